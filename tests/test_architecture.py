@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,6 +25,31 @@ def test_each_module_is_in_the_table(package: str) -> None:
 def test_ptx_has_few_modules() -> None:
     """Each has a reason of its own to be read; what is smaller belongs to another."""
     assert len(list((ROOT / "neutrino" / "ptx").rglob("[!_]*.py"))) <= 56
+
+
+def _texts(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Yield the line and the text of each string, with a space-free word in place of what an f-string computes."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            parts = [str(part.value) if isinstance(part, ast.Constant) else "X" for part in node.values]
+            yield node.lineno, "".join(parts)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.lineno, node.value
+
+
+def test_inserted_code_is_no_text() -> None:
+    """It is made of values (``ptx/text/inserted.py``), which one place prints: nothing else writes an instruction."""
+    instruction = re.compile(r"(@!?\S+ )?X?[a-z][\w.:]*(\.\w+| [\[{%X])[^\n]*;", re.ASCII)
+    files = sorted((ROOT / "neutrino" / "ptx" / "instrument").glob("*.py"))
+    found = [
+        f"{path.name}:{line}: {text}"
+        for path in files
+        for line, text in _texts(ast.parse(path.read_text()))
+        if instruction.fullmatch(text)
+    ]
+    assert files
+    assert found == []
+    assert instruction.fullmatch("@!X setp.eq.u32 X, X, 0;")
 
 
 MOST_LINES = {".py": 700, ".c": 600, ".h": 600}

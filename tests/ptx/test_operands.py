@@ -14,7 +14,6 @@ from neutrino.ptx.instrument.operands import SiteOperands
 from neutrino.ptx.instrument.registers import Guard, Scratch, UnsupportedError, Value, bits
 from neutrino.ptx.isa.instruction import read_instruction
 from neutrino.ptx.text.body import Body
-from neutrino.ptx.text.inserted import Line, printed
 from neutrino.ptx.text.module import parse
 
 _HEAD = """.version 8.8
@@ -53,13 +52,14 @@ def _run(setup: str, instruction: str, operands: SiteOperands, value: Value, *, 
         store = [f"mov.b64 %place, {value.text};"]
     else:
         store = [f"mov.b{wide} %shown{wide}, {value.text};", f"cvt.u64.u{wide} %place, %shown{wide};"]
-    lines: list[Line | str] = [
-        *operands.early, f"{instruction};" if is_run else "", *operands.here,
+    lines = [
+        *(line.text for line in operands.early), f"{instruction};" if is_run else "",
+        *(line.text for line in operands.here),
         ".reg .b64 %o; .reg .b16 %shown16; .reg .b32 %shown32; ld.param.u64 %o, [out];", *store,
         "mad.wide.u32 %o, %lane, 8, %o;", "st.global.u64 [%o], %place;",
     ]  # fmt: skip
-    declared = "\n".join(printed(operands._scratch.declarations()))
-    code = "\n".join(printed(lines))
+    declared = "\n".join(line.text for line in operands._scratch.declarations())
+    code = "\n".join(lines)
     device = Device()
     out = device.allocate(256)
     module = device.load(f"{_HEAD}{declared}\n{setup}\n{code}\nret;\n}}\n")

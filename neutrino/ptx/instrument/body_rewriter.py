@@ -21,10 +21,10 @@ from neutrino.ptx.instrument.registers import Kept
 from neutrino.ptx.instrument.rewriting import Rewriting
 from neutrino.ptx.instrument.site_writer import RunWriter, SiteWriter
 from neutrino.ptx.text.body import Body
-from neutrino.ptx.text.inserted import Edits, Line, Lines, after
+from neutrino.ptx.text.inserted import Edits, Line, Lines, after, op
 
 
-def close(edits: Edits, code: str, end: End, closing: Sequence[Line | str], label: str) -> None:
+def close(edits: Edits, code: str, end: End, closing: Sequence[Line], label: str) -> None:
     """Insert instructions before an end, a ``ret``, an ``exit`` or the closing brace, for the threads that end there.
 
     Of an end under a predicate the other threads branch over the instructions and the end. code: the module's text with
@@ -35,12 +35,12 @@ def close(edits: Edits, code: str, end: End, closing: Sequence[Line | str], labe
         # "@%p exit": the threads for which the opposite holds go to a label after it. [1:]: without the "@".
         predicate = end.guard.strip()[1:].strip()
         opposite = predicate[1:].strip() if predicate.startswith("!") else f"!{predicate}"
-        lines = [f"@{opposite} bra {label};", *closing]
+        lines = [op("bra", label, when=opposite), *closing]
         edits.insert(code.find(";", end.at) + 1, f"\n{label}:")
     edits.insert_before(end.at, lines)
 
 
-def insert_at_entry(edits: Edits, body: Body, lines: Sequence[Line | str]) -> None:
+def insert_at_entry(edits: Edits, body: Body, lines: Sequence[Line]) -> None:
     """Insert instructions before all others of a body, after its declarations, which they may refer to."""
     if lines:
         edits.insert_first(body.entry, after(lines))

@@ -45,6 +45,7 @@ from neutrino.ptx.instrument.registers import (
     both,
     guarded,
     no_helpers,
+    under,
 )
 from neutrino.ptx.instrument.sums import Sums
 from neutrino.ptx.isa.forms import misfit, need, reads_special
@@ -241,7 +242,7 @@ class Emission:
         """The code that adds what ``snippet`` has put into counted."""
         lines: Lines = []
         for (index, cell), amount in counted.items():
-            self.sums.add_amount(index, cell, amount, "", lines)
+            self.sums.add_amount(index, cell, str(amount), "", lines)
         return lines
 
     def save_all(self, later: Later) -> Lines:
@@ -267,10 +268,10 @@ class Emission:
         has computed so far, such as a time."""
         here, lower, leads = self.scratch.take("b32"), self.scratch.take("b32"), self.scratch.take("pred")
         lines += [
-            f"{guard.prefix if guard is not None else ''}activemask.b32 {here};",
-            f"mov.u32 {lower}, %lanemask_lt;",
-            f"and.b32 {lower}, {lower}, {here};",
-            f"setp.eq.u32 {leads}, {lower}, 0;",
+            op("activemask.b32", here, when=under(guard)),
+            op("mov.u32", lower, "%lanemask_lt"),
+            op("and.b32", lower, lower, here),
+            op("setp.eq.u32", leads, lower, "0"),
         ]
         return Guard(guarded(leads, guard, self.scratch.take, lines), False)
 
@@ -387,7 +388,7 @@ class Emission:
 
     def _write(self, opcode: str, *operands: str, when: Guard | None = None, lines: Lines) -> None:
         """Append an instruction, and remember it. when: its guard."""
-        instruction = op(opcode, *operands, when=when.text if when is not None else "")
+        instruction = op(opcode, *operands, when=under(when))
         self._written.instructions.append(instruction)
         lines.append(instruction)
 
@@ -424,7 +425,7 @@ class Emission:
         # Numbers and special registers are no operands of all comparisons.
         if value.type is None or text in SPECIAL_REGISTERS:
             text = self.scratch.take(f"b{bits(kind)}")
-            lines.append(f"mov.{kind} {text}, {value.text};")
+            lines.append(op(f"mov.{kind}", text, value.text))
         used, width = value.used_as or kind, bits(kind)
         if used in {"f16", "bf16"} and width == 16:
             single = widened_half(text, used, self.scratch.take, lines)
@@ -434,7 +435,7 @@ class Emission:
         # A store takes the lower bits of a register that may be wider.
         if used[0] in "us" and 0 < bits(used) < width:
             whole, text = text, self.scratch.take(f"b{width}")
-            lines.append(f"and.b{width} {text}, {whole}, {(1 << bits(used)) - 1};")
+            lines.append(op(f"and.b{width}", text, whole, str((1 << bits(used)) - 1)))
         return f"setp.ne.b{width}", [target, text, "0"]
 
     def _check_parameter(self, move: Assembly) -> None:
@@ -546,8 +547,8 @@ class Emission:
             return name
         place, size = self.scratch.take("b32"), self.scratch.take("b32")
         lines += [
-            f"mov.u32 {place}, %ctaid.{axis};",
-            f"mov.u32 {size}, %cluster_nctaid.{axis};",
-            f"{_BY_CLUSTER_SIZE[register]}.u32 {place}, {place}, {size};",
+            op("mov.u32", place, f"%ctaid.{axis}"),
+            op("mov.u32", size, f"%cluster_nctaid.{axis}"),
+            op(f"{_BY_CLUSTER_SIZE[register]}.u32", place, place, size),
         ]
         return place

@@ -20,6 +20,8 @@ from neutrino.ptx.analysis.contraction import FLOAT_TYPES
 from neutrino.ptx.isa.instruction import REGISTER
 from neutrino.ptx.isa.opcodes import Flow
 from neutrino.ptx.text.body import Body, Declaration
+from neutrino.ptx.text.inserted import Declaration as Register
+from neutrino.ptx.text.inserted import op
 
 # Without a rounding modifier, so that ptxas may fuse it.
 _OPERATION = re.compile(
@@ -41,7 +43,7 @@ class UnpinnableError(Exception):
 class Operation:
     """An unrounded product, sum or difference. start, end: from its guard to after its semicolon, in the module's text.
 
-    kind: ``mul``, ``add`` or ``sub``. guard: with ``@`` and the space after it, "" without one. modifiers: ``.ftz``,
+    kind: ``mul``, ``add`` or ``sub``. when: the predicate, ``%p`` or ``!%p``, "" without one. modifiers: ``.ftz``,
     ``.sat``, both or "". type: without its dot. operands: the result, then the two sources. ``words`` is all of it but
     start and end, to compare the operations of two texts.
     """
@@ -49,7 +51,7 @@ class Operation:
     kind: str
     modifiers: str
     type: str
-    guard: str
+    when: str
     operands: tuple[str, ...]
     start: int
     end: int
@@ -61,7 +63,7 @@ class Operation:
     @property
     def words(self) -> tuple[object, ...]:
         """All but where it stands, to compare operations of two texts."""
-        return self.kind, self.modifiers, self.type, "".join(self.guard.split()), self.operands
+        return self.kind, self.modifiers, self.type, self.when, self.operands
 
 
 def operations(body: Body) -> list[Operation]:
@@ -73,9 +75,11 @@ def operations(body: Body) -> list[Operation]:
         if statement.mnemonic is None or statement.instruction is None:
             continue
         kind, modifiers, type_ = kinds[statement.mnemonic].group("kind", "modifiers", "type")
-        operands = statement.instruction.operands
-        guard = statement.guard or ""
-        body_operations.append(Operation(kind, modifiers, type_, guard, operands, statement.start, statement.end))
+        instruction = statement.instruction
+        when = f"{'!' if instruction.negated else ''}{instruction.predicate or ''}"
+        body_operations.append(
+            Operation(kind, modifiers, type_, when, instruction.operands, statement.start, statement.end)
+        )
     return body_operations
 
 
@@ -191,13 +195,13 @@ def pinned(
         if key not in kept:
             kept[key] = f"{prefix}{len(kept)}_"
             width = _BITS[total.type]
-            declarations += [f".reg .b{width} {kept[key]}{part};" for part in (*_FACTORS, "n")]
+            declarations += [Register("reg", f"b{width}", f"{kept[key]}{part}") for part in (*_FACTORS, "n")]
         for writer in definitions.writers(name, total.start):
             if writer is not None:
                 of_product[writer] = kept[key]
     edits = []
     if declarations:
-        edits.append((body.start + 1, body.start + 1, "\n\t" + " ".join(declarations)))
+        edits.append((body.start + 1, body.start + 1, "\n\t" + " ".join(one.text for one in declarations)))
     for number, operation in enumerate(body_operations):
         if operation.is_product:
             edits.append((operation.start, operation.end, _rounding(operation, of_product.get(number))))
@@ -215,14 +219,14 @@ def _rounding(product: Operation, factor_prefix: str | None) -> str:
     factor_prefix: of these registers; None if there is no such sum.
     """
     opcode = f"mul.rn{product.modifiers}.{product.type}"
-    lines = [f"{product.guard}{opcode} {', '.join(product.operands)};"]
+    lines = [op(opcode, *product.operands, when=product.when)]
     if factor_prefix is not None:
         move = _MOVES.get(product.type, f"mov.b{_BITS[product.type]}")
         lines[:0] = [
-            f"{product.guard}{move} {factor_prefix}{part}, {factor};"
+            op(move, f"{factor_prefix}{part}", factor, when=product.when)
             for part, factor in zip(_FACTORS, product.operands[1:], strict=True)
         ]
-    return "\n\t".join(lines)
+    return "\n\t".join(line.text for line in lines)
 
 
 def _fused(total: Operation, place: int, factor_prefix: str) -> str:
@@ -241,14 +245,14 @@ def _fused(total: Operation, place: int, factor_prefix: str) -> str:
         if place == 0 and _NUMBER.match(other):
             other = _negated(other)
         else:
-            lines.append(f"{total.guard}neg.{total.type} {factor_prefix}n, {negated};")
+            lines.append(op(f"neg.{total.type}", f"{factor_prefix}n", negated, when=total.when))
             if place == 0:
                 other = f"{factor_prefix}n"
             else:
                 factors[0] = f"{factor_prefix}n"
     opcode = f"fma.rn{total.modifiers}.{total.type}"
-    lines.append(f"{total.guard}{opcode} {result}, {', '.join(factors)}, {other};")
-    return "\n\t".join(lines)
+    lines.append(op(opcode, result, *factors, other, when=total.when))
+    return "\n\t".join(line.text for line in lines)
 
 
 def _negated(number: str) -> str:

@@ -24,7 +24,7 @@ from neutrino.ptx.analysis.linkage import Call, Callee
 from neutrino.ptx.instrument.registers import Kept, Scratch, UnsupportedError, bits
 from neutrino.ptx.isa.scalars import TYPE_BYTES
 from neutrino.ptx.text.body import Body
-from neutrino.ptx.text.inserted import Lines
+from neutrino.ptx.text.inserted import Lines, mem, op
 from neutrino.ptx.text.module import ModuleStatement
 from neutrino.twins.values import SUFFIX
 
@@ -153,8 +153,8 @@ class State:
             kind, word = _moved(kept, scratch)
             if word != kept.name:
                 # A predicate cannot be stored: it goes through a scratch register, as 0 or 1.
-                lines.append(f"selp.u32 {word}, 1, 0, {kept.name};")
-            lines.append(f"st.local.{kind} [{base}+{self._offset(kept)}], {word};")
+                lines.append(op("selp.u32", word, "1", "0", kept.name))
+            lines.append(op(f"st.local.{kind}", mem(base, self._offset(kept)), word))
         return lines
 
     def load(self, base: str, chosen: Iterable[Kept], scratch: Scratch) -> Lines:
@@ -162,10 +162,10 @@ class State:
         lines: Lines = []
         for kept in chosen:
             kind, register = _moved(kept, scratch)
-            lines.append(f"ld.local.{kind} {register}, [{base}+{self._offset(kept)}];")
+            lines.append(op(f"ld.local.{kind}", register, mem(base, self._offset(kept))))
             if register != kept.name:
                 # A predicate cannot be loaded: it goes through a scratch register.
-                lines.append(f"setp.ne.u32 {kept.name}, {register}, 0;")
+                lines.append(op("setp.ne.u32", kept.name, register, "0"))
         return lines
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from neutrino.ptx.instrument.registers import Take, UnsupportedError
 from neutrino.ptx.isa.scalars import WARP_LANES
-from neutrino.ptx.text.inserted import Lines
+from neutrino.ptx.text.inserted import Lines, op, vector
 
 ADD = "add.rn.f64"
 """How sums are added: ``rn``, so that ptxas fuses it with no product of the program."""
@@ -64,9 +64,9 @@ class LaneTree:
         self._count = count
         lower, self.leads = take("b32"), take("pred")
         lines += [
-            f"mov.u32 {lower}, %lanemask_lt;",
-            f"and.b32 {lower}, {lower}, {group};",
-            f"setp.eq.u32 {self.leads}, {lower}, 0;",
+            op("mov.u32", lower, "%lanemask_lt"),
+            op("and.b32", lower, lower, group),
+            op("setp.eq.u32", self.leads, lower, "0"),
         ]
         self._steps = self._find(group)
 
@@ -74,12 +74,12 @@ class LaneTree:
         """A register with the total, in the lowest lane of a group; in others it has no meaning. value: a register."""
         take, lines = self._take, self._lines
         total, other, low, high = take("b64"), take("b64"), take("b32"), take("b32")
-        lines.append(f"mov.b64 {total}, {value};")
+        lines.append(op("mov.b64", total, value))
         for step in self._steps:
-            lines.append(f"mov.b64 {{{low}, {high}}}, {total};")
+            lines.append(op("mov.b64", vector(low, high), total))
             # 31: a shuffle within the whole warp, not within segments of it.
-            lines += [f"shfl.sync.idx.b32 {word}, {word}, {step.source}, 31, {self._here};" for word in (low, high)]
-            lines += [f"mov.b64 {other}, {{{low}, {high}}};", f"@{step.when} {ADD} {total}, {total}, {other};"]
+            lines += [op("shfl.sync.idx.b32", word, word, step.source, "31", self._here) for word in (low, high)]
+            lines += [op("mov.b64", other, vector(low, high)), op(ADD, total, total, other, when=step.when)]
             self._count(ADD)
         return total
 
@@ -89,25 +89,25 @@ class LaneTree:
         take, lines = self._take, self._lines
         lane, following = take("b32"), take("b32")
         lines += [
-            f"mov.u32 {lane}, %laneid;",
-            f"mov.u32 {following}, %lanemask_gt;",
-            f"and.b32 {following}, {following}, {group};",
-            f"brev.b32 {following}, {following};",
+            op("mov.u32", lane, "%laneid"),
+            op("mov.u32", following, "%lanemask_gt"),
+            op("and.b32", following, following, group),
+            op("brev.b32", following, following),
             # The number of a lane, or 32 if there is none.
-            f"clz.b32 {following}, {following};",
+            op("clz.b32", following, following),
         ]
         steps = []
         for distance in _DISTANCES:
             source, when = take("b32"), take("pred")
             lines += [
-                f"setp.lt.u32 {when}, {following}, {WARP_LANES};",
+                op("setp.lt.u32", when, following, str(WARP_LANES)),
                 # Without one it is this lane: what lanes have that do not take part is undefined.
-                f"selp.b32 {source}, {following}, {lane}, {when};",
+                op("selp.b32", source, following, lane, when),
             ]
             steps.append(_Step(source, when))
             if distance != _DISTANCES[-1]:
                 after = take("b32")
-                lines.append(f"shfl.sync.idx.b32 {after}, {following}, {source}, 31, {self._here};")
+                lines.append(op("shfl.sync.idx.b32", after, following, source, "31", self._here))
                 following = after
         return steps
 
@@ -145,11 +145,11 @@ class EndingThreads:
             return self._shuffled(kept, bits)
         # 64 bits: the greatest upper half, then the greatest lower half of the threads with that upper half.
         low, high, same, whole = self._take("b32"), self._take("b32"), self._take("pred"), self._take("b64")
-        self._lines.append(f"mov.b64 {{{low}, {high}}}, {kept};")
+        self._lines.append(op("mov.b64", vector(low, high), kept))
         upper = self._reduced(high)
-        self._lines += [f"setp.eq.u32 {same}, {high}, {upper};", f"selp.b32 {low}, {low}, 0, {same};"]
+        self._lines += [op("setp.eq.u32", same, high, upper), op("selp.b32", low, low, "0", same)]
         lower = self._reduced(low)
-        self._lines.append(f"mov.b64 {whole}, {{{lower}, {upper}}};")
+        self._lines.append(op("mov.b64", whole, vector(lower, upper)))
         return whole
 
     @property
@@ -172,23 +172,23 @@ class EndingThreads:
             return
         self._here, lower, self._writes = self._take("b32"), self._take("b32"), self._take("pred")
         self._lines += [
-            f"activemask.b32 {self._here};",
-            f"mov.u32 {lower}, %lanemask_lt;",
-            f"and.b32 {lower}, {lower}, {self._here};",
-            f"setp.eq.u32 {self._writes}, {lower}, 0;",
+            op("activemask.b32", self._here),
+            op("mov.u32", lower, "%lanemask_lt"),
+            op("and.b32", lower, lower, self._here),
+            op("setp.eq.u32", self._writes, lower, "0"),
         ]
         if not self._reduces:
             # Shuffles read undefined values from lanes that do not take part. So unless all lanes of the warp are here
             # (the mask is -1) each thread writes for itself.
             self._all = self._take("pred")
             self._lines += [
-                f"setp.eq.s32 {self._all}, {self._here}, -1;",
-                f"setp.ne.or.s32 {self._writes}, {self._here}, -1, {self._writes};",
+                op("setp.eq.s32", self._all, self._here, "-1"),
+                op("setp.ne.or.s32", self._writes, self._here, "-1", self._writes),
             ]
 
     def _reduced(self, name: str) -> str:
         total = self._take("b32")
-        self._lines.append(f"redux.sync.max.u32 {total}, {name}, {self._here};")
+        self._lines.append(op("redux.sync.max.u32", total, name, self._here))
         return total
 
     def _shuffled(self, kept: str, bits: int) -> str:
@@ -199,16 +199,16 @@ class EndingThreads:
         """
         best, other = self._take(f"b{bits}"), self._take(f"b{bits}")
         words = [self._take("b32") for _ in range(bits // 32)]
-        self._lines.append(f"mov.b{bits} {best}, {kept};")
+        self._lines.append(op(f"mov.b{bits}", best, kept))
         for distance in (16, 8, 4, 2, 1):
             if bits == 64:
-                self._lines.append(f"mov.b64 {{{words[0]}, {words[1]}}}, {best};")
+                self._lines.append(op("mov.b64", vector(words[0], words[1]), best))
             for word in words:
                 source = word if bits == 64 else best
                 # 31: a shuffle within the whole warp, not within segments of it.
-                self._lines.append(f"shfl.sync.bfly.b32 {word}, {source}, {distance}, 31, {self._here};")
+                self._lines.append(op("shfl.sync.bfly.b32", word, source, str(distance), "31", self._here))
             if bits == 64:
-                self._lines.append(f"mov.b64 {other}, {{{words[0]}, {words[1]}}};")
-            self._lines.append(f"max.u{bits} {best}, {best}, {other if bits == 64 else words[0]};")
-        self._lines.append(f"selp.b{bits} {best}, {best}, {kept}, {self._all};")
+                self._lines.append(op("mov.b64", other, vector(words[0], words[1])))
+            self._lines.append(op(f"max.u{bits}", best, best, other if bits == 64 else words[0]))
+        self._lines.append(op(f"selp.b{bits}", best, best, kept, self._all))
         return best

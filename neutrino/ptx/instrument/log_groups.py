@@ -21,7 +21,7 @@ from neutrino.ptx.instrument.log_forms import LEFT_BITS, LOST_AT, GroupForms
 from neutrino.ptx.instrument.records import NO_ROOM, Saved, in_few_stores
 from neutrino.ptx.instrument.registers import Guard, positive
 from neutrino.ptx.isa.scalars import WARP_LANES
-from neutrino.ptx.text.inserted import Lines, printed
+from neutrino.ptx.text.inserted import Label, Lines, Scope, mem, op, vector
 
 WAITING_ALIGN = 8
 """Saves that wait in local memory are at multiples of it, in bytes."""
@@ -72,18 +72,18 @@ class GroupCode(GroupForms):
         """
         # Labels are local to braces, so that the text can be inserted again elsewhere.
         name = f"${self.place[1:]}"
-        lines.append("{")
+        lines.append(Scope.OPEN)
         if guard is not None:
-            lines.append(f"@{'' if guard.negated else '!'}{guard.register} bra {name}_end;")
+            lines.append(op("bra", f"{name}_end", when=Guard(guard.register, not guard.negated).text))
         here, base = self.take("b32"), self.take("b64")
-        lines.append(f"activemask.b32 {here};")
+        lines.append(op("activemask.b32", here))
         if present:
-            lines.append(f"and.b32 {here}, {here}, {present};")
+            lines.append(op("and.b32", here, here, present))
         self.block.load_map(self.index, base, lines, ending=ending)
         if tries:
             self._append_expected(values, here, base, name, lines)
         self._append_other(values, here, base, name, lines)
-        lines += [f"{name}_end:", "}"]
+        lines += [Label(f"{name}_end"), Scope.CLOSE]
 
     @property
     def waiting_bytes(self) -> int:
@@ -107,7 +107,7 @@ class GroupCode(GroupForms):
         take = self.take
         name = f"${self.place[1:]}_all"
         present, base = take("b32"), take("b64")
-        lines += ["{", f"activemask.b32 {present};"]
+        lines += [Scope.OPEN, op("activemask.b32", present)]
         self.block.load_map(self.index, base, lines, ending=False)
         # By what they have in common, the saves with their numbers: each such group begins with one whose lanes include
         # those of the others.
@@ -120,7 +120,7 @@ class GroupCode(GroupForms):
         is_expected = take("pred")
         lane = self._begin_expected(here, present, is_expected, lines)
         leads = take("pred")
-        lines.append(f"setp.eq.u32 {leads}, {lane}, 0;")
+        lines.append(op("setp.eq.u32", leads, lane, "0"))
         shapes = []
         for alike in kin.values():
             self._expect_lanes([savers[save.guard].mask for _, save in alike], here, alike, is_expected, lines)
@@ -130,24 +130,24 @@ class GroupCode(GroupForms):
         total = (heads + (len(saves) - len(kin)) * self.layout.further) // GROUP_ALIGN
         left, has_room, at, together, is_ready = take("b32"), take("pred"), take("b64"), take("b32"), take("pred")
         lines += [
-            f"and.b32 {together}, {mask}, {present};",
-            f"setp.eq.and.u32 {is_expected}, {together}, {present}, {is_expected};",
-            f"and.b32 {left}, {self.state}, {(1 << LEFT_BITS) - 1};",
-            f"setp.lt.and.u32 {has_room}, {left}, {total}, {leads};",
-            f"not.pred {has_room}, {has_room};",
-            f"and.pred {is_ready}, {is_expected}, {has_room};",
-            f"vote.sync.all.pred {is_ready}, {is_ready}, {present};",
-            f"@!{is_ready} bra.uni {name}_other;",
-            f"{name}_ready:",
-            f"add.u32 {self.order}, {self.order}, {len(saves)};",
+            op("and.b32", together, mask, present),
+            op("setp.eq.and.u32", is_expected, together, present, is_expected),
+            op("and.b32", left, self.state, str((1 << LEFT_BITS) - 1)),
+            op("setp.lt.and.u32", has_room, left, str(total), leads),
+            op("not.pred", has_room, has_room),
+            op("and.pred", is_ready, is_expected, has_room),
+            op("vote.sync.all.pred", is_ready, is_ready, present),
+            op("bra.uni", f"{name}_other", when=f"!{is_ready}"),
+            Label(f"{name}_ready"),
+            op("add.u32", self.order, self.order, str(len(saves))),
         ]
         # What stands in the group instead of a field that has one of two values: the lanes with the greater one.
         others_of = [self._lanes_with_greater(save.values, present, lines) for save in saves]
         lines += [
-            f"@!{leads} bra {name}_met;",
-            f"mad.wide.u32 {at}, {self.place}, {GROUP_ALIGN}, {base};",
-            f"sub.u32 {self.state}, {self.state}, {total};",
-            f"add.u32 {self.place}, {self.place}, {total};",
+            op("bra", f"{name}_met", when=f"!{leads}"),
+            op("mad.wide.u32", at, self.place, str(GROUP_ALIGN), base),
+            op("sub.u32", self.state, self.state, str(total)),
+            op("add.u32", self.place, self.place, str(total)),
         ]
         begin = LOG_CONTROL
         for shape, ((number, first), *others) in zip(shapes, kin.values(), strict=True):
@@ -156,39 +156,39 @@ class GroupCode(GroupForms):
             has_own = two is None and any(save.guard != first.guard for _, save in others)
             known = len(others) << GROUP_FURTHER_AT | (0 if two is None else GROUP_TWO_VALUES << 2 * two)
             lines += [
-                f"add.u32 {order}, {self.order}, {number + 1 - len(saves)};",
-                f"or.b32 {forms}, {shape.forms}, {known | has_own << GROUP_OWN_LANES_AT:#x};",
+                op("add.u32", order, self.order, str(number + 1 - len(saves))),
+                op("or.b32", forms, shape.forms, f"{known | has_own << GROUP_OWN_LANES_AT:#x}"),
             ]
             values = self._with_least(first.values, lines)
             stores = self._head(values, shape.strides, group, forms, order, shape.rows, lines)
             if two is not None:
                 greater = take("b32")
-                lines.append(f"mov.u32 {greater}, {first.values[two].choices[1] % (1 << 16)};")
+                lines.append(op("mov.u32", greater, str(first.values[two].choices[1] % (1 << 16))))
                 area = [(self.layout.head, "b32", others_of[number]), (self.layout.head + 4, "b32", greater)]
                 stores += in_few_stores(area, GROUP_ALIGN, take, lines)
-            lines += [f"st.global.{kind} [{at}+{begin + where}], {text};" for where, kind, text in stores]
+            lines += [op(f"st.global.{kind}", mem(at, begin + where), text) for where, kind, text in stores]
             begin += self.layout.head + (0 if two is None else GROUP_ALIGN)
             for later, other in others:
                 offset, after = take("b32"), self.layout.later
-                lines.append(f"mov.u32 {offset}, {later - number};")
+                lines.append(op("mov.u32", offset, str(later - number)))
                 single = self._record(self._added(self._with_least(other.values, lines), lines), 0, lines)
                 own = savers[other.guard].mask if has_own else others_of[later]
                 single += [(after, "b32", offset), (after + 4, "b32", own)]
                 stores = in_few_stores(single, GROUP_ALIGN, take, lines)
-                lines += [f"st.global.{kind} [{at}+{begin + where}], {text};" for where, kind, text in stores]
+                lines += [op(f"st.global.{kind}", mem(at, begin + where), text) for where, kind, text in stores]
                 begin += self.layout.further
         lines += [
-            f"{name}_met:",
-            f"bar.warp.sync {present};",
-            f"bra.uni {name}_end;",
-            f"{name}_other:",
-            f"vote.sync.all.pred {is_expected}, {is_expected}, {present};",
-            f"@!{is_expected} bra.uni {name}_each;",
+            Label(f"{name}_met"),
+            op("bar.warp.sync", present),
+            op("bra.uni", f"{name}_end"),
+            Label(f"{name}_other"),
+            op("vote.sync.all.pred", is_expected, is_expected, present),
+            op("bra.uni", f"{name}_each", when=f"!{is_expected}"),
         ]
         self._take_for_all(total, [savers[save.guard].mask for save in saves], leads, base, present, name, lines)
-        lines.append(f"{name}_each:")
+        lines.append(Label(f"{name}_each"))
         self._append_each(saves, present, memory, name, lines)
-        lines += [f"{name}_end:", "}"]
+        lines += [Label(f"{name}_end"), Scope.CLOSE]
 
     def _take_for_all(
         self, total: int, masks: Sequence[str], leads: str, base: str, present: str, name: str, lines: Lines
@@ -197,23 +197,23 @@ class GroupCode(GroupForms):
         written, or where there is no room for it, counts the records of the lanes in the masks as lost."""
         take = self.take
         size, has_room, lost = take("b32"), take("pred"), take("b32")
-        lines += [f"@!{leads} bra {name}_taken;", f"mov.u32 {size}, {total};"]
+        lines += [op("bra", f"{name}_taken", when=f"!{leads}"), op("mov.u32", size, str(total))]
         self._take_chunk(base, size, lines)
         lines += [
-            f"{name}_taken:",
-            f"bar.warp.sync {present};",
-            f"shfl.sync.idx.b32 {self.order}, {self.order}, 0, 31, {present};",
-            f"setp.ne.u32 {has_room}, {self.order}, {NO_ROOM};",
-            f"@{has_room} bra.uni {name}_ready;",
-            f"mov.u32 {lost}, 0;",
+            Label(f"{name}_taken"),
+            op("bar.warp.sync", present),
+            op("shfl.sync.idx.b32", self.order, self.order, "0", "31", present),
+            op("setp.ne.u32", has_room, self.order, NO_ROOM),
+            op("bra.uni", f"{name}_ready", when=has_room),
+            op("mov.u32", lost, "0"),
         ]
         for saving in masks:
             count = take("b32")
-            lines += [f"popc.b32 {count}, {saving};", f"add.u32 {lost}, {lost}, {count};"]
+            lines += [op("popc.b32", count, saving), op("add.u32", lost, lost, count)]
         lines += [
-            f"shl.b32 {lost}, {lost}, {LOST_AT};",
-            f"@{leads} add.u32 {self.state}, {self.state}, {lost};",
-            f"bra.uni {name}_end;",
+            op("shl.b32", lost, lost, str(LOST_AT)),
+            op("add.u32", self.state, self.state, lost, when=leads),
+            op("bra.uni", f"{name}_end"),
         ]
 
     def _expect_lanes(
@@ -229,25 +229,25 @@ class GroupCode(GroupForms):
         if first != here:
             above = self.take("b32")
             lines += [
-                f"add.u32 {above}, {first}, 1;",
-                f"and.b32 {above}, {above}, {first};",
-                f"setp.eq.and.u32 {is_expected}, {above}, 0, {is_expected};",
+                op("add.u32", above, first, "1"),
+                op("and.b32", above, above, first),
+                op("setp.eq.and.u32", is_expected, above, "0", is_expected),
             ]
         if alike[0][1].guard is not None:
-            lines.append(f"setp.ne.and.u32 {is_expected}, {first}, 0, {is_expected};")
+            lines.append(op("setp.ne.and.u32", is_expected, first, "0", is_expected))
         for other in dict.fromkeys(others):
             if other == first:
                 continue
             if self._two_valued(alike[0][1].values) is not None:
-                lines.append(f"setp.eq.and.u32 {is_expected}, {other}, {first}, {is_expected};")
+                lines.append(op("setp.eq.and.u32", is_expected, other, first, is_expected))
                 continue
             both, lowest = self.take("b32"), self.take("b32")
             lines += [
-                f"or.b32 {both}, {other}, {first};",
-                f"setp.eq.and.u32 {is_expected}, {both}, {first}, {is_expected};",
-                f"neg.s32 {lowest}, {other};",
-                f"and.b32 {lowest}, {lowest}, {other};",
-                f"setp.le.and.u32 {is_expected}, {lowest}, 1, {is_expected};",
+                op("or.b32", both, other, first),
+                op("setp.eq.and.u32", is_expected, both, first, is_expected),
+                op("neg.s32", lowest, other),
+                op("and.b32", lowest, lowest, other),
+                op("setp.le.and.u32", is_expected, lowest, "1", is_expected),
             ]
 
     def _expect_all(
@@ -268,15 +268,15 @@ class GroupCode(GroupForms):
             for _, save in alike:
                 if save is not first and save.guard == guard:
                     self._expect_alike(first.values, save.values, present, is_like, checks, two)
-            if not is_saving or not any(is_like in line for line in printed(checks)):
+            if not is_saving or not any(is_like in one.written for line in checks for one in line.instructions):
                 lines += checks
                 continue
             lines += [
-                f"mov.pred {is_like}, {is_saving};",
+                op("mov.pred", is_like, is_saving),
                 *checks,
-                f"xor.pred {is_like}, {is_like}, {is_saving};",
-                f"not.pred {is_like}, {is_like};",
-                f"and.pred {is_expected}, {is_expected}, {is_like};",
+                op("xor.pred", is_like, is_like, is_saving),
+                op("not.pred", is_like, is_like),
+                op("and.pred", is_expected, is_expected, is_like),
             ]
         if shape is None:
             raise ValueError("no saves")
@@ -297,13 +297,13 @@ class GroupCode(GroupForms):
         such a field."""
         number, mask = self._two_valued(values), self.take("b32")
         if number is None:
-            lines.append(f"mov.u32 {mask}, 0;")
+            lines.append(op("mov.u32", mask, "0"))
             return mask
         size, is_greater = self.entry.fields[number].type.size, self.take("pred")
         own = self._as_word(values[number], size, lines)
         lines += [
-            f"setp.eq.u32 {is_greater}, {own}, {values[number].choices[1] % (1 << 8 * size)};",
-            f"vote.sync.ballot.b32 {mask}, {is_greater}, {present};",
+            op("setp.eq.u32", is_greater, own, str(values[number].choices[1] % (1 << 8 * size))),
+            op("vote.sync.ballot.b32", mask, is_greater, present),
         ]
         return mask
 
@@ -313,7 +313,7 @@ class GroupCode(GroupForms):
         if number is None:
             return values
         least = self.take("b16")
-        lines.append(f"mov.b16 {least}, {values[number].choices[0] % (1 << 16)};")
+        lines.append(op("mov.b16", least, str(values[number].choices[0] % (1 << 16))))
         return [*values[:number], Saved(least, "b16", is_same=True), *values[number + 1 :]]
 
     def _added(self, values: Sequence[Saved], lines: Lines) -> Sequence[Saved]:
@@ -323,7 +323,7 @@ class GroupCode(GroupForms):
             if value.base is not None:
                 register, amount = value.base
                 total = self.take("b64")
-                lines.append(f"add.s64 {total}, {register}, {amount};")
+                lines.append(op("add.s64", total, register, str(amount)))
                 value = replace(value, text=total, type="b64")
             found.append(value)
         return found
@@ -336,39 +336,41 @@ class GroupCode(GroupForms):
         name: begins labels."""
         take, stride, after = self.take, self.waiting_bytes, self._after_record
         start, at, end, flag = take("b64"), take("b64"), take("b64"), take("b32")
-        lines.append(f"mov.u64 {start}, {memory};")
+        lines.append(op("mov.u64", start, memory))
         for number, save in enumerate(saves):
-            lines.append(f"mov.u32 {flag}, 1;")
+            lines.append(op("mov.u32", flag, "1"))
             if save.guard is not None:
-                lines.append(f"selp.b32 {flag}, 1, 0, {positive(save.guard, take, lines)};")
+                lines.append(op("selp.b32", flag, "1", "0", positive(save.guard, take, lines)))
             single = self._record(self._added(save.values, lines), 0, lines)
             single.append((after, "b32", flag))
             stores = in_few_stores(single, WAITING_ALIGN, take, lines)
-            lines += [f"st.local.{kind} [{start}+{number * stride + where}], {text};" for where, kind, text in stores]
+            lines += [
+                op(f"st.local.{kind}", f"[{start}+{number * stride + where}]", text) for where, kind, text in stores
+            ]
         lines += [
-            f"mov.u64 {at}, {start};",
-            f"add.u64 {end}, {start}, {len(saves) * stride};",
-            f"{name}_next:",
+            op("mov.u64", at, start),
+            op("add.u64", end, start, str(len(saves) * stride)),
+            Label(f"{name}_next"),
             # So that no lane is at another save than those that it saves with. Other lanes may be.
-            f"bar.warp.sync {present};",
+            op("bar.warp.sync", present),
         ]
         values = []
         for number, field in enumerate(self.entry.fields):
             # There are no registers of 8 bits.
             kind, width = f"b{8 * field.type.size}", max(8 * field.type.size, 16)
             register = take(f"b{width}")
-            lines.append(f"ld.local.{kind} {register}, [{at}+{field.offset}];")
+            lines.append(op(f"ld.local.{kind}", register, f"[{at}+{field.offset}]"))
             # Lanes that are together now may have read the clock one after the other.
             is_same = all(save.values[number].is_same and not save.values[number].is_read for save in saves)
             values.append(Saved(register, f"b{width}", is_same))
         is_saved, is_next = take("pred"), take("pred")
         lines += [
-            f"ld.local.b32 {flag}, [{at}+{after}];",
-            f"setp.ne.u32 {is_saved}, {flag}, 0;",
-            f"add.u64 {at}, {at}, {stride};",
+            op("ld.local.b32", flag, mem(at, after)),
+            op("setp.ne.u32", is_saved, flag, "0"),
+            op("add.u64", at, at, str(stride)),
         ]
         self.append(values, Guard(is_saved, False), lines, ending=False, present=present, tries=False)
-        lines += [f"setp.lt.u64 {is_next}, {at}, {end};", f"@{is_next} bra.uni {name}_next;"]
+        lines += [op("setp.lt.u64", is_next, at, end), op("bra.uni", f"{name}_next", when=is_next)]
 
     def _find_savers(
         self, saves: Sequence[PendingSave], present: str, name: str, lines: Lines
@@ -382,15 +384,15 @@ class GroupCode(GroupForms):
         for guard in dict.fromkeys(save.guard for save in saves):
             if guard is not None:
                 savers[guard] = _Savers(positive(guard, take, lines), take("b32"))
-                lines.append(f"vote.sync.ballot.b32 {savers[guard].mask}, {savers[guard].is_saving}, {present};")
+                lines.append(op("vote.sync.ballot.b32", savers[guard].mask, savers[guard].is_saving, present))
         if all(save.guard is not None for save in saves):
             some, *others = [found.mask for guard, found in savers.items() if guard is not None]
             is_none = take("pred")
             for other in others:
                 both = take("b32")
-                lines.append(f"or.b32 {both}, {some}, {other};")
+                lines.append(op("or.b32", both, some, other))
                 some = both
-            lines += [f"setp.eq.u32 {is_none}, {some}, 0;", f"@{is_none} bra.uni {name}_end;"]
+            lines += [op("setp.eq.u32", is_none, some, "0"), op("bra.uni", f"{name}_end", when=is_none)]
         return savers
 
     def _begin_expected(self, here: str, present: str, is_expected: str, lines: Lines) -> str:
@@ -399,15 +401,15 @@ class GroupCode(GroupForms):
         with the lane's number."""
         lane, above = self.take("b32"), self.take("b32")
         lines += [
-            f"mov.u32 {lane}, %laneid;",
-            f"add.u32 {above}, {here}, 1;",
-            f"and.b32 {above}, {above}, {here};",
-            f"setp.eq.u32 {is_expected}, {above}, 0;",
+            op("mov.u32", lane, "%laneid"),
+            op("add.u32", above, here, "1"),
+            op("and.b32", above, above, here),
+            op("setp.eq.u32", is_expected, above, "0"),
         ]
         order = self._of_lane(self.order, 0, present, lines)
         lines += [
-            f"setp.eq.and.u32 {is_expected}, {self.order}, {order}, {is_expected};",
-            f"setp.ne.and.u32 {is_expected}, {self.order}, {NO_ROOM}, {is_expected};",
+            op("setp.eq.and.u32", is_expected, self.order, order, is_expected),
+            op("setp.ne.and.u32", is_expected, self.order, NO_ROOM, is_expected),
         ]
         return lane
 
@@ -424,7 +426,7 @@ class GroupCode(GroupForms):
         take = self.take
         forms, rows = take("b32"), ""
         strides: dict[int, str] = {}
-        lines.append(f"mov.u32 {forms}, 0;")
+        lines.append(op("mov.u32", forms, "0"))
         for number, value in enumerate(values):
             if value.is_same or number == small:
                 continue
@@ -432,47 +434,47 @@ class GroupCode(GroupForms):
             if size < 8:
                 own = self._as_word(value, size, lines)
                 first = self._of_lane(own, 0, present, lines)
-                lines.append(f"setp.eq.and.u32 {is_like}, {own}, {first}, {is_like};")
+                lines.append(op("setp.eq.and.u32", is_like, own, first, is_like))
                 continue
             low, high, wide, stride = take("b32"), take("b32"), take("b64"), take("b32")
-            lines.append(f"mov.b64 {{{low}, {high}}}, {value.text};")
+            lines.append(op("mov.b64", vector(low, high), value.text))
             first, upper, second = (
                 self._of_lane(half, source, present, lines) for half, source in ((low, 0), (high, 0), (low, 1))
             )
-            lines += [f"mov.b64 {wide}, {{{first}, {upper}}};", f"sub.u32 {stride}, {second}, {first};"]
+            lines += [op("mov.b64", wide, vector(first, upper)), op("sub.u32", stride, second, first)]
             if not strides and self.layout.rows < self.layout.head:
                 log, length, inner, outer, apart = (take("b32") for _ in range(5))
                 is_apart = take("pred")
                 lines += [
-                    f"mad.lo.u32 {inner}, {stride}, {lane}, {first};",
-                    f"setp.ne.u32 {is_apart}, {low}, {inner};",
+                    op("mad.lo.u32", inner, stride, lane, first),
+                    op("setp.ne.u32", is_apart, low, inner),
                 ]
                 if is_saving:
-                    lines.append(f"and.pred {is_apart}, {is_apart}, {is_saving};")
+                    lines.append(op("and.pred", is_apart, is_apart, is_saving))
                 lines += [
                     # The first lane that a single stride does not reach begins the second row.
-                    f"vote.sync.ballot.b32 {apart}, {is_apart}, {present};",
-                    f"brev.b32 {length}, {apart};",
-                    f"bfind.shiftamt.u32 {length}, {length};",
-                    f"min.u32 {length}, {length}, {WARP_LANES};",
-                    f"bfind.u32 {log}, {length};",
-                    f"add.u32 {inner}, {length}, -1;",
-                    f"and.b32 {inner}, {inner}, {lane};",
-                    f"shr.u32 {outer}, {lane}, {log};",
+                    op("vote.sync.ballot.b32", apart, is_apart, present),
+                    op("brev.b32", length, apart),
+                    op("bfind.shiftamt.u32", length, length),
+                    op("min.u32", length, length, str(WARP_LANES)),
+                    op("bfind.u32", log, length),
+                    op("add.u32", inner, length, "-1"),
+                    op("and.b32", inner, inner, lane),
+                    op("shr.u32", outer, lane, log),
                 ]
                 # Of all in one row it is lane 0.
                 rows = self._of_lane(low, length, present, lines)
                 lines += [
-                    f"sub.u32 {rows}, {rows}, {first};",
-                    f"mad.wide.s32 {wide}, {stride}, {inner}, {wide};",
-                    f"mad.wide.s32 {wide}, {rows}, {outer}, {wide};",
-                    f"shl.b32 {forms}, {log}, {GROUP_ROWS_AT};",
+                    op("sub.u32", rows, rows, first),
+                    op("mad.wide.s32", wide, stride, inner, wide),
+                    op("mad.wide.s32", wide, rows, outer, wide),
+                    op("shl.b32", forms, log, str(GROUP_ROWS_AT)),
                 ]
                 if number:
-                    lines.append(f"or.b32 {forms}, {forms}, {number << GROUP_ROWS_FIELD_AT};")
+                    lines.append(op("or.b32", forms, forms, str(number << GROUP_ROWS_FIELD_AT)))
             else:
-                lines.append(f"mad.wide.s32 {wide}, {stride}, {lane}, {wide};")
-            lines.append(f"setp.eq.and.u64 {is_like}, {value.text}, {wide}, {is_like};")
+                lines.append(op("mad.wide.s32", wide, stride, lane, wide))
+            lines.append(op("setp.eq.and.u64", is_like, value.text, wide, is_like))
             strides[number] = stride
         return _Shape(strides, forms, rows)
 
@@ -490,15 +492,15 @@ class GroupCode(GroupForms):
             if size < 8:
                 # Those of the first save are all the same.
                 own, first = self._as_word(other, size, lines), self._as_word(value, size, lines)
-                lines.append(f"setp.eq.and.u32 {is_like}, {own}, {first}, {is_like};")
+                lines.append(op("setp.eq.and.u32", is_like, own, first, is_like))
                 continue
             moved, low, sign, wide = take("b64"), take("b32"), take("b32"), take("b64")
-            lines += [f"sub.u64 {moved}, {other.text}, {value.text};", f"cvt.u32.u64 {low}, {moved};"]
+            lines += [op("sub.u64", moved, other.text, value.text), op("cvt.u32.u64", low, moved)]
             first = self._of_lane(low, 0, present, lines)
             lines += [
-                f"shr.s32 {sign}, {first}, 31;",
-                f"mov.b64 {wide}, {{{first}, {sign}}};",
-                f"setp.eq.and.u64 {is_like}, {moved}, {wide}, {is_like};",
+                op("shr.s32", sign, first, "31"),
+                op("mov.b64", wide, vector(first, sign)),
+                op("setp.eq.and.u64", is_like, moved, wide, is_like),
             ]
 
     def _append_expected(
@@ -510,7 +512,7 @@ class GroupCode(GroupForms):
         take, head = self.take, self.layout.head
         leads, has_room, is_expected = take("pred"), take("pred"), take("pred")
         lane = self._begin_expected(here, here, is_expected, lines)
-        lines.append(f"setp.eq.u32 {leads}, {lane}, 0;")
+        lines.append(op("setp.eq.u32", leads, lane, "0"))
         # One field of 1 or 2 bytes, which have no shorter form, may have other values in each lane.
         small = [
             number for number, value in enumerate(values)
@@ -520,35 +522,35 @@ class GroupCode(GroupForms):
         if len(small) == 1:
             size = self.entry.fields[small[0]].type.size
             spread, is_equal = self._as_word(values[small[0]], size, lines), take("pred")
-            lines.append(f"setp.eq.u32 {is_equal}, {spread}, {self._of_lane(spread, 0, here, lines)};")
+            lines.append(op("setp.eq.u32", is_equal, spread, self._of_lane(spread, 0, here, lines)))
         shape = self._expect(values, lane, here, is_expected, "", lines, small[0] if spread else None)
         left, at, is_flat, used = take("b32"), take("b64"), take("pred"), take("b32")
         lines += [
-            f"and.b32 {left}, {self.state}, {(1 << LEFT_BITS) - 1};",
-            f"setp.lt.and.u32 {has_room}, {left}, {head // GROUP_ALIGN}, {leads};",
-            f"not.pred {has_room}, {has_room};",
-            f"and.pred {is_flat}, {is_expected}, {has_room};",
+            op("and.b32", left, self.state, str((1 << LEFT_BITS) - 1)),
+            op("setp.lt.and.u32", has_room, left, str(head // GROUP_ALIGN), leads),
+            op("not.pred", has_room, has_room),
+            op("and.pred", is_flat, is_expected, has_room),
         ]
         if spread:
-            lines.append(f"and.pred {is_flat}, {is_flat}, {is_equal};")
+            lines.append(op("and.pred", is_flat, is_flat, is_equal))
         lines += [
-            f"vote.sync.all.pred {is_flat}, {is_flat}, {here};",
-            f"mov.u32 {used}, {head // GROUP_ALIGN};",
-            f"@{'' if spread else '!'}{is_flat} bra.uni {name}_{'same' if spread else 'other'};",
+            op("vote.sync.all.pred", is_flat, is_flat, here),
+            op("mov.u32", used, str(head // GROUP_ALIGN)),
+            op("bra.uni", f"{name}_{'same' if spread else 'other'}", when=is_flat if spread else f"!{is_flat}"),
         ]
         if spread:
             self._spread(small[0], spread, lane, shape.forms, used, leads, left, is_expected, here, base, name, lines)
-            lines.append(f"{name}_same:")
+            lines.append(Label(f"{name}_same"))
         lines += [
-            f"add.u32 {self.order}, {self.order}, 1;",
-            f"@!{leads} bra {name}_met;",
-            f"mad.wide.u32 {at}, {self.place}, {GROUP_ALIGN}, {base};",
-            f"sub.u32 {self.state}, {self.state}, {used};",
-            f"add.u32 {self.place}, {self.place}, {used};",
+            op("add.u32", self.order, self.order, "1"),
+            op("bra", f"{name}_met", when=f"!{leads}"),
+            op("mad.wide.u32", at, self.place, str(GROUP_ALIGN), base),
+            op("sub.u32", self.state, self.state, used),
+            op("add.u32", self.place, self.place, used),
         ]
         for where, kind, text in self._head(values, shape.strides, here, shape.forms, self.order, shape.rows, lines):
-            lines.append(f"st.global.{kind} [{at}+{LOG_CONTROL + where}], {text};")
-        lines += [f"{name}_met:", f"bar.warp.sync {here};", f"bra.uni {name}_end;", f"{name}_other:"]
+            lines.append(op(f"st.global.{kind}", mem(at, LOG_CONTROL + where), text))
+        lines += [Label(f"{name}_met"), op("bar.warp.sync", here), op("bra.uni", f"{name}_end"), Label(f"{name}_other")]
 
     def _spread(
         self, number: int, value: str, lane: str, forms: str, used: str, leads: str, left: str, is_expected: str,
@@ -560,19 +562,19 @@ class GroupCode(GroupForms):
         has_room, where, at = take("pred"), take("b32"), take("b64")
         most = (head + WARP_LANES * size + GROUP_ALIGN - 1) // GROUP_ALIGN
         lines += [
-            f"setp.lt.and.u32 {has_room}, {left}, {most}, {leads};",
-            f"not.pred {has_room}, {has_room};",
-            f"and.pred {is_expected}, {is_expected}, {has_room};",
-            f"vote.sync.all.pred {is_expected}, {is_expected}, {here};",
-            f"@!{is_expected} bra.uni {name}_other;",
-            f"shfl.sync.idx.b32 {where}, {self.place}, 0, 31, {here};",
-            f"mad.wide.u32 {at}, {where}, {GROUP_ALIGN}, {base};",
-            f"mad.wide.u32 {at}, {lane}, {size}, {at};",
-            f"st.global.b{8 * size} [{at}+{LOG_CONTROL + head}], {value};",
-            f"or.b32 {forms}, {forms}, {3 << 2 * number};",
-            f"popc.b32 {used}, {here};",
-            f"mad.lo.u32 {used}, {used}, {size}, {head + GROUP_ALIGN - 1};",
-            f"shr.u32 {used}, {used}, {GROUP_ALIGN.bit_length() - 1};",
+            op("setp.lt.and.u32", has_room, left, str(most), leads),
+            op("not.pred", has_room, has_room),
+            op("and.pred", is_expected, is_expected, has_room),
+            op("vote.sync.all.pred", is_expected, is_expected, here),
+            op("bra.uni", f"{name}_other", when=f"!{is_expected}"),
+            op("shfl.sync.idx.b32", where, self.place, "0", "31", here),
+            op("mad.wide.u32", at, where, str(GROUP_ALIGN), base),
+            op("mad.wide.u32", at, lane, str(size), at),
+            op(f"st.global.b{8 * size}", mem(at, LOG_CONTROL + head), value),
+            op("or.b32", forms, forms, str(3 << 2 * number)),
+            op("popc.b32", used, here),
+            op("mad.lo.u32", used, used, str(size), str(head + GROUP_ALIGN - 1)),
+            op("shr.u32", used, used, str(GROUP_ALIGN.bit_length() - 1)),
         ]
 
 

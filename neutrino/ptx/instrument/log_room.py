@@ -92,7 +92,7 @@ class _Mark:
     is_certain: bool
 
 
-def place_rooms(body: Body, edits: Edits, opening: Sequence[Line | str], log: Callable[[int], RoomCode]) -> Lines:
+def place_rooms(body: Body, edits: Edits, opening: Sequence[Line], log: Callable[[int], RoomCode]) -> Lines:
     """Replace the marks in a body's edits, and in the code at its entry, which is returned.
 
     opening: that code. log: gives the tests of the log with a number.
@@ -140,7 +140,7 @@ def place_rooms(body: Body, edits: Edits, opening: Sequence[Line | str], log: Ca
     return list(_with(opening, chosen, 0))
 
 
-def _with(lines: Sequence[Line | str], chosen: Mapping[tuple[int, int], Lines], number: int) -> tuple[Line | str, ...]:
+def _with(lines: Sequence[Line], chosen: Mapping[tuple[int, int], Lines], number: int) -> tuple[Line, ...]:
     """Return the lines of the edit with a number, with what is chosen in place of marks."""
     return tuple(part for line, text in enumerate(lines) for part in chosen.get((number, line), [text]))
 

@@ -26,7 +26,7 @@ from neutrino.ptx.instrument.log_room import RoomMark
 from neutrino.ptx.instrument.probe_block import ProbeBlock, Slots
 from neutrino.ptx.instrument.records import LOST
 from neutrino.ptx.instrument.registers import Take
-from neutrino.ptx.text.inserted import Lines
+from neutrino.ptx.text.inserted import Label, Lines, Scope, mem, op, vector
 
 # What a thread keeps of its chunk: from the lowest bit on how many rows it has left, then how many it has in all; the
 # highest bit, if nothing is stored. Of a thread that never saves all bits are set, or fewer in the lower half.
@@ -77,14 +77,15 @@ class SingleCode:
         None for all.
         """
         lines.append(RoomMark(self.index, guard or ""))
-        is_stored, when = self.take("pred"), f"@{guard} " if guard else ""
-        lines.append(f"setp.gt.and.s32 {is_stored}, {self.state}, 0, {guard};" if guard else
-                     f"setp.gt.s32 {is_stored}, {self.state}, 0;")  # fmt: skip
-        first = LOG_CONTROL + LOG_LANE_HEADER
-        lines += [f"@{is_stored} st.global.{kind} [{self.at}+{first + where}], {text};" for where, kind, text in stores]
+        is_stored, when = self.take("pred"), guard or ""
+        lines.append(op("setp.gt.and.s32", is_stored, self.state, "0", when) if when else
+                     op("setp.gt.s32", is_stored, self.state, "0"))  # fmt: skip
+        for where, kind, text in stores:
+            place = mem(self.at, LOG_CONTROL + LOG_LANE_HEADER + where)
+            lines.append(op(f"st.global.{kind}", place, text, when=is_stored))
         lines += [
-            f"{when}add.u64 {self.at}, {self.at}, {self.entry.size};",
-            f"{when}add.u32 {self.state}, {self.state}, -1;",
+            op("add.u64", self.at, self.at, str(self.entry.size), when=when),
+            op("add.u32", self.state, self.state, "-1", when=when),
         ]
 
     def room(self, guard: str, need: int, most: int) -> Lines:
@@ -98,66 +99,66 @@ class SingleCode:
         head, base = take("b64"), take("b64")
         # Labels are local to braces, so that the text can be inserted elsewhere, too.
         end, here = f"${self.prefix[1:]}room", take("b32")
-        joined, given = (".and", f", {guard}") if guard else ("", "")
+        joined, given = (".and", (guard,)) if guard else ("", ())
         lines: Lines = [
-            "{",
-            *([f"activemask.b32 {here};"] if self.meets else []),
-            f"and.b32 {left}, {state}, {_LEFT};",
-            f"setp.lt{joined}.u32 {few}, {left}, {need}{given};" if need > 1 else
-            f"setp.eq{joined}.u32 {few}, {left}, 0{given};",
-            f"@!{few} bra {end};",
-            f"setp.ge.u32 {never}, {state}, {_NEVER_LEAST};",
-            f"@{never} mov.u32 {state}, {_NEVER};",
-            f"@{never} bra {end};",
+            Scope.OPEN,
+            *([op("activemask.b32", here)] if self.meets else []),
+            op("and.b32", left, state, str(_LEFT)),
+            op(f"setp.lt{joined}.u32", few, left, str(need), *given) if need > 1 else
+            op(f"setp.eq{joined}.u32", few, left, "0", *given),
+            op("bra", end, when=f"!{few}"),
+            op("setp.ge.u32", never, state, str(_NEVER_LEAST)),
+            op("mov.u32", state, str(_NEVER), when=never),
+            op("bra", end, when=never),
             # The last chunk, if there was one: how many of its rows stay empty, and whose it was.
-            f"setp.ge.s32 {had}, {state}, {_HAD_LEAST};",
-            f"bfe.u32 {rows}, {state}, {LOG_LANE_ROWS_AT}, {_ROWS_BITS};",
-            f"sub.u32 {filled}, {rows}, {left};",
-            f"mad.wide.s32 {head}, {filled}, {-size}, {at};",
-            f"setp.ne.and.u32 {has_left}, {left}, 0, {had};",
-            f"@{has_left} st.global.u32 [{head}+{LOG_CONTROL + LOG_LANE_LEFT}], {left};",
-            f"cvt.u32.u64 {slot}, {at};",
-            f"@{had} ld.global.u32 {slot}, [{head}+{LOG_CONTROL}];",
+            op("setp.ge.s32", had, state, str(_HAD_LEAST)),
+            op("bfe.u32", rows, state, str(LOG_LANE_ROWS_AT), str(_ROWS_BITS)),
+            op("sub.u32", filled, rows, left),
+            op("mad.wide.s32", head, filled, str(-size), at),
+            op("setp.ne.and.u32", has_left, left, "0", had),
+            op("st.global.u32", mem(head, LOG_CONTROL + LOG_LANE_LEFT), left, when=has_left),
+            op("cvt.u32.u64", slot, at),
+            op("ld.global.u32", slot, mem(head, LOG_CONTROL), when=had),
             # The first one has as many rows as a test may need, each further one twice as many more.
-            f"mad.lo.u32 {rows}, {rows}, 2, {most};",
-            f"min.u32 {rows}, {rows}, {lane_rows(size)[1]};",
-            f"mad.lo.u32 {units}, {rows}, {size}, {LOG_LANE_HEADER + LOG_UNIT - 1};",
-            f"shr.u32 {units}, {units}, {LOG_UNIT.bit_length() - 1};",
+            op("mad.lo.u32", rows, rows, "2", str(most)),
+            op("min.u32", rows, rows, str(lane_rows(size)[1])),
+            op("mad.lo.u32", units, rows, str(size), str(LOG_LANE_HEADER + LOG_UNIT - 1)),
+            op("shr.u32", units, units, str(LOG_UNIT.bit_length() - 1)),
         ]  # fmt: skip
         self.block.load_map(self.index, base, lines, ending=True)
         taken, wide, lost, fits = take("b64"), take("b64"), take("b64"), take("pred")
         low, high, limit, own, warps, word = (take("b32") for _ in range(6))
         lines += [
-            f"cvt.u64.u32 {wide}, {units};",
-            f"atom.global.add.u64 {taken}, [{base}], {wide};",
+            op("cvt.u64.u32", wide, units),
+            op("atom.global.add.u64", taken, mem(base), wide),
             # After the chunks of all warps.
             self.block.load_log_first(self.index, own),
             self.block.load_warps(warps),
-            f"mad.wide.u32 {taken}, {own}, {warps}, {taken};",
-            f"mov.b64 {{{low}, {high}}}, {taken};",
+            op("mad.wide.u32", taken, own, warps, taken),
+            op("mov.b64", vector(low, high), taken),
             self.block.load_log_limit(self.index, limit),
             # All of it must be before the end, also where what was taken is not a number of units: replays of a graph
             # for which there is no memory share some that is not zeroed.
-            f"setp.eq.u32 {fits}, {high}, 0;",
-            f"setp.le.and.u32 {fits}, {low}, {limit}, {fits};",
-            f"sub.u32 {limit}, {limit}, {low};",
-            f"setp.ge.and.u32 {fits}, {limit}, {units}, {fits};",
-            f"mad.wide.u32 {at}, {low}, {LOG_UNIT}, {base};",
-            f"shl.b32 {word}, {rows}, {LOG_LANE_ROWS_AT};",
-            f"or.b32 {word}, {word}, {LOG_LANE};",
-            f"@{fits} st.global.v2.b32 [{at}+{LOG_CONTROL}], {{{slot}, {word}}};",
+            op("setp.eq.u32", fits, high, "0"),
+            op("setp.le.and.u32", fits, low, limit, fits),
+            op("sub.u32", limit, limit, low),
+            op("setp.ge.and.u32", fits, limit, units, fits),
+            op("mad.wide.u32", at, low, str(LOG_UNIT), base),
+            op("shl.b32", word, rows, str(LOG_LANE_ROWS_AT)),
+            op("or.b32", word, word, str(LOG_LANE)),
+            op("st.global.v2.b32", mem(at, LOG_CONTROL), vector(slot, word), when=fits),
             # All rows of a chunk without room are lost, but for those of the last such chunk that were not filled.
-            f"selp.b32 {left}, 0, {left}, {had};",
-            f"sub.u32 {left}, {rows}, {left};",
-            f"cvt.u64.u32 {lost}, {left};",
-            f"mul.lo.u32 {state}, {rows}, {_ALL_LEFT};",
-            f"@{fits} bra {end};",
-            f"or.b32 {state}, {state}, {_NOT_STORED};",
-            f"red.global.add.u64 [{base}+{LOST}], {lost};",
-            f"{end}:",
+            op("selp.b32", left, "0", left, had),
+            op("sub.u32", left, rows, left),
+            op("cvt.u64.u32", lost, left),
+            op("mul.lo.u32", state, rows, str(_ALL_LEFT)),
+            op("bra", end, when=fits),
+            op("or.b32", state, state, str(_NOT_STORED)),
+            op("red.global.add.u64", mem(base, LOST), lost),
+            Label(end),
             # As before, also for a program that asks which lanes are together.
-            *([f"bar.warp.sync {here};"] if self.meets else []),
-            "}",
+            *([op("bar.warp.sync", here)] if self.meets else []),
+            Scope.CLOSE,
         ]
         return lines
 
@@ -171,33 +172,33 @@ class SingleCode:
         has_own, leads = take("pred"), take("pred")
         self.block.load_map(self.index, base, lines, ending=True)
         lines.append(self.block.load_log_first(self.index, own))
-        lines.append(f"mov.u32 {own_each}, {own};")
+        lines.append(op("mov.u32", own_each, own))
         if self.entry.level is Level.BLOCK:
             # A block has what its warps would have.
-            lines += [self.block.load_warps_per_block(warps), f"mul.lo.u32 {own_each}, {own}, {warps};"]
+            lines += [self.block.load_warps_per_block(warps), op("mul.lo.u32", own_each, own, warps)]
         lines += [
-            f"setp.ne.and.u32 {has_own}, {own}, 0, {slot.inside};",
+            op("setp.ne.and.u32", has_own, own, "0", slot.inside),
             self.block.load_warps(warps),
-            f"mul.wide.u32 {total}, {own}, {warps};",
-            f"cvt.u64.u32 {wide}, {own_each};",
-            f"setp.eq.and.u32 {leads}, {slot.index}, 0, {has_own};",
-            f"@{leads} st.global.v2.u64 [{base}+{LOG_OWN}], {{{total}, {wide}}};",
-            f"mul.lo.u32 {rows}, {own_each}, {LOG_UNIT};",
-            f"sub.u32 {rows}, {rows}, {LOG_LANE_HEADER};",
-            f"div.u32 {rows}, {rows}, {size};" if size & (size - 1) else
-            f"shr.u32 {rows}, {rows}, {size.bit_length() - 1};",
-            f"min.u32 {rows}, {rows}, {_ROWS_MOST};",
-            f"setp.ne.and.u32 {has_own}, {rows}, 0, {has_own};",
-            f"mul.lo.u32 {first}, {slot.index}, {own_each};",
-            f"mad.wide.u32 {at}, {first}, {LOG_UNIT}, {base};",
-            f"shl.b32 {word}, {rows}, {LOG_LANE_ROWS_AT};",
-            f"or.b32 {word}, {word}, {LOG_LANE};",
-            f"@{has_own} st.global.v2.b32 [{at}+{LOG_CONTROL}], {{{slot.index}, {word}}};",
-            f"cvt.u64.u32 {self.at}, {slot.index};",
-            f"selp.b64 {self.at}, {at}, {self.at}, {has_own};",
-            f"mul.lo.u32 {rows}, {rows}, {_ALL_LEFT};",
-            f"selp.b32 {self.state}, {rows}, 0, {has_own};",
-            f"selp.b32 {self.state}, {self.state}, {_NEVER}, {slot.inside};",
+            op("mul.wide.u32", total, own, warps),
+            op("cvt.u64.u32", wide, own_each),
+            op("setp.eq.and.u32", leads, slot.index, "0", has_own),
+            op("st.global.v2.u64", mem(base, LOG_OWN), vector(total, wide), when=leads),
+            op("mul.lo.u32", rows, own_each, str(LOG_UNIT)),
+            op("sub.u32", rows, rows, str(LOG_LANE_HEADER)),
+            op("div.u32", rows, rows, str(size)) if size & (size - 1) else
+            op("shr.u32", rows, rows, str(size.bit_length() - 1)),
+            op("min.u32", rows, rows, str(_ROWS_MOST)),
+            op("setp.ne.and.u32", has_own, rows, "0", has_own),
+            op("mul.lo.u32", first, slot.index, own_each),
+            op("mad.wide.u32", at, first, str(LOG_UNIT), base),
+            op("shl.b32", word, rows, str(LOG_LANE_ROWS_AT)),
+            op("or.b32", word, word, str(LOG_LANE)),
+            op("st.global.v2.b32", mem(at, LOG_CONTROL), vector(slot.index, word), when=has_own),
+            op("cvt.u64.u32", self.at, slot.index),
+            op("selp.b64", self.at, at, self.at, has_own),
+            op("mul.lo.u32", rows, rows, str(_ALL_LEFT)),
+            op("selp.b32", self.state, rows, "0", has_own),
+            op("selp.b32", self.state, self.state, str(_NEVER), slot.inside),
         ]  # fmt: skip
 
     def close(self, lines: Lines) -> None:
@@ -208,16 +209,16 @@ class SingleCode:
         has_left, is_lost = take("pred"), take("pred")
         self.block.load_map(self.index, base, lines, ending=True)
         lines += [
-            f"and.b32 {left}, {state}, {_LEFT};",
-            f"bfe.u32 {rows}, {state}, {LOG_LANE_ROWS_AT}, {_ROWS_BITS};",
-            f"sub.u32 {rows}, {rows}, {left};",
-            f"mad.wide.s32 {head}, {rows}, {-self.entry.size}, {self.at};",
-            f"setp.ge.s32 {has_left}, {state}, {_HAD_LEAST};",
-            f"setp.ne.and.u32 {has_left}, {left}, 0, {has_left};",
-            f"@{has_left} st.global.u32 [{head}+{LOG_CONTROL + LOG_LANE_LEFT}], {left};",
+            op("and.b32", left, state, str(_LEFT)),
+            op("bfe.u32", rows, state, str(LOG_LANE_ROWS_AT), str(_ROWS_BITS)),
+            op("sub.u32", rows, rows, left),
+            op("mad.wide.s32", head, rows, str(-self.entry.size), self.at),
+            op("setp.ge.s32", has_left, state, str(_HAD_LEAST)),
+            op("setp.ne.and.u32", has_left, left, "0", has_left),
+            op("st.global.u32", mem(head, LOG_CONTROL + LOG_LANE_LEFT), left, when=has_left),
             # As numbers with a sign: below 0, and not of a thread that never saves.
-            f"setp.lt.s32 {is_lost}, {state}, {_NEVER_LEAST - (1 << 32)};",
-            f"cvt.u64.u32 {less}, {left};",
-            f"neg.s64 {less}, {less};",
-            f"@{is_lost} red.global.add.u64 [{base}+{LOST}], {less};",
+            op("setp.lt.s32", is_lost, state, str(_NEVER_LEAST - (1 << 32))),
+            op("cvt.u64.u32", less, left),
+            op("neg.s64", less, less),
+            op("red.global.add.u64", mem(base, LOST), less, when=is_lost),
         ]

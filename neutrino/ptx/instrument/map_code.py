@@ -67,7 +67,7 @@ from neutrino.ptx.instrument.records import (
 from neutrino.ptx.instrument.registers import Guard, Kept, Take, Value, guarded, positive
 from neutrino.ptx.instrument.sums import Sums
 from neutrino.ptx.isa.scalars import WARP_LANES
-from neutrino.ptx.text.inserted import Lines
+from neutrino.ptx.text.inserted import Lines, op
 
 _INTEGER = re.compile(r"[+-]?(?:0[xX][0-9a-fA-F]{1,16}|[1-9]\d{0,19}|0)", re.ASCII)
 
@@ -524,8 +524,8 @@ class SaveCode(_AtMap):
         if statement.when is None and isinstance(amount, Constant) and self._counted is not None:
             self._counted[self._index, cell] = self._counted.get((self._index, cell), 0) + amount.bits
             return
-        prefix = f"@{self._text(statement.when)} " if statement.when is not None else ""
-        self._maps.sums.add_amount(self._index, cell, self._text(amount), prefix, self._lines)
+        when = self._condition(statement.when) or ""
+        self._maps.sums.add_amount(self._index, cell, self._text(amount), when, self._lines)
 
     def _accumulate_saved(self) -> None:
         """Add the operands to the fields, kept in registers until the thread ends."""
@@ -579,7 +579,7 @@ class SaveCode(_AtMap):
         if later is not None:
             if not later.mask:
                 later.mask = self._take("b32")
-                self._lines.append(f"activemask.b32 {later.mask};")
+                self._lines.append(op("activemask.b32", later.mask))
             later.saves.setdefault(self._index, []).append(PendingSave(tuple(saved), guard, later.kin))
             return
         self._code.branches = True
@@ -590,7 +590,7 @@ class SaveCode(_AtMap):
         if self._guard is None or not waits:
             return self._guard
         copy = self._take("pred")
-        self._lines.append(f"mov.pred {copy}, {self._guard.register};")
+        self._lines.append(op("mov.pred", copy, self._guard.register))
         return Guard(copy, self._guard.negated)
 
     def _counting_threads(self) -> str | None:

@@ -21,7 +21,7 @@ from neutrino.ptx.instrument.registers import Take
 from neutrino.ptx.isa.instruction import Instruction
 from neutrino.ptx.isa.scalars import WARP_LANES
 from neutrino.ptx.snippets.writer import SPECIAL, integer_literal, operand_text
-from neutrino.ptx.text.inserted import Label, Line, Lines, Scope, op, printed
+from neutrino.ptx.text.inserted import Label, Line, Lines, Scope, op
 
 
 class Lowering:
@@ -500,7 +500,7 @@ class Template:
     kept: registers of the map that it names. reads, has_shift: as of ``ProbeBlock``, what it reads.
     """
 
-    lines: tuple[Line | str, ...]
+    lines: tuple[Line, ...]
     kinds: tuple[str, ...]
     inputs: tuple[str, ...]
     outputs: tuple[tuple[str, str], ...]
@@ -513,7 +513,7 @@ class Template:
     @cached_property
     def text(self) -> str:
         """The code as ``str.format`` takes it."""
-        return as_format("\n\t".join(printed(self.lines)))
+        return as_format("\n\t".join(line.text for line in self.lines))
 
     def write(self, names: dict[str, str], take: Callable[[str], str], lines: Lines) -> None:
         """Append the code. names: the texts of the statements' registers, to which the outputs are added."""
@@ -545,7 +545,7 @@ class _Filled(NamedTuple):
                 one.predicate and as_format(one.predicate).format(*fill), one.negated, one.opcode,
                 tuple(as_format(operand).format(*fill) for operand in one.operands),
             )
-            for line in self.template.lines if not isinstance(line, str)
+            for line in self.template.lines
             for one in line.instructions
         )  # fmt: skip
 

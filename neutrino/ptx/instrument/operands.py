@@ -8,14 +8,14 @@ import struct
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from neutrino.ptx.instrument.registers import Guard, Scratch, UnsupportedError, Value, bits
+from neutrino.ptx.instrument.registers import Guard, Scratch, UnsupportedError, Value, bits, under
 from neutrino.ptx.isa.forms import FLOATS, is_untyped, value_type
 from neutrino.ptx.isa.instruction import REGISTER, Address, Instruction, object_parts, read_address, vector_elements
 from neutrino.ptx.isa.measures import constant_bytes, constant_operations, matrix_depth, opcode_value
 from neutrino.ptx.isa.opcodes import Measure, Role
 from neutrino.ptx.isa.scalars import SPECIAL_REGISTERS, integer
 from neutrino.ptx.text.body import Body
-from neutrino.ptx.text.inserted import Lines, branches, op
+from neutrino.ptx.text.inserted import Lines, branches, op, vector
 
 _EVERYWHERE = frozenset({"LANES", "LEADER", "THREAD", "BLOCK"})
 """Helpers that have a value wherever a probe runs."""
@@ -27,13 +27,13 @@ def _thread(scratch: Scratch, here: Lines) -> Value:
     """THREAD: the thread's linear number in its block, x fastest, as slots of maps count them."""
     number, b, c = (scratch.take("b32") for _ in range(3))
     here += [
-        f"mov.u32 {number}, %tid.z;",
-        f"mov.u32 {b}, %ntid.y;",
-        f"mov.u32 {c}, %tid.y;",
-        f"mad.lo.u32 {number}, {number}, {b}, {c};",
-        f"mov.u32 {b}, %ntid.x;",
-        f"mov.u32 {c}, %tid.x;",
-        f"mad.lo.u32 {number}, {number}, {b}, {c};",
+        op("mov.u32", number, "%tid.z"),
+        op("mov.u32", b, "%ntid.y"),
+        op("mov.u32", c, "%tid.y"),
+        op("mad.lo.u32", number, number, b, c),
+        op("mov.u32", b, "%ntid.x"),
+        op("mov.u32", c, "%tid.x"),
+        op("mad.lo.u32", number, number, b, c),
     ]
     return Value(number, "u32")
 
@@ -44,14 +44,14 @@ def _block(scratch: Scratch, here: Lines) -> Value:
     row, b, c = (scratch.take("b32") for _ in range(3))
     number, wide = scratch.take("b64"), scratch.take("b64")
     here += [
-        f"mov.u32 {row}, %ctaid.z;",
-        f"mov.u32 {b}, %nctaid.y;",
-        f"mov.u32 {c}, %ctaid.y;",
-        f"mad.lo.u32 {row}, {row}, {b}, {c};",
-        f"mov.u32 {b}, %nctaid.x;",
-        f"mov.u32 {c}, %ctaid.x;",
-        f"cvt.u64.u32 {wide}, {c};",
-        f"mad.wide.u32 {number}, {row}, {b}, {wide};",
+        op("mov.u32", row, "%ctaid.z"),
+        op("mov.u32", b, "%nctaid.y"),
+        op("mov.u32", c, "%ctaid.y"),
+        op("mad.lo.u32", row, row, b, c),
+        op("mov.u32", b, "%nctaid.x"),
+        op("mov.u32", c, "%ctaid.x"),
+        op("cvt.u64.u32", wide, c),
+        op("mad.wide.u32", number, row, b, wide),
     ]
     return Value(number, "u64")
 
@@ -60,9 +60,9 @@ def _leader(lanes: Value, scratch: Scratch, here: Lines) -> Value:
     """LEADER: whether no lane below the thread's is among those of LANES. Only their threads have the right value."""
     lower, leads = scratch.take("b32"), scratch.take("pred")
     here += [
-        f"mov.u32 {lower}, %lanemask_lt;",
-        f"and.b32 {lower}, {lower}, {lanes.text};",
-        f"setp.eq.u32 {leads}, {lower}, 0;",
+        op("mov.u32", lower, "%lanemask_lt"),
+        op("and.b32", lower, lower, lanes.text),
+        op("setp.eq.u32", leads, lower, "0"),
     ]
     return Value(leads, "pred")
 
@@ -87,7 +87,7 @@ class LaneMasks:
         is_parted = branches(self._lines)
         if not is_parted or guard not in self._known:
             self._known[guard] = mask = scratch.take("b32")
-            line = op("activemask.b32", mask, when=guard.text if guard else "")
+            line = op("activemask.b32", mask, when=under(guard))
             (self.first if is_parted else here).append(line)
         return Value(self._known[guard], "b32")
 
@@ -336,7 +336,7 @@ class SiteOperands:
                 if element not in {None, "x", "0"}:
                     raise self._lacks(f"{helper}.{element}")
                 return self._address(operand)
-            operand = "{" + ", ".join(parts) + "}"
+            operand = vector(*parts)
         name = self._element(operand, helper, element)
         if name == "_":
             # An element that a store leaves out. Without a choice of the probe's, the first one that is stored.
@@ -352,7 +352,7 @@ class SiteOperands:
         if value.type != "pred":
             raise self._unreadable("!" + name, helper)
         opposite = self._scratch.take("pred")
-        self.here.append(f"not.pred {opposite}, {value.text};")
+        self.here.append(op("not.pred", opposite, value.text))
         return Value(opposite, "pred")
 
     def _read(self, operand: str, helper: str) -> Value:
@@ -448,7 +448,7 @@ class SiteOperands:
                 raise UnsupportedError(message) from None
         float_type = "f64" if is_double else "f32"
         name = self._scratch.take("b64" if is_double else "b32")
-        self.here.append(f"mov.{float_type} {name}, {number};")
+        self.here.append(op(f"mov.{float_type}", name, number))
         return Value(name, float_type)
 
     def _register_part(self, part: re.Match[str], helper: str) -> Value:
@@ -465,12 +465,12 @@ class SiteOperands:
         whole = self._preserved(part["register"], "b32")
         width = 8 if part["kind"] == "b" else 16
         name = self._scratch.take("b32")
-        self.here.append(f"bfe.{types[source]} {name}, {whole.text}, {int(part['number']) * width}, {width};")
+        self.here.append(op(f"bfe.{types[source]}", name, whole.text, str(int(part['number']) * width), str(width)))
         return Value(name, types[source])
 
     def _negated(self, value: Value) -> Value:
         name = self._scratch.take("b32")
-        self.here.append(f"neg.s32 {name}, {value.text};")
+        self.here.append(op("neg.s32", name, value.text))
         return Value(name, "s32")
 
     def _register_type(self, name: str) -> str | None:
@@ -497,7 +497,7 @@ class SiteOperands:
             return Value(name, kind)
         wide = bits(kind)
         copy = self._scratch.take(f"b{wide}" if wide else "pred")
-        self.early.append(f"mov.{f'b{wide}' if wide else 'pred'} {copy}, {name};")
+        self.early.append(op(f"mov.{f'b{wide}' if wide else 'pred'}", copy, name))
         return Value(copy, kind)
 
     # PRED and LANES
@@ -507,13 +507,13 @@ class SiteOperands:
         instruction = self._instruction
         if instruction.predicate is None:
             always = self._scratch.take("pred")
-            self.here.append(f"mov.pred {always}, 1;")
+            self.here.append(op("mov.pred", always, "1"))
             return Value(always, "pred")
         value = self._preserved(instruction.predicate, "pred")
         if not instruction.negated:
             return value
         opposite = self._scratch.take("pred")
-        self.here.append(f"not.pred {opposite}, {value.text};")
+        self.here.append(op("not.pred", opposite, value.text))
         return Value(opposite, "pred")
 
     def _lanes(self) -> Value:
@@ -580,22 +580,22 @@ class SiteOperands:
                 low = value.text
                 if offset != "0":
                     low = self._scratch.take("b32")
-                    self.here.append(f"add.u32 {low}, {value.text}, {offset};")
+                    self.here.append(op("add.u32", low, value.text, offset))
                 register = self._scratch.take("b64")
-                self.here.append(f"cvt.u64.u32 {register}, {low};")
+                self.here.append(op("cvt.u64.u32", register, low))
                 return Value(register, "b64")
         # A local declaration of the same name hides the module's.
         elif base in self._module_addresses and self._body.declaration(base, self._position) is None:
             register = self._module_addresses[base]
         else:
             register = self._scratch.take("b64")
-            self.here.append(f"mov.u64 {register}, {base};")
+            self.here.append(op("mov.u64", register, base))
         if register is None:
             raise UnsupportedError(f"the address register {base} of {self._instruction.opcode} has an unknown width")
         if offset == "0":
             return Value(register, "b64", address=program)
         total = self._scratch.take("b64")
-        self.here.append(f"add.s64 {total}, {register}, {offset};")
+        self.here.append(op("add.s64", total, register, offset))
         return Value(total, "b64", address=program)
 
     # BYTES and OPS that depend on operands
@@ -623,7 +623,7 @@ class SiteOperands:
         if bits(value.type) == 64:
             return replace(value, choices=choices)
         wide = self._scratch.take("b64")
-        self.here.append(f"cvt.u64.u32 {wide}, {value.text};")
+        self.here.append(op("cvt.u64.u32", wide, value.text))
         return Value(wide, "b64", choices=choices)
 
     def _async_copy_bytes(self) -> Value:
@@ -646,7 +646,7 @@ class SiteOperands:
             return self._widened(last)
         size = self._scratch.take("b64")
         if_false, if_true = (copy_size, "0") if not last.startswith("!") else ("0", copy_size)
-        self.here.append(f"selp.b64 {size}, {if_true}, {if_false}, {last.lstrip('! ')};")
+        self.here.append(op("selp.b64", size, if_true, if_false, last.lstrip("! ")))
         choices = {value for part in ("0", copy_size) for value in self._choices(part, self._position) or (-1,)}
         return Value(size, "b64", choices=() if -1 in choices else tuple(sorted(choices)))
 
@@ -668,9 +668,9 @@ class SiteOperands:
         rows, columns = self._scratch.take("b32"), self._scratch.take("b32")
         wide = self._scratch.take("b64")
         self.here += [
-            f"bfe.u32 {rows}, {descriptor}, 24, 5;",
-            f"bfe.u32 {columns}, {descriptor}, 17, 6;",
-            f"mul.lo.u32 {rows}, {rows}, {columns};",
+            op("bfe.u32", rows, descriptor, "24", "5"),
+            op("bfe.u32", columns, descriptor, "17", "6"),
+            op("mul.lo.u32", rows, rows, columns),
         ]
         k, longer = depth
         # Two operations per multiplication and addition; the descriptor holds M / 16 and N / 8.
@@ -678,12 +678,12 @@ class SiteOperands:
         if longer:
             # Bit 31 chooses between the two K of a four-bit kind: the factor for k, or that for the longer one.
             self.here += [
-                f"bfe.u32 {columns}, {descriptor}, 31, 1;",
-                f"mad.lo.u32 {columns}, {columns}, {factor * (longer - k)}, {factor * k};",
-                f"mul.wide.u32 {wide}, {rows}, {columns};",
+                op("bfe.u32", columns, descriptor, "31", "1"),
+                op("mad.lo.u32", columns, columns, str(factor * (longer - k)), str(factor * k)),
+                op("mul.wide.u32", wide, rows, columns),
             ]
         else:
-            self.here.append(f"mul.wide.u32 {wide}, {rows}, {factor * k};")
+            self.here.append(op("mul.wide.u32", wide, rows, str(factor * k)))
         return Value(wide, "b64")
 
 

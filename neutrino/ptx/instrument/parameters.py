@@ -8,8 +8,10 @@ from functools import cached_property
 
 from neutrino.ptx.analysis.linkage import Callee
 from neutrino.ptx.instrument.registers import Kept, UnsupportedError, Value
+from neutrino.ptx.isa.instruction import Instruction
 from neutrino.ptx.isa.scalars import TYPE_BYTES
 from neutrino.ptx.snippets.operands import PARAMETER
+from neutrino.ptx.text.inserted import mem, op
 from neutrino.ptx.text.module import Parameter
 
 _LOADED = {"f16": "b16", "bf16": "b16", "f16x2": "b32", "bf16x2": "b32"}
@@ -39,10 +41,9 @@ class Part:
         """Bits of the register that it is loaded into."""
         return max(TYPE_BYTES[self.type] * 8, 16)
 
-    def load(self, register: str) -> str:
+    def load(self, register: str) -> Instruction:
         """The instruction that loads it, in the kernel's own body."""
-        place = f"{self.name}+{self.offset}" if self.offset else self.name
-        return f"ld.param.{_LOADED.get(self.type, self.type)} {register}, [{place}];"
+        return op(f"ld.param.{_LOADED.get(self.type, self.type)}", register, mem(self.name, self.offset))
 
     def kept(self, prefix: str) -> Kept:
         """The register that holds it for functions that the kernel calls, which have no access to its parameters.

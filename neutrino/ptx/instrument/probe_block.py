@@ -22,8 +22,9 @@ from neutrino.abi.probe_block import (
 from neutrino.maps.declaration import NO_LIMIT, Map
 from neutrino.maps.regions import SM_ROWS, copy_stride, most_copies, row_stride
 from neutrino.ptx.instrument.registers import Take, bits
+from neutrino.ptx.isa.instruction import Instruction
 from neutrino.ptx.isa.scalars import WARP_LANES
-from neutrino.ptx.text.inserted import Lines
+from neutrino.ptx.text.inserted import Declaration, Lines, mem, op
 
 
 @dataclass
@@ -75,12 +76,12 @@ class ProbeBlock:
             noted.reads, noted.has_shift = self.reads, self._has_shift
             self.reads, self._has_shift = before, had_shift
 
-    def load(self, kind: str, register: str, offset: int) -> str:
+    def load(self, kind: str, register: str, offset: int) -> Instruction:
         """The instruction that loads a word at an offset in bytes."""
         self.reads[offset] = kind
-        return f"ld.{self._space}.{kind} {register}, [{self._address}{f'+{offset}' if offset else ''}];"
+        return op(f"ld.{self._space}.{kind}", register, mem(self._address, offset))
 
-    def load_variable(self, index: int, register: str) -> str:
+    def load_variable(self, index: int, register: str) -> Instruction:
         """The instruction that loads the address of the index-th module variable."""
         return self.load("u64", register, BLOCK_HEADER + BLOCK_PER_MAP * self._maps + BLOCK_PER_VARIABLE * index)
 
@@ -106,26 +107,26 @@ class ProbeBlock:
             # entry; not also for the end, since the register would live through the whole kernel.
             self._has_shift = True
             shift = self._shift
-        lines.append(f"add.u64 {register}, {register}, {shift};")
+        lines.append(op("add.u64", register, register, shift))
 
     def load_log_units(self, index: int, register: str) -> Lines:
         """Code that loads how many units the index-th map, a log, has for chunks: into a register of 64 bits."""
         units = self._take("b32")
-        return [self.load_log_limit(index, units), f"cvt.u64.u32 {register}, {units};"]
+        return [self.load_log_limit(index, units), op("cvt.u64.u32", register, units)]
 
-    def load_log_limit(self, index: int, register: str) -> str:
+    def load_log_limit(self, index: int, register: str) -> Instruction:
         """The instruction that loads the same into a register of 32 bits."""
         return self.load("u32", register, BLOCK_HEADER + BLOCK_PER_MAP * index + BLOCK_LOG_UNITS)
 
-    def load_log_first(self, index: int, register: str) -> str:
+    def load_log_first(self, index: int, register: str) -> Instruction:
         """The instruction that loads how many units of the index-th map, a log, are each warp's own: 32 bits."""
         return self.load("u32", register, BLOCK_HEADER + BLOCK_PER_MAP * index + BLOCK_LOG_FIRST)
 
-    def load_warps(self, register: str) -> str:
+    def load_warps(self, register: str) -> Instruction:
         """The instruction that loads for how many warps there is room in regions: 32 bits."""
         return self.load("u32", register, BLOCK_WARP_CAPACITY)
 
-    def load_warps_per_block(self, register: str) -> str:
+    def load_warps_per_block(self, register: str) -> Instruction:
         """The instruction that loads how many warps a block has: 32 bits."""
         return self.load("u32", register, BLOCK_WARPS_PER_BLOCK)
 
@@ -133,16 +134,16 @@ class ProbeBlock:
         """Declarations and instructions for the kernel's entry. Call it once all other code is written."""
         if not self._has_shift:
             return [], []
-        return [f".reg .u64 {self._shift};"], self._load_shift(self._shift)
+        return [Declaration("reg", "u64", self._shift)], self._load_shift(self._shift)
 
     def _load_shift(self, register: str) -> Lines:
         """Code that loads what is added to the addresses of maps: 0 outside of graphs."""
         cell, is_there = self._take("b64"), self._take("pred")
         return [
             self.load("u64", cell, BLOCK_CELL),
-            f"mov.u64 {register}, 0;",
-            f"setp.ne.u64 {is_there}, {cell}, 0;",
-            f"@{is_there} ld.global.u64 {register}, [{cell}];",
+            op("mov.u64", register, "0"),
+            op("setp.ne.u64", is_there, cell, "0"),
+            op("ld.global.u64", register, mem(cell), when=is_there),
         ]
 
     def copy(self, words: Mapping[int, str], state: str) -> Lines:
@@ -154,7 +155,7 @@ class ProbeBlock:
         for offset, kind in sorted(words.items()):
             word = self._take(f"b{bits(kind)}")
             lines += self._load_shift(word) if offset == BLOCK_CELL else [self.load(kind, word, offset)]
-            lines.append(f"st.local.{kind} [{state}+{offset}], {word};")
+            lines.append(op(f"st.local.{kind}", f"[{state}+{offset}]", word))
         return lines
 
 
@@ -198,23 +199,23 @@ class Slots:
         warp, lane, a, b, c = (self._take("b32") for _ in range(5))
         inside = self._take("pred")
         lines += [
-            f"mov.u32 {a}, %tid.z;",
-            f"mov.u32 {b}, %ntid.y;",
-            f"mov.u32 {c}, %tid.y;",
-            f"mad.lo.u32 {a}, {a}, {b}, {c};",
-            f"mov.u32 {b}, %ntid.x;",
-            f"mov.u32 {c}, %tid.x;",
-            f"mad.lo.u32 {lane}, {a}, {b}, {c};",
+            op("mov.u32", a, "%tid.z"),
+            op("mov.u32", b, "%ntid.y"),
+            op("mov.u32", c, "%tid.y"),
+            op("mad.lo.u32", a, a, b, c),
+            op("mov.u32", b, "%ntid.x"),
+            op("mov.u32", c, "%tid.x"),
+            op("mad.lo.u32", lane, a, b, c),
             *_block_index(a, b, c),
             self._block.load("u32", b, BLOCK_WARPS_PER_BLOCK),
-            f"shr.u32 {c}, {lane}, 5;",
-            f"mad.lo.u32 {warp}, {a}, {b}, {c};",
-            f"and.b32 {lane}, {lane}, {WARP_LANES - 1};",
+            op("shr.u32", c, lane, "5"),
+            op("mad.lo.u32", warp, a, b, c),
+            op("and.b32", lane, lane, str(WARP_LANES - 1)),
             self._block.load("u32", b, BLOCK_WARP_CAPACITY),
-            f"setp.lt.u32 {inside}, {warp}, {b};",
+            op("setp.lt.u32", inside, warp, b),
         ]
         if level is Level.WARP and not self._of_groups:
-            lines.append(f"setp.eq.and.u32 {inside}, {lane}, 0, {inside};")
+            lines.append(op("setp.eq.and.u32", inside, lane, "0", inside))
         return Slot(warp, lane, inside)
 
     def _block_slot(self, lines: Lines) -> Slot:
@@ -226,15 +227,15 @@ class Slots:
         lines += [
             *_block_index(block, a, b),
             self._block.load("u32", a, BLOCK_WARPS_PER_BLOCK),
-            f"mul.lo.u32 {a}, {block}, {a};",
+            op("mul.lo.u32", a, block, a),
             self._block.load("u32", b, BLOCK_WARP_CAPACITY),
-            f"setp.lt.u32 {inside}, {a}, {b};",
-            f"mov.u32 {lane}, %tid.x;",
-            f"mov.u32 {a}, %tid.y;",
-            f"or.b32 {lane}, {lane}, {a};",
-            f"mov.u32 {a}, %tid.z;",
-            f"or.b32 {lane}, {lane}, {a};",
-            f"setp.eq.and.u32 {inside}, {lane}, 0, {inside};",
+            op("setp.lt.u32", inside, a, b),
+            op("mov.u32", lane, "%tid.x"),
+            op("mov.u32", a, "%tid.y"),
+            op("or.b32", lane, lane, a),
+            op("mov.u32", a, "%tid.z"),
+            op("or.b32", lane, lane, a),
+            op("setp.eq.and.u32", inside, lane, "0", inside),
         ]
         return Slot(block, lane, inside)
 
@@ -245,13 +246,13 @@ def _block_index(index: str, a: str, b: str) -> Lines:
     a, b: registers for intermediate values.
     """
     return [
-        f"mov.u32 {index}, %ctaid.z;",
-        f"mov.u32 {a}, %nctaid.y;",
-        f"mov.u32 {b}, %ctaid.y;",
-        f"mad.lo.u32 {index}, {index}, {a}, {b};",
-        f"mov.u32 {a}, %nctaid.x;",
-        f"mov.u32 {b}, %ctaid.x;",
-        f"mad.lo.u32 {index}, {index}, {a}, {b};",
+        op("mov.u32", index, "%ctaid.z"),
+        op("mov.u32", a, "%nctaid.y"),
+        op("mov.u32", b, "%ctaid.y"),
+        op("mad.lo.u32", index, index, a, b),
+        op("mov.u32", a, "%nctaid.x"),
+        op("mov.u32", b, "%ctaid.x"),
+        op("mad.lo.u32", index, index, a, b),
     ]
 
 
@@ -269,18 +270,18 @@ def copy_address(
         return _row_address(entry, index, block, take, lines, ending=ending)
     copy, mask, base = take("b32"), take("b32"), take("b64")
     lines += [
-        f"mov.u32 {copy}, %smid;",
+        op("mov.u32", copy, "%smid"),
         block.load("u32", mask, BLOCK_COPY_MASK),
-        f"and.b32 {copy}, {copy}, {mask};",
+        op("and.b32", copy, copy, mask),
     ]
     # Some map types have fewer copies than the launch's mask allows. Their number is a power of two.
     if entry.kind.copies_bytes != NO_LIMIT:
-        lines.append(f"and.b32 {copy}, {copy}, {most_copies(entry.kind, entry.size) - 1};")
+        lines.append(op("and.b32", copy, copy, str(most_copies(entry.kind, entry.size) - 1)))
     if lower is not None:
         # "or" with zero: what is the same in all lanes ptxas would compute apart from the rest, in more instructions.
-        lines.append(f"or.b32 {copy}, {copy}, {lower};")
+        lines.append(op("or.b32", copy, copy, lower))
     block.load_map(index, base, lines, ending=ending, take=take)
-    lines.append(f"mad.wide.u32 {base}, {copy}, {copy_stride(entry.size)}, {base};")
+    lines.append(op("mad.wide.u32", base, copy, str(copy_stride(entry.size)), base))
     return base
 
 
@@ -290,16 +291,16 @@ def _row_address(entry: Map, index: int, block: ProbeBlock, take: Take, lines: L
     stride = row_stride(entry)
     row, offset, base, inside = take("b32"), take("b64"), take("b64"), take("pred")
     if entry.per is Per.SM:
-        lines += [f"mov.u32 {row}, %smid;", f"setp.lt.u32 {inside}, {row}, {SM_ROWS};"]
+        lines += [op("mov.u32", row, "%smid"), op("setp.lt.u32", inside, row, str(SM_ROWS))]
     elif entry.per is Per.BLOCK:
         a, b = take("b32"), take("b32")
         lines += [
             *_block_index(row, a, b),
             # There is room for a block if there is room for its first warp.
             block.load("u32", a, BLOCK_WARPS_PER_BLOCK),
-            f"mul.lo.u32 {a}, {row}, {a};",
+            op("mul.lo.u32", a, row, a),
             block.load("u32", b, BLOCK_WARP_CAPACITY),
-            f"setp.lt.u32 {inside}, {a}, {b};",
+            op("setp.lt.u32", inside, a, b),
         ]
     else:
         slot = Slots(block, take).at(Level.THREAD, lines)
@@ -307,12 +308,12 @@ def _row_address(entry: Map, index: int, block: ProbeBlock, take: Take, lines: L
         if entry.per is Per.THREAD:
             # Threads may be more than 32 bits count.
             lines += [
-                f"mul.wide.u32 {offset}, {row}, {WARP_LANES * stride};",
-                f"mad.wide.u32 {offset}, {slot.lane}, {stride}, {offset};",
+                op("mul.wide.u32", offset, row, str(WARP_LANES * stride)),
+                op("mad.wide.u32", offset, slot.lane, str(stride), offset),
             ]
     if entry.per is not Per.THREAD:
-        lines.append(f"mul.wide.u32 {offset}, {row}, {stride};")
-    lines += [f"add.u64 {offset}, {offset}, {stride};", f"selp.b64 {offset}, {offset}, 0, {inside};"]
+        lines.append(op("mul.wide.u32", offset, row, str(stride)))
+    lines += [op("add.u64", offset, offset, str(stride)), op("selp.b64", offset, offset, "0", inside)]
     block.load_map(index, base, lines, ending=ending, take=take)
-    lines.append(f"add.u64 {base}, {base}, {offset};")
+    lines.append(op("add.u64", base, base, offset))
     return base

@@ -18,7 +18,7 @@ from neutrino.ptx.instrument.registers import FLOATING, Guard, Kept, Take, Unsup
 from neutrino.ptx.isa.forms import FLOATS, field_for
 from neutrino.ptx.isa.instruction import Instruction
 from neutrino.ptx.isa.scalars import SPECIAL_REGISTERS, WARP_LANES
-from neutrino.ptx.text.inserted import Lines
+from neutrino.ptx.text.inserted import Lines, mem, op, vector
 
 # PTX ISA, "Floating-Point Constants": how the exact ones begin. They are no operands of moves of bits.
 _EXACT_FLOAT = {"0f": "f32", "0d": "f64"}
@@ -46,11 +46,11 @@ def converted(value: Value, field: Field, take: Take, lines: Lines) -> Value:
     if value.type is None or value.text in SPECIAL_REGISTERS:
         kind = value.type or _EXACT_FLOAT.get(value.text[:2].lower(), f"b{width}")
         name = take(f"b{bits(kind)}")
-        lines.append(f"mov.{kind} {name}, {value.text};")
+        lines.append(op(f"mov.{kind}", name, value.text))
         value = Value(name, kind)
     elif value.type == "pred":
         name = take("b32")
-        lines.append(f"selp.u32 {name}, 1, 0, {value.text};")
+        lines.append(op("selp.u32", name, "1", "0", value.text))
         value = Value(name, "u32")
     own_width = bits(value.type or "")
     half = value.used_as if value.used_as in _HALVES else value.type
@@ -61,13 +61,13 @@ def converted(value: Value, field: Field, take: Take, lines: Lines) -> Value:
         return value
     name = take(f"b{width}")
     if field.type is ScalarType.F32 and own_width == 64:
-        lines.append(f"cvt.rn.f32.f64 {name}, {value.text};")
+        lines.append(op("cvt.rn.f32.f64", name, value.text))
     elif field.type is ScalarType.F64 and own_width == 32:
-        lines.append(f"cvt.f64.f32 {name}, {value.text};")
+        lines.append(op("cvt.f64.f32", name, value.text))
     elif 0 < own_width <= 64:
         # By the field's sign, whatever the value's type.
         letter = "s" if field.type.value[0] == "s" else "u"
-        lines.append(f"cvt.{letter}{width}.{letter}{own_width} {name}, {as_bits(value, take, lines)};")
+        lines.append(op(f"cvt.{letter}{width}.{letter}{own_width}", name, as_bits(value, take, lines)))
     else:
         raise UnsupportedError(f"a value of type .{value.type} cannot be saved as {field.type.value}")
     return Value(name, f"b{width}")
@@ -101,7 +101,7 @@ def _widened(value: Value, half: str | None, field: Field, take: Take, lines: Li
     if field.type is ScalarType.F32:
         return Value(single, "b32")
     double = take("b64")
-    lines.append(f"cvt.f64.f32 {double}, {single};")
+    lines.append(op("cvt.f64.f32", double, single))
     return Value(double, "b64")
 
 
@@ -111,9 +111,9 @@ def widened_half(register: str, half: str, take: Take, lines: Lines) -> str:
     if half == "bf16":
         # The upper half of a float. "cvt" has bf16 from sm_90 on only.
         zero = take("b16")
-        lines += [f"mov.b16 {zero}, 0;", f"mov.b32 {single}, {{{zero}, {register}}};"]
+        lines += [op("mov.b16", zero, "0"), op("mov.b32", single, vector(zero, register))]
     else:
-        lines.append(f"cvt.f32.f16 {single}, {register};")
+        lines.append(op("cvt.f32.f16", single, register))
     return single
 
 
@@ -121,7 +121,7 @@ def copied(value: Value, take: Take, lines: Lines) -> Value:
     """A copy of the value in a new register of untyped bits. Appends the code to lines."""
     kind = f"b{bits(value.type or '')}"
     name = take(kind)
-    lines.append(f"mov.{kind} {name}, {value.text};")
+    lines.append(op(f"mov.{kind}", name, value.text))
     return Value(name, kind)
 
 
@@ -303,17 +303,17 @@ class Records:
             elif target.kind.keeps_last:
                 place = self._take("b32")
                 is_power_of_two = not target.cap & (target.cap - 1)
-                remainder = f"and.b32 {place}, {counter}, {target.cap - 1};"
-                lines.append(remainder if is_power_of_two else f"rem.u32 {place}, {counter}, {target.cap};")
+                remainder = op("and.b32", place, counter, str(target.cap - 1))
+                lines.append(remainder if is_power_of_two else op("rem.u32", place, counter, str(target.cap)))
             else:
                 stores = self._take("pred")
-                lines.append(f"setp.lt.and.u32 {stores}, {counter}, {target.cap}, {takes_part};")
+                lines.append(op("setp.lt.and.u32", stores, counter, str(target.cap), takes_part))
             if place:
                 self._scaled(base, place, lanes * target.size, lines)
-            lines.append(f"@{takes_part} add.u32 {counter}, {counter}, 1;")
+            lines.append(op("add.u32", counter, counter, "1", when=takes_part))
         for where, kind, text in self.as_few_stores(target, values, lines, waits):
             at = f"[{base}+{where}]" if where else f"[{base}]"
-            code.stores.append(f"@{stores} st.global.{kind} {at}, {text};")
+            code.stores.append(op(f"st.global.{kind}", at, text, when=stores))
 
     def end(self, slots: Slots, lines: Lines) -> None:
         """Append the code that writes the counts of records to memory where a thread ends: those of the kernel, and of
@@ -330,16 +330,16 @@ class Records:
             self._scaled(base, slot.index, 4 * lanes, lines)
             if lanes > 1:
                 self._scaled(base, slot.lane, 4, lines)
-            lines.append(f"@{slot.inside} st.global.u32 [{base}], {counter};")
+            lines.append(op("st.global.u32", mem(base), counter, when=slot.inside))
 
     def _scaled(self, base: str, index: str, scale: int, lines: Lines) -> None:
         """Append code for base += index · scale. base: a register of 64 bits; index: one of 32; scale: a constant."""
         # The instruction multiplies 32 bits by 32.
         if scale < 1 << 32:
-            lines.append(f"mad.wide.u32 {base}, {index}, {scale}, {base};")
+            lines.append(op("mad.wide.u32", base, index, str(scale), base))
             return
         wide = self._take("b64")
-        lines += [f"cvt.u64.u32 {wide}, {index};", f"mad.lo.u64 {base}, {wide}, {scale}, {base};"]
+        lines += [op("cvt.u64.u32", wide, index), op("mad.lo.u64", base, wide, str(scale), base)]
 
     def fitting(self, target: Map, values: list[Value], lines: Lines, waits: bool) -> list[Value]:
         """The values of a record in registers from which they can be stored. Appends code to lines. waits: as in
@@ -378,7 +378,7 @@ def in_few_stores(
     for offset, kind, text in single:
         if kind == "b32" and offset % 8 == 4 and size % 8 == 0 and paired and paired[-1][:2] == (offset - 4, "b32"):
             wide = take("b64")
-            lines.append(f"mov.b64 {wide}, {{{paired[-1][2]}, {text}}};")
+            lines.append(op("mov.b64", wide, vector(paired[-1][2], text)))
             paired[-1] = (offset - 4, "b64", wide)
         else:
             paired.append((offset, kind, text))
@@ -422,25 +422,25 @@ class LogCode:
         base, used, rows, needs = take("b64"), take("b32"), take("b32"), take("pred")
         self.block.load_map(self.index, base, lines, ending=ending)
         lines += [
-            f"and.b32 {used}, {state}, 255;",
-            f"bfe.u32 {rows}, {state}, 8, 8;",
-            f"setp.eq.and.u32 {needs}, {used}, {rows}, {takes_part};",
+            op("and.b32", used, state, "255"),
+            op("bfe.u32", rows, state, "8", "8"),
+            op("setp.eq.and.u32", needs, used, rows, takes_part),
         ]
         self._take_chunk(base, rows, needs, slot, lines)
         # The record's place: [row][lane] in the chunk.
         lanes, place, at, is_stored = take("b32"), take("b32"), take("b64"), take("pred")
         lines += [
-            f"and.b32 {used}, {state}, 255;",
-            f"bfe.u32 {lanes}, {state}, 16, 8;",
-            f"shr.u32 {place}, {state}, 24;",
-            f"mad.lo.u32 {place}, {used}, {lanes}, {place};",
-            f"mad.wide.u32 {at}, {self.unit}, {LOG_UNIT}, {base};",
-            f"mad.wide.u32 {at}, {place}, {self.entry.size}, {at};",
-            f"setp.ne.and.u32 {is_stored}, {self.unit}, {NO_ROOM}, {takes_part};",
+            op("and.b32", used, state, "255"),
+            op("bfe.u32", lanes, state, "16", "8"),
+            op("shr.u32", place, state, "24"),
+            op("mad.lo.u32", place, used, lanes, place),
+            op("mad.wide.u32", at, self.unit, str(LOG_UNIT), base),
+            op("mad.wide.u32", at, place, str(self.entry.size), at),
+            op("setp.ne.and.u32", is_stored, self.unit, NO_ROOM, takes_part),
         ]
         first = LOG_CONTROL + LOG_HEADER
-        lines += [f"@{is_stored} st.global.{kind} [{at}+{first + where}], {text};" for where, kind, text in stores]
-        lines.append(f"@{takes_part} add.u32 {state}, {state}, 1;")
+        lines += [op(f"st.global.{kind}", mem(at, first + where), text, when=is_stored) for where, kind, text in stores]
+        lines.append(op("add.u32", state, state, "1", when=takes_part))
 
     def _take_chunk(self, base: str, rows: str, needs: str, slot: str, lines: Lines) -> None:
         """Append the code by which the threads for which needs holds take a chunk together.
@@ -453,78 +453,78 @@ class LogCode:
         if self.joins:
             here = take("b32")
             lines += [
-                f"activemask.b32 {here};",
-                f"vote.sync.ballot.b32 {mask}, {needs}, {here};",
-                f"mov.u32 {rank}, %lanemask_lt;",
-                f"and.b32 {rank}, {rank}, {mask};",
-                f"popc.b32 {rank}, {rank};",
-                f"popc.b32 {lanes}, {mask};",
-                f"setp.eq.and.u32 {leads}, {rank}, 0, {needs};",
+                op("activemask.b32", here),
+                op("vote.sync.ballot.b32", mask, needs, here),
+                op("mov.u32", rank, "%lanemask_lt"),
+                op("and.b32", rank, rank, mask),
+                op("popc.b32", rank, rank),
+                op("popc.b32", lanes, mask),
+                op("setp.eq.and.u32", leads, rank, "0", needs),
             ]
         else:
             lines += [
-                f"mov.u32 {mask}, %lanemask_eq;",
-                f"mov.u32 {rank}, 0;",
-                f"mov.u32 {lanes}, 1;",
-                f"mov.pred {leads}, {needs};",
+                op("mov.u32", mask, "%lanemask_eq"),
+                op("mov.u32", rank, "0"),
+                op("mov.u32", lanes, "1"),
+                op("mov.pred", leads, needs),
             ]
         # Twice the rows of the last chunk, by the first lane.
         lines += [
-            f"shl.b32 {rows}, {rows}, 1;",
-            f"min.u32 {rows}, {rows}, {most_rows(self.entry.size)};",
-            f"max.u32 {rows}, {rows}, 1;",
+            op("shl.b32", rows, rows, "1"),
+            op("min.u32", rows, rows, str(most_rows(self.entry.size))),
+            op("max.u32", rows, rows, "1"),
         ]
         if self.joins:
             # The lowest of the lanes that need one; of any lanes if none does.
             leader, none = take("b32"), take("pred")
             lines += [
-                f"setp.eq.u32 {none}, {mask}, 0;",
-                f"selp.b32 {leader}, {here}, {mask}, {none};",
-                f"brev.b32 {leader}, {leader};",
-                f"clz.b32 {leader}, {leader};",
-                f"shfl.sync.idx.b32 {rows}, {rows}, {leader}, 31, {here};",
+                op("setp.eq.u32", none, mask, "0"),
+                op("selp.b32", leader, here, mask, none),
+                op("brev.b32", leader, leader),
+                op("clz.b32", leader, leader),
+                op("shfl.sync.idx.b32", rows, rows, leader, "31", here),
             ]
         count, size = take("b32"), take("b32")
         units, first, end, limit = (take("b64") for _ in range(4))
         unit, fits, is_head, is_lost = take("b32"), take("pred"), take("pred"), take("pred")
         lines += [
-            f"mul.lo.u32 {count}, {rows}, {lanes};",
-            f"mad.lo.u32 {size}, {count}, {self.entry.size}, {LOG_HEADER + LOG_UNIT - 1};",
-            f"shr.u32 {size}, {size}, {LOG_UNIT.bit_length() - 1};",
-            f"cvt.u64.u32 {units}, {size};",
-            f"mov.u64 {first}, 0;",
-            f"@{leads} atom.global.add.u64 {first}, [{base}], {units};",
+            op("mul.lo.u32", count, rows, lanes),
+            op("mad.lo.u32", size, count, str(self.entry.size), str(LOG_HEADER + LOG_UNIT - 1)),
+            op("shr.u32", size, size, str(LOG_UNIT.bit_length() - 1)),
+            op("cvt.u64.u32", units, size),
+            op("mov.u64", first, "0"),
+            op("atom.global.add.u64", first, mem(base), units, when=leads),
             # All of it must be before the end, also where what was taken is not a number of units: replays of a graph
             # for which there is no memory share some that is not zeroed.
-            f"add.u64 {end}, {first}, {units};",
+            op("add.u64", end, first, units),
             *self.block.load_log_units(self.index, limit),
-            f"setp.lt.u64 {fits}, {first}, {end};",
-            f"setp.le.and.u64 {fits}, {end}, {limit}, {fits};",
-            f"and.pred {is_head}, {fits}, {leads};",
-            f"not.pred {is_lost}, {fits};",
-            f"and.pred {is_lost}, {is_lost}, {leads};",
-            f"cvt.u32.u64 {unit}, {first};",
-            f"selp.b32 {unit}, {unit}, {NO_ROOM}, {fits};",
+            op("setp.lt.u64", fits, first, end),
+            op("setp.le.and.u64", fits, end, limit, fits),
+            op("and.pred", is_head, fits, leads),
+            op("not.pred", is_lost, fits),
+            op("and.pred", is_lost, is_lost, leads),
+            op("cvt.u32.u64", unit, first),
+            op("selp.b32", unit, unit, NO_ROOM, fits),
             # All rows of a chunk without room; those that are not filled are taken off where the thread ends.
-            f"cvt.u64.u32 {units}, {count};",
-            f"@{is_lost} red.global.add.u64 [{base}+{LOST}], {units};",
+            op("cvt.u64.u32", units, count),
+            op("red.global.add.u64", mem(base, LOST), units, when=is_lost),
         ]
         at, zero, taken = take("b64"), take("b32"), take("b32")
         lines += [
-            f"mad.wide.u32 {at}, {unit}, {LOG_UNIT}, {base};",
-            f"mov.u32 {zero}, 0;",
-            f"@{is_head} st.global.v4.b32 [{at}+{LOG_CONTROL}], {{{slot}, {mask}, {rows}, {zero}}};",
+            op("mad.wide.u32", at, unit, str(LOG_UNIT), base),
+            op("mov.u32", zero, "0"),
+            op("st.global.v4.b32", mem(at, LOG_CONTROL), vector(slot, mask, rows, zero), when=is_head),
         ]
         if self.joins:
-            lines.append(f"shfl.sync.idx.b32 {unit}, {unit}, {leader}, 31, {here};")
+            lines.append(op("shfl.sync.idx.b32", unit, unit, leader, "31", here))
         lines += [
-            f"shl.b32 {taken}, {rows}, 8;",
-            f"shl.b32 {lanes}, {lanes}, 16;",
-            f"or.b32 {taken}, {taken}, {lanes};",
-            f"shl.b32 {rank}, {rank}, 24;",
-            f"or.b32 {taken}, {taken}, {rank};",
-            f"selp.b32 {self.state}, {taken}, {self.state}, {needs};",
-            f"selp.b32 {self.unit}, {unit}, {self.unit}, {needs};",
+            op("shl.b32", taken, rows, "8"),
+            op("shl.b32", lanes, lanes, "16"),
+            op("or.b32", taken, taken, lanes),
+            op("shl.b32", rank, rank, "24"),
+            op("or.b32", taken, taken, rank),
+            op("selp.b32", self.state, taken, self.state, needs),
+            op("selp.b32", self.unit, unit, self.unit, needs),
         ]
 
     def close(self, lines: Lines) -> None:
@@ -535,18 +535,18 @@ class LogCode:
         has_left, has_room = take("pred"), take("pred")
         self.block.load_map(self.index, base, lines, ending=True)
         lines += [
-            f"and.b32 {used}, {self.state}, 255;",
-            f"bfe.u32 {left}, {self.state}, 8, 8;",
-            f"sub.u32 {left}, {left}, {used};",
-            f"shr.u32 {rank}, {self.state}, 24;",
-            f"mad.wide.u32 {at}, {self.unit}, {LOG_UNIT}, {base};",
-            f"cvt.u64.u32 {less}, {rank};",
-            f"add.u64 {at}, {at}, {less};",
-            f"setp.ne.u32 {has_left}, {left}, 0;",
-            f"setp.ne.and.u32 {has_room}, {self.unit}, {NO_ROOM}, {has_left};",
-            f"@{has_room} st.global.u8 [{at}+{LOG_CONTROL + _LEFT}], {left};",
-            f"setp.eq.and.u32 {has_left}, {self.unit}, {NO_ROOM}, {has_left};",
-            f"cvt.u64.u32 {less}, {left};",
-            f"neg.s64 {less}, {less};",
-            f"@{has_left} red.global.add.u64 [{base}+{LOST}], {less};",
+            op("and.b32", used, self.state, "255"),
+            op("bfe.u32", left, self.state, "8", "8"),
+            op("sub.u32", left, left, used),
+            op("shr.u32", rank, self.state, "24"),
+            op("mad.wide.u32", at, self.unit, str(LOG_UNIT), base),
+            op("cvt.u64.u32", less, rank),
+            op("add.u64", at, at, less),
+            op("setp.ne.u32", has_left, left, "0"),
+            op("setp.ne.and.u32", has_room, self.unit, NO_ROOM, has_left),
+            op("st.global.u8", mem(at, LOG_CONTROL + _LEFT), left, when=has_room),
+            op("setp.eq.and.u32", has_left, self.unit, NO_ROOM, has_left),
+            op("cvt.u64.u32", less, left),
+            op("neg.s64", less, less),
+            op("red.global.add.u64", mem(base, LOST), less, when=has_left),
         ]

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 
 from neutrino.abi.levels import Level
 from neutrino.probing.ir.probe_set import ProbeSet, Snippet
+from neutrino.ptx.isa.instruction import Instruction
 from neutrino.ptx.isa.scalars import TYPE_BYTES
-from neutrino.ptx.text.inserted import Declaration, Lines
+from neutrino.ptx.text.inserted import Declaration, Lines, op
 
 FLOATING = frozenset({"f16", "bf16", "f16x2", "bf16x2", "f32", "f64", "f32x2"})
 """Register types that integer instructions do not take."""
@@ -117,7 +118,7 @@ class Kept:
     type: str
     initial: str
     move: str
-    first: str = ""
+    first: Instruction | None = None
 
     @property
     def declaration(self) -> Declaration:
@@ -125,9 +126,9 @@ class Kept:
         return Declaration("reg", self.type, self.name)
 
     @property
-    def setting(self) -> str:
+    def setting(self) -> Instruction:
         """The instruction that gives it its first value, at the kernel's entry."""
-        return self.first or f"mov.{self.move} {self.name}, {self.initial};"
+        return self.first or op(f"mov.{self.move}", self.name, self.initial)
 
 
 class Scratch:
@@ -183,10 +184,10 @@ class Guard:
         """``%p`` or ``!%p``."""
         return f"!{self.register}" if self.negated else self.register
 
-    @property
-    def prefix(self) -> str:
-        """``@%p `` or ``@!%p ``."""
-        return f"@{'!' if self.negated else ''}{self.register} "
+
+def under(guard: Guard | None) -> str:
+    """A guard as ``op`` takes it; None is that of all threads."""
+    return guard.text if guard is not None else ""
 
 
 def both(register: str, negated: bool, guard: Guard, take: Take, lines: Lines) -> str:
@@ -197,9 +198,9 @@ def both(register: str, negated: bool, guard: Guard, take: Take, lines: Lines) -
     joined = take("pred")
     other = positive(guard, take, lines)
     if negated:
-        lines.append(f"not.pred {joined}, {register};")
+        lines.append(op("not.pred", joined, register))
         register = joined
-    lines.append(f"and.pred {joined}, {register}, {other};")
+    lines.append(op("and.pred", joined, register, other))
     return joined
 
 
@@ -211,7 +212,7 @@ def positive(guard: Guard, take: Take, lines: Lines) -> str:
     if not guard.negated:
         return guard.register
     name = take("pred")
-    lines.append(f"not.pred {name}, {guard.register};")
+    lines.append(op("not.pred", name, guard.register))
     return name
 
 
@@ -223,7 +224,7 @@ def guarded(inside: str, guard: Guard | None, take: Take, lines: Lines) -> str:
     if guard is None:
         return inside
     joined = take("pred")
-    lines.append(f"and.pred {joined}, {inside}, {positive(guard, take, lines)};")
+    lines.append(op("and.pred", joined, inside, positive(guard, take, lines)))
     return joined
 
 

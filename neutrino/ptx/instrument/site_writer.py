@@ -27,7 +27,7 @@ from neutrino.ptx.analysis.surroundings import Locations
 from neutrino.ptx.instrument.emission import Emission
 from neutrino.ptx.instrument.map_code import Counted, Later
 from neutrino.ptx.instrument.operands import LaneMasks, PlaceOperands, SiteOperands
-from neutrino.ptx.instrument.registers import Guard, UnsupportedError, bits
+from neutrino.ptx.instrument.registers import Guard, UnsupportedError, bits, under
 from neutrino.ptx.instrument.rewriting import ProbeFacts
 from neutrino.ptx.instrument.twin import Shown
 from neutrino.ptx.isa.instruction import Instruction, guard_register
@@ -187,7 +187,7 @@ class Products:
         if guard is not None:
             # Where the predicate is false the destination keeps its value.
             lines.append(op(f"mov.b{bits(scalar)}", name, instruction.operands[0]))
-        lines.append(op(opcode, name, *sources, last, when=guard.text if guard else ""))
+        lines.append(op(opcode, name, *sources, last, when=under(guard)))
         self._edits.insert_before(statement.start, lines)
         self._emission.count_arithmetic(opcode)
         return name
@@ -305,7 +305,7 @@ class WaitingSaves:
         instruction = place.hit.statement.instruction
         return _is_plain(place) and instruction is not None and not self._addresses.is_scattered(instruction)
 
-    def note(self, place: Placed, mark: dict[str, int], lines: Iterable[Line | str], *, waited: bool) -> bool:
+    def note(self, place: Placed, mark: dict[str, int], lines: Iterable[Line], *, waited: bool) -> bool:
         """The code of a site was written; returns whether saves of it wait.
 
         mark: the state of the scratch registers before. lines: the code. waited: registers stay in use for its stores.

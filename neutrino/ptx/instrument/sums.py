@@ -22,10 +22,10 @@ from neutrino.probing.ir.structured import Save, registers_of
 from neutrino.ptx.analysis.counter_placement import Fork, Form, Part, Row, Tallies, plan_tallies
 from neutrino.ptx.instrument.probe_block import ProbeBlock, Slots, copy_address
 from neutrino.ptx.instrument.records import as_bits, converted
-from neutrino.ptx.instrument.registers import Guard, Kept, ProbeRegisters, Take, Value, bits, guarded
+from neutrino.ptx.instrument.registers import Guard, Kept, ProbeRegisters, Take, Value, bits, guarded, under
 from neutrino.ptx.isa.scalars import WARP_LANES
 from neutrino.ptx.snippets.writer import operand_text
-from neutrino.ptx.text.inserted import Lines
+from neutrino.ptx.text.inserted import Lines, mem, op
 
 Key = tuple[int, int]
 """A field of a map: (map number, field number)."""
@@ -125,33 +125,33 @@ class EndSums:
             total = totals[index] = take("b32")
             source = word.name
             if index in wide:
-                lines += [f"cvt.u32.u64 {total}, {source};", f"and.b32 {total}, {total}, {(1 << _LOW_BITS) - 1};"]
+                lines += [op("cvt.u32.u64", total, source), op("and.b32", total, total, str((1 << _LOW_BITS) - 1))]
                 source = total
             else:
                 words[index] = Word(total, 32)
-            lines.append(f"redux.sync.add.u32 {total}, {source}, {active};")
+            lines.append(op("redux.sync.add.u32", total, source, active))
         # Each thread adds the constants: in the total they are multiplied by the number of threads.
         thread_count = take("b32")
         if any(form.constant for form in forms.values()):
-            lines.append(f"popc.b32 {thread_count}, {active};")
+            lines.append(op("popc.b32", thread_count, active))
         if not wide:
             self._add_all(forms, words, thread_count, ending=leader, lower=lower)
             return
         # Threads with higher bits set add to memory, too. So that the totals are added once, they become zero in all
         # but the leader.
         counted = [thread_count] if any(form.constant for form in forms.values()) else []
-        lines += [f"selp.b32 {name}, {name}, 0, {leader};" for name in (*totals.values(), *counted)]
-        lines += [f"selp.b64 {words[index].name}, {words[index].name}, 0, {leader};" for index in used
+        lines += [op("selp.b32", name, name, "0", leader) for name in (*totals.values(), *counted)]
+        lines += [op("selp.b64", words[index].name, words[index].name, "0", leader) for index in used
                   if self._words[index].signed]  # fmt: skip
         # The predicate of the threads that add: the leader, and those with higher bits set in some counter.
         member = leader
         for index in wide:
             high, low, more = take("b64"), take("b64"), take("pred")
             lines += [
-                f"and.b64 {high}, {words[index].name}, {-(1 << _LOW_BITS)};",
-                f"setp.ne.or.u64 {more}, {high}, 0, {member};",
-                f"cvt.u64.u32 {low}, {totals[index]};",
-                f"add.u64 {high}, {high}, {low};",
+                op("and.b64", high, words[index].name, str(-(1 << _LOW_BITS))),
+                op("setp.ne.or.u64", more, high, "0", member),
+                op("cvt.u64.u32", low, totals[index]),
+                op("add.u64", high, high, low),
             ]
             words[index] = Word(high, 64)
             member = more
@@ -175,8 +175,7 @@ class EndSums:
         """
         # By the map's number, the address of the copy of its record that this thread adds to.
         bases: dict[int, str] = {}
-        prefix = f"@{member} " if member else ""
-        adds = [f"@!{ending} exit;"] if ending else []
+        adds = [op("exit", when=f"!{ending}")] if ending else []
         for (index, number), form in forms.items():
             cell = self._cells[index][number]
             if index not in bases:
@@ -185,8 +184,7 @@ class EndSums:
                 )
             width = cell.type.size * 8
             value = value_of(form, width, words, thread_count, self._take, self._lines)
-            address = f"[{bases[index]}+{cell.offset}]" if cell.offset else f"[{bases[index]}]"
-            adds.append(f"{prefix}red.global.add.u{width} {address}, {value};")
+            adds.append(op(f"red.global.add.u{width}", mem(bases[index], cell.offset), value, when=member or ""))
         # Next to each other, so that in the machine code one branch skips all of them.
         self._lines += adds
 
@@ -198,10 +196,10 @@ class EndSums:
         """
         active, lower, leader = self._take("b32"), self._take("b32"), self._take("pred")
         self._lines += [
-            f"activemask.b32 {active};",
-            f"mov.u32 {lower}, %lanemask_lt;",
-            f"and.b32 {lower}, {lower}, {active};",
-            f"setp.eq.u32 {leader}, {lower}, 0;",
+            op("activemask.b32", active),
+            op("mov.u32", lower, "%lanemask_lt"),
+            op("and.b32", lower, lower, active),
+            op("setp.eq.u32", leader, lower, "0"),
         ]
         return active, lower, leader
 
@@ -210,19 +208,19 @@ class EndSums:
         sums of that level."""
         thread, y, z, size = (self._take("b32") for _ in range(4))
         first = self._take("pred")
-        self._lines += [f"mov.u32 {thread}, %tid.x;", f"mov.u32 {y}, %tid.y;", f"mov.u32 {z}, %tid.z;"]
+        self._lines += [op("mov.u32", thread, "%tid.x"), op("mov.u32", y, "%tid.y"), op("mov.u32", z, "%tid.z")]
         if level is Level.BLOCK:
-            self._lines += [f"or.b32 {thread}, {thread}, {y};", f"or.b32 {thread}, {thread}, {z};"]
+            self._lines += [op("or.b32", thread, thread, y), op("or.b32", thread, thread, z)]
         else:
             self._lines += [
-                f"mov.u32 {size}, %ntid.y;",
-                f"mad.lo.u32 {y}, {z}, {size}, {y};",
-                f"mov.u32 {size}, %ntid.x;",
+                op("mov.u32", size, "%ntid.y"),
+                op("mad.lo.u32", y, z, size, y),
+                op("mov.u32", size, "%ntid.x"),
                 # Now the thread's linear index in its block, whose lowest bits are its lane.
-                f"mad.lo.u32 {thread}, {y}, {size}, {thread};",
-                f"and.b32 {thread}, {thread}, {WARP_LANES - 1};",
+                op("mad.lo.u32", thread, y, size, thread),
+                op("and.b32", thread, thread, str(WARP_LANES - 1)),
             ]
-        self._lines.append(f"setp.eq.u32 {first}, {thread}, 0;")
+        self._lines.append(op("setp.eq.u32", first, thread, "0"))
         return first
 
     def _signed_sum(self, name: str, active: str) -> str:
@@ -231,23 +229,23 @@ class EndSums:
         ``redux`` adds 32 bits, so the number is split into three parts whose sums over 32 lanes fit into 32 bits. name:
         of the register to add up. active: a register with the lanes' mask.
         """
-        mask = (1 << _PART_BITS) - 1
+        mask = str((1 << _PART_BITS) - 1)
         total, shifted = self._take("b64"), self._take("b64")
         low, middle, high = (self._take("b32") for _ in range(3))
         self._lines += [
-            f"cvt.u32.u64 {low}, {name};",
-            f"and.b32 {low}, {low}, {mask};",
-            f"shr.u64 {shifted}, {name}, {_PART_BITS};",
-            f"cvt.u32.u64 {middle}, {shifted};",
-            f"and.b32 {middle}, {middle}, {mask};",
-            f"shr.u64 {shifted}, {name}, {2 * _PART_BITS};",
-            f"cvt.u32.u64 {high}, {shifted};",
-            *(f"redux.sync.add.u32 {part}, {part}, {active};" for part in (low, middle, high)),
-            f"cvt.u64.u32 {total}, {low};",
-            f"mad.wide.u32 {total}, {middle}, {1 << _PART_BITS}, {total};",
-            f"cvt.u64.u32 {shifted}, {high};",
-            f"shl.b64 {shifted}, {shifted}, {2 * _PART_BITS};",
-            f"add.u64 {total}, {total}, {shifted};",
+            op("cvt.u32.u64", low, name),
+            op("and.b32", low, low, mask),
+            op("shr.u64", shifted, name, str(_PART_BITS)),
+            op("cvt.u32.u64", middle, shifted),
+            op("and.b32", middle, middle, mask),
+            op("shr.u64", shifted, name, str(2 * _PART_BITS)),
+            op("cvt.u32.u64", high, shifted),
+            *(op("redux.sync.add.u32", part, part, active) for part in (low, middle, high)),
+            op("cvt.u64.u32", total, low),
+            op("mad.wide.u32", total, middle, str(1 << _PART_BITS), total),
+            op("cvt.u64.u32", shifted, high),
+            op("shl.b64", shifted, shifted, str(2 * _PART_BITS)),
+            op("add.u64", total, total, shifted),
         ]
         return total
 
@@ -273,7 +271,7 @@ def value_of(
         name = thread_count
         if computed_width == 64:
             name = take("b64")
-            lines.append(f"cvt.u64.u32 {name}, {thread_count};")
+            lines.append(op("cvt.u64.u32", name, thread_count))
         terms.append((name, constant))
         constant = 0
     # The register with the sum of the terms so far, "" before the first.
@@ -285,16 +283,17 @@ def value_of(
             continue
         name = take(f"b{computed_width}")
         if factor == 1:
-            lines.append(f"add.u{computed_width} {name}, {value}, {total};")
+            lines.append(op(f"add.u{computed_width}", name, value, total))
         elif total:
-            lines.append(f"mad.lo.u{computed_width} {name}, {value}, {factor % modulus}, {total};")
+            lines.append(op(f"mad.lo.u{computed_width}", name, value, str(factor % modulus), total))
         else:
-            lines.append(f"mul.lo.u{computed_width} {name}, {value}, {factor % modulus};")
+            lines.append(op(f"mul.lo.u{computed_width}", name, value, str(factor % modulus)))
         total = name
     if constant or not total:
         name = take(f"b{computed_width}")
-        add, move = f"add.u{computed_width} {name}, {total}, {constant};", f"mov.b{computed_width} {name}, {constant};"
-        lines.append(add if total else move)
+        number = str(constant)
+        add, move = (f"add.u{computed_width}", name, total, number), (f"mov.b{computed_width}", name, number)
+        lines.append(op(*(add if total else move)))
         total = name
     return _widened(total, computed_width, width, take, lines)
 
@@ -310,11 +309,11 @@ def _number(part: Part, words: Sequence[Word], width: int, take: Take, lines: Li
         source, name = name, take("b32")
         # A width of 0 is all bits from the shift on.
         if not part.width:
-            lines.append(f"shr.u32 {name}, {source}, {part.shift};")
+            lines.append(op("shr.u32", name, source, str(part.shift)))
         elif not part.shift:
-            lines.append(f"and.b32 {name}, {source}, {(1 << part.width) - 1};")
+            lines.append(op("and.b32", name, source, str((1 << part.width) - 1)))
         else:
-            lines.append(f"bfe.u32 {name}, {source}, {part.shift}, {part.width};")
+            lines.append(op("bfe.u32", name, source, str(part.shift), str(part.width)))
     return _widened(name, word.bits, width, take, lines)
 
 
@@ -323,7 +322,7 @@ def _widened(name: str, own_width: int, width: int, take: Take, lines: Lines) ->
     if own_width == width:
         return name
     converted_name = take(f"b{width}")
-    lines.append(f"cvt.u{width}.u{own_width} {converted_name}, {name};")
+    lines.append(op(f"cvt.u{width}.u{own_width}", converted_name, name))
     return converted_name
 
 
@@ -409,11 +408,11 @@ class Sums:
         """
         if self._tallies is None:
             return []
-        prefix = guard.prefix if guard else ""
         lines: Lines = []
         for index, amount in self._tallies.adds[number]:
             name = self._tally_name(index)
-            lines.append(f"{prefix}add.u{self._tallies.counters[index].bits} {name}, {name}, {amount};")
+            opcode = f"add.u{self._tallies.counters[index].bits}"
+            lines.append(op(opcode, name, name, str(amount), when=under(guard)))
         return lines
 
     def add(
@@ -427,7 +426,7 @@ class Sums:
         from counters is noted, and ``end`` adds it.
         """
         target = self._maps[index]
-        prefix = None
+        when = None
         for number, (field, operand) in enumerate(zip(target.fields, save.operands, strict=True)):
             if field.type in FLOATS or self._registers.is_zero(operand_text(operand)):
                 continue
@@ -439,11 +438,11 @@ class Sums:
                     if self._registers.private(operand_text(operand)) not in self._registers.changed:
                         continue
             # Made once, and only if something is added.
-            if prefix is None:
-                prefix = guard.prefix if guard else ""
+            if when is None:
+                when = under(guard)
                 if target.level is not Level.THREAD:
                     slot = slots.at(target.level, lines)
-                    prefix = f"@{guarded(slot.inside, guard, self._take, lines)} "
+                    when = guarded(slot.inside, guard, self._take, lines)
             value = operand_value(operand)
             name = self.name(index, number)
             # Constants need no register and no conversion.
@@ -451,18 +450,18 @@ class Sums:
             if value.type is not None or not _DECIMAL.fullmatch(value.text):
                 text = as_bits(converted(value, field, self._take, lines), self._take, lines)
             kind = _unsigned(field)
-            lines.append(f"{prefix}add.{kind} {name}, {name}, {text};")
+            lines.append(op(f"add.{kind}", name, name, text, when=when))
 
     def add_amount(
-        self, index: int, number: int, amount: str | int, prefix: str, lines: Lines, *, operation: str = "add"
+        self, index: int, number: int, amount: str, when: str, lines: Lines, *, operation: str = "add"
     ) -> None:  # fmt: skip
         """Append the code that adds a number or a register to a cell of the index-th map.
 
-        number: of the cell. prefix: the predicate of the threads that do, as ``@%p ``; "" for all. operation: or
+        number: of the cell. when: the predicate of the threads that do, as ``%p``; "" for all. operation: or
         ``sub``.
         """
         name = self.name(index, number)
-        lines.append(f"{prefix}{operation}.{_unsigned(self._cells[index][number])} {name}, {name}, {amount};")
+        lines.append(op(f"{operation}.{_unsigned(self._cells[index][number])}", name, name, amount, when=when))
 
     def name(self, index: int, number: int) -> str:
         """The register that adds up a cell of the index-th map; it counts as changed. number: of the cell."""
@@ -498,7 +497,7 @@ class Sums:
             width = bits(self._registers.types[name])
             value = self._value_here(self._tallies.forms[name], width, lines)
             private_name = self._registers.use(name)
-            lines.append(f"add.u{width} {private_name}, {private_name}, {value};")
+            lines.append(op(f"add.u{width}", private_name, private_name, value))
             self._registers.changed.add(private_name)
             self._settled.add(name)
         return lines

@@ -28,8 +28,8 @@ class Line(Protocol):
         ...
 
 
-Lines: TypeAlias = list["Line | str"]
-"""Code that grows while it is written. Texts of instructions are on their way out."""
+Lines: TypeAlias = list[Line]
+"""Code that grows while it is written."""
 
 
 class Label(NamedTuple):
@@ -103,7 +103,7 @@ def op(opcode: str, *operands: str, when: str = "") -> Instruction:
     return _new(Instruction, (when, False, opcode, operands))
 
 
-def at(base: str, offset: int = 0) -> str:
+def mem(base: str, offset: int = 0) -> str:
     """Return the operand for the memory so many bytes after an address."""
     return f"[{base}+{offset}]" if offset else f"[{base}]"
 
@@ -113,24 +113,16 @@ def vector(*elements: str) -> str:
     return f"{{{', '.join(elements)}}}"
 
 
-def printed(lines: Iterable[Line | str]) -> list[str]:
-    """Return the texts of lines."""
-    return [line if isinstance(line, str) else line.text for line in lines]
-
-
-def branches(lines: Iterable[Line | str]) -> bool:
+def branches(lines: Iterable[Line]) -> bool:
     """Return whether code may branch, after which the lanes of a warp need not run together."""
-    return any(
-        " bra" in line if isinstance(line, str) else any(one.opcode.startswith("bra") for one in line.instructions)
-        for line in lines
-    )
+    return any(one.opcode.startswith("bra") for line in lines for one in line.instructions)
 
 
 @dataclass(frozen=True)
 class Inserted:
     """Instructions, one per line, that go right before another one, or right after one."""
 
-    lines: tuple[Line | str, ...]
+    lines: tuple[Line, ...]
     is_after: bool
 
     @cached_property
@@ -138,7 +130,7 @@ class Inserted:
         """What stands in the text; "" for no instructions."""
         if not self.lines:
             return ""
-        lines = printed(self.lines)
+        lines = [line.text for line in self.lines]
         return "\n\t".join(["", *lines] if self.is_after else [*lines, ""])
 
 
@@ -161,7 +153,7 @@ class Edits:
         """Insert text before a position, before what was inserted there already."""
         self.edits.insert(0, (at, at, text))
 
-    def insert_before(self, at: int, lines: Sequence[Line | str]) -> None:
+    def insert_before(self, at: int, lines: Sequence[Line]) -> None:
         """Insert instructions, one per line, right before the instruction at a position."""
         self.insert(at, before(lines))
 
@@ -181,11 +173,11 @@ class Edits:
         return "".join(pieces)
 
 
-def before(lines: Sequence[Line | str]) -> Inserted:
+def before(lines: Sequence[Line]) -> Inserted:
     """Instructions that go right before another one."""
     return Inserted(tuple(lines), is_after=False)
 
 
-def after(lines: Sequence[Line | str]) -> Inserted:
+def after(lines: Sequence[Line]) -> Inserted:
     """Instructions that go right after another one."""
     return Inserted(tuple(lines), is_after=True)
