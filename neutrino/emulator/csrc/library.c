@@ -9,8 +9,8 @@
 #include "queue.h"
 
 /*
- * With ed_module_lifetimes held: the library's module in a context. A module without a context is used if there is one;
- * else the image is loaded again.
+ * With ed_module_lifetimes held: the library's module in a context. A module without a context is used if there is
+ * one; else the image is loaded again.
  */
 static CUresult find_or_load(struct ed_library *library, struct ed_context *context, struct ed_module **ret)
 {

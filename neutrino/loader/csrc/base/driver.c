@@ -24,7 +24,11 @@ static const volatile char path[] = NT_FRONT_DRIVER;
 #define DRIVER ((const char *)path)
 #endif
 
-/* Look all functions up, and publish them if a driver was found. From any thread; whether the driver is known. */
+/*
+ * Look up all functions of the real driver in the process, and publish them in nt_driver; returns whether they are
+ * known then. own: this library's own cuInit; if the look-up finds that, it has found this library and not the driver.
+ * From any thread.
+ */
 static bool load(nt_driver_start *own)
 {
 	struct nt_driver found = {0};
@@ -57,6 +61,10 @@ static bool load(nt_driver_start *own)
 	return nt_driver_known();
 }
 
+/*
+ * Look up the real driver's functions unless an earlier attempt has failed for good; false if there is no driver. own:
+ * this library's own cuInit, which must not be taken for the driver's.
+ */
 bool nt_driver_load_now(nt_driver_start *own)
 {
 	return !__atomic_load_n(&failed, __ATOMIC_ACQUIRE) && load(own);

@@ -28,13 +28,13 @@ bool nt_driver_load_now(nt_driver_start *own);
 
 extern NT_HIDDEN bool nt_driver_loaded;
 
-/* Whether nt_hook_load_driver has returned true before. */
+/* Whether the real GPU driver was found, so that nt_driver (its functions) can be used. Lock-free. */
 static inline bool nt_driver_known(void)
 {
 	return __atomic_load_n(&nt_driver_loaded, __ATOMIC_ACQUIRE);
 }
 
-/* Whether a name can be a function of the driver. */
+/* Whether a function's name begins as those of the driver do, so that it is worth a look-up. */
 static inline bool nt_driver_may_have(const char *name)
 {
 	return strncmp(name, NT_DRIVER_PREFIX, sizeof(NT_DRIVER_PREFIX) - 1) == 0;

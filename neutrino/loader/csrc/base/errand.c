@@ -33,12 +33,16 @@ static enum {
 
 static __thread __attribute__((tls_model("initial-exec"))) bool is_own;
 
+/* Wake at most `count` threads that sleep on a futex (a word of memory that the kernel lets threads wait on). */
 static void wake(uint32_t *word, int count)
 {
 	syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, count, NULL, NULL, 0);
 }
 
-/* Take the first errand; NULL if there is none. Under the mutex. */
+/*
+ * Remove the first errand (a function that a helper thread is to call) from the queue; NULL if that is empty. Under the
+ * mutex.
+ */
 static struct nt_errand *take(void)
 {
 	struct nt_errand *taken = first;
@@ -52,6 +56,10 @@ static struct nt_errand *take(void)
 	return taken;
 }
 
+/*
+ * End an errand: tell whoever waits for it (state: DONE or NOT_RUN), or release its argument if it was dropped, that is
+ * nobody waits any more. The errand must not be touched after that.
+ */
 static void settle(struct nt_errand *errand, uint32_t state)
 {
 	void (*release)(void *) = errand->release;
@@ -64,7 +72,11 @@ static void settle(struct nt_errand *errand, uint32_t state)
 		wake(&errand->state, INT_MAX);
 }
 
-/* The main function of a thread. */
+/*
+ * Main function of a helper thread: gives itself a descriptor table of its own, then runs errands as they come, and
+ * sleeps between. If it can have no such table, or the program has installed a new seccomp filter (which may kill
+ * threads that open files), it settles all that wait as NOT_RUN and ends.
+ */
 static void *run_errands(void *unused)
 {
 	struct nt_errand *errand;
@@ -106,7 +118,7 @@ static void *run_errands(void *unused)
 	return NULL;
 }
 
-/* Start a thread; false if that fails. Under the mutex. */
+/* Start one more helper thread; false if there are MOST_THREADS already or it cannot be started. Under the mutex. */
 static bool start_thread(void)
 {
 	if (threads == MOST_THREADS)
@@ -116,6 +128,10 @@ static bool start_thread(void)
 	return started;
 }
 
+/*
+ * Have a helper thread call errand->run(argument), and do not wait. The errand must stay in memory until it is settled
+ * (run or given up). False if no thread can run it: none could be started, or a seccomp filter forbids it. errno stays.
+ */
 bool nt_errand_start(struct nt_errand *errand)
 {
 	int before = errno;
@@ -137,6 +153,10 @@ bool nt_errand_start(struct nt_errand *errand)
 	return taken;
 }
 
+/*
+ * Whether an errand is settled: it was run, or given up. Waits for that at most so many milliseconds; 0 only looks.
+ * errno stays.
+ */
 bool nt_errand_is_done(struct nt_errand *errand, unsigned milliseconds)
 {
 	struct timespec time = {milliseconds / 1000, milliseconds % 1000 * 1000000L};
@@ -148,6 +168,10 @@ bool nt_errand_is_done(struct nt_errand *errand, unsigned milliseconds)
 	return __atomic_load_n(&errand->state, __ATOMIC_ACQUIRE) > DROPPED;
 }
 
+/*
+ * Nobody waits for an errand any more: its release function frees it, here if it is settled already, else later by the
+ * thread that settles it.
+ */
 void nt_errand_drop(struct nt_errand *errand)
 {
 	uint32_t waiting_state = WAITING;
@@ -156,16 +180,26 @@ void nt_errand_drop(struct nt_errand *errand)
 		errand->release(errand->argument);
 }
 
+/* Whether nobody waits for the errand any more (nt_errand_drop), so that its function can stop early. */
 bool nt_errand_is_dropped(const struct nt_errand *errand)
 {
 	return __atomic_load_n(&errand->state, __ATOMIC_ACQUIRE) == DROPPED;
 }
 
+/*
+ * Whether a settled errand was really run; false if it was given up because a seccomp filter of the program may forbid
+ * what it does.
+ */
 bool nt_errand_has_run(const struct nt_errand *errand)
 {
 	return __atomic_load_n(&errand->state, __ATOMIC_ACQUIRE) == DONE;
 }
 
+/*
+ * Call run(argument) in a helper thread, which has a descriptor table of its own, and wait for its end. In such a
+ * thread, and where none can be had, it is called here. False if it was not called, as a seccomp filter may forbid what
+ * it does.
+ */
 bool nt_errand_run(void (*run)(void *argument), void *argument)
 {
 	struct nt_errand errand = {.run = run, .argument = argument};
@@ -182,12 +216,20 @@ bool nt_errand_run(void (*run)(void *argument), void *argument)
 	return true;
 }
 
+/*
+ * Give the calling thread (one of ours) a descriptor table of its own, so that it opens files itself instead of asking
+ * a helper thread. False if the system does not allow it.
+ */
 bool nt_errand_take_table(void)
 {
 	is_own = nt_own_table_unshare();
 	return is_own;
 }
 
+/*
+ * The seccomp filters that the program has installed by now are known to allow what errands do: helper threads count
+ * them as harmless.
+ */
 void nt_errand_accept_filters(void)
 {
 	nt_lock_take(&mutex);
@@ -195,6 +237,9 @@ void nt_errand_accept_filters(void)
 	nt_lock_release(&mutex);
 }
 
+/*
+ * Start a helper thread ahead if there is none, so that the next errand finds one (threads may not be startable later).
+ */
 void nt_errand_prepare(void)
 {
 	nt_lock_take(&mutex);
@@ -203,6 +248,10 @@ void nt_errand_prepare(void)
 	nt_lock_release(&mutex);
 }
 
+/*
+ * In the child after fork, where only the forking thread exists: forget the helper threads and the queue of the parent,
+ * and unlock the mutex, which one of them may have held.
+ */
 void nt_errand_forget_threads(void)
 {
 	static const pthread_mutex_t unlocked = PTHREAD_MUTEX_INITIALIZER;
@@ -212,6 +261,10 @@ void nt_errand_forget_threads(void)
 	threads = idle = waiting = 0;
 }
 
+/*
+ * In a child after fork that must start no threads: forget the parent's, and have errands run in their caller from now
+ * on.
+ */
 void nt_errand_child(void)
 {
 	nt_errand_forget_threads();

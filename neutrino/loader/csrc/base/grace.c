@@ -16,12 +16,17 @@ static bool turned; /* the period under way has changed the parity, and waits fo
 
 static uint32_t last_thread;
 
+/* Give the calling thread its number: the next one, from 1 on. Once a thread. */
 uint32_t nt_grace_thread_new(void)
 {
 	nt_grace_thread_own = __atomic_add_fetch(&last_thread, 1, __ATOMIC_SEQ_CST);
 	return nt_grace_thread_own;
 }
 
+/*
+ * How many shards (cache lines in which threads count) are in use by now: those from 0 on, so that no more need be
+ * looked at.
+ */
 uint32_t nt_grace_shards_used(void)
 {
 	uint32_t last = __atomic_load_n(&last_thread, __ATOMIC_SEQ_CST);
@@ -29,6 +34,10 @@ uint32_t nt_grace_shards_used(void)
 	return last < NT_OWN_SHARDS ? last + 1 : NT_SHARDS;
 }
 
+/*
+ * A ticket for a record that the caller has just taken out of a table: once nt_grace_is_over(ticket), no reader can
+ * have it, and it may be freed. From any thread.
+ */
 uint64_t nt_grace_ticket(void)
 {
 	/*
@@ -44,17 +53,25 @@ uint64_t nt_grace_ticket(void)
 	return ticket;
 }
 
+/*
+ * Whether every reading section that was under way when the ticket was taken has ended: what was taken out before may
+ * be freed. From any thread.
+ */
 bool nt_grace_is_over(uint64_t ticket)
 {
 	return __atomic_load_n(&over, __ATOMIC_ACQUIRE) >= ticket;
 }
 
+/* Whether anybody has a ticket that is not over, so that nt_grace_step has to be called again. */
 bool nt_grace_is_wanted(void)
 {
 	return __atomic_load_n(&over, __ATOMIC_ACQUIRE) < __atomic_load_n(&wanted, __ATOMIC_ACQUIRE);
 }
 
-/* Whether no section of a parity is under way, of those that began NT_VISIBLE_NS ago. */
+/*
+ * Whether no reading section of a parity (0 or 1: sections count themselves by the one in force when they begin) is
+ * under way, apart from those that began less than NT_VISIBLE_NS ago, whose counts may not be visible yet.
+ */
 static bool is_quiet(uint32_t parity)
 {
 	for (unsigned i = 0; i < NT_SHARDS; i++)
@@ -64,10 +81,10 @@ static bool is_quiet(uint32_t parity)
 }
 
 /*
- * A period ends when both parities have been quiet since NT_VISIBLE_NS after its beginning: then every section that could
- * have found what was taken out before is counted. First the parity that new sections do not take, for readers that looked
- * up the parity long ago. Then the parities change places, and it waits for the other, which from then on only such readers
- * take.
+ * Advance grace periods (after which what was taken out of tables may be freed) as far as that goes without waiting. By
+ * the drain thread only, from time to time. A period ends when both parities have been quiet since NT_VISIBLE_NS after
+ * its beginning: first the one that new sections do not take, for readers that looked up the parity long ago; then the
+ * parities change places, and it waits for the other, which from then on only such readers take.
  */
 void nt_grace_step(void)
 {
@@ -94,6 +111,10 @@ void nt_grace_step(void)
 static struct nt_retired *retired; /* added by any thread */
 static struct nt_retired *waiting; /* the drain thread's own: those whose tickets may be over */
 
+/*
+ * Have release(record) called by the drain thread once no reader can have the record any more. The caller has taken it
+ * out of its table already. From any thread, lock-free.
+ */
 void nt_grace_retire(struct nt_retired *record, void (*release)(struct nt_retired *record))
 {
 	record->release = release;
@@ -103,6 +124,10 @@ void nt_grace_retire(struct nt_retired *record, void (*release)(struct nt_retire
 		;
 }
 
+/*
+ * Call the release functions of retired records whose grace period is over. By the drain thread only, after
+ * nt_grace_step.
+ */
 void nt_grace_release(void)
 {
 	struct nt_retired *added = __atomic_exchange_n(&retired, NULL, __ATOMIC_ACQUIRE);

@@ -36,21 +36,24 @@ extern NT_HIDDEN __thread uint32_t nt_grace_thread_own __attribute__((tls_model(
 uint32_t nt_grace_thread_new(void);
 
 /*
- * A number of the calling thread. Not the system's thread id, which a later thread may get while launches of this one
- * still run.
+ * A small number that names the calling thread, from 1 on, given at its first call. Not the system's thread id, which a
+ * later thread may get while launches of this one still run.
  */
 static inline uint32_t nt_grace_thread(void)
 {
 	return nt_grace_thread_own ? nt_grace_thread_own : nt_grace_thread_new();
 }
 
-/* Whether a thread has a shard of its own, by its number. Not one that has no number yet. */
+/*
+ * Whether the thread of that number (nt_grace_thread) has a shard, a cache line with its counts, to itself, so that it
+ * counts without locked additions. False for 0, a thread that has no number yet.
+ */
 static inline bool nt_grace_owns_shard(uint32_t thread)
 {
 	return thread - 1 < NT_OWN_SHARDS - 1;
 }
 
-/* The shard of a thread, by its number: of NT_SHARDS. */
+/* The index, below NT_SHARDS, of the shard in which the thread of that number counts; later threads share theirs. */
 static inline uint32_t nt_grace_shard_of(uint32_t thread)
 {
 	return thread < NT_OWN_SHARDS ? thread : NT_OWN_SHARDS + thread % NT_SHARED_SHARDS;
@@ -59,7 +62,10 @@ static inline uint32_t nt_grace_shard_of(uint32_t thread)
 /* How many shards threads use by now: the first ones. */
 uint32_t nt_grace_shards_used(void);
 
-/* nt_grace_reading_begin and nt_grace_reading_end in a thread that owns its shard. */
+/*
+ * Begin a reading section (records that are looked up in it are not freed before it ends) in a thread that has its
+ * shard to itself: no locked addition. Returns what nt_grace_reading_end_own takes.
+ */
 static inline uint32_t *nt_grace_reading_begin_own(uint32_t thread)
 {
 	uint32_t *readers = &nt_grace_shards[thread].readers[__atomic_load_n(&nt_grace_parity, __ATOMIC_RELAXED)];
@@ -70,12 +76,16 @@ static inline uint32_t *nt_grace_reading_begin_own(uint32_t thread)
 	return readers;
 }
 
+/* End a reading section that the same thread began by nt_grace_reading_begin_own, which returned `readers`. */
 static inline void nt_grace_reading_end_own(uint32_t *readers)
 {
 	__atomic_store_n(readers, __atomic_load_n(readers, __ATOMIC_RELAXED) - 1, __ATOMIC_RELEASE);
 }
 
-/* Begin a reading section; returns what ends it, in the same thread. Lock-free. */
+/*
+ * Begin a reading section: records that are looked up in it without a lock are not freed before it ends. Returns what
+ * nt_grace_reading_end takes, in the same thread. Sections may be nested. Lock-free.
+ */
 static inline uint32_t *nt_grace_reading_begin(void)
 {
 	uint32_t thread = nt_grace_thread();
@@ -88,6 +98,10 @@ static inline uint32_t *nt_grace_reading_begin(void)
 	return readers;
 }
 
+/*
+ * End a reading section: what was looked up in it must not be used any more. readers: as nt_grace_reading_begin
+ * returned it, in this thread.
+ */
 static inline void nt_grace_reading_end(uint32_t *readers)
 {
 	if (nt_grace_owns_shard(nt_grace_thread_own))

@@ -10,12 +10,13 @@
 
 struct nt_handle nt_handles_gone = {.handle = &nt_handles_gone};
 
+/* Free an old array of rows, once no reader can have it any more: nt_grace_retire calls it. */
 static void release(struct nt_retired *record)
 {
 	nt_memory_free(record); /* the first member of the rows */
 }
 
-/* Put a record into the first empty row for it. */
+/* Put a record, whose handle is not in the table, into the first empty row from its hash on. There must be one. */
 static void put_new(struct nt_handle_rows *rows, struct nt_handle *record)
 {
 	uint32_t mask = (1u << rows->bits) - 1, i = nt_handles_start(record->handle, rows->bits);
@@ -29,7 +30,10 @@ static void put_new(struct nt_handle_rows *rows, struct nt_handle *record)
 	rows->live++;
 }
 
-/* Have at most a half of the rows filled after one record more, by a copy without removed ones; false without memory. */
+/*
+ * Make sure that the table can take one record more and stays at most half full: if not, copy it into larger rows
+ * without removed records, and have the old rows freed when no reader has them. False without memory.
+ */
 static bool make_space(struct nt_handles *table)
 {
 	struct nt_handle_rows *before = nt_handles_rows(table);
@@ -58,7 +62,7 @@ static bool make_space(struct nt_handles *table)
 	return true;
 }
 
-/* The row of a handle, or NULL. */
+/* The row of a handle, or NULL if the table has none. There must be an empty row, at which the search ends. */
 static struct nt_handle **row_of(struct nt_handle_rows *rows, const void *handle)
 {
 	uint32_t mask = (1u << rows->bits) - 1;
@@ -71,6 +75,10 @@ static struct nt_handle **row_of(struct nt_handle_rows *rows, const void *handle
 	return NULL;
 }
 
+/*
+ * Add a record to a hash table by its handle, or replace the one with the same handle. False without memory. The record
+ * stays the caller's. Under the caller's lock; readers need none.
+ */
 bool nt_handles_put(struct nt_handles *table, struct nt_handle *record)
 {
 	if (!make_space(table))
@@ -84,6 +92,10 @@ bool nt_handles_put(struct nt_handles *table, struct nt_handle *record)
 	return true;
 }
 
+/*
+ * Take a record out of the table if it is in it; its row keeps a mark, so that searches go on past it. The caller frees
+ * it after a grace period, since readers may have it. Under the caller's lock.
+ */
 void nt_handles_remove(struct nt_handles *table, const struct nt_handle *record)
 {
 	struct nt_handle_rows *rows = nt_handles_rows(table);

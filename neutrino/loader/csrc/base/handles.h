@@ -43,7 +43,10 @@ struct nt_handles {
 	uintptr_t rows;
 };
 
-/* In a reading section, or under the caller's lock. */
+/*
+ * The table's array of rows, NULL while nothing was added: its address is stored with the number of bits in the low
+ * ones. In a reading section (which keeps it from being freed), or under the caller's lock.
+ */
 static inline struct nt_handle_rows *nt_handles_rows(const struct nt_handles *table)
 {
 	uintptr_t rows = __atomic_load_n(&table->rows, __ATOMIC_ACQUIRE);
@@ -54,13 +57,16 @@ static inline struct nt_handle_rows *nt_handles_rows(const struct nt_handles *ta
 /* Replaces a removed record in its row, so that searches continue after it. */
 extern struct nt_handle nt_handles_gone;
 
-/* The row where the search for a handle begins: the high bits of a multiplicative hash. */
+/* The row (0 to 2^bits - 1) where the search for a handle begins: the high bits of a multiplicative hash. */
 static inline uint32_t nt_handles_start(const void *handle, uint32_t bits)
 {
 	return (uint32_t)((uint64_t)(uintptr_t)handle * UINT64_C(0x9e3779b97f4a7c15) >> (64 - bits));
 }
 
-/* The record of that handle, or NULL. In a reading section, lock-free. */
+/*
+ * Find the record of a driver's handle in a hash table; NULL if it has none. Lock-free: in a reading section, which
+ * keeps what is found from being freed as long as it lasts.
+ */
 static inline void *nt_handles_find(struct nt_handles *table, const void *handle)
 {
 	uintptr_t tagged = __atomic_load_n(&table->rows, __ATOMIC_ACQUIRE);

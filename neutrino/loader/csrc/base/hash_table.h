@@ -20,6 +20,7 @@ struct nt_hash_table {
 	uint32_t count;
 };
 
+/* In a chain of records, the first one with that hash, beginning with `record` itself; NULL if none has it. */
 static inline struct nt_hashed *nt_hashed_next(struct nt_hashed *record, uint64_t hash)
 {
 	for (; record; record = record->next) {
@@ -30,12 +31,16 @@ static inline struct nt_hashed *nt_hashed_next(struct nt_hashed *record, uint64_
 	return record;
 }
 
-/* The first record of a hash, or NULL; the next ones by nt_hashed_next from record->next. */
+/*
+ * The first record of a hash in the table, or NULL. Different keys may share a hash: the caller compares, and goes on
+ * by nt_hashed_next(record->next, hash). Under the caller's lock.
+ */
 static inline struct nt_hashed *nt_hashed_first(const struct nt_hash_table *table, uint64_t hash)
 {
 	return table->buckets ? nt_hashed_next(table->buckets[hash & ((1u << table->bits) - 1)], hash) : NULL;
 }
 
+/* Put a record, whose hash is set, at the front of its bucket. The table has buckets already. */
 static inline void nt_hashed_link(struct nt_hash_table *table, struct nt_hashed *record)
 {
 	struct nt_hashed **bucket = &table->buckets[record->hash & ((1u << table->bits) - 1)];
@@ -44,7 +49,10 @@ static inline void nt_hashed_link(struct nt_hash_table *table, struct nt_hashed 
 	*bucket = record;
 }
 
-/* Add a record; 0 without memory. */
+/*
+ * Add a record to the table, which grows when it has as many records as buckets; 0 if there is no memory for a first
+ * table. Does not look whether its key is in the table already. Under the caller's lock.
+ */
 static inline int nt_hashed_add(struct nt_hash_table *table, struct nt_hashed *record, uint64_t hash)
 {
 	if (!table->buckets || table->count >= 1u << table->bits) {
@@ -72,7 +80,7 @@ static inline int nt_hashed_add(struct nt_hash_table *table, struct nt_hashed *r
 	return 1;
 }
 
-/* FNV-1a: https://www.rfc-editor.org/rfc/rfc9923 */
+/* A 64-bit hash of a string: FNV-1a, https://www.rfc-editor.org/rfc/rfc9923 */
 static inline uint64_t nt_hash_text(const char *text)
 {
 	uint64_t hash = UINT64_C(0xcbf29ce484222325);

@@ -21,7 +21,10 @@ struct nt_need {
 
 #define NT_NEED_PARTS 256u
 
-/* Of units that a launch of so many warps wanted: parts for each. */
+/*
+ * How much log memory one warp of a launch wanted, in parts of a unit (NT_NEED_PARTS parts are one unit of 32 bytes),
+ * rounded up. units: what the whole launch wanted; warps: its warps, not 0.
+ */
 static inline uint64_t nt_need_per_warp(uint64_t units, uint64_t warps)
 {
 	return (units * NT_NEED_PARTS + warps - 1) / warps;
@@ -66,7 +69,10 @@ struct nt_kernel {
 	char after[36];
 };
 
-/* Lock-free. */
+/*
+ * Why launches of the kernel run the original; PROBED if they run its twin (the copy with probes), NOT_READY while that
+ * is not known yet. Lock-free: another thread may set it meanwhile.
+ */
 static inline enum neutrino_reason nt_kernel_reason(const struct nt_kernel *kernel)
 {
 	return __atomic_load_n(&kernel->reason, __ATOMIC_ACQUIRE);

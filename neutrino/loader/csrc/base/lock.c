@@ -8,11 +8,16 @@ static __thread __attribute__((tls_model("initial-exec"))) struct {
 	sigset_t mask;
 } held;
 
+/* The calling thread, one of ours, gets no signals at all: from now on its locks need no system calls to block them. */
 void nt_lock_without_signals(void)
 {
 	held.depth++;
 }
 
+/*
+ * Lock a mutex, and block all signals in the thread while it holds one: a signal handler that ended the process
+ * meanwhile would leave it locked forever. Ends with nt_lock_release.
+ */
 void nt_lock_take(pthread_mutex_t *mutex)
 {
 	if (!held.depth) {
@@ -25,6 +30,7 @@ void nt_lock_take(pthread_mutex_t *mutex)
 	pthread_mutex_lock(mutex);
 }
 
+/* Unlock a mutex of nt_lock_take, and let signals through again after the last one that the thread holds. */
 void nt_lock_release(pthread_mutex_t *mutex)
 {
 	pthread_mutex_unlock(mutex);

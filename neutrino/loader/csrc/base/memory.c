@@ -78,6 +78,7 @@ static uint64_t free_blocks[MOST_BITS + 1];
 /* Where the next block is cut off: the address, and after it what is left of the piece, in units of 32 bytes, above it. */
 static uint64_t cut;
 
+/* Map fresh zeroed pages for an allocation; NULL if that fails. errno stays. */
 static void *map(size_t size)
 {
 	int before = errno;
@@ -87,7 +88,7 @@ static void *map(size_t size)
 	return memory == MAP_FAILED ? NULL : memory;
 }
 
-/* Put a block into the list of its size. */
+/* Put a free block of 2^bits bytes into the list of its size. Lock-free. */
 static void put(struct head *head, unsigned bits)
 {
 	uint64_t before = __atomic_load_n(&free_blocks[bits], __ATOMIC_RELAXED), after;
@@ -98,7 +99,7 @@ static void put(struct head *head, unsigned bits)
 	} while (!__atomic_compare_exchange_n(&free_blocks[bits], &before, after, false, __ATOMIC_RELEASE, __ATOMIC_RELAXED));
 }
 
-/* Take a block out of the list of a size; NULL if that is empty. */
+/* Take a block of 2^bits bytes out of the list of free ones; NULL if that is empty. Lock-free. */
 static struct head *take(unsigned bits)
 {
 	uint64_t before = __atomic_load_n(&free_blocks[bits], __ATOMIC_ACQUIRE), after;
@@ -115,7 +116,10 @@ static struct head *take(unsigned bits)
 	return head;
 }
 
-/* Cut a block off a piece, or map a new piece. */
+/*
+ * Get a new block of `size` bytes: cut off the mapped piece of 1 MiB that is in use, or of a new one. NULL without
+ * memory. Lock-free.
+ */
 static struct head *cut_off(uint64_t size)
 {
 	for (;;) {
@@ -139,6 +143,10 @@ static struct head *cut_off(uint64_t size)
 
 _Static_assert(PIECE_SIZE >> LEAST_BITS < UINT64_C(1) << (64 - ADDRESS_BITS), "what is left fits above an address");
 
+/*
+ * As malloc, in memory of this library's own: the program's allocator, whose locks a thread may hold for ever, is not
+ * touched. NULL without memory. errno stays. Lock-free.
+ */
 void *nt_memory_alloc(size_t size)
 {
 	unsigned bits = LEAST_BITS;
@@ -164,6 +172,10 @@ void *nt_memory_alloc(size_t size)
 	return head + 1;
 }
 
+/*
+ * As calloc, in memory of this library's own: count * size bytes of zeros, for nt_memory_free. NULL without memory, or
+ * if the product overflows.
+ */
 void *nt_memory_alloc_zeroed(size_t count, size_t size)
 {
 	size_t whole;
@@ -177,6 +189,10 @@ void *nt_memory_alloc_zeroed(size_t count, size_t size)
 	return memory;
 }
 
+/*
+ * Allocate size bytes whose address is a multiple of alignment (a power of two), for nt_memory_free. NULL without
+ * memory.
+ */
 void *nt_memory_alloc_aligned(size_t alignment, size_t size)
 {
 	if (size > PTRDIFF_MAX - alignment - sizeof(struct head))
@@ -191,7 +207,10 @@ void *nt_memory_alloc_aligned(size_t alignment, size_t size)
 	return (void *)aligned;
 }
 
-/* Not of what nt_memory_alloc_aligned has returned. */
+/*
+ * As realloc, for what nt_memory_alloc or nt_memory_alloc_zeroed has returned, but not nt_memory_alloc_aligned. NULL
+ * without memory: then the old block stays.
+ */
 void *nt_memory_realloc(void *memory, size_t size)
 {
 	if (!memory)
@@ -208,6 +227,7 @@ void *nt_memory_realloc(void *memory, size_t size)
 	return moved;
 }
 
+/* Copy a string, for nt_memory_free. NULL without memory. */
 char *nt_memory_strdup(const char *text)
 {
 	size_t size = strlen(text) + 1;
@@ -216,6 +236,7 @@ char *nt_memory_strdup(const char *text)
 	return copy ? memcpy(copy, text, size) : NULL;
 }
 
+/* Free what any of the nt_memory functions has returned; NULL is ignored. errno stays. Lock-free. */
 void nt_memory_free(void *memory)
 {
 	if (!memory)

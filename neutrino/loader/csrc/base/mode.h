@@ -13,6 +13,10 @@ enum nt_mode {
 
 extern NT_HIDDEN int nt_mode_now;
 
+/*
+ * What this library does in the process at the moment: nothing, wait for a first image, trace, or no more since the
+ * trace has ended.
+ */
 static inline enum nt_mode nt_mode_of_process(void)
 {
 	return (enum nt_mode)__atomic_load_n(&nt_mode_now, __ATOMIC_ACQUIRE);

@@ -18,7 +18,7 @@
 #define CLOSE_RANGE_UNSHARE 2u
 #endif
 
-/* Close all descriptors of the calling thread's own table, which unshare has copied. */
+/* Close all descriptors of the calling thread's own table, which unshare has filled with copies of the program's. */
 static void close_copies(void)
 {
 	DIR *listing = opendir("/proc/thread-self/fd");
@@ -34,11 +34,19 @@ static void close_copies(void)
 	closedir(listing);
 }
 
+/*
+ * Open the calling thread's status file, for nt_own_table_count_filters; -1 if it cannot be opened. The caller closes
+ * it.
+ */
 int nt_own_table_open_filters(void)
 {
 	return nt_quiet_write_above_stdio(nt_raw_open("/proc/thread-self/status", O_RDONLY | O_CLOEXEC));
 }
 
+/*
+ * How many seccomp filters (rules for system calls) the thread has that opened fd by nt_own_table_open_filters; -1 if
+ * that is not known, also for fd -1. A new one may kill a thread of ours that opens a file.
+ */
 int nt_own_table_count_filters(int fd)
 {
 	char text[4096];
@@ -51,6 +59,10 @@ int nt_own_table_count_filters(int fd)
 	return line ? atoi(line + sizeof("\nSeccomp_filters:") - 1) : -1;
 }
 
+/*
+ * Give the calling thread a descriptor table of its own, without any of the program's descriptors: neither sees or
+ * closes what the other opens. False if the system does not allow it.
+ */
 bool nt_own_table_unshare(void)
 {
 	/* close_range copies nothing of the table; containers allow it where they forbid unshare. */

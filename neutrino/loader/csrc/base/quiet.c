@@ -15,7 +15,7 @@ static int is_recording;
 #define LONGEST_WAIT_NS UINT64_C(1000000000)
 #define PAUSE_US 50
 
-/* Wait until a flag is 0. */
+/* Wait until another thread sets a flag to 0, but for a second at most, whatever has happened to that thread. */
 static void wait_for(const int *flag)
 {
 	uint64_t until = nt_clock_now_ns() + LONGEST_WAIT_NS;
@@ -24,22 +24,28 @@ static void wait_for(const int *flag)
 		nt_clock_sleep_us(PAUSE_US);
 }
 
+/* Have a launch of the program wait until our thread has loaded its image into the driver; a second at most. */
 void nt_quiet_wait(void)
 {
 	wait_for(&nt_quiet_is_loading);
 }
 
+/*
+ * Before the program begins to capture a stream: wait until our threads record no event, which would invalidate the
+ * capture; a second at most.
+ */
 void nt_quiet_capture_begins(void)
 {
 	wait_for(&is_recording);
 }
 
+/* Whether the driver can tell when a context is idle: it needs cuCtxRecordEvent (CUDA 12.5). */
 bool nt_quiet_is_supported(void)
 {
 	return nt_driver.cuCtxRecordEvent != NULL;
 }
 
-/* Launches that have begun so far. */
+/* How many launches of the program have begun so far, in all threads. */
 static uint64_t begun(void)
 {
 	uint64_t sum = 0;
@@ -63,6 +69,10 @@ static bool all_submitted(uint64_t *ret)
 	return *ret == submitted;
 }
 
+/*
+ * Record an event after all work that the context has been given so far: it is complete once the context is idle. False
+ * if the driver refuses, or while a stream is captured, since that would invalidate the capture.
+ */
 bool nt_quiet_record(CUcontext context, CUevent event)
 {
 	__atomic_fetch_add(&is_recording, 1, __ATOMIC_SEQ_CST);
@@ -84,6 +94,11 @@ static bool wait_until_past(CUevent event, uint64_t launches, uint64_t deadline)
 	return result == CUDA_SUCCESS;
 }
 
+/*
+ * Wait until a context is idle, at most so many milliseconds, and then keep the program's launches waiting until
+ * nt_quiet_end, so that an image can be loaded. False, without keeping any, if it was not idle in time or a stream is
+ * captured. By one thread at a time.
+ */
 bool nt_quiet_begin(CUcontext context, unsigned milliseconds)
 {
 	uint64_t deadline = nt_clock_now_ns() + milliseconds * UINT64_C(1000000), launches;
@@ -106,11 +121,16 @@ bool nt_quiet_begin(CUcontext context, unsigned milliseconds)
 	return is_quiet;
 }
 
+/* The image is loaded: let the program's launches go on that nt_quiet_begin has kept waiting. */
 void nt_quiet_end(void)
 {
 	__atomic_store_n(&nt_quiet_is_loading, 0, __ATOMIC_SEQ_CST);
 }
 
+/*
+ * In the child after fork, where none of our threads exists: no image is being loaded, and launches need not be
+ * counted.
+ */
 void nt_quiet_child(void)
 {
 	nt_quiet_counts = false;

@@ -29,7 +29,11 @@ extern int nt_quiet_is_loading;
 /* Wait until the image that is being loaded is. */
 void nt_quiet_wait(void);
 
-/* Around each launch of the program: whatever may wait for a later one. Lock-free while no image is loaded. */
+/*
+ * Before each kernel launch of the program: counts it, and waits while our thread is loading a twin (a kernel's copy
+ * with probes), which needs the GPU to be idle. Lock-free while none is loaded; does nothing where twins are not loaded
+ * by a thread.
+ */
 static inline void nt_quiet_launch_begins(void)
 {
 	if (!nt_quiet_counts)
@@ -39,6 +43,10 @@ static inline void nt_quiet_launch_begins(void)
 		nt_quiet_wait();
 }
 
+/*
+ * After each kernel launch of the program was handed to the driver: counts it as submitted, so that another thread can
+ * tell that none is half-way.
+ */
 static inline void nt_quiet_launch_ends(void)
 {
 	if (nt_quiet_counts)

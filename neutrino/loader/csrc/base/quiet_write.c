@@ -25,6 +25,10 @@ struct blocked_signals {
 	sigset_t mask;	  /* the thread's mask before */
 };
 
+/*
+ * Block, in the calling thread, the signals that a write can raise, so that none of them ends the program. ret: what
+ * unblock_signals needs.
+ */
 static void block_signals(struct blocked_signals *ret)
 {
 	static const int raised[] = {SIGXFSZ, SIGPIPE, SIGTTOU};
@@ -39,6 +43,7 @@ static void block_signals(struct blocked_signals *ret)
 	pthread_sigmask(SIG_BLOCK, &ret->blocked, &ret->mask);
 }
 
+/* After a write: discard the signals that it raised, and restore the thread's signal mask. errno stays. */
 static void unblock_signals(const struct blocked_signals *signals)
 {
 	const struct timespec no_wait = {0};
@@ -51,7 +56,10 @@ static void unblock_signals(const struct blocked_signals *signals)
 	errno = before;
 }
 
-/* Write all bytes, at the file's position or, if it is not negative, at an offset. */
+/*
+ * Write all bytes, with signals blocked: at the file's position if offset is negative, else at that offset. False if
+ * not all could be written.
+ */
 static bool write_at(int fd, const char *bytes, size_t size, off_t offset)
 {
 	struct blocked_signals signals;
@@ -72,16 +80,22 @@ static bool write_at(int fd, const char *bytes, size_t size, off_t offset)
 	return size == 0;
 }
 
+/* Write all bytes at the file's position, without any signal to the program; false if that fails. */
 bool nt_quiet_write_all(int fd, const void *data, size_t size)
 {
 	return write_at(fd, data, size, -1);
 }
 
+/* Write all bytes at an offset of the file, without any signal to the program; false if that fails. */
 bool nt_quiet_write_all_at(int fd, const void *data, size_t size, uint64_t offset)
 {
 	return write_at(fd, data, size, (off_t)offset);
 }
 
+/*
+ * Have the disk set size bytes aside for an empty file, which gets that size, without any signal to the program; false
+ * if that fails.
+ */
 bool nt_quiet_write_allocate(int fd, uint64_t size)
 {
 	struct blocked_signals signals;
@@ -92,6 +106,10 @@ bool nt_quiet_write_allocate(int fd, uint64_t size)
 	return allocated;
 }
 
+/*
+ * Make sure that a new descriptor is not 0, 1 or 2, which the program would take for its stdin, stdout or stderr:
+ * returns fd, or a duplicate with a higher number and closes fd. -1 if fd is negative or that fails.
+ */
 int nt_quiet_write_above_stdio(int fd)
 {
 	if (fd < 0 || fd > 2)
@@ -108,6 +126,7 @@ static struct {
 	bool is_known;
 } standard_error;
 
+/* Remember which file stderr is. Until then, and when it is another one later, nt_quiet_write_say is silent. */
 void nt_quiet_write_say_start(void)
 {
 	struct stat status;
@@ -119,7 +138,10 @@ void nt_quiet_write_say_start(void)
 	standard_error.is_known = true;
 }
 
-/* Write a line to stderr, if that takes it at once. */
+/*
+ * Write a line of length bytes to stderr, if it is still the file that it was at the start and takes the line without
+ * blocking. Control characters in it become '?', except the last byte.
+ */
 static void write_line(char line[PIPE_BUF], int length)
 {
 	struct pollfd ready = {.fd = STDERR_FILENO, .events = POLLOUT};
@@ -139,6 +161,10 @@ static void write_line(char line[PIPE_BUF], int length)
 		nt_quiet_write_all(STDERR_FILENO, line, (size_t)length);
 }
 
+/*
+ * Write a line, formatted as by printf and with its newline, to stderr, if that does not block and stderr is still the
+ * program's. Too long a line (PIPE_BUF) is left out. errno stays.
+ */
 void nt_quiet_write_say(const char *format, ...)
 {
 	char line[PIPE_BUF];

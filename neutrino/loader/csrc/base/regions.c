@@ -23,11 +23,16 @@ static const struct map_type map_types[] = {NEUTRINO_MAP_TYPES};
 
 #define MOST_THREADS 65535u /* of a block: more than any device accepts */
 
+/* The least multiple of alignment, a power of two, that is not below value. */
 static uint64_t align_up(uint64_t value, uint64_t alignment)
 {
 	return (value + alignment - 1) & ~(alignment - 1);
 }
 
+/*
+ * Compute the sizes of a launch (blocks, warps, threads) from its grid (in blocks) and block (in threads). lanes:
+ * threads of a warp. ret->log_units is 0, for the caller to set. NT_EXTENT if that is possible, else why not.
+ */
 enum nt_extent_result nt_regions_extent(const uint32_t grid[3], const uint32_t block[3], uint32_t lanes,
 					struct nt_extent *ret)
 {
@@ -43,6 +48,10 @@ enum nt_extent_result nt_regions_extent(const uint32_t grid[3], const uint32_t b
 	return ret->blocks ? NT_EXTENT : NT_EXTENT_INVALID;
 }
 
+/*
+ * Whether the description of a map (a store that probes write their results to) can be used: its type and level are
+ * known, and its sizes are within their limits.
+ */
 bool nt_regions_is_valid(const struct neutrino_map *map)
 {
 	if (map->kind >= MAP_TYPES || map->level > NEUTRINO_LEVEL_BLOCK || map->per > NEUTRINO_PER_RUN)
@@ -54,6 +63,10 @@ bool nt_regions_is_valid(const struct neutrino_map *map)
 	       (type->layout == NEUTRINO_IN_SLOTS ? map->cap : map->cap == 1);
 }
 
+/*
+ * Whether a launch adds to what an earlier one left in the same memory, so that several launches may share it: so it is
+ * if no map has slots, which a launch writes anew.
+ */
 bool nt_regions_add_up(const struct neutrino_map *maps, unsigned count)
 {
 	for (unsigned i = 0; i < count; i++)
@@ -62,28 +75,38 @@ bool nt_regions_add_up(const struct neutrino_map *maps, unsigned count)
 	return true;
 }
 
+/* Whether a map is a log that the kernel saves to: one with cap 0 has control words only, which stay zero. */
 bool nt_regions_is_log(const struct neutrino_map *map)
 {
 	return map_types[map->kind].layout == NEUTRINO_IN_CHUNKS && map->cap;
 }
 
+/* Whether a map has one result for the whole process: its values are added up over all launches. */
 bool nt_regions_is_of_run(const struct neutrino_map *map)
 {
 	return map->per == NEUTRINO_PER_RUN;
 }
 
+/* Whether two records of the map are combined word by word by their maximum; else by their sum. */
 bool nt_regions_keeps_greatest(const struct neutrino_map *map)
 {
 	return map_types[map->kind].keeps_greatest;
 }
 
-/* The number of a map's slots in a launch: one for each thread, warp or block. False on overflow. */
+/*
+ * How many slots a map has in a launch of that extent: one for each thread, warp or block, whichever its level is.
+ * False on overflow.
+ */
 static bool slots_of(const struct neutrino_map *map, const struct nt_extent *extent, uint64_t *ret)
 {
 	*ret = map->level == NEUTRINO_LEVEL_BLOCK ? extent->blocks : extent->warps;
 	return map->level != NEUTRINO_LEVEL_THREAD || !__builtin_mul_overflow(*ret, (uint64_t)extent->lanes, ret);
 }
 
+/*
+ * Units of memory (NEUTRINO_LOG_UNIT bytes) in which each log has room for so many records of each thread, warp or
+ * block, whichever its level is. 0 without logs; REGION_LIMIT if it would be far too much.
+ */
 uint64_t nt_regions_log_units(const struct neutrino_map *maps, unsigned count, const struct nt_extent *extent,
 			      uint32_t records)
 {
@@ -102,8 +125,8 @@ uint64_t nt_regions_log_units(const struct neutrino_map *maps, unsigned count, c
 }
 
 /*
- * The number of copies of a record in a launch with so many warps, a power of 2. Warps add to different copies, so that
- * fewer of them wait for each other.
+ * The number of copies that a record has in a launch with so many warps, a power of 2. Warps add to different copies,
+ * so that fewer of them wait for each other.
  */
 static uint32_t copies_in(uint64_t warps)
 {
@@ -114,7 +137,10 @@ static uint32_t copies_in(uint64_t warps)
 	return copies;
 }
 
-/* The bytes of all copies of a record. Fewer copies than by copies_in if the type limits their size. */
+/*
+ * The bytes of all copies of a record of record_size bytes in a launch with so many warps: fewer copies than copies_in
+ * says if the map's type limits their size.
+ */
 static uint64_t copies_size(const struct map_type *type, uint32_t record_size, uint64_t warps)
 {
 	uint64_t stride = align_up(record_size, NEUTRINO_COPY_ALIGN);
@@ -125,7 +151,10 @@ static uint64_t copies_size(const struct map_type *type, uint32_t record_size, u
 	return copies * stride;
 }
 
-/* The bytes of a map's rows, one for each block, warp, thread or multiprocessor, after one that belongs to none. */
+/*
+ * The bytes of a map's rows: one for each block, warp, thread or multiprocessor (whose result each is), after one that
+ * belongs to none. False if that is too much.
+ */
 static bool rows_size(const struct neutrino_map *map, const struct nt_extent *extent, uint64_t *ret)
 {
 	bool is_sm = map->per == NEUTRINO_PER_SM;
@@ -138,6 +167,10 @@ static bool rows_size(const struct neutrino_map *map, const struct nt_extent *ex
 	return rows <= REGION_LIMIT && !__builtin_mul_overflow(rows + 1, stride, ret) && *ret <= REGION_LIMIT;
 }
 
+/*
+ * Compute where the memory of one map is in a launch of that extent, if it begins at offset (in bytes): its records and
+ * counts. Returns the offset after it, where the next map's begins; UINT64_MAX on overflow.
+ */
 uint64_t nt_regions_region(const struct neutrino_map *map, const struct nt_extent *extent, uint64_t offset,
 			   struct nt_region *ret)
 {
@@ -173,6 +206,7 @@ uint64_t nt_regions_region(const struct neutrino_map *map, const struct nt_exten
 	return align_up(offset + counts_size, NEUTRINO_REGION_ALIGN);
 }
 
+/* The bytes of memory that all maps of a kernel take in a launch of that extent; UINT64_MAX on overflow. */
 uint64_t nt_regions_size(const struct neutrino_map *maps, unsigned count, const struct nt_extent *extent)
 {
 	uint64_t offset = 0;
@@ -183,6 +217,11 @@ uint64_t nt_regions_size(const struct neutrino_map *maps, unsigned count, const 
 	return offset;
 }
 
+/*
+ * Write the head of the probe block (the parameter by which a twin finds its maps) and a row for each map, whose memory
+ * begins at base: a device address, or with a cell (its device address, else 0) what must be added to the cell's value
+ * to have one. Returns the address in block after them.
+ */
 uint8_t *nt_regions_describe(const struct neutrino_map *maps, unsigned count, const struct nt_extent *extent,
 			     uint64_t base, uint64_t cell, uint8_t *block)
 {
@@ -214,6 +253,11 @@ uint8_t *nt_regions_describe(const struct neutrino_map *maps, unsigned count, co
 	return block;
 }
 
+/*
+ * Which parts of a launch's memory are to be copied if each log keeps only its first `units`, at most
+ * extent->log_units: ranges in ascending order, without maps per run. Back to back they are the memory of an extent
+ * with so many units that is in_frame. ret has room for count + 1; returns how many, from 1 on.
+ */
 unsigned nt_regions_ranges(const struct neutrino_map *maps, unsigned count, const struct nt_extent *extent,
 			   uint32_t units, struct nt_range *ret)
 {

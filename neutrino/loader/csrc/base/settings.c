@@ -47,8 +47,8 @@ static bool is_equal(const char *variable, const char *wanted)
 }
 
 /*
- * Whether a list of numbers, separated by commas, lacks this process's rank in the run: 0 if no launcher has given it one.
- * A list that is not set lacks none.
+ * Whether a list of numbers, separated by commas, lacks this process's rank in the run (0 if no launcher has given it
+ * one), so that it is not to be probed. A list that is NULL or empty lacks none.
  */
 static bool lacks_rank(const char *list)
 {
@@ -107,6 +107,7 @@ static uint64_t devices_of(const char *list)
 	return ret;
 }
 
+/* Fill `settings` from the environment variables, once; texts are copied, and never freed. */
 static void read_environment(void)
 {
 	static const char *const ranks[NT_RANK_COUNT] = {NT_RANKS};
@@ -150,6 +151,7 @@ static void read_environment(void)
 		settings.ranks[i] = text_of(ranks[i]);
 }
 
+/* The settings as the environment had them at the first call, which reads them. From any thread; valid for ever. */
 const struct nt_settings *nt_settings(void)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;

@@ -18,6 +18,7 @@ static const uint32_t round_constants[64] = {
 	0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2,
 };
 
+/* Rotate a 32-bit word right by count bits, 1 to 31. */
 static uint32_t rotate_right(uint32_t value, int count)
 {
 	return value >> count | value << (32 - count);
@@ -56,8 +57,9 @@ static void add_blocks_portable(uint32_t state[8], const uint8_t *data, size_t b
 
 #if defined(__x86_64__)
 /*
- * The same with the SHA extensions: two rounds per instruction, with the state's words as two vectors ABEF and CDGH, as
- * these instructions require (Intel, "New Instructions Supporting the Secure Hash Algorithm").
+ * Add blocks of 64 bytes to a SHA-256 state by the x86 SHA extensions: two rounds per instruction, with the state's
+ * words as two vectors ABEF and CDGH, as these instructions require (Intel, "New Instructions Supporting the Secure
+ * Hash Algorithm").
  */
 __attribute__((target("sha,sse4.1,ssse3"))) static void add_blocks_sha(uint32_t state[8], const uint8_t *data,
 								       size_t blocks)
@@ -100,7 +102,10 @@ __attribute__((target("sha,sse4.1,ssse3"))) static void add_blocks_sha(uint32_t 
 }
 #endif
 
-/* Add blocks by the SHA extensions if the processor has them, which is found out once. From any thread. */
+/*
+ * Add blocks of 64 bytes to a SHA-256 state: by the SHA extensions if the processor has them, which is found out once,
+ * else in plain C. From any thread.
+ */
 static void add_blocks(uint32_t state[8], const uint8_t *data, size_t blocks)
 {
 #if defined(__x86_64__)
@@ -121,6 +126,7 @@ static void add_blocks(uint32_t state[8], const uint8_t *data, size_t blocks)
 	add_blocks_portable(state, data, blocks);
 }
 
+/* Begin a SHA-256 hash; data follows by nt_sha256_add, and nt_sha256_finish gives the digest. */
 void nt_sha256_init(struct nt_sha256 *hash)
 {
 	static const uint32_t initial[8] = {
@@ -130,6 +136,7 @@ void nt_sha256_init(struct nt_sha256 *hash)
 	hash->length = 0;
 }
 
+/* Add size bytes to a SHA-256 hash that is under way; data may come in pieces of any size. */
 void nt_sha256_add(struct nt_sha256 *hash, const void *data, size_t size)
 {
 	const uint8_t *bytes = data;
@@ -150,6 +157,7 @@ void nt_sha256_add(struct nt_sha256 *hash, const void *data, size_t size)
 	memcpy(hash->block, bytes + size / 64 * 64, size % 64);
 }
 
+/* End a SHA-256 hash, and write its digest of 32 bytes. The hash cannot be added to after that. */
 void nt_sha256_finish(struct nt_sha256 *hash, uint8_t ret[32])
 {
 	/*

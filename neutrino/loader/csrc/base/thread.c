@@ -5,6 +5,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+/* The system's id of the calling thread, asked for once a thread, then remembered. */
 uint32_t nt_thread_id(void)
 {
 	static __thread __attribute__((tls_model("initial-exec"))) uint32_t id;
@@ -14,6 +15,11 @@ uint32_t nt_thread_id(void)
 	return id;
 }
 
+/*
+ * Start a detached thread of ours that calls main(argument), with all signals blocked, so that the program's signals go
+ * to its own threads. name: shown by ps and debuggers, at most 15 characters; NULL: the thread may end soon, or names
+ * itself. False if it cannot be started.
+ */
 bool nt_thread_start(void *(*main)(void *), void *argument, const char *name)
 {
 	sigset_t all, before;

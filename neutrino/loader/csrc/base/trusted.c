@@ -9,12 +9,16 @@
 
 #define MOST_LINKS 40 /* as many as Linux follows */
 
+/* lstat as a plain system call: of a symbolic link itself. 0, or -1 with errno. */
 static int stat_link(const char *path, struct stat *ret)
 {
 	return (int)syscall(SYS_newfstatat, AT_FDCWD, path, ret, AT_SYMLINK_NOFOLLOW);
 }
 
-/* Whether others can change a file or what is in a folder. groups: as in nt_trusted_path. */
+/*
+ * Whether other users can change a file, or what is in a folder (one with the sticky bit does not count). groups:
+ * whether write permission of the group counts, too.
+ */
 static bool is_open(const struct stat *status, bool groups)
 {
 	mode_t writable = status->st_mode & (groups ? S_IWGRP | S_IWOTH : S_IWOTH);
@@ -22,6 +26,12 @@ static bool is_open(const struct stat *status, bool groups)
 	return writable && !(S_ISDIR(status->st_mode) && (status->st_mode & S_ISVTX));
 }
 
+/*
+ * Whether no other user can change what an absolute path leads to: each folder from / on, each link, and what links
+ * lead to, belongs to root, to this process's user or to the owner of /, and nobody else can write to it, but for
+ * folders with the sticky bit. What does not exist does not count. groups: false if write permission of the group is no
+ * fault.
+ */
 bool nt_trusted_path(const char *path, bool groups)
 {
 	/* What was examined, without links and .., up to end; what was not, from rest on. A slash is before rest. */

@@ -8,16 +8,21 @@
 int nt_wake_depth;
 static int stopped;
 
+/*
+ * Have the drain thread (ours, which fetches results) make no further call of the driver: the process ends without it.
+ */
 void nt_wake_stop(void)
 {
 	__atomic_store_n(&stopped, 1, __ATOMIC_RELEASE);
 }
 
+/* Whether the drain thread must make no further call of the driver (nt_wake_stop). */
 bool nt_wake_is_stopped(void)
 {
 	return __atomic_load_n(&stopped, __ATOMIC_ACQUIRE);
 }
 
+/* Wake the drain thread (ours, which fetches results of finished launches) if it sleeps. errno stays. */
 void nt_wake_up(void)
 {
 	int error = errno;

@@ -15,7 +15,10 @@ extern int nt_wake_depth;
 /* Wake the drain thread. */
 void nt_wake_up(void);
 
-/* The same on the launch path: one load, and a system call only where the thread sleeps that deep. */
+/*
+ * Wake the drain thread (ours, which fetches results of finished launches) if it sleeps at least that deep. On the
+ * launch path: one load, and a system call only if it has to be woken.
+ */
 static inline void nt_wake_from(enum nt_sleep depth)
 {
 	if (__builtin_expect(__atomic_load_n(&nt_wake_depth, __ATOMIC_RELAXED) >= (int)depth, 0))

@@ -61,6 +61,7 @@ struct timer {
 };
 static struct timer timers[CONTEXTS];
 
+/* The events by which launches in a pool's context are timed. */
 static struct timer *timer_of(const struct nt_pool *pool)
 {
 	return &timers[pool - nt_pools];
@@ -68,7 +69,10 @@ static struct timer *timer_of(const struct nt_pool *pool)
 
 /* --- draws --- */
 
-/* The finalizer of splitmix64 (Steele, Lea, Flood, 2014): each bit depends on all bits of the value. */
+/*
+ * A hash of a 64-bit value in which each bit depends on all bits of it: the finalizer of splitmix64 (Steele, Lea,
+ * Flood, 2014).
+ */
 static uint64_t mix(uint64_t value)
 {
 	value += UINT64_C(0x9e3779b97f4a7c15);
@@ -77,7 +81,10 @@ static uint64_t mix(uint64_t value)
 	return value ^ value >> 31;
 }
 
-/* A number of what launches of a group have in common. Two groups with the same one would share their draws, no more. */
+/*
+ * A number of what the launches that are compared with each other have in common (kernel, grid, block, ...), never 0.
+ * Two groups with the same one would share their draws, no more.
+ */
 static uint64_t key_of(const struct neutrino_sample *sample)
 {
 	const uint32_t words[] = {sample->kernel,   sample->graph,    sample->grid[0],	sample->grid[1], sample->grid[2],
@@ -89,7 +96,10 @@ static uint64_t key_of(const struct neutrino_sample *sample)
 	return key ? key : 1;
 }
 
-/* The row of a group. If there are too many groups, some share one. */
+/*
+ * The row of the group of launches that are compared with each other, made if it is new. If there are too many groups,
+ * some share one. key: key_of(sample). Lock-free.
+ */
 static struct nt_group *group_of(const struct neutrino_sample *sample, uint64_t key)
 {
 	for (unsigned i = 0; i < LOOKS; i++) {
@@ -106,6 +116,10 @@ static struct nt_group *group_of(const struct neutrino_sample *sample, uint64_t 
 	return &groups[key % GROUPS];
 }
 
+/*
+ * Draw whether a launch runs its twin (timing->is_probed) or its original: of each two draws in a group of alike
+ * launches one of each kind, in random order. The pool and the sample are set. Lock-free.
+ */
 void nt_benchmark_draw(struct nt_timing *timing)
 {
 	struct neutrino_sample *sample = &timing->sample;
@@ -125,7 +139,7 @@ void nt_benchmark_draw(struct nt_timing *timing)
 
 /* --- pairs of events --- */
 
-/* Take a free pair; NULL if there is none. */
+/* Take a free pair of events, for one launch; NULL if there is none. Lock-free. */
 static struct nt_pair *take_pair(struct timer *timer)
 {
 	uint64_t head = __atomic_load_n(&timer->free, __ATOMIC_ACQUIRE), changed;
@@ -142,6 +156,7 @@ static struct nt_pair *take_pair(struct timer *timer)
 	return &timer->pairs[number - 1];
 }
 
+/* Put a pair of events among the free ones. Lock-free. */
 static void give_pair(struct timer *timer, struct nt_pair *pair)
 {
 	uint64_t head = __atomic_load_n(&timer->free, __ATOMIC_RELAXED), changed;
@@ -152,7 +167,7 @@ static void give_pair(struct timer *timer, struct nt_pair *pair)
 	} while (!__atomic_compare_exchange_n(&timer->free, &head, changed, true, __ATOMIC_RELEASE, __ATOMIC_RELAXED));
 }
 
-/* Count a launch that could not be timed. */
+/* Count a launch of a group that could not be timed, for want of events. */
 static void count_untimed(struct nt_group *group)
 {
 	__atomic_fetch_add(&group->untimed, 1, __ATOMIC_RELAXED);
@@ -160,11 +175,16 @@ static void count_untimed(struct nt_group *group)
 	__atomic_fetch_add(&untimed_count, 1, __ATOMIC_RELEASE);
 }
 
+/* The stream that a timed launch is in. */
 static CUstream stream_of(const struct neutrino_sample *sample)
 {
 	return (CUstream)(uintptr_t)sample->stream;
 }
 
+/*
+ * Just before a timed launch, on its stream: record the first event. timing->pair is NULL if there is none for it.
+ * Lock-free.
+ */
 void nt_benchmark_begin(struct nt_timing *timing)
 {
 	struct timer *timer = timer_of(timing->pool);
@@ -179,6 +199,10 @@ void nt_benchmark_begin(struct nt_timing *timing)
 	}
 }
 
+/*
+ * Just after a timed launch, on its stream: record the second event, and have the drain thread fetch the time.
+ * is_counted: what was drawn has been launched; else the time is not wanted. Lock-free.
+ */
 void nt_benchmark_end(struct nt_timing *timing, bool is_counted)
 {
 	struct timer *timer = timer_of(timing->pool);
@@ -206,6 +230,7 @@ struct batch {
 	uint32_t count;
 };
 
+/* Hand the samples (times of launches) of a batch to the writer, and empty the batch. */
 static void write_batch(struct batch *batch)
 {
 	if (batch->samples)
@@ -213,7 +238,10 @@ static void write_batch(struct batch *batch)
 	*batch = (struct batch){NULL, 0};
 }
 
-/* Without memory it is lost. */
+/*
+ * Add a sample (the time of a launch) to a batch, which is written when it is full. False, and the sample is lost,
+ * without memory.
+ */
 static bool add_sample(struct batch *batch, const struct neutrino_sample *sample)
 {
 	if (!batch->samples)
@@ -237,14 +265,14 @@ static bool time_between(CUevent begin, CUevent end, int64_t *ret)
 	return true;
 }
 
-/* Record an event on the pool's own stream, and wait for it. */
+/* Record an event on the pool's own stream, and wait until it is past; false if that fails. */
 static bool mark(const struct nt_pool *pool, CUevent event)
 {
 	return nt_driver.cuEventRecord(event, pool->stream) == CUDA_SUCCESS &&
 	       nt_driver.cuStreamSynchronize(pool->stream) == CUDA_SUCCESS;
 }
 
-/* Let the other reference count from now on, before the times since this one become too coarse. */
+/* Let the other reference event count from now on, before the times since this one become too coarse for a float. */
 static void renew_reference(const struct nt_pool *pool, struct timer *timer)
 {
 	CUevent next = timer->references[!timer->reference];
@@ -256,7 +284,10 @@ static void renew_reference(const struct nt_pool *pool, struct timer *timer)
 	timer->reference = !timer->reference;
 }
 
-/* Record the first reference. Here, since the program's thread that makes the pool must not wait for the GPU. */
+/*
+ * Make sure that there is a reference event whose time on the CPU's clock is known; false if that fails. Here, since
+ * the program's thread that makes the pool must not wait for the GPU.
+ */
 static bool have_reference(const struct nt_pool *pool, struct timer *timer)
 {
 	if (!timer->reference_ns && mark(pool, timer->references[timer->reference]))
@@ -264,7 +295,10 @@ static bool have_reference(const struct nt_pool *pool, struct timer *timer)
 	return timer->reference_ns;
 }
 
-/* Complete a sample, both of whose events are past; false if the driver does not say how long it took. */
+/*
+ * Put the begin and the duration of a launch into its sample, in nanoseconds, by its two events, which are past; false
+ * if the driver does not say.
+ */
 static bool complete(const struct nt_pool *pool, struct timer *timer, struct nt_pair *pair)
 {
 	int64_t since, elapsed;
@@ -279,7 +313,10 @@ static bool complete(const struct nt_pool *pool, struct timer *timer, struct nt_
 	return true;
 }
 
-/* Measure what two events show with nothing between them, while the program runs: no launch can be seen to take less. */
+/*
+ * Measure what two events show with nothing between them, FLOORS times, while the program runs: no launch can be seen
+ * to take less. If there are no free events, in a later round.
+ */
 static void add_floor(const struct nt_pool *pool, struct timer *timer, struct batch *batch)
 {
 	struct nt_pair *pair = take_pair(timer);
@@ -304,7 +341,7 @@ static void add_floor(const struct nt_pool *pool, struct timer *timer, struct ba
 	give_pair(timer, pair);
 }
 
-/* Write how many launches were not timed since that was last written. */
+/* Write how many launches of each group were not timed since that was last written. */
 static void write_untimed(struct batch *batch)
 {
 	uint64_t count = __atomic_load_n(&untimed_count, __ATOMIC_ACQUIRE);
@@ -333,6 +370,7 @@ struct waiting {
 	unsigned count;
 };
 
+/* Whether a launch comes after one in the same stream that has not ended, and so has not ended either. */
 static bool is_behind(const struct waiting *waiting, const struct neutrino_sample *sample)
 {
 	for (unsigned i = 0; i < waiting->count; i++)
@@ -341,6 +379,7 @@ static bool is_behind(const struct waiting *waiting, const struct neutrino_sampl
 	return false;
 }
 
+/* Note that a launch has not ended, for is_behind. */
 static void note_waiting(struct waiting *waiting, const struct neutrino_sample *sample)
 {
 	/* The default stream of a thread has one handle for all threads. */
@@ -350,7 +389,7 @@ static void note_waiting(struct waiting *waiting, const struct neutrino_sample *
 	waiting->since[waiting->count++] = sample->submit_ns;
 }
 
-/* Give a pair back whose launch cannot be timed after all. */
+/* Give back a pair of events whose launch cannot be timed after all, which is counted. */
 static void drop(struct timer *timer, struct nt_pair *pair)
 {
 	count_untimed(group_of(&pair->sample, key_of(&pair->sample)));
@@ -358,6 +397,10 @@ static void drop(struct timer *timer, struct nt_pair *pair)
 	give_pair(timer, pair);
 }
 
+/*
+ * Have the times of all timed launches written that have ended. Returns whether any had, and whether some have not. By
+ * the drain thread, with the pool's context current.
+ */
 struct nt_drained nt_benchmark_drain(const struct nt_pool *pool)
 {
 	struct timer *timer = timer_of(pool);
@@ -402,6 +445,10 @@ struct nt_drained nt_benchmark_drain(const struct nt_pool *pool)
 
 /* --- start, contexts --- */
 
+/*
+ * The trace begins: if --benchmark was given, begin its file, and have launches drawn and timed from now on. Once,
+ * before anything is recorded.
+ */
 void nt_benchmark_start(void)
 {
 	struct neutrino_benchmark_header header = {
@@ -424,6 +471,10 @@ void nt_benchmark_start(void)
 	__atomic_store_n(&nt_benchmark_set_now, 1, __ATOMIC_RELEASE);
 }
 
+/*
+ * In a --benchmark run, make the events to time launches in a pool's context, which is current; false if that fails. It
+ * allocates.
+ */
 bool nt_benchmark_make(const struct nt_pool *pool)
 {
 	struct timer *timer = timer_of(pool);
@@ -451,7 +502,7 @@ bool nt_benchmark_make(const struct nt_pool *pool)
 	return true;
 }
 
-/* Destroy an event, if there is one, unless that went with its context. */
+/* Destroy an event, if there is one, unless it went with its context. */
 static void end_event(CUevent *event, bool has_context)
 {
 	if (*event && has_context)
@@ -459,6 +510,10 @@ static void end_event(CUevent *event, bool has_context)
 	*event = NULL;
 }
 
+/*
+ * Before a pool ends: count launches as untimed whose times were not fetched yet, and destroy the events. has_context:
+ * whether the context is current; else the events are gone with it.
+ */
 void nt_benchmark_unmake(const struct nt_pool *pool, bool has_context)
 {
 	struct timer *timer = timer_of(pool);

@@ -13,12 +13,13 @@
 #include "memory/own_memory.h"
 #include "trace/trace.h"
 
+/* Whether a slot is of a launch that the driver has refused, so that there is nothing to fetch. */
 bool nt_drain_is_refused(const struct nt_slot *slot)
 {
 	return !slot->kernel && !slot->layout;
 }
 
-/* Copy size bytes from the device to pool->staging, and wait for that; false if it fails. */
+/* Copy size bytes from the device to pool->staging (host memory), and wait for that; false if it fails. */
 static bool copy_back(struct nt_pool *pool, CUdeviceptr from, uint64_t size)
 {
 	return nt_driver.cuMemcpyDtoHAsync_v2(pool->staging, from, size, pool->stream) == CUDA_SUCCESS &&
@@ -34,6 +35,7 @@ struct part {
 	uint64_t staged;   /* where these are in pool->staging */
 };
 
+/* Which bytes of a small segment the launches [from, to) fill, so that these are copied at once. */
 static struct part part_of(struct nt_segment *segment, uint32_t from, uint32_t to)
 {
 	struct part part = {.segment = segment, .from = from, .to = to, .begin = segment->slots[from].offset * UNIT};
@@ -48,8 +50,9 @@ static struct part part_of(struct nt_segment *segment, uint32_t from, uint32_t t
 }
 
 /*
- * Copy parts from the device, each where it is staged, and wait for all; false if that fails. Those of adjacent segments
- * are copied at once: every call of the driver may keep a launch of the program waiting.
+ * Copy parts of segments from the device into pool->staging, each to part->staged, and wait for all; false if that
+ * fails, or with --memusage, where there is nothing. Those of adjacent segments are copied at once: every call of the
+ * driver may keep a launch of the program waiting.
  */
 static bool copy_parts(struct nt_pool *pool, const struct part *parts, unsigned count)
 {
@@ -72,7 +75,10 @@ static bool copy_parts(struct nt_pool *pool, const struct part *parts, unsigned 
 	return nt_driver.cuStreamSynchronize(pool->stream) == CUDA_SUCCESS;
 }
 
-/* Have the frames of a part written, one piece per kernel. copied: data is what the device had from part->begin on. */
+/*
+ * Have the results of a part's launches written, those of one kernel as one piece. data: what the device had from
+ * part->begin on; not copied: they are lost.
+ */
 static void write_part(const struct part *part, const uint8_t *data, bool copied)
 {
 	const struct nt_segment *segment = part->segment;
@@ -111,7 +117,7 @@ static void write_part(const struct part *part, const uint8_t *data, bool copied
 	nt_replay_write(segment, part->from, part->to, copied ? data : NULL, part->begin);
 }
 
-/* Drain launches [from, to) of a small segment. */
+/* Fetch the results of launches [from, to) of a small segment from the device, and have them written. */
 static void drain_small(struct nt_pool *pool, struct nt_segment *segment, uint32_t from, uint32_t to)
 {
 	struct part part = part_of(segment, from, to);
@@ -125,7 +131,10 @@ struct regions {
 	CUdeviceptr from;
 };
 
-/* nt_read_control of these. */
+/*
+ * Read the control words of a log from the device: those at an offset of a launch's memory (argument: struct regions).
+ * False if that fails.
+ */
 static bool read_control(void *argument, uint64_t offset, struct nt_log_control *ret)
 {
 	const struct regions *regions = argument;
@@ -143,7 +152,10 @@ struct rest {
 	uint64_t done; /* bytes that were copied, of all ranges */
 };
 
-/* Copy the next bytes of a launch's data to pool->staging, as many as fit; *size gets their number. False if that fails. */
+/*
+ * Copy the next bytes of a launch's results to pool->staging, as many as fit there; *size gets their number, also if it
+ * fails: false.
+ */
 static bool copy_next(struct regions *regions, struct rest *rest, uint64_t *size)
 {
 	uint64_t filled = 0;
@@ -173,7 +185,10 @@ struct written {
 	unsigned count;
 };
 
-/* Copy the maps per run of one launch from the device, and have them in the kernel's result. */
+/*
+ * Copy the maps of one launch from the device that have one result for the whole process (at these ranges), and add
+ * them to that result.
+ */
 static void add_to_run(struct regions *regions, struct nt_kernel *kernel, const struct nt_range *ranges, unsigned count)
 {
 	bool copied = true;
@@ -189,8 +204,8 @@ static void add_to_run(struct regions *regions, struct nt_kernel *kernel, const 
 }
 
 /*
- * Copy the maps of one launch from the device in pieces, and have them written as a frame. frame: as of all its regions.
- * Returns what parts of them that was.
+ * Fetch the results of one large launch from the device in pieces, and have them written. frame: as of all its memory.
+ * Returns which parts of that the launch may have written to (none known: count 0), to be zeroed.
  */
 static struct written write_regions(struct regions *regions, struct nt_kernel *kernel, uint64_t launch,
 				    struct neutrino_frame frame)
@@ -236,7 +251,10 @@ static struct written write_regions(struct regions *regions, struct nt_kernel *k
 	return written;
 }
 
-/* write_regions of one node of a replay. from: a device address. */
+/*
+ * Callback of nt_replay_write_large: fetch the results of one kernel of a replayed graph from the device, and have them
+ * written. argument: the pool.
+ */
 static void write_large(void *argument, CUdeviceptr from, struct nt_kernel *kernel, uint64_t launch,
 			const struct neutrino_frame *frame)
 {
@@ -245,7 +263,10 @@ static void write_large(void *argument, CUdeviceptr from, struct nt_kernel *kern
 	write_regions(&regions, kernel, launch, *frame);
 }
 
-/* Copy the one launch of a large segment from the device, or all kernels of the one replay. Returns what was written to. */
+/*
+ * Fetch the results of the one launch of a large segment from the device, or of all kernels of the one replay. Returns
+ * which parts of the memory were written to, to be zeroed.
+ */
 static struct written drain_large(struct nt_pool *pool, struct nt_segment *segment)
 {
 	const struct nt_slot *slot = &segment->slots[0];
@@ -276,8 +297,8 @@ static struct written drain_large(struct nt_pool *pool, struct nt_segment *segme
 }
 
 /*
- * The index after the last launch of a segment that is complete by the watermarks, without a gap from the first one that
- * is not drained. count: launches in the segment.
+ * The index after the last launch of a segment that is known to be complete since the program has waited for it,
+ * without a gap from the first one that is not fetched. count: launches in the segment.
  */
 static uint32_t complete_until(const struct nt_pool *pool, const struct nt_segment *segment, uint32_t count)
 {
@@ -294,7 +315,10 @@ static uint32_t complete_until(const struct nt_pool *pool, const struct nt_segme
 	return until;
 }
 
-/* Make a segment available again that was zeroed, or never if it could not be. */
+/*
+ * Make a segment available to launches again. is_zeroed false: its memory could not be zeroed, and it is never used
+ * again.
+ */
 static void recycle(struct nt_pool *pool, struct nt_segment *segment, bool is_zeroed)
 {
 	bool is_small = segment->chunks == 0;
@@ -330,14 +354,14 @@ static void recycle(struct nt_pool *pool, struct nt_segment *segment, bool is_ze
 		nt_streams_retire(pool, stream);
 }
 
-/* Whether all launches of a full segment are complete: by its event, or by the watermarks. */
+/* Whether all launches of a full segment are complete: by its event, or since the program has waited for them. */
 static bool is_complete(const struct nt_pool *pool, const struct nt_segment *segment)
 {
 	return (segment->recorded && nt_driver.cuEventQuery(segment->event) == CUDA_SUCCESS) ||
 	       complete_until(pool, segment, segment->count) == segment->count;
 }
 
-/* Drain and recycle a full large segment, which is complete. */
+/* Fetch the results of a full large segment, whose launch is complete, zero it and make it available again. */
 static void drain_full_large(struct nt_pool *pool, struct nt_segment *segment)
 {
 	struct written written = drain_large(pool, segment);
@@ -362,7 +386,7 @@ struct batch {
 	unsigned count;
 };
 
-/* Zero the segments of a batch, adjacent ones at once; false if that fails. */
+/* Zero the device memory of a batch's segments, adjacent ones at once; false if that fails. */
 static bool zero_batch(struct nt_pool *pool, const struct batch *batch)
 {
 	if (nt_own_memory_measures_only)
@@ -380,7 +404,10 @@ static bool zero_batch(struct nt_pool *pool, const struct batch *batch)
 	return nt_driver.cuStreamSynchronize(pool->stream) == CUDA_SUCCESS;
 }
 
-/* Drain and recycle the segments of a batch, and empty it. False if the context is another one by now. */
+/*
+ * Fetch the results of a batch's segments, zero them, make them available again, and empty the batch. False if the
+ * context is another one by now: then nothing is touched.
+ */
 static bool drain_batch(struct nt_pool *pool, CUcontext context, struct batch *batch)
 {
 	if (!batch->count)
@@ -399,7 +426,7 @@ static bool drain_batch(struct nt_pool *pool, CUcontext context, struct batch *b
 	return true;
 }
 
-/* Add a full small segment to a batch that has room for it. */
+/* Add a full small segment, whose launches are complete, to a batch that has room for it. */
 static void add_to_batch(struct batch *batch, struct nt_segment *segment)
 {
 	struct part *part = &batch->parts[batch->count];
@@ -412,8 +439,9 @@ static void add_to_batch(struct batch *batch, struct nt_segment *segment)
 }
 
 /*
- * Drain the complete launches of a segment that is the current one of a stream, which others may still be added to.
- * is_short: whether the pool has few free segments, so that a segment without other launches is taken from the stream.
+ * Fetch the results of the complete launches of a segment that a stream still fills. all_complete: all that were
+ * submitted are. is_short: the pool has few free segments, so that a segment without other launches is taken from the
+ * stream.
  */
 static struct nt_drained drain_open(struct nt_pool *pool, struct nt_segment *segment, bool all_complete, bool is_short)
 {
@@ -448,6 +476,11 @@ static struct nt_drained drain_open(struct nt_pool *pool, struct nt_segment *seg
 	return (struct nt_drained){.is_sparse = worked, .in_flight = until < count};
 }
 
+/*
+ * Fetch the results of all launches of a pool that are complete, have them written, and make their memory available
+ * again. all_complete: every submitted launch is known to be complete. Returns what was found. By the drain thread,
+ * with the pool's context current.
+ */
 struct nt_drained nt_drain_pool(struct nt_pool *pool, bool all_complete)
 {
 	struct nt_drained drained = nt_benchmark_is_set() ? nt_benchmark_drain(pool) : (struct nt_drained){0};
@@ -492,7 +525,7 @@ struct nt_drained nt_drain_pool(struct nt_pool *pool, bool all_complete)
 	return drained;
 }
 
-/* Mark all launches of a pool as lost that were not drained yet: what they recorded is gone with their context. */
+/* Mark all launches of a pool as lost whose results were not fetched yet: these are gone with their context. */
 void nt_drain_lose_all(struct nt_pool *pool)
 {
 	bool lost = false;

@@ -22,7 +22,10 @@
 #include "drain/runs.h"
 #include "trace/trace.h"
 
-/* Sleep until woken from that depth, or for that long; 0: without an end. */
+/*
+ * Sleep in the drain thread until somebody wakes it who may at that depth, or for so many nanoseconds; 0: without an
+ * end.
+ */
 static void sleep_until_woken(enum nt_sleep depth, uint64_t nanoseconds)
 {
 	struct timespec time = {(time_t)(nanoseconds / 1000000000), (long)(nanoseconds % 1000000000)};
@@ -31,7 +34,7 @@ static void sleep_until_woken(enum nt_sleep depth, uint64_t nanoseconds)
 	__atomic_store_n(&nt_wake_depth, NT_AWAKE, __ATOMIC_RELEASE);
 }
 
-/* A wait for all launches of a pool, whose context is current; whether they are complete. */
+/* Wait for all launches in the current context, the pool's; true if they are complete, which the pool remembers. */
 static bool wait_for_all(struct nt_pool *pool)
 {
 	uint64_t wave = __atomic_fetch_add(&pool->wave, 1, __ATOMIC_ACQ_REL);
@@ -45,6 +48,10 @@ static bool wait_for_all(struct nt_pool *pool)
 /* The drain thread has asked for captures, or will, before it waits for a context. */
 static int is_waiting;
 
+/*
+ * The program begins to capture a stream, and has counted that: if the drain thread is about to wait for a context, let
+ * it do so first, 10 ms at most. A wait that begins during a capture would end that.
+ */
 void nt_drain_thread_pass(void)
 {
 	enum { PASS_US = 10000, STEP_US = 100 };
@@ -53,7 +60,7 @@ void nt_drain_thread_pass(void)
 		nt_clock_sleep_us(STEP_US);
 }
 
-/* The same unless the program captures a stream; false if it does. */
+/* Wait for all launches of a pool unless the program is capturing a stream; false if it is. */
 static bool wait_between_captures(struct nt_pool *pool)
 {
 	__atomic_store_n(&is_waiting, 1, __ATOMIC_SEQ_CST);
@@ -64,7 +71,10 @@ static bool wait_between_captures(struct nt_pool *pool)
 	return is_free;
 }
 
-/* Do a flush that was asked for; false if it has to wait. */
+/*
+ * Do what was asked for: wait for all launches of a pool and fetch their results; false if that has to wait for the end
+ * of a capture.
+ */
 static bool flush(struct nt_pool *pool, enum nt_flush kind)
 {
 	if (kind == NT_FLUSH_NOW)
@@ -77,7 +87,7 @@ static bool flush(struct nt_pool *pool, enum nt_flush kind)
 	return true;
 }
 
-/* Drain a pool whose context or process ends, and free it unless the process ends. */
+/* Fetch all results in a pool whose context or process ends, and free the pool unless the process ends. */
 static void close_pool(struct nt_pool *pool)
 {
 	/* Wait for all launches. If a kernel never ends, this never returns; the caller that waits for it has a time limit. */
@@ -95,7 +105,7 @@ static void close_pool(struct nt_pool *pool)
 		nt_pool_unmake(pool, true);
 }
 
-/* Forget a pool and all else that is known of its context, which the driver has destroyed. */
+/* Forget a pool and all else that is known of its context, which the driver has destroyed: its results are lost. */
 static void forget_pool(struct nt_pool *pool, CUcontext context)
 {
 	nt_drain_lose_all(pool);
@@ -108,7 +118,7 @@ static void forget_pool(struct nt_pool *pool, CUcontext context)
 	__atomic_store_n(&pool->state, POOL_NONE, __ATOMIC_RELEASE);
 }
 
-/* Note a launch for which the pool can never have room. */
+/* Note in the trace a launch, if one was reported, for which the pool can never have room. */
 static void note_oversized(struct nt_pool *pool)
 {
 	uint64_t size = __atomic_exchange_n(&pool->oversized_size, 0, __ATOMIC_ACQ_REL);
@@ -129,6 +139,10 @@ static void note_oversized(struct nt_pool *pool)
  */
 #define STALE_NS UINT64_C(250000000)
 
+/*
+ * If launches are in flight and no results were fetched for STALE_NS, record an event of ours behind them, which shows
+ * later that they are complete, though the program does not wait. drained: what the last round found.
+ */
 static void mark_stale(struct nt_pool *pool, struct nt_drained drained)
 {
 	uint64_t now = nt_clock_now_ns();
@@ -150,7 +164,10 @@ static void mark_stale(struct nt_pool *pool, struct nt_drained drained)
 		pool->mark_wave = wave;
 }
 
-/* Tend a ready pool, whose context is current. */
+/*
+ * Do what a ready pool needs, whose context is current: fetch results, do what was asked for, get or free memory.
+ * Returns what was found.
+ */
 static struct nt_drained tend(struct nt_pool *pool)
 {
 	enum nt_flush wanted = (enum nt_flush)__atomic_load_n(&pool->flush, __ATOMIC_ACQUIRE);
@@ -171,7 +188,7 @@ static struct nt_drained tend(struct nt_pool *pool)
 	return drained;
 }
 
-/* Do what a pool needs now. */
+/* Do what a pool needs now, whatever its state is, in its context. Returns what was found. */
 static struct nt_drained visit(struct nt_pool *pool)
 {
 	struct nt_drained drained = {0};
@@ -202,7 +219,7 @@ static struct nt_drained visit(struct nt_pool *pool)
 	return drained;
 }
 
-/* One round over all pools. */
+/* One round of the drain thread over all pools, and all else that it does from time to time. Returns what was found. */
 static struct nt_drained visit_all(void)
 {
 	struct nt_drained all = {0};
@@ -284,6 +301,7 @@ static void *drain(void *unused)
 	return NULL;
 }
 
+/* Start the drain thread (it fetches the results of finished launches), once; false if it cannot be started. */
 bool nt_drain_thread_start(void)
 {
 	static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;

@@ -13,6 +13,7 @@
 
 static uint64_t launches_lost;
 
+/* The header of the frame (a launch's results in a file) of the launch in a slot, by its launch record. */
 struct neutrino_frame nt_frames_of(const struct nt_slot *slot)
 {
 	const struct neutrino_launch *launch = nt_records_at(slot->launch);
@@ -26,6 +27,7 @@ struct neutrino_frame nt_frames_of(const struct nt_slot *slot)
 	return frame;
 }
 
+/* The extent (blocks, warps, ...) of a frame's launch, with the memory for logs that the frame has. */
 struct nt_extent nt_frames_extent(const struct nt_kernel *kernel, const struct neutrino_frame *frame)
 {
 	struct nt_extent extent;
@@ -35,7 +37,10 @@ struct nt_extent nt_frames_extent(const struct nt_kernel *kernel, const struct n
 	return extent;
 }
 
-/* Raise what later launches get of their logs' memory to what was wanted in one. in_turn: chunks were taken in turn. */
+/*
+ * Learn from a launch how much memory later launches of the kernel should get for their logs. wanted: units that this
+ * one wanted, of the log that wanted most; in_turn: its warps had no chunks of their own.
+ */
 static void learn(struct nt_kernel *kernel, uint64_t wanted, bool in_turn, uint64_t warps)
 {
 	uint64_t per_warp = nt_need_per_warp(wanted, warps), before = __atomic_load_n(&kernel->log_wanted, __ATOMIC_RELAXED);
@@ -48,6 +53,12 @@ static void learn(struct nt_kernel *kernel, uint64_t wanted, bool in_turn, uint6
 	__atomic_store_n(&kernel->log_wanted, wanted > before ? wanted : before, __ATOMIC_RELAXED);
 }
 
+/*
+ * Leave out of a launch's results what its logs did not use, and maps that have one result for the process. frame: as
+ * of all its memory; log_units and size are changed. read: gets a log's control words, with argument. ret gets the
+ * ranges that remain, at most NEUTRINO_MAX_MAPS + 1; returns how many, 0 if the control words cannot be read. Learns
+ * what later launches need.
+ */
 unsigned nt_frames_shrink(struct nt_kernel *kernel, struct neutrino_frame *frame, nt_read_control *read, void *argument,
 			  struct nt_range *ret)
 {
@@ -83,6 +94,10 @@ unsigned nt_frames_shrink(struct nt_kernel *kernel, struct neutrino_frame *frame
 	return count;
 }
 
+/*
+ * Mark the launch of that number as lost, since its results could not be had; noted the first time. size: bytes of its
+ * maps.
+ */
 void nt_frames_lost(uint64_t launch, uint64_t size)
 {
 	nt_records_settle(launch, NEUTRINO_LAUNCH_LOST, 0, size);
@@ -90,6 +105,10 @@ void nt_frames_lost(uint64_t launch, uint64_t size)
 		nt_event_note("the data of a launch could not be copied back or written: it is marked lost");
 }
 
+/*
+ * A launch's results could not be copied back: mark it as lost; or with --memusage, where there never are any, as
+ * measured. size: bytes of its maps.
+ */
 void nt_frames_without_data(struct nt_kernel *kernel, uint64_t launch, uint64_t size)
 {
 	if (!nt_settings()->measures_only) {
@@ -102,6 +121,10 @@ void nt_frames_without_data(struct nt_kernel *kernel, uint64_t launch, uint64_t 
 	nt_records_settle(launch, NEUTRINO_LAUNCH_MEASURED, 0, size);
 }
 
+/*
+ * A new piece (results of a kernel's launches, for the writer) with room for size bytes and so many launches. The first
+ * one of a kernel has the file's header. NULL without memory.
+ */
 struct nt_piece *nt_frames_piece(struct nt_kernel *kernel, uint64_t size, uint32_t launches)
 {
 	uint8_t header[NT_RESULTS_HEADER_MOST];
@@ -127,25 +150,31 @@ struct nt_piece *nt_frames_piece(struct nt_kernel *kernel, uint64_t size, uint32
 	return piece;
 }
 
+/* Append data to a piece that has room for them. */
 void nt_frames_add_data(struct nt_piece *piece, const uint8_t *data, uint64_t size)
 {
 	memcpy(piece->data + piece->size, data, size);
 	piece->size += size;
 }
 
+/* Add a launch to a piece, with its frame's header; its data are added next. */
 void nt_frames_add(struct nt_piece *piece, uint64_t launch, const struct neutrino_frame *frame)
 {
 	piece->launches[piece->count++] = (struct nt_framed){launch, piece->size, frame->size};
 	nt_frames_add_data(piece, (const uint8_t *)frame, sizeof(*frame));
 }
 
-/* nt_read_control of regions in the host's memory. */
+/* Read the control words of a log at an offset of a launch's memory, which has been copied to the host. Always true. */
 static bool read_control(void *regions, uint64_t offset, struct nt_log_control *ret)
 {
 	memcpy(ret, (const uint8_t *)regions + offset, sizeof(*ret));
 	return true;
 }
 
+/*
+ * Add a launch with all its results to a piece. regions: as they were on the device. Learns from them what later
+ * launches need, and adds to results of the run. frame is changed to what is written.
+ */
 void nt_frames_add_launch(struct nt_piece *piece, struct nt_kernel *kernel, uint64_t launch, struct neutrino_frame *frame,
 			  const uint8_t *regions)
 {
@@ -163,6 +192,7 @@ void nt_frames_add_launch(struct nt_piece *piece, struct nt_kernel *kernel, uint
 		nt_frames_add_data(piece, regions + ranges[i].from, ranges[i].size);
 }
 
+/* Hand a piece to the writer, which frees it. Waits while too much is queued. */
 void nt_frames_write(struct nt_piece *piece)
 {
 	if (!nt_writer_piece(piece))

@@ -11,7 +11,10 @@
 /* How often the drain thread makes records when there are none, a millisecond apart: the writer frees them. */
 #define MOST_ROUNDS 5000
 
-/* A launch record; NULL if there is none for a long time. */
+/*
+ * Take a free launch record; waits seconds for one if need be, as the writer frees them. NULL if there is none. *index
+ * gets its number.
+ */
 static struct neutrino_launch *take_record(uint64_t *index)
 {
 	struct neutrino_launch *record;
@@ -24,7 +27,10 @@ static struct neutrino_launch *take_record(uint64_t *index)
 	return record;
 }
 
-/* Begin the launch record of a kernel in a replay; *index gets its number. NULL if there is none. */
+/*
+ * Make the launch record of one kernel in a graph's replay. slot: the replay; number: of the kernel's node. *index gets
+ * the record's number. NULL if there is none.
+ */
 static struct neutrino_launch *add_record(const struct nt_slot *slot, size_t number, uint64_t *index)
 {
 	const struct neutrino_launch *replay = nt_records_at(slot->launch);
@@ -51,25 +57,26 @@ static struct neutrino_launch *add_record(const struct nt_slot *slot, size_t num
 	return record;
 }
 
-/* Whether a node's twin has run, and is recorded, in each replay. */
+/* Whether a node's twin has run, and is recorded, in each replay of its layout. */
 static bool has_run(const struct nt_graph_node *node)
 {
 	return node->reason == NEUTRINO_REASON_PROBED && !node->is_disabled && !node->is_left_out;
 }
 
-/* The replay itself is done: its kernels have their own records. */
+/* Complete the record of a replay itself (its kernels have their own); its layout may be freed after the last one. */
 static void settle_replay(const struct nt_slot *slot, bool is_written)
 {
 	nt_records_settle(slot->launch, is_written ? NEUTRINO_LAUNCH_WRITTEN : NEUTRINO_LAUNCH_LOST, 0, slot->size);
 	__atomic_sub_fetch(&slot->layout->in_flight, 1, __ATOMIC_ACQ_REL);
 }
 
+/* The results of a replay are lost with its context: complete its record. */
 void nt_replay_lost(const struct nt_slot *slot)
 {
 	settle_replay(slot, false);
 }
 
-/* The header of the frame of a node. */
+/* The header of the frame (a launch's results in a file) of a node in a replay. launch: number of its record. */
 static struct neutrino_frame frame_of(const struct nt_graph_node *node, uint64_t launch)
 {
 	struct neutrino_frame frame = {.launch = launch, .size = node->size, .lanes = node->kernel->lanes,
@@ -82,8 +89,9 @@ static struct neutrino_frame frame_of(const struct nt_graph_node *node, uint64_t
 }
 
 /*
- * Have the frames of one kernel written, in all replays of a layout among launches [from, to), as one piece. first: the
- * first of the layout's nodes that is this kernel's.
+ * Have the results of one kernel written, of all replays of a layout among the launches [from, to), as one piece.
+ * first: the first of the layout's nodes that is this kernel's. data: what was copied from the device, from `begin`
+ * bytes of the segment on; NULL: they are lost.
  */
 static void write_kernel(const struct nt_segment *segment, uint32_t from, uint32_t to, const struct nt_layout *layout,
 			 size_t first, const uint8_t *data, uint64_t begin)
@@ -126,7 +134,7 @@ static void write_kernel(const struct nt_segment *segment, uint32_t from, uint32
 		nt_frames_write(piece);
 }
 
-/* Whether a node is the first of its kernel's that has run. */
+/* Whether a node is the first of its kernel's nodes that has run. */
 static bool is_first(const struct nt_layout *layout, size_t number)
 {
 	if (!has_run(&layout->nodes[number]))
@@ -137,6 +145,11 @@ static bool is_first(const struct nt_layout *layout, size_t number)
 	return true;
 }
 
+/*
+ * Have the results of all graph replays among the launches [from, to) of a small segment written; each kernel gets a
+ * launch record of its own. data: what was copied from the device, from `begin` bytes of the segment on; NULL if that
+ * failed.
+ */
 void nt_replay_write(const struct nt_segment *segment, uint32_t from, uint32_t to, const uint8_t *data, uint64_t begin)
 {
 	for (uint32_t i = from; i < to; i++) {
@@ -154,6 +167,10 @@ void nt_replay_write(const struct nt_segment *segment, uint32_t from, uint32_t t
 			settle_replay(&segment->slots[i], true);
 }
 
+/*
+ * Have the results of the one graph replay in a large segment written, kernel by kernel: write() fetches one's from the
+ * device; argument: for it.
+ */
 void nt_replay_write_large(const struct nt_segment *segment, nt_write_frame *write, void *argument)
 {
 	const struct nt_slot *slot = &segment->slots[0];

@@ -28,11 +28,16 @@ struct nt_run {
 static struct nt_run *runs;
 static uint64_t written_ns;
 
+/* The least multiple of alignment, a power of two, that is not below value. */
 static uint64_t align_up(uint64_t value, uint64_t alignment)
 {
 	return (value + alignment - 1) & ~(alignment - 1);
 }
 
+/*
+ * Where, in a launch's memory, a kernel's maps are that have one result for the whole process. ret: room for
+ * NEUTRINO_MAX_MAPS. Returns how many.
+ */
 unsigned nt_runs_ranges(const struct nt_kernel *kernel, const struct nt_extent *extent, struct nt_range *ret)
 {
 	uint64_t offset = 0;
@@ -47,7 +52,7 @@ unsigned nt_runs_ranges(const struct nt_kernel *kernel, const struct nt_extent *
 	return count;
 }
 
-/* The result of a kernel, made at its first launch; NULL without memory, which is noted. */
+/* The result of a kernel over all its launches, made at the first one; NULL without memory, which is noted. */
 static struct nt_run *run_of(struct nt_kernel *kernel)
 {
 	if (kernel->run)
@@ -69,7 +74,7 @@ static struct nt_run *run_of(struct nt_kernel *kernel)
 	return kernel->run = runs = run;
 }
 
-/* Combine a word with another one. */
+/* Combine a word of a result with that of another launch: by their maximum or their sum. */
 static void combine(uint64_t *word, uint64_t other, bool keeps_greatest)
 {
 	if (!keeps_greatest)
@@ -78,6 +83,10 @@ static void combine(uint64_t *word, uint64_t other, bool keeps_greatest)
 		*word = other;
 }
 
+/*
+ * Combine a part of a launch's data with the rest of it. number: of the map, among those with one result for the
+ * process. data: size bytes that are `at` bytes into the map's memory, both multiples of 8.
+ */
 void nt_runs_add(struct nt_kernel *kernel, unsigned number, const uint8_t *data, uint64_t at, uint64_t size)
 {
 	struct nt_run *run = run_of(kernel);
@@ -106,6 +115,10 @@ void nt_runs_add(struct nt_kernel *kernel, unsigned number, const uint8_t *data,
 	}
 }
 
+/*
+ * A launch's data are complete: add them to its kernel's result for the process, or forget them if some could not be
+ * copied.
+ */
 void nt_runs_added(struct nt_kernel *kernel, bool is_complete)
 {
 	struct nt_run *run = kernel->run;
@@ -125,7 +138,10 @@ void nt_runs_added(struct nt_kernel *kernel, bool is_complete)
 	run->is_changed |= is_complete;
 }
 
-/* Write a kernel's result: the header of its result file, then a frame with one record of each map per run. */
+/*
+ * Write a kernel's result for the process: the header of its result file, then a frame with one record of each such
+ * map. False without memory, or room in the writer's queue.
+ */
 static bool write_run(const struct nt_run *run)
 {
 	uint8_t header[NT_RESULTS_HEADER_MOST];
@@ -156,6 +172,10 @@ static bool write_run(const struct nt_run *run)
 	return written;
 }
 
+/*
+ * Write the results for the process that have changed: at once if a context or the process ends, else if the last time
+ * is a second ago, or less once nothing is fetched any more.
+ */
 void nt_runs_write(enum nt_runs_when when)
 {
 	uint64_t now = runs ? nt_clock_now_ns() : 0;

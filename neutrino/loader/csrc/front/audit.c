@@ -28,6 +28,7 @@ EXPORT char *la_objsearch(const char *name, uintptr_t *cookie, unsigned flag);
 static const volatile char hook[] = NT_FRONT_HOOK;
 static const volatile char driver[] = NT_FRONT_DRIVER;
 
+/* Whether a text begins with a prefix. This module has no libc. */
 static bool begins_with(const char *text, const char *prefix)
 {
 	while (*prefix)
@@ -36,6 +37,7 @@ static bool begins_with(const char *text, const char *prefix)
 	return true;
 }
 
+/* Whether two texts are equal. This module has no libc. */
 static bool is_same(const char *a, const char *b)
 {
 	while (*a && *a == *b)
@@ -72,12 +74,20 @@ static bool is_driver(const char *name)
 	return is_same(base, NT_DRIVER_NAME) || is_same(base, NT_DRIVER_SONAME);
 }
 
+/*
+ * Called by the dynamic loader first: accepts whatever version of the auditing interface it has, since la_objsearch is
+ * the same in all of them (and for AArch64 the loader accepts only its own).
+ */
 unsigned la_version(unsigned version)
 {
 	/* la_objsearch is the same in all versions of the interface, and for AArch64 the loader accepts only its own. */
 	return version;
 }
 
+/*
+ * Called by the dynamic loader when it has mapped an object (program or library): room for its thread-local storage is
+ * considered. Calls between objects are not audited (0).
+ */
 unsigned la_objopen(struct link_map *map, Lmid_t namespace, uintptr_t *cookie)
 {
 	(void)cookie;
@@ -87,6 +97,10 @@ unsigned la_objopen(struct link_map *map, Lmid_t namespace, uintptr_t *cookie)
 	return 0;
 }
 
+/*
+ * Called by the dynamic loader when its list of objects changes: once it is consistent, the start of the process is
+ * over.
+ */
 void la_activity(uintptr_t *cookie, unsigned flag)
 {
 	(void)cookie;
@@ -94,6 +108,11 @@ void la_activity(uintptr_t *cookie, unsigned flag)
 		nt_audit_start_end();
 }
 
+/*
+ * Called by the dynamic loader with each name that it looks for: in place of the GPU driver's it returns the path of
+ * our hook, which wraps the driver. A name after NT_FRONT_QUESTION is one of our own libraries, which asks in this way
+ * whether this module is here.
+ */
 char *la_objsearch(const char *name, uintptr_t *cookie, unsigned flag)
 {
 	char *ret = (char *)name;

@@ -4,6 +4,10 @@
 
 #include <sys/syscall.h>
 
+/*
+ * Make a system call with up to four arguments, without libc. Returns what the kernel does: a negative errno on
+ * failure.
+ */
 static inline long nt_audit_call(long number, long first, long second, long third, long fourth)
 {
 #if defined(__x86_64__)

@@ -40,6 +40,7 @@ static uint64_t room, needed;		/* bytes: what the tunable says; what the librari
 static uint64_t said; /* bytes: what was said to be enough */
 static bool has_started;
 
+/* Whether a text begins with a prefix. This module has no libc. */
 static bool begins_with(const char *text, const char *prefix)
 {
 	while (*prefix)
@@ -48,11 +49,13 @@ static bool begins_with(const char *text, const char *prefix)
 	return true;
 }
 
+/* Whether two texts are equal. This module has no libc. */
 static bool is_same(const char *a, const char *b)
 {
 	return begins_with(a, b) && begins_with(b, a);
 }
 
+/* The length of a text in bytes, without NUL. This module has no libc. */
 static size_t length_of(const char *text)
 {
 	size_t length = 0;
@@ -71,6 +74,7 @@ static char **variable(const char *prefix)
 	return NULL;
 }
 
+/* Remove an entry of the environment in place: those after it move up by one. */
 static void remove_variable(char **entry)
 {
 	do
@@ -78,7 +82,10 @@ static void remove_variable(char **entry)
 	while (*entry++);
 }
 
-/* The number that the last tunable of that name has, as C writes numbers; DEFAULT_ROOM if there is none that is valid. */
+/*
+ * Bytes of extra room for thread-local storage that a value of GLIBC_TUNABLES asks for: the last tunable of that name,
+ * as C writes numbers; DEFAULT_ROOM if there is none that is valid.
+ */
 static uint64_t room_of(const char *tunables)
 {
 	uint64_t ret = DEFAULT_ROOM;
@@ -111,6 +118,7 @@ static const void *address_of(const struct link_map *object, uint64_t value)
 	return (const void *)(uintptr_t)(value < object->l_addr ? value + object->l_addr : value);
 }
 
+/* The value of the first entry with that tag in an object's dynamic section; 0 if it has none. */
 static uint64_t dynamic_value(const struct link_map *object, int64_t tag)
 {
 	for (const ElfW(Dyn) *entry = object->l_ld; entry->d_tag != DT_NULL; entry++)
@@ -119,7 +127,10 @@ static uint64_t dynamic_value(const struct link_map *object, int64_t tag)
 	return 0;
 }
 
-/* The value of an object's own symbol, a pointer; NULL if it does not define it. */
+/*
+ * The value of a variable, a pointer, that an object defines under that name, found in its GNU hash table; NULL if it
+ * does not define it.
+ */
 static const void *pointer_in(const struct link_map *object, const char *name)
 {
 	uint64_t hash_at = dynamic_value(object, DT_GNU_HASH), symbols_at = dynamic_value(object, DT_SYMTAB);
@@ -148,7 +159,10 @@ static const void *pointer_in(const struct link_map *object, const char *name)
 	return NULL;
 }
 
-/* Find the arguments and the environment, by the dynamic loader's own variable; and give the latter back to the program. */
+/*
+ * Find the program's arguments and environment on its first stack (argc, then pointers). In a program that was run anew
+ * by begin_again, give GLIBC_TUNABLES back its old value.
+ */
 static void read_stack(const void *stack)
 {
 	uint64_t count = *(const uint64_t *)stack;
@@ -171,7 +185,10 @@ static void read_stack(const void *stack)
 		remove_variable(tunables);
 }
 
-/* Bytes of fixed thread-local storage that an object takes, at most. */
+/*
+ * Bytes of thread-local storage of the fixed kind (initial-exec) that an object takes, at most; 0 if it has none or
+ * that is not known.
+ */
 static uint64_t fixed_storage(const struct link_map *object)
 {
 	const ElfW(Ehdr) *header = (const ElfW(Ehdr) *)object->l_addr;
@@ -190,7 +207,10 @@ static uint64_t fixed_storage(const struct link_map *object)
 	return 0;
 }
 
-/* What the kernel says to a program about itself. */
+/*
+ * A value of the auxiliary vector, in which the kernel tells a program about itself, by its type (AT_...); 0 if it is
+ * not there.
+ */
 static uint64_t auxiliary(uint64_t type)
 {
 	char **end = environment;
@@ -206,6 +226,7 @@ static uint64_t auxiliary(uint64_t type)
 	return 0;
 }
 
+/* Append text, with NUL, at `to`, which must have room; returns where the next text goes. */
 static char *copied(char *to, const char *text)
 {
 	while (*text)
@@ -214,7 +235,10 @@ static char *copied(char *to, const char *text)
 	return to;
 }
 
-/* What the program was started as: a script by its own name, so that the process is called by it. */
+/*
+ * Run the program anew (execve) with these environment variables. name: what it was started as; a script runs by its
+ * own name, so that the process is called by it. Returns only if that fails.
+ */
 static void run(const char *name, char **variables)
 {
 	struct stat by_name, running;
@@ -231,7 +255,7 @@ static void run(const char *name, char **variables)
 	nt_audit_call(SYS_execve, (long)"/proc/self/exe", (long)arguments, (long)variables, 0);
 }
 
-/* A number in decimal digits, at the end of digits, which has at least 24 bytes. */
+/* Write a number in decimal digits; returns where they begin, in digits, which has at least 24 bytes. */
 static const char *decimal(char *digits, uint64_t number)
 {
 	char *digit = digits + 23;
@@ -243,7 +267,10 @@ static const char *decimal(char *digits, uint64_t number)
 	return digit;
 }
 
-/* Run the program anew with room for what its libraries take. Returns if that fails. */
+/*
+ * Run the program anew with enough room for the thread-local storage that its libraries take, by a tunable of
+ * glibc; its own value of GLIBC_TUNABLES is kept in a variable. Returns if that fails.
+ */
 static void begin_again(void)
 {
 	char **tunables = variable(TUNABLES), digits[24];
@@ -272,7 +299,10 @@ static void begin_again(void)
 	run(name, variables);
 }
 
-/* Say why the loader is about to refuse the program, and what helps. */
+/*
+ * Say on stderr that the dynamic loader is about to refuse the program, for lack of room for thread-local storage, and
+ * what helps. Each time that more room is needed than was said.
+ */
 static void say_how_to_start(void)
 {
 	char text[256], digits[24], *end = text;
@@ -288,7 +318,10 @@ static void say_how_to_start(void)
 	nt_audit_call(SYS_write, 2, (long)text, end - text, 0);
 }
 
-/* Take the module out of the environment, so that the program's children do not get it. */
+/*
+ * Take this module out of LD_AUDIT in the environment, so that programs which the process starts do not get it
+ * (--follow none).
+ */
 static void leave_children_alone(void)
 {
 	char **audit = variable(AUDIT);
@@ -315,6 +348,10 @@ static void leave_children_alone(void)
 		remove_variable(audit);
 }
 
+/*
+ * The dynamic loader has mapped an object while the process starts; the program itself is the first. Adds up the
+ * thread-local storage that libraries take, and runs the program anew if glibc has not enough room for it.
+ */
 void nt_audit_start_object(const struct link_map *object)
 {
 	if (has_started)
@@ -335,6 +372,10 @@ void nt_audit_start_object(const struct link_map *object)
 		say_how_to_start();
 }
 
+/*
+ * The objects of the process's start are there and relocated, and no code of the program has run: with --follow none
+ * its children get no auditing module.
+ */
 void nt_audit_start_end(void)
 {
 	if (has_started)

@@ -12,7 +12,7 @@
 /* Pages of which one call finds out whether they are in memory. */
 enum { PAGES = 1024 };
 
-/* For nt_memory_map: keep a range that can be read and written. */
+/* Callback of nt_memory_map (argument: the search): keep a range that can be read and written. False without memory. */
 static bool keep_range(const struct nt_memory_range *range, void *argument)
 {
 	struct nt_cached_pointers *search = argument;
@@ -32,6 +32,10 @@ static bool keep_range(const struct nt_memory_range *range, void *argument)
 	return true;
 }
 
+/*
+ * Prepare a search for pointers to the driver's functions that objects keep in their data: lists the process's writable
+ * memory. False without memory, or if that cannot be read. Ends with nt_cached_pointers_end.
+ */
 bool nt_cached_pointers_begin(struct nt_cached_pointers *ret)
 {
 	*ret = (struct nt_cached_pointers){.lowest = UINTPTR_MAX};
@@ -49,6 +53,7 @@ bool nt_cached_pointers_begin(struct nt_cached_pointers *ret)
 	return false;
 }
 
+/* Free what nt_cached_pointers_begin has allocated. */
 void nt_cached_pointers_end(struct nt_cached_pointers *search)
 {
 	nt_memory_free(search->writable);
@@ -56,8 +61,9 @@ void nt_cached_pointers_end(struct nt_cached_pointers *search)
 }
 
 /*
- * Redirect the pointers in memory from an address to another one. Not for sanitizers: it reads other objects' variables
- * and what lies between them, while the program's threads may write there.
+ * Replace pointers to the driver's functions, in the words of memory from `from` to `to`, by our functions that wrap
+ * them. Not for sanitizers: it reads other objects' variables and what lies between them, while the program's threads
+ * may write there.
  */
 __attribute__((no_sanitize("address", "thread", "undefined"))) static void
 redirect_words(const struct nt_cached_pointers *search, uintptr_t from, uintptr_t to)
@@ -73,7 +79,10 @@ redirect_words(const struct nt_cached_pointers *search, uintptr_t from, uintptr_
 	}
 }
 
-/* The same of whole pages, but for those that were never written, which need not take memory now. */
+/*
+ * Replace pointers to the driver's functions in whole pages from `from` to `to`; pages that were never written are left
+ * out, so that they take no memory now.
+ */
 static void redirect_pages(const struct nt_cached_pointers *search, uintptr_t from, uintptr_t to, uintptr_t page_size)
 {
 	unsigned char resident[PAGES];
@@ -88,6 +97,10 @@ static void redirect_pages(const struct nt_cached_pointers *search, uintptr_t fr
 	}
 }
 
+/*
+ * Replace the pointers to the driver's functions that an object (program or library) keeps in its writable data by our
+ * functions that wrap them. The caller holds the dynamic loader's lock.
+ */
 void nt_cached_pointers_redirect(const struct nt_cached_pointers *search, const struct nt_object *object)
 {
 	uintptr_t page_size = (uintptr_t)sysconf(_SC_PAGESIZE);

@@ -10,11 +10,16 @@
 
 #define EXPORTED __attribute__((visibility("default")))
 
+/* For programs: the folder of this process's trace; "" before there is one. */
 EXPORTED const char *neutrino_trace_dir(void)
 {
 	return nt_path_of_trace();
 }
 
+/*
+ * For programs: wait for all launches that were submitted so far, and until their records are written, so many
+ * milliseconds at most. 1 if they are in the trace; 0 if not, or if there is no trace.
+ */
 EXPORTED int neutrino_flush(uint32_t milliseconds)
 {
 	uint64_t deadline = nt_clock_now_ns() + (uint64_t)milliseconds * 1000000;
@@ -27,12 +32,18 @@ EXPORTED int neutrino_flush(uint32_t milliseconds)
 	return nt_writer_flush(deadline, false) && all;
 }
 
+/*
+ * For programs: switch recording on or off, in a process whose NEUTRINO_SWITCHED is set (then it is off at first).
+ * Launches that are not recorded run their original code, and count as not-selected.
+ */
 EXPORTED void neutrino_record(int is_on)
 {
 	nt_choice_switch(is_on);
 }
 
-/* The domain of neutrino.range(); only where there are ranges. */
+/*
+ * The domain (name space) that ranges of neutrino.range() are in, found by its name once. Only where --range was given.
+ */
 static struct nt_domain *own_domain(void)
 {
 	static struct nt_domain *own;
@@ -45,18 +56,26 @@ static struct nt_domain *own_domain(void)
 	return ret;
 }
 
+/*
+ * For programs: begin a range of that name in this thread, in the domain "neutrino", by which --range may choose
+ * launches. Without --range nothing happens.
+ */
 EXPORTED void neutrino_range_push(const char *name)
 {
 	if (nt_ranges_are_set())
 		nt_ranges_push(own_domain(), nt_ranges_chosen(own_domain(), name));
 }
 
+/*
+ * For programs: end the range that this thread has begun last by neutrino_range_push. Without --range nothing happens.
+ */
 EXPORTED void neutrino_range_pop(void)
 {
 	if (nt_ranges_are_set())
 		nt_ranges_pop(own_domain());
 }
 
+/* For programs: CLOCK_MONOTONIC in nanoseconds, the clock of launch records. */
 EXPORTED uint64_t neutrino_now(void)
 {
 	return nt_clock_now_ns();

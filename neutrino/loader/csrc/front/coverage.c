@@ -30,6 +30,7 @@ struct text {
 	size_t used;
 };
 
+/* Append to a text, formatted as by printf; what does not fit as a whole is left out. */
 __attribute__((format(printf, 2, 3))) static void add(struct text *text, const char *format, ...)
 {
 	size_t free = sizeof(text->data) - text->used;
@@ -54,6 +55,7 @@ static void add_number(struct text *text, uint64_t number)
 	}
 }
 
+/* Append "PART of WHOLE WHAT", as "3 of 1,200 launches". */
 static void add_of(struct text *text, uint64_t part, uint64_t whole, const char *what)
 {
 	add_number(text, part);
@@ -62,7 +64,10 @@ static void add_of(struct text *text, uint64_t part, uint64_t whole, const char 
 	add(text, " %s", what);
 }
 
-/* Begin a line. rank: as for nt_coverage_say; it comes from the environment, so only a number is taken. */
+/*
+ * Begin a line on stderr: "neutrino: ", with the process's rank if it is one of several. rank: from the environment, or
+ * NULL; anything but a number is left out.
+ */
 static void begin_line(struct text *text, const char *rank)
 {
 	size_t digits = rank ? strspn(rank, "0123456789") : 0;
@@ -72,6 +77,7 @@ static void begin_line(struct text *text, const char *rank)
 		add(text, "rank %s: ", rank);
 }
 
+/* Add up the process's launches and kernels from the trace's counters: chosen, probed, and by reason. */
 static void count(struct coverage *ret)
 {
 	uint32_t last = nt_image_kernels();
@@ -133,7 +139,10 @@ static void add_share(struct text *text, const struct coverage *coverage)
 	}
 }
 
-/* Add what was not probed: the reasons with most launches. The counts of those that are said are set to 0. */
+/*
+ * Append what was not probed: the reasons with most launches, whose counts are set to 0. with_remedies: with what each
+ * means and what helps.
+ */
 static void add_reasons(struct text *text, struct coverage *coverage, bool with_remedies)
 {
 	static const char *const words[NEUTRINO_REASON_SLOTS] = {NEUTRINO_REASON_WORDS};
@@ -171,6 +180,10 @@ static void add_reasons(struct text *text, struct coverage *coverage, bool with_
 	add(text, "; see neutrino-report TRACE --why");
 }
 
+/*
+ * Print on stderr how many launches were probed, and why the others were not. rank: the process's rank if it is one of
+ * several, for which it prints one line only; NULL if it has none.
+ */
 void nt_coverage_say(const char *rank)
 {
 	struct text text = {.used = 0};
@@ -199,6 +212,10 @@ void nt_coverage_say(const char *rank)
 	nt_quiet_write_say("%s\n", text.data);
 }
 
+/*
+ * Print on stderr that this process has called the driver and has loaded no GPU code. rank: as text, NULL if it has
+ * none.
+ */
 void nt_coverage_say_unused(const char *rank)
 {
 	struct text text = {.used = 0};
@@ -229,6 +246,10 @@ static int find_tool(struct dl_phdr_info *object, size_t size, void *ret)
 	return 0;
 }
 
+/*
+ * Print on stderr that this process has used the GPU driver past Neutrino, and which tool may be the cause. rank: as
+ * text, NULL if it has none.
+ */
 void nt_coverage_say_missed(const char *rank)
 {
 	struct text text = {.used = 0};

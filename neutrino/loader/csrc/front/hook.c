@@ -58,14 +58,17 @@ const int neutrino_hook = 1;
 		return kept_result;                                                                                    \
 	} while (0)
 
-/* Replace the address of a driver's function, which the program has looked up, by the hook's. */
+/*
+ * Replace the address of a driver's function, which the program has just looked up, by our function that wraps it, if
+ * there is one. function: where the program gets the address; may be NULL.
+ */
 static void give_ours(void **function)
 {
 	if (function)
 		*function = nt_hook_wrapper_of(*function);
 }
 
-/* Register count functions that the program has obtained at once. */
+/* Register `count` functions that the program has obtained from a module or library at once. */
 static void obtained_all(void *owner, bool is_library, void *const *handles, unsigned count)
 {
 	for (unsigned i = 0; i < count; i++)
@@ -109,8 +112,9 @@ NT_DRIVER_WRAPPED(NT_WRAP)
 /* --- launches --- */
 
 /*
- * A launch that nt_launch_find does not pass. Not inlined: the functions below then need no stack, and jump to the driver with
- * the program's arguments where they are.
+ * Handle a launch by cuLaunchKernel that does not simply go to the driver: it may run the twin (a copy with probes).
+ * found: what nt_launch_find has found. Not inlined: the functions below then need no stack, and jump to the driver
+ * with the program's arguments where they are.
  */
 static __attribute__((noinline)) CUresult launch_plain(CUfunction function, unsigned grid_x, unsigned grid_y,
 						       unsigned grid_z, unsigned block_x, unsigned block_y,
@@ -123,6 +127,9 @@ static __attribute__((noinline)) CUresult launch_plain(CUfunction function, unsi
 	KEEPING_ERRNO(nt_launch_forms_plain(function, &launch, found));
 }
 
+/*
+ * Wraps the driver's function: a launch of a kernel with probes runs its twin, every other goes to the driver at once.
+ */
 EXPORT NT_HOT_PATH CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
 			       unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared, CUstream stream,
 			       void **parameters, void **extra)
@@ -135,6 +142,10 @@ EXPORT NT_HOT_PATH CUresult cuLaunchKernel(CUfunction function, unsigned grid_x,
 						      stream, parameters, extra, found, false);
 }
 
+/*
+ * Wraps the driver's function, in which stream 0 is the thread's own: a launch of a kernel with probes runs its twin,
+ * every other goes to the driver at once.
+ */
 EXPORT NT_HOT_PATH CUresult cuLaunchKernel_ptsz(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
 			       unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared, CUstream stream,
 			       void **parameters, void **extra)
@@ -147,6 +158,10 @@ EXPORT NT_HOT_PATH CUresult cuLaunchKernel_ptsz(CUfunction function, unsigned gr
 						      stream, parameters, extra, found, true);
 }
 
+/*
+ * Wraps the driver's function for launches with attributes: a launch of a kernel with probes runs its twin, every other
+ * goes to the driver at once.
+ */
 EXPORT NT_HOT_PATH CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function, void **parameters, void **extra)
 {
 	NEED_DRIVER(cuLaunchKernelEx);
@@ -156,6 +171,10 @@ EXPORT NT_HOT_PATH CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfun
 	KEEPING_ERRNO(nt_launch_forms_config(config, function, parameters, extra, false, found));
 }
 
+/*
+ * Wraps the driver's function for launches with attributes, in which stream 0 is the thread's own: a launch of a kernel
+ * with probes runs its twin, every other goes to the driver at once.
+ */
 EXPORT NT_HOT_PATH CUresult cuLaunchKernelEx_ptsz(const CUlaunchConfig *config, CUfunction function, void **parameters,
 				      void **extra)
 {
@@ -166,6 +185,10 @@ EXPORT NT_HOT_PATH CUresult cuLaunchKernelEx_ptsz(const CUlaunchConfig *config, 
 	KEEPING_ERRNO(nt_launch_forms_config(config, function, parameters, extra, true, found));
 }
 
+/*
+ * Wraps the driver's function for launches whose blocks all run at the same time: a kernel with probes runs its twin if
+ * enough blocks of it fit.
+ */
 EXPORT CUresult cuLaunchCooperativeKernel(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
 					  unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared,
 					  CUstream stream, void **parameters)
@@ -176,6 +199,10 @@ EXPORT CUresult cuLaunchCooperativeKernel(CUfunction function, unsigned grid_x, 
 	KEEPING_ERRNO(nt_launch_forms_cooperative(function, &launch));
 }
 
+/*
+ * Wraps the driver's function for launches whose blocks all run at the same time, in which stream 0 is the thread's
+ * own: a kernel with probes runs its twin if enough blocks of it fit.
+ */
 EXPORT CUresult cuLaunchCooperativeKernel_ptsz(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
 					       unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared,
 					       CUstream stream, void **parameters)
@@ -186,12 +213,17 @@ EXPORT CUresult cuLaunchCooperativeKernel_ptsz(CUfunction function, unsigned gri
 	KEEPING_ERRNO(nt_launch_forms_cooperative(function, &launch));
 }
 
+/* Wraps the driver's function: the replay of a graph is recorded, and runs with the twins of its kernels. */
 EXPORT CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream)
 {
 	NEED_DRIVER(cuGraphLaunch);
 	KEEPING_ERRNO(nt_graph_launch(exec, stream, false));
 }
 
+/*
+ * Wraps the driver's function, in which stream 0 is the thread's own: the replay of a graph is recorded, and runs with
+ * the twins of its kernels.
+ */
 EXPORT CUresult cuGraphLaunch_ptsz(CUgraphExec exec, CUstream stream)
 {
 	NEED_DRIVER(cuGraphLaunch_ptsz);
@@ -200,7 +232,10 @@ EXPORT CUresult cuGraphLaunch_ptsz(CUgraphExec exec, CUstream stream)
 
 /* --- waits --- */
 
-/* Call the real cuStreamSynchronize; afterwards the launches submitted before are known to be complete. */
+/*
+ * Call the real cuStreamSynchronize; if it succeeds, the launches submitted before in that stream are marked as
+ * complete. per_thread: stream 0 is the thread's own.
+ */
 static CUresult synchronize_stream(CUresult (*real)(CUstream), CUstream stream, bool per_thread)
 {
 	struct nt_watermark mark;
@@ -215,18 +250,27 @@ static CUresult synchronize_stream(CUresult (*real)(CUstream), CUstream stream, 
 	return result;
 }
 
+/* Wraps the driver's function: after the wait, the launches submitted before in the stream are known to be complete. */
 EXPORT CUresult cuStreamSynchronize(CUstream stream)
 {
 	NEED_DRIVER(cuStreamSynchronize);
 	return synchronize_stream(nt_driver.cuStreamSynchronize, stream, false);
 }
 
+/*
+ * Wraps the driver's function, in which stream 0 is the thread's own: after the wait, the launches submitted before in
+ * the stream are known to be complete.
+ */
 EXPORT CUresult cuStreamSynchronize_ptsz(CUstream stream)
 {
 	NEED_DRIVER(cuStreamSynchronize_ptsz);
 	return synchronize_stream(nt_driver.cuStreamSynchronize_ptsz, stream, true);
 }
 
+/*
+ * Wraps the driver's function: after the wait, all launches submitted before in the current context are known to be
+ * complete.
+ */
 EXPORT CUresult cuCtxSynchronize(void)
 {
 	struct nt_watermark mark;
@@ -245,8 +289,8 @@ EXPORT CUresult cuCtxSynchronize(void)
 
 #ifndef NEUTRINO_LATE
 /*
- * Done while the program's dlopen loads this library: when that succeeds, it clears dlerror, and so the errors about
- * functions that the driver lacks. After a later look-up the program would find them.
+ * Runs while the program's dlopen loads this library: looks the driver's functions up. When dlopen succeeds it clears
+ * dlerror, and so errors about functions that the driver lacks; after a later look-up the program would find them.
  */
 __attribute__((constructor)) static void start(void)
 {
@@ -257,6 +301,7 @@ __attribute__((constructor)) static void start(void)
 }
 #endif
 
+/* Our function that wraps the function of the real driver at that address; the address itself if none does. */
 void *nt_hook_wrapper_of(void *real)
 {
 	/* Must not equal a function that the driver does not have, which is NULL. */
@@ -271,6 +316,10 @@ void *nt_hook_wrapper_of(void *real)
 	return real;
 }
 
+/*
+ * Our function that wraps the driver's function of that name, NULL if none does. *real: the driver's address of it,
+ * NULL while that is not known.
+ */
 void *nt_hook_wrapper_named(const char *name, void **real)
 {
 #define NT_COMPARE(function, parameters, ...)                                                                               \

@@ -6,7 +6,7 @@
 
 nt_driver_start NT_DRIVER_START;
 
-/* Look the driver's functions up, if that has not been done; false if there is no driver. From any thread. */
+/* Look up the real GPU driver's functions if that has not been done; false if there is no driver. From any thread. */
 static inline bool nt_hook_load_driver(void)
 {
 	return NT_UNLIKELY(!nt_driver_known()) ? nt_driver_load_now(NT_DRIVER_START) : true;

@@ -42,7 +42,10 @@ static int collect(struct dl_phdr_info *object, size_t size, void *argument)
 	return 0;
 }
 
-/* Whether the program gets the hook when it asks for the driver, because the auditing module is in the process. */
+/*
+ * Whether the auditing module is in the process, so that the program gets the ordinary hook when it asks for the
+ * driver. It is asked by looking this library up under a name that only the module understands.
+ */
 static bool is_audited(void)
 {
 	char name[sizeof(NT_FRONT_QUESTION) + 4096] = NT_FRONT_QUESTION;
@@ -80,14 +83,17 @@ static bool has_other_hook(void)
 	return ret;
 }
 
-/* At the program's normal end; not in a child that fork has made. */
+/* At the program's normal end: record what was missed. Does nothing in a child that fork has made. */
 static void at_end(void)
 {
 	if (getpid() == process)
 		nt_process_end_missed();
 }
 
-/* Runs when this library is loaded, before any code of the patched library whose stub loads it. */
+/*
+ * Runs when this library is loaded, before any code of the patched library whose stub loads it: decides whether it
+ * records in this process, and puts itself in front of the driver.
+ */
 __attribute__((constructor)) static void start(void)
 {
 	/* The stub has checked the same, but it may be of an older version. */

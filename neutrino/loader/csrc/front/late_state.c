@@ -9,11 +9,16 @@ extern int neutrino_hook __attribute__((alias("nt_late_active"), visibility("def
 
 bool nt_late_came;
 
+/*
+ * Whether this copy of the library records in this process. Decided before the program runs any code of the patched
+ * library.
+ */
 bool nt_late_is_active(void)
 {
 	return nt_late_active;
 }
 
+/* Whether the driver was in the process before this library was: then part of it may have been looked up without us. */
 bool nt_late_came_after(void)
 {
 	return nt_late_came;

@@ -10,6 +10,10 @@
 #include "memory/greens.h"
 #include "memory/pool.h"
 
+/*
+ * Before the program destroys a stream: forget it, and what is known of the order of launches in it. Default streams
+ * are ignored, which cannot be destroyed.
+ */
 void nt_lifetimes_stream_ends(CUstream stream)
 {
 	CUcontext context = NULL;
@@ -21,6 +25,7 @@ void nt_lifetimes_stream_ends(CUstream stream)
 		nt_streams_forget(context, stream);
 }
 
+/* After a context has become current: prepare it for probed launches if it is new and chosen. */
 void nt_lifetimes_context_comes(CUcontext context)
 {
 	if (context && nt_registry_has_probed() && !nt_pools_has(context) && !nt_greens_has(context) &&
@@ -28,12 +33,16 @@ void nt_lifetimes_context_comes(CUcontext context)
 		nt_registry_prepare_context(context);
 }
 
-/* The CUcontext of a green context. False if the driver has none. */
+/* The CUcontext of a green context (one with a part of the multiprocessors). False if the driver has none. */
 static bool context_of_green(void *green, CUcontext *ret)
 {
 	return nt_driver.cuCtxFromGreenCtx && nt_driver.cuCtxFromGreenCtx(ret, green) == CUDA_SUCCESS;
 }
 
+/*
+ * After the program has made a green context (one with a part of the multiprocessors), or asked for its CUcontext:
+ * remember it, since kernels in it run unprobed.
+ */
 void nt_lifetimes_green_comes(void *green)
 {
 	CUcontext context;
@@ -42,6 +51,7 @@ void nt_lifetimes_green_comes(void *green)
 		nt_greens_add(context);
 }
 
+/* Before the program destroys a green context: forget its graphs, modules and functions. */
 void nt_lifetimes_green_ends(void *green)
 {
 	CUcontext context;
@@ -55,6 +65,10 @@ void nt_lifetimes_green_ends(void *green)
 	nt_greens_remove(context);
 }
 
+/*
+ * Before the program destroys a context: fetch the results of its launches, DRAIN_LIMIT_MS at most, and forget all that
+ * is known of it.
+ */
 void nt_lifetimes_context_ends(CUcontext context)
 {
 	if (nt_mode_of_process() != NT_TRACING || !context)
@@ -68,6 +82,10 @@ void nt_lifetimes_context_ends(CUcontext context)
 	nt_background_release();
 }
 
+/*
+ * Before a call that may destroy a context, or only lower a count: fetch the results of its launches.
+ * nt_lifetimes_context_may_have_ended must follow, in the same thread.
+ */
 void nt_lifetimes_context_may_end(CUcontext context)
 {
 	if (!context)
@@ -76,6 +94,7 @@ void nt_lifetimes_context_may_end(CUcontext context)
 	nt_pool_flush(context, DRAIN_LIMIT_MS);
 }
 
+/* The driver has destroyed a context, as the drain thread has found: forget its graphs, modules and launches. */
 void nt_lifetimes_context_gone(CUcontext context)
 {
 	nt_graph_context_ends(context);
@@ -83,7 +102,7 @@ void nt_lifetimes_context_gone(CUcontext context)
 	nt_launch_forget_context(context, 0);
 }
 
-/* Forget what is known of a context, if there is anything: the driver has destroyed what was in it. */
+/* Forget all that is known of a context that the driver has destroyed. */
 static void forget(CUcontext context)
 {
 	nt_launch_forget_context(context, DRAIN_LIMIT_MS);
@@ -92,6 +111,10 @@ static void forget(CUcontext context)
 	nt_registry_forget_context(context);
 }
 
+/*
+ * After a call that may have destroyed a context: if it is gone, as the driver says, forget it. Ends what
+ * nt_lifetimes_context_may_end has begun.
+ */
 void nt_lifetimes_context_may_have_ended(CUcontext context)
 {
 	unsigned long long id;
@@ -109,12 +132,16 @@ void nt_lifetimes_context_may_have_ended(CUcontext context)
 static CUcontext primary_contexts[DEVICES];
 static int primary_counts[DEVICES];
 
+/* Whether primary contexts of a device are watched: its ordinal is in the tables. */
 static bool is_device(CUdevice device)
 {
 	return device >= 0 && device < DEVICES;
 }
 
-/* The primary context of a device if it exists, or NULL. By a retain and a release of our own, as nothing else shows it. */
+/*
+ * The primary context of a device if it exists, or NULL. By a retain and a release of our own, as nothing else shows
+ * it.
+ */
 static CUcontext primary_of(CUdevice device)
 {
 	CUcontext context = NULL;
@@ -130,12 +157,17 @@ static CUcontext primary_of(CUdevice device)
 	return context;
 }
 
+/* After the program has retained a device's primary context: count it. */
 void nt_lifetimes_primary_retained(CUdevice device)
 {
 	if (is_device(device))
 		__atomic_fetch_add(&primary_counts[device], 1, __ATOMIC_ACQ_REL);
 }
 
+/*
+ * Before a call that may end a device's primary context: fetch the results of its launches, and remember it until the
+ * call is over.
+ */
 void nt_lifetimes_primary_reset_begins(CUdevice device)
 {
 	if (!is_device(device))
@@ -145,6 +177,7 @@ void nt_lifetimes_primary_reset_begins(CUdevice device)
 	nt_lifetimes_context_may_end(context);
 }
 
+/* After a call that may have ended a device's primary context: forget it if it is gone. */
 void nt_lifetimes_primary_was_reset(CUdevice device)
 {
 	CUcontext context =
@@ -158,6 +191,10 @@ void nt_lifetimes_primary_was_reset(CUdevice device)
 	nt_background_release();
 }
 
+/*
+ * Before the program releases a device's primary context once: if it may be the last time, which destroys the context,
+ * fetch the results of its launches.
+ */
 void nt_lifetimes_primary_release_begins(CUdevice device)
 {
 	/* Only the last release destroys the context. */
@@ -166,6 +203,10 @@ void nt_lifetimes_primary_release_begins(CUdevice device)
 		nt_lifetimes_primary_reset_begins(device);
 }
 
+/*
+ * After the program has released a device's primary context once: count that, and forget the context if it is gone.
+ * result: the driver's.
+ */
 void nt_lifetimes_primary_released(CUdevice device, CUresult result)
 {
 	if (!is_device(device))

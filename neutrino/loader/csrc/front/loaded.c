@@ -16,7 +16,10 @@
 #include "image/registry.h"
 #include "trace/trace.h"
 
-/* Register a module or library that the driver loaded from memory. The trace is started if it is the first. */
+/*
+ * Register a module or library that the driver has loaded from memory. Starts the trace if it is the process's first.
+ * caller: return address of the program's call.
+ */
 static void register_data(void *handle, bool is_library, const void *image, const void *caller)
 {
 	struct nt_image_bytes bytes;
@@ -32,6 +35,10 @@ struct file {
 	size_t size;
 };
 
+/*
+ * Errand (argument: struct file): read a regular file whole into memory of nt_memory_alloc; without memory or a file,
+ * data stays NULL.
+ */
 static void read_file(void *argument)
 {
 	struct file *file = argument;
@@ -52,7 +59,10 @@ static void read_file(void *argument)
 	nt_raw_close(fd);
 }
 
-/* The same of one that the driver loaded from a file, which is read again. */
+/*
+ * Register a module or library that the driver has loaded from a file, which is read again. Starts the trace if it is
+ * the process's first. caller: return address of the program's call.
+ */
 static void register_file(void *handle, bool is_library, const char *path, const void *caller)
 {
 	struct file file = {.path = path};
@@ -79,12 +89,19 @@ static void note_refusal(void)
 		nt_event_note("the embedded device refused an image: %s", why);
 }
 
-/* Whether the embedded device may have refused an image: a library's is examined only when a kernel of it is requested. */
+/*
+ * Whether the embedded device (which runs kernels on the CPU) may have refused an image: a library's is examined only
+ * when a kernel of it is requested, so then always.
+ */
 static bool may_be_refused(bool is_library, CUresult result)
 {
 	return is_library || result != CUDA_SUCCESS;
 }
 
+/*
+ * After the driver's call that loads a module or library from memory: register it, or note why it was refused. handle:
+ * where the driver wrote it. caller: return address of the program's call. result: the driver's.
+ */
 void nt_loaded_data(void *const *handle, bool is_library, const void *image, const void *caller, CUresult result)
 {
 	if (may_be_refused(is_library, result))
@@ -93,6 +110,10 @@ void nt_loaded_data(void *const *handle, bool is_library, const void *image, con
 		register_data(*handle, is_library, image, caller);
 }
 
+/*
+ * After the driver's call that loads a module or library from a file: register it, or note why it was refused. handle:
+ * where the driver wrote it. caller: return address of the program's call. result: the driver's.
+ */
 void nt_loaded_file(void *const *handle, bool is_library, const char *path, const void *caller, CUresult result)
 {
 	if (may_be_refused(is_library, result))

@@ -20,6 +20,10 @@ struct text {
 	bool is_whole;
 };
 
+/*
+ * Errand (argument: struct text): read /proc/self/maps whole into memory of nt_memory_alloc; is_whole says whether that
+ * succeeded.
+ */
 static void read_maps(void *argument)
 {
 	enum { STEP = 64 << 10 };
@@ -43,6 +47,10 @@ static void read_maps(void *argument)
 		nt_raw_close(fd);
 }
 
+/*
+ * Call visit for each mapped range of this process, in the order of addresses, until it returns false. False if the
+ * ranges cannot be read. argument: for visit.
+ */
 bool nt_memory_map(bool (*visit)(const struct nt_memory_range *range, void *argument), void *argument)
 {
 	struct text text = {NULL, 0, false};

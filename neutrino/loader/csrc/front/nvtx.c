@@ -46,12 +46,16 @@ struct attributes {
 /* Handles of registered strings: all that is to be known of one is whether it is chosen. */
 static const struct nt_chosen_range registered[] = {{false, false}, {true, false}, {true, true}};
 
+/*
+ * The handle that a registered string (NVTX's term for a name that is looked up once) gets: it only says whether ranges
+ * of that name are chosen.
+ */
 static const struct nt_chosen_range *registered_as(struct nt_chosen_range chosen)
 {
 	return &registered[chosen.if_pushed + chosen.if_started];
 }
 
-/* Write wide characters as UTF-8. What does not fit is left out. */
+/* Convert wide characters to UTF-8 in ret, of size bytes. What does not fit is left out. */
 static void narrow(char *ret, size_t size, const wchar_t *text)
 {
 	size_t used = 0;
@@ -67,11 +71,13 @@ static void narrow(char *ret, size_t size, const wchar_t *text)
 	ret[used] = 0;
 }
 
+/* Whether --range has chosen ranges of that name in a domain. NULL is no name, and never chosen. */
 static struct nt_chosen_range chosen_text(const struct nt_domain *domain, const char *name)
 {
 	return name ? nt_ranges_chosen(domain, name) : (struct nt_chosen_range){false, false};
 }
 
+/* Whether --range has chosen ranges of that name (wide characters) in a domain. NULL is no name, and never chosen. */
 static struct nt_chosen_range chosen_wide(const struct nt_domain *domain, const wchar_t *name)
 {
 	char text[1024];
@@ -82,6 +88,10 @@ static struct nt_chosen_range chosen_wide(const struct nt_domain *domain, const 
 	return nt_ranges_chosen(domain, text);
 }
 
+/*
+ * Whether --range has chosen a range with these attributes, which hold its name as text, wide text or a registered
+ * string.
+ */
 static struct nt_chosen_range chosen_by(const struct nt_domain *domain, const struct attributes *attributes)
 {
 	if (attributes && attributes->size >= sizeof(*attributes))
@@ -101,6 +111,7 @@ static struct nt_chosen_range chosen_by(const struct nt_domain *domain, const st
 
 /* --- what NVTX calls --- */
 
+/* NVTX's push of a range with attributes in a domain. Returns its level. */
 static int domain_push(void *handle, const struct attributes *attributes)
 {
 	struct nt_domain *domain = nt_ranges_domain_of(handle);
@@ -108,11 +119,13 @@ static int domain_push(void *handle, const struct attributes *attributes)
 	return nt_ranges_push(domain, chosen_by(domain, attributes));
 }
 
+/* NVTX's pop of the last range of this thread in a domain. Returns its level. */
 static int domain_pop(void *handle)
 {
 	return nt_ranges_pop(nt_ranges_domain_of(handle));
 }
 
+/* NVTX's start of a range that any thread may end, with attributes in a domain. Returns its number. */
 static uint64_t domain_start(void *handle, const struct attributes *attributes)
 {
 	struct nt_domain *domain = nt_ranges_domain_of(handle);
@@ -120,17 +133,20 @@ static uint64_t domain_start(void *handle, const struct attributes *attributes)
 	return nt_ranges_start(domain, chosen_by(domain, attributes));
 }
 
+/* NVTX's end of a started range, by its number. */
 static void domain_end(void *handle, uint64_t number)
 {
 	(void)handle;
 	nt_ranges_end(number);
 }
 
+/* NVTX's push of a range with attributes, in the default domain. Returns its level. */
 static int push(const struct attributes *attributes)
 {
 	return domain_push(NULL, attributes);
 }
 
+/* NVTX's push of a range by its name, in the default domain. Returns its level. */
 static int push_text(const char *name)
 {
 	struct nt_domain *domain = nt_ranges_domain_of(NULL);
@@ -138,6 +154,7 @@ static int push_text(const char *name)
 	return nt_ranges_push(domain, chosen_text(domain, name));
 }
 
+/* NVTX's push of a range by its name in wide characters, in the default domain. Returns its level. */
 static int push_wide(const wchar_t *name)
 {
 	struct nt_domain *domain = nt_ranges_domain_of(NULL);
@@ -145,16 +162,19 @@ static int push_wide(const wchar_t *name)
 	return nt_ranges_push(domain, chosen_wide(domain, name));
 }
 
+/* NVTX's pop of the last range of this thread in the default domain. Returns its level. */
 static int pop(void)
 {
 	return domain_pop(NULL);
 }
 
+/* NVTX's start of a range with attributes, in the default domain. Returns its number. */
 static uint64_t start(const struct attributes *attributes)
 {
 	return domain_start(NULL, attributes);
 }
 
+/* NVTX's start of a range by its name, in the default domain. Returns its number. */
 static uint64_t start_text(const char *name)
 {
 	struct nt_domain *domain = nt_ranges_domain_of(NULL);
@@ -162,6 +182,7 @@ static uint64_t start_text(const char *name)
 	return nt_ranges_start(domain, chosen_text(domain, name));
 }
 
+/* NVTX's start of a range by its name in wide characters, in the default domain. Returns its number. */
 static uint64_t start_wide(const wchar_t *name)
 {
 	struct nt_domain *domain = nt_ranges_domain_of(NULL);
@@ -169,21 +190,25 @@ static uint64_t start_wide(const wchar_t *name)
 	return nt_ranges_start(domain, chosen_wide(domain, name));
 }
 
+/* NVTX's registration of a name in a domain: returns a handle that can stand for the name. */
 static const void *register_text(void *handle, const char *name)
 {
 	return registered_as(chosen_text(nt_ranges_domain_of(handle), name));
 }
 
+/* NVTX's registration of a name in wide characters in a domain: returns a handle that can stand for the name. */
 static const void *register_wide(void *handle, const wchar_t *name)
 {
 	return registered_as(chosen_wide(nt_ranges_domain_of(handle), name));
 }
 
+/* NVTX's creation of a domain (a name space of ranges) by its name; NULL: the default one. */
 static void *create_domain(const char *name)
 {
 	return nt_ranges_domain_named(name ? name : "");
 }
 
+/* NVTX's creation of a domain (a name space of ranges) by its name in wide characters; NULL: the default one. */
 static void *create_domain_wide(const wchar_t *name)
 {
 	char text[1024] = "";
@@ -193,6 +218,7 @@ static void *create_domain_wide(const wchar_t *name)
 	return nt_ranges_domain_named(text);
 }
 
+/* NVTX's destruction of a domain: ranges that were started in it end. */
 static void destroy_domain(void *handle)
 {
 	nt_ranges_domain_ends(nt_ranges_domain_of(handle));
@@ -223,7 +249,10 @@ static const any_function core2[] = {
 	[14] = (any_function)destroy_domain,
 };
 
-/* Set the pointers of one of NVTX's tables. False if it lacks the table, or is older than what is set. */
+/*
+ * Put our functions into one of NVTX's tables, by their numbers in it; NULL ones are left out. False if NVTX lacks the
+ * table, or it is shorter than ours.
+ */
 static bool set(const struct callbacks *callbacks, int module, const any_function *functions, unsigned count)
 {
 	any_function **table = NULL;
@@ -237,8 +266,12 @@ static bool set(const struct callbacks *callbacks, int module, const any_functio
 	return true;
 }
 
-/* What NVTX looks up and calls. 1 if its calls are to come here; else it calls nobody from then on. */
 EXPORTED int InitializeInjectionNvtx2(const void *(*table_of)(uint32_t id));
+
+/*
+ * What NVTX looks up and calls at its first use: puts our functions into its tables (table_of gives them). 1 if its
+ * calls are to come here; 0: it calls nobody from then on.
+ */
 EXPORTED int InitializeInjectionNvtx2(const void *(*table_of)(uint32_t id))
 {
 #ifdef NEUTRINO_LATE

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+/* The loaded segment of an object that contains size bytes at an address; NULL if none contains all of them. */
 const ElfW(Phdr) *nt_object_segment(const struct nt_object *object, uintptr_t address, size_t size)
 {
 	for (unsigned i = 0; i < object->count; i++) {
@@ -13,6 +14,7 @@ const ElfW(Phdr) *nt_object_segment(const struct nt_object *object, uintptr_t ad
 	return NULL;
 }
 
+/* Whether an address is in a loaded segment of the object. */
 bool nt_object_holds(const struct nt_object *object, const void *address)
 {
 	return nt_object_segment(object, (uintptr_t)address, 1);
@@ -46,6 +48,7 @@ static const ElfW(Dyn) *dynamic_of(const struct nt_object *object, size_t *count
 	return NULL;
 }
 
+/* The string at an offset in an object's dynamic string table; NULL if it does not end within the table. */
 const char *nt_object_string(const struct nt_dynamic *dynamic, uint64_t offset)
 {
 	if (!dynamic->strings || offset >= dynamic->strings_size ||
@@ -54,6 +57,10 @@ const char *nt_object_string(const struct nt_dynamic *dynamic, uint64_t offset)
 	return dynamic->strings + offset;
 }
 
+/*
+ * Read a loaded object's dynamic section: its symbols, strings and relocations. False if there is none that can be
+ * used. Every pointer in ret is within the object.
+ */
 bool nt_object_read(const struct nt_object *object, struct nt_dynamic *ret)
 {
 	enum { TAGS = DT_JMPREL + 1 }; /* the tags below this are all that is needed, except for DT_RELACOUNT */

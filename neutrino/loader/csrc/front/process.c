@@ -40,7 +40,7 @@
 #include "memory/pool.h"
 #include "trace/trace.h"
 
-/* Print where the trace is and how much it covers, on stderr. */
+/* Print on stderr, unless --quiet: where the trace is, and how many launches it covers. */
 static void say_where(void)
 {
 	if (nt_settings()->is_quiet)
@@ -98,14 +98,17 @@ enum { END_MISSED = 1, END_ALL = 2 };
 #define STEP_LIMIT_MS 1500 /* that a step may take, but for the drain and the last files, which have DRAIN_LIMIT_MS */
 #define END_LIMIT_MS 8000  /* all of them */
 
-/* Begin the next step. */
+/* Tell the thread that waits in exit that the end of the trace has come one step further. */
 static void next_step(void)
 {
 	__atomic_add_fetch(&ending.step, 1, __ATOMIC_RELEASE);
 	syscall(SYS_futex, &ending.step, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
 }
 
-/* Drain all records, and complete the trace. */
+/*
+ * End the trace: fetch the results of all launches, write what is left, and say where the trace is. In the thread that
+ * does the end.
+ */
 static void end(void)
 {
 #ifdef NEUTRINO_LATE
@@ -149,7 +152,7 @@ static void end(void)
 		nt_quiet_write_say("neutrino: the trace in %s could not be written in time: it is not complete\n", nt_path_of_trace());
 }
 
-/* The main function of the thread. */
+/* Main function of the thread that ends the trace: waits until the process ends, then does all that is left. */
 static void *wait_for_end(void *unused)
 {
 	(void)unused;
@@ -182,6 +185,7 @@ static void forget_threads(void)
 	nt_errand_forget_threads();
 }
 
+/* Start the thread that does what is left at the end of the process, if there is none. */
 void nt_process_prepare_end(void)
 {
 	static bool is_registered; /* also in children */
@@ -196,14 +200,17 @@ void nt_process_prepare_end(void)
 	ending.has_thread = nt_thread_start(wait_for_end, NULL, NULL);
 }
 
-/* Have that thread do something. */
+/* Have the thread that ends the trace do something: a bit of END_.... */
 static void want(uint32_t bit)
 {
 	__atomic_fetch_or(&ending.wanted, bit, __ATOMIC_RELEASE);
 	syscall(SYS_futex, &ending.wanted, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
 }
 
-/* Wait while that thread makes progress; whether it has ended. */
+/*
+ * Wait, in exit, while the thread that ends the trace makes progress; whether it is done. False once a step takes too
+ * long, or all of them END_LIMIT_MS.
+ */
 static bool wait_for_last_step(void)
 {
 	uint32_t step = __atomic_load_n(&ending.step, __ATOMIC_ACQUIRE), now = step;
@@ -227,7 +234,7 @@ static bool wait_for_last_step(void)
 	return true;
 }
 
-/* At the program's normal end, in the thread that calls exit. */
+/* At the program's normal end, in the thread that calls exit: have the trace ended, and wait for that. */
 static void at_exit(void)
 {
 	/* A child made by clone or _Fork has not run in_child; the trace is its parent's. */
@@ -268,7 +275,7 @@ static bool is_ahead_enabled(void)
 #endif
 }
 
-/* Decide whether this process is recorded, and prepare its end. Runs once, at the first cuInit. */
+/* Decide whether this process is recorded, and prepare its end. Runs once, at the first cuInit, or the first image. */
 static void start(void)
 {
 	/* NEUTRINO_KEY: this is a run with probes of its own, which replace those of patched files. */
@@ -305,6 +312,7 @@ struct arguments {
 	size_t size, used;
 };
 
+/* Errand (argument: struct arguments): read /proc/self/cmdline into a text, as far as it fits. */
 static void read_command_line(void *argument)
 {
 	struct arguments *arguments = argument;
@@ -322,8 +330,8 @@ static void read_command_line(void *argument)
 }
 
 /*
- * Read the arguments of this process into text, which has size bytes, and set ret to the first ones. Returns how many, at
- * most most.
+ * Read the arguments of this process into text, of size bytes, and point ret at the first ones. Returns how many, at
+ * most `most`.
  */
 static size_t read_arguments(char *text, size_t size, char *ret[], size_t most)
 {
@@ -384,6 +392,7 @@ static void log_process(void)
 	nt_event_end(&event);
 }
 
+/* Decide whether this process is recorded. After the program's first call of the driver; from any thread, done once. */
 void nt_process_start(void)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -391,6 +400,10 @@ void nt_process_start(void)
 	pthread_once(&once, start);
 }
 
+/*
+ * Start the trace if that has not been done; whether there is one. Called at the first image that the program loads, so
+ * that a process that never uses the GPU leaves no folder. From any thread.
+ */
 bool nt_process_trace(void)
 {
 	static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -432,7 +445,7 @@ bool nt_process_trace(void)
 #ifndef NEUTRINO_LATE
 static pid_t loaded_in;
 
-/* While the hook is loaded: what is needed if the process never calls it. */
+/* Runs when this library is loaded: what is needed at the end if the process never calls it. */
 __attribute__((constructor)) static void prepare_end(void)
 {
 	loaded_in = getpid();
@@ -461,6 +474,10 @@ __attribute__((destructor)) static void say_missed(void)
 #endif
 
 #ifdef NEUTRINO_LATE
+/*
+ * In the thread that calls exit, where this library came late: have the other thread start a trace that says what was
+ * missed, and wait for that, STEP_LIMIT_MS at most.
+ */
 void nt_process_end_missed(void)
 {
 	const struct timespec limit = {STEP_LIMIT_MS / 1000, STEP_LIMIT_MS % 1000 * 1000000L};
@@ -472,12 +489,16 @@ void nt_process_end_missed(void)
 		syscall(SYS_futex, &ending.missed, FUTEX_WAIT_PRIVATE, 0, &limit, NULL, 0);
 }
 
-/* For nt_section_unused, of which only the number is needed. */
+/* Callback of nt_section_unused, of which only the number is needed: does nothing. */
 static void count_unused(const char *library)
 {
 	(void)library;
 }
 
+/*
+ * At the end of the process: if the driver was used before this library was loaded, and so nothing was recorded, start
+ * a trace that says so.
+ */
 void nt_process_missed(void)
 {
 	if (nt_mode_of_process() < NT_TRACING && nt_late_came_after() && nt_section_unused(count_unused))

@@ -11,7 +11,7 @@ struct page {
 	int protection; /* the result */
 };
 
-/* For nt_memory_map: set the protection of a page if it is in this range. */
+/* Callback of nt_memory_map (argument: struct page): set the page's protection if it is in this range, and stop. */
 static bool find_page(const struct nt_memory_range *range, void *argument)
 {
 	struct page *page = argument;
@@ -31,7 +31,7 @@ static int protection_of(uintptr_t address)
 	return page.protection;
 }
 
-/* Whether the dynamic loader has made an address read-only after relocation (RELRO). */
+/* Whether an address is in memory of an object that the dynamic loader has made read-only after relocation (RELRO). */
 static bool is_in_relro(const struct nt_object *object, uintptr_t address, uintptr_t page_size)
 {
 	for (unsigned i = 0; i < object->count; i++) {
@@ -45,6 +45,11 @@ static bool is_in_relro(const struct nt_object *object, uintptr_t address, uintp
 	return false;
 }
 
+/*
+ * Write a pointer into a slot of an object (through which it calls a function of another one); its page is made
+ * writable meanwhile. By one store of 8 bytes, since other threads may be calling through it. False if that cannot be
+ * done. The caller holds the dynamic loader's lock.
+ */
 bool nt_slot_write(const struct nt_object *object, void **slot, void *value)
 {
 	uintptr_t page_size = (uintptr_t)sysconf(_SC_PAGESIZE), page = (uintptr_t)slot & -page_size;

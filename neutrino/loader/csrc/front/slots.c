@@ -107,8 +107,8 @@ static struct {
 };
 
 /*
- * Callback of dl_iterate_phdr: in the object of this library, set loaders[].real from the jump slots, and count them in
- * *argument (int).
+ * Callback of dl_iterate_phdr: in the object of this library, find the addresses of the real dlsym, dlvsym and dlopen
+ * in its jump slots (loaders[].real), and count them in *argument (int).
  */
 static int find_loaders(struct dl_phdr_info *info, size_t size, void *argument)
 {
@@ -133,8 +133,8 @@ static int find_loaders(struct dl_phdr_info *info, size_t size, void *argument)
 }
 
 /*
- * The replacement of the function of that name, NULL if it is not replaced. *real: what a slot of that function is bound
- * to, NULL while the driver is not known.
+ * Our function in place of the one of that name (dlsym and its like, or the driver's); NULL if it is not replaced.
+ * *real: what a slot of that function is bound to, NULL while the driver is not known.
  */
 static void *replacement(const char *name, void **real)
 {
@@ -187,8 +187,8 @@ struct mark {
 };
 
 /*
- * Redirect the slot of one relocation, if it is one of a replaced function, and is bound to the real one or would be.
- * Sets *mark if the slot is the object's first.
+ * Redirect the slot of one relocation to our function, if it is one of a replaced function and is bound to the real
+ * one, or would be. Sets *mark if the slot is the object's first.
  */
 static void redirect(const struct nt_object *object, const struct nt_dynamic *dynamic, const ElfW(Rela) *row, struct mark *mark)
 {
@@ -291,7 +291,7 @@ static uint64_t loader_state(void)
 	return state | nt_driver_known();
 }
 
-/* FNV-1a. */
+/* A 64-bit hash of an object's name, by FNV-1a. */
 static uint64_t hash_of(const char *name)
 {
 	uint64_t hash = UINT64_C(0xcbf29ce484222325);
@@ -302,9 +302,9 @@ static uint64_t hash_of(const char *name)
 }
 
 /*
- * The record of an object that was processed before; NULL if it is new. *hint: the index where the search begins, and on
- * return where the next one should. The dynamic loader lists objects in the same order each time, so most are found at
- * once.
+ * The record of an object that was processed before; NULL if it is new. *hint: the index where the search begins, and
+ * on return where the next one should: the dynamic loader lists objects in the same order each time, so most are found
+ * at once.
  */
 static const struct processed *find_processed(const struct nt_object *object, uint64_t name_hash, bool with_driver,
 					      size_t *hint)
@@ -325,8 +325,8 @@ static const struct processed *find_processed(const struct nt_object *object, ui
 }
 
 /*
- * Redirect the slots of one object, and return its record. search: for the pointers in its data, NULL if these are not to
- * be redirected.
+ * Redirect the slots of one object, and return the record of that. search: for the pointers in its data, NULL if these
+ * are not to be redirected.
  */
 static struct processed process_object(const struct nt_object *object, uint64_t name_hash, bool with_driver,
 				       const struct nt_cached_pointers *search)
@@ -351,7 +351,10 @@ static struct processed process_object(const struct nt_object *object, uint64_t 
  */
 static int passing;
 
-/* After fork, in the child. A pass of another thread does not go on here, and may have left the records half written. */
+/*
+ * After fork, in the child: a pass of another thread does not go on here, and may have left the records half written,
+ * so they are discarded.
+ */
 static void in_child(void)
 {
 	pthread_mutex_t unlocked = PTHREAD_MUTEX_INITIALIZER;
@@ -415,15 +418,18 @@ static void pass(void)
 }
 
 /*
- * neutrino_slots_pass is an indirect function (STT_GNU_IFUNC): dlsym of it calls choose_nothing to choose its address,
- * and holds the dynamic loader's lock meanwhile. There is no other way to hold that lock, without which another thread
- * could be relocating an object.
+ * The function that neutrino_slots_pass stands for; it is never needed. neutrino_slots_pass is an indirect function
+ * (STT_GNU_IFUNC): dlsym of it calls choose_nothing to choose its address, and holds the dynamic loader's lock
+ * meanwhile. There is no other way to hold that lock, without which another thread could be relocating an object.
  */
 static void nothing(void)
 {
 }
 
-/* used: by name alone, which clang 14 does not count. */
+/*
+ * Called by dlsym, which holds the dynamic loader's lock: redirects the slots of new objects. Its result is not needed.
+ * used: by name alone, which clang 14 does not count.
+ */
 __attribute__((used)) static void (*choose_nothing(void))(void)
 {
 	pass();
@@ -432,6 +438,10 @@ __attribute__((used)) static void (*choose_nothing(void))(void)
 
 __attribute__((visibility("default"))) void neutrino_slots_pass(void) __attribute__((ifunc("choose_nothing")));
 
+/*
+ * Redirect the slots of objects that were loaded since the last call, and those of the driver's functions once the
+ * driver is known. From any thread. Keeps errno, but may change dlerror's message.
+ */
 void nt_slots_update(void)
 {
 	int error = errno;
@@ -442,6 +452,10 @@ void nt_slots_update(void)
 	errno = error;
 }
 
+/*
+ * Start redirecting calls of the dynamic loader and the driver to our functions. Called once, from a constructor of
+ * this library, when the dynamic loader holds its lock. False if this process cannot be redirected.
+ */
 bool nt_slots_start(void)
 {
 	Dl_info info;
@@ -495,6 +509,10 @@ static bool depends_on_caller(void *handle, const char *name)
 	       dlsym(RTLD_DEFAULT, name) != real;
 }
 
+/*
+ * In place of the program's dlsym: its result, with our function for one of the driver. NULL if the real dlsym must be
+ * called after all, as the result depends on the caller or there is none.
+ */
 void *nt_slots_dlsym_try(void *handle, const char *name)
 {
 	nt_slots_update();
@@ -503,6 +521,10 @@ void *nt_slots_dlsym_try(void *handle, const char *name)
 	return replace_result(dlsym(handle, name), name);
 }
 
+/*
+ * In place of the program's dlvsym: its result, with our function for one of the driver. NULL if the real dlvsym must
+ * be called after all, as the result depends on the caller or there is none.
+ */
 void *nt_slots_dlvsym_try(void *handle, const char *name, const char *version)
 {
 	nt_slots_update();
@@ -531,10 +553,10 @@ static int search_rpath(struct dl_phdr_info *info, size_t size, void *argument)
 }
 
 /*
- * dlopen of a path with a slash depends on the caller only by the caller's DT_RPATH, which is used to find the libraries
- * that the object needs. So it can be called from here, and the new object's slots are redirected before the program
- * goes on. If it fails, NULL is returned, and the real dlopen is called again for the program: dlerror then has the
- * message that it would have had.
+ * In place of the program's dlopen. With a path that has a slash, it depends on the caller only by the caller's
+ * DT_RPATH, by which libraries that the object needs are found: then it is called here, and the new object's slots are
+ * redirected before the program goes on. NULL if the real dlopen must be called after all: dlerror then has the message
+ * that it would have had.
  */
 void *nt_slots_dlopen_try(const char *file, int mode, const void *unused, const void *caller)
 {
@@ -558,11 +580,13 @@ void *nt_slots_dlopen_try(const char *file, int mode, const void *unused, const 
 
 #else
 
+/* Slots are redirected on x86-64 only. */
 bool nt_slots_start(void)
 {
 	return false;
 }
 
+/* Slots are redirected on x86-64 only. */
 void nt_slots_update(void)
 {
 }

@@ -35,7 +35,10 @@ static struct {
 	enum work work;
 } steering = {.fd = -1};
 
-/* Make the file, in the new trace directory. */
+/*
+ * Make the file by which neutrino-ctl asks this process, in the new trace directory. Without it the process cannot be
+ * asked. In the writer's thread.
+ */
 static void start(void)
 {
 	struct neutrino_control control = {
@@ -54,6 +57,7 @@ static void start(void)
 	}
 }
 
+/* Milliseconds until the file should be looked at again for a request of neutrino-ctl. */
 static unsigned next_look(void)
 {
 	if (steering.fd < 0)
@@ -61,7 +65,9 @@ static unsigned next_look(void)
 	return steering.work == WORK_NONE ? PAUSE_MS : FLUSH_PAUSE_MS;
 }
 
-/* Write the answer to the request that was taken last. */
+/*
+ * Write the answer to the request that was taken last into the file. is_understood: false if its command is not known.
+ */
 static void answer(bool is_understood)
 {
 	struct neutrino_control control = {
@@ -77,6 +83,7 @@ static void answer(bool is_understood)
 		nt_quiet_write_all_at(steering.fd, &steering.last, sizeof(steering.last), offsetof(struct neutrino_control, answer));
 }
 
+/* Switch recording on or off, as neutrino-ctl asks, and note it in the trace if that changes anything. */
 static void switch_recording(bool is_on)
 {
 	bool was_on = !(nt_choice_off() & NEUTRINO_OFF_STEERED);
@@ -86,7 +93,7 @@ static void switch_recording(bool is_on)
 		nt_event_note("neutrino-ctl: recording is %s", is_on ? "on again" : "off");
 }
 
-/* Take a request. One that is under way is given up for it. */
+/* Begin to do a request of neutrino-ctl; one that is under way is given up for it. */
 static void take(uint64_t request)
 {
 	steering.last = request;
@@ -107,7 +114,10 @@ static void take(uint64_t request)
 	}
 }
 
-/* Look for a request, as far as it is time for that, and do it. */
+/*
+ * Look for a request of neutrino-ctl, as far as it is time for that, and go on with it. Returns whether everything that
+ * there is must be written now, after which it is answered.
+ */
 static bool look(void)
 {
 	uint64_t now = nt_clock_now_ns(), request;
@@ -132,6 +142,10 @@ static bool look(void)
 	return true;
 }
 
+/*
+ * Everything that look() has asked for is written: answer the request. is_last: the trace is complete, and has no such
+ * file any more.
+ */
 static void written(bool is_last)
 {
 	if (steering.fd < 0)

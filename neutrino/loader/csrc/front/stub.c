@@ -53,8 +53,12 @@ static void join_list(void)
 	__atomic_store_n(&first->l_next, map, __ATOMIC_RELEASE);
 }
 
-/* The initializer (DT_INIT), called by the dynamic loader. */
 __attribute__((visibility("hidden"))) void nt_stub_init(void);
+
+/*
+ * The initializer (DT_INIT) of the stub, called by the dynamic loader when a patched library is loaded: loads the late
+ * hook, which records its kernels, if NEUTRINO_TRACEDIR is set.
+ */
 void nt_stub_init(void)
 {
 	char path[4096];

@@ -47,7 +47,7 @@ static struct exec *execs;
 static struct nt_layout *layouts; /* all that are not freed */
 static uint32_t last_id;
 
-/* In a reading section. */
+/* The record of an executable graph by the driver's handle; NULL if it is not known. In a reading section. */
 static struct exec *find_exec(CUgraphExec handle)
 {
 	return handle ? nt_handles_find(&exec_table, handle) : NULL;
@@ -74,7 +74,10 @@ static void log_layout(const struct nt_layout *layout)
 	nt_event_end(&event);
 }
 
-/* Give an executable graph a new layout, in place of its present one. */
+/*
+ * Give an executable graph a new layout (what its kernel nodes run, and where their results go) in place of its present
+ * one, which is freed once its replays are done.
+ */
 static void use_layout(struct exec *exec, struct nt_layout *layout)
 {
 	nt_lock_take(&mutex);
@@ -86,7 +89,7 @@ static void use_layout(struct exec *exec, struct nt_layout *layout)
 	nt_lock_release(&mutex);
 }
 
-/* Put the originals back for good, because replays cannot be recorded. */
+/* Put the original kernels back into an executable graph for good, because its replays cannot be recorded. */
 static void give_up(struct exec *exec)
 {
 	struct nt_layout *layout = nt_graph_layout_copy(exec->layout);
@@ -97,7 +100,7 @@ static void give_up(struct exec *exec)
 	}
 }
 
-/* Get spare memory, for replays of the layout that find no room; without it, the originals run. */
+/* Get spare memory, to which twins in replays write that find no room for results; without it the originals run. */
 static void have_room(struct exec *exec)
 {
 	if (!nt_graph_layout_records(exec->layout) || nt_graph_memory_spare(exec->memory, exec->layout->size))
@@ -106,6 +109,7 @@ static void have_room(struct exec *exec)
 	give_up(exec);
 }
 
+/* After an executable graph has got a layout: get spare memory for it, and write its event. */
 static void complete_layout(struct exec *exec)
 {
 	have_room(exec);
@@ -136,6 +140,10 @@ struct change {
 	int mode;
 };
 
+/*
+ * Begin to change an executable graph: a reading section, and the capture mode for calls of our own. Ends with
+ * end_change.
+ */
 static struct change begin_change(void)
 {
 	struct change change = {nt_grace_reading_begin(), CU_STREAM_CAPTURE_MODE_RELAXED};
@@ -144,19 +152,24 @@ static struct change begin_change(void)
 	return change;
 }
 
+/* End what begin_change has begun, in the same thread. */
 static void end_change(struct change change)
 {
 	nt_driver.cuThreadExchangeStreamCaptureMode(&change.mode);
 	nt_grace_reading_end(change.reading);
 }
 
-/* Whether the driver has all that twins in graphs need. */
+/* Whether the driver has all the functions that twins in graphs need. */
 static bool is_supported(void)
 {
 	return nt_driver.cuGraphKernelNodeGetParams_v2 && nt_driver.cuGraphExecKernelNodeSetParams_v2 &&
 	       (nt_driver.cuStreamWriteValue64_v2 || nt_driver.cuStreamWriteValue64);
 }
 
+/*
+ * After the program has instantiated a graph: have its kernel nodes run their twins, and remember the executable graph.
+ * flags: of the instantiation.
+ */
 void nt_graph_instantiated(CUgraphExec handle, CUgraph graph, uint64_t flags)
 {
 	struct exec *exec = is_supported() ? nt_memory_alloc_zeroed(1, sizeof(*exec)) : NULL;
@@ -203,6 +216,10 @@ void nt_graph_instantiated(CUgraphExec handle, CUgraph graph, uint64_t flags)
 	end_change(change);
 }
 
+/*
+ * After the program has updated an executable graph from another graph, which has put original kernels into it: have
+ * them run their twins again.
+ */
 void nt_graph_updated(CUgraphExec handle, CUgraph graph)
 {
 	struct change change = begin_change();
@@ -257,6 +274,10 @@ void nt_graph_updated(CUgraphExec handle, CUgraph graph)
 	end_change(change);
 }
 
+/*
+ * After the program has set the parameters of a kernel node: have it run its twin again. parameters:
+ * CUDA_KERNEL_NODE_PARAMS, with is_v2 its second version.
+ */
 void nt_graph_node_set(CUgraphExec handle, CUgraphNode node, const void *parameters, bool is_v2)
 {
 	struct change change = begin_change();
@@ -275,12 +296,17 @@ void nt_graph_node_set(CUgraphExec handle, CUgraphNode node, const void *paramet
 	end_change(change);
 }
 
+/* After the program has set the parameters of a node of any type: if it is a kernel, have it run its twin again. */
 void nt_graph_any_node_set(CUgraphExec handle, CUgraphNode node, const CUgraphNodeParams *parameters)
 {
 	if (parameters->type == CU_GRAPH_NODE_TYPE_KERNEL)
 		nt_graph_node_set(handle, node, &parameters->conditional, true);
 }
 
+/*
+ * After the program has replaced the nodes of a child graph by those of another graph: have their kernels run their
+ * twins again.
+ */
 void nt_graph_child_set(CUgraphExec handle, CUgraphNode node, CUgraph child)
 {
 	struct change change = begin_change();
@@ -295,6 +321,10 @@ void nt_graph_child_set(CUgraphExec handle, CUgraphNode node, CUgraph child)
 	end_change(change);
 }
 
+/*
+ * After the program has enabled or disabled a node of an executable graph: note that, as a disabled kernel is not
+ * counted.
+ */
 void nt_graph_node_enabled(CUgraphExec handle, CUgraphNode node, unsigned enabled)
 {
 	struct change change = begin_change();
@@ -306,6 +336,10 @@ void nt_graph_node_enabled(CUgraphExec handle, CUgraphNode node, unsigned enable
 	end_change(change);
 }
 
+/*
+ * After the program has added a node to a graph: of a conditional node, note the graphs in it, which the driver names
+ * only now. Before the trace begins, too.
+ */
 void nt_graph_node_added(CUgraphNode node, CUgraph graph, const CUgraphNodeParams *parameters)
 {
 	/* Before the trace begins, too: it begins with the first image, which may be loaded for the graph's first kernel. */
@@ -315,12 +349,15 @@ void nt_graph_node_added(CUgraphNode node, CUgraph graph, const CUgraphNodeParam
 		nt_graph_layout_add_bodies(node, graph, parameters);
 }
 
+/* Free the record of an executable graph, once no reader can have it any more: nt_grace_retire calls it. */
 static void release_exec(struct nt_retired *record)
 {
 	nt_memory_free((char *)record - offsetof(struct exec, retired));
 }
 
-/* Take an executable graph out of the list; it is freed later. Under the lock. */
+/*
+ * Take an executable graph out of the list and the table; it is freed once no thread can be using it. Under the lock.
+ */
 static void remove_exec(struct exec *exec)
 {
 	for (struct exec **link = &execs; *link; link = &(*link)->next)
@@ -333,6 +370,7 @@ static void remove_exec(struct exec *exec)
 	nt_grace_retire(&exec->retired, release_exec);
 }
 
+/* Before the program destroys an executable graph: forget it. */
 void nt_graph_exec_ends(CUgraphExec handle)
 {
 	uint32_t *reading = nt_grace_reading_begin();
@@ -348,6 +386,7 @@ void nt_graph_exec_ends(CUgraphExec handle)
 	nt_grace_reading_end(reading);
 }
 
+/* Before a context is destroyed: forget the executable graphs in it, and their device memory. */
 void nt_graph_context_ends(CUcontext context)
 {
 	nt_lock_take(&mutex);
@@ -371,8 +410,8 @@ static uint64_t stream_id(CUstream stream)
 }
 
 /*
- * The driver makes a replay wait for the previous one, also in another stream. But our write to the cell comes before
- * the replay, so it has to wait here. False if it cannot.
+ * Make the stream wait for the last replay of an executable graph, also in another stream: our write of where results
+ * go comes before the driver's own wait. False if it cannot.
  */
 static bool follow_last(struct exec *exec, CUstream stream, uint64_t id)
 {
@@ -381,7 +420,7 @@ static bool follow_last(struct exec *exec, CUstream stream, uint64_t id)
 	return exec->is_recorded && nt_driver.cuStreamWaitEvent(stream, exec->event, 0) == CUDA_SUCCESS;
 }
 
-/* Fill in the record of a replay; *index gets its number. NULL if there is none. */
+/* Take and fill in the launch record of a replay; *index gets its number. NULL if there is none. */
 static struct neutrino_launch *add_record(const struct exec *exec, const struct nt_pool *pool, CUstream stream,
 					   uint64_t *index)
 {
@@ -402,7 +441,7 @@ static struct neutrino_launch *add_record(const struct exec *exec, const struct 
 
 /*
  * Have the kernels whose launches in the next replay are chosen run their twins, and the others their originals; with
- * is_original all of them these. Whether any is chosen.
+ * is_original all of them these. Returns whether any is chosen.
  */
 static bool choose(struct exec *exec, bool is_original)
 {
@@ -423,7 +462,10 @@ static bool choose(struct exec *exec, bool is_original)
 	return chosen != NT_CHOSEN_NONE;
 }
 
-/* A replay with twins in it. is_chosen: that any of its launches is. */
+/*
+ * Launch an executable graph that has twins in it, with memory for their results if there is some. real: the driver's
+ * function; is_chosen: whether any of its kernels' launches is chosen.
+ */
 static CUresult replay(struct exec *exec, CUstream stream, bool per_thread, CUresult (*real)(CUgraphExec, CUstream),
 		       bool is_chosen)
 {
@@ -479,7 +521,7 @@ static CUresult replay(struct exec *exec, CUstream stream, bool per_thread, CUre
 	return result;
 }
 
-/* With --benchmark: draw whether the next replay runs originals or twins. False if it is not timed. */
+/* With --benchmark: draw whether the next replay of a graph runs originals or twins. False if it is not timed. */
 static bool draw(const struct exec *exec, CUstream stream, bool per_thread, struct nt_timing *timing)
 {
 	timing->pool = nt_launch_is_ended() || nt_choice_is_off() ? NULL : nt_pools_find(exec->target.context);
@@ -492,7 +534,10 @@ static bool draw(const struct exec *exec, CUstream stream, bool per_thread, stru
 	return true;
 }
 
-/* Launch an executable graph, whose nodes have what is to run. is_chosen: that any of its launches is. */
+/*
+ * Launch an executable graph, whose nodes have what is to run, and count the replay. is_chosen: whether any of its
+ * kernels' launches is chosen. Returns the driver's result.
+ */
 static CUresult run(struct exec *exec, CUstream stream, bool per_thread, CUresult (*real)(CUgraphExec, CUstream),
 		    bool is_chosen)
 {
@@ -505,7 +550,7 @@ static CUresult run(struct exec *exec, CUstream stream, bool per_thread, CUresul
 	return result;
 }
 
-/* The same with --benchmark, timed. */
+/* Launch an executable graph with --benchmark, timed between two events; as run otherwise. */
 static CUresult run_timed(struct exec *exec, CUstream stream, bool per_thread, CUresult (*real)(CUgraphExec, CUstream),
 			  bool is_chosen, struct nt_timing *timing)
 {
@@ -521,6 +566,10 @@ static CUresult run_timed(struct exec *exec, CUstream stream, bool per_thread, C
 	return result;
 }
 
+/*
+ * Launch an executable graph with its twins, and record it; returns the driver's result for the program. On the launch
+ * path.
+ */
 CUresult nt_graph_launch(CUgraphExec handle, CUstream stream, bool per_thread)
 {
 	CUresult (*real)(CUgraphExec, CUstream) = per_thread ? nt_driver.cuGraphLaunch_ptsz : nt_driver.cuGraphLaunch;
@@ -577,6 +626,10 @@ static void count_replays(const struct nt_layout *layout, const uint64_t *replay
 	}
 }
 
+/*
+ * Bring the trace's launch counters up to date with the replays of graphs so far, and free layouts that are no longer
+ * used. By the drain thread from time to time, and at the end.
+ */
 void nt_graph_count_all(void)
 {
 	nt_lock_take(&mutex);

@@ -29,6 +29,10 @@ struct bodies {
 static pthread_mutex_t bodies_mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct bodies *all_bodies;
 
+/*
+ * The program has added a conditional node to a graph: note the graphs in it (its bodies), by which their kernels are
+ * found later. Without memory these run unprobed.
+ */
 void nt_graph_layout_add_bodies(CUgraphNode node, CUgraph graph, const CUgraphNodeParams *parameters)
 {
 	size_t count = parameters->conditional.size;
@@ -44,7 +48,7 @@ void nt_graph_layout_add_bodies(CUgraphNode node, CUgraph graph, const CUgraphNo
 	nt_lock_release(&bodies_mutex);
 }
 
-/* Remove the bodies of one conditional node, or of all in a graph and in its bodies. Under the mutex. */
+/* Forget the bodies of all conditional nodes in a graph, and in these bodies. Under the mutex. */
 static void forget_bodies(CUgraph graph)
 {
 	for (struct bodies **link = &all_bodies; *link;) {
@@ -61,6 +65,7 @@ static void forget_bodies(CUgraph graph)
 	}
 }
 
+/* Before the program destroys a graph: forget the bodies of its conditional nodes. */
 void nt_graph_layout_forget_bodies(CUgraph graph)
 {
 	nt_lock_take(&bodies_mutex);
@@ -90,7 +95,10 @@ struct place {
 	const CUDA_KERNEL_NODE_PARAMS *parameters; /* as the program has them */
 };
 
-/* nt_launch.submit for nodes of graphs. */
+/*
+ * Submit function for nodes of graphs: instead of launching, set what the node runs (function, parameters) in the place
+ * that launch->argument names.
+ */
 static CUresult set_node(const struct nt_launch *launch, CUfunction function, void **parameters, void **extra)
 {
 	const struct place *place = launch->argument;
@@ -106,7 +114,7 @@ static CUresult set_node(const struct nt_launch *launch, CUfunction function, vo
 	return nt_driver.cuGraphKernelNodeSetParams_v2(place->node, &changed);
 }
 
-/* The launch of a node as the program has it, which sets that in its place. */
+/* The launch of a node as the program has it, whose submit function sets the node in that place. */
 static struct nt_launch launch_of(const struct place *place)
 {
 	const CUDA_KERNEL_NODE_PARAMS *parameters = place->parameters;
@@ -122,7 +130,7 @@ static struct nt_launch launch_of(const struct place *place)
 	};
 }
 
-/* The program's parameters in one buffer, NULL if they are not as the kernel's should be. */
+/* The program's kernel parameters in one buffer of size bytes, for nt_memory_free. NULL without memory. */
 static uint8_t *pack(const struct nt_kernel *kernel, const CUDA_KERNEL_NODE_PARAMS *parameters, size_t size)
 {
 	uint8_t *ret = nt_memory_alloc_zeroed(1, size + 1);
@@ -152,8 +160,8 @@ static bool is_updatable(CUgraphNode node)
 }
 
 /*
- * Have a node run its twin if it can; offset: where its regions may begin. Sets the other members of node by parameters.
- * Returns the reason, PROBED if the twin runs.
+ * Have a graph's node run its twin if it can; offset: where the memory for its results may begin. Sets the other
+ * members of node by the place's parameters. Returns PROBED if the twin runs, else why not.
  */
 static enum neutrino_reason probe_node(const struct nt_graph_target *target, struct nt_graph_node *node, const struct place *place,
 				       uint64_t offset)
@@ -211,7 +219,7 @@ static enum neutrino_reason probe_node(const struct nt_graph_target *target, str
 
 /* --- all nodes --- */
 
-/* A new node at the end of the layout, NULL without memory. */
+/* A new node at the end of a layout, NULL without memory. Pointers to earlier nodes may move. */
 static struct nt_graph_node *add_node(struct nt_layout *layout)
 {
 	if (layout->count == layout->capacity) {
@@ -227,7 +235,7 @@ static struct nt_graph_node *add_node(struct nt_layout *layout)
 	return node;
 }
 
-/* Set a node's reason, and the layout's totals by it. */
+/* Set why a node runs its original (PROBED: its twin), and the layout's totals by it. */
 static void settle_node(struct nt_layout *layout, struct nt_graph_node *node, enum neutrino_reason reason)
 {
 	node->reason = reason;
@@ -242,7 +250,7 @@ static void settle_node(struct nt_layout *layout, struct nt_graph_node *node, en
 		layout->size = node->offset + node->size;
 }
 
-/* Where the regions of a further node begin. */
+/* Where the memory for the results of a further node begins, in bytes from the replay's. */
 static uint64_t free_offset(const struct nt_layout *layout)
 {
 	return (layout->size + NEUTRINO_REGION_ALIGN - 1) / NEUTRINO_REGION_ALIGN * NEUTRINO_REGION_ALIGN;
@@ -255,7 +263,10 @@ struct making {
 	bool has_memory;
 };
 
-/* Add one kernel node of the program's graph. cloned: that node in a clone of the graph, or NULL. */
+/*
+ * Add one kernel node of the program's graph to the layout, and have it run its twin. cloned: that node in a clone of
+ * the graph, or NULL. may_repeat: it is in the body of a conditional node.
+ */
 static void add_kernel(struct making *making, CUgraphNode node, CUgraphNode cloned, bool may_repeat)
 {
 	CUDA_KERNEL_NODE_PARAMS parameters;
@@ -274,7 +285,10 @@ static void add_kernel(struct making *making, CUgraphNode node, CUgraphNode clon
 	settle_node(making->layout, added, probe_node(making->target, added, &place, free_offset(making->layout)));
 }
 
-/* Add all kernel nodes of a graph, of its child graphs and of bodies. clone: of the graph, or NULL. */
+/*
+ * Add all kernel nodes of a graph, of its child graphs and of bodies of conditional nodes to the layout. clone: of the
+ * graph, or NULL. may_repeat: the graph is in such a body.
+ */
 static void add_graph(struct making *making, CUgraph graph, CUgraph clone, bool may_repeat)
 {
 	size_t count = 0;
@@ -306,6 +320,10 @@ static void add_graph(struct making *making, CUgraph graph, CUgraph clone, bool 
 	}
 }
 
+/*
+ * Have the kernel nodes of a graph run their twins in the executable graph that was made of it, or with a clone in that
+ * clone instead; return the layout, which says what each runs. NULL without memory.
+ */
 struct nt_layout *nt_graph_layout_make(const struct nt_graph_target *target, CUgraph graph, CUgraph clone)
 {
 	struct making making = {target, nt_memory_alloc_zeroed(1, sizeof(struct nt_layout)), true};
@@ -323,6 +341,7 @@ struct nt_layout *nt_graph_layout_make(const struct nt_graph_target *target, CUg
 	return NULL;
 }
 
+/* A copy of a layout (what the kernel nodes of a graph run), without its counters. NULL without memory. */
 struct nt_layout *nt_graph_layout_copy(const struct nt_layout *from)
 {
 	struct nt_layout *ret = nt_memory_alloc_zeroed(1, sizeof(*ret));
@@ -351,6 +370,7 @@ struct nt_layout *nt_graph_layout_copy(const struct nt_layout *from)
 	return ret;
 }
 
+/* The layout's record of a node, NULL if it has none. */
 static struct nt_graph_node *find_node(struct nt_layout *layout, CUgraphNode node)
 {
 	for (size_t i = 0; i < layout->count; i++)
@@ -359,6 +379,10 @@ static struct nt_graph_node *find_node(struct nt_layout *layout, CUgraphNode nod
 	return NULL;
 }
 
+/*
+ * The program has given a node of the executable graph these parameters (NULL: they are not known): put its twin there
+ * again. No replay has used the layout.
+ */
 void nt_graph_layout_set(const struct nt_graph_target *target, struct nt_layout *layout, CUgraphNode node,
 			 const CUDA_KERNEL_NODE_PARAMS *parameters)
 {
@@ -391,6 +415,10 @@ void nt_graph_layout_set(const struct nt_graph_target *target, struct nt_layout 
 	settle_node(layout, found, reason);
 }
 
+/*
+ * The program has given the kernel nodes in a child graph those of another graph: put their twins there again. No
+ * replay has used the layout.
+ */
 void nt_graph_layout_set_child(const struct nt_graph_target *target, struct nt_layout *layout, CUgraph child, CUgraph other)
 {
 	size_t count = 0, other_count = 0;
@@ -422,6 +450,7 @@ void nt_graph_layout_set_child(const struct nt_graph_target *target, struct nt_l
 	nt_memory_free(others);
 }
 
+/* The program has enabled or disabled a node: note it in the layout. */
 void nt_graph_layout_enable(struct nt_layout *layout, CUgraphNode node, bool is_enabled)
 {
 	struct nt_graph_node *found = find_node(layout, node);
@@ -430,7 +459,7 @@ void nt_graph_layout_enable(struct nt_layout *layout, CUgraphNode node, bool is_
 		found->is_disabled = !is_enabled;
 }
 
-/* A node's launch as the program has it. extra: room for its buffer. */
+/* A node's launch as the program has it. extra: room for what the result points at. */
 static CUDA_KERNEL_NODE_PARAMS own_launch(const struct nt_graph_target *target, struct nt_graph_node *node, void *extra[5])
 {
 	extra[0] = CU_LAUNCH_PARAM_BUFFER_POINTER;
@@ -453,6 +482,10 @@ static CUDA_KERNEL_NODE_PARAMS own_launch(const struct nt_graph_target *target, 
 	};
 }
 
+/*
+ * Put a node's original kernel into the executable graph. False, with a note, if that fails, or if the node cannot be
+ * named with certainty.
+ */
 bool nt_graph_layout_put_original(const struct nt_graph_target *target, struct nt_layout *layout, struct nt_graph_node *node)
 {
 	void *extra[5];
@@ -470,6 +503,10 @@ bool nt_graph_layout_put_original(const struct nt_graph_target *target, struct n
 	return true;
 }
 
+/*
+ * Put a node's twin into the executable graph again, with its results where they were. False, perhaps with a note, if
+ * that fails, or if the node cannot be named with certainty.
+ */
 bool nt_graph_layout_put_twin(const struct nt_graph_target *target, struct nt_layout *layout, struct nt_graph_node *node)
 {
 	void *extra[5];
@@ -494,11 +531,16 @@ bool nt_graph_layout_put_twin(const struct nt_graph_target *target, struct nt_la
 	return true;
 }
 
+/* Whether replays need memory for results: twins are in the executable graph, or with --memusage would be. */
 bool nt_graph_layout_records(const struct nt_layout *layout)
 {
 	return nt_own_memory_measures_only ? layout->probed : layout->twins;
 }
 
+/*
+ * Put all original kernels back into the executable graph, for good. A node that cannot be named with certainty keeps
+ * its twin.
+ */
 void nt_graph_layout_restore(const struct nt_graph_target *target, struct nt_layout *layout)
 {
 	for (size_t i = 0; i < layout->count; i++) {
@@ -511,6 +553,7 @@ void nt_graph_layout_restore(const struct nt_graph_target *target, struct nt_lay
 	}
 }
 
+/* Free a layout with all that it has. */
 void nt_graph_layout_free(struct nt_layout *layout)
 {
 	for (size_t i = 0; i < layout->count; i++)

@@ -24,6 +24,10 @@ enum { CELLS = 8192, CELLS_SIZE = CELLS * sizeof(uint64_t) }; /* of a page */
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct nt_graph_memory *memories;
 
+/*
+ * The device memory for executable graphs in a context, which is current, made if there is none; NULL without memory.
+ * It lasts until nt_graph_memory_forget.
+ */
 struct nt_graph_memory *nt_graph_memory_of(CUcontext context)
 {
 	struct nt_graph_memory *memory;
@@ -44,7 +48,7 @@ struct nt_graph_memory *nt_graph_memory_of(CUcontext context)
 	return memory;
 }
 
-/* A cell of the current page, 0 if there is none. */
+/* The next unused cell of the current page, 0 if there is none. */
 static CUdeviceptr next_cell(struct nt_graph_memory *memory)
 {
 	CUdeviceptr ret = 0;
@@ -56,6 +60,10 @@ static CUdeviceptr next_cell(struct nt_graph_memory *memory)
 	return ret;
 }
 
+/*
+ * A new cell: 8 bytes of device memory, in which the twins of a graph find where their results go; 0 without memory.
+ * Never used again, since a replay may still read it.
+ */
 CUdeviceptr nt_graph_memory_cell(struct nt_graph_memory *memory)
 {
 	CUdeviceptr cell = next_cell(memory);
@@ -77,6 +85,10 @@ CUdeviceptr nt_graph_memory_cell(struct nt_graph_memory *memory)
 	return next_cell(memory);
 }
 
+/*
+ * Have at least size bytes of spare device memory, to which all replays without room write; false if there are not so
+ * many.
+ */
 bool nt_graph_memory_spare(struct nt_graph_memory *memory, uint64_t size)
 {
 	uint64_t before = __atomic_load_n(&memory->spare_size, __ATOMIC_ACQUIRE);
@@ -101,11 +113,13 @@ bool nt_graph_memory_spare(struct nt_graph_memory *memory, uint64_t size)
 	return true;
 }
 
+/* Where the spare device memory is, to which replays without room write. On the launch path. */
 CUdeviceptr nt_graph_memory_spare_address(const struct nt_graph_memory *memory)
 {
 	return __atomic_load_n(&memory->spare, __ATOMIC_ACQUIRE);
 }
 
+/* The context ends, and the driver frees what was allocated in it: forget the memory for its graphs. */
 void nt_graph_memory_forget(CUcontext context)
 {
 	nt_lock_take(&mutex);

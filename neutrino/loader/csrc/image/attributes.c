@@ -10,7 +10,10 @@
 /* Guards the settings of all functions, and the step from NOT_READY on. Never held across a call of the driver. */
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 
-/* Repeat a call for the twins of a function. Errors are ignored: the program's own call has succeeded. */
+/*
+ * Repeat a call of the program, which has set something of a function, for the function's twins (its copies with
+ * probes). Errors are ignored: the program's own call has succeeded.
+ */
 static void apply(const struct nt_function *function, const struct nt_setting *setting)
 {
 	void *const twins[] = {function->twin, function->capped};
@@ -38,7 +41,10 @@ static void apply(const struct nt_function *function, const struct nt_setting *s
 	}
 }
 
-/* Keep a setting of a function whose twin is not ready; false if it is, or without memory. */
+/*
+ * Keep a setting of the program for a function whose twin (its copy with probes) is not ready, to repeat it once that
+ * is; false if it is ready, or without memory. Takes the mutex.
+ */
 static bool keep(struct nt_function *function, const struct nt_setting *setting)
 {
 	struct nt_setting *kept = NULL, **link;
@@ -59,6 +65,10 @@ static bool keep(struct nt_function *function, const struct nt_setting *setting)
 	return is_waiting;
 }
 
+/*
+ * The program has set something of the function with that handle: do the same to its twins (copies with probes), or
+ * keep it until they are ready. Handles that are not known are ignored.
+ */
 void nt_attributes_set(const void *handle, struct nt_setting setting)
 {
 	uint32_t *reading = nt_grace_reading_begin();
@@ -72,6 +82,10 @@ void nt_attributes_set(const void *handle, struct nt_setting setting)
 	nt_grace_reading_end(reading);
 }
 
+/*
+ * A function's twins (copies with probes) are loaded now: set of them what the program has set of it so far, and give
+ * it its reason, from which on launches run them. By the one thread that makes it ready.
+ */
 void nt_attributes_publish(struct nt_function *function, enum neutrino_reason reason)
 {
 	const struct nt_setting *last = NULL, *next;
@@ -90,6 +104,7 @@ void nt_attributes_publish(struct nt_function *function, enum neutrino_reason re
 	}
 }
 
+/* Free the settings kept for a function that nobody uses any more. */
 void nt_attributes_release(struct nt_function *function)
 {
 	while (function->settings) {

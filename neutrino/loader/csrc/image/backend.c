@@ -22,8 +22,8 @@ const struct nt_backend nt_backend_table[NT_BACKENDS] = {
 #define LOG_MOST (UINT32_MAX - 1)
 
 /*
- * Choose the memory of a kernel's logs (extent->log_units), of what the other maps, which take size bytes, leave of most;
- * returns the bytes of all maps' regions.
+ * Choose the memory of each log of a launch (extent->log_units). most: bytes that all its maps may take; size: bytes of
+ * the other maps. Returns the bytes of all maps.
  */
 static uint64_t choose_log(const struct nt_attempt *attempt, uint64_t most, uint64_t size, struct nt_extent *extent)
 {
@@ -52,6 +52,12 @@ static uint64_t choose_log(const struct nt_attempt *attempt, uint64_t most, uint
 	return nt_regions_size(kernel->maps, kernel->map_count, extent);
 }
 
+/*
+ * Set attempt->size, the bytes of memory for a launch's probe results, and how much of them the logs get: as much as
+ * earlier launches of the kernel needed and more, less if all would otherwise take more than `most` bytes. Logs of a
+ * kernel without an earlier launch get all that is left; in a graph enough for some records of each thread, warp or
+ * block.
+ */
 void nt_backend_measure(struct nt_attempt *attempt, uint64_t most)
 {
 	const struct nt_kernel *kernel = attempt->function->kernel;
@@ -62,8 +68,8 @@ void nt_backend_measure(struct nt_attempt *attempt, uint64_t most)
 }
 
 /*
- * Of a kernel whose need is not known, leave half of the memory that is free to the launches that come before this one is
- * drained. The pool grows all the same.
+ * Make the logs of a launch smaller until it takes at most half of the pool's free memory: their need is not known, and
+ * other launches come before this one's results are fetched. The pool is asked to grow all the same.
  */
 static void leave_half(struct nt_attempt *attempt)
 {
@@ -78,6 +84,10 @@ static void leave_half(struct nt_attempt *attempt)
 		nt_room_want_large(attempt->pool, before);
 }
 
+/*
+ * Have the pool (device memory for results in one context) get enough memory for a kernel that the program has just
+ * obtained, if earlier launches have shown how much its logs need. pool may be NULL. Not on the launch path.
+ */
 void nt_backend_expect(struct nt_kernel *kernel, struct nt_pool *pool)
 {
 	uint64_t wanted = __atomic_load_n(&kernel->log_wanted, __ATOMIC_RELAXED);
@@ -90,7 +100,7 @@ void nt_backend_expect(struct nt_kernel *kernel, struct nt_pool *pool)
 	nt_pool_expect(pool, kernel, size < most ? size : most);
 }
 
-/* Give the logs of a launch so many units. */
+/* Give each log of a launch so many units of memory, and compute the bytes of all its maps anew. */
 static void set_units(struct nt_attempt *attempt, uint64_t units)
 {
 	const struct nt_kernel *kernel = attempt->function->kernel;
@@ -99,7 +109,10 @@ static void set_units(struct nt_attempt *attempt, uint64_t units)
 	attempt->size = nt_regions_size(kernel->maps, kernel->map_count, &attempt->extent);
 }
 
-/* Units of a log that a launch is likely to want at most: as many as any earlier one, or any for each of its warps. */
+/*
+ * Units of a log that a launch is likely to want at most: as many as any earlier launch, or as many for each of its
+ * warps as any earlier one had.
+ */
 static uint64_t needed_units(const struct nt_attempt *attempt)
 {
 	const struct nt_kernel *kernel = attempt->function->kernel;
@@ -113,8 +126,9 @@ static uint64_t needed_units(const struct nt_attempt *attempt)
 }
 
 /*
- * The least units that the logs of a measured launch may get. If their need is known and the pool can hold it, that much:
- * a launch that finds no room for it is not probed, and counted, rather than probed in part.
+ * The least units that each log of a launch may get. If their need is known and the pool can hold it, that much: a
+ * launch that finds no room for it is not probed, and counted, rather than probed in part. May lower the units asked
+ * for to what the pool can have.
  */
 static uint64_t least_units(struct nt_attempt *attempt)
 {
@@ -130,6 +144,11 @@ static uint64_t least_units(struct nt_attempt *attempt)
 	return nt_room_reaches(attempt->pool, attempt->size) ? wanted : LOG_LEAST;
 }
 
+/*
+ * Take memory from the pool for all results of a launch (attempt->room, ->base, ->size). If the pool has not enough at
+ * the moment, logs get less, but not below what is known to be needed. PROBED, or the reason why there is none.
+ * Lock-free.
+ */
 enum neutrino_reason nt_backend_take_room(struct nt_attempt *attempt)
 {
 	const struct nt_kernel *kernel = attempt->function->kernel;

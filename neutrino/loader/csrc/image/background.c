@@ -37,6 +37,10 @@ static int is_stopped;
 /* The calling thread has one of the holds. */
 static __thread __attribute__((tls_model("initial-exec"))) bool is_holding;
 
+/*
+ * When the trace begins: decide whether threads of ours load twins (kernels' copies with probes) so that the program
+ * waits for none: only if --no-wait or --hot was given, and the driver can tell when a context is idle.
+ */
 void nt_background_begin(void)
 {
 	const struct nt_settings *settings = nt_settings();
@@ -52,6 +56,7 @@ void nt_background_begin(void)
 	nt_requests_are_on = true;
 }
 
+/* Whether the process ends, so that the background threads must stop. */
 static bool is_ending(void)
 {
 	return __atomic_load_n(&is_stopped, __ATOMIC_ACQUIRE);
@@ -59,7 +64,10 @@ static bool is_ending(void)
 
 /* --- the thread that fetches entries, and calls no driver --- */
 
-/* Ask for what was announced; list: of what was asked for, and is not resolved yet. */
+/*
+ * Ask the listener (the process that makes twins) for the images that were announced, and add them to the list; drop
+ * those from it that are resolved meanwhile. list: images that were asked for, linked by next_begun.
+ */
 static void take_announced(struct nt_image **list)
 {
 	struct nt_image *taken = __atomic_exchange_n(&nt_requests_announced, NULL, __ATOMIC_ACQ_REL);
@@ -82,7 +90,10 @@ static void take_announced(struct nt_image **list)
 	}
 }
 
-/* Hand on the kernels whose images take no wait, or need none any more. Whether there were any. */
+/*
+ * Pass the kernels whose twins are there, or need not be waited for, to the thread that loads twins, and take them out
+ * of the list; whether there were any. list: linked by next_requested.
+ */
 static bool hand_on(struct nt_kernel **list)
 {
 	bool is_any = false;
@@ -102,7 +113,10 @@ static bool hand_on(struct nt_kernel **list)
 	return is_any;
 }
 
-/* The main function of the thread. */
+/*
+ * Main function of the background thread that gets twins (kernels' copies with probes) from the cache or the listener.
+ * It opens files, and calls no driver.
+ */
 static void *fetch(void *unused)
 {
 	struct nt_kernel *list = NULL;
@@ -141,7 +155,10 @@ static void *fetch(void *unused)
 
 /* --- the thread that loads them, and opens no file --- */
 
-/* Begin to call the driver, unless contexts are being destroyed, or the process ends. */
+/*
+ * Begin to call the driver in the loading thread; false while a context is being destroyed, or when the process ends.
+ * is_inside tells the others. Takes the mutex.
+ */
 static bool enter(void)
 {
 	nt_lock_take(&mutex);
@@ -151,7 +168,10 @@ static bool enter(void)
 	return may_enter;
 }
 
-/* Make the functions of kernels ready, of those that is possible for now, and take them out. Whether there were any. */
+/*
+ * Load the twins of kernels in the list, where the context is idle for long enough, and take those kernels out of it.
+ * Whether there were any. list: linked by next_requested.
+ */
 static bool load_all(struct nt_kernel **list)
 {
 	bool is_any = false;
@@ -172,7 +192,10 @@ static bool load_all(struct nt_kernel **list)
 	return is_any;
 }
 
-/* The main function of the thread. */
+/*
+ * Main function of the background thread that loads twins (kernels' copies with probes) into the driver. It opens no
+ * file.
+ */
 static void *load(void *unused)
 {
 	struct nt_kernel *list = NULL;
@@ -199,6 +222,10 @@ static void *load(void *unused)
 	return NULL;
 }
 
+/*
+ * Start the two background threads that get and load twins, at the first call; later calls do nothing. If one cannot be
+ * started, the trace says so, and kernels run unprobed.
+ */
 void nt_background_start(void)
 {
 	static int is_started;
@@ -212,7 +239,7 @@ void nt_background_start(void)
 
 /* --- ends --- */
 
-/* Wait until the thread is in no call of the driver; false after that many milliseconds. */
+/* Wait until the loading thread is in no call of the driver, but for so many milliseconds at most. */
 static void wait_outside(unsigned milliseconds)
 {
 	uint64_t until = nt_clock_now_ns() + milliseconds * UINT64_C(1000000);
@@ -221,6 +248,10 @@ static void wait_outside(unsigned milliseconds)
 		nt_clock_sleep_us(100);
 }
 
+/*
+ * Before the program destroys a context: keep the loading thread out of the driver until nt_background_release, in the
+ * same thread. Waits while it is in it, half a minute at most.
+ */
 void nt_background_hold(void)
 {
 	if (!nt_requests_are_on || is_holding)
@@ -232,6 +263,10 @@ void nt_background_hold(void)
 	wait_outside(HOLD_LIMIT_MS);
 }
 
+/*
+ * After the program has destroyed a context: let the loading thread call the driver again. Does nothing in a thread
+ * without nt_background_hold before.
+ */
 void nt_background_release(void)
 {
 	if (!is_holding)
@@ -242,6 +277,10 @@ void nt_background_release(void)
 	nt_lock_release(&mutex);
 }
 
+/*
+ * At the end of the process: stop the background threads. Waits only while a twin is being loaded, and for a second at
+ * most.
+ */
 void nt_background_end(void)
 {
 	if (!nt_requests_are_on)
@@ -252,6 +291,7 @@ void nt_background_end(void)
 	wait_outside(END_LIMIT_MS);
 }
 
+/* In the child after fork, where no background thread exists: twins are not loaded in the background any more. */
 void nt_background_child(void)
 {
 	nt_requests_are_on = false;

@@ -12,13 +12,16 @@
 
 NT_HOT struct nt_choice nt_choice = {.end = UINT64_MAX, .every = 1};
 
-/* Whether any launch may not be chosen, but for neutrino-ctl. */
+/* Whether any option leaves launches out of probing; what neutrino-ctl switches does not count here. */
 static bool is_limited(void)
 {
 	return nt_choice.is_by_number || nt_choice.devices || nt_choice.until_ns || nt_choice.is_switched || nt_choice.is_ranged;
 }
 
-/* From any thread. Steering may come before the trace begins. */
+/*
+ * Set nt_choice.is_by_launch: whether each launch of a kernel must be checked. From any thread; neutrino-ctl may switch
+ * recording before the trace begins.
+ */
 static void set_by_launch(void)
 {
 	__atomic_store_n(&nt_choice.is_by_launch,
@@ -27,6 +30,10 @@ static void set_by_launch(void)
 			 __ATOMIC_RELEASE);
 }
 
+/*
+ * The trace begins: take from the settings which launches are probed, and start the clock of --duration. Once, before
+ * anything is recorded.
+ */
 void nt_choice_begin(void)
 {
 	const struct nt_settings *settings = nt_settings();
@@ -46,6 +53,7 @@ void nt_choice_begin(void)
 	__atomic_store_n(&nt_choice.is_set, is_limited(), __ATOMIC_RELEASE);
 }
 
+/* Whether the time of --duration is over; the clock is not asked again once it is. Lock-free. */
 bool nt_choice_has_ended(void)
 {
 	if (!nt_choice.until_ns)
@@ -58,17 +66,29 @@ bool nt_choice_has_ended(void)
 	return true;
 }
 
+/*
+ * Whether recording is off for a reason that changes while the program runs: it has switched it off, this thread is in
+ * no range of --range, or --duration is over. neutrino-ctl does not count here.
+ */
 bool nt_choice_is_off_now(void)
 {
 	return (nt_choice.is_switched && !__atomic_load_n(&nt_choice.is_on, __ATOMIC_ACQUIRE)) ||
 	       (nt_choice.is_ranged && !nt_ranges_are_open()) || nt_choice_has_ended();
 }
 
+/*
+ * Switch recording on or off for the program itself (neutrino_record). Counts only if the run lets the program switch.
+ * From any thread, also before the trace begins.
+ */
 void nt_choice_switch(bool on)
 {
 	__atomic_store_n(&nt_choice.is_on, on, __ATOMIC_RELEASE);
 }
 
+/*
+ * Switch recording on or off for neutrino-ctl, from outside the process. While it is off by that, the program cannot
+ * switch it on.
+ */
 void nt_choice_steer(bool on)
 {
 	if (!on)
@@ -78,6 +98,7 @@ void nt_choice_steer(bool on)
 	__atomic_store_n(&nt_choice.is_set, !on || is_limited(), __ATOMIC_RELEASE);
 }
 
+/* Why nothing is recorded at the moment, as bits of enum neutrino_off; 0: it is recorded. */
 uint32_t nt_choice_off(void)
 {
 	uint32_t ret = 0;
@@ -91,18 +112,26 @@ uint32_t nt_choice_off(void)
 	return ret;
 }
 
-/* nt_choice_is_over, as far as it is known without the clock. */
+/*
+ * Whether no later launch of the kernel can be chosen, as far as that is known without asking the clock: --duration was
+ * found to be over, or its launches have passed the end of --launches.
+ */
 static bool is_known_over(const struct nt_kernel *kernel)
 {
 	return __atomic_load_n(&nt_choice.has_ended, __ATOMIC_RELAXED) ||
 	       (nt_choice.is_by_number && __atomic_load_n(&kernel->launches, __ATOMIC_RELAXED) >= nt_choice.end);
 }
 
+/* Whether no later launch of the kernel can be chosen any more, by --duration or --launches. Lock-free. */
 bool nt_choice_is_over(const struct nt_kernel *kernel)
 {
 	return nt_choice_has_ended() || is_known_over(kernel);
 }
 
+/*
+ * Take the next number of a launch of the kernel, and return whether the launch is chosen for probing. The caller has
+ * asked nt_choice_has_ended. Lock-free.
+ */
 bool nt_choice_take(struct nt_kernel *kernel)
 {
 	/* A kernel that is over needs no numbers. */
@@ -130,6 +159,10 @@ static CUdevice device_of(CUcontext context)
 	return device;
 }
 
+/*
+ * Whether launches in a context are chosen by --device; true for NULL, and where the context's device is not known.
+ * Lock-free.
+ */
 bool nt_choice_has_context(CUcontext context)
 {
 	if (!nt_choice.devices || !context)
@@ -139,6 +172,10 @@ bool nt_choice_has_context(CUcontext context)
 	return device < 0 || (device < MOST_DEVICES && nt_choice.devices >> device & 1);
 }
 
+/*
+ * Whether any launch of an image that is loaded now can be chosen by --duration and --device, so that it needs twins.
+ * context: of a module; NULL for a library, which any context can use.
+ */
 bool nt_choice_has_image(CUcontext context)
 {
 	int count = 0;

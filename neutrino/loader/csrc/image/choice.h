@@ -34,25 +34,31 @@ extern NT_HIDDEN struct nt_choice {
 	bool has_ended;	    /* changes: the duration has passed, so that the clock need not be asked again */
 } __attribute__((aligned(64))) nt_choice;
 
-/* Whether any launch may not be chosen. Lock-free. */
+/*
+ * Whether any option may leave launches out of probing (such as --launches, --device), so that each has to be checked.
+ * Lock-free.
+ */
 static inline bool nt_choice_is_set(void)
 {
 	return __atomic_load_n(&nt_choice.is_set, __ATOMIC_RELAXED);
 }
 
-/* Whether launches of one kernel in one context may differ: each must be asked for. Lock-free. */
+/*
+ * Whether one launch of a kernel may be chosen for probing and the next in the same context not, so that each launch
+ * must be checked. Lock-free.
+ */
 static inline bool nt_choice_is_by_launch(void)
 {
 	return __atomic_load_n(&nt_choice.is_by_launch, __ATOMIC_RELAXED);
 }
 
-/* Whether they may differ by their number. */
+/* Whether launches are chosen for probing by their number (--launches, --every). */
 static inline bool nt_choice_is_by_number(void)
 {
 	return nt_choice.is_by_number;
 }
 
-/* Whether they may differ by their device. */
+/* Whether launches are chosen for probing by their device (--device). */
 static inline bool nt_choice_is_by_device(void)
 {
 	return nt_choice.devices;
@@ -65,8 +71,8 @@ bool nt_choice_has_ended(void);
 bool nt_choice_is_off_now(void);
 
 /*
- * Whether that, or the program or neutrino-ctl has recording off now, or this thread is in no range that is chosen. Then
- * launches have no numbers. Lock-free.
+ * Whether recording is off at the moment: neutrino-ctl or the program has switched it off, --duration is over, or this
+ * thread is in none of the ranges of --range. Launches get no numbers then. Lock-free.
  */
 static inline bool nt_choice_is_off(void)
 {
@@ -98,15 +104,15 @@ bool nt_choice_has_image(CUcontext context);
 /* Take the number of a launch of the kernel, after nt_choice_has_ended: whether it is chosen. Lock-free. */
 bool nt_choice_take(struct nt_kernel *kernel);
 
-/* Whether the launch of that number is chosen. */
+/* Whether the launch of that number (from 0 on, among those of its kernel) is chosen by --launches and --every. */
 static inline bool nt_choice_has_number(uint64_t number)
 {
 	return number >= nt_choice.begin && number < nt_choice.end && number % nt_choice.every == 0;
 }
 
 /*
- * Take the number of a launch if it is not chosen, as far as that is known without the clock. False if it may be: then no
- * number is taken. Lock-free.
+ * Take the next number of a launch of the kernel if it is not chosen for probing: true. False if it may be chosen: then
+ * no number is taken. Whether --duration is over is asked without the clock. Lock-free.
  */
 static inline bool nt_choice_pass(struct nt_kernel *kernel)
 {
@@ -124,8 +130,8 @@ static inline bool nt_choice_pass(struct nt_kernel *kernel)
 }
 
 /*
- * Whether a launch of the kernel that is no node of a graph is not chosen, by recording or its number, which it takes then. If
- * not, it has taken none. Lock-free.
+ * Whether a launch of the kernel, one that is no node of a graph, is passed over: recording is off, or its number is
+ * not chosen, which it takes then. If false, no number is taken. Lock-free.
  */
 static inline bool nt_choice_passes(struct nt_kernel *kernel)
 {

@@ -9,7 +9,10 @@
 
 #define MOST_PARAMETERS_SIZE 65536u /* bytes, at most, of a kernel's parameters, and of its probe block */
 
-/* Whether count rows of row_size bytes at an offset are within an entry, and are aligned. */
+/*
+ * Whether `count` rows of row_size bytes at an offset are within an entry (a file or buffer of entry_size bytes), and
+ * begin at a multiple of 8.
+ */
 static bool rows_fit(size_t entry_size, uint64_t offset, uint64_t count, size_t row_size)
 {
 	return offset % 8 == 0 && offset <= entry_size && count <= (entry_size - offset) / row_size;
@@ -21,7 +24,10 @@ static bool string_fits(const struct nt_entry *entry, uint64_t offset)
 	return offset < entry->size && memchr(entry->data + offset, 0, entry->size - offset);
 }
 
-/* Whether everything that a kernel's row refers to is within the entry, and has sizes that the hook can launch. */
+/*
+ * Whether everything that a kernel's row in an entry refers to is within the entry, and its sizes are such that it can
+ * be launched. Checks only; an entry comes from a file or another process.
+ */
 static bool kernel_fits(const struct nt_entry *entry, const struct neutrino_twin_kernel *kernel)
 {
 	if (!kernel->name_offset || !string_fits(entry, kernel->name_offset) ||
@@ -74,6 +80,10 @@ static bool kernel_fits(const struct nt_entry *entry, const struct neutrino_twin
 	return true;
 }
 
+/*
+ * Check an entry (the twins of one image, as the cache holds them): its size, digest, key and every offset; false if
+ * anything is wrong. ret refers to data, which must be 8-byte aligned and stay unchanged.
+ */
 bool nt_entry_open(const void *data, size_t size, const uint8_t key[32], struct nt_entry *ret)
 {
 	const struct neutrino_twins_header *header = data;
@@ -127,11 +137,16 @@ bool nt_entry_open(const void *data, size_t size, const uint8_t key[32], struct 
 	return true;
 }
 
+/* The mangled name of the kernel in that row of an entry, NUL-terminated; it is a part of the entry. */
 static const char *name_of(const struct nt_entry *entry, uint32_t row)
 {
 	return (const char *)entry->data + entry->kernels[row].name_offset;
 }
 
+/*
+ * Build a hash index of an entry's kernels by name, so that nt_entry_find need not search them all. Without memory
+ * there is none, and the search goes on as before.
+ */
 void nt_entry_index(struct nt_entry *entry)
 {
 	uint32_t bits = 4;
@@ -151,6 +166,7 @@ void nt_entry_index(struct nt_entry *entry)
 	entry->index_bits = bits;
 }
 
+/* The row of the kernel with that mangled name in an entry, NULL if it has none. By the index if there is one. */
 const struct neutrino_twin_kernel *nt_entry_find(const struct nt_entry *entry, const char *name)
 {
 	uint32_t mask = (1u << entry->index_bits) - 1;
@@ -170,6 +186,10 @@ const struct neutrino_twin_kernel *nt_entry_find(const struct nt_entry *entry, c
 	return NULL;
 }
 
+/*
+ * Copy an entry's maps (stores that probes write to) as a kernel's twin has them: logs that it never saves to have cap
+ * 0. For nt_memory_free; NULL without memory.
+ */
 struct neutrino_map *nt_entry_maps(const struct nt_entry *entry, const struct neutrino_twin_kernel *kernel)
 {
 	uint64_t unused = entry->unused_logs ? entry->unused_logs[kernel - entry->kernels] : 0;
@@ -185,6 +205,10 @@ struct neutrino_map *nt_entry_maps(const struct nt_entry *entry, const struct ne
 	return maps;
 }
 
+/*
+ * Whether the image of that index in an entry has the twin of any kernel; twins with fewer registers (under a register
+ * cap) do not count.
+ */
 bool nt_entry_has_twins(const struct nt_entry *entry, uint32_t image)
 {
 	for (uint32_t i = 0; i < entry->header->kernels; i++)
@@ -193,6 +217,7 @@ bool nt_entry_has_twins(const struct nt_entry *entry, uint32_t image)
 	return false;
 }
 
+/* The NUL-terminated string at an offset of an entry, a part of it; NULL for offset 0. */
 const char *nt_entry_string(const struct nt_entry *entry, uint64_t offset)
 {
 	return offset ? (const char *)entry->data + offset : NULL;

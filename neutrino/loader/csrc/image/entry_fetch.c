@@ -43,6 +43,10 @@ static int nibble(char digit)
 	return -1;
 }
 
+/*
+ * Compute the cache key of an image's twins for a device: SHA-256 of the run's key (NEUTRINO_KEY), the architecture
+ * (such as "sm_90") and the image. False if the run's key is not 64 hexadecimal digits.
+ */
 bool nt_entry_fetch_key(const char *arch, const void *image, size_t size, uint8_t ret[32])
 {
 	const char *text = nt_settings()->key;
@@ -82,7 +86,10 @@ static bool read_all(int fd, void *data, size_t size)
 	return true;
 }
 
-/* The path of the cache entry of that key; false without a cache. */
+/*
+ * The path of the cache file of that key, <cache>/twins/<2 digits>/<key>.twins; false if no cache is set, or the path
+ * is too long.
+ */
 static bool entry_path(const uint8_t key[32], char ret[PATH_MAX])
 {
 	const char *cache = nt_settings()->cache;
@@ -100,6 +107,10 @@ struct reading {
 	bool is_valid;
 };
 
+/*
+ * Errand of nt_entry_fetch_read (argument: its struct reading): read a cache file and check it. Sets is_valid, and the
+ * entry, whose bytes are never freed.
+ */
 static void read_entry(void *argument)
 {
 	struct reading *reading = argument;
@@ -122,6 +133,10 @@ static void read_entry(void *argument)
 		nt_memory_free(data);
 }
 
+/*
+ * Read the entry (an image's twins) of that key from the cache. False if it is missing or not valid. ret refers to
+ * memory that is never freed.
+ */
 bool nt_entry_fetch_read(const uint8_t key[32], struct nt_entry *ret)
 {
 	struct reading reading = {key, ret, false};
@@ -142,7 +157,10 @@ static bool is_own_peer(int fd)
 	return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && size == sizeof(peer) && peer.uid == geteuid();
 }
 
-/* Connect to the listener, before a deadline (nt_clock_now_ns). The descriptor, or -1 if that fails. */
+/*
+ * Connect to the listener, the process of `neutrino` that makes twins, before a deadline (nt_clock_now_ns). Returns the
+ * descriptor, the caller's; -1 if that fails or it is not this user's.
+ */
 static int connect_listener(uint64_t deadline)
 {
 	const char *path = nt_settings()->socket;
@@ -164,7 +182,8 @@ static int connect_listener(uint64_t deadline)
 }
 
 /*
- * Send size bytes of data, or if not sending receive them into data, before a deadline (nt_clock_now_ns). False if that fails.
+ * Send size bytes of data through a socket, or (sending false) receive as many into data, before a deadline
+ * (nt_clock_now_ns). False if that fails or is not complete by then.
  */
 static bool transfer(int fd, void *data, size_t size, bool sending, uint64_t deadline)
 {
@@ -198,8 +217,8 @@ static uint64_t waited;
 static bool was_said;
 
 /*
- * Wait for an errand that a thread of the program needs. Once the process has waited for more than a second in all, a line on
- * the terminal says for what. Until a deadline (nt_clock_now_ns), or without one if that is 0; whether the errand is done.
+ * Wait in a thread of the program until an errand is done, or until a deadline (nt_clock_now_ns; 0: none); returns
+ * whether it is. Once the process has waited more than a second in all, one line on the terminal says for what.
  */
 static bool wait_for(struct nt_errand *errand, uint64_t deadline)
 {
@@ -217,7 +236,7 @@ static bool wait_for(struct nt_errand *errand, uint64_t deadline)
 	return is_done;
 }
 
-/* A request of that kind, from this process; its other members are 0. */
+/* A request to the listener (the process that makes twins) of that kind, from this process; its other members are 0. */
 static struct neutrino_request request_of(uint32_t kind)
 {
 	struct neutrino_request request = {.kind = kind, .pid = (uint32_t)getpid()};
@@ -226,7 +245,9 @@ static struct neutrino_request request_of(uint32_t kind)
 	return request;
 }
 
-/* NEUTRINO_TIMEOUT, by default DEFAULT_TIMEOUT_S. */
+/*
+ * How long the process waits for an entry (an image's twins), in nanoseconds: NEUTRINO_TIMEOUT, by default two minutes.
+ */
 uint64_t nt_entry_fetch_timeout(void)
 {
 	uint64_t seconds = nt_settings()->timeout;
@@ -234,7 +255,7 @@ uint64_t nt_entry_fetch_timeout(void)
 	return (seconds && seconds < LONGEST_TIMEOUT_S ? seconds : DEFAULT_TIMEOUT_S) * SECOND_NS;
 }
 
-/* When to stop waiting for an entry (nt_clock_now_ns). */
+/* When to stop waiting for an entry that is asked for now, on the clock of nt_clock_now_ns. */
 static uint64_t request_deadline(void)
 {
 	return nt_clock_now_ns() + nt_entry_fetch_timeout();
@@ -248,7 +269,10 @@ static uint64_t request_deadline(void)
 #define MOST_TIMEOUTS 2
 static int begun_count, timeouts;
 
-/* A request, of that kind, for the twins of an image. */
+/*
+ * A request to the listener for the twins of an image of size bytes, which follows the request on the socket. kind:
+ * whether somebody waits for them or they are made ahead.
+ */
 static struct neutrino_request twins_request(uint32_t kind, const uint8_t key[32], const char *arch, int driver_version,
 					     size_t size)
 {
@@ -285,6 +309,7 @@ struct nt_begun {
 	char error[256];
 };
 
+/* Free a request for an entry with all that it has, also an answer that nobody took. */
 static void release(void *argument)
 {
 	struct nt_begun *begun = argument;
@@ -295,13 +320,17 @@ static void release(void *argument)
 	nt_memory_free(begun);
 }
 
+/* Put into a request why there is no answer: that its deadline is over, else the text `otherwise`. */
 static void say_late(struct nt_begun *begun, const char *otherwise)
 {
 	begun->is_late = nt_clock_now_ns() >= begun->deadline;
 	snprintf(begun->error, sizeof(begun->error), "%s", begun->is_late ? "the helper took too long" : otherwise);
 }
 
-/* Receive the answer. is_cached: it is no entry, since that may be in the cache. */
+/*
+ * Receive the listener's answer to a request from the socket, and put it into the request: an entry (is_valid), that it
+ * may be in the cache now (is_cached), or a message in error.
+ */
 static void receive_entry(int fd, struct nt_begun *begun)
 {
 	struct neutrino_reply reply;
@@ -327,7 +356,10 @@ static void receive_entry(int fd, struct nt_begun *begun)
 		nt_memory_free(data);
 }
 
-/* Wait until a socket can be read, or has ended, or nobody wants the answer any more. */
+/*
+ * Wait until the socket has an answer or has ended, the request's deadline is over, or nobody wants the answer any
+ * more.
+ */
 static void wait_until_readable(int fd, const struct nt_begun *begun)
 {
 	struct pollfd ready = {.fd = fd, .events = POLLIN};
@@ -337,7 +369,10 @@ static void wait_until_readable(int fd, const struct nt_begun *begun)
 		pause = pause < 500 ? 2 * pause : pause;
 }
 
-/* Send the request and its image at once: whoever reads a request waits for all of it. Whether that was possible. */
+/*
+ * Send a request and its image without waiting, since the listener waits for all of a request that it has begun to
+ * read: true if the socket's buffer takes all at once.
+ */
 static bool send_at_once(int fd, const struct nt_begun *begun)
 {
 	int wanted = (int)(begun->request.size + sizeof(begun->request)) * 2, kept = 0;
@@ -350,7 +385,10 @@ static bool send_at_once(int fd, const struct nt_begun *begun)
 	       nt_raw_send(fd, begun->image, (size_t)image_size, MSG_NOSIGNAL | MSG_DONTWAIT) == image_size;
 }
 
-/* Ask for an entry that nobody waits for yet. In a thread with a table of its own. */
+/*
+ * Errand of nt_entry_fetch_begin: ask the listener for twins that nobody waits for yet, and keep the answer in the
+ * request. In a thread with a descriptor table of its own.
+ */
 static void ask_ahead(void *argument)
 {
 	struct nt_begun *begun = argument;
@@ -370,7 +408,10 @@ static void ask_ahead(void *argument)
 	__atomic_sub_fetch(&begun_count, 1, __ATOMIC_RELAXED);
 }
 
-/* Ask for an entry, and wait. In a thread with a table of its own, while somebody waits for it. */
+/*
+ * Errand of nt_entry_fetch_request: ask the listener for twins, and wait for them until the request's deadline. In a
+ * thread with a descriptor table of its own.
+ */
 static void ask(void *argument)
 {
 	struct nt_begun *begun = argument;
@@ -388,6 +429,11 @@ static void ask(void *argument)
 	nt_raw_close(fd);
 }
 
+/*
+ * Ask the listener to make an image's twins, and do not wait. Returns the request, for nt_entry_fetch_request or
+ * nt_entry_fetch_drop; NULL if they are in the cache already, or have to be asked for when they are needed. The image
+ * is copied.
+ */
 struct nt_begun *nt_entry_fetch_begin(const uint8_t key[32], const char *arch, int driver_version, const void *image, size_t size)
 {
 	struct nt_begun *begun;
@@ -413,11 +459,19 @@ struct nt_begun *nt_entry_fetch_begin(const uint8_t key[32], const char *arch, i
 	return NULL;
 }
 
+/*
+ * Whether an image's twins could be had without a wait: the request has been answered, for which this waits so many
+ * milliseconds at most, or (begun NULL: not asked for yet) a cache file of that key exists.
+ */
 bool nt_entry_fetch_is_near(struct nt_begun *begun, const uint8_t key[32], unsigned milliseconds)
 {
 	return begun ? nt_errand_is_done(&begun->errand, milliseconds) : seems_cached(key);
 }
 
+/*
+ * Give up a request of nt_entry_fetch_begin whose answer nobody wants; it is freed. NULL is ignored, and so is one that
+ * the parent made before a fork.
+ */
 void nt_entry_fetch_drop(struct nt_begun *begun)
 {
 	/* After a fork, the thread that has it is the parent's. */
@@ -425,7 +479,10 @@ void nt_entry_fetch_drop(struct nt_begun *begun)
 		nt_errand_drop(&begun->errand);
 }
 
-/* Copy the answer of an errand that is done. False with a message in error if it is no entry. */
+/*
+ * Move the answer out of a request whose errand is done: into *ret, the caller's, or as a message into error. False if
+ * there is no entry.
+ */
 static bool take_answer(struct nt_begun *begun, struct nt_entry *ret, char *error, size_t error_size)
 {
 	bool is_valid = begun->is_valid;
@@ -438,6 +495,11 @@ static bool take_answer(struct nt_begun *begun, struct nt_entry *ret, char *erro
 	return is_valid;
 }
 
+/*
+ * Get an image's twins from the listener, and wait for them, NEUTRINO_TIMEOUT seconds at most; not at all once two
+ * requests in a row took longer. begun: an earlier request of nt_entry_fetch_begin, used up here, or NULL. False with a
+ * message in error if that fails. ret refers to memory that is never freed.
+ */
 bool nt_entry_fetch_request(struct nt_begun *begun, const uint8_t key[32], const char *arch, int driver_version, const void *image,
 			    size_t size, struct nt_entry *ret, char *error, size_t error_size)
 {
@@ -480,6 +542,7 @@ bool nt_entry_fetch_request(struct nt_begun *begun, const uint8_t key[32], const
 	return is_valid;
 }
 
+/* Errand of nt_entry_fetch_hello: send the trace's path (the argument) to the listener, within a second. */
 static void say_hello(void *argument)
 {
 	const char *trace = argument;
@@ -496,6 +559,10 @@ static void say_hello(void *argument)
 	nt_raw_close(fd);
 }
 
+/*
+ * Tell the listener (the process of `neutrino` that makes twins) that this process has begun a trace at that path, so
+ * that it keeps running until this process has ended.
+ */
 void nt_entry_fetch_hello(const char *trace)
 {
 	nt_errand_run(say_hello, (void *)(uintptr_t)trace);

@@ -65,18 +65,25 @@ struct nt_function {
 	struct nt_function *next;
 } __attribute__((aligned(64)));
 
-/* Lock-free. It changes at most once, from NOT_READY. */
+/*
+ * Why launches of a function run the original; PROBED if they go to its twin, NOT_READY if that is still to come. It
+ * changes at most once, from NOT_READY. Lock-free.
+ */
 static inline enum neutrino_reason nt_function_reason(const struct nt_function *function)
 {
 	return __atomic_load_n(&function->reason, __ATOMIC_ACQUIRE);
 }
 
+/*
+ * Set why launches of a function run the original (PROBED: they run its twin); what was set up before is visible to
+ * whoever reads it.
+ */
 static inline void nt_function_set_reason(struct nt_function *function, enum neutrino_reason reason)
 {
 	__atomic_store_n(&function->reason, reason, __ATOMIC_RELEASE);
 }
 
-/* The library that a module was made of; else the owner itself. */
+/* The library that the driver made this module of; the module or library itself if it was made of none. */
 static inline struct nt_owner *nt_function_library_of(struct nt_owner *owner)
 {
 	return owner->alias ? owner->alias : owner;
@@ -85,8 +92,8 @@ static inline struct nt_owner *nt_function_library_of(struct nt_owner *owner)
 extern NT_HIDDEN struct nt_handles nt_function_table;
 
 /*
- * The function of that handle, or NULL. In a reading section (grace.h), which lasts as long as it is used: it is freed some
- * time after its module was unloaded. Lock-free.
+ * The record of a function by the driver's handle, NULL if the handle is NULL or not known. In a reading section
+ * (grace.h), which keeps it from being freed as long as it is used. Lock-free.
  */
 static inline struct nt_function *nt_function_find(const void *handle)
 {

@@ -26,7 +26,10 @@ struct file {
 	struct nt_need rows[];
 };
 
-/* The path of the file of an image; false if there is no cache. */
+/*
+ * The path of the file with the needs (memory that logs wanted) of an image's kernels, by the image's key; false if no
+ * cache is set, or the path is too long.
+ */
 static bool path_of(const uint8_t key[32], char ret[PATH_MAX])
 {
 	const char *cache = nt_settings()->cache;
@@ -43,6 +46,10 @@ struct reading {
 	struct file *file;
 };
 
+/*
+ * Errand of read_file (argument: its struct reading): read a file of needs if it is whole, valid and the user's
+ * own; else the result stays NULL.
+ */
 static void read_here(void *argument)
 {
 	struct reading *reading = argument;
@@ -66,7 +73,10 @@ static void read_here(void *argument)
 		nt_memory_free(file);
 }
 
-/* Read a file that is whole and the user's own; NULL if it cannot be had. */
+/*
+ * Read a file of needs, in a thread with descriptors of its own; for nt_memory_free. NULL if it is missing, damaged or
+ * another user's.
+ */
 static struct file *read_file(const char *path)
 {
 	struct reading reading = {path, NULL};
@@ -75,6 +85,10 @@ static struct file *read_file(const char *path)
 	return reading.file;
 }
 
+/*
+ * How much log memory earlier processes have found that a kernel wants, from the cache; zeros if nothing is known. key:
+ * of the image's twins; kernel: its mangled name. A hint only.
+ */
 struct nt_need nt_needs_of(const uint8_t key[32], const char *kernel)
 {
 	char path[PATH_MAX];
@@ -90,6 +104,10 @@ struct nt_need nt_needs_of(const uint8_t key[32], const char *kernel)
 	return need;
 }
 
+/*
+ * Have the writer thread store how much log memory kernels of one image wanted, for later processes; what the cache has
+ * of other kernels of it is kept. key: of the image's twins; needs: count of them, copied.
+ */
 void nt_needs_keep(const uint8_t key[32], const struct nt_need *needs, uint32_t count)
 {
 	char path[PATH_MAX];

@@ -64,7 +64,7 @@ static int has_arrived, was_any;
 
 static __thread __attribute__((tls_model("initial-exec"))) struct thread *own;
 
-/* Whether a text is that of a pattern. */
+/* Whether a text matches a pattern, in which ANY_TEXT stands for any text, also none. */
 static bool matches(const char *pattern, const char *text)
 {
 	const char *after_any = NULL, *retry = NULL;
@@ -89,7 +89,7 @@ static bool matches(const char *pattern, const char *text)
 	return !*pattern;
 }
 
-/* The end of the process's count of something, which never goes below 0. */
+/* Lower a count that threads share by 1, unless it is 0. Lock-free. */
 static void count_down(uint64_t *count)
 {
 	uint64_t now = __atomic_load_n(count, __ATOMIC_RELAXED);
@@ -98,6 +98,10 @@ static void count_down(uint64_t *count)
 		;
 }
 
+/*
+ * Called when a thread ends that has pushed ranges (argument: its record): what it has left open is closed, and its
+ * record freed.
+ */
 static void thread_ends(void *argument)
 {
 	struct thread *thread = argument;
@@ -112,7 +116,7 @@ static void thread_ends(void *argument)
 	own = NULL;
 }
 
-/* Take the next part of a text, up to a separator or its end. */
+/* Cut the next part off a text: up to a separator, which becomes NUL, or to its end. *text then begins after it. */
 static char *part(char **text, char separator)
 {
 	char *ret = *text, *end = strchr(ret, separator);
@@ -123,6 +127,7 @@ static char *part(char **text, char separator)
 	return ret;
 }
 
+/* Read the patterns of --range from the settings, once; a process without them chooses no launches by ranges. */
 static void read_patterns(void)
 {
 	const struct nt_settings *settings = nt_settings();
@@ -143,6 +148,10 @@ static void read_patterns(void)
 	nt_ranges_domain_named("");
 }
 
+/*
+ * Whether --range was given, so that launches are chosen by the ranges (named stretches of the program) that they are
+ * in. Reads the patterns at the first call.
+ */
 bool nt_ranges_are_set(void)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -151,6 +160,7 @@ bool nt_ranges_are_set(void)
 	return ranges.count;
 }
 
+/* Whether a launch of this thread is in a range now that --range has chosen. Lock-free. */
 bool nt_ranges_are_open(void)
 {
 	return (own && own->open) || __atomic_load_n(&open_in_process, __ATOMIC_ACQUIRE);
@@ -158,6 +168,10 @@ bool nt_ranges_are_open(void)
 
 /* --- domains --- */
 
+/*
+ * The domain (name space of ranges) of that name, "" for NVTX's default one; the same each time. All that no pattern
+ * has share one. Never NULL, and never freed.
+ */
 struct nt_domain *nt_ranges_domain_named(const char *name)
 {
 	uint64_t patterns = 0;
@@ -183,6 +197,10 @@ struct nt_domain *nt_ranges_domain_named(const char *name)
 	return ret;
 }
 
+/*
+ * The domain of a handle from the program, which may be anything: one of nt_ranges_domain_named, the default one for
+ * NULL, or for what is no handle one that is never chosen.
+ */
 struct nt_domain *nt_ranges_domain_of(void *handle)
 {
 	uint32_t count = __atomic_load_n(&domain_count, __ATOMIC_ACQUIRE);
@@ -193,6 +211,7 @@ struct nt_domain *nt_ranges_domain_of(void *handle)
 	return offset % sizeof(domains[0]) == 0 && offset / sizeof(domains[0]) < count ? handle : &other;
 }
 
+/* The program needs a domain no more: ranges that were started in it, and not ended, count as ended. */
 void nt_ranges_domain_ends(struct nt_domain *domain)
 {
 	uint64_t started = __atomic_exchange_n(&domain->started, 0, __ATOMIC_ACQ_REL);
@@ -201,6 +220,10 @@ void nt_ranges_domain_ends(struct nt_domain *domain)
 		count_down(&open_in_process);
 }
 
+/*
+ * Whether --range has chosen ranges of that name in a domain: if the program pushes them (for its thread), and if it
+ * starts them (for all threads).
+ */
 struct nt_chosen_range nt_ranges_chosen(const struct nt_domain *domain, const char *name)
 {
 	struct nt_chosen_range ret = {false, false};
@@ -217,7 +240,10 @@ struct nt_chosen_range nt_ranges_chosen(const struct nt_domain *domain, const ch
 
 /* --- ranges --- */
 
-/* This thread's stack in a domain; NULL if it has none and is not to be made, or without memory. */
+/*
+ * This thread's stack of pushed ranges in a domain; with make it is made if there is none. NULL if there is none, or
+ * without memory.
+ */
 static struct stack *stack_in(const struct nt_domain *domain, bool make)
 {
 	struct stack *stack = own ? own->stacks : NULL;
@@ -244,11 +270,16 @@ static struct stack *stack_in(const struct nt_domain *domain, bool make)
 	return stack;
 }
 
+/* The bit that stands for a level of a stack in its word of 64. */
 static uint64_t bit_of(uint32_t level)
 {
 	return UINT64_C(1) << level % 64;
 }
 
+/*
+ * Begin a range of this thread inside those that it has pushed already. Returns its level, from 0 on, or NOT_TRACKED if
+ * the domain has no chosen ranges or without memory. chosen: of nt_ranges_chosen.
+ */
 int nt_ranges_push(struct nt_domain *domain, struct nt_chosen_range chosen)
 {
 	struct stack *stack = domain->patterns ? stack_in(domain, true) : NULL;
@@ -266,6 +297,10 @@ int nt_ranges_push(struct nt_domain *domain, struct nt_chosen_range chosen)
 	return (int)level;
 }
 
+/*
+ * End the range that this thread pushed last in a domain. Returns its level, from 0 on, or NOT_TRACKED if there is
+ * none.
+ */
 int nt_ranges_pop(struct nt_domain *domain)
 {
 	struct stack *stack = domain->patterns ? stack_in(domain, false) : NULL;
@@ -282,7 +317,10 @@ int nt_ranges_pop(struct nt_domain *domain)
 	return (int)level;
 }
 
-/* A number holds its domain's place and whether the range is chosen, so that nothing need be kept until it ends. */
+/*
+ * Start a range that any thread may end; returns its number for nt_ranges_end. The number holds its domain's place and
+ * whether the range is chosen, so that nothing need be kept until it ends.
+ */
 uint64_t nt_ranges_start(struct nt_domain *domain, struct nt_chosen_range chosen)
 {
 	uint64_t number = __atomic_add_fetch(&last_number, 1, __ATOMIC_RELAXED) * MOST_DOMAINS;
@@ -295,6 +333,10 @@ uint64_t nt_ranges_start(struct nt_domain *domain, struct nt_chosen_range chosen
 	return (number + (uint64_t)(domain - domains)) * 2 + 1;
 }
 
+/*
+ * End a range by the number of nt_ranges_start; the program must not end it twice. Does nothing if it was not chosen,
+ * or its domain has ended.
+ */
 void nt_ranges_end(uint64_t number)
 {
 	uint64_t *started = &domains[number / 2 % MOST_DOMAINS].started;
@@ -311,11 +353,16 @@ void nt_ranges_end(uint64_t number)
 
 /* --- notes --- */
 
+/* The program calls NVTX (marks for profilers), and its calls arrive here: for the note at the end. */
 void nt_ranges_arrive(void)
 {
 	__atomic_store_n(&has_arrived, 1, __ATOMIC_RELAXED);
 }
 
+/*
+ * When the trace begins: if --range was given and NVTX will not call this library, since another tool is set in its
+ * place, say so in the trace and on stderr.
+ */
 void nt_ranges_note_begin(void)
 {
 	const struct nt_settings *settings = nt_settings();
@@ -330,6 +377,7 @@ void nt_ranges_note_begin(void)
 				   now ? now : "not set any more");
 }
 
+/* At the end of the process: if --range was given and no chosen range was ever entered, note it in the trace. */
 void nt_ranges_note_end(void)
 {
 	if (nt_ranges_are_set() && !__atomic_load_n(&was_any, __ATOMIC_RELAXED))

@@ -28,7 +28,10 @@ static struct nt_owner *owners;
 static struct nt_handles owner_table;
 static int any_probed;
 
-/* Why a function is not prepared: NOT_READY if that comes later; PROBED if it is to be prepared now. */
+/*
+ * Why a function is not prepared for probed launches: NOT_READY if that comes later; PROBED if it is to be prepared
+ * now.
+ */
 static enum neutrino_reason reason_before(const struct nt_function *function)
 {
 	enum neutrino_reason reason = nt_kernel_reason(function->kernel);
@@ -43,9 +46,9 @@ static enum neutrino_reason reason_before(const struct nt_function *function)
 }
 
 /*
- * Have the kernel's backend prepare a function for launches; returns why its original runs, or PROBED. A function of a
- * module belongs to the module's context, which is made current meanwhile if it is not. quiet_ms: how long that may take to
- * be idle, else NOT_READY; 0 in the program's thread, which does not wait for that. Without the lock.
+ * Load a function's twin (its copy with probes) and what its launches need; returns PROBED, or why its original runs. A
+ * module's function is prepared in its own context, which is made current meanwhile. quiet_ms: how long the context may
+ * take to become idle, else NOT_READY; 0 in the program's thread, which does not wait for that. Without the lock.
  */
 static enum neutrino_reason prepare(struct nt_function *function, unsigned quiet_ms)
 {
@@ -90,8 +93,8 @@ static enum neutrino_reason prepare(struct nt_function *function, unsigned quiet
 }
 
 /*
- * If the current context is a new one at the address of one whose end the hook did not see, forget what was known of
- * that, before anything is added.
+ * If the current context is a new one at the address of an old one whose end was not seen, forget the old one's pool
+ * and functions, before anything is added for the new one.
  */
 static void forget_if_renewed(void)
 {
@@ -102,6 +105,7 @@ static void forget_if_renewed(void)
 		nt_pool_context_gone(context, LIMIT_MS);
 }
 
+/* Free the record of a function, once no reader can have it any more: nt_grace_retire calls it. */
 static void release_function(struct nt_retired *record)
 {
 	struct nt_function *function = (void *)((char *)record - offsetof(struct nt_function, retired));
@@ -112,6 +116,7 @@ static void release_function(struct nt_retired *record)
 	nt_memory_free(function);
 }
 
+/* Free the record of a module or library, once no reader can have it any more: nt_grace_retire calls it. */
 static void release_owner(struct nt_retired *record)
 {
 	struct nt_owner *owner = (void *)((char *)record - offsetof(struct nt_owner, retired));
@@ -120,7 +125,10 @@ static void release_owner(struct nt_retired *record)
 	nt_memory_free(owner);
 }
 
-/* Have owners, linked by next, and their functions freed after a grace period. They are not in the tables any more. */
+/*
+ * Have owners (modules and libraries, linked by next) and their functions freed once no reader can have them. They are
+ * out of the tables already.
+ */
 static void retire_all(struct nt_owner *owner)
 {
 	while (owner) {
@@ -139,8 +147,8 @@ static void retire_all(struct nt_owner *owner)
 }
 
 /*
- * Whether a kernel of the image, which the program obtains, has to do without a twin for now; false if the image is
- * resolved, which it is then if that takes no long wait.
+ * Whether a kernel of the image, which the program obtains, has to do without a twin for now; false if the image's
+ * twins are known, which they are after this call if it takes no long wait.
  */
 static bool is_deferred(struct nt_image *image)
 {
@@ -149,7 +157,7 @@ static bool is_deferred(struct nt_image *image)
 	return nt_requests_are_by_launch() ? !nt_image_is_resolved(image) : !nt_image_resolve_at_once(image);
 }
 
-/* Whether a function's twin is loaded later, by the thread of background.c. */
+/* Whether a function's twin is loaded later, by the thread in the background, instead of by this thread now. */
 static bool is_later(const struct nt_function *function)
 {
 	if (!nt_requests_are_on)
@@ -161,7 +169,10 @@ static bool is_later(const struct nt_function *function)
 	       (reason == NEUTRINO_REASON_PROBED && (nt_requests_are_by_launch() || is_loading));
 }
 
-/* Add a function that the program obtained, prepared for launches, unless another thread has done so. */
+/*
+ * Register a function that the program has obtained, and prepare it for launches. Nothing is done if it is known
+ * already or its module is unloaded meanwhile. handle: the driver's. In a reading section.
+ */
 static void add_function(struct nt_owner *owner, void *handle, struct nt_kernel *kernel, bool is_kernel)
 {
 	struct nt_function *function = nt_memory_alloc_aligned(_Alignof(struct nt_function), sizeof(*function));
@@ -202,7 +213,10 @@ static void add_function(struct nt_owner *owner, void *handle, struct nt_kernel 
 		release_function(&function->retired);
 }
 
-/* The module or library of that handle, or NULL. Lock-free. */
+/*
+ * The record of a module or library by the driver's handle; NULL if it is not known, or is of the other sort.
+ * Lock-free, in a reading section.
+ */
 static struct nt_owner *find_owner(void *handle, bool is_library)
 {
 	struct nt_owner *owner = handle ? nt_handles_find(&owner_table, handle) : NULL;
@@ -210,7 +224,10 @@ static struct nt_owner *find_owner(void *handle, bool is_library)
 	return owner && owner->is_library == is_library ? owner : NULL;
 }
 
-/* Add a module or library that the program loaded. alias: the library that the driver made a module of, or NULL. */
+/*
+ * Register a module or library that the program has loaded from an image. alias: the library that the driver made this
+ * module of, or NULL. Takes the mutex.
+ */
 static void add_owner(void *handle, bool is_library, struct nt_image *image, struct nt_owner *alias)
 {
 	struct nt_owner *owner = nt_memory_alloc_zeroed(1, sizeof(*owner));
@@ -246,6 +263,10 @@ static void add_owner(void *handle, bool is_library, struct nt_image *image, str
 		nt_memory_free(owner);
 }
 
+/*
+ * Register a module or library that the program has just loaded from an image. source: path of its file, NULL if it was
+ * in memory. caller: return address of the program's call, by which its library is found.
+ */
 void nt_registry_loaded(void *handle, bool is_library, const struct nt_image_bytes *bytes, const char *source,
 			const void *caller)
 {
@@ -259,6 +280,7 @@ void nt_registry_loaded(void *handle, bool is_library, const struct nt_image_byt
 		add_owner(handle, is_library, image, NULL);
 }
 
+/* Register a module that the driver made of a library for the current context, unless it is known already. */
 void nt_registry_alias(CUmodule module, CUlibrary library)
 {
 	uint32_t *reading = nt_grace_reading_begin();
@@ -269,7 +291,10 @@ void nt_registry_alias(CUmodule module, CUlibrary library)
 	nt_grace_reading_end(reading);
 }
 
-/* nt_registry_obtained in a reading section. */
+/*
+ * What nt_registry_obtained does, in the reading section that it has begun: find the function's kernel by name, get the
+ * image's twins, and register the function.
+ */
 static void obtained(void *owner_handle, bool is_library, void *handle, const char *name)
 {
 	struct nt_owner *owner = find_owner(owner_handle, is_library);
@@ -290,6 +315,10 @@ static void obtained(void *owner_handle, bool is_library, void *handle, const ch
 		add_function(owner, handle, kernel, is_library);
 }
 
+/*
+ * Register a function that the program has obtained from a module or library, and prepare it for launches: this gets
+ * its image's twins (copies with probes), which may take long. name: of the kernel, NULL to ask the driver for it.
+ */
 void nt_registry_obtained(void *owner_handle, bool is_library, void *handle, const char *name)
 {
 	uint32_t *reading = nt_grace_reading_begin();
@@ -298,6 +327,7 @@ void nt_registry_obtained(void *owner_handle, bool is_library, void *handle, con
 	nt_grace_reading_end(reading);
 }
 
+/* Register the CUfunction (for one context) that the program has obtained of a CUkernel (for all contexts). */
 void nt_registry_function_of(CUkernel kernel, CUfunction handle)
 {
 	uint32_t *reading = nt_grace_reading_begin();
@@ -310,7 +340,7 @@ void nt_registry_function_of(CUkernel kernel, CUfunction handle)
 	nt_grace_reading_end(reading);
 }
 
-/* Take one owner and its functions out of the lists and tables. Under the lock. */
+/* Take one module or library and its functions out of all lists and tables, and mark it as gone. Under the lock. */
 static void take_one(struct nt_owner *owner)
 {
 	*owner->link = owner->next;
@@ -327,7 +357,10 @@ static void take_one(struct nt_owner *owner)
 		nt_handles_remove(&nt_function_table, &function->handle);
 }
 
-/* Remove an owner, the modules made of it, and their functions; return the owners, linked by next. Under the lock. */
+/*
+ * Take a module or library, the modules made of it, and their functions out of all lists and tables; returns them,
+ * linked by next, for retire_all. NULL if another thread has done so. Under the lock.
+ */
 static struct nt_owner *take_owner(struct nt_owner *gone)
 {
 	struct nt_owner *taken = NULL;
@@ -345,6 +378,7 @@ static struct nt_owner *take_owner(struct nt_owner *gone)
 	return gone;
 }
 
+/* Just before the program unloads a module or library: forget its functions, and unload its twins. */
 void nt_registry_unloading(void *handle, bool is_library)
 {
 	uint32_t *reading = nt_grace_reading_begin();
@@ -362,7 +396,7 @@ void nt_registry_unloading(void *handle, bool is_library)
 	nt_grace_reading_end(reading);
 }
 
-/* Forget the modules of a context; the driver unloads them with it, our twins included. */
+/* Forget the modules of a context that the program destroys; the driver unloads them with it, our twins included. */
 static void forget_owners(CUcontext context)
 {
 	struct nt_handle_rows *rows = nt_handles_rows(&owner_table);
@@ -379,7 +413,10 @@ static void forget_owners(CUcontext context)
 	}
 }
 
-/* Forget what the functions that outlive a context have in it. */
+/*
+ * Forget what functions of libraries, which outlive a context, have in it: their CUfunctions for it, and stored
+ * addresses.
+ */
 static void forget_functions(CUcontext context)
 {
 	struct nt_handle_rows *rows = nt_handles_rows(&nt_function_table);
@@ -407,7 +444,10 @@ static void forget_functions(CUcontext context)
 	}
 }
 
-/* The tables are walked without the lock: what is added meanwhile is not of the context that is gone. */
+/*
+ * Just before the program destroys a context: forget its modules and functions. The tables are walked without the lock:
+ * what is added meanwhile is not of the context that goes.
+ */
 void nt_registry_forget_context(CUcontext context)
 {
 	uint32_t *reading = nt_grace_reading_begin();
@@ -417,6 +457,10 @@ void nt_registry_forget_context(CUcontext context)
 	nt_grace_reading_end(reading);
 }
 
+/*
+ * Prepare all CUkernels with twins for launches in a context, which is current; and its memory for results. Not on the
+ * launch path.
+ */
 void nt_registry_prepare_context(CUcontext context)
 {
 	struct nt_function **list = NULL;
@@ -459,8 +503,8 @@ void nt_registry_prepare_context(CUcontext context)
 }
 
 /*
- * A function of the kernel that is not ready, after so many that are skipped; NULL if there is none. Its module's twins stay
- * loaded until it is given back.
+ * The next function of the kernel whose twin is not loaded yet, after so many that are skipped; NULL if there is none.
+ * Its module is marked as in use, so that its twins stay loaded; the caller ends that. Takes the mutex.
  */
 static struct nt_function *take_unready(const struct nt_kernel *kernel, unsigned skipped)
 {
@@ -481,6 +525,11 @@ static struct nt_function *take_unready(const struct nt_kernel *kernel, unsigned
 	return found;
 }
 
+/*
+ * Load the twins of a kernel's functions that are not ready, now that they have been made. False if a context was not
+ * idle within so many milliseconds: then this is to be called again. By one thread at a time, in which no context is
+ * current.
+ */
 bool nt_registry_make_ready(struct nt_kernel *kernel, unsigned milliseconds)
 {
 	uint32_t *reading = nt_grace_reading_begin();
@@ -500,6 +549,7 @@ bool nt_registry_make_ready(struct nt_kernel *kernel, unsigned milliseconds)
 	return !skipped;
 }
 
+/* Whether any function was ever prepared for probed launches; if not, contexts need not be prepared. Lock-free. */
 bool nt_registry_has_probed(void)
 {
 	return __atomic_load_n(&any_probed, __ATOMIC_ACQUIRE);

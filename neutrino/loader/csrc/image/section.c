@@ -15,7 +15,10 @@
 
 #define MOST_UNUSED 32 /* libraries that nt_section_unused reports */
 
-/* The path of an object; the program itself has no name in the dynamic loader's list. */
+/*
+ * The path of a loaded object (program or shared library) into ret, of size bytes; the program itself has no name in
+ * the dynamic loader's list.
+ */
 static void name_of(const struct dl_phdr_info *object, char *ret, size_t size)
 {
 	if (object->dlpi_name && *object->dlpi_name) {
@@ -50,7 +53,10 @@ static bool string_fits(const uint8_t *data, size_t size, uint64_t offset)
 	return offset && offset < size && memchr(data + offset, 0, size - offset);
 }
 
-/* Whether everything that the header points at is within the section, and the section within its segment. */
+/*
+ * Whether everything that the header of a .neutrino section points at is within the section, and the section within its
+ * segment of segment_size bytes.
+ */
 static bool is_valid(const struct neutrino_section_header *header, size_t segment_size)
 {
 	const uint8_t *data = (const uint8_t *)header;
@@ -65,8 +71,9 @@ static bool is_valid(const struct neutrino_section_header *header, size_t segmen
 }
 
 /*
- * The .neutrino section of an object, which is at the start of a readable segment; NULL if there is none that can be used.
- * Then *why says whether there is none (NT_SECTION_NONE) or why it cannot be used.
+ * The .neutrino section of a loaded object (which neutrino-patch has put there), at the start of a readable segment.
+ * NULL if there is none that can be used: then *why says whether there is none (NT_SECTION_NONE) or why it cannot be
+ * used.
  */
 static const struct neutrino_section_header *section_of(const struct dl_phdr_info *object, enum nt_section_answer *why)
 {
@@ -86,6 +93,7 @@ static const struct neutrino_section_header *section_of(const struct dl_phdr_inf
 	return NULL;
 }
 
+/* The NUL-terminated text at an offset of a section; it is a part of the section. */
 static const char *text_at(const struct neutrino_section_header *section, uint64_t offset)
 {
 	return (const char *)section + offset;
@@ -100,7 +108,10 @@ struct search {
 	size_t library_size;
 };
 
-/* Callback of dl_iterate_phdr: find the section of the object that contains an address. */
+/*
+ * Callback of dl_iterate_phdr (argument: struct search): if the object contains the address, find its .neutrino
+ * section, and stop.
+ */
 static int search_object(struct dl_phdr_info *object, size_t size, void *argument)
 {
 	struct search *search = argument;
@@ -114,6 +125,11 @@ static int search_object(struct dl_phdr_info *object, size_t size, void *argumen
 	return 1;
 }
 
+/*
+ * Find the twins of an image in the .neutrino section of the loaded object that contains it. arch: of the device, such
+ * as "sm_90". embedded: whether that is the embedded device instead of a GPU. Unless the answer is NONE, ret->library
+ * is the object's path; the other members are set if it is FOUND, and valid while the object is loaded.
+ */
 enum nt_section_answer nt_section_find(const struct nt_image_bytes *image, const char *arch, bool embedded,
 				       struct nt_section_twins *ret)
 {
@@ -176,8 +192,8 @@ static struct used_library *used_libraries;
 static unsigned files;
 
 /*
- * Add a library to the list and set its file; false if the same library with the same probes is in it. *is_first: whether
- * these probes are new, so that their file has to be written. Takes the mutex.
+ * Remember that the twins of a patched library are used. False if the same library with the same probes was remembered
+ * before. *is_first: whether these probes are new, so that their file has to be written. Takes the mutex.
  */
 static bool add_used(struct used_library *added, bool *is_first)
 {
@@ -198,6 +214,10 @@ static bool add_used(struct used_library *added, bool *is_first)
 	return true;
 }
 
+/*
+ * Record in the trace that twins of a patched file are used: the library's event and its probe file, once. Only right
+ * after nt_section_find, with its result.
+ */
 void nt_section_use(const struct nt_section_twins *twins)
 {
 	const struct neutrino_section_header *section = twins->section;
@@ -242,7 +262,7 @@ struct names {
 	size_t maker_size;
 };
 
-/* Whether a word is one of the words of text, which are separated by spaces. length: of the word. */
+/* Whether a text, words separated by spaces, has that word. length: of the word. */
 static bool has_word(const char *text, const char *word, size_t length)
 {
 	for (const char *match = text; (match = strstr(match, word)); match++)
@@ -251,7 +271,7 @@ static bool has_word(const char *text, const char *word, size_t length)
 	return false;
 }
 
-/* Append those words to text that it does not have, as far as they fit. size: of text's memory. */
+/* Append to text those of the words that it does not have, as far as they fit. size: bytes of text's memory. */
 static void add_words(char *text, size_t size, const char *words)
 {
 	char word[256];
@@ -269,7 +289,9 @@ static void add_words(char *text, size_t size, const char *words)
 	}
 }
 
-/* Callback of dl_iterate_phdr: add the names of the probes in an object's section. */
+/*
+ * Callback of dl_iterate_phdr (argument: struct names): add the names of the probes in an object's .neutrino section.
+ */
 static int collect_names(struct dl_phdr_info *object, size_t object_size, void *argument)
 {
 	struct names *names = argument;
@@ -285,6 +307,10 @@ static int collect_names(struct dl_phdr_info *object, size_t object_size, void *
 	return 0;
 }
 
+/*
+ * Collect from all loaded patched objects the names of their probes, each once, separated by spaces, and the version of
+ * Neutrino that wrote the first one. Sizes in bytes; what does not fit is left out.
+ */
 void nt_section_names(char *names, size_t names_size, char *maker, size_t maker_size)
 {
 	struct names argument = {names, names_size, maker, maker_size};
@@ -293,7 +319,7 @@ void nt_section_names(char *names, size_t names_size, char *maker, size_t maker_
 	dl_iterate_phdr(collect_names, &argument);
 }
 
-/* Whether twins of a library were used. Takes the mutex. */
+/* Whether the twins of a patched library (by its path) were used in this process. Takes the mutex. */
 static bool is_used(const char *library)
 {
 	const struct used_library *record;
@@ -311,7 +337,7 @@ struct unused {
 	unsigned count;
 };
 
-/* Callback of dl_iterate_phdr: add the path of a patched object whose twins were not used. */
+/* Callback of dl_iterate_phdr (argument: struct unused): add the path of a patched object whose twins were not used. */
 static int collect_unused(struct dl_phdr_info *object, size_t object_size, void *argument)
 {
 	struct unused *unused = argument;
@@ -327,6 +353,10 @@ static int collect_unused(struct dl_phdr_info *object, size_t object_size, void 
 	return 0;
 }
 
+/*
+ * Call each() with the path of every loaded patched object whose twins were not used, MOST_UNUSED at most. Returns
+ * their number.
+ */
 unsigned nt_section_unused(void (*each)(const char *library))
 {
 	struct unused *unused = nt_memory_alloc_zeroed(1, sizeof(*unused));

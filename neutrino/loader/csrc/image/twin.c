@@ -23,7 +23,7 @@ struct nt_part {
 #define USERS_LIMIT_NS UINT64_C(30000000000)
 
 /*
- * The parts of a module or library, one per image of its entry, which are allocated by the first call and not loaded yet.
+ * The parts of a module or library, one for each image of its twins, allocated by the first call and not loaded yet.
  * NULL without memory. Lock-free, from any thread.
  */
 static struct nt_part *parts_of(struct nt_owner *owner)
@@ -39,7 +39,10 @@ static struct nt_part *parts_of(struct nt_owner *owner)
 	return parts;
 }
 
-/* Load a part, once; other threads that need it wait for the first. number: index of the image in the entry. */
+/*
+ * Load one image of twins (copies of kernels with probes) into the driver, once; other threads that need it wait for
+ * the first. number: index of the image in the entry.
+ */
 static void load_part(struct nt_owner *owner, struct nt_part *part, uint32_t number)
 {
 	const struct nt_image *image = owner->image;
@@ -63,7 +66,10 @@ static void load_part(struct nt_owner *owner, struct nt_part *part, uint32_t num
 	__atomic_store_n(&part->state, RESOLVED, __ATOMIC_RELEASE);
 }
 
-/* The CUfunction or CUkernel of the twin of that name, in the entry's image of that index; NULL if it cannot be had. */
+/*
+ * The driver's handle of the twin (copy with probes) of that name, in the entry's image of that index, which is loaded
+ * if it is not; NULL if it cannot be had.
+ */
 static void *twin_function(struct nt_owner *owner, uint32_t number, const char *name)
 {
 	struct nt_part *parts = parts_of(owner);
@@ -134,8 +140,8 @@ static bool add_addresses(struct nt_function *function, const struct nt_owner *o
 }
 
 /*
- * The CUfunction of a twin in the current context, with its code loaded: the driver might synchronize if it had to load
- * it at the first launch. twin: CUfunction or CUkernel, or NULL. NULL if that fails.
+ * The twin's CUfunction in the current context, with its code loaded, so that its first launch does not have to. twin:
+ * CUfunction or CUkernel, or NULL. NULL if that fails.
  */
 static CUfunction load_code(const struct nt_owner *owner, void *twin)
 {
@@ -160,8 +166,8 @@ static int local_size(CUfunction function)
 }
 
 /*
- * Whether the driver would have to set aside more local memory to launch a twin than for its original. It waits for the
- * whole device then, and so for a kernel that waits for the launch. In the current context.
+ * Whether the driver would have to set aside more local memory to launch the twin than for its original: it would wait
+ * for the whole device then, and so perhaps for ever. twin: in the current context.
  */
 static bool needs_more_local(const struct nt_function *function, CUfunction twin)
 {
@@ -178,6 +184,10 @@ static bool needs_more_local(const struct nt_function *function, CUfunction twin
 	return (size_t)needed > set_aside;
 }
 
+/*
+ * Load the twin (copy with probes) of a function for launches in a context, which is current (NULL: none is). PROBED,
+ * or the reason why the original has to run.
+ */
 enum neutrino_reason nt_twin_prepare(struct nt_function *function, CUcontext context)
 {
 	struct nt_owner *owner = nt_function_library_of(function->owner);
@@ -215,7 +225,7 @@ enum neutrino_reason nt_twin_prepare(struct nt_function *function, CUcontext con
 }
 
 /*
- * Wait until no other thread prepares functions of the owner for a context. False if that takes too long; then its twins
+ * Wait until no other thread prepares functions of the module or library; false after half a minute: then its twins
  * must stay loaded.
  */
 static bool wait_for_users(const struct nt_owner *owner)
@@ -230,6 +240,10 @@ static bool wait_for_users(const struct nt_owner *owner)
 	return true;
 }
 
+/*
+ * Unload all twins of a module or library, just before the program unloads that. Those that another thread still uses
+ * or loads stay.
+ */
 void nt_twin_unload_all(struct nt_owner *owner)
 {
 	/* First: another thread may be about to load them. */
@@ -251,7 +265,10 @@ void nt_twin_unload_all(struct nt_owner *owner)
 
 /* --- choice --- */
 
-/* The addresses of module variables in a context; NULL if they are not stored. Lock-free, on the launch path. */
+/*
+ * The stored addresses of the module variables that a function's kernel uses, in a context; NULL if there are none.
+ * Lock-free, on the launch path.
+ */
 static const struct nt_addresses *addresses_in(struct nt_function *function, CUcontext context)
 {
 	for (int i = 0; i < NT_FUNCTION_CONTEXTS; i++) {
@@ -285,13 +302,16 @@ enum shape_choice {
 #define SHAPE_BLOCKS_SHIFT 4 /* after the choice */
 #define SHAPE_BLOCKS_MOST 0xfffu
 
-/* What a shape's word has from the choice on: a choice, for launches of so many blocks at most. */
+/*
+ * Pack a choice of code (twin, capped twin, original) with the most blocks of a launch that it holds for, as a shape's
+ * word has them.
+ */
 static uint32_t for_blocks(enum shape_choice choice, uint64_t blocks)
 {
 	return (uint32_t)choice | (uint32_t)(blocks < SHAPE_BLOCKS_MOST ? blocks : SHAPE_BLOCKS_MOST) << SHAPE_BLOCKS_SHIFT;
 }
 
-/* Multiprocessors of the current context's device; 0 if that is not known. */
+/* How many multiprocessors the current context's device has; 0 if that is not known. */
 static unsigned multiprocessors(void)
 {
 	CUdevice device;
@@ -306,7 +326,11 @@ static unsigned multiprocessors(void)
 /* Of a twin that may run with fewer blocks than the original has, at least a share of them have to fit: one over this. */
 #define LEAST_SHARE 4
 
-/* Ask the driver for the occupancy of original and twins in blocks of threads with shared bytes, and choose. */
+/*
+ * Ask the driver how many blocks of the original and of its twins fit on a multiprocessor, and choose which one
+ * launches of that shape run. threads: of a block; shared: bytes of dynamic shared memory. Returns the choice as
+ * for_blocks packs it.
+ */
 static uint32_t choose_for_shape(const struct nt_function *function, int threads, unsigned shared)
 {
 	int original = 0, twin = 0, capped = 0;
@@ -332,7 +356,10 @@ static uint32_t choose_for_shape(const struct nt_function *function, int threads
 	return has_capped ? SHAPE_CAPPED : SHAPE_ORIGINAL;
 }
 
-/* The choice for a shape, from the table or from the driver. Lock-free, on the launch path. */
+/*
+ * The choice of code for launches of a shape (threads of a block, bytes of shared memory), remembered or from the
+ * driver. Lock-free, on the launch path.
+ */
 static uint32_t shape_of(struct nt_function *function, uint64_t threads, unsigned shared)
 {
 	uint64_t shape = (threads & SHAPE_THREADS_MASK) | (uint64_t)shared << SHAPE_SHARED_SHIFT;
@@ -353,12 +380,21 @@ static uint32_t shape_of(struct nt_function *function, uint64_t threads, unsigne
 	return choose_for_shape(function, (int)threads, shared);
 }
 
+/*
+ * Forget which code launches of each shape run, because the program has changed an attribute of the function: the
+ * driver is asked again.
+ */
 void nt_twin_forget_shapes(struct nt_function *function)
 {
 	for (int i = 0; i < NT_FUNCTION_SHAPES; i++)
 		__atomic_store_n(&function->shapes[i], 0, __ATOMIC_RELEASE);
 }
 
+/*
+ * Choose whether a launch runs the twin, the twin under a register cap, or the original, so that not fewer blocks fit
+ * on a multiprocessor than of the original, unless the probes allow that. PROBED, or the reason why the original runs.
+ * On the launch path.
+ */
 enum neutrino_reason nt_twin_choose(struct nt_attempt *attempt)
 {
 	struct nt_function *function = attempt->function;
@@ -382,7 +418,10 @@ enum neutrino_reason nt_twin_choose(struct nt_attempt *attempt)
 
 /* --- submission --- */
 
-/* Fill in the probe block, the twin's last parameter: where the maps are, and the addresses of module variables. */
+/*
+ * Fill in the probe block, the last parameter of a twin: where the launch's maps are, and the addresses of module
+ * variables. block: of the kernel's block_size bytes.
+ */
 static void fill_block(uint8_t *block, const struct nt_attempt *attempt)
 {
 	const struct nt_kernel *kernel = attempt->function->kernel;
@@ -393,6 +432,7 @@ static void fill_block(uint8_t *block, const struct nt_attempt *attempt)
 	memcpy(variables, addresses->values, kernel->variable_count * sizeof(addresses->values[0]));
 }
 
+/* The bytes of the program's own kernel parameters in one buffer: up to the end of the last one. */
 size_t nt_twin_parameters_size(const struct nt_kernel *kernel)
 {
 	size_t size = 0;
@@ -440,6 +480,7 @@ static CUresult submit_with_block(const struct nt_launch *launch, const struct n
 	return launch->submit(launch, twin, parameters, NULL);
 }
 
+/* Launch the twin that was chosen for this attempt, with its probe block. Returns the driver's result. */
 CUresult nt_twin_submit(const struct nt_attempt *attempt)
 {
 	const struct nt_function *function = attempt->function;

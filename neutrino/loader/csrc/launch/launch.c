@@ -22,16 +22,22 @@
 
 NT_HOT static int ended;
 
+/* End the trace for launches: from now on every launch runs the original. */
 void nt_launch_end(void)
 {
 	__atomic_store_n(&ended, 1, __ATOMIC_RELEASE);
 }
 
+/* Whether launches are recorded no more, since the trace has ended. */
 bool nt_launch_is_ended(void)
 {
 	return __atomic_load_n(&ended, __ATOMIC_ACQUIRE);
 }
 
+/*
+ * Count launches of functions that the program has not obtained through us, all as kernel 0. is_chosen: they came while
+ * recording was on.
+ */
 void nt_launch_unknown(uint64_t launches, bool is_chosen)
 {
 	static int logged;
@@ -51,7 +57,7 @@ void nt_launch_unknown(uint64_t launches, bool is_chosen)
 	nt_event_end(&event);
 }
 
-/* Launch the program's own function as the program asked for it, and count it under a reason. */
+/* Launch the program's own function as the program asked for it, and count it under the reason why not its twin. */
 static CUresult run_original(const struct nt_function *function, const struct nt_launch *launch,
 			     enum neutrino_reason reason)
 {
@@ -59,6 +65,10 @@ static CUresult run_original(const struct nt_function *function, const struct nt
 	return launch->submit(launch, function->handle.handle, launch->parameters, launch->extra);
 }
 
+/*
+ * The program begins to capture a stream: what is launched in it is counted when its graph is launched. Waits shortly
+ * for calls of our own that would end the capture.
+ */
 void nt_launch_capture_begins(void)
 {
 	/* Before the other: see record() of quiet.c. */
@@ -67,6 +77,7 @@ void nt_launch_capture_begins(void)
 	nt_drain_thread_pass();
 }
 
+/* The program has ended a capture of a stream. */
 void nt_launch_capture_ends(void)
 {
 	/* One may have begun before the hook was loaded. */
@@ -74,7 +85,10 @@ void nt_launch_capture_ends(void)
 		__atomic_store_n(&nt_captures, 0, __ATOMIC_RELAXED);
 }
 
-/* The driver's answer, and in *captured whether the stream is being captured. */
+/*
+ * Ask the driver whether a stream is being captured: its answer in *captured, its result as the result. per_thread:
+ * stream 0 is the thread's own.
+ */
 static CUresult ask_captured(CUstream stream, bool per_thread, bool *captured)
 {
 	int status = CU_STREAM_CAPTURE_STATUS_NONE;
@@ -87,6 +101,7 @@ static CUresult ask_captured(CUstream stream, bool per_thread, bool *captured)
 	return result;
 }
 
+/* Whether a launch's stream is being captured. per_thread: stream 0 is the thread's own. */
 bool nt_launch_is_captured(CUstream stream, bool per_thread)
 {
 	bool captured;
@@ -111,14 +126,18 @@ static CUcontext context_of(const struct nt_function *function, const struct nt_
 }
 
 /*
- * Whether a launch runs where nothing is probed. That of a CUfunction always runs in its own context, which was asked for
- * when it was obtained.
+ * Whether a launch runs on a device that --device has not chosen. That of a CUfunction always runs in its own context,
+ * which was asked for when it was obtained.
  */
 static bool is_elsewhere(const struct nt_function *function, const struct nt_launch *launch)
 {
 	return function->is_kernel && nt_choice_is_by_device() && !nt_choice_has_context(context_of(function, launch));
 }
 
+/*
+ * Take the number of a launch that is no node of a graph: NOT_SELECTED if it is not chosen for probing, else reason,
+ * the function's. Lock-free.
+ */
 enum neutrino_reason nt_launch_chosen(const struct nt_function *function, const struct nt_launch *launch,
 				      enum neutrino_reason reason)
 {
@@ -138,7 +157,10 @@ static bool is_passed(const struct nt_function *function, const struct nt_launch
 		nt_choice_passes(function->kernel));
 }
 
-/* Whether a launch of a function outside of captures runs the original by the function's reason and the choice alone. */
+/*
+ * Whether a launch of a function outside of captures runs the original for certain; *reason gets why. Takes its number
+ * if it is not chosen.
+ */
 static inline bool is_certain(const struct nt_function *function, enum neutrino_reason *reason)
 {
 	*reason = nt_function_reason(function);
@@ -154,6 +176,11 @@ static inline bool is_certain(const struct nt_function *function, enum neutrino_
 
 uint32_t nt_launch_passed;
 
+/*
+ * Look up the function of a launch. If it is certain by that alone that the launch runs the original, count it: then
+ * there is nothing else to do for it (nt_launch_passes). Most launches of most programs are such: it takes few
+ * instructions and touches little memory.
+ */
 NT_HOT_PATH struct nt_found nt_launch_find(CUfunction handle)
 {
 	uint32_t thread = nt_grace_thread_own;
@@ -182,7 +209,10 @@ static struct preparation {
 	int is_running;
 } preparations[PREPARATIONS];
 
-/* The main function of such a thread. */
+/*
+ * Main function of a thread that prepares one context for probed launches (argument: its struct preparation), then
+ * ends.
+ */
 static void *prepare(void *argument)
 {
 	struct preparation *preparation = argument;
@@ -196,7 +226,10 @@ static void *prepare(void *argument)
 	return NULL;
 }
 
-/* Start the thread that prepares a context, unless that was done before. On the launch path, at most once per context. */
+/*
+ * Start a thread that prepares a context for probed launches, unless that was done before. On the launch path, at most
+ * once per context.
+ */
 static void start_preparation(CUcontext context)
 {
 	struct preparation *preparation = NULL;
@@ -225,6 +258,10 @@ static void start_preparation(CUcontext context)
 	}
 }
 
+/*
+ * Just before the program destroys a context: forget that it was prepared, as a new one may get its address. Waits for
+ * the thread that prepares it, so many milliseconds at most.
+ */
 void nt_launch_forget_context(CUcontext context, unsigned milliseconds)
 {
 	uint64_t deadline = nt_clock_now_ns() + (uint64_t)milliseconds * 1000000;
@@ -238,6 +275,7 @@ void nt_launch_forget_context(CUcontext context, unsigned milliseconds)
 	}
 }
 
+/* The stream that a call means: for 0 the explicit handle of the default stream, with per_thread the thread's own. */
 CUstream nt_launch_explicit_stream(CUstream stream, bool per_thread)
 {
 	if (stream)
@@ -255,6 +293,7 @@ static bool may_be_caused_by_probe(CUresult result)
 	       result == CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
 }
 
+/* Compute a launch's extent (blocks, warps, ...). PROBED, or the reason to run the original. */
 enum neutrino_reason nt_launch_extent(const struct nt_launch *launch, const struct nt_kernel *kernel, struct nt_extent *ret)
 {
 	switch (nt_regions_extent(launch->grid, launch->block, kernel->lanes, ret)) {
@@ -293,8 +332,8 @@ static struct neutrino_launch *add_record(const struct nt_attempt *attempt, uint
 }
 
 /*
- * The rest of nt_launch, where the pool is found and the code is chosen. reason: PROBED, or why it could not be. Sets
- * is_submitted.
+ * Launch the twin with room for its results, and record it; or the original if that is not possible. reason: PROBED, or
+ * why the twin cannot run. Sets attempt->is_submitted. The pool is found and the code is chosen before.
  */
 static CUresult run_twin(struct nt_attempt *attempt, enum neutrino_reason reason)
 {
@@ -335,8 +374,8 @@ static CUresult run_twin(struct nt_attempt *attempt, enum neutrino_reason reason
 }
 
 /*
- * With --benchmark: draw what a launch runs that can be probed, and begin its time. Whether it is the twin. Not inlined:
- * launches that are not timed keep their stack.
+ * With --benchmark: draw what a launch runs that can be probed, and begin its time. Returns whether it is the twin. Not
+ * inlined: launches that are not timed keep their stack.
  */
 static __attribute__((noinline)) bool begin_timing(const struct nt_attempt *attempt, struct nt_timing *timing)
 {
@@ -354,7 +393,11 @@ static __attribute__((noinline)) bool begin_timing(const struct nt_attempt *atte
 	return timing->is_probed;
 }
 
-/* docs/architecture.md describes the steps in "The path of a launch". */
+/*
+ * Launch a function with its probes, or the original if that is not possible, counted with the reason; returns the
+ * driver's result for the program. Lock-free, from any thread, in a reading section. docs/architecture.md describes the
+ * steps in "The path of a launch".
+ */
 CUresult nt_launch(struct nt_function *function, const struct nt_launch *launch)
 {
 	struct nt_kernel *kernel = function->kernel;

@@ -6,8 +6,8 @@
 #include "trace/trace.h"
 
 /*
- * The function of a handle if its launches are recorded; NULL if the launch is to be passed through. In a reading section,
- * which lasts until the launch is made.
+ * The function of a handle if its launches are recorded; NULL if the launch goes to the driver as it is (then counted
+ * as unknown during a trace). In a reading section, which lasts until the launch is made.
  */
 static struct nt_function *recorded(CUfunction handle)
 {
@@ -19,14 +19,20 @@ static struct nt_function *recorded(CUfunction handle)
 	return function;
 }
 
-/* Around a launch: a reading section, in which no image of ours is loaded. */
+/*
+ * Before a launch: begin a reading section, in which what is found stays, and in which no image of ours is loaded.
+ * Returns what end_launch takes.
+ */
 static uint32_t *begin_launch(void)
 {
 	nt_quiet_launch_begins();
 	return nt_grace_reading_begin();
 }
 
-/* The same, with the function that launches are recorded of, or NULL, after nt_launch_find. */
+/*
+ * Before a launch that nt_launch_find has looked up: as begin_launch. *ret: the function if its launches are recorded,
+ * or NULL.
+ */
 static uint32_t *begin_with(CUfunction handle, struct nt_found found, struct nt_function **ret)
 {
 	if (!found.reading) {
@@ -40,13 +46,14 @@ static uint32_t *begin_with(CUfunction handle, struct nt_found found, struct nt_
 	return found.reading;
 }
 
+/* After a launch: end what begin_launch has begun. reading: its result. */
 static void end_launch(uint32_t *reading)
 {
 	nt_grace_reading_end(reading);
 	nt_quiet_launch_ends();
 }
 
-/* nt_launch.submit for cuLaunchKernel. */
+/* Submit function for cuLaunchKernel: make the program's call with this function and these parameters. */
 static CUresult submit_plain(const struct nt_launch *l, CUfunction function, void **parameters, void **extra)
 {
 	return (l->per_thread ? nt_driver.cuLaunchKernel_ptsz : nt_driver.cuLaunchKernel)(
@@ -54,13 +61,20 @@ static CUresult submit_plain(const struct nt_launch *l, CUfunction function, voi
 		parameters, extra);
 }
 
-/* nt_launch.submit for cuLaunchKernelEx, whose configuration is the launch's argument. */
+/*
+ * Submit function for cuLaunchKernelEx, whose configuration is launch->argument: make the program's call with this
+ * function and these parameters.
+ */
 static CUresult submit_config(const struct nt_launch *l, CUfunction function, void **parameters, void **extra)
 {
 	return (l->per_thread ? nt_driver.cuLaunchKernelEx_ptsz : nt_driver.cuLaunchKernelEx)(l->argument, function,
 											     parameters, extra);
 }
 
+/*
+ * A launch by cuLaunchKernel or cuLaunchKernel_ptsz: with probes if possible. launch lacks only how it is submitted.
+ * found: of nt_launch_find, which has not passed it.
+ */
 CUresult nt_launch_forms_plain(CUfunction handle, struct nt_launch *launch, struct nt_found found)
 {
 	struct nt_function *function;
@@ -74,6 +88,10 @@ CUresult nt_launch_forms_plain(CUfunction handle, struct nt_launch *launch, stru
 	return result;
 }
 
+/*
+ * A launch by cuLaunchKernelEx, or with per_thread by cuLaunchKernelEx_ptsz: with probes if possible. config NULL: the
+ * driver refuses it. found: of nt_launch_find, of no use without config.
+ */
 CUresult nt_launch_forms_config(const CUlaunchConfig *config, CUfunction handle, void **parameters, void **extra,
 				bool per_thread, struct nt_found found)
 {
@@ -104,7 +122,10 @@ CUresult nt_launch_forms_config(const CUlaunchConfig *config, CUfunction handle,
 	return result;
 }
 
-/* nt_launch.submit for cuLaunchCooperativeKernel, which takes the parameters as pointers alone. */
+/*
+ * Submit function for cuLaunchCooperativeKernel, which takes the parameters as pointers alone: make the program's call
+ * with this function and these parameters.
+ */
 static CUresult submit_cooperative(const struct nt_launch *l, CUfunction function, void **parameters, void **extra)
 {
 	(void)extra;
@@ -113,6 +134,10 @@ static CUresult submit_cooperative(const struct nt_launch *l, CUfunction functio
 		parameters);
 }
 
+/*
+ * A launch by cuLaunchCooperativeKernel or cuLaunchCooperativeKernel_ptsz: with probes if possible. launch lacks only
+ * how it is submitted.
+ */
 CUresult nt_launch_forms_cooperative(CUfunction handle, struct nt_launch *launch)
 {
 	uint32_t *reading = begin_launch();
@@ -125,6 +150,7 @@ CUresult nt_launch_forms_cooperative(CUfunction handle, struct nt_launch *launch
 	return result;
 }
 
+/* Before a launch by a call whose kernels are never probed: count it. nt_quiet_launch_ends is called after it. */
 void nt_launch_forms_other(CUfunction handle)
 {
 	nt_quiet_launch_begins();
@@ -140,6 +166,10 @@ void nt_launch_forms_other(CUfunction handle)
 	nt_grace_reading_end(reading);
 }
 
+/*
+ * Before a call that launches several kernels at once, which are never probed: count it as one launch of an unknown
+ * kernel. nt_quiet_launch_ends is called after it.
+ */
 void nt_launch_forms_unknown(void)
 {
 	nt_quiet_launch_begins();

@@ -10,6 +10,10 @@ enum { GREENS = 256 };
 static CUcontext greens[GREENS];
 static int green_count; /* rows that were ever used */
 
+/*
+ * Remember that a context is that of a green context (one with a part of the multiprocessors), in which kernels run
+ * unprobed. If there are more than GREENS, contexts that are not known count as green. From any thread.
+ */
 void nt_greens_add(CUcontext context)
 {
 	for (int i = 0; i < GREENS; i++) {
@@ -24,6 +28,7 @@ void nt_greens_add(CUcontext context)
 	}
 }
 
+/* A green context is destroyed: its CUcontext may be that of another one later. From any thread. */
 void nt_greens_remove(CUcontext context)
 {
 	for (int i = 0; i < GREENS; i++) {
@@ -32,6 +37,7 @@ void nt_greens_remove(CUcontext context)
 	}
 }
 
+/* Whether a context is that of a green context, or may be: then its kernels run unprobed. false for NULL. Lock-free. */
 bool nt_greens_has(CUcontext context)
 {
 	int count = __atomic_load_n(&green_count, __ATOMIC_ACQUIRE);

@@ -12,12 +12,13 @@ static uint64_t now[NT_OWN_KINDS], most[NT_OWN_KINDS], all_now, all_most;
 static uint64_t pools, pool_limit, launch_limit; /* how many were made; of the largest one */
 static uint64_t next_address = FIRST_ADDRESS;
 
+/* Read from the settings whether device memory is only counted in this process (--memusage), or taken. */
 void nt_own_memory_begin(void)
 {
 	nt_own_memory_measures_only = nt_settings()->measures_only;
 }
 
-/* Raise *value to at least a value. */
+/* Set *value to the greater one of itself and `least`. Lock-free. */
 static void raise_to(uint64_t *value, uint64_t least)
 {
 	uint64_t before = __atomic_load_n(value, __ATOMIC_RELAXED);
@@ -27,6 +28,10 @@ static void raise_to(uint64_t *value, uint64_t least)
 		;
 }
 
+/*
+ * Note, for the trace, that a pool (device memory of a context) was made that may have limit bytes, of which one launch
+ * can have of_launch.
+ */
 void nt_own_memory_limited(uint64_t limit, uint64_t of_launch)
 {
 	__atomic_fetch_add(&pools, 1, __ATOMIC_RELAXED);
@@ -34,6 +39,10 @@ void nt_own_memory_limited(uint64_t limit, uint64_t of_launch)
 	raise_to(&launch_limit, of_launch);
 }
 
+/*
+ * Free and total bytes of the current context's device. With --memusage as if all that is only counted was taken. False
+ * if the driver does not say.
+ */
 bool nt_own_memory_left(uint64_t *left, uint64_t *total)
 {
 	size_t free_bytes = 0, all = 0;
@@ -46,6 +55,10 @@ bool nt_own_memory_left(uint64_t *left, uint64_t *total)
 	return true;
 }
 
+/*
+ * Allocate size bytes of device memory in the current context for results, and count them; 0 if there are none. With
+ * --memusage it is only counted, and the address stands for nothing. Not on the launch path.
+ */
 CUdeviceptr nt_own_memory_get(enum nt_own_memory kind, uint64_t size)
 {
 	CUdeviceptr address = 0;
@@ -64,12 +77,14 @@ CUdeviceptr nt_own_memory_get(enum nt_own_memory kind, uint64_t size)
 	return address;
 }
 
+/* Size bytes of our device memory are gone with their context: count them no more. */
 void nt_own_memory_gone(enum nt_own_memory kind, uint64_t size)
 {
 	__atomic_fetch_sub(&now[kind], size, __ATOMIC_RELAXED);
 	__atomic_fetch_sub(&all_now, size, __ATOMIC_RELAXED);
 }
 
+/* Free device memory of nt_own_memory_get; kind and size as there. */
 void nt_own_memory_free(enum nt_own_memory kind, CUdeviceptr address, uint64_t size)
 {
 	if (!nt_own_memory_measures_only)
@@ -77,6 +92,7 @@ void nt_own_memory_free(enum nt_own_memory kind, CUdeviceptr address, uint64_t s
 	nt_own_memory_gone(kind, size);
 }
 
+/* Write the event of the trace that says how much device memory there was at most for results. */
 void nt_own_memory_log(void)
 {
 	struct nt_event event;

@@ -15,6 +15,10 @@
 #include "memory/segment.h"
 #include "trace/trace.h"
 
+/*
+ * A launch of a kernel needs more than the pool can ever give: have the trace note that, once for each kernel. size:
+ * bytes of the launch. Lock-free.
+ */
 void nt_pool_too_large(struct nt_pool *pool, struct nt_kernel *kernel, uint64_t size)
 {
 	struct nt_kernel *none = NULL;
@@ -48,6 +52,10 @@ static uint64_t pool_most(CUdevice device)
 	return size > POOL_DEFAULT_MOST ? POOL_DEFAULT_MOST : size < POOL_LEAST ? POOL_LEAST : size;
 }
 
+/*
+ * Free everything of a pool (device memory for results in one context), and clear it. has_context: whether its context
+ * is current; if it is gone, so is what the driver has allocated in it.
+ */
 void nt_pool_unmake(struct nt_pool *pool, bool has_context)
 {
 	nt_upcalls.pool_ends(pool, has_context);
@@ -68,7 +76,10 @@ void nt_pool_unmake(struct nt_pool *pool, bool has_context)
 	pool->watermark = pool->mark_wave = pool->stale_since = 0;
 }
 
-/* Make the event for launches that nothing waits for: the drain thread makes nothing later. It does without. */
+/*
+ * Make the pool's event that shows the end of launches which the program does not wait for; without it the pool works,
+ * too. Always true.
+ */
 static bool make_mark(struct nt_pool *pool)
 {
 	if (nt_quiet_is_supported() && nt_driver.cuEventCreate(&pool->mark, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)
@@ -104,8 +115,8 @@ static bool make_pool(struct nt_pool *pool)
 }
 
 /*
- * The pool of a context. If it has none, a free one is claimed for it (*claimed), in state POOL_PREPARING, for the caller
- * to make. NULL if there is none. Takes a mutex, so that only one thread claims.
+ * The pool of a context in any state. If it has none, a free one is claimed for it (*claimed), in state POOL_PREPARING,
+ * for the caller to make. NULL if all are taken. Takes a mutex, so that only one thread claims.
  */
 static struct nt_pool *claim_pool(CUcontext context, bool *claimed)
 {
@@ -131,6 +142,11 @@ static struct nt_pool *claim_pool(CUcontext context, bool *claimed)
 	return pool;
 }
 
+/*
+ * The pool (device memory for results) of a context, which is current; it is made if there is none. NULL if it could
+ * not be made, also for all later calls with this context. Not on the launch path: it allocates, and may wait for
+ * another thread.
+ */
 struct nt_pool *nt_pool_prepare(CUcontext context)
 {
 	bool claimed;
@@ -161,7 +177,7 @@ struct nt_pool *nt_pool_prepare(CUcontext context)
 	return nt_pools_find(context);
 }
 
-/* Wait until a pool is no longer in a state; false after that many milliseconds. */
+/* Wake the drain thread, and wait until it has taken a pool out of that state; false after so many milliseconds. */
 static bool wait_out(struct nt_pool *pool, enum pool_state state, unsigned milliseconds)
 {
 	uint64_t until = nt_clock_now_ns() + (uint64_t)milliseconds * 1000000;
@@ -175,6 +191,10 @@ static bool wait_out(struct nt_pool *pool, enum pool_state state, unsigned milli
 	return true;
 }
 
+/*
+ * Just before the program destroys a context: have the drain thread fetch the results in its pool and free it, and wait
+ * for that, so many milliseconds at most.
+ */
 void nt_pool_forget_context(CUcontext context, unsigned milliseconds)
 {
 	struct nt_pool *pool = nt_pools_known(context);
@@ -194,7 +214,10 @@ void nt_pool_forget_context(CUcontext context, unsigned milliseconds)
 		nt_event_note("a context was destroyed before its records could be copied back");
 }
 
-/* Ask something of the drain thread, and wait until it has done that; false after that many milliseconds. */
+/*
+ * Ask something of the drain thread by setting a flag, which it clears when that is done, and wait; false after so many
+ * milliseconds.
+ */
 static bool request(int *flag, unsigned milliseconds)
 {
 	uint64_t until = nt_clock_now_ns() + (uint64_t)milliseconds * 1000000;
@@ -209,6 +232,10 @@ static bool request(int *flag, unsigned milliseconds)
 	return true;
 }
 
+/*
+ * A kernel was obtained one launch of which takes size bytes: have the pool get memory for it beside what was expected
+ * before, and wait for that; once for each kernel. Not on the launch path.
+ */
 void nt_pool_expect(struct nt_pool *pool, struct nt_kernel *kernel, uint64_t size)
 {
 	enum { LIMIT_MS = 2000 };
@@ -226,6 +253,10 @@ void nt_pool_expect(struct nt_pool *pool, struct nt_kernel *kernel, uint64_t siz
 		__atomic_store_n(&too_slow, 1, __ATOMIC_RELAXED);
 }
 
+/*
+ * Just before the program may destroy a context: have all its launches waited for and their results fetched by the
+ * drain thread, and wait, so many milliseconds at most. The pool stays.
+ */
 void nt_pool_flush(CUcontext context, unsigned milliseconds)
 {
 	struct nt_pool *pool = nt_pools_find(context);
@@ -234,6 +265,10 @@ void nt_pool_flush(CUcontext context, unsigned milliseconds)
 		nt_event_note("a context may have ended before its records could be copied back");
 }
 
+/*
+ * Have the launches in all contexts waited for and their results fetched; false if that takes longer than so many
+ * milliseconds.
+ */
 bool nt_pool_flush_all(unsigned milliseconds)
 {
 	uint64_t until = nt_clock_now_ns() + (uint64_t)milliseconds * 1000000;
@@ -247,6 +282,10 @@ bool nt_pool_flush_all(unsigned milliseconds)
 	return all;
 }
 
+/*
+ * Have the launches in all contexts waited for and their results fetched, without waiting here: nt_pool_are_all_flushed
+ * says when. Captures of streams, which a wait for a context would end, come first.
+ */
 void nt_pool_flush_gently(void)
 {
 	for (unsigned i = 0; i < CONTEXTS; i++) {
@@ -258,6 +297,7 @@ void nt_pool_flush_gently(void)
 	nt_wake_up();
 }
 
+/* Whether what nt_pool_flush_gently or nt_pool_flush_all has asked for is done in all contexts. */
 bool nt_pool_are_all_flushed(void)
 {
 	for (unsigned i = 0; i < CONTEXTS; i++)
@@ -267,6 +307,7 @@ bool nt_pool_are_all_flushed(void)
 	return true;
 }
 
+/* Bytes of device memory that all pools have now. */
 uint64_t nt_pool_size_all(void)
 {
 	uint64_t ret = 0;
@@ -277,6 +318,10 @@ uint64_t nt_pool_size_all(void)
 	return ret;
 }
 
+/*
+ * After the driver has refused the program memory: have what no launch uses of the pools on the current device freed,
+ * and wait for that, so many milliseconds at most for each. Whether anything was.
+ */
 bool nt_pool_give_back(unsigned milliseconds)
 {
 	CUdevice device;
@@ -295,6 +340,10 @@ bool nt_pool_give_back(unsigned milliseconds)
 	return freed;
 }
 
+/*
+ * If the driver has destroyed the context: give up its pool, and wait for the drain thread to do so, so many
+ * milliseconds at most.
+ */
 void nt_pool_context_gone(CUcontext context, unsigned milliseconds)
 {
 	struct nt_pool *pool = nt_pools_known(context);
@@ -312,6 +361,10 @@ void nt_pool_context_gone(CUcontext context, unsigned milliseconds)
 	wait_out(pool, POOL_GONE, milliseconds);
 }
 
+/*
+ * At the end of the process: have the results in all pools fetched, and wait for that. False if so many milliseconds
+ * did not suffice.
+ */
 bool nt_pool_drain_all(unsigned milliseconds)
 {
 	uint64_t until = nt_clock_now_ns() + (uint64_t)milliseconds * 1000000;
@@ -331,6 +384,7 @@ bool nt_pool_drain_all(unsigned milliseconds)
 	return drained;
 }
 
+/* In the child after fork: discard all pools, which belong to the parent's contexts. */
 void nt_pool_child(void)
 {
 	for (unsigned i = 0; i < CONTEXTS; i++) {

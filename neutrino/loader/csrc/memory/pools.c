@@ -4,6 +4,7 @@
 
 struct nt_pool nt_pools[CONTEXTS];
 
+/* The pool (device memory for results) of a context in any state, or NULL. Lock-free. */
 struct nt_pool *nt_pools_known(CUcontext context)
 {
 	for (unsigned i = 0; i < CONTEXTS; i++)
@@ -12,6 +13,7 @@ struct nt_pool *nt_pools_known(CUcontext context)
 	return NULL;
 }
 
+/* A context's number, which no other of the process ever has; 0 if the driver has none, ~0 if the context is gone. */
 uint64_t nt_pools_id_of(CUcontext context)
 {
 	unsigned long long id;
@@ -21,11 +23,19 @@ uint64_t nt_pools_id_of(CUcontext context)
 	return nt_driver.cuCtxGetId(context, &id) == CUDA_SUCCESS ? id : ~UINT64_C(0);
 }
 
+/*
+ * Whether the pool's context is still the one that it was made in: the driver may have made a new one at its address,
+ * and what was allocated in the old one may be the program's by now. Lock-free.
+ */
 bool nt_pools_is_current(const struct nt_pool *pool, CUcontext context)
 {
 	return nt_pools_id_of(context) == __atomic_load_n(&pool->id, __ATOMIC_ACQUIRE);
 }
 
+/*
+ * The pool (device memory for results) of a context if it is ready, else NULL. If the driver has since made a new
+ * context at that address, the old one's pool is given up. Lock-free.
+ */
 struct nt_pool *nt_pools_find(CUcontext context)
 {
 	struct nt_pool *pool = context ? nt_pools_known(context) : NULL;
@@ -39,11 +49,13 @@ struct nt_pool *nt_pools_find(CUcontext context)
 	return NULL;
 }
 
+/* Whether a pool was made for the context, is being made, or could not be made. */
 bool nt_pools_has(CUcontext context)
 {
 	return nt_pools_known(context) != NULL;
 }
 
+/* Ordinal of the device that the pool's memory is on. */
 CUdevice nt_pools_device(const struct nt_pool *pool)
 {
 	return pool->device;

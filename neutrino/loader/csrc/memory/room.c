@@ -4,7 +4,9 @@
 
 /* Everything here runs on the launch path: lock-free, from any thread. */
 
-/* Take a free small segment of the pool; NULL if there is none. */
+/*
+ * Take a free small segment (256 KiB of device memory for launches of one stream) of the pool; NULL if there is none.
+ */
 static struct nt_segment *take_small(struct nt_pool *pool)
 {
 	/* A bit for each segment, 1 for a free one. The search begins where one was found last. */
@@ -28,6 +30,7 @@ static struct nt_segment *take_small(struct nt_pool *pool)
 	return NULL;
 }
 
+/* Make a small segment of the pool available to launches again. Lock-free. */
 void nt_room_give(struct nt_pool *pool, struct nt_segment *segment)
 {
 	uint64_t index = (uint64_t)(segment - pool->segments);
@@ -36,7 +39,10 @@ void nt_room_give(struct nt_pool *pool, struct nt_segment *segment)
 			  __ATOMIC_RELEASE);
 }
 
-/* The stream of a handle, with one more reference, for the segment that it will get; NULL if there is no row. */
+/*
+ * The pool's record of a stream, with one more reference for the segment that it will get; NULL if there is no row for
+ * it.
+ */
 static struct nt_stream *hold_stream(struct nt_pool *pool, CUstream handle)
 {
 	for (;;) {
@@ -98,6 +104,7 @@ static struct nt_segment *take_chunks(struct nt_pool *pool, struct nt_area *area
 	return NULL;
 }
 
+/* Bytes of the pool's memory for large launches that are free now, in one piece at best. Lock-free. */
 uint64_t nt_room_free_large(const struct nt_pool *pool)
 {
 	uint64_t most = 0;
@@ -111,6 +118,7 @@ uint64_t nt_room_free_large(const struct nt_pool *pool)
 	return most;
 }
 
+/* Whether a launch of size bytes can find room in the pool once others have ended, as far as is known. Lock-free. */
 bool nt_room_reaches(const struct nt_pool *pool, uint64_t size)
 {
 	uint64_t refused = __atomic_load_n(&pool->large_refused, __ATOMIC_RELAXED);
@@ -123,12 +131,16 @@ bool nt_room_reaches(const struct nt_pool *pool, uint64_t size)
 	return false;
 }
 
+/* Ask the drain thread to get memory for large launches of size bytes, in its next round. Lock-free. */
 void nt_room_want_large(struct nt_pool *pool, uint64_t size)
 {
 	nt_raise_to(&pool->large_wanted, size);
 }
 
-/* As nt_room_take, for a launch that does not fit in a small segment: take a run of free chunks. */
+/*
+ * Take room for a launch that does not fit in a small segment: a run of free chunks, zeroed. handle: the stream.
+ * NT_ROOM with *ret, or why there is none; then the drain thread is asked for more.
+ */
 static enum nt_room_result take_large(struct nt_pool *pool, CUstream handle, uint64_t size, struct nt_room *ret)
 {
 	if (size > nt_slabs_most(pool))
@@ -153,7 +165,10 @@ static enum nt_room_result take_large(struct nt_pool *pool, CUstream handle, uin
 	return NT_ROOM_FULL;
 }
 
-/* nt_room_take in a reading section. */
+/*
+ * Take room for a launch of size bytes on a stream, in the reading section of nt_room_take: behind the launches before
+ * in the stream's segment, or in a new one.
+ */
 static enum nt_room_result take(struct nt_pool *pool, CUstream handle, uint64_t size, struct nt_room *ret)
 {
 	if (size > SEGMENT_SIZE)
@@ -225,6 +240,10 @@ static enum nt_room_result take(struct nt_pool *pool, CUstream handle, uint64_t 
 	}
 }
 
+/*
+ * Take size zeroed bytes of device memory for a launch's results, on a stream (default streams by their explicit
+ * handles). After NT_ROOM the caller must call nt_room_submitted. Lock-free.
+ */
 enum nt_room_result nt_room_take(struct nt_pool *pool, CUstream handle, uint64_t size, struct nt_room *ret)
 {
 	uint32_t *reading = nt_grace_reading_begin();
@@ -237,6 +256,11 @@ enum nt_room_result nt_room_take(struct nt_pool *pool, CUstream handle, uint64_t
 	return result;
 }
 
+/*
+ * A launch that has room was submitted, or with launched false not: from now on its results may be fetched. It is of a
+ * kernel, or a replay of a graph with that layout; the other is NULL. launch: its number in launches.bin; size: bytes
+ * of its maps. Lock-free.
+ */
 void nt_room_submitted(const struct nt_room *room, struct nt_kernel *kernel, struct nt_layout *layout, uint64_t launch,
 		       uint64_t size, bool launched)
 {

@@ -2,7 +2,10 @@
 
 /* Everything here runs on the launch path: lock-free, from any thread. */
 
-/* Hand a full segment over to the drain thread, with an event after the last launch if possible. */
+/*
+ * Hand a full segment over to the drain thread, which fetches its results: with an event after its last launch if own
+ * is its stream and the driver records one.
+ */
 static void hand_over(struct nt_segment *segment, const struct nt_stream *own)
 {
 	segment->recorded = segment->stream == own &&
@@ -11,6 +14,12 @@ static void hand_over(struct nt_segment *segment, const struct nt_stream *own)
 	__atomic_fetch_xor(&segment->hold, HOLD_FINISHING | HOLD_DONE, __ATOMIC_RELEASE);
 }
 
+/*
+ * Finish a segment if it is full and nobody holds it: hand it over to the drain thread. hold: its value as the caller
+ * has seen it. Of several threads that see that, one does it. own: the stream that the calling thread launches on, or
+ * is about to destroy, NULL if there is none: an event can be recorded only there, since the program may destroy any
+ * other stream meanwhile. Lock-free.
+ */
 void nt_segment_finish(struct nt_segment *segment, uint32_t hold, const struct nt_stream *own)
 {
 	while (nt_segment_is_last(hold)) {
@@ -22,6 +31,10 @@ void nt_segment_finish(struct nt_segment *segment, uint32_t hold, const struct n
 	}
 }
 
+/*
+ * Mark a segment as full, with `count` launches, so that the drain thread fetches its results once they are complete.
+ * own: the stream that the calling thread launches on, or NULL. Lock-free.
+ */
 void nt_segment_close(struct nt_segment *segment, uint32_t count, const struct nt_stream *own)
 {
 	__atomic_store_n(&segment->count, count, __ATOMIC_RELEASE);

@@ -171,11 +171,13 @@ extern struct nt_pool nt_pools[CONTEXTS];
 #define KEY_MARK_MASK 7u
 #define PER_THREAD 2u
 
+/* Whether a stream is the default stream of one thread. */
 static inline bool nt_segment_is_per_thread(const struct nt_stream *stream)
 {
 	return (stream->key & KEY_MARK_MASK) == PER_THREAD;
 }
 
+/* The driver's handle of a stream; for the default stream of a thread the one that stands for the calling thread's. */
 static inline CUstream nt_segment_handle(const struct nt_stream *stream)
 {
 	return nt_segment_is_per_thread(stream) ? CU_STREAM_PER_THREAD : (CUstream)(uintptr_t)stream->key;
@@ -204,6 +206,7 @@ bool nt_streams_make(struct nt_pool *pool);
 void nt_streams_tend(struct nt_pool *pool);
 void nt_streams_unmake(struct nt_pool *pool);
 
+/* Whether a stream's row has left the table of streams, by its state. */
 static inline bool nt_state_is_gone(uint64_t state)
 {
 	return state >> STATE_SEGMENT_SHIFT == STATE_GONE;
@@ -227,7 +230,10 @@ struct nt_area *nt_slabs_area(struct nt_pool *pool, const struct nt_segment *seg
 
 /* --- segment.c --- */
 
-/* Whether a segment is full and nobody holds it, by its hold. */
+/*
+ * Whether a segment is full and no thread is about to add a launch to it, nor has anybody finished it: then the caller
+ * must. hold: its value.
+ */
 static inline bool nt_segment_is_last(uint32_t hold)
 {
 	return (hold & HOLD_FULL) && !(hold & (HOLD_DONE | HOLD_FINISHING | HOLD_COUNT));
@@ -244,7 +250,10 @@ void nt_segment_finish(struct nt_segment *segment, uint32_t hold, const struct n
 /* Mark a segment as full, with count launches. own: as in nt_segment_finish. Lock-free. */
 void nt_segment_close(struct nt_segment *segment, uint32_t count, const struct nt_stream *own);
 
-/* Give up a hold on a segment: the caller's launch in it has been submitted, or it takes none. own: as above. Lock-free. */
+/*
+ * Give up a hold on a segment (piece of device memory for launches): the caller's launch in it has been submitted, or
+ * takes none. own: the stream that the calling thread launches on, NULL if there is none. Lock-free.
+ */
 static inline void nt_segment_release(struct nt_segment *segment, const struct nt_stream *own)
 {
 	uint32_t hold = __atomic_sub_fetch(&segment->hold, 1, __ATOMIC_ACQ_REL);
@@ -258,7 +267,7 @@ static inline void nt_segment_release(struct nt_segment *segment, const struct n
 /* Make a small segment available. Lock-free. */
 void nt_room_give(struct nt_pool *pool, struct nt_segment *segment);
 
-/* Raise *value to at least a value. Lock-free. */
+/* Set *value to the greater one of itself and `least`. Lock-free. */
 static inline void nt_raise_to(uint64_t *value, uint64_t least)
 {
 	uint64_t before = __atomic_load_n(value, __ATOMIC_RELAXED);

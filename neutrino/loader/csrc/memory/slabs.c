@@ -16,7 +16,10 @@
 #define PLENTY 16 /* times what a pool may have: then it is got at once */
 #define GROW_PAUSE_NS UINT64_C(10000000000) /* after the program lacked memory: 10 s */
 
-/* Whether size bytes more leave the program what it may want. Also true if the driver does not say what is free. */
+/*
+ * Whether the device has so much free memory that the program has enough left if we take size bytes more. Also true if
+ * the driver does not say what is free.
+ */
 static bool leaves_enough(uint64_t size)
 {
 	uint64_t left, total;
@@ -30,7 +33,7 @@ static bool leaves_enough(uint64_t size)
 	return left >= size + least;
 }
 
-/* Whether there is so much free that size bytes do not matter. */
+/* Whether so much device memory is free that size bytes do not matter. */
 static bool is_little(uint64_t size)
 {
 	uint64_t left, total;
@@ -38,7 +41,7 @@ static bool is_little(uint64_t size)
 	return nt_own_memory_left(&left, &total) && left / PLENTY >= size;
 }
 
-/* Allocate size bytes, all zero; 0 if there are none. */
+/* Allocate size bytes of device memory for a pool, all zero; 0 if there are none. */
 static CUdeviceptr allocate(struct nt_pool *pool, uint64_t size)
 {
 	CUdeviceptr base = nt_own_memory_get(NT_OWN_POOLS, size);
@@ -54,7 +57,10 @@ static CUdeviceptr allocate(struct nt_pool *pool, uint64_t size)
 	return 0;
 }
 
-/* Set what count segments from first on need beside device memory: events, and slots for their launches. */
+/*
+ * Give `count` segments from `first` on what they need beside device memory: events, and slots for slots_each launches.
+ * False if that fails.
+ */
 static bool make_segments(struct nt_segment *first, uint32_t count, uint32_t slots_each)
 {
 	/* Those of memory that was given back have them already. */
@@ -68,7 +74,9 @@ static bool make_segments(struct nt_segment *first, uint32_t count, uint32_t slo
 	return slots;
 }
 
-/* Get device memory for count segments of size bytes each, from first on. Returns its address, 0 if there is none. */
+/*
+ * Get device memory for `count` segments of size bytes each, from `first` on. Returns its address, 0 if there is none.
+ */
 static CUdeviceptr place_segments(struct nt_pool *pool, struct nt_segment *first, uint32_t count, uint64_t size)
 {
 	CUdeviceptr base = allocate(pool, count * size);
@@ -78,7 +86,10 @@ static CUdeviceptr place_segments(struct nt_pool *pool, struct nt_segment *first
 	return base;
 }
 
-/* Get memory for a slab of count segments, and make them available. */
+/*
+ * Get memory for a slab (up to 64 small segments) of a pool, with `count` segments, and make them available. number: of
+ * the slab. False if that fails.
+ */
 static bool make_slab(struct nt_pool *pool, uint32_t number, uint32_t count)
 {
 	struct nt_slab *slab = &pool->slabs[number];
@@ -97,7 +108,10 @@ static bool make_slab(struct nt_pool *pool, uint32_t number, uint32_t count)
 	return true;
 }
 
-/* Get memory for an area of 64 chunks, and make them available. */
+/*
+ * Get memory for an area (64 chunks for large launches) of a pool, and make it available. number: of the area. False if
+ * that fails.
+ */
 static bool make_area(struct nt_pool *pool, uint32_t number, uint64_t chunk_size)
 {
 	struct nt_area *area = &pool->areas[number];
@@ -113,7 +127,7 @@ static bool make_area(struct nt_pool *pool, uint32_t number, uint64_t chunk_size
 	return true;
 }
 
-/* Free a slab that no launch has a segment of; whether it was one. */
+/* Free the memory of a slab (up to 64 small segments) if no launch has one of its segments; whether it was freed. */
 static bool free_slab(struct nt_pool *pool, struct nt_slab *slab)
 {
 	uint64_t all = slab->count == 64 ? ~UINT64_C(0) : (UINT64_C(1) << slab->count) - 1;
@@ -126,6 +140,9 @@ static bool free_slab(struct nt_pool *pool, struct nt_slab *slab)
 	return true;
 }
 
+/*
+ * Free the memory of an area (64 chunks for large launches) if no launch has one of its chunks; whether it was freed.
+ */
 static bool free_area(struct nt_pool *pool, struct nt_area *area)
 {
 	uint64_t none = 0;
@@ -140,7 +157,7 @@ static bool free_area(struct nt_pool *pool, struct nt_area *area)
 	return true;
 }
 
-/* Of size bytes: those of small segments. */
+/* Of size bytes that a pool may have: how many are for small segments. The rest is for large launches. */
 static uint64_t small_part(uint64_t size)
 {
 	uint64_t segments = size / 2 / SEGMENT_SIZE;
@@ -148,17 +165,19 @@ static uint64_t small_part(uint64_t size)
 	return (segments < SMALL_MOST ? segments : SMALL_MOST) * SEGMENT_SIZE;
 }
 
+/* Bytes for large launches that the pool may ever have. */
 uint64_t nt_slabs_large_most(const struct nt_pool *pool)
 {
 	return (pool->most - small_part(pool->most)) / CHUNKS / UNIT * UNIT * CHUNKS;
 }
 
+/* Bytes of the largest launch that the pool can ever take. */
 uint64_t nt_slabs_most(const struct nt_pool *pool)
 {
 	return nt_slabs_large_most(pool);
 }
 
-/* Get size bytes for an empty pool: half of them for small segments. */
+/* Get size bytes for an empty pool: half of them for small segments, half for large launches. False if that fails. */
 static bool make_all(struct nt_pool *pool, uint64_t size)
 {
 	uint64_t small = small_part(size), count = small / SEGMENT_SIZE;
@@ -172,6 +191,7 @@ static bool make_all(struct nt_pool *pool, uint64_t size)
 	return make_area(pool, 0, (size - small) / CHUNKS / UNIT * UNIT);
 }
 
+/* Get the device memory that a new pool begins with; false if there is none. */
 bool nt_slabs_make(struct nt_pool *pool)
 {
 	/*
@@ -195,6 +215,7 @@ bool nt_slabs_make(struct nt_pool *pool)
 	return false;
 }
 
+/* Bytes that a pool has now for large launches. */
 static uint64_t areas_size(const struct nt_pool *pool)
 {
 	uint64_t size = 0;
@@ -205,13 +226,14 @@ static uint64_t areas_size(const struct nt_pool *pool)
 	return size;
 }
 
-/* Note that there was no memory for a launch of size bytes. */
+/* Remember that there was no memory for a launch of size bytes, so that launches do not insist on it. */
 static void refuse(struct nt_pool *pool, uint64_t size)
 {
 	if (!pool->large_refused || size < pool->large_refused)
 		__atomic_store_n(&pool->large_refused, size, __ATOMIC_RELEASE);
 }
 
+/* Bytes of the pool's largest area: those of the largest launch that can find room now. */
 static uint64_t largest_area(const struct nt_pool *pool)
 {
 	uint64_t largest = 0;
@@ -222,7 +244,10 @@ static uint64_t largest_area(const struct nt_pool *pool)
 	return largest;
 }
 
-/* Get an area for launches of size bytes, in place of others that nobody uses if the pool would have too much. */
+/*
+ * Get an area for launches of size bytes, in place of others that nobody uses if the pool would have too much. If there
+ * is no memory, that is remembered.
+ */
 static void grow_large(struct nt_pool *pool, uint64_t size)
 {
 	uint64_t most = nt_slabs_large_most(pool), used = areas_size(pool), largest = largest_area(pool);
@@ -257,7 +282,7 @@ static void grow_large(struct nt_pool *pool, uint64_t size)
 		__atomic_store_n(&pool->large_refused, 0, __ATOMIC_RELEASE);
 }
 
-/* Get an area for what is expected of kernels beside the areas that there are. */
+/* Get an area for the launches that are expected of kernels, beside the areas that there are. */
 static void grow_expected(struct nt_pool *pool)
 {
 	uint64_t expected = __atomic_load_n(&pool->large_expected, __ATOMIC_ACQUIRE), most = nt_slabs_large_most(pool);
@@ -273,7 +298,7 @@ static void grow_expected(struct nt_pool *pool)
 		grow_large(pool, missing);
 }
 
-/* Whether fewer than a quarter of the small segments are free. */
+/* Whether fewer than a quarter of the small segments are free. *bytes: what all of them take. */
 static bool runs_short(const struct nt_pool *pool, uint64_t *bytes)
 {
 	uint64_t count = 0, free = 0;
@@ -288,6 +313,7 @@ static bool runs_short(const struct nt_pool *pool, uint64_t *bytes)
 	return free < count / 4 || !count;
 }
 
+/* Whether fewer than a quarter of the pool's small segments are free. */
 bool nt_slabs_run_short(const struct nt_pool *pool)
 {
 	uint64_t bytes;
@@ -295,6 +321,7 @@ bool nt_slabs_run_short(const struct nt_pool *pool)
 	return runs_short(pool, &bytes);
 }
 
+/* Get more memory for a pool where launches lack it and the program does not. By the drain thread. */
 void nt_slabs_grow(struct nt_pool *pool)
 {
 	uint64_t bytes, small = __atomic_exchange_n(&pool->small_wanted, 0, __ATOMIC_RELAXED);
@@ -322,6 +349,7 @@ void nt_slabs_grow(struct nt_pool *pool)
 		}
 }
 
+/* Free all memory of a pool that no launch has, and let it not grow for 10 s, since the program lacks memory. */
 void nt_slabs_give_back(struct nt_pool *pool)
 {
 	for (uint32_t i = 0; i < SLABS; i++)
@@ -331,12 +359,13 @@ void nt_slabs_give_back(struct nt_pool *pool)
 	pool->grow_after = nt_clock_now_ns() + GROW_PAUSE_NS;
 }
 
+/* The area that a large segment is in. */
 struct nt_area *nt_slabs_area(struct nt_pool *pool, const struct nt_segment *segment)
 {
 	return &pool->areas[((uint64_t)(segment - pool->segments) - SMALL_MOST) / CHUNKS];
 }
 
-/* Free memory, unless it is gone with its context. */
+/* Free device memory, or only count it no more if it is gone with its context. */
 static void lose(CUdeviceptr base, uint64_t size, bool has_context)
 {
 	if (has_context)
@@ -345,6 +374,10 @@ static void lose(CUdeviceptr base, uint64_t size, bool has_context)
 		nt_own_memory_gone(NT_OWN_POOLS, size);
 }
 
+/*
+ * Free all device memory of a pool with its events and slots, whether or not launches use it. has_context: whether its
+ * context is current; else it is gone, and what the driver has allocated in it.
+ */
 void nt_slabs_unmake(struct nt_pool *pool, bool has_context)
 {
 	for (uint32_t i = 0; i < SLABS; i++) {

@@ -11,6 +11,10 @@
 
 #include <sys/mman.h>
 
+/*
+ * The key of a stream in the table: its handle, or for the calling thread's default stream the thread's number with a
+ * mark.
+ */
 static uint64_t stream_key(CUstream handle)
 {
 	if (handle == CU_STREAM_PER_THREAD)
@@ -18,12 +22,13 @@ static uint64_t stream_key(CUstream handle)
 	return (uint64_t)(uintptr_t)handle;
 }
 
-/* The row of a number, from 1. */
+/* The row of a stream by its number in the pool, which counts from 1. */
 static struct nt_stream *row_of(const struct nt_pool *pool, uint32_t number)
 {
 	return &__atomic_load_n(&pool->rows[(number - 1) / ROWS_OF_BLOCK], __ATOMIC_ACQUIRE)[(number - 1) % ROWS_OF_BLOCK];
 }
 
+/* The number of a stream's row in the pool, from 1; 0 if it is none of the pool's. */
 static uint32_t number_of(const struct nt_pool *pool, const struct nt_stream *stream)
 {
 	for (uint32_t i = 0; i < pool->row_blocks; i++)
@@ -32,13 +37,14 @@ static uint32_t number_of(const struct nt_pool *pool, const struct nt_stream *st
 	return 0;
 }
 
+/* The head of the list in which a stream with that key is: the number of its first row, 0 if it is empty. */
 static uint32_t *bucket_of(const struct nt_pool *pool, uint64_t key)
 {
 	/* Fibonacci hashing, by 2^64 divided by the golden ratio: the upper bits depend on all bits of the key. */
 	return &pool->buckets[(key * UINT64_C(0x9e3779b97f4a7c15) >> 40) % BUCKETS];
 }
 
-/* Put a row among the free ones. Lock-free. */
+/* Put a row for a stream among the pool's free ones. Lock-free. */
 static void give_row(struct nt_pool *pool, uint32_t number)
 {
 	uint64_t head = __atomic_load_n(&pool->free_rows, __ATOMIC_RELAXED), changed;
@@ -49,7 +55,10 @@ static void give_row(struct nt_pool *pool, uint32_t number)
 	} while (!__atomic_compare_exchange_n(&pool->free_rows, &head, changed, true, __ATOMIC_RELEASE, __ATOMIC_RELAXED));
 }
 
-/* Take a free row; 0 if there is none. The count of changes shows if the first one was taken and is back. Lock-free. */
+/*
+ * Take a free row for a stream, by its number; 0 if there is none. The count of changes shows if the first one was
+ * taken and is back. Lock-free.
+ */
 static uint32_t take_row(struct nt_pool *pool)
 {
 	uint64_t head = __atomic_load_n(&pool->free_rows, __ATOMIC_ACQUIRE), changed;
@@ -63,7 +72,10 @@ static uint32_t take_row(struct nt_pool *pool)
 	return (uint32_t)head;
 }
 
-/* The row with a key that has not left the table, in a list from number to end; NULL if there is none. */
+/*
+ * The row with a key in a list of rows, from `number` up to `end`, which is not looked at; rows that have left the
+ * table do not count. NULL if there is none.
+ */
 static struct nt_stream *find_in(const struct nt_pool *pool, uint32_t number, uint32_t end, uint64_t key)
 {
 	while (number && number != end) {
@@ -75,6 +87,10 @@ static struct nt_stream *find_in(const struct nt_pool *pool, uint32_t number, ui
 	return NULL;
 }
 
+/*
+ * The pool's record of a stream by its handle; with add it is made if it is missing. NULL if it is missing, or there is
+ * no free row. In a reading section, lock-free.
+ */
 struct nt_stream *nt_streams_find(struct nt_pool *pool, CUstream handle, bool add)
 {
 	uint64_t key = stream_key(handle);
@@ -111,12 +127,16 @@ struct nt_stream *nt_streams_find(struct nt_pool *pool, CUstream handle, bool ad
 	}
 }
 
+/* A stream's next state, in which it has no segment: not equal to any recent state of it, as its generation goes on. */
 uint64_t nt_streams_without_segment(uint64_t state)
 {
 	return (((state >> STATE_GENERATION_SHIFT) + 1) & STATE_GENERATION_MASK) << STATE_GENERATION_SHIFT;
 }
 
-/* Take a row that is marked as gone out of its list. Under the mutex, so that only new rows change the lists meanwhile. */
+/*
+ * Take a stream's row that is marked as gone out of its list. Under the mutex, so that only new rows change the lists
+ * meanwhile.
+ */
 static void unlink_row(struct nt_pool *pool, struct nt_stream *stream)
 {
 	uint32_t *bucket = bucket_of(pool, stream->key), number = number_of(pool, stream), head = number;
@@ -134,6 +154,10 @@ static void unlink_row(struct nt_pool *pool, struct nt_stream *stream)
 	}
 }
 
+/*
+ * Give up a reference to a stream's row, of a segment or of the table: the last one frees the row after a grace period,
+ * when no thread can be reading it. Lock-free.
+ */
 void nt_streams_release(struct nt_pool *pool, struct nt_stream *stream)
 {
 	if (__atomic_sub_fetch(&stream->references, 1, __ATOMIC_ACQ_REL))
@@ -146,7 +170,7 @@ void nt_streams_release(struct nt_pool *pool, struct nt_stream *stream)
 					    __ATOMIC_RELAXED));
 }
 
-/* Take a stream out of the table whose state the caller has set to gone. */
+/* Take a stream out of the table, whose state the caller has set to gone. Takes the mutex. */
 static void leave(struct nt_pool *pool, struct nt_stream *stream)
 {
 	nt_lock_take(&pool->streams_mutex);
@@ -155,12 +179,13 @@ static void leave(struct nt_pool *pool, struct nt_stream *stream)
 	nt_streams_release(pool, stream);
 }
 
-/* The state of a row that leaves the table; the generation goes on. */
+/* The state of a stream's row that leaves the table; the generation goes on. */
 static uint64_t gone_state(uint64_t state)
 {
 	return nt_streams_without_segment(state) | (uint64_t)STATE_GONE << STATE_SEGMENT_SHIFT;
 }
 
+/* Take a stream that has no segment out of the table, unless a launch comes meanwhile. By the drain thread. */
 void nt_streams_retire(struct nt_pool *pool, struct nt_stream *stream)
 {
 	uint64_t state = __atomic_load_n(&stream->state, __ATOMIC_ACQUIRE);
@@ -171,6 +196,10 @@ void nt_streams_retire(struct nt_pool *pool, struct nt_stream *stream)
 		leave(pool, stream);
 }
 
+/*
+ * Just before the program destroys a stream: close its segment, so that its results are fetched, while an event can be
+ * recorded on it, and take the stream out of the table.
+ */
 void nt_streams_forget(CUcontext context, CUstream handle)
 {
 	struct nt_pool *pool = nt_pools_find(context);
@@ -205,6 +234,10 @@ void nt_streams_forget(CUcontext context, CUstream handle)
 
 /* --- waits of the program --- */
 
+/*
+ * Before a call of the program that waits for a stream (for all of the context if handle is NULL): note in *mark which
+ * launches were submitted by now.
+ */
 void nt_streams_watermark_before(struct nt_watermark *mark, CUcontext context, CUstream handle)
 {
 	*mark = (struct nt_watermark){.pool = nt_pools_find(context), .handle = handle};
@@ -224,6 +257,10 @@ void nt_streams_watermark_before(struct nt_watermark *mark, CUcontext context, C
 	nt_grace_reading_end(reading);
 }
 
+/*
+ * After the program has waited for a stream or context: the launches that *mark noted are complete, so their results
+ * may be fetched. Does nothing if the stream or context is another one by now.
+ */
 void nt_streams_watermark_after(const struct nt_watermark *mark, CUcontext context)
 {
 	/* Everything may have gone meanwhile, and something else may be in its place. */
@@ -245,7 +282,7 @@ void nt_streams_watermark_after(const struct nt_watermark *mark, CUcontext conte
 
 /* --- rows --- */
 
-/* Map a block of rows more, all of them free; false without memory. */
+/* Map a block of rows for streams more, all of them free; false without memory or if there are too many. */
 static bool add_rows(struct nt_pool *pool)
 {
 	uint32_t blocks = pool->row_blocks;
@@ -260,6 +297,7 @@ static bool add_rows(struct nt_pool *pool)
 	return true;
 }
 
+/* Make a pool's table of streams, with rows for some; false without memory. */
 bool nt_streams_make(struct nt_pool *pool)
 {
 	pthread_mutex_init(&pool->streams_mutex, NULL);
@@ -267,6 +305,10 @@ bool nt_streams_make(struct nt_pool *pool)
 	return pool->buckets && add_rows(pool);
 }
 
+/*
+ * Free rows of streams that are gone after their grace period, and map more if few are free. By the drain thread, from
+ * time to time.
+ */
 void nt_streams_tend(struct nt_pool *pool)
 {
 	/* Append the rows that have left the table since, in that order: of those that wait, the oldest are first. */
@@ -296,6 +338,7 @@ void nt_streams_tend(struct nt_pool *pool)
 		add_rows(pool);
 }
 
+/* Free a pool's table of streams. */
 void nt_streams_unmake(struct nt_pool *pool)
 {
 	for (uint32_t i = 0; i < pool->row_blocks; i++) {

@@ -14,6 +14,10 @@ struct nt_counters *nt_counters[NT_COUNTERS_PAGES];
 static uint32_t page_count;
 static uint32_t is_any_due; /* of the pages */
 
+/*
+ * Make the launch counters of a kernel (by its id), before its first launch; it allocates. Without memory the kernel's
+ * launches are not counted.
+ */
 void nt_counters_make(uint32_t kernel)
 {
 	static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -34,12 +38,14 @@ void nt_counters_make(uint32_t kernel)
 	nt_lock_release(&mutex);
 }
 
+/* Make the counters of kernel 0 and the next ones. False without memory. */
 bool nt_counters_start(void)
 {
 	nt_counters_make(0);
 	return nt_counters[0];
 }
 
+/* Mark a page's bit as changed in a shard, and wake the drain thread if it sleeps, so that the counts get written. */
 void nt_counters_mark(uint32_t shard, uint64_t bit)
 {
 	__atomic_fetch_or(&nt_grace_shards[shard].used, bit, __ATOMIC_RELAXED);
@@ -48,6 +54,10 @@ void nt_counters_mark(uint32_t shard, uint64_t bit)
 	nt_wake_from(NT_ASLEEP);
 }
 
+/*
+ * Count `number` launches of a kernel (by its id) under the reason why they ran the original, or PROBED. From any
+ * thread, lock-free.
+ */
 void nt_counters_count_many(uint32_t kernel, enum neutrino_reason reason, uint64_t number)
 {
 	struct nt_counters *counters = nt_counters_of(kernel);
@@ -61,11 +71,16 @@ void nt_counters_count_many(uint32_t kernel, enum neutrino_reason reason, uint64
 	}
 }
 
+/*
+ * Count one launch of a kernel (by its id) under the reason why it ran the original, or PROBED. From any thread,
+ * lock-free.
+ */
 void nt_counters_count(uint32_t kernel, enum neutrino_reason reason)
 {
 	nt_counters_count_many(kernel, reason, 1);
 }
 
+/* Whether launches were counted since the counters were last written. */
 bool nt_counters_changed(void)
 {
 	uint32_t shards = nt_grace_shards_used();
@@ -76,7 +91,10 @@ bool nt_counters_changed(void)
 	return __atomic_load_n(&is_any_due, __ATOMIC_RELAXED);
 }
 
-/* Add up a kernel's counters of all shards that use its page. Whether they differ from those in the file. */
+/*
+ * Add up a kernel's counters over all shards (copies by threads). kernel: its place in the page; bit: the page's.
+ * Whether the sums differ from those in the file.
+ */
 static bool add_up(struct nt_counters *page, uint64_t bit, uint32_t kernel, uint64_t ret[NEUTRINO_REASON_SLOTS])
 {
 	uint32_t shards = nt_grace_shards_used();
@@ -91,6 +109,7 @@ static bool add_up(struct nt_counters *page, uint64_t bit, uint32_t kernel, uint
 	return memcmp(ret, page->written[kernel], NEUTRINO_REASON_SLOTS * sizeof(*ret)) != 0;
 }
 
+/* How many launches of a kernel (by its id) were counted under a reason, in all threads. */
 uint64_t nt_counters_total(uint32_t kernel, enum neutrino_reason reason)
 {
 	const struct nt_counters *page = nt_counters_of(kernel);
@@ -103,7 +122,7 @@ uint64_t nt_counters_total(uint32_t kernel, enum neutrino_reason reason)
 	return ret;
 }
 
-/* Write the counters of a page's kernels that have changed. */
+/* Write the counters of a page's kernels that have changed to the file. number: of the page. False if that fails. */
 static bool write_page(int fd, struct nt_counters *page, uint32_t number)
 {
 	uint64_t first_kernel = (uint64_t)number * NT_COUNTERS_KERNELS;
@@ -119,7 +138,7 @@ static bool write_page(int fd, struct nt_counters *page, uint32_t number)
 	return true;
 }
 
-/* Take what was counted since the last time: the bits of the pages. */
+/* Take the marks of pages in which something was counted since the last time: a bit for each (nt_counters_bit). */
 static uint64_t take_changed(void)
 {
 	uint32_t shards = nt_grace_shards_used();
@@ -131,6 +150,10 @@ static uint64_t take_changed(void)
 	return ret;
 }
 
+/*
+ * Write the counters that have changed to a file (counters.bin). False if that fails: they are written again next time.
+ * By one thread at a time.
+ */
 bool nt_counters_write(int fd)
 {
 	uint32_t count = __atomic_load_n(&page_count, __ATOMIC_ACQUIRE);

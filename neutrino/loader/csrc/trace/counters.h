@@ -30,7 +30,10 @@ struct nt_counters {
 
 extern NT_HIDDEN struct nt_counters *nt_counters[NT_COUNTERS_PAGES];
 
-/* A page's bit of nt_shard.changed and nt_shard.used. Pages may share it: then more are looked at than need be. */
+/*
+ * The bit that stands for a page of counters in nt_shard.changed and nt_shard.used. Pages may share it: then more are
+ * looked at than need be.
+ */
 static inline uint64_t nt_counters_bit(uint32_t page)
 {
 	return UINT64_C(1) << page % 64;
@@ -39,7 +42,10 @@ static inline uint64_t nt_counters_bit(uint32_t page)
 /* Mark a page of a shard as changed, and wake the drain thread if it sleeps. */
 void nt_counters_mark(uint32_t shard, uint64_t bit);
 
-/* The counters of a kernel. Before the trace has started there are none, and none without memory for them. */
+/*
+ * The page with the launch counters of a kernel, by its id; NULL before the trace has started, or without memory for
+ * it.
+ */
 static inline struct nt_counters *nt_counters_of(uint32_t kernel)
 {
 	uint32_t page = kernel / NT_COUNTERS_KERNELS;
@@ -47,7 +53,10 @@ static inline struct nt_counters *nt_counters_of(uint32_t kernel)
 	return page < NT_COUNTERS_PAGES ? __atomic_load_n(&nt_counters[page], __ATOMIC_ACQUIRE) : NULL;
 }
 
-/* After something was counted: mark it for the writer, which takes the marks before it reads the counts. */
+/*
+ * After a launch was counted in a shard (a cache line of one or more threads): mark its page as changed for the writer,
+ * which takes the marks before it reads the counts.
+ */
 static inline void nt_counters_counted(uint32_t shard, uint32_t kernel)
 {
 	uint64_t bit = nt_counters_bit(kernel / NT_COUNTERS_KERNELS);
@@ -56,7 +65,10 @@ static inline void nt_counters_counted(uint32_t shard, uint32_t kernel)
 		nt_counters_mark(shard, bit);
 }
 
-/* nt_counters_count_many in a thread that owns its shard. counters: nt_counters_of(kernel). */
+/*
+ * Count `number` launches of a kernel under a reason, in a thread that has its shard of the counters to itself, so
+ * without locked additions. counters: nt_counters_of(kernel), may be NULL.
+ */
 static inline void nt_counters_count_own(struct nt_counters *counters, uint32_t thread, uint32_t kernel, enum neutrino_reason reason,
 					 uint64_t number)
 {

@@ -49,15 +49,18 @@ static size_t utf8_size(const unsigned char *text)
 	return 0;
 }
 
-/* Where the next string must end at the latest: half of what is left, so that a long one leaves room for those after it. */
+/*
+ * Where the next string of an event must end at the latest: at half of what is left, so that a long one leaves room for
+ * those after it.
+ */
 static size_t event_half(const struct nt_event *event)
 {
 	return event->used + (NT_EVENT_SIZE - event->used) / 2;
 }
 
 /*
- * Append a JSON string that ends before an offset; one that is longer is cut, and says of how many bytes. Names and paths may
- * have any encoding: bytes that are not UTF-8 are taken as Latin-1.
+ * Append a JSON string to an event that ends before offset `end`; a longer one is cut, and says of how many bytes.
+ * Names and paths may have any encoding: bytes that are not UTF-8 are taken as Latin-1.
  */
 static void event_add_quoted(struct nt_event *event, const char *value, size_t end)
 {
@@ -88,7 +91,7 @@ static void event_add_quoted(struct nt_event *event, const char *value, size_t e
 	event_add(event, "\"", 1);
 }
 
-/* Append a member's key, after a comma unless it is the first. */
+/* Append a member's key to an event's JSON object, after a comma unless it is the first. */
 static void event_add_key(struct nt_event *event, const char *key)
 {
 	if (event->used > 1)
@@ -97,6 +100,10 @@ static void event_add_key(struct nt_event *event, const char *key)
 	event_add(event, ":", 1);
 }
 
+/*
+ * Begin an event of that kind, a line of events.jsonl, with the current time; then members are added, and nt_event_end
+ * writes it. errno stays.
+ */
 void nt_event_begin(struct nt_event *event, const char *kind)
 {
 	int before = errno;
@@ -111,7 +118,7 @@ void nt_event_begin(struct nt_event *event, const char *kind)
 	nt_event_number(event, "time_ns", nt_clock_realtime_ns());
 }
 
-/* End a member that began at offset start. If it did not fit, it is left out as a whole. */
+/* End a member of an event that began at offset start. If it did not fit, it is left out as a whole. */
 static void event_member_end(struct nt_event *event, size_t start)
 {
 	if (event->cut)
@@ -119,6 +126,7 @@ static void event_member_end(struct nt_event *event, size_t start)
 	event->cut = false;
 }
 
+/* Add a member with a string to an event; a long one is cut. */
 void nt_event_string(struct nt_event *event, const char *key, const char *value)
 {
 	size_t start = event->used;
@@ -128,6 +136,7 @@ void nt_event_string(struct nt_event *event, const char *key, const char *value)
 	event_member_end(event, start);
 }
 
+/* Add a member with a whole number to an event. */
 void nt_event_number(struct nt_event *event, const char *key, uint64_t value)
 {
 	char text[24];
@@ -138,6 +147,7 @@ void nt_event_number(struct nt_event *event, const char *key, uint64_t value)
 	event_member_end(event, start);
 }
 
+/* Add a member with a number to an event, with three decimals; a negative one becomes 0. */
 void nt_event_real(struct nt_event *event, const char *key, double value)
 {
 	/* Not %f, which prints the decimal separator of the program's locale. */
@@ -151,6 +161,7 @@ void nt_event_real(struct nt_event *event, const char *key, double value)
 	event_member_end(event, start);
 }
 
+/* Add a member with a list of `count` strings to an event; the list ends early if they do not fit. */
 void nt_event_strings(struct nt_event *event, const char *key, char *const *values, size_t count)
 {
 	enum { LEAST_ROOM = 128 }; /* for a string that is cut */
@@ -167,6 +178,7 @@ void nt_event_strings(struct nt_event *event, const char *key, char *const *valu
 	event_member_end(event, start);
 }
 
+/* End an event, and have the writer append it to events.jsonl. */
 void nt_event_end(struct nt_event *event)
 {
 	if (!event->text)
@@ -177,6 +189,10 @@ void nt_event_end(struct nt_event *event)
 	event->text = NULL;
 }
 
+/*
+ * Write a line with the time of day to event.log, formatted as by printf. Control characters become '?'; a long line is
+ * cut. errno stays.
+ */
 void nt_event_log(const char *format, ...)
 {
 	enum { LONGEST = 2048 };
@@ -203,6 +219,7 @@ void nt_event_log(const char *format, ...)
 	errno = before;
 }
 
+/* Write a "note" event to events.jsonl, formatted as by printf, and the same line to event.log. */
 void nt_event_note(const char *format, ...)
 {
 	char text[1024];

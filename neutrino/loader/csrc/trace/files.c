@@ -29,6 +29,10 @@ static struct {
 	bool has_table;
 } files = {.folder = -1, .status = -1};
 
+/*
+ * Give the writer's thread a descriptor table of its own, so that its files may stay open; where that is not allowed
+ * they are opened for each write.
+ */
 void nt_files_own_table(void)
 {
 	files.has_table = nt_errand_take_table();
@@ -38,6 +42,7 @@ void nt_files_own_table(void)
 	files.filters = nt_own_table_count_filters(files.status);
 }
 
+/* Whether the writer's files may stay open, as its thread has a descriptor table of its own. */
 bool nt_files_keep_open(void)
 {
 	return files.has_table;
@@ -63,6 +68,7 @@ static int open_directory(void)
 	return -1;
 }
 
+/* Close what open_directory has returned, unless it is the descriptor that stays open. errno stays. */
 static void close_directory(int fd)
 {
 	int before = errno;
@@ -112,6 +118,11 @@ static int open_parent(const char *path, const char **why)
 	return -1;
 }
 
+/*
+ * Create this process's trace directory in folder, an absolute path. path, of PATH_MAX bytes, gets its path. False if
+ * that fails, or others could change what is there: errno is set, and *why gets a reason that errno cannot give, or
+ * NULL.
+ */
 bool nt_files_create(const char *folder, char *path, const char **why)
 {
 	char parent[PATH_MAX - 64], name[64]; /* parent leaves room for the folder's own name */
@@ -177,16 +188,25 @@ bool nt_files_create(const char *folder, char *path, const char **why)
 	return true;
 }
 
+/* Remove the trace directory again, which is empty, after a start that failed. */
 void nt_files_remove_directory(void)
 {
 	rmdir(files.path);
 }
 
+/*
+ * Whether a seccomp filter that the program has installed since may kill the process if this thread opens a file. Open
+ * files can still be written.
+ */
 bool nt_files_is_filtered(void)
 {
 	return files.has_table && nt_own_table_count_filters(files.status) != files.filters;
 }
 
+/*
+ * Open a file of the trace directory, for the user alone if it is new. flags: as for open. -1 if that fails, or if
+ * opening a file could end the program.
+ */
 int nt_files_open(const char *name, int flags)
 {
 	if (nt_files_is_filtered()) {
@@ -201,6 +221,7 @@ int nt_files_open(const char *name, int flags)
 	return fd;
 }
 
+/* Write a file of the trace directory atomically: whole, or as it was before. False if that fails. */
 bool nt_files_write(const char *name, const void *data, size_t size)
 {
 	char temporary[512];
@@ -222,6 +243,7 @@ bool nt_files_write(const char *name, const void *data, size_t size)
 	return written;
 }
 
+/* Write a file of the cache atomically, for the user alone. path: absolute. False if that fails. */
 bool nt_files_write_cached(const char *path, const void *data, size_t size)
 {
 	char temporary[PATH_MAX];
@@ -240,6 +262,7 @@ bool nt_files_write_cached(const char *path, const void *data, size_t size)
 	return written;
 }
 
+/* Copy a small file at `path` into the trace directory. True also if it is not there; false if it cannot be written. */
 bool nt_files_copy(const char *name, const char *path)
 {
 	enum { LARGEST_COPY = 1 << 20 }; /* bytes; the files that are copied are far smaller */
@@ -258,6 +281,7 @@ bool nt_files_copy(const char *name, const char *path)
 	return written;
 }
 
+/* Create a folder in the trace directory; true also if it is there. False if that fails. */
 bool nt_files_mkdir(const char *name)
 {
 	int directory = open_directory();
@@ -269,6 +293,7 @@ bool nt_files_mkdir(const char *name)
 	return made;
 }
 
+/* Remove a file of the trace directory. False if that fails. */
 bool nt_files_unlink(const char *name)
 {
 	int directory = open_directory();
@@ -285,6 +310,10 @@ bool nt_files_unlink(const char *name)
 #define RESERVE_PART 64 /* of what is free, at most one part of so many */
 static bool has_reserve;
 
+/*
+ * Set some space of the disk aside, in a file of the trace directory, which nt_files_release gives back at the end: a
+ * full disk that is copied on write takes nothing at all, not even in place of what is there.
+ */
 void nt_files_reserve(void)
 {
 	struct statvfs disk;
@@ -302,6 +331,7 @@ void nt_files_reserve(void)
 		nt_files_unlink(RESERVE);
 }
 
+/* Give back the space of the disk that was set aside, for the last files of the trace. */
 void nt_files_release(void)
 {
 	if (has_reserve && !nt_files_is_filtered())

@@ -27,18 +27,23 @@ static int launches_fd = -1, counters_fd = -1;
 static bool has_removal_failed;
 static uint64_t retry_ns; /* when to write again after a failure */
 
-/* The held descriptor, or one to be closed by done_with; -1 if that fails. */
+/*
+ * The descriptor of a file of the trace: `held` if it stays open, else it is opened for writing, and done_with closes
+ * it. -1 if that fails.
+ */
 static int open_file(const char *name, int held)
 {
 	return held >= 0 ? held : nt_files_open(name, O_WRONLY);
 }
 
+/* Close what open_file has returned, unless it stays open (held). */
 static void done_with(int fd, int held)
 {
 	if (fd >= 0 && fd != held)
 		nt_raw_close(fd);
 }
 
+/* Create launches.bin and counters.bin in the trace directory. False if that fails: errno is set. */
 bool nt_launches_file_create(void)
 {
 	header = (struct neutrino_launches_header){
@@ -69,7 +74,9 @@ bool nt_launches_file_create(void)
 	return created;
 }
 
-/* Write collected records, neighbours at once. False if that fails. */
+/*
+ * Write collected launch records to launches.bin, neighbours at once, and note how many there are. False if that fails.
+ */
 static bool write_records(int fd, const struct nt_changed *changed, uint32_t count)
 {
 	struct neutrino_launch neighbours[CHUNK_RECORDS];
@@ -94,7 +101,10 @@ static bool write_records(int fd, const struct nt_changed *changed, uint32_t cou
 	return true;
 }
 
-/* Free the disk space of the oldest records, if they take more than their share of the limit. */
+/*
+ * Free the disk space of the oldest launch records, if they take more than their share of --max-trace-size. fd: of
+ * launches.bin.
+ */
 static void keep_limit(int fd)
 {
 	uint64_t most = RECORDS_SHARE(nt_settings()->max_trace_size) / sizeof(struct neutrino_launch);
@@ -117,7 +127,9 @@ static void keep_limit(int fd)
 	}
 }
 
-/* Make the file as long as its header says, if something has cut it off: then records that are gone read as EMPTY. */
+/*
+ * Make launches.bin as long as its header says, if something has cut it off: records that are gone then read as EMPTY.
+ */
 static void restore_size(int fd)
 {
 	uint64_t size = header.records_offset + header.records_used * sizeof(struct neutrino_launch);
@@ -127,7 +139,7 @@ static void restore_size(int fd)
 		nt_event_log("launches.bin was cut off");
 }
 
-/* Write the counters that have changed. False if that fails. */
+/* Write the launch counters that have changed to counters.bin. False if that fails. */
 static bool write_counters(void)
 {
 	int fd = open_file("counters.bin", counters_fd);
@@ -137,7 +149,7 @@ static bool write_counters(void)
 	return written;
 }
 
-/* Write the header if it has changed, or something may have cut it off. */
+/* Write the header of launches.bin if it has changed, or always: something may have cut it off. fd -1 is ignored. */
 static void write_header(int fd, bool always)
 {
 	if (fd >= 0 && (always || memcmp(&header, &written_header, sizeof(header)) != 0) &&
@@ -145,6 +157,7 @@ static void write_header(int fd, bool always)
 		written_header = header;
 }
 
+/* Write launch records and counters that have changed. is_last: all of them, and that the trace is complete. */
 void nt_launches_file_write(bool is_last)
 {
 	static struct nt_changed changed[BATCH];

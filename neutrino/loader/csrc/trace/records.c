@@ -61,7 +61,7 @@ static struct {
 	int started;
 } line;
 
-/* The next chunk that is ready; NULL if there is none. Lock-free. */
+/* The next chunk (of 32 launch records) that is ready for a thread to use; NULL if there is none. Lock-free. */
 static struct chunk *take_chunk(void)
 {
 	uint64_t head = __atomic_load_n(&line.head, __ATOMIC_ACQUIRE);
@@ -75,6 +75,10 @@ static struct chunk *take_chunk(void)
 	return &chunks[chunk];
 }
 
+/*
+ * Take a free launch record; NULL if there is none. *index gets its number in launches.bin. On the launch path,
+ * lock-free.
+ */
 struct neutrino_launch *nt_records_take(uint64_t *index)
 {
 	static __thread __attribute__((tls_model("initial-exec"))) struct chunk *own;
@@ -96,13 +100,16 @@ struct neutrino_launch *nt_records_take(uint64_t *index)
 	return NULL;
 }
 
-/* The run of numbers that a chunk has. */
+/* Which run of 32 consecutive record numbers a chunk holds: its first number is that times 32. */
 static uint64_t run_of(const struct chunk *chunk)
 {
 	return __atomic_load_n(&chunk->word, __ATOMIC_RELAXED) >> COUNT_BITS;
 }
 
-/* The chunk of a number; NULL if all records of the chunk were settled, and it is used for others. */
+/*
+ * The chunk in memory that holds the record of that number; NULL if all its records were settled, and it is used for
+ * others.
+ */
 static struct chunk *chunk_at(uint64_t index)
 {
 	uint64_t run = index / CHUNK_RECORDS;
@@ -111,6 +118,9 @@ static struct chunk *chunk_at(uint64_t index)
 	return number && run_of(&chunks[number - 1]) == run ? &chunks[number - 1] : NULL;
 }
 
+/*
+ * The launch record of a number that nt_records_take has returned, until it is settled; after that a dummy, never NULL.
+ */
 struct neutrino_launch *nt_records_at(uint64_t index)
 {
 	static struct neutrino_launch none;
@@ -119,7 +129,7 @@ struct neutrino_launch *nt_records_at(uint64_t index)
 	return chunk ? &chunk->records[index % CHUNK_RECORDS] : &none;
 }
 
-/* Offer a chunk to threads. Under the mutex; there must be room. */
+/* Offer a chunk's free records to threads. Under the mutex; there must be room in the line. */
 static void offer(struct chunk *chunk)
 {
 	uint64_t tail = line.tail;
@@ -129,7 +139,10 @@ static void offer(struct chunk *chunk)
 	__atomic_store_n(&line.tail, tail + 1, __ATOMIC_RELEASE);
 }
 
-/* A chunk that is not in use, its index; MOST_CHUNKS if there is none. Under the mutex. */
+/*
+ * The index of a chunk that is not in use, mapping more memory if need be; MOST_CHUNKS if there is none. Under the
+ * mutex.
+ */
 static uint32_t free_chunk(void)
 {
 	if (free_count)
@@ -150,7 +163,10 @@ static uint32_t free_chunk(void)
 	return free_chunks[--free_count];
 }
 
-/* Give a chunk the next run of numbers, and offer it. False without a free chunk. Under the mutex. */
+/*
+ * Give a free chunk the next run of record numbers, and offer it to threads. False without a free chunk. Under the
+ * mutex.
+ */
 static bool prepare_chunk(uint64_t now)
 {
 	/* A launch that never ends keeps its chunk: its place in the table is passed over, and so are 32 numbers. */
@@ -174,18 +190,22 @@ static bool prepare_chunk(uint64_t now)
 	return true;
 }
 
-/* Records taken from a chunk. */
+/* How many records of a chunk threads have taken so far. */
 static uint32_t taken(const struct chunk *chunk)
 {
 	return (uint32_t)(__atomic_load_n(&chunk->word, __ATOMIC_ACQUIRE) & COUNT_MASK);
 }
 
-/* A mask of the first count records of a chunk. */
+/* A mask with a bit for each of the first `count` records of a chunk. */
 static uint32_t mask_of(uint32_t count)
 {
 	return count >= CHUNK_RECORDS ? ALL_RECORDS : (UINT32_C(1) << count) - 1;
 }
 
+/*
+ * Have enough chunks of launch records ready for the next launches. Returns whether records have changed since they
+ * were last collected for writing. By the drain thread, from time to time.
+ */
 bool nt_records_prepare(void)
 {
 	uint64_t now = nt_clock_now_ns();
@@ -218,6 +238,7 @@ bool nt_records_prepare(void)
 	return changed;
 }
 
+/* Make the first chunks of launch records. False without memory. Called once, before any record is taken. */
 bool nt_records_start(void)
 {
 	nt_records_prepare();
@@ -225,6 +246,10 @@ bool nt_records_start(void)
 	return line.tail != 0;
 }
 
+/*
+ * Give a launch record its last state: WRITTEN if its data begins at an offset of the kernel's data, LOST or MEASURED
+ * without data. size: bytes of its maps. Takes the mutex.
+ */
 void nt_records_settle(uint64_t index, enum neutrino_launch_state state, uint64_t offset, uint64_t size)
 {
 	nt_lock_take(&mutex);
@@ -239,7 +264,7 @@ void nt_records_settle(uint64_t index, enum neutrino_launch_state state, uint64_
 	nt_lock_release(&mutex);
 }
 
-/* Copy a record that has a state. False if it has none yet. */
+/* Copy a chunk's record of that number (0 to 31), if it has a state; false if it has none yet. */
 static bool copy_record(const struct chunk *chunk, uint32_t number, struct nt_changed *ret)
 {
 	const struct neutrino_launch *record = &chunk->records[number];
@@ -255,7 +280,10 @@ static bool copy_record(const struct chunk *chunk, uint32_t number, struct nt_ch
 	return true;
 }
 
-/* Mark records that were collected as submitted, and that the driver has refused since, as changed. Under the mutex. */
+/*
+ * Mark those records of a chunk as changed that were collected as submitted, and that the driver has refused since.
+ * Under the mutex.
+ */
 static void find_refused(struct chunk *chunk)
 {
 	uint32_t open = chunk->submitted & ~chunk->final & ~chunk->dirty;
@@ -267,6 +295,10 @@ static void find_refused(struct chunk *chunk)
 	}
 }
 
+/*
+ * Copy launch records that were submitted or settled since they were last collected, at most `most`, by ascending
+ * number within a chunk. is_last: look at all, also for those that the driver has refused meanwhile. Returns how many.
+ */
 uint32_t nt_records_collect(struct nt_changed *ret, uint32_t most, bool is_last)
 {
 	uint32_t count = 0;
@@ -295,6 +327,10 @@ uint32_t nt_records_collect(struct nt_changed *ret, uint32_t most, bool is_last)
 	return count;
 }
 
+/*
+ * Say whether collected records were written: those that were not are collected again; a chunk whose records all have
+ * their last state in the file becomes free.
+ */
 void nt_records_collected(const struct nt_changed *changed, uint32_t count, bool written)
 {
 	nt_lock_take(&mutex);

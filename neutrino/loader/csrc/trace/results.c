@@ -52,6 +52,10 @@ static uint64_t current_size, total_size, removed_size;
 static bool lost_any;
 static uint64_t retry_ns; /* when to write again after the disk was full */
 
+/*
+ * Write the header of a kernel's result file, with its maps, to ret; returns its size in bytes, padded to 64, at most
+ * NT_RESULTS_HEADER_MOST. From any thread.
+ */
 uint64_t nt_results_header(const struct nt_kernel *kernel, uint8_t *ret)
 {
 	struct neutrino_result_header header = {
@@ -70,12 +74,16 @@ uint64_t nt_results_header(const struct nt_kernel *kernel, uint8_t *ret)
 	return padded;
 }
 
+/* Bytes of the result files that were removed so far to keep --max-trace-size. */
 uint64_t nt_results_removed(void)
 {
 	return removed_size;
 }
 
-/* The data of a kernel; NULL without memory. */
+/*
+ * What the writer keeps of a kernel's result files, by its id, made if it is new; NULL without memory. Pointers of
+ * earlier calls may move.
+ */
 static struct result *result_of(uint32_t kernel)
 {
 	if (kernel >= result_count) {
@@ -92,6 +100,7 @@ static struct result *result_of(uint32_t kernel)
 	return &results[kernel];
 }
 
+/* The name of a kernel's result file in the trace directory: result/ID.bin, and for later parts result/ID.PART.bin. */
 static void part_name(char *ret, size_t size, uint32_t kernel, uint32_t part)
 {
 	if (part)
@@ -108,7 +117,7 @@ static void close_result(struct result *result)
 	result->fd = -1;
 }
 
-/* Let a file stay open, instead of the one that was opened longest ago if there are too many. */
+/* Let a kernel's result file stay open; if too many are, the one that was opened longest ago is closed. */
 static void keep_open(uint32_t kernel)
 {
 	uint32_t *row = &open_kernels[next_open++ % MOST_OPEN];
@@ -118,7 +127,7 @@ static void keep_open(uint32_t kernel)
 	*row = kernel;
 }
 
-/* Bytes of a part count against the limit. */
+/* Count bytes that were written to a kernel's current file, for the limit of the trace's size. */
 static void grow_part(struct result *result, uint64_t bytes)
 {
 	result->parts[result->part_count - 1].size += bytes;
@@ -126,7 +135,7 @@ static void grow_part(struct result *result, uint64_t bytes)
 	total_size += bytes;
 }
 
-/* Begin a new file for a kernel's data, with a header. False if that fails. */
+/* Begin a new result file for a kernel's data, with a header. False if that fails. */
 static bool begin_part(uint32_t kernel, struct result *result)
 {
 	char name[64];
@@ -155,7 +164,7 @@ static bool begin_part(uint32_t kernel, struct result *result)
 	return true;
 }
 
-/* Open the file to which a kernel's next frame is appended. False if that fails. */
+/* Open the file to which a kernel's next data are appended; a new part is begun if it is time. False if that fails. */
 static bool open_result(uint32_t kernel, struct result *result)
 {
 	char name[64];
@@ -171,7 +180,7 @@ static bool open_result(uint32_t kernel, struct result *result)
 	return result->fd >= 0;
 }
 
-/* Remove the oldest part of all kernels. False if there is none but the current one. */
+/* Remove the oldest part of the result files of all kernels. False if there is none but the current one. */
 static bool remove_oldest(void)
 {
 	uint32_t oldest = current_part;
@@ -197,7 +206,10 @@ static bool remove_oldest(void)
 	return true;
 }
 
-/* Keep the result files within their share of the limit, if there is one. Between frames. */
+/*
+ * Keep the result files within their share of --max-trace-size, if it was given: oldest parts go, and a new one begins
+ * when this is full. Not in the middle of a launch's data.
+ */
 static void keep_limit(void)
 {
 	uint64_t limit = RESULT_SHARE(nt_settings()->max_trace_size);
@@ -212,7 +224,10 @@ static void keep_limit(void)
 	}
 }
 
-/* Cut off what was written of a frame: a reader could not find the next one after a frame without its data. */
+/*
+ * Cut off what was written of the data of a launch that could not be completed: a reader could not find the next one
+ * after it.
+ */
 static void cut_frame(uint32_t kernel, struct result *result)
 {
 	uint64_t size = result->end - result->begin;
@@ -226,8 +241,8 @@ static void cut_frame(uint32_t kernel, struct result *result)
 }
 
 /*
- * After a failure: a full disk takes nothing a millisecond later either, and a file system that copies on write may need
- * that long to refuse. So what comes meanwhile is lost at once.
+ * After a failed write: if the disk is full, do not try again for a while, since it would refuse then, too, perhaps
+ * slowly; what comes meanwhile is lost at once. By errno.
  */
 static void note_failure(void)
 {
@@ -235,7 +250,9 @@ static void note_failure(void)
 		retry_ns = nt_clock_now_ns() + RETRY_NS;
 }
 
-/* open_result, unless the disk was full a moment ago. */
+/*
+ * Open a kernel's result file as open_result does, unless the disk was full a moment ago; false then, or if that fails.
+ */
 static bool open_if_room(uint32_t kernel, struct result *result)
 {
 	if (retry_ns && nt_clock_now_ns() < retry_ns)
@@ -248,7 +265,10 @@ static bool open_if_room(uint32_t kernel, struct result *result)
 	return false;
 }
 
-/* Append a piece to its kernel's data, or cut off what was written of its frame. False if that fails. */
+/*
+ * Append a piece of launches' data to its kernel's result file; if that fails, cut off what was written of its launch,
+ * and return false.
+ */
 static bool append(const struct nt_piece *piece, struct result *result)
 {
 	if (piece->begins) {
@@ -274,6 +294,10 @@ static bool append(const struct nt_piece *piece, struct result *result)
 	return false;
 }
 
+/*
+ * Write a piece of launches' data to its kernel's result file, and settle the records of its launches: written, or
+ * lost.
+ */
 void nt_results_write(const struct nt_piece *piece)
 {
 	struct result *result = result_of(piece->kernel);

@@ -18,18 +18,28 @@
 #include "trace/results.h"
 #include "trace/writer.h"
 
-static const char *failure;	  /* why it could not be, in words */
+static const char *failure; /* why the trace could not be started, in words; NULL if it could */
+
+/*
+ * Have a file of the trace written atomically. name: relative to the trace directory. data: copied. False if there is
+ * no trace, or it cannot be queued.
+ */
 bool nt_trace_file(const char *name, const void *data, size_t size)
 {
 	return nt_path_of_trace()[0] && nt_writer_file(name, data, size);
 }
 
+/*
+ * Have a file copied into the trace, if there is a trace and it can be read. name: in the trace; path: absolute, or
+ * NULL for none.
+ */
 void nt_trace_copy(const char *name, const char *path)
 {
 	if (nt_path_of_trace()[0] && path)
 		nt_writer_copy(name, path);
 }
 
+/* Have a folder created in the trace, unless it exists. False if there is no trace, or that cannot be queued. */
 bool nt_trace_mkdir(const char *name)
 {
 	return nt_path_of_trace()[0] && nt_writer_mkdir(name);
@@ -38,6 +48,10 @@ bool nt_trace_mkdir(const char *name)
 /* The folder for the trace as nt_trace_parent has it, absolute; "" if it was not called. */
 static char parent_folder[PATH_MAX];
 
+/*
+ * Set the folder in which the trace directory will be created; it may be relative to the current folder. Without this
+ * call it is NEUTRINO_TRACEDIR, which must be absolute.
+ */
 void nt_trace_parent(const char *folder)
 {
 	char current[PATH_MAX];
@@ -55,7 +69,10 @@ static const struct nt_writer_records records = {
 	.write_piece = nt_results_write,
 };
 
-/* Start the trace, into path. False if that fails: errno is set. */
+/*
+ * Start the trace's parts, and its directory, whose path is put into `path` (PATH_MAX bytes). False if that fails:
+ * errno is set, and `failure` says why.
+ */
 static bool start(char *path)
 {
 	static char reason[256];
@@ -74,6 +91,10 @@ static bool start(char *path)
 	return false;
 }
 
+/*
+ * Create the trace directory and its files, once. False, also for all later calls, if that fails. From any thread.
+ * errno stays.
+ */
 bool nt_trace_start(void)
 {
 	static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -95,11 +116,16 @@ bool nt_trace_start(void)
 	return state == STARTED;
 }
 
+/* Why nt_trace_start has failed, in words; "" if it has not. */
 const char *nt_trace_failure(void)
 {
 	return failure ? failure : "";
 }
 
+/*
+ * Make launch records for the next launches, and have those written that have changed. By the drain thread only, from
+ * time to time.
+ */
 void nt_trace_round(void)
 {
 	bool has_changed = nt_records_prepare();
@@ -108,6 +134,10 @@ void nt_trace_round(void)
 		nt_writer_wake();
 }
 
+/*
+ * At the end of the process: wait until everything is written, at most so many milliseconds. False if that was too
+ * short. is_complete: the results of all launches were fetched.
+ */
 bool nt_trace_end(unsigned milliseconds, bool is_complete)
 {
 	int cancelling;
@@ -118,6 +148,7 @@ bool nt_trace_end(unsigned milliseconds, bool is_complete)
 	return written;
 }
 
+/* In the child after fork: discard everything, as the trace is the parent's. */
 void nt_trace_child(void)
 {
 	nt_writer_child();

@@ -64,17 +64,25 @@ static uint64_t held_bytes, held_retry_ns;
 static const struct nt_writer_records *records;
 static const struct nt_writer_guest *guest;
 
+/*
+ * Set another part (neutrino-ctl's requests) that has its work done by the writer's thread, too. Before
+ * nt_writer_start.
+ */
 void nt_writer_invite(const struct nt_writer_guest *its)
 {
 	guest = its;
 }
 
+/* Whether nothing is to be written, in a child that fork has made. */
 static bool is_off(void)
 {
 	return __atomic_load_n(&queue.off, __ATOMIC_ACQUIRE);
 }
 
-/* Append a line. If it can be written in part only, it is cut off again. */
+/*
+ * Append a line (or samples) to one of the trace's files. If only a part can be written, it is cut off again. False if
+ * it is not written.
+ */
 static bool write_line(enum nt_writer_lines file, const void *data, size_t size)
 {
 	struct stat before, after;
@@ -98,7 +106,7 @@ static bool write_line(enum nt_writer_lines file, const void *data, size_t size)
 	return written;
 }
 
-/* Write a note by the writer itself. False if that fails. */
+/* Append a "note" event by the writer itself, "COUNT TEXT". False if that fails. */
 static bool write_note(const char *text, uint64_t count)
 {
 	char line[256];
@@ -108,13 +116,14 @@ static bool write_note(const char *text, uint64_t count)
 	return write_line(NT_WRITER_EVENTS, line, (size_t)size);
 }
 
-/* Say what is missing, if anything is. */
+/* Note how many events, lines or files could not be written, if any. */
 static void say_unwritten(void)
 {
 	if (unwritten && write_note("events, lines of event.log or files could not be written", unwritten))
 		unwritten = 0;
 }
 
+/* Free a job of the queue with its data and name. */
 static void free_job(struct job *job)
 {
 	nt_memory_free(job->name);
@@ -122,7 +131,10 @@ static void free_job(struct job *job)
 	nt_memory_free(job);
 }
 
-/* Write the events that are held; whether none is any more. is_ending: also if that failed a moment ago. */
+/*
+ * Write the events that are kept since the disk did not take them; whether none is left. is_ending: try also if that
+ * failed a moment ago.
+ */
 static bool write_held(bool is_ending)
 {
 	if (held && !is_ending && nt_clock_now_ns() < held_retry_ns)
@@ -140,7 +152,7 @@ static bool write_held(bool is_ending)
 	return !held;
 }
 
-/* Keep an event that could not be written for later; false if too many are. */
+/* Keep an event that could not be written, for a later try; false if too many are kept. */
 static bool hold(struct job *job)
 {
 	if (held_bytes + job->size > HELD_LIMIT)
@@ -153,7 +165,7 @@ static bool hold(struct job *job)
 	return true;
 }
 
-/* Do a job, and free it unless it is held. */
+/* Do a job of the queue (write a line, a file, a piece of data ...), and free it unless its event is kept for later. */
 static void run(struct job *job)
 {
 	bool is_event = job->kind == JOB_LINE && job->lines == NT_WRITER_EVENTS, written = true;
@@ -189,18 +201,22 @@ static void run(struct job *job)
 	free_job(job);
 }
 
-/* The room that a job takes in the queue. */
+/* The bytes that a job takes in the queue, by which its length is limited. */
 static uint64_t room_of(const struct job *job)
 {
 	return job->kind == JOB_PIECE ? ((const struct nt_piece *)job->data)->room : job->size + LINE_BYTES;
 }
 
+/* Which count of the queue's bytes a job belongs to: that of launches' data, or that of all else. */
 static uint64_t *counter_of(const struct job *job)
 {
 	return job->kind == JOB_PIECE ? &queue.piece_bytes : &queue.bytes;
 }
 
-/* Do all jobs of a list, then write what has changed. In the writer, or in a thread that writes for itself. */
+/*
+ * Do all jobs of a list, then write records and counters that have changed. lost: jobs for which there was no room. In
+ * the writer's thread, or in one that writes for itself.
+ */
 static void work(struct job *jobs, uint64_t lost, bool is_ending, bool is_last)
 {
 	if (lost)
@@ -235,7 +251,7 @@ struct start {
 	enum { STARTING, STARTED, FAILED } state;
 };
 
-/* Create the trace directory and the files in it that stay. False if that fails: errno is set. */
+/* Create the trace directory and the files in it that stay open. False if that fails: errno is set. */
 static bool open_trace(const struct start *start)
 {
 	if (!nt_files_create(start->folder, start->path, start->why))
@@ -259,15 +275,15 @@ static bool open_trace(const struct start *start)
 	return true;
 }
 
-/* Whether there is something to do. Under the mutex. */
+/* Whether the writer has something to do. Under the mutex. */
 static bool has_work(void)
 {
 	return queue.first || queue.is_woken;
 }
 
 /*
- * Wait until there is something to do, for the guest too. Under the mutex, which is released meanwhile.
- * Launches that run originals are only counted, and wake nobody: so counters are looked at from time to time.
+ * Wait until the writer has something to do, for its guest too. Under the mutex, which is released meanwhile. Launches
+ * that run originals are only counted, and wake nobody: so counters are looked at from time to time.
  */
 static void wait_for_work(void)
 {
@@ -287,7 +303,10 @@ static void wait_for_work(void)
 	} while (!has_work() && !is_asked);
 }
 
-/* The main function of the thread. */
+/*
+ * Main function of the writer's thread: opens the trace, then does the jobs of the queue as they come. argument: struct
+ * start, which gets the result.
+ */
 static void *write_files(void *argument)
 {
 	struct start *start = argument;
@@ -319,6 +338,11 @@ static void *write_files(void *argument)
 	return NULL;
 }
 
+/*
+ * Start the writer's thread, and have it create the trace directory in folder; waits for that. path, of PATH_MAX bytes,
+ * gets its path. False if that fails: errno is set, and *why gets a reason that errno cannot give, or NULL. Called
+ * once.
+ */
 bool nt_writer_start(const struct nt_writer_records *its, const char *folder, char *path, const char **why)
 {
 	/* Static: a thread that is cancelled while it waits leaves it. */
@@ -343,7 +367,7 @@ bool nt_writer_start(const struct nt_writer_records *its, const char *folder, ch
 	return start.state == STARTED;
 }
 
-/* Do a job in the calling thread, where there is no writer. */
+/* Do a job in the calling thread, where no writer's thread could be started; NULL: only what has changed. */
 static void run_here(struct job *job)
 {
 	/* Recursive, since what fails is noted. */
@@ -354,7 +378,10 @@ static void run_here(struct job *job)
 	nt_lock_release(&mutex);
 }
 
-/* Queue a job. False if it has no room: then it is freed. Data of launches wait for room. */
+/*
+ * Queue a job for the writer's thread. False if there is no room: then it is freed and counted as lost. Data of
+ * launches wait for room instead. errno stays.
+ */
 static bool enqueue(struct job *job)
 {
 	uint64_t *counter = counter_of(job), room = room_of(job);
@@ -388,7 +415,10 @@ static bool enqueue(struct job *job)
 	return taken;
 }
 
-/* Queue a job made of these. data: of malloc, freed also if that fails. name: copied, or NULL. */
+/*
+ * Make a job of these and queue it. data: of nt_memory_alloc, freed also if that fails. name: copied, or NULL. False
+ * without memory or room.
+ */
 static bool enqueue_new(enum job_kind kind, enum nt_writer_lines lines, const char *name, void *data, size_t size)
 {
 	struct job *job = is_off() ? NULL : nt_memory_alloc_zeroed(1, sizeof(*job));
@@ -404,6 +434,10 @@ static bool enqueue_new(enum job_kind kind, enum nt_writer_lines lines, const ch
 	return enqueue(job);
 }
 
+/*
+ * Have a line appended to events.jsonl or event.log, or samples to benchmark.bin. text: of nt_memory_alloc, freed by
+ * the writer.
+ */
 void nt_writer_line(enum nt_writer_lines file, char *text, size_t size)
 {
 	char *fitting = nt_memory_realloc(text, size);
@@ -411,6 +445,9 @@ void nt_writer_line(enum nt_writer_lines file, char *text, size_t size)
 	enqueue_new(JOB_LINE, file, NULL, fitting ? fitting : text, size);
 }
 
+/*
+ * Have a file of the trace written atomically, from a copy of the data. False if the queue is full, or without memory.
+ */
 bool nt_writer_file(const char *name, const void *data, size_t size)
 {
 	void *copy = nt_memory_alloc(size + 1);
@@ -421,6 +458,7 @@ bool nt_writer_file(const char *name, const void *data, size_t size)
 	return enqueue_new(JOB_FILE, NT_WRITER_EVENTS, name, copy, size);
 }
 
+/* Have a file of the cache written atomically. path: absolute. data: copied. Nothing happens if that fails. */
 void nt_writer_cached(const char *path, const void *data, size_t size)
 {
 	void *copy = nt_memory_alloc(size + 1);
@@ -431,11 +469,13 @@ void nt_writer_cached(const char *path, const void *data, size_t size)
 	enqueue_new(JOB_CACHED, NT_WRITER_EVENTS, path, copy, size);
 }
 
+/* Have a folder of the trace created. False if the queue is full, or without memory. */
 bool nt_writer_mkdir(const char *name)
 {
 	return enqueue_new(JOB_FOLDER, NT_WRITER_EVENTS, name, NULL, 0);
 }
 
+/* Have a file at `path` copied into the trace, if it can be read. */
 void nt_writer_copy(const char *name, const char *path)
 {
 	char *copy = nt_memory_strdup(path);
@@ -444,11 +484,16 @@ void nt_writer_copy(const char *name, const char *path)
 		enqueue_new(JOB_COPY, NT_WRITER_EVENTS, name, copy, strlen(path));
 }
 
+/*
+ * Have a piece of launches' data written, which becomes the writer's; false without memory. Waits while too much of it
+ * is queued: for the drain thread.
+ */
 bool nt_writer_piece(struct nt_piece *piece)
 {
 	return enqueue_new(JOB_PIECE, NT_WRITER_EVENTS, NULL, piece, piece->room);
 }
 
+/* Have launch records and counters written that have changed. */
 void nt_writer_wake(void)
 {
 	if (is_off())
@@ -463,6 +508,10 @@ void nt_writer_wake(void)
 	nt_lock_release(&queue.mutex);
 }
 
+/*
+ * Wait until all that was queued, and all records and counters, are written; false if that is not so by the deadline
+ * (nt_clock_now_ns). is_last: nothing follows, so that the trace is complete then.
+ */
 bool nt_writer_flush(uint64_t deadline_ns, bool is_last)
 {
 	struct timespec until = {.tv_sec = (time_t)(deadline_ns / 1000000000u),
@@ -487,6 +536,7 @@ bool nt_writer_flush(uint64_t deadline_ns, bool is_last)
 	return in_time;
 }
 
+/* In the child after fork: write nothing any more. */
 void nt_writer_child(void)
 {
 	__atomic_store_n(&queue.off, 1, __ATOMIC_RELEASE);
