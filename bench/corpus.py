@@ -28,7 +28,7 @@ from neutrino.errors import NeutrinoError
 from neutrino.fatbin import ImageKind, read_container
 from neutrino.patch.image import patch_image
 from neutrino.probing.selection import Selection
-from neutrino.ptx.instrument.module_twins import probe_module
+from neutrino.ptx.instrument.programs import probe_module
 from neutrino.ptx.text.module import parse
 from neutrino.sass.arithmetic import compare, compare_kinds
 from neutrino.sass.cubin import read_cubin

@@ -25,7 +25,7 @@ from bench.recorded import judge_files, say_verdicts
 from bench.tree import made_of
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.ptx.analysis.matching import Matcher
-from neutrino.ptx.instrument.module_twins import probe_module
+from neutrino.ptx.instrument.programs import probe_module
 from neutrino.ptx.text.body import Body
 from neutrino.ptx.text.module import parse
 from neutrino.verification import load_probe_file

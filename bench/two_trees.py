@@ -43,7 +43,7 @@ def _first(*names: str) -> Any:
 def work() -> None:
     """Answer requests from standard input, a probe's name and paths in a line of JSON, with a line for each path."""
     probe_files = _first("neutrino.verification", "neutrino.probing.toml")
-    twins = _first("neutrino.ptx.instrument.module_twins", "neutrino.ptx.module_twins")
+    twins = _first("neutrino.ptx.instrument.programs", "neutrino.ptx.instrument.module_twins")
     module = _first("neutrino.ptx.text.module", "neutrino.ptx.module")
     sets = {probe: probe_files.load_probes([probe]) for probe in PROBES}
     for line in sys.stdin:

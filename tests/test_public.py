@@ -16,7 +16,7 @@ import pytest
 
 import neutrino
 from neutrino.errors import NeutrinoError, ProbeError
-from neutrino.ptx.instrument.module_twins import probe_module
+from neutrino.ptx.instrument.programs import probe_module
 from neutrino.ptx.text.module import parse
 from tests.fronts import read_probe_text
 

@@ -19,7 +19,7 @@ from neutrino.demangle import demangle
 from neutrino.errors import PtxError, ToolMissingError
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.ptx.instrument.plan import KernelPlan
-from neutrino.ptx.instrument.program import ProgramPlan, TwinProgram, plan_program, write_program
+from neutrino.ptx.instrument.programs import ProgramPlan, TwinProgram, plan_program, write_program
 from neutrino.toolchain.nvlink import Linker
 from neutrino.toolchain.ptxas import Assembler
 from neutrino.twins.values import Twin, ignore

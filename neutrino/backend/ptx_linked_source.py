@@ -19,7 +19,7 @@ from neutrino.elf.constants import ET_EXEC, STT_OBJECT
 from neutrino.elf.reader import Elf
 from neutrino.fatbin import Container, Image, ImageKind
 from neutrino.ptx.analysis.linkage import Linkage
-from neutrino.ptx.instrument.program import Program, shapes
+from neutrino.ptx.instrument.programs import Program, shapes
 from neutrino.ptx.text.module import Module, parse
 from neutrino.sass.arithmetic import INSTRUCTION_SIZE
 from neutrino.sass.cubin import Cubin, cubin_kernel_names, read_cubin

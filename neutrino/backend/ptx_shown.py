@@ -11,10 +11,10 @@ from typing import Any
 from neutrino.abi.reasons import Reason
 from neutrino.backend.protocol import ShownTwin, TwinText
 from neutrino.cache.entry import KernelEntry
-from neutrino.ptx.instrument.kernel_rewriter import write_twin
-from neutrino.ptx.instrument.module_twins import FewerProbes
 from neutrino.ptx.instrument.plan import KernelPlan
+from neutrino.ptx.instrument.programs import FewerProbes
 from neutrino.ptx.instrument.twin import TwinKernel
+from neutrino.ptx.instrument.twin_bodies import write_twin
 from neutrino.ptx.text.module import parse
 from neutrino.twins.probe_units import ProbeLeftOut
 

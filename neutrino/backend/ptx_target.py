@@ -248,9 +248,9 @@ class PtxTarget:
     def length_warning(self, kernel: PlannedKernel) -> str:
         """As ``Target``."""
         from neutrino.errors import PtxError
-        from neutrino.ptx.instrument.kernel_rewriter import write_twin
         from neutrino.ptx.instrument.plan import KernelPlan
         from neutrino.ptx.instrument.registers import UnsupportedError
+        from neutrino.ptx.instrument.twin_bodies import write_twin
 
         try:
             return write_twin(kernel).length_warning if isinstance(kernel, KernelPlan) else ""

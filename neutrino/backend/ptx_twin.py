@@ -23,8 +23,8 @@ from neutrino.device.source import DEBUG_SECTION, Source
 from neutrino.errors import PtxError
 from neutrino.fatbin.ptxscan import ptx_entries, ptx_version, with_ptx_version
 from neutrino.probing.ir.probe_set import ProbeSet
-from neutrino.ptx.instrument.module_twins import FewerProbes, plan_module, write_module
 from neutrino.ptx.instrument.plan import KernelPlan, ModulePlan
+from neutrino.ptx.instrument.programs import FewerProbes, plan_module, write_module
 from neutrino.ptx.instrument.twin import TwinKernel, TwinModule
 from neutrino.ptx.text.module import parse
 from neutrino.sass.arithmetic import FIRST_ARCHITECTURE

@@ -13,7 +13,7 @@ from neutrino.backend.ptx_devices import LANGUAGE
 from neutrino.backend.ptx_linked_source import LinkedSource
 from neutrino.backend.ptx_module import only_kernels
 from neutrino.backend.sass_reader import SASS
-from neutrino.ptx.instrument.program import TwinProgram
+from neutrino.ptx.instrument.programs import TwinProgram
 from neutrino.ptx.instrument.twin import own_twin
 from neutrino.sass.cubin import Cubin
 from neutrino.toolchain.assembled import Assembled

@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 
 from bench.registers import PROBES, instructions
-from neutrino.ptx.instrument.module_twins import probe_module
+from neutrino.ptx.instrument.programs import probe_module
 from neutrino.ptx.text.module import parse
 from neutrino.resources import shipped_probes
 from neutrino.sass.cubin import read_cubin

@@ -94,7 +94,7 @@ def test_starting_a_command_imports_no_patcher(home: Path) -> None:
         "neutrino.patch",
         "neutrino.ptx.text.module",
         "neutrino.ptx.instrument.twin",
-        "neutrino.ptx.instrument.kernel_rewriter",
+        "neutrino.ptx.instrument.twin_bodies",
         "neutrino.fatbin",
         "numpy",
     } & set(names)

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from neutrino.emulator.device import Device
 from neutrino.probing.ir.probe_set import ProbeSet
-from neutrino.ptx.instrument.module_twins import probe_module
+from neutrino.ptx.instrument.programs import probe_module
 from neutrino.ptx.instrument.twin import TwinModule
 from neutrino.ptx.text.module import parse
 from neutrino.tracing.views import MapView

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from neutrino.emulator.device import Device
 from neutrino.errors import ProbeError
 from neutrino.maps.float_sums import added_in_pairs
-from neutrino.ptx.instrument.module_twins import probe_module
+from neutrino.ptx.instrument.programs import probe_module
 from neutrino.ptx.instrument.twin import TwinModule
 from neutrino.ptx.text.module import parse
 from neutrino.verification import load_probes, read_probes

@@ -16,7 +16,7 @@ from neutrino.errors import ProbeError
 from neutrino.maps.histogram import Histogram
 from neutrino.maps.integer_scales import Edges, Steps
 from neutrino.maps.regions import region_layout
-from neutrino.ptx.instrument.module_twins import probe_module
+from neutrino.ptx.instrument.programs import probe_module
 from neutrino.ptx.text.module import parse
 from neutrino.verification import load_probe_file, read_probes
 from tests.maps.aggregates import Values, kernel_text, probes_of, random_values, read_by, run, run_twin, twin_of

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from neutrino.abi.scalars import ScalarType
 from neutrino.errors import ProbeError
 from neutrino.probing.ir.probe_set import ProbeSet
-from neutrino.ptx.instrument.module_twins import probe_module
+from neutrino.ptx.instrument.programs import probe_module
 from neutrino.ptx.text.module import parse
 from neutrino.tracing.views import MapView
 from neutrino.verification import read_probes

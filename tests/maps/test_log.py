@@ -25,7 +25,7 @@ from neutrino.maps.log import (
     slices,
     slot_slices,
 )
-from neutrino.ptx.instrument.module_twins import probe_module
+from neutrino.ptx.instrument.programs import probe_module
 from neutrino.ptx.text.module import parse
 from neutrino.targets import written as write
 from neutrino.verification import read_probes

@@ -12,7 +12,7 @@ import pytest
 from neutrino.emulator.device import Device
 from neutrino.maps.log import LOG_CONTROL, LOG_UNIT, Log
 from neutrino.maps.log_groups import GROUP_ALIGN, GroupLayout
-from neutrino.ptx.instrument.module_twins import probe_module
+from neutrino.ptx.instrument.programs import probe_module
 from neutrino.ptx.text.module import parse
 from neutrino.tracing.views import MapView
 from neutrino.verification import read_probes

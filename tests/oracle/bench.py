@@ -16,7 +16,7 @@ from neutrino.emulator.device import Device, Function
 from neutrino.emulator.tracer import TracedStatement, Tracer
 from neutrino.errors import DeviceFaultError, PtxRefusedError
 from neutrino.probing.ir.probe_set import ProbeSet
-from neutrino.ptx.instrument.module_twins import probe_module
+from neutrino.ptx.instrument.programs import probe_module
 from neutrino.ptx.instrument.twin import TwinKernel, TwinModule
 from neutrino.ptx.text.module import parse
 from neutrino.tracing.views import Geometry, MapView

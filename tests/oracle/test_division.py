@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from neutrino.errors import ProbeError
-from neutrino.ptx.snippets.division import inverse
 from neutrino.ptx.snippets.lowering import lower
+from neutrino.ptx.snippets.writer import inverse
 from neutrino.targets import written as write
 from neutrino.verification import load_probe_file, read_probes
 from tests.oracle.assembling import arithmetic_differs

@@ -11,7 +11,7 @@ import pytest
 
 from neutrino.errors import ProbeError
 from neutrino.probing.ir.probe_set import ProbeSet
-from neutrino.ptx.instrument.module_twins import probe_module
+from neutrino.ptx.instrument.programs import probe_module
 from neutrino.ptx.snippets.lowering import lower
 from neutrino.ptx.text.module import parse
 from neutrino.targets import written as write

@@ -21,7 +21,7 @@ from neutrino.fatbin import build_container, build_entry
 from neutrino.fatbin.image import ImageKind
 from neutrino.patch.image import patch_image
 from neutrino.probing.selection import Selection
-from neutrino.ptx.instrument.module_twins import probe_module
+from neutrino.ptx.instrument.programs import probe_module
 from neutrino.ptx.instrument.twin import TwinModule
 from neutrino.ptx.text.module import parse
 from neutrino.sass.cubin import read_cubin

@@ -25,7 +25,7 @@ from neutrino.errors import ToolMissingError
 from neutrino.patch.image import patch_image
 from neutrino.probing.selection import Selection
 from neutrino.ptx.analysis.contraction import loose_sums
-from neutrino.ptx.instrument.module_twins import probe_module
+from neutrino.ptx.instrument.programs import probe_module
 from neutrino.ptx.text.body import Body
 from neutrino.ptx.text.module import parse
 from neutrino.sass.arithmetic import compare, count_arithmetic

@@ -8,7 +8,7 @@ import pytest
 from machine import assemble
 from ptx_text import array, kernel, lines, only, probe
 
-from neutrino.ptx.instrument.module_twins import probe_module
+from neutrino.ptx.instrument.programs import probe_module
 from neutrino.ptx.instrument.twin import TwinKernel
 from neutrino.ptx.text.module import parse
 

@@ -6,7 +6,7 @@ import pytest
 from machine import assemble, machine_code
 from ptx_text import array, kernel, lines, only, probe, skipped
 
-from neutrino.ptx.instrument.module_twins import probe_module
+from neutrino.ptx.instrument.programs import probe_module
 from neutrino.ptx.text.module import parse
 
 ENDS = [

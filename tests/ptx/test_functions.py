@@ -8,7 +8,7 @@ import pytest
 from machine import arithmetic, assemble
 from ptx_text import HEAD, array, kernel, only, probe
 
-from neutrino.ptx.instrument.module_twins import probe_module
+from neutrino.ptx.instrument.programs import probe_module
 from neutrino.ptx.text.module import parse
 from neutrino.sass.arithmetic import compare
 

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from neutrino.ptx.instrument.module_twins import probe_module
+from neutrino.ptx.instrument.programs import probe_module
 from neutrino.ptx.text.module import parse
 from neutrino.verification import read_probes
 

@@ -21,7 +21,7 @@ from neutrino.errors import Span, ToolMissingError
 from neutrino.probing.ir.probe_set import Probe, Snippet
 from neutrino.ptx.analysis.matching import Matcher
 from neutrino.ptx.analysis.surroundings import Locations
-from neutrino.ptx.instrument.module_twins import probe_module
+from neutrino.ptx.instrument.programs import probe_module
 from neutrino.ptx.isa.opcodes import find
 from neutrino.ptx.text.body import Body
 from neutrino.ptx.text.module import Function, Module, parse

@@ -3,7 +3,7 @@
 import pytest
 from machine import arithmetic
 
-from neutrino.ptx.instrument.module_twins import probe_module
+from neutrino.ptx.instrument.programs import probe_module
 from neutrino.ptx.text.module import parse
 from neutrino.sass.arithmetic import compare
 

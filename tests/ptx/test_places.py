@@ -17,8 +17,8 @@ from neutrino.demangle import demangle
 from neutrino.errors import ToolMissingError
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.ptx.analysis.flow_graph import FlowGraph, Loops, may_wait
-from neutrino.ptx.analysis.ranges import Ranges
-from neutrino.ptx.instrument.module_twins import probe_module
+from neutrino.ptx.analysis.surroundings import Ranges
+from neutrino.ptx.instrument.programs import probe_module
 from neutrino.ptx.text.body import Body
 from neutrino.ptx.text.module import parse
 from neutrino.resources import include_folder

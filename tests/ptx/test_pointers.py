@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from neutrino.ptx.analysis.pointers import Addresses
+from neutrino.ptx.analysis.register_values import Addresses
 from neutrino.ptx.text.body import Body
 from neutrino.ptx.text.module import parse
 

@@ -14,7 +14,7 @@ import pytest
 from neutrino.abi.reasons import Reason
 from neutrino.emulator.device import Device
 from neutrino.ptx.analysis.linkage import Linkage
-from neutrino.ptx.instrument.program import Program, TwinProgram, probe_program, shape, shapes
+from neutrino.ptx.instrument.programs import Program, TwinProgram, probe_program, shape, shapes
 from neutrino.ptx.text.module import Kind, Module, parse
 from neutrino.verification import load_probe_file
 from tests.oracle.twin_launch import Launch, LoadedTwin

@@ -20,7 +20,7 @@ from neutrino.maps.registry import ARRAY
 from neutrino.probing.ir.probe_set import Probe, ProbeSet, Snippet, verified
 from neutrino.probing.ir.structured import Save
 from neutrino.probing.model import Pattern, Subject, Tracepoint
-from neutrino.ptx.instrument.module_twins import probe_module
+from neutrino.ptx.instrument.programs import probe_module
 from neutrino.ptx.text.module import parse
 
 HERE = Span(1, 1)

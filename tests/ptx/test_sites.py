@@ -7,7 +7,7 @@ from machine import assemble
 from ptx_text import FIRST_LINE, array, kernel, lines, only, probe, skipped
 
 from neutrino.abi.reasons import Reason
-from neutrino.ptx.instrument.module_twins import probe_module
+from neutrino.ptx.instrument.programs import probe_module
 from neutrino.ptx.text.module import parse
 
 

@@ -5,7 +5,7 @@ from machine import assemble
 from ptx_text import HEAD, kernel, only, probe, skipped
 
 from neutrino.abi.reasons import Reason
-from neutrino.ptx.instrument.module_twins import probe_module
+from neutrino.ptx.instrument.programs import probe_module
 from neutrino.ptx.text.module import parse
 
 TARGETS = [("sm_75", "6.5"), ("sm_80", "7.0"), ("sm_90a", "8.0"), ("sm_100a", "8.7")]

@@ -17,7 +17,7 @@ from neutrino.errors import PtxError
 from neutrino.fatbin import read_container
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.selection import Selection
-from neutrino.ptx.instrument.module_twins import plan_module, write_module
+from neutrino.ptx.instrument.programs import plan_module, write_module
 from neutrino.ptx.text.module import parse
 from neutrino.verification import load_probe_file
 
@@ -117,9 +117,8 @@ def test_coverage_writes_nothing(probe_set: Callable[[str], ProbeSet]) -> None:
     again = covered(probes, 400)
     plan = plan_module(parse(kernel("ld.global.u32 %r3, [%rd1]; ret;")), probes)
     written = _calls(lambda: write_module(plan))
-    for file in ("kernel_rewriter.py", "body_rewriter.py"):
-        assert written[file]
-        assert not many[file]
+    assert written["twin_bodies.py"]
+    assert not many["twin_bodies.py"]
     assert many["site_planner.py"] > few["site_planner.py"]
     for file in ("operands.py", "emission.py", "records.py"):
         assert few[file] == many[file], file

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from neutrino.ptx.instrument.module_twins import probe_module
+from neutrino.ptx.instrument.programs import probe_module
 from neutrino.ptx.text.module import parse
 from neutrino.verification import load_probe_file
 

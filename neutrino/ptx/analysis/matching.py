@@ -15,9 +15,14 @@ from typing import NamedTuple, overload
 from neutrino.probing.ir.probe_set import Probe
 from neutrino.probing.model import Pattern, SourceLines, Subject
 from neutrino.ptx.analysis.flow_graph import FlowGraph, Loops
-from neutrino.ptx.analysis.places import flow_places
-from neutrino.ptx.analysis.ranges import Ranges
-from neutrino.ptx.analysis.surroundings import Locations, Surroundings, asks_for_lines, asks_for_surroundings
+from neutrino.ptx.analysis.surroundings import (
+    Locations,
+    Ranges,
+    Surroundings,
+    asks_for_lines,
+    asks_for_surroundings,
+    flow_places,
+)
 from neutrino.ptx.isa.forms import TYPE
 from neutrino.ptx.isa.instruction import Mnemonic
 from neutrino.ptx.isa.opcodes import meaning_of

@@ -29,7 +29,7 @@ from neutrino.ptx.instrument.log_groups import WAITING_ALIGN
 from neutrino.ptx.instrument.log_room import RoomCode, first_marks
 from neutrino.ptx.instrument.log_single import SingleCode
 from neutrino.ptx.instrument.map_code import Counted, Later, MapCode, SaveCode, save_version
-from neutrino.ptx.instrument.parameters import Parameters
+from neutrino.ptx.instrument.named_memory import Parameters
 from neutrino.ptx.instrument.probe_block import ProbeBlock, Slots
 from neutrino.ptx.instrument.records import Code, Records, Written, widened_half
 from neutrino.ptx.instrument.registers import (

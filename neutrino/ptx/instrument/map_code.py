@@ -39,7 +39,7 @@ from neutrino.maps.float_sums import has_floats
 from neutrino.maps.log_groups import GroupLayout
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.ir.structured import Save, constant_key
-from neutrino.ptx.analysis.pointers import Sum
+from neutrino.ptx.analysis.register_values import Sum
 from neutrino.ptx.instrument.lane_totals import MATCHES, REDUCES, EndingThreads, check_architecture
 from neutrino.ptx.instrument.lane_totals import Count as CountFloats
 from neutrino.ptx.instrument.log_groups import GroupCode, PendingSave

@@ -12,7 +12,7 @@ from neutrino.abi.scalars import ScalarType
 from neutrino.maps.declaration import Map
 from neutrino.maps.log import LOG_CONTROL, LOG_HEADER, LOG_UNIT, most_rows
 from neutrino.maps.regions import has_counts
-from neutrino.ptx.analysis.pointers import Sum
+from neutrino.ptx.analysis.register_values import Sum
 from neutrino.ptx.instrument.probe_block import ProbeBlock, Slots
 from neutrino.ptx.instrument.registers import FLOATING, Guard, Kept, Take, UnsupportedError, Value, bits, guarded
 from neutrino.ptx.isa.forms import FLOATS, field_for

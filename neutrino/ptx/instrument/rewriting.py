@@ -212,7 +212,7 @@ def _probe_knowledge(probes: ProbeSet, demangle: Callable[[str], str] | None) ->
 class Rewriting:
     """The insertion of a probe set into the kernels of a module: what its twins share.
 
-    Parameters and errors are those of ``module_twins.plan_module``. version: the module's own; highest: the highest
+    Parameters and errors are those of ``programs.plan_module``. version: the module's own; highest: the highest
     that a twin may have. architecture: 90 for ``sm_90a``. names: of what the twins add. probes: after lowering.
     """
 

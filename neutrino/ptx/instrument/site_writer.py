@@ -17,12 +17,11 @@ from neutrino.probing.ir.probe_set import Probe, Snippet
 from neutrino.probing.ir.structured import Save
 from neutrino.probing.model import Lanes
 from neutrino.ptx.analysis.additions import Run, Runs, row, sums_added_to, with_amounts
-from neutrino.ptx.analysis.choices import Choices
 from neutrino.ptx.analysis.contraction import HIDDEN_PRODUCT, PRODUCT, Contractions
 from neutrino.ptx.analysis.flow_graph import FlowGraph
 from neutrino.ptx.analysis.linkage import Callee
 from neutrino.ptx.analysis.matching import Hit, Spot
-from neutrino.ptx.analysis.pointers import Addresses, Pointers, Sum
+from neutrino.ptx.analysis.register_values import Addresses, Choices, Pointers, Sum
 from neutrino.ptx.analysis.surroundings import Locations
 from neutrino.ptx.instrument.emission import Emission
 from neutrino.ptx.instrument.map_code import Counted, Later

@@ -44,10 +44,9 @@ from neutrino.ir.statements import (
 from neutrino.ir.types import Type
 from neutrino.probing.ir.probe_set import Probe, ProbeSet, Snippet
 from neutrino.probing.ir.structured import For, If, Save, Statement, While, registers_of, walk
-from neutrino.ptx.snippets.division import DivisionWriter
 from neutrino.ptx.snippets.folding import folded
 from neutrino.ptx.snippets.lanes import LaneWriter
-from neutrino.ptx.snippets.writer import REGISTER_TYPES, SPECIAL, TARGET, Guard, move, register_bits
+from neutrino.ptx.snippets.writer import REGISTER_TYPES, SPECIAL, TARGET, DivisionWriter, Guard, move, register_bits
 
 _SIGN_BIT_OF_S8 = 0x80
 _UPPER_BYTE_OF_16_BITS = 0xFF00
