@@ -52,8 +52,8 @@ def test_inserted_code_is_no_text() -> None:
     assert instruction.fullmatch("@!X setp.eq.u32 X, X, 0;")
 
 
-MOST_LINES = {".py": 700, ".c": 600, ".h": 600}
-"""Lines of a file that one reads from top to bottom."""
+MOST_LINES = {".py": 700, ".c": 700, ".h": 600}
+"""Lines of a file that one reads from top to bottom, with what each function says about itself."""
 LONGER = ("neutrino/loader/csrc/base/neutrino_layout.h", "tools/read.py")
 """A header that is generated; a file that stands alone in each trace, and is half generated."""
 
