@@ -85,7 +85,7 @@ def install(
     starts are not probed. Raises NeutrinoError if the process has other probes or options, or runs under ``neutrino``;
     ProbeError, ToolError and OSError as the command would fail.
     """
-    from neutrino.device.registers import LEAST_CAP, MOST_CAP
+    from neutrino.device.register_limits import LEAST_CAP, MOST_CAP
     from neutrino.loader.attach import attach, find_hook
     from neutrino.loader.choice import MOST_DEVICES, Choice
     from neutrino.loader.embedded import EmbeddedDevice

@@ -20,7 +20,7 @@ from neutrino.backend.registry import is_unit, target_of_device
 from neutrino.cache.entry import KernelEntry, write_entry
 from neutrino.cache.key import image_key, patcher_identity, run_key
 from neutrino.device.kind import DeviceKind
-from neutrino.device.registers import warps_by_registers
+from neutrino.device.register_limits import warps_by_registers
 from neutrino.fatbin import Container, kernel_names, read_file
 from neutrino.patch.image import make_twins
 from neutrino.probing.ir.probe_set import ProbeSet

@@ -6,7 +6,7 @@ import itertools
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from neutrino.device.registers import LEAST_CAP, MOST_CAP
+from neutrino.device.register_limits import LEAST_CAP, MOST_CAP
 from neutrino.ptx.instrument.twin import TwinKernel, registers_of_blocks
 
 _MOST_THREADS = 1024

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from neutrino.assemble.emit import Emit
-from neutrino.device.source import Device, compiles_for, runs_on
+from neutrino.backend.ptx_source import Device, compiles_for, runs_on
 from neutrino.fatbin import Container, Image, ImageKind
 from neutrino.sass.arithmetic import FIRST_ARCHITECTURE
 

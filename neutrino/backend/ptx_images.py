@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 
 from neutrino.assemble.emit import Emit
-from neutrino.device.source import Source
+from neutrino.backend.ptx_source import Source
 from neutrino.fatbin import ImageKind, build_container, build_entry
 from neutrino.fatbin.ptxscan import ptx_version
 from neutrino.ptx.text.module import Kind, Module

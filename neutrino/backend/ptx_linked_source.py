@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from neutrino.abi.reasons import Reason
-from neutrino.device.source import runs_on, stored_options
+from neutrino.backend.ptx_source import runs_on, stored_options
 from neutrino.elf.constants import ET_EXEC, STT_OBJECT
 from neutrino.elf.reader import Elf
 from neutrino.fatbin import Container, Image, ImageKind

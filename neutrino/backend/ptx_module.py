@@ -13,8 +13,8 @@ from neutrino.backend.ptx_caps import with_user_cap
 from neutrino.backend.ptx_devices import LANGUAGE
 from neutrino.backend.ptx_explicit_fma import unlike_originals, write_explicit
 from neutrino.backend.ptx_images import driver_image
+from neutrino.backend.ptx_source import Source
 from neutrino.backend.sass_reader import SASS, SassReader
-from neutrino.device.source import Source
 from neutrino.errors import FormatError, PtxError
 from neutrino.ptx.instrument.twin import TwinKernel, TwinModule, own_twin
 from neutrino.ptx.text.module import Module

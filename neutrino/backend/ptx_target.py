@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from neutrino.assemble.emit import Emit
 from neutrino.backend import ptx_devices
 from neutrino.backend.ptx_linked_source import RELOCATABLE_SECTION, LinkedSource, find_linked_source, is_linked
+from neutrino.backend.ptx_source import DEBUG_SECTION, Source, find_source, picked_image
 from neutrino.device.kind import DeviceKind
-from neutrino.device.source import DEBUG_SECTION, Source, find_source, picked_image
 from neutrino.errors import ToolMissingError
 from neutrino.fatbin import Container, Image, ImageKind
 from neutrino.fatbin.container import FILE

@@ -18,8 +18,8 @@ from neutrino.backend.ptx_devices import SUPPORTED, rank
 from neutrino.backend.ptx_images import driver_image
 from neutrino.backend.ptx_module import OneModule
 from neutrino.backend.ptx_parts import split
+from neutrino.backend.ptx_source import DEBUG_SECTION, Source
 from neutrino.demangle import demangle
-from neutrino.device.source import DEBUG_SECTION, Source
 from neutrino.errors import PtxError
 from neutrino.fatbin.ptxscan import ptx_entries, ptx_version, with_ptx_version
 from neutrino.probing.ir.probe_set import ProbeSet

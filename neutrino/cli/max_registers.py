@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 
-from neutrino.device.registers import LEAST_CAP, MOST_CAP
+from neutrino.device.register_limits import LEAST_CAP, MOST_CAP
 
 
 def add_max_registers(parser: argparse.ArgumentParser) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from neutrino.device.registers import blocks_by_registers, warps_by_registers
+from neutrino.device.register_limits import blocks_by_registers, warps_by_registers
 
 if TYPE_CHECKING:
     from neutrino.tracing.summary import KernelSummary

@@ -1,1 +1,1 @@
-"""Which image of a container a device runs, and the PTX that it was compiled from."""
+"""Devices: what runs a program's kernels, and how many registers its multiprocessors have."""

@@ -390,7 +390,7 @@ def _reason(error: Exception) -> bytes:
 
 def _make_ahead(header: bytes, cubin: bytes, settings: Settings) -> None:
     """Make the cache entry of a cubin that no process has asked for yet, if it holds its PTX. header: of a request."""
-    from neutrino.device.source import DEBUG_SECTION
+    from neutrino.backend.ptx_source import DEBUG_SECTION
 
     # The hook asks for no twins of others.
     if DEBUG_SECTION.encode() not in cubin:

@@ -10,7 +10,7 @@ import pytest
 
 from neutrino.cli import probe_show
 from neutrino.cli.probe import main
-from neutrino.device.registers import warps_by_registers
+from neutrino.device.register_limits import warps_by_registers
 from neutrino.ptx.instrument import twin
 
 KERNEL = Path(__file__).parents[2] / "examples" / "embedded" / "kernels.ptx"

@@ -211,8 +211,8 @@ def test_coverage_of_vendors(library, tmp_path, capsys):
 def test_coverage_says_of_an_image_what_patching_does(library, tmp_path, capsys, ptxas):
     """What cannot be probed by coverage has no twin, and what has a twin can be probed."""
     from neutrino.backend.protocol import Options
+    from neutrino.backend.ptx_source import find_source
     from neutrino.backend.registry import target_of_device
-    from neutrino.device.source import find_source
     from neutrino.fatbin import read_file
     from neutrino.patch.image import make_twins
     from neutrino.probing.selection import Selection

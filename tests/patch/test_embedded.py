@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from neutrino.abi.reasons import Reason
+from neutrino.backend.ptx_source import find_source
 from neutrino.cache.entry import Entry, KernelEntry, read_entry
 from neutrino.device.kind import DeviceKind
-from neutrino.device.source import find_source
 from neutrino.emulator.container import ImageError, find_ptx
 from neutrino.fatbin import ImageKind, build_container, build_entry, read_container
 from neutrino.fatbin.compression import Compression

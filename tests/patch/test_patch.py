@@ -13,9 +13,9 @@ from neutrino.abi.probe_block import block_size
 from neutrino.abi.reasons import Reason
 from neutrino.assemble.emit import Emit
 from neutrino.backend.protocol import Options
+from neutrino.backend.ptx_source import Source, find_source
 from neutrino.backend.registry import target_of_device
 from neutrino.cache.entry import Entry, read_entry
-from neutrino.device.source import Source, find_source
 from neutrino.errors import FormatError, ToolError, ToolMissingError
 from neutrino.fatbin import ImageKind, build_container, build_entry, read_container
 from neutrino.patch.image import Twins, make_twins, patch_image

@@ -14,11 +14,11 @@ import pytest
 from neutrino.abi.reasons import Reason
 from neutrino.assemble.retargeting import NOT_SHOWN
 from neutrino.backend.protocol import Options
+from neutrino.backend.ptx_source import find_source
 from neutrino.backend.registry import target_of_device
 from neutrino.cache.entry import Entry, read_entry
 from neutrino.cache.store import Cache
 from neutrino.device.kind import DeviceKind
-from neutrino.device.source import find_source
 from neutrino.fatbin import ImageKind, build_container, build_entry, read_container
 from neutrino.fatbin.ptxscan import with_ptx_target, with_ptx_version
 from neutrino.loader.listener import Settings, make_entry

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from neutrino.abi.reasons import Reason
-from neutrino.device.source import compiles_for, find_source, runs_on, stored_options
+from neutrino.backend.ptx_source import compiles_for, find_source, runs_on, stored_options
 from neutrino.errors import FormatError
 from neutrino.fatbin import ImageKind, build_container, build_entry, read_container
 
