@@ -23,16 +23,16 @@ from typing import Any
 from bench.unknown_opcodes import count_images
 from neutrino.abi.reasons import Reason
 from neutrino.assemble.numerics.proof import NumericsProof
-from neutrino.cache.entry import read_entry
 from neutrino.errors import NeutrinoError
 from neutrino.fatbin import ImageKind, read_container
-from neutrino.patch.image import patch_image
+from neutrino.maker.patcher import patch_image
 from neutrino.probing.selection import Selection
 from neutrino.ptx.instrument.programs import probe_module
 from neutrino.ptx.text.module import parse
 from neutrino.sass.arithmetic import compare, compare_kinds
 from neutrino.sass.cubin import read_cubin
 from neutrino.toolchain.choice import find_assembler
+from neutrino.twins.cache_entry import read_entry
 from neutrino.verification import load_probes
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -24,12 +24,12 @@ from neutrino.abi.records import Field
 from neutrino.abi.scalars import ScalarType
 from neutrino.ahead.attach import attach
 from neutrino.ahead.section import TwinsRow, write_section
-from neutrino.cache.entry import KernelEntry, write_entry
 from neutrino.device.kind import DeviceKind
 from neutrino.errors import Span
 from neutrino.fatbin import Compression, ImageKind, build_container, build_entry
 from neutrino.maps.declaration import Map
 from neutrino.maps.registry import ARRAY, SUM
+from neutrino.twins.cache_entry import KernelEntry, write_entry
 
 PTX = b"""\
 //

@@ -23,7 +23,6 @@ from neutrino.ahead.attach import attach
 from neutrino.ahead.check import check_file
 from neutrino.ahead.restore import restore
 from neutrino.ahead.section import read_section
-from neutrino.cache.entry import DIGESTED_FROM, read_entry
 from neutrino.elf.cursor import Cursor
 from neutrino.errors import FormatError, PatchError
 from neutrino.fatbin import Container, ImageKind, build_container, kernel_names, read_container, read_file
@@ -35,6 +34,7 @@ from neutrino.fatbin.ptxscan import is_ptx, ptx_entries, ptx_target
 from neutrino.fatbin.wheel import MAX_MEMBER, decode, first_bytes, read_members
 from neutrino.sass.cubin import cubin_arch, cubin_compatibility, cubin_kernel_names, read_cubin
 from neutrino.sass.resource_usage import resource_usage
+from neutrino.twins.cache_entry import DIGESTED_FROM, read_entry
 
 NAME = "input"
 _THIN = b"!<thin>\n"

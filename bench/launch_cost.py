@@ -20,8 +20,8 @@ from pathlib import Path
 
 from bench.null_driver import BUILT, build_driver, compile_c, hooked_environment
 from neutrino.abi.reasons import Reason
-from neutrino.cache.key import image_key
-from neutrino.cache.store import Cache
+from neutrino.maker.keys import image_key
+from neutrino.maker.store import Cache
 from neutrino.tracing import Trace, find_traces
 from tests.loader.conftest import IMAGE, RUN_KEY, entry_of, write_reasons
 

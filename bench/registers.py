@@ -27,15 +27,15 @@ from bench.recorded import judge_files
 from bench.tree import made_of
 from bench.verdicts import Verdict, say
 from neutrino.abi.reasons import Reason
-from neutrino.cache.entry import read_entry
+from neutrino.maker.patcher import patch_image
 from neutrino.maps.registry import SUM
-from neutrino.patch.image import patch_image
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.selection import Selection
 from neutrino.ptx.text.module import parse
 from neutrino.sass.cubin import read_cubin
 from neutrino.toolchain.choice import find_assembler
 from neutrino.toolchain.ptxas import Assembler
+from neutrino.twins.cache_entry import read_entry
 from neutrino.verification import load_probes
 
 Json = Any

@@ -25,10 +25,10 @@ from bench.recorded import ResultsError, judge_files, read_results
 from bench.tree import made_of
 from neutrino.abi.launches import LaunchState
 from neutrino.abi.reasons import Reason
-from neutrino.cache.entry import KernelEntry, write_entry
-from neutrino.cache.key import image_key
-from neutrino.cache.store import Cache
+from neutrino.maker.keys import image_key
+from neutrino.maker.store import Cache
 from neutrino.tracing import Trace, find_traces
+from neutrino.twins.cache_entry import KernelEntry, write_entry
 from neutrino.verification import load_probe_file
 from tests.loader.conftest import IMAGE, RUN_KEY, TICKETS, entry_of, second
 

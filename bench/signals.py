@@ -26,9 +26,9 @@ from bench.null_driver import build_driver, compile_c, hooked_environment
 from bench.recorded import judge_files
 from bench.tree import made_of
 from neutrino.abi.reasons import Reason
-from neutrino.cache.key import image_key
-from neutrino.cache.store import Cache
 from neutrino.loader import build
+from neutrino.maker.keys import image_key
+from neutrino.maker.store import Cache
 from neutrino.tracing import Trace, find_traces
 from tests.loader.conftest import IMAGE, RUN_KEY, entry_of
 

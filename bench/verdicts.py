@@ -66,6 +66,8 @@ NO_PATCHER = (
 )  # fmt: skip
 """Modules under a watched name that verify a probe file's snippets, which every start does; by their last name, since
 results of earlier trees have them in other packages."""
+PATCHER = {"neutrino.maker.patcher", "neutrino.patch"}
+"""The module that makes twins, and the package that it was in when some results were recorded."""
 
 
 @dataclass(frozen=True)
@@ -484,7 +486,7 @@ def _first(results: Mapping[str, Json]) -> str:
     """
     runs = [run for modes in results["runs"].values() for run in modes.values() if run.get("trace")]
     starts = sum(run["ptxas_started"] for run in runs)
-    imports = sum("neutrino.patch" in run["imported"] for run in runs)
+    imports = sum(bool(PATCHER.intersection(run["imported"])) for run in runs)
     need(starts > 0, "no start of ptxas was seen in any first run: the watch does not work")
     need(imports > 0, "no import of the patcher was seen in any first run: the watch does not work")
     return f"{starts} starts of ptxas, patcher imported in {imports} runs"

@@ -21,15 +21,15 @@ from functools import lru_cache
 from pathlib import Path
 
 from bench.registers import PROBES
-from neutrino.cache.entry import read_entry
 from neutrino.device.kind import DeviceKind
 from neutrino.errors import NeutrinoError
-from neutrino.patch.image import patch_image
+from neutrino.maker.patcher import patch_image
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.selection import Selection
 from neutrino.resources import shipped_probes
 from neutrino.toolchain.choice import find_assembler
 from neutrino.toolchain.ptxas import Assembler
+from neutrino.twins.cache_entry import read_entry
 from neutrino.verification import load_probes
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -3,7 +3,7 @@
 import os
 import sys
 
-_WATCHED = ("neutrino.patch", "neutrino.ptx", "neutrino.fatbin", "neutrino.sass")
+_WATCHED = ("neutrino.maker.patcher", "neutrino.ptx", "neutrino.fatbin", "neutrino.sass")
 
 
 class _Watch:

@@ -20,7 +20,6 @@ from neutrino.ahead.section import Section, read_section
 from neutrino.ahead.validation import complaints, has_lief, lief_version, new_complaints
 from neutrino.backend.protocol import Target
 from neutrino.backend.registry import target_of_device
-from neutrino.cache.entry import Entry, KernelEntry, read_entry
 from neutrino.device.kind import DeviceKind
 from neutrino.elf.constants import (
     DF_1_NODELETE,
@@ -37,6 +36,7 @@ from neutrino.errors import FormatError, NeutrinoError, PatchError
 from neutrino.fatbin import Container, read_container, read_file
 from neutrino.places import scratch_parent
 from neutrino.resources import tool_path
+from neutrino.twins.cache_entry import Entry, KernelEntry, read_entry
 from neutrino.version import __version__
 
 _PAGE = 4096

@@ -17,14 +17,14 @@ from neutrino.assemble.dump import Dump
 from neutrino.assemble.emit import Emit
 from neutrino.backend.protocol import Options, Shipped
 from neutrino.backend.registry import is_unit, target_of_device
-from neutrino.cache.entry import KernelEntry, write_entry
-from neutrino.cache.key import image_key, patcher_identity, run_key
 from neutrino.device.kind import DeviceKind
 from neutrino.device.register_limits import warps_by_registers
 from neutrino.fatbin import Container, kernel_names, read_file
-from neutrino.patch.image import make_twins
+from neutrino.maker.keys import image_key, patcher_identity, run_key
+from neutrino.maker.patcher import make_twins
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.selection import Selection
+from neutrino.twins.cache_entry import KernelEntry, write_entry
 from neutrino.version import __version__
 
 
@@ -60,7 +60,7 @@ class Task:
 class TaskResult:
     """The result of a task.
 
-    entry: in the format of ``neutrino.cache.entry``; None if the hook does not look for twins of the image. key: the
+    entry: in the format of ``twins/cache_entry.py``; None if the hook does not look for twins of the image. key: the
     entry's key, 32 bytes. notes: remarks for the user.
     """
 

@@ -154,7 +154,7 @@ def _refusal(source: Path) -> str:
 class _SectionBuilder:
     """Makes the twins of all images of a plan in worker processes; then gives the section's contents in plan order.
 
-    An image gets one entry, in the format of ``neutrino.cache.entry``, with its twins (instrumented kernels). items:
+    An image gets one entry, in the format of ``twins/cache_entry.py``, with its twins (instrumented kernels). items:
     the plan's images, then the skipped ones. spool: a file that collects the entries; None if they are not needed.
     results, entry_ranges: by the item's index, its result without the entry, and the entry's place in the spool.
     """

@@ -15,14 +15,14 @@ from neutrino.assemble.emit import Emit
 from neutrino.backend.protocol import Options, PlannedKernel, Shipped
 from neutrino.backend.protocol import Plan as ProbePlan
 from neutrino.backend.registry import EMBEDDED_DEVICE, is_unit, target_of_device
-from neutrino.cache.entry import KernelEntry
 from neutrino.demangle import demangle
 from neutrino.device.kind import DeviceKind
 from neutrino.fatbin import Container, kernel_names
-from neutrino.patch.image import make_twins
+from neutrino.maker.patcher import make_twins
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.selection import Selection
 from neutrino.twins.able import check_able
+from neutrino.twins.cache_entry import KernelEntry
 
 
 @dataclass(frozen=True)

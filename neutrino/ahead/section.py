@@ -80,7 +80,7 @@ class TwinsRow:
 class Section:
     """The contents of a ``.neutrino`` section that was read.
 
-    entries: in the format of ``neutrino.cache.entry``, as views that were not parsed. names: of the probes, separated
+    entries: in the format of ``twins/cache_entry.py``, as views that were not parsed. names: of the probes, separated
     by spaces. maker: the version of Neutrino that wrote the section. probes, reader: contents of the files
     ``probe.toml`` and ``read.py``. report: what ``neutrino-patch --json`` printed. restore: (offset, size) in the
     section of the record that restores the original file, (0, 0) before the section is attached. size: of the whole
@@ -179,7 +179,7 @@ def read_section(data: bytes | memoryview, name: str, base: int = 0) -> Section:
     """Read a ``.neutrino`` section that begins at data's first byte; other bytes may follow it.
 
     name, base: the file's name and the offset of data in it, for messages. Entries are not parsed:
-    ``neutrino.cache.entry.read_entry`` does that. Raises FormatError when an offset, size or text is wrong.
+    ``neutrino.twins.cache_entry.read_entry`` does that. Raises FormatError when an offset, size or text is wrong.
     """
     return _Reader(memoryview(data), name, base).read()
 

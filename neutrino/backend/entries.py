@@ -11,7 +11,7 @@ from neutrino.assemble.builds import TwinBuild
 from neutrino.assemble.outcome import Outcome, Result
 from neutrino.backend.manifest import assembled_members, probed_entry, unassembled_manifest
 from neutrino.backend.protocol import BackendResult
-from neutrino.cache.entry import KernelEntry
+from neutrino.twins.cache_entry import KernelEntry
 from neutrino.twins.values import Twin
 
 _Twin = TypeVar("_Twin", bound=Twin)

@@ -13,9 +13,9 @@ from neutrino.assemble.builds import OriginalBuild, spills
 from neutrino.assemble.emit import Emit
 from neutrino.assemble.outcome import Result
 from neutrino.assemble.retargeting import Retargeting
-from neutrino.cache.entry import KernelEntry
 from neutrino.demangle import demangle
 from neutrino.maps.declaration import Layout
+from neutrino.twins.cache_entry import KernelEntry
 from neutrino.twins.values import AssembledTwin, Site, Twin
 
 

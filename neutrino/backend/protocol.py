@@ -17,11 +17,11 @@ from typing import Any, Protocol, TypeVar
 from neutrino.abi.reasons import Reason
 from neutrino.assemble.dump import Dump
 from neutrino.assemble.emit import Emit
-from neutrino.cache.entry import KernelEntry
 from neutrino.device.kind import DeviceKind
 from neutrino.fatbin import Container, Image
 from neutrino.probing.capabilities import Capabilities
 from neutrino.probing.ir.probe_set import ProbeSet
+from neutrino.twins.cache_entry import KernelEntry
 from neutrino.twins.probe_units import ProbeLeftOut
 from neutrino.twins.values import LeftOut, Site, Twin, ignore
 

@@ -10,12 +10,12 @@ from typing import Any
 
 from neutrino.abi.reasons import Reason
 from neutrino.backend.protocol import ShownTwin, TwinText
-from neutrino.cache.entry import KernelEntry
 from neutrino.ptx.instrument.plan import KernelPlan
 from neutrino.ptx.instrument.programs import FewerProbes
 from neutrino.ptx.instrument.twin import TwinKernel
 from neutrino.ptx.instrument.twin_bodies import write_twin
 from neutrino.ptx.text.module import parse
+from neutrino.twins.cache_entry import KernelEntry
 from neutrino.twins.probe_units import ProbeLeftOut
 
 # Also matches inside comments and strings, but those are the same in the original and the probed text.

@@ -26,8 +26,8 @@ from neutrino.toolchain.releases import LATEST_PTX, release_of_ptx
 
 if TYPE_CHECKING:
     from neutrino.backend.protocol import Backend, Options, PlannedKernel, Shipped, ShownTwin, Tools
-    from neutrino.cache.entry import KernelEntry
     from neutrino.probing.ir.probe_set import ProbeSet
+    from neutrino.twins.cache_entry import KernelEntry
 
 NOT_ASSEMBLED = "no ptxas on this machine: neither registers nor arithmetic of the twins were verified"
 """The note of a patched file for the embedded device."""

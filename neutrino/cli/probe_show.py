@@ -20,8 +20,8 @@ from neutrino.errors import NeutrinoError, ToolError
 if TYPE_CHECKING:
     from neutrino.ahead.preview import Preview
     from neutrino.backend.protocol import PlannedKernel, ShownTwin
-    from neutrino.cache.entry import KernelEntry
     from neutrino.probing.ir.probe_set import ProbeSet
+    from neutrino.twins.cache_entry import KernelEntry
 
 _MAX_LISTED = 20
 """Kernels that the error lists if a name selects several."""

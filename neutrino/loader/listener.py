@@ -23,8 +23,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from neutrino.cache.key import image_key
-from neutrino.cache.store import Cache
 from neutrino.device.kind import DeviceKind
 from neutrino.errors import NeutrinoError
 from neutrino.loader.history import History
@@ -33,6 +31,8 @@ from neutrino.loader.run_folder import make_run_folder
 from neutrino.loader.run_probes import RunProbes
 from neutrino.loader.scripts import LONGEST_PATH, NO_SCRIPTS, Scripts, attend
 from neutrino.loader.unused import Terminal, Unused
+from neutrino.maker.keys import image_key
+from neutrino.maker.store import Cache
 from neutrino.places import run_parents, scratch_parent
 from neutrino.private_files import private_folder
 from neutrino.probing.selection import Selection
@@ -345,7 +345,7 @@ def _prepare(header: bytes | None, settings: Settings) -> None:
     Raises NeutrinoError, OSError.
     """
     from neutrino.backend.registry import EMBEDDED_DEVICE, target_of_device
-    from neutrino.patch.image import patch_image
+    from neutrino.maker.patcher import patch_image
 
     driver_version = _REQUEST.unpack(header)[5] or None if header else settings.driver_version
     patch_image(
@@ -422,7 +422,7 @@ def make_entry(image: bytes, arch: str, driver_version: int | None, key: bytes, 
             # Made meanwhile by another worker: the caller has not found it in the cache.
             return entry
         # The maker has imported it; neither the listener nor a run whose twins are all cached needs the patcher.
-        from neutrino.patch.image import patch_image
+        from neutrino.maker.patcher import patch_image
 
         entry = patch_image(
             image,

@@ -17,7 +17,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from neutrino.cache.stamp import package_stamp
+from neutrino.maker.source_stamp import package_stamp
 from neutrino.private_files import private_folder, read_private, write_private
 from neutrino.resources import probe_path
 

@@ -16,8 +16,6 @@ from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
-from neutrino.cache.key import kept_identity, run_key
-from neutrino.cache.store import Cache
 from neutrino.device.kind import CODE_ALONE, DeviceKind
 from neutrino.errors import NeutrinoError, ToolError
 from neutrino.loader.choice import Choice
@@ -35,6 +33,8 @@ from neutrino.loader.run_traces import RunTraces, new_run
 from neutrino.loader.scripts import NO_SCRIPTS, Scripts
 from neutrino.loader.shared_folder import shared_folder
 from neutrino.loader.unused import Terminal, Unused
+from neutrino.maker.keys import kept_identity, run_key
+from neutrino.maker.store import Cache
 from neutrino.places import cache_root, run_cache_parent
 from neutrino.private_files import private_folder, read_private, write_private
 from neutrino.probing.selection import Selection

@@ -6,7 +6,7 @@ fusion and thereby change the low bits of a result. The counts of fused and unfu
 Since sm_70 every instruction is 128 bits: bits 0..8 the opcode, 9..11 the form (which operand slots are registers,
 immediates or constants), 16..23 the destination, 24..31 register A, 32..63 register or immediate B, 64..71
 register C. The numbers below are what ``ptxas`` 13.0 generates for every form of the instructions for eight
-architectures from sm_75 to sm_120a, and ``nvdisasm`` 13.5 prints: ``tests/patch/test_numerics.py`` compares them with
+architectures from sm_75 to sm_120a, and ``nvdisasm`` 13.5 prints: ``tests/maker/test_numerics.py`` compares them with
 both. ``ptxas`` may use one instruction in place of another to balance the pipes, differently in twin and original. So
 an instruction counts as what it computes:
 

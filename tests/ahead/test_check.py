@@ -16,9 +16,9 @@ from neutrino.ahead.image_twins import Settings
 from neutrino.ahead.library import patch_file
 from neutrino.ahead.place import find_section
 from neutrino.ahead.section import TwinsRow, read_section
-from neutrino.cache.entry import DIGESTED_FROM, Entry, read_entry, write_entry
 from neutrino.elf.reader import Elf
 from neutrino.toolchain.ptxas import Assembler
+from neutrino.twins.cache_entry import DIGESTED_FROM, Entry, read_entry, write_entry
 from neutrino.verification import load_probes
 from tests.ahead.libraries import SCALE, STORE, fatbin, link
 

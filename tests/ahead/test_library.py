@@ -22,7 +22,6 @@ from neutrino.ahead.section import Section, read_section
 from neutrino.ahead.vendor import vendor_library
 from neutrino.ahead.workers import share
 from neutrino.assemble.emit import Emit
-from neutrino.cache.entry import read_entry
 from neutrino.elf.reader import Elf
 from neutrino.errors import Diagnostic, FormatError, NeutrinoError, PatchError, ProbeError, ToolError, ToolMissingError
 from neutrino.fatbin import read_container
@@ -33,6 +32,7 @@ from neutrino.sass.cubin import read_cubin
 from neutrino.targets import trace_text
 from neutrino.toolchain.choice import find_assembler
 from neutrino.toolchain.ptxas import Assembler
+from neutrino.twins.cache_entry import read_entry
 from neutrino.verification import load_probes
 from tests.ahead.libraries import SCALE, STORE, fatbin, link
 

@@ -24,18 +24,18 @@ from neutrino.backend.protocol import Options
 from neutrino.backend.ptx_linked_source import LinkedSource, find_linked_source, is_linked
 from neutrino.backend.ptx_target import LinkingTools
 from neutrino.backend.registry import target_of_device
-from neutrino.cache.entry import KernelEntry
 from neutrino.demangle import demangle
 from neutrino.elf.reader import Elf
 from neutrino.errors import FormatError, ToolMissingError
 from neutrino.fatbin import Container, ImageKind, build_container, build_entry, read_container, read_file
-from neutrino.patch.image import Twins, make_twins
+from neutrino.maker.patcher import Twins, make_twins
 from neutrino.probing.selection import Selection
 from neutrino.sass.arithmetic import count_arithmetic
 from neutrino.sass.cubin import read_cubin
 from neutrino.toolchain.choice import find_assembler, find_linker
 from neutrino.toolchain.nvlink import Linker
 from neutrino.toolchain.ptxas import Assembler
+from neutrino.twins.cache_entry import KernelEntry
 from neutrino.verification import load_probes
 
 from .device_linked import SOURCES, Parts, build, link, need, parts, run, texts

@@ -18,14 +18,14 @@ from neutrino.backend.registry import (
     target_of_device,
     untaken,
 )
-from neutrino.cache.entry import read_entry
 from neutrino.device.kind import CODE_ALONE, DeviceKind
 from neutrino.errors import NeutrinoError
 from neutrino.fatbin import Container, ImageKind, build_container, build_entry, read_container
-from neutrino.patch.image import patch_image
+from neutrino.maker.patcher import patch_image
 from neutrino.probing.capabilities import Capabilities, lacking
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.selection import Selection
+from neutrino.twins.cache_entry import read_entry
 from neutrino.verification import load_all, load_probes
 
 TEXT = b""".version 8.0

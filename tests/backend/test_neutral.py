@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from neutrino.cache.key import imports_of
+from neutrino.maker.keys import imports_of
 from neutrino.ptx.isa.opcodes import OPCODES
 
 PACKAGE = Path(__file__).resolve().parents[2] / "neutrino"
-NEUTRAL = ("assemble", "patch", "ahead", "twins")
+NEUTRAL = ("assemble", "maker", "ahead", "twins")
 """Packages that hold nothing of one assembly language, as ``backend`` but for its modules ``ptx_*``."""
 PUBLISHED = {
     "assemble/emit.py": {"ptx"},  # the word of --emit and of manifests

@@ -13,14 +13,14 @@ from neutrino.abi.probe_block import BLOCK_HEADER, BLOCK_PER_MAP
 from neutrino.abi.reasons import Reason
 from neutrino.backend import registry
 from neutrino.backend.protocol import Target
-from neutrino.cache.entry import Entry, KernelEntry, read_entry
 from neutrino.errors import NeutrinoError
 from neutrino.fatbin import ImageKind, build_container, build_entry
+from neutrino.maker.patcher import patch_image
 from neutrino.maps.regions import copies_of, region_layout
-from neutrino.patch.image import patch_image
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.selection import Selection
 from neutrino.tracing import Trace
+from neutrino.twins.cache_entry import Entry, KernelEntry, read_entry
 from neutrino.verification import load_all, load_probes
 from tests.backend.toy_machine import LANES, UNITS, Machine
 from tests.backend.toy_target import ToyBackend, ToyTarget

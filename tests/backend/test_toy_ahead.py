@@ -14,11 +14,11 @@ from neutrino.ahead.preview import default_architecture, preview
 from neutrino.ahead.workers import Slots
 from neutrino.assemble.emit import Emit
 from neutrino.backend import registry
-from neutrino.cache.entry import read_entry
 from neutrino.device.kind import DeviceKind
 from neutrino.errors import NeutrinoError
 from neutrino.fatbin import Container, ImageKind, build_container, build_entry, read_container
 from neutrino.probing.selection import Selection
+from neutrino.twins.cache_entry import read_entry
 from neutrino.verification import load_probes
 from tests.backend.test_toy import TEXT, toy_image
 from tests.backend.toy_target import ToyTarget

@@ -17,7 +17,6 @@ from neutrino.assemble.emit import Emit
 from neutrino.backend.entries import unassembled_entries
 from neutrino.backend.manifest import unassembled_manifest
 from neutrino.backend.protocol import BackendResult, Options, PlannedKernel, Shipped, ShownTwin, Target, Tools, TwinText
-from neutrino.cache.entry import KernelEntry
 from neutrino.device.kind import DeviceKind
 from neutrino.fatbin import Container, Image, ImageKind
 from neutrino.ir.memory import AccumulateSaved, MapStatement, StoreRecord
@@ -30,6 +29,7 @@ from neutrino.probing.capabilities import Capabilities
 from neutrino.probing.ir.probe_set import Probe, ProbeSet, Snippet
 from neutrino.probing.ir.structured import Save
 from neutrino.twins.able import able_probes
+from neutrino.twins.cache_entry import KernelEntry
 from neutrino.twins.probe_units import ProbeLeftOut
 from neutrino.twins.values import SUFFIX, LeftOut, Site
 

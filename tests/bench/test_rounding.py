@@ -13,11 +13,11 @@ import pytest
 
 from bench.rounding_kernels import FAMILIES, PRELUDE, kernels
 from neutrino.abi.reasons import Reason
-from neutrino.cache.entry import read_entry
 from neutrino.errors import ToolMissingError
-from neutrino.patch.image import patch_image
+from neutrino.maker.patcher import patch_image
 from neutrino.probing.selection import Selection
 from neutrino.toolchain.choice import find_assembler
+from neutrino.twins.cache_entry import read_entry
 from neutrino.verification import load_probe_file
 
 ROOT = Path(__file__).resolve().parents[2]

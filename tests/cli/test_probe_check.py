@@ -287,7 +287,7 @@ def test_it_starts_quickly() -> None:
         [sys.executable, "-c", "import sys, neutrino.cli.probe; print(*sys.modules)"],
         env=environment, capture_output=True, text=True, check=True,
     ).stdout.split()  # fmt: skip
-    assert not {"rich", "numpy", "neutrino.patch", "neutrino.probing.model", "difflib"} & set(loaded)
+    assert not {"rich", "numpy", "neutrino.maker.patcher", "neutrino.probing.model", "difflib"} & set(loaded)
 
 
 def _time(argv: list[str], environment: dict[str, str]) -> float:

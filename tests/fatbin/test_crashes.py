@@ -12,10 +12,10 @@ from bench.fuzz_fields import places
 from neutrino.ahead.appended import LARGEST_GAP
 from neutrino.ahead.attach import attach
 from neutrino.ahead.restore import restore
-from neutrino.cache.entry import DIGESTED_FROM, read_entry
 from neutrino.errors import FormatError, PatchError
 from neutrino.fatbin import read_file
 from neutrino.fatbin.host import read_data
+from neutrino.twins.cache_entry import DIGESTED_FROM, read_entry
 
 
 def test_a_thin_archive_whose_member_has_a_nul_in_its_name(tmp_path):

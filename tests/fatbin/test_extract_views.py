@@ -214,7 +214,7 @@ def test_coverage_says_of_an_image_what_patching_does(library, tmp_path, capsys,
     from neutrino.backend.ptx_source import find_source
     from neutrino.backend.registry import target_of_device
     from neutrino.fatbin import read_file
-    from neutrino.patch.image import make_twins
+    from neutrino.maker.patcher import make_twins
     from neutrino.probing.selection import Selection
     from neutrino.toolchain.choice import find_assembler
     from neutrino.verification import load_probes

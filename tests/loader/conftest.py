@@ -18,15 +18,15 @@ import pytest
 from neutrino.abi.entries import FewerBlocks
 from neutrino.abi.reasons import Reason
 from neutrino.backend import ptx_parts as parts
-from neutrino.cache.entry import KernelEntry, read_entry, write_entry
-from neutrino.cache.key import image_key, run_key
-from neutrino.cache.store import Cache
 from neutrino.device.kind import DeviceKind
 from neutrino.loader import build, install
+from neutrino.maker.keys import image_key, run_key
+from neutrino.maker.patcher import patch_image
+from neutrino.maker.store import Cache
 from neutrino.maps.declaration import Map
-from neutrino.patch.image import patch_image
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.selection import Selection
+from neutrino.twins.cache_entry import KernelEntry, read_entry, write_entry
 from neutrino.verification import load_probe_file
 from tests.once import SANITIZERS, copy_built, once, stand_in
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from neutrino.cache.key import image_key
-from neutrino.cache.store import Cache
+from neutrino.maker.keys import image_key
+from neutrino.maker.store import Cache
 
 from .conftest import IMAGE, RUN_KEY, Bench, entry_of
 from .trace_files import Files

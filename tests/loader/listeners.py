@@ -10,8 +10,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from neutrino.abi.requests import REPLY, REPLY_MAGIC, REQUEST
-from neutrino.cache.key import image_key
-from neutrino.cache.store import Cache
+from neutrino.maker.keys import image_key
+from neutrino.maker.store import Cache
 from tests.loader.conftest import RUN_KEY, entry_of
 
 MAKE, MAKE_AHEAD = 2, 4

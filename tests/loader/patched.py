@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from neutrino.ahead.section import TwinsRow, write_section
-from neutrino.cache.entry import read_entry
 from neutrino.device.kind import DeviceKind
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.resources import tool_path
+from neutrino.twins.cache_entry import read_entry
 from neutrino.verification import load_probe_file
 from neutrino.version import __version__
 from tests.once import SANITIZERS

@@ -91,7 +91,7 @@ def test_starting_a_command_imports_no_patcher(home: Path) -> None:
     ).stdout.split()
     assert "neutrino.loader.listener" in names
     assert not {
-        "neutrino.patch",
+        "neutrino.maker.patcher",
         "neutrino.ptx.text.module",
         "neutrino.ptx.instrument.twin",
         "neutrino.ptx.instrument.twin_bodies",

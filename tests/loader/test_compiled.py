@@ -306,8 +306,8 @@ def _text_of(path: Path) -> str:
 PROGRAM = """
 import os, socket, subprocess, sys, time
 from pathlib import Path
-from neutrino.cache.key import image_key
-from neutrino.cache.store import Cache
+from neutrino.maker.keys import image_key
+from neutrino.maker.store import Cache
 from neutrino.loader import listener, maker
 from neutrino.loader.history import History
 from neutrino.probing.selection import Selection

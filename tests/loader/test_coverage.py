@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from neutrino.abi.reasons import CHOICE_OPTIONS, REASON_REMEDY, REASON_TEXT, Reason
-from neutrino.cache.entry import KernelEntry, read_entry, write_entry
-from neutrino.cache.store import Cache
+from neutrino.maker.store import Cache
 from neutrino.tracing import Trace
 from neutrino.tracing.coverage import Coverage
+from neutrino.twins.cache_entry import KernelEntry, read_entry, write_entry
 from neutrino.verification import load_probe_file
 
 from .conftest import IMAGE, POOL_LEAST, TICKETS, Bench, Reference, entry_of, second, write_reasons

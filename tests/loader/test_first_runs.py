@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from neutrino.cache.store import Cache
+from neutrino.maker.store import Cache
 from tests.loader.conftest import IMAGE, Bench, compile_c
 from tests.loader.listeners import MAKE, MAKE_AHEAD, MAY_BE_CACHED, TEXT, listener
 from tests.loader.trace_files import Files
@@ -132,8 +132,8 @@ def test_a_wait_of_more_than_a_second_is_explained_once(
 AHEAD = """
 import os, socket, struct, sys, time
 from pathlib import Path
-from neutrino.cache.key import image_key
-from neutrino.cache.store import Cache
+from neutrino.maker.keys import image_key
+from neutrino.maker.store import Cache
 from neutrino.device.kind import DeviceKind
 from neutrino.loader.listener import Settings, start_listener
 from neutrino.probing.selection import Selection
@@ -146,7 +146,7 @@ settings = Settings(
     assembled=False,
 )
 path = str(start_listener(settings))
-assert "neutrino.patch.image" not in sys.modules
+assert "neutrino.maker.patcher" not in sys.modules
 text = Path(sys.argv[2]).read_bytes()
 waiting = []
 for number in range(24):

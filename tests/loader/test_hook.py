@@ -16,11 +16,11 @@ from neutrino.abi.entries import FewerBlocks
 from neutrino.abi.launches import LaunchState
 from neutrino.abi.reasons import Reason
 from neutrino.abi.results import FRAME, FRAME_MAGIC
-from neutrino.cache.entry import read_entry, write_entry
-from neutrino.cache.store import Cache
 from neutrino.loader import install
+from neutrino.maker.store import Cache
 from neutrino.maps.regions import region_layout
 from neutrino.tracing import Trace
+from neutrino.twins.cache_entry import read_entry, write_entry
 
 from .conftest import (
     IMAGE,

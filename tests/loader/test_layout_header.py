@@ -19,7 +19,6 @@ from neutrino.abi.entries import TWINS_HEADER
 from neutrino.abi.levels import LEVELS, PERS, Level, Per
 from neutrino.abi.records import MAX_RECORD, MAX_TABLE
 from neutrino.abi.results import MAP_DESCRIPTOR
-from neutrino.cache.entry import DIGESTED_FROM, read_entry
 from neutrino.errors import Span
 from neutrino.loader import interface
 from neutrino.loader.interface import declarations
@@ -27,6 +26,7 @@ from neutrino.maps.c_header import c_header
 from neutrino.maps.declaration import Layout, Map, MapType
 from neutrino.maps.regions import region_layout
 from neutrino.maps.registry import MAP_TYPES, number_of
+from neutrino.twins.cache_entry import DIGESTED_FROM, read_entry
 
 from .conftest import CSRC, IMAGE, Bench, compile_c, entry_of
 

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from neutrino.cache.store import Cache
 from neutrino.errors import NeutrinoError, ToolMissingError
 from neutrino.loader import listener
 from neutrino.loader.run_probes import RunProbes
+from neutrino.maker.store import Cache
 from neutrino.probing.selection import Selection
 from neutrino.toolchain.location import find_tool
 from neutrino.verification import load_probes
@@ -27,7 +27,7 @@ from tests.loader.conftest import IMAGE, Bench
 PROGRAM = """
 import os, resource, socket, struct, sys, time
 from pathlib import Path
-from neutrino.cache.store import Cache
+from neutrino.maker.store import Cache
 from neutrino.loader.listener import Settings, start_listener
 from neutrino.loader.run_probes import RunProbes
 from neutrino.verification import load_probes

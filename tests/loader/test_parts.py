@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from neutrino.abi.launches import LaunchState
-from neutrino.cache.entry import read_entry
+from neutrino.twins.cache_entry import read_entry
 
 from .conftest import IMAGE, Bench, Reference, entry_of, in_parts, write_capped
 from .trace_files import Files

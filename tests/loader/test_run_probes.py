@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from neutrino.cache import key
-from neutrino.cache.stamp import package_stamp
 from neutrino.cli import loading, run
 from neutrino.loader.run_probes import ProbeSources, RunProbes, kept_probes
+from neutrino.maker import keys as key
+from neutrino.maker.source_stamp import package_stamp
 from neutrino.verification import load_probes
 
 from .conftest import IMAGE, TICKETS, Bench

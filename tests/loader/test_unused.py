@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 
 from neutrino.backend.ptx_module import OneModule
-from neutrino.cache.key import image_key
-from neutrino.cache.store import Cache
 from neutrino.loader.embedded import EmbeddedDevice
 from neutrino.loader.listener import Settings, make_entry
 from neutrino.loader.run_probes import RunProbes
 from neutrino.loader.start import Request, prepare
 from neutrino.loader.unused import Terminal as Remembered
+from neutrino.maker.keys import image_key
+from neutrino.maker.store import Cache
 from neutrino.probing.selection import Selection
 from neutrino.ptx.instrument import twin
 from neutrino.verification import load_probes

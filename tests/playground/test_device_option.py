@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from neutrino.cache.key import run_key
 from neutrino.device.kind import DeviceKind
 from neutrino.errors import NeutrinoError
 from neutrino.loader import embedded
 from neutrino.loader.embedded import VARIABLE, EmbeddedDevice
+from neutrino.maker.keys import run_key
 
 
 def settings(device: EmbeddedDevice, before: dict[str, str]) -> dict[str, str]:

@@ -14,11 +14,11 @@ import pytest
 from neutrino import targets
 from neutrino.abi.levels import Level
 from neutrino.abi.records import Field
-from neutrino.cache.key import imports_of
 from neutrino.errors import Diagnostic, NeutrinoError, Span
 from neutrino.ir.operands import Constant, Register, Special
 from neutrino.ir.statements import Collective, Operator, Reduction
 from neutrino.ir.types import Type
+from neutrino.maker.keys import imports_of
 from neutrino.probing.capabilities import CODE, Capabilities
 from neutrino.probing.document import Document, KeyPath
 from neutrino.probing.ir.draft import DraftProbes

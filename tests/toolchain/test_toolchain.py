@@ -235,7 +235,7 @@ def test_identity_imports_no_patcher():
         env={"PYTHONPATH": str(root)},
     ).stdout.split()
     assert {"neutrino.toolchain.choice", "neutrino.private_files"} <= set(printed)
-    patcher = {"numpy", "neutrino.patch", "neutrino.ptx", "neutrino.fatbin", "neutrino.cache.entry"}
+    patcher = {"numpy", "neutrino.maker.patcher", "neutrino.ptx", "neutrino.fatbin", "neutrino.twins.cache_entry"}
     assert not patcher & set(printed)
 
 

@@ -11,10 +11,10 @@ import subprocess
 import pytest
 
 from neutrino.abi.reasons import Reason
-from neutrino.cache.entry import KernelEntry, write_entry
-from neutrino.cache.key import image_key, run_key
-from neutrino.cache.store import Cache
+from neutrino.maker.keys import image_key, run_key
+from neutrino.maker.store import Cache
 from neutrino.private_files import private_folder
+from neutrino.twins.cache_entry import KernelEntry, write_entry
 
 KEY = bytes(range(32))
 

@@ -43,7 +43,7 @@ class Cache:
         another user.
         """
         # Imported here because it needs NumPy, which other users of this module need not wait for.
-        from neutrino.cache.entry import read_entry
+        from neutrino.twins.cache_entry import read_entry
 
         path = self.entry_path(key)
         data = read_private(path)

@@ -15,10 +15,9 @@ from neutrino.assemble.emit import Emit
 from neutrino.backend.protocol import Options
 from neutrino.backend.ptx_source import Source, find_source
 from neutrino.backend.registry import target_of_device
-from neutrino.cache.entry import Entry, read_entry
 from neutrino.errors import FormatError, ToolError, ToolMissingError
 from neutrino.fatbin import ImageKind, build_container, build_entry, read_container
-from neutrino.patch.image import Twins, make_twins, patch_image
+from neutrino.maker.patcher import Twins, make_twins, patch_image
 from neutrino.probing.selection import Selection
 from neutrino.ptx.instrument.twin import TwinModule
 from neutrino.sass.arithmetic import compare
@@ -26,6 +25,7 @@ from neutrino.sass.cubin import read_cubin
 from neutrino.toolchain.assembled import Assembled
 from neutrino.toolchain.ptxas import Assembler
 from neutrino.toolchain.refusal import AssemblyError
+from neutrino.twins.cache_entry import Entry, read_entry
 from neutrino.verification import load_probe_file, load_probes
 
 KEY = bytes(range(32))

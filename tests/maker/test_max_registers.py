@@ -8,9 +8,6 @@ from typing import Any
 
 import pytest
 
-from neutrino.cache.entry import KernelEntry, read_entry
-from neutrino.cache.key import run_key
-from neutrino.cache.store import Cache
 from neutrino.cli.patch import main as patch
 from neutrino.cli.probe import main as probe
 from neutrino.cli.run import main as run
@@ -20,11 +17,14 @@ from neutrino.loader.embedded import EmbeddedDevice, stand_in
 from neutrino.loader.listener import Settings, make_entry
 from neutrino.loader.run_probes import RunProbes
 from neutrino.loader.start import Request, prepare
-from neutrino.patch.image import patch_image
+from neutrino.maker.keys import run_key
+from neutrino.maker.patcher import patch_image
+from neutrino.maker.store import Cache
 from neutrino.probing.selection import Selection
 from neutrino.sass.cubin import read_cubin
 from neutrino.toolchain.ptxas import Assembler
 from neutrino.tracing.manifest import read_manifest
+from neutrino.twins.cache_entry import KernelEntry, read_entry
 from neutrino.verification import load_probes
 
 HEAD = ".version 8.8\n.target sm_90a\n.address_size 64\n"

@@ -16,19 +16,19 @@ from neutrino.assemble.retargeting import NOT_SHOWN
 from neutrino.backend.protocol import Options
 from neutrino.backend.ptx_source import find_source
 from neutrino.backend.registry import target_of_device
-from neutrino.cache.entry import Entry, read_entry
-from neutrino.cache.store import Cache
 from neutrino.device.kind import DeviceKind
 from neutrino.fatbin import ImageKind, build_container, build_entry, read_container
 from neutrino.fatbin.ptxscan import with_ptx_target, with_ptx_version
 from neutrino.loader.listener import Settings, make_entry
 from neutrino.loader.run_probes import RunProbes
-from neutrino.patch.image import make_twins, patch_image
+from neutrino.maker.patcher import make_twins, patch_image
+from neutrino.maker.store import Cache
 from neutrino.probing.selection import Selection
 from neutrino.sass.cubin import CubinKernel, read_cubin
 from neutrino.sass.variant import difference
 from neutrino.toolchain.ptxas import Assembler
 from neutrino.tracing.manifest import Retargeted, read_manifest
+from neutrino.twins.cache_entry import Entry, read_entry
 from neutrino.verification import load_probes
 
 KEY = bytes(32)

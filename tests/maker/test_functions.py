@@ -7,12 +7,12 @@ import json
 import pytest
 
 from neutrino.abi.reasons import Reason
-from neutrino.cache.entry import KernelEntry, read_entry
 from neutrino.device.kind import DeviceKind
-from neutrino.patch.image import patch_image
+from neutrino.maker.patcher import patch_image
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.selection import Selection
 from neutrino.toolchain.ptxas import Assembler
+from neutrino.twins.cache_entry import KernelEntry, read_entry
 from neutrino.verification import load_probe_file, load_probes
 
 MODULE = """.version 8.0

@@ -15,19 +15,19 @@ from neutrino.abi.entries import FewerBlocks
 from neutrino.abi.reasons import Reason
 from neutrino.assemble.attempts import ATTEMPTS, MOST_TRIALS, Way
 from neutrino.backend import ptx_parts as parts
-from neutrino.cache.entry import Entry, read_entry
 from neutrino.fatbin import ImageKind, build_container, build_entry
-from neutrino.patch.image import patch_image
+from neutrino.maker.patcher import patch_image
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.selection import Selection
 from neutrino.toolchain.assembled import Assembled
 from neutrino.toolchain.ptxas import Assembler
 from neutrino.toolchain.refusal import AssemblyError
+from neutrino.twins.cache_entry import Entry, read_entry
 from neutrino.verification import load_probes, read_probes
-from tests.patch.test_patch import wide
-from tests.patch.test_pinning import DIVIDED
-from tests.patch.test_pinning import HEAD as DIVISION_HEAD
-from tests.patch.test_pinning import kernel as division_kernel
+from tests.maker.test_patch import wide
+from tests.maker.test_pinning import DIVIDED
+from tests.maker.test_pinning import HEAD as DIVISION_HEAD
+from tests.maker.test_pinning import kernel as division_kernel
 
 HEAD = ".version 8.0\n.target sm_90\n.address_size 64\n"
 PROBE = "gmem_bytes"

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from neutrino.errors import FormatError, ToolMissingError
 from neutrino.sass.arithmetic import compare, count_arithmetic
 from neutrino.toolchain.location import find_tool
-from tests.patch.nvdisasm_counts import ARCHITECTURES, counted_as, disagreements, disassemble, forms
+from tests.maker.nvdisasm_counts import ARCHITECTURES, counted_as, disagreements, disassemble, forms
 
 
 @pytest.fixture(scope="module")

@@ -9,12 +9,12 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from neutrino.cache.stamp import package_stamp
 from neutrino.device.kind import DeviceKind
+from neutrino.maker.source_stamp import package_stamp
 from neutrino.private_files import read_private, write_private
 
 _PACKAGE = Path(__file__).resolve().parents[1]
-PATCHER = "neutrino.patch.image"
+PATCHER = "neutrino.maker.patcher"
 """The module that makes twins: everything that decides what a twin is, is imported by it, directly or indirectly."""
 
 # Without an anchor at the line's start, which would make the search three times as slow; every start of a run waits for

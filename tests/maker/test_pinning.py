@@ -20,9 +20,8 @@ from neutrino.backend.ptx_explicit_fma import (
     unlike_originals,
     write_explicit,
 )
-from neutrino.cache.entry import read_entry
 from neutrino.errors import ToolMissingError
-from neutrino.patch.image import patch_image
+from neutrino.maker.patcher import patch_image
 from neutrino.probing.selection import Selection
 from neutrino.ptx.analysis.contraction import loose_sums
 from neutrino.ptx.instrument.programs import probe_module
@@ -33,8 +32,9 @@ from neutrino.sass.cubin import open_cubin, read_cubin
 from neutrino.sass.lines import SECTION
 from neutrino.toolchain.location import find_tool
 from neutrino.toolchain.ptxas import Assembler
+from neutrino.twins.cache_entry import read_entry
 from neutrino.verification import load_probe_file, load_probes
-from tests.patch.sass_values import expressions
+from tests.maker.sass_values import expressions
 
 READS = """
 [map.Records]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from neutrino.cache.key import imports_of, patcher_identity, patcher_sources
+from neutrino.maker.keys import imports_of, patcher_identity, patcher_sources
 
 PACKAGE = Path(__file__).resolve().parents[2] / "neutrino"
 SOURCES = sorted(path for path in PACKAGE.rglob("*.py") if "__pycache__" not in path.parts)
@@ -19,7 +19,7 @@ SOURCES = sorted(path for path in PACKAGE.rglob("*.py") if "__pycache__" not in 
 PATCHES = """
 import sys
 from pathlib import Path
-from neutrino.patch.image import patch_image
+from neutrino.maker.patcher import patch_image
 at_once = {*sys.modules}
 from neutrino.device.kind import DeviceKind
 from neutrino.errors import ToolMissingError
@@ -54,7 +54,7 @@ def test_what_patching_imports_is_covered() -> None:
         env={**os.environ, "PYTHONPATH": str(root)},
     ).stdout.split()  # fmt: skip
     loaded = {name for name in printed if name.startswith("neutrino.")}
-    assert {"neutrino.fatbin.container", "neutrino.patch.image", "neutrino.sass.arithmetic"} <= loaded
+    assert {"neutrino.fatbin.container", "neutrino.maker.patcher", "neutrino.sass.arithmetic"} <= loaded
     covered = {
         ".".join(Path("neutrino", path).with_suffix("").parts).removesuffix(".__init__") for path in patcher_sources()
     }

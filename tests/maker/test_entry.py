@@ -21,13 +21,13 @@ from neutrino.abi.levels import LEVELS, Level
 from neutrino.abi.probe_block import block_size
 from neutrino.abi.reasons import Reason
 from neutrino.abi.results import MAP_DESCRIPTOR
-from neutrino.cache.entry import DIGESTED_FROM, Entry, KernelEntry, MapEntry, read_entry, write_entry
 from neutrino.errors import FormatError, NeutrinoError, Span
 from neutrino.loader import build
 from neutrino.maps.c_header import c_header
 from neutrino.maps.declaration import Map
 from neutrino.maps.log import Log
 from neutrino.maps.registry import ARRAY, SUM
+from neutrino.twins.cache_entry import DIGESTED_FROM, Entry, KernelEntry, MapEntry, read_entry, write_entry
 
 CSRC = Path(build.__file__).parent / "csrc"
 KEY = int(TWINS_HEADER.dtype.fields["key"][1])

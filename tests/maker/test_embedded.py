@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 
 from neutrino.abi.reasons import Reason
 from neutrino.backend.ptx_source import find_source
-from neutrino.cache.entry import Entry, KernelEntry, read_entry
 from neutrino.device.kind import DeviceKind
 from neutrino.emulator.container import ImageError, find_ptx
 from neutrino.fatbin import ImageKind, build_container, build_entry, read_container
 from neutrino.fatbin.compression import Compression
-from neutrino.patch.image import patch_image
+from neutrino.maker.patcher import patch_image
 from neutrino.ptx.instrument.twin import TwinModule
 from neutrino.sass.cubin import read_cubin
 from neutrino.toolchain.ptxas import Assembler
+from neutrino.twins.cache_entry import Entry, KernelEntry, read_entry
 from neutrino.verification import load_probes
 
 from .test_patch import ALL, KEY, VADD, fatbin, reasons, wide

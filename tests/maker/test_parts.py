@@ -15,11 +15,10 @@ from hypothesis import strategies as st
 from neutrino.abi.reasons import Reason
 from neutrino.backend import ptx_parts as parts
 from neutrino.backend.ptx_parts import split
-from neutrino.cache.entry import Entry, read_entry
 from neutrino.errors import ToolError
 from neutrino.fatbin import build_container, build_entry
 from neutrino.fatbin.image import ImageKind
-from neutrino.patch.image import patch_image
+from neutrino.maker.patcher import patch_image
 from neutrino.probing.selection import Selection
 from neutrino.ptx.instrument.programs import probe_module
 from neutrino.ptx.instrument.twin import TwinModule
@@ -27,6 +26,7 @@ from neutrino.ptx.text.module import parse
 from neutrino.sass.cubin import read_cubin
 from neutrino.toolchain.assembled import Assembled
 from neutrino.toolchain.ptxas import Assembler
+from neutrino.twins.cache_entry import Entry, read_entry
 from neutrino.verification import load_probes
 
 HEAD = ".version 8.0\n.target sm_80\n.address_size 64\n"

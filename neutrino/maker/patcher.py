@@ -28,13 +28,13 @@ from neutrino.assemble.dump import Dump
 from neutrino.backend.manifest import site_rows
 from neutrino.backend.protocol import Backend, Options, Plan, Shipped, Target, Tools
 from neutrino.backend.registry import target_of_device
-from neutrino.cache.entry import KernelEntry, write_entry
 from neutrino.demangle import demangle
 from neutrino.device.kind import DeviceKind
 from neutrino.fatbin import read_container
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.selection import Selection
 from neutrino.twins.able import check_able
+from neutrino.twins.cache_entry import KernelEntry, write_entry
 from neutrino.twins.values import Twin, ignore
 
 

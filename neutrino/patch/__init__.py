@@ -1,1 +1,0 @@
-"""From an image to its cache entry."""
