@@ -150,7 +150,7 @@ def _notebook(mode: str, workload: str, environment: Mapping[str, str], folder: 
     cells = NOTEBOOKS[mode]
     if mode == "notebook" and "NEUTRINO_BENCH_DEVICE" in environment:
         # Without the hook, the embedded device is a driver like another.
-        start = "import os\nfrom neutrino.loader.embedded import EmbeddedDevice, stand_in\n"
+        start = "import os\nfrom neutrino.loader.embedded_driver import EmbeddedDevice, stand_in\n"
         start += "os.environ.update(EmbeddedDevice().environment(dict(os.environ)))\n"
         cells = (start + "import ctypes\nctypes.CDLL(str(stand_in()), ctypes.RTLD_GLOBAL)", *cells)
     output: list[str] = []

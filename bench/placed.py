@@ -36,7 +36,7 @@ from bench.road import COMMAND, ROOT, query_gpu
 from bench.tree import made_of
 from bench.verdicts import table
 from neutrino.errors import TraceError
-from neutrino.loader.embedded import EmbeddedDevice, stand_in
+from neutrino.loader.embedded_driver import EmbeddedDevice, stand_in
 from neutrino.maps.registry import SUM
 from neutrino.tracing import MapView, Trace, find_traces
 

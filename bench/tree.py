@@ -30,7 +30,7 @@ JUDGED: Mapping[str, tuple[str, ...]] = {
     "device_h200": ("neutrino/emulator/*.py", "neutrino/emulator/arithmetic", "tests/kernels/*.py"),
     "driver_h200": ("tests/embedded/ask*.[ch]", "neutrino/emulator/csrc"),
     "examples": ("examples",),
-    "first_runs_h200": ("neutrino/loader/*.py", "neutrino/maker", f"{_HOOK}/image"),
+    "first_runs_h200": ("neutrino/run", "neutrino/maker", f"{_HOOK}/image"),
     "graphs_h200": ("bench/workloads/replays.cu", _HOOK),
     "listing": ("neutrino/fatbin",),
     "notebooks_h200": ("neutrino/session.py", "neutrino/loader/install.py", f"{_HOOK}/front"),

@@ -17,8 +17,8 @@ from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.selection import Selection
 
 if TYPE_CHECKING:
-    from neutrino.loader.attach import Hook
-    from neutrino.loader.start import Request
+    from neutrino.run.own_process import Hook
+    from neutrino.run.start import Request
     from neutrino.tracing.coverage import Coverage
     from neutrino.tracing.trace import Trace, TraceKernel, TraceLaunch
     from neutrino.tracing.views import MapView
@@ -86,11 +86,11 @@ def install(
     ProbeError, ToolError and OSError as the command would fail.
     """
     from neutrino.device.register_limits import LEAST_CAP, MOST_CAP
-    from neutrino.loader.attach import attach, find_hook
-    from neutrino.loader.choice import MOST_DEVICES, Choice
-    from neutrino.loader.embedded import EmbeddedDevice
-    from neutrino.loader.run_probes import RunProbes
-    from neutrino.loader.start import Request
+    from neutrino.loader.embedded_driver import EmbeddedDevice
+    from neutrino.run.launch_choice import MOST_DEVICES, Choice
+    from neutrino.run.own_process import attach, find_hook
+    from neutrino.run.probes import RunProbes
+    from neutrino.run.start import Request
 
     _check("every", every, 1)
     _check("hot", hot, 0)
@@ -179,7 +179,7 @@ _OPTIONS = {
 
 def _changed(request: Request, before: Request | None) -> str:
     """The options that are given, and differ from those of the process; empty without any."""
-    from neutrino.loader.start import Request
+    from neutrino.run.start import Request
 
     plain = Request([], None, (), Selection((), ()))
     names = [
@@ -406,7 +406,7 @@ def _counters(hook: Hook) -> Any:
 
 def _present() -> Hook | None:
     """The hook that is in this process."""
-    from neutrino.loader.attach import find_hook
+    from neutrino.run.own_process import find_hook
 
     with _state.lock:
         if _state.hook is None:
@@ -441,7 +441,7 @@ def _patterns(name: str, given: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def _scope(given: str) -> Any:
-    from neutrino.loader.ranges import Scope
+    from neutrino.run.range_choice import Scope
 
     if given not in {scope.value for scope in Scope}:
         raise NeutrinoError(f"range_scope={given!r}: it is 'thread' or 'process'")

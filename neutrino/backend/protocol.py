@@ -271,6 +271,10 @@ class Target(Protocol):
         """Return whether the image is text that twins can be made from."""
         return self.takes(image)
 
+    def may_hold_text(self, code: bytes) -> bool:
+        """Return whether machine code that a compiler has just written may hold its text. It is not parsed for that."""
+        return False
+
     def is_driver_text(self, container: Container) -> bool:
         """Return whether the container is a text that the driver gets as it is, without headers."""
         return False

@@ -96,6 +96,9 @@ class PtxTarget:
         """As ``Target``."""
         return image.kind is ImageKind.CUBIN
 
+    def may_hold_text(self, code: bytes) -> bool:
+        return DEBUG_SECTION.encode() in code
+
     def is_driver_text(self, container: Container) -> bool:
         """As ``Target``: a bare PTX file has no headers."""
         return container.kind == FILE and container.images[0].kind is ImageKind.PTX

@@ -8,8 +8,8 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from neutrino.abi.control_file import Command, Recording
 from neutrino.abi.reasons import REASON_TEXT
-from neutrino.abi.steering import Command, Recording
 from neutrino.errors import NeutrinoError
 from neutrino.loader.steering import Answer, Steered, find
 from neutrino.version import __version__

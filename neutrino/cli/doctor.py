@@ -13,7 +13,7 @@ from pathlib import Path
 from neutrino.cli.streams import escaped
 from neutrino.errors import NeutrinoError, ToolMissingError
 from neutrino.loader.driver import NAME, driver_version, find_driver, find_gpus, is_library
-from neutrino.loader.embedded import stand_in
+from neutrino.loader.embedded_driver import stand_in
 from neutrino.places import cache_place, cache_root
 from neutrino.private_files import private_folder
 from neutrino.version import __version__

@@ -260,7 +260,7 @@ def _patch(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     from neutrino.assemble.emit import Emit
     from neutrino.backend.registry import EMBEDDED_DEVICE, device_arch
     from neutrino.cli.loading import load
-    from neutrino.loader.embedded import EmbeddedDevice
+    from neutrino.loader.embedded_driver import EmbeddedDevice
     from neutrino.probing.selection import Selection
 
     # What to make, from the options.

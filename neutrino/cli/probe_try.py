@@ -133,7 +133,7 @@ def run(options: argparse.Namespace) -> int:
     """
     from neutrino.abi.reasons import REASON_TEXT, Reason
     from neutrino.cli.loading import load
-    from neutrino.loader.embedded import EmbeddedDevice
+    from neutrino.loader.embedded_driver import EmbeddedDevice
     from neutrino.playground.attempt import AttemptRequest, attempt
     from neutrino.playground.choice import find_kernel
     from neutrino.playground.inputs import Choices

@@ -28,8 +28,8 @@ def _run_scripts(path: Path, file: Path) -> int:
     Scripts that are missing, or that other users could have written, are reported and not run.
     """
     # Here, since a report without scripts need not wait for what reads probes.
-    from neutrino.loader.scripts import Scripts, analyze
     from neutrino.probing.toml import read_probe_file
+    from neutrino.run.scripts import Scripts, analyze
     from neutrino.targets import LANGUAGES
 
     try:
@@ -83,7 +83,7 @@ def _refuse(path: Path, script: str, source: str) -> bool:
 
     path: the trace directory. source: which probes name the script, in words.
     """
-    from neutrino.loader.script_trust import why_not_trusted
+    from neutrino.run.script_trust import why_not_trusted
 
     try:
         distrust = why_not_trusted(script)

@@ -16,15 +16,15 @@ from neutrino.cli.defines import add_define
 from neutrino.cli.max_registers import add_max_registers
 from neutrino.cli.row_options import MOST_ROWS, number_of_rows
 from neutrino.errors import NeutrinoError, ProbeError
-from neutrino.loader.choice import MOST_DEVICES, Choice
-from neutrino.loader.embedded import EmbeddedDevice
-from neutrino.loader.ranges import Scope
-from neutrino.loader.run_probes import ProbeSources, RunProbes, kept_probes
-from neutrino.loader.run_traces import RunTraces
-from neutrino.loader.start import Request, say, start
+from neutrino.loader.embedded_driver import EmbeddedDevice
 from neutrino.places import cache_root
 from neutrino.probing.selection import Selection
 from neutrino.resources import include_folder, shipped_probes
+from neutrino.run.launch_choice import MOST_DEVICES, Choice
+from neutrino.run.probes import ProbeSources, RunProbes, kept_probes
+from neutrino.run.range_choice import Scope
+from neutrino.run.start import Request, say, start
+from neutrino.run.traces import RunTraces
 from neutrino.version import __version__
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from neutrino.cli.progress import Progress
-from neutrino.loader.run_traces import RunTraces
-from neutrino.loader.start import say
+from neutrino.run.start import say
+from neutrino.run.traces import RunTraces
 
 if TYPE_CHECKING:
     from neutrino.tracing.trace import Trace

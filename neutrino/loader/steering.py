@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from neutrino.abi.steering import CONTROL, CONTROL_MAGIC, CONTROL_VERSION, Command, Recording
+from neutrino.abi.control_file import CONTROL, CONTROL_MAGIC, CONTROL_VERSION, Command, Recording
 from neutrino.errors import NeutrinoError
 
 if TYPE_CHECKING:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from neutrino.abi.benchmark import BENCHMARK_HEADER, BENCHMARK_MAGIC, SAMPLE, SampleFlag, SampleKind
+from neutrino.abi.control_file import CONTROL, CONTROL_MAGIC, CONTROL_VERSION, Command, Recording
 from neutrino.abi.entries import (
     TWIN_FILE,
     TWIN_IMAGE,
@@ -29,7 +30,6 @@ from neutrino.abi.records import MAX_RECORD, MAX_TABLE
 from neutrino.abi.requests import REPLY, REPLY_MAGIC, REQUEST, REQUEST_MAGIC
 from neutrino.abi.results import FRAME, FRAME_MAGIC, MAP_DESCRIPTOR, RESULT_HEADER, RESULT_MAGIC
 from neutrino.abi.sections import RESTORE_EDIT, RESTORE_HEADER, SECTION_HEADER, SECTION_MAGIC, SECTION_TWINS
-from neutrino.abi.steering import CONTROL, CONTROL_MAGIC, CONTROL_VERSION, Command, Recording
 from neutrino.abi.structures import Struct
 from neutrino.abi.vendor_libraries import VENDOR_LIBRARIES
 from neutrino.abi.versions import (

@@ -16,9 +16,7 @@ from typing import Any
 import numpy as np
 
 from neutrino.errors import NeutrinoError
-from neutrino.loader.embedded import VARIABLE, EmbeddedDevice, stand_in
-from neutrino.loader.run_probes import RunProbes
-from neutrino.loader.start import Request, prepare
+from neutrino.loader.embedded_driver import VARIABLE, EmbeddedDevice, stand_in
 from neutrino.places import scratch_parent
 from neutrino.playground.elements import ElementType, element_type
 from neutrino.playground.inputs import MOST_SHARED, Buffer, Choices, Inputs, Number, make_inputs
@@ -26,6 +24,8 @@ from neutrino.playground.parameters import Kernel, Role, check_text, choose_kern
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.selection import Selection
 from neutrino.ptx.text.module import Module, parse
+from neutrino.run.probes import RunProbes
+from neutrino.run.start import Request, prepare
 from neutrino.tracing import Trace, TraceKernel
 
 _ROOT = Path(__file__).resolve().parents[2]

@@ -25,7 +25,7 @@ from neutrino.assemble.emit import Emit
 from neutrino.elf.reader import Elf
 from neutrino.errors import Diagnostic, FormatError, NeutrinoError, PatchError, ProbeError, ToolError, ToolMissingError
 from neutrino.fatbin import read_container
-from neutrino.loader.embedded import EmbeddedDevice, stand_in
+from neutrino.loader.embedded_driver import EmbeddedDevice, stand_in
 from neutrino.probing.selection import Selection
 from neutrino.ptx.snippets.lowering import lower
 from neutrino.sass.cubin import read_cubin

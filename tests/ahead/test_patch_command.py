@@ -19,7 +19,7 @@ import pytest
 
 from neutrino.cli.patch import main
 from neutrino.fatbin import ImageKind, build_container, build_entry
-from neutrino.loader.embedded import EmbeddedDevice, stand_in
+from neutrino.loader.embedded_driver import EmbeddedDevice, stand_in
 from neutrino.toolchain.ptxas import Assembler
 from tests.ahead.libraries import SCALE, STORE, fatbin, link
 

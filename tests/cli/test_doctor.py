@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from neutrino.loader.build import compiler
-from neutrino.loader.embedded import stand_in
+from neutrino.loader.embedded_driver import stand_in
 
 
 def doctor(tmp_path: Path, *arguments: str, **variables: str) -> tuple[int, dict[str, tuple[str, str]]]:

@@ -59,8 +59,8 @@ def test_the_probe_changes_nothing_of_it(bench: Bench, tmp_path: Path) -> None:
         pytest.skip(str(error))
     # The stand-in of these tests, whichever was installed.
     code = (
-        "import pathlib, runpy; from neutrino.loader import embedded; "
-        f"embedded._LIBRARY = pathlib.Path({str(bench.folder / build.LIBRARY)!r}); "
+        "import pathlib, runpy; from neutrino.loader import embedded_driver; "
+        f"embedded_driver._LIBRARY = pathlib.Path({str(bench.folder / build.LIBRARY)!r}); "
         "runpy.run_module('neutrino.cli.run', run_name='__main__')"
     )
     command = [sys.executable, "-c", code, "--device", "embedded", "-p", "block_sched"]

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from neutrino.loader import build, install, shared_folder
-from neutrino.loader.program import why_not_hooked
+from neutrino.loader.hookable import why_not_hooked
 
 from .conftest import HERE, Bench, compile_c
 from .test_command import environment, neutrino

@@ -89,7 +89,7 @@ def test_starting_a_command_imports_no_patcher(home: Path) -> None:
     names = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     ).stdout.split()
-    assert "neutrino.loader.listener" in names
+    assert "neutrino.run.listener" in names
     assert not {
         "neutrino.maker.patcher",
         "neutrino.ptx.text.module",

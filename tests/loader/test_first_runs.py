@@ -135,16 +135,17 @@ from pathlib import Path
 from neutrino.maker.keys import image_key
 from neutrino.maker.store import Cache
 from neutrino.device.kind import DeviceKind
-from neutrino.loader.listener import Settings, start_listener
+from neutrino.maker.serving import TwinSettings
+from neutrino.run.listener import Settings, start_listener
 from neutrino.probing.selection import Selection
-from neutrino.loader.run_probes import RunProbes
+from neutrino.run.probes import RunProbes
 from neutrino.verification import load_probes
 
 cache = Cache(Path(sys.argv[1]))
-settings = Settings(
+settings = Settings(TwinSettings(
     RunProbes.of(load_probes(["block_sched"])), Selection(), bytes(32), cache, None, device=DeviceKind.EMBEDDED,
     assembled=False,
-)
+))
 path = str(start_listener(settings))
 assert "neutrino.maker.patcher" not in sys.modules
 text = Path(sys.argv[2]).read_bytes()

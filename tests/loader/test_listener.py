@@ -16,10 +16,11 @@ from pathlib import Path
 import pytest
 
 from neutrino.errors import NeutrinoError, ToolMissingError
-from neutrino.loader import listener
-from neutrino.loader.run_probes import RunProbes
+from neutrino.maker import serving
 from neutrino.maker.store import Cache
 from neutrino.probing.selection import Selection
+from neutrino.run import listener
+from neutrino.run.probes import RunProbes
 from neutrino.toolchain.location import find_tool
 from neutrino.verification import load_probes
 from tests.loader.conftest import IMAGE, Bench
@@ -28,13 +29,15 @@ PROGRAM = """
 import os, resource, socket, struct, sys, time
 from pathlib import Path
 from neutrino.maker.store import Cache
-from neutrino.loader.listener import Settings, start_listener
-from neutrino.loader.run_probes import RunProbes
+from neutrino.maker.serving import TwinSettings
+from neutrino.run.listener import Settings, start_listener
+from neutrino.run.probes import RunProbes
 from neutrino.verification import load_probes
 from neutrino.probing.selection import Selection
 
 resource.setrlimit(resource.RLIMIT_NOFILE, (4096, 4096))
-settings = Settings(RunProbes.of(load_probes(["block_sched"])), Selection(), bytes(32), Cache(Path(sys.argv[1])), None)
+probes = RunProbes.of(load_probes(["block_sched"]))
+settings = Settings(TwinSettings(probes, Selection(), bytes(32), Cache(Path(sys.argv[1])), None))
 path = str(start_listener(settings))
 
 def call():
@@ -65,23 +68,23 @@ def test_a_fault_of_the_patcher_is_the_reason(monkeypatch: pytest.MonkeyPatch, t
     def fail(*_: object) -> bytes:
         raise ModuleNotFoundError("No module named 'zstandard'\nand more")
 
-    monkeypatch.setattr(listener, "make_entry", fail)
-    monkeypatch.setattr(listener, "image_key", lambda *_: bytes(32))
+    monkeypatch.setattr(serving, "make_entry", fail)
+    monkeypatch.setattr(serving, "image_key", lambda *_: bytes(32))
     probes = RunProbes.of(load_probes(["block_sched"]))
-    settings = listener.Settings(probes, Selection(), bytes(32), Cache(tmp_path), None)
+    settings = serving.TwinSettings(probes, Selection(), bytes(32), Cache(tmp_path), None)
     ours, its = socket.socketpair()
     with ours, its:
         header = struct.pack("<8sII32s16sIIQ", b"NTASK", 2, os.getpid(), bytes(32), b"sm_90", 0, 0, 3)
         ours.sendall(b"ptx")
-        listener.serve_twins(its, header, settings)
+        serving.serve_twins(its, header, settings)
         reply = ours.recv(4096)
     assert reply[24:].decode() == "a fault of Neutrino: ModuleNotFoundError: No module named 'zstandard'"
 
 
 def test_a_reason_may_name_any_path() -> None:
-    assert listener._reason(FileNotFoundError(2, "No such file", "/\udcff")) == b"[Errno 2] No such file: '/\\udcff'"
-    assert listener._reason(NeutrinoError("no \udcff")) == b"no \\udcff"
-    assert listener._reason(MemoryError()) == b"MemoryError"
+    assert serving._reason(FileNotFoundError(2, "No such file", "/\udcff")) == b"[Errno 2] No such file: '/\\udcff'"
+    assert serving._reason(NeutrinoError("no \udcff")) == b"no \\udcff"
+    assert serving._reason(MemoryError()) == b"MemoryError"
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from neutrino.errors import NeutrinoError
-from neutrino.loader.choice import Choice
-from neutrino.loader.ranges import Scope, pattern, patterns
+from neutrino.run.launch_choice import Choice
+from neutrino.run.range_choice import Scope, pattern, patterns
 
 from .conftest import Bench
 from .driven import driven

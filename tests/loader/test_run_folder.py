@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from neutrino.loader.run_folder import make_run_folder
+from neutrino.run.folders import make_run_folder
 from tests.loader.conftest import IMAGE, Bench
 from tests.loader.test_command import neutrino
 

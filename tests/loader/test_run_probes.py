@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from neutrino.cli import loading, run
-from neutrino.loader.run_probes import ProbeSources, RunProbes, kept_probes
-from neutrino.maker import keys as key
+from neutrino.maker import keys
 from neutrino.maker.source_stamp import package_stamp
+from neutrino.run.probes import ProbeSources, RunProbes, kept_probes
 from neutrino.verification import load_probes
 
 from .conftest import IMAGE, TICKETS, Bench
@@ -184,14 +184,14 @@ def test_the_stamp_changes_with_any_source(tmp_path: Path) -> None:
 
 
 def test_the_patchers_identity_is_kept_until_a_source_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert key.kept_identity(tmp_path) == key.patcher_identity()
-    monkeypatch.setattr(key, "patcher_identity", lambda: "0" * 64)
-    assert key.kept_identity(tmp_path) != "0" * 64
+    assert keys.kept_identity(tmp_path) == keys.patcher_identity()
+    monkeypatch.setattr(keys, "patcher_identity", lambda: "0" * 64)
+    assert keys.kept_identity(tmp_path) != "0" * 64
     (tmp_path / "patcher").write_bytes(b"damaged")
-    assert key.kept_identity(tmp_path) == "0" * 64
-    monkeypatch.setattr(key, "package_stamp", lambda: "1" * 64)
-    monkeypatch.setattr(key, "patcher_identity", lambda: "2" * 64)
-    assert key.kept_identity(tmp_path) == "2" * 64
+    assert keys.kept_identity(tmp_path) == "0" * 64
+    monkeypatch.setattr(keys, "package_stamp", lambda: "1" * 64)
+    monkeypatch.setattr(keys, "patcher_identity", lambda: "2" * 64)
+    assert keys.kept_identity(tmp_path) == "2" * 64
 
 
 def test_a_file_that_changes_while_it_is_read_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 from neutrino.cli.report import main as report
-from neutrino.loader import script_log
-from neutrino.loader.scripts import Scripts, analyze, attend
 from neutrino.resources import tool_path
+from neutrino.run import script_log
+from neutrino.run.scripts import Scripts, analyze, attend
 from neutrino.tracing import Trace
 
 from .conftest import IMAGE, TICKETS, Bench
@@ -223,7 +223,7 @@ def test_what_a_script_leaves_running_holds_nobody_up(trace: Path, tmp_path: Pat
 def test_a_log_that_cannot_be_written_costs_only_what_scripts_print(trace: Path, tmp_path: Path) -> None:
     tells = script(tmp_path, "tells.py", f"print('told'); open({str(tmp_path / 'ran')!r}, 'w')")
     code = (
-        "import resource, sys\nfrom pathlib import Path\nfrom neutrino.loader.scripts import Scripts, analyze\n"
+        "import resource, sys\nfrom pathlib import Path\nfrom neutrino.run.scripts import Scripts, analyze\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (3, 3))\n"
         "print(analyze(Path(sys.argv[1]), Scripts((sys.argv[2],))))"
     )
@@ -445,7 +445,7 @@ def test_what_runs_is_said_before_it_runs(trace: Path, named: Path, capsys: pyte
         return analyze(path, scripts)
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("neutrino.loader.scripts.analyze", analyze_noticed)
+        patched.setattr("neutrino.run.scripts.analyze", analyze_noticed)
         report([str(trace), "--analyze"])
     assert said == [f"neutrino-report: {trace}: running {named}; named by /lib/libk.so\n"]
     assert log(trace) == "ran\n"

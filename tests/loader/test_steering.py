@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from neutrino.abi.steering import CONTROL, Command, Recording
+from neutrino.abi.control_file import CONTROL, Command, Recording
 from neutrino.cli.ctl import main
 from neutrino.errors import NeutrinoError
 from neutrino.loader.steering import find

@@ -18,8 +18,8 @@ import pytest
 from neutrino.abi.launches import LaunchState
 from neutrino.abi.reasons import Reason
 from neutrino.errors import NeutrinoError
-from neutrino.loader.start import Request, prepare
 from neutrino.probing.selection import Selection
+from neutrino.run.start import Request, prepare
 from neutrino.tracing import Trace, summarize
 from neutrino.tracing.events import read_events
 from neutrino.tracing.launches import Launches, read_launches

@@ -15,15 +15,16 @@ from typing import Any
 import pytest
 
 from neutrino.backend.ptx_module import OneModule
-from neutrino.loader.embedded import EmbeddedDevice
-from neutrino.loader.listener import Settings, make_entry
-from neutrino.loader.run_probes import RunProbes
-from neutrino.loader.start import Request, prepare
-from neutrino.loader.unused import Terminal as Remembered
+from neutrino.loader.embedded_driver import EmbeddedDevice
 from neutrino.maker.keys import image_key
+from neutrino.maker.serving import TwinSettings, make_entry
 from neutrino.maker.store import Cache
 from neutrino.probing.selection import Selection
 from neutrino.ptx.instrument import twin
+from neutrino.run.listener import Settings
+from neutrino.run.probes import RunProbes
+from neutrino.run.start import Request, prepare
+from neutrino.run.terminal import Terminal as Remembered
 from neutrino.verification import load_probes
 
 from .conftest import IMAGE, Bench
@@ -204,9 +205,11 @@ def test_a_terminal_is_told_once_of_a_long_twin(
         return assemble(self, *arguments, **more)
 
     monkeypatch.setattr(OneModule, "twins", assembles)
-    settings = Settings(
+    remembered = Remembered.of(terminal.slave)
+    assert remembered
+    settings = TwinSettings(
         RunProbes.of(load_probes(["gmem_bytes"])), Selection(("scale",)), bytes(32), Cache(tmp_path / "cache"), None,
-        terminal=Remembered.of(terminal.slave),
+        say=remembered.say,
     )  # fmt: skip
     for letter in b"ab":
         image = TEXT + bytes([letter, 0])
@@ -224,13 +227,13 @@ def test_a_terminal_is_told_once_of_a_long_twin(
 
 def test_a_run_remembers_its_terminal(home: Path, terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run of try does though it says nothing else."""
-    noted: list[Remembered | None] = []
+    noted: list[object] = []
 
     def started(settings: Settings, pid: int | None = None) -> Path:
-        noted.append(settings.terminal)
+        noted.append(settings.twins.say)
         return Path("/nowhere")
 
-    monkeypatch.setattr("neutrino.loader.start.start_listener", started)
+    monkeypatch.setattr("neutrino.run.start.start_listener", started)
     monkeypatch.setenv("XDG_CACHE_HOME", str(home / "cache"))
     monkeypatch.chdir(home)
     before = os.dup(2)

@@ -13,14 +13,15 @@ from neutrino.cli.probe import main as probe
 from neutrino.cli.run import main as run
 from neutrino.device.kind import DeviceKind
 from neutrino.fatbin import ImageKind, build_container, build_entry
-from neutrino.loader.embedded import EmbeddedDevice, stand_in
-from neutrino.loader.listener import Settings, make_entry
-from neutrino.loader.run_probes import RunProbes
-from neutrino.loader.start import Request, prepare
+from neutrino.loader.embedded_driver import EmbeddedDevice, stand_in
 from neutrino.maker.keys import run_key
 from neutrino.maker.patcher import patch_image
+from neutrino.maker.serving import TwinSettings, make_entry
 from neutrino.maker.store import Cache
 from neutrino.probing.selection import Selection
+from neutrino.run.listener import Settings
+from neutrino.run.probes import RunProbes
+from neutrino.run.start import Request, prepare
 from neutrino.sass.cubin import read_cubin
 from neutrino.toolchain.ptxas import Assembler
 from neutrino.tracing.manifest import read_manifest
@@ -154,13 +155,13 @@ def test_a_run_hands_it_to_the_listener(
     embedded: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """In its settings and its key; on the embedded device it says that it does not."""
-    noted: list[Settings] = []
+    noted: list[TwinSettings] = []
 
     def started(settings: Settings, pid: int | None = None) -> Path:
-        noted.append(settings)
+        noted.append(settings.twins)
         return Path("/nowhere")
 
-    monkeypatch.setattr("neutrino.loader.start.start_listener", started)
+    monkeypatch.setattr("neutrino.run.start.start_listener", started)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
     for cap in (None, 40):
@@ -182,7 +183,7 @@ def test_try_says_that_it_changes_nothing(capsys: pytest.CaptureFixture[str]) ->
 
 def test_what_the_entry_of_a_run_has(assembler: Assembler, tmp_path: Path) -> None:
     """Made by the listener, and read back as reports do."""
-    settings = Settings(
+    settings = TwinSettings(
         RunProbes.of(load_probes(["block_sched"])), Selection(), bytes(32), Cache(tmp_path / "cache"), None,
         max_registers=40,
     )  # fmt: skip

@@ -19,11 +19,11 @@ from neutrino.backend.registry import target_of_device
 from neutrino.device.kind import DeviceKind
 from neutrino.fatbin import ImageKind, build_container, build_entry, read_container
 from neutrino.fatbin.ptxscan import with_ptx_target, with_ptx_version
-from neutrino.loader.listener import Settings, make_entry
-from neutrino.loader.run_probes import RunProbes
 from neutrino.maker.patcher import make_twins, patch_image
+from neutrino.maker.serving import TwinSettings, make_entry
 from neutrino.maker.store import Cache
 from neutrino.probing.selection import Selection
+from neutrino.run.probes import RunProbes
 from neutrino.sass.cubin import CubinKernel, read_cubin
 from neutrino.sass.variant import difference
 from neutrino.toolchain.ptxas import Assembler
@@ -113,7 +113,7 @@ def test_which_text_is_taken(code, texts, device, marked, target, assembler):
 def test_a_run_that_asks_for_it(assembler, tmp_path):
     """What the listener makes, with the runs' keys apart; and what readers of the trace see."""
     image = fatbin(assembler, {"sm_90": module("sm_90")}, {"sm_80": module("sm_80")})
-    settings = Settings(RunProbes.of(load_probes(["block_sched"])), ALL, KEY, Cache(tmp_path / "cache"), None)
+    settings = TwinSettings(RunProbes.of(load_probes(["block_sched"])), ALL, KEY, Cache(tmp_path / "cache"), None)
     version = assembler.version[0] * 1000 + assembler.version[1] * 10
     entries = {}
     for retarget in (False, True):

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from neutrino.errors import NeutrinoError
-from neutrino.loader.embedded import stand_in
+from neutrino.loader.embedded_driver import stand_in
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 ROOT = Path(__file__).resolve().parents[2]

@@ -10,8 +10,8 @@ import pytest
 
 from neutrino.device.kind import DeviceKind
 from neutrino.errors import NeutrinoError
-from neutrino.loader import embedded
-from neutrino.loader.embedded import VARIABLE, EmbeddedDevice
+from neutrino.loader import embedded_driver
+from neutrino.loader.embedded_driver import VARIABLE, EmbeddedDevice
 from neutrino.maker.keys import run_key
 
 
@@ -75,9 +75,9 @@ def test_a_separator_in_a_path_is_escaped(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_stand_in_that_was_not_built_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(embedded, "_LIBRARY", tmp_path / "libcuda.so.1")
+    monkeypatch.setattr(embedded_driver, "_LIBRARY", tmp_path / "libcuda.so.1")
     with pytest.raises(NeutrinoError, match=r"libcuda.so.1 is missing: the embedded device was not built; run make"):
-        embedded.stand_in()
+        embedded_driver.stand_in()
 
 
 def test_the_two_kinds_of_device_share_no_cache_entry() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from neutrino.loader.embedded import EmbeddedDevice, stand_in
+from neutrino.loader.embedded_driver import EmbeddedDevice, stand_in
 from neutrino.tracing import Clock, Trace, find_traces
 from neutrino.verification import load_probe_file
 

@@ -10,7 +10,7 @@ import pytest
 
 import neutrino
 from neutrino.errors import NeutrinoError
-from neutrino.loader.ranges import INJECTION
+from neutrino.run.range_choice import INJECTION
 from tests.cli.pages import Folder
 
 from .test_session import _NEUTRINO, _run, folder
@@ -71,7 +71,7 @@ def test_ranges_of_a_process_that_runs(folder: Folder, options: str, probed: int
 import subprocess, sys
 code = '''
 import ctypes, nvtx
-from neutrino.loader.embedded import stand_in
+from neutrino.loader.embedded_driver import stand_in
 x, y = (ctypes.c_float * 1000)(*range(1000)), (ctypes.c_float * 1000)()
 with nvtx.annotate("step", domain="app"):
     driver = ctypes.CDLL(str(stand_in()), ctypes.RTLD_GLOBAL)
@@ -153,7 +153,7 @@ say(notes=[note for note in t.trace.notes if "range" in note])
 def test_ranges_where_nothing_is_probed(folder: Folder) -> None:
     (found,) = _run(folder, """
 with neutrino.range("step") as marked:
-    say(name=repr(marked), imports="neutrino.loader.attach" in __import__("sys").modules)
+    say(name=repr(marked), imports="neutrino.run.own_process" in __import__("sys").modules)
 """)
     assert found == {"name": "<range step>", "imports": False}
 

@@ -206,7 +206,7 @@ def test_a_process_that_has_used_its_gpu(folder: Folder) -> None:
         folder,
         f"KERNELS = {str(ROOT / 'examples/embedded/kernels.ptx')!r}\n" + """
 import os
-from neutrino.loader.embedded import EmbeddedDevice, stand_in
+from neutrino.loader.embedded_driver import EmbeddedDevice, stand_in
 os.environ.update(EmbeddedDevice().environment(dict(os.environ)))
 driver = ctypes.CDLL(str(stand_in()), ctypes.RTLD_GLOBAL)
 vector = load()

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from neutrino.errors import NeutrinoError
-from neutrino.loader.ranges import Scope, patterns
+from neutrino.run.range_choice import Scope, patterns
 
 MOST_DEVICES = 64
 """Devices that can be named: ordinals are less."""

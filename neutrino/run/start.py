@@ -18,27 +18,28 @@ from typing import NoReturn
 
 from neutrino.device.kind import CODE_ALONE, DeviceKind
 from neutrino.errors import NeutrinoError, ToolError
-from neutrino.loader.choice import Choice
 from neutrino.loader.driver import driver_version, find_driver, is_library
-from neutrino.loader.embedded import EmbeddedDevice, stand_in
-from neutrino.loader.history import History
+from neutrino.loader.embedded_driver import EmbeddedDevice, stand_in
+from neutrino.loader.hookable import why_not_hooked
 from neutrino.loader.install import LATE, built, install_hook, place_hook, variables
-from neutrino.loader.listener import Settings, start_listener
-from neutrino.loader.parent import run_beneath
-from neutrino.loader.program import why_not_hooked
-from neutrino.loader.ranges import INJECTION, OWN_INJECTION
-from neutrino.loader.run_folder import make_run_folder
-from neutrino.loader.run_probes import RunProbes
-from neutrino.loader.run_traces import RunTraces, new_run
-from neutrino.loader.scripts import NO_SCRIPTS, Scripts
 from neutrino.loader.shared_folder import shared_folder
-from neutrino.loader.unused import Terminal, Unused
+from neutrino.maker.history import History
 from neutrino.maker.keys import kept_identity, run_key
+from neutrino.maker.serving import TwinSettings
 from neutrino.maker.store import Cache
 from neutrino.places import cache_root, run_cache_parent
 from neutrino.private_files import private_folder, read_private, write_private
 from neutrino.probing.selection import Selection
 from neutrino.resources import tool_path
+from neutrino.run.folders import make_run_folder
+from neutrino.run.launch_choice import Choice
+from neutrino.run.listener import Settings, start_listener
+from neutrino.run.parent import run_beneath
+from neutrino.run.probes import RunProbes
+from neutrino.run.range_choice import INJECTION, OWN_INJECTION
+from neutrino.run.scripts import NO_SCRIPTS, Scripts
+from neutrino.run.terminal import Terminal, Unused
+from neutrino.run.traces import RunTraces, new_run
 from neutrino.toolchain.choice import assembler_identity
 from neutrino.trusted_paths import why_not_trusted
 from neutrino.version import __version__
@@ -238,26 +239,29 @@ def _start_probing(
         probe_file = _store_probes(cache, probes)
     # A GPU never runs twins that were not assembled, so a worker then looks for an assembler again.
     assembled = request.device is None or assembler != "none"
+    terminal = Terminal.of(2) if request.says_long or not request.quiet else None
     socket = start_listener(
         Settings(
-            probes=probes,
-            selection=request.selection,
-            run_key=key,
-            cache=Cache(cache),
-            cache_lock=lock,
-            waits=request.waits and not request.hot,
-            save_temps=request.save_temps,
-            device=kind,
-            assembled=assembled,
-            retarget=request.retarget,
-            max_registers=max_registers,
+            TwinSettings(
+                probes=probes,
+                selection=request.selection,
+                run_key=key,
+                cache=Cache(cache),
+                save_temps=request.save_temps,
+                device=kind,
+                assembled=assembled,
+                retarget=request.retarget,
+                max_registers=max_registers,
+                compiled=Path(tempfile.gettempdir()) if _makes_at_loads(request, kind) else None,
+                driver_version=version,
+                history=_history(cache, key) if _makes_at_loads(request, kind) else None,
+                waits=request.waits and not request.hot,
+                say=terminal.say if terminal else None,
+            ),
             # With --memusage there is nothing that they could read.
             scripts=Scripts.of(probes) if request.scripts and not request.measures_only else NO_SCRIPTS,
             unused=unused,
-            terminal=Terminal.of(2) if request.says_long or not request.quiet else None,
-            compiled=Path(tempfile.gettempdir()) if _makes_at_loads(request, kind) else None,
-            driver_version=version,
-            history=_history(cache, key) if _makes_at_loads(request, kind) else None,
+            cache_lock=lock,
         ),
         request.pid,
     )

@@ -19,8 +19,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from neutrino.loader.run_probes import RunProbes
-from neutrino.loader.script_log import ScriptLog
+from neutrino.run.probes import RunProbes
+from neutrino.run.script_log import ScriptLog
 
 LIMIT_S = 300.0
 """Seconds after which a script is ended."""

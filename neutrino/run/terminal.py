@@ -9,7 +9,7 @@ import contextlib
 import os
 from dataclasses import dataclass
 
-from neutrino.loader.run_traces import RunTraces, has_ended
+from neutrino.run.traces import RunTraces, has_ended
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,9 @@ from typing import Any
 
 from neutrino.errors import NeutrinoError
 from neutrino.loader.driver import NAME
-from neutrino.loader.embedded import stand_in
+from neutrino.loader.embedded_driver import stand_in
 from neutrino.loader.install import LATE, built, is_installed_here
-from neutrino.loader.start import Request, prepare
+from neutrino.run.start import Request, prepare
 
 _LEFT_OUT = frozenset({"LD_AUDIT", "GLIBC_TUNABLES"})
 """Variables that would put the hook into the programs that this process starts: these have no request of their own."""
@@ -104,7 +104,7 @@ def _prepared(request: Request) -> dict[str, str | None]:
     # Without the current folder, which -c puts first, also before Python's own modules: others may write there.
     script = (
         f"import sys; sys.path = [{package!r}, *filter(None, sys.path)]; "
-        "from neutrino.loader.attach import answer; answer()"
+        "from neutrino.run.own_process import answer; answer()"
     )
     done = subprocess.run(
         [sys.executable, "-c", script],

@@ -15,9 +15,10 @@ from pathlib import Path
 import pytest
 
 from neutrino.device.kind import DeviceKind
-from neutrino.loader import compiled, maker, start
-from neutrino.loader.history import History
+from neutrino.maker import compiled_cubins, maker_process
+from neutrino.maker.history import History
 from neutrino.probing.selection import Selection
+from neutrino.run import start
 from neutrino.toolchain.choice import find_assembler
 
 CUBIN = b"\x7fELF\2\1\1" + bytes(11) + b"\xbe\0" + bytes(600)
@@ -31,15 +32,15 @@ class Folder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._notify = compiled._start(path)
+        self._notify = compiled_cubins._start(path)
         self._names = os.open(path, os.O_PATH)
         self.held: dict[bytes, int] = {}
         self.queue: deque[int] = deque()
 
     def handle(self) -> None:
         """Handle the events so far."""
-        for mask, name in compiled._events(self._notify):
-            compiled._follow(mask, name, self._names, self.held, self.queue)
+        for mask, name in compiled_cubins._events(self._notify):
+            compiled_cubins._follow(mask, name, self._names, self.held, self.queue)
 
     def taken(self) -> list[bytes]:
         """Handle the events so far; return what cubins hold that were found."""
@@ -115,9 +116,9 @@ def test_files_of_other_users_are_not_opened(folder: Folder) -> None:
 
 
 def test_few_files_are_held_open(folder: Folder) -> None:
-    files = [(folder.path / f"file{number}").open("wb") for number in range(compiled._HELD + 10)]
+    files = [(folder.path / f"file{number}").open("wb") for number in range(compiled_cubins._HELD + 10)]
     folder.handle()
-    assert len(folder.held) == compiled._HELD
+    assert len(folder.held) == compiled_cubins._HELD
     files[0].write(CUBIN)
     for file in files:
         file.close()
@@ -161,24 +162,24 @@ def test_a_folder_where_held_files_are_renamed_is_not_watched(
     text = "".join(f"{line}\n" for line in lines).replace("FOLDER", str(folder).replace(" ", "\\040"))
     monkeypatch.setattr(Path, "read_text", lambda *_args, **_options: text)
     monkeypatch.setattr("os.path.realpath", str)
-    assert compiled._renames(folder) == renames
+    assert compiled_cubins._renames(folder) == renames
 
 
 def test_what_the_channel_does_not_take_yet_is_sent_later(tmp_path: Path) -> None:
-    channel = compiled.start_watcher(tmp_path)
+    channel = compiled_cubins.start_watcher(tmp_path)
     assert channel is not None
     _until_watched(tmp_path, channel)
-    for number in range(compiled._QUEUED):
+    for number in range(compiled_cubins._QUEUED):
         (tmp_path / f"cubin{number}").write_bytes(CUBIN + number.to_bytes(4, "little"))
     found = set()
     deadline = time.monotonic() + DEADLINE_S
-    while len(found) < compiled._QUEUED and time.monotonic() < deadline:
-        cubin = compiled.received(channel)
+    while len(found) < compiled_cubins._QUEUED and time.monotonic() < deadline:
+        cubin = compiled_cubins.received(channel)
         if cubin is None:
             time.sleep(0.001)
         else:
             found.add(int.from_bytes(cubin[-4:], "little"))
-    assert len(found) == compiled._QUEUED
+    assert len(found) == compiled_cubins._QUEUED
     channel.close()
 
 
@@ -188,13 +189,13 @@ def _until_watched(folder: Path, channel: socket.socket) -> None:
     while time.monotonic() < deadline:
         (folder / "first").write_bytes(CUBIN)
         time.sleep(0.01)
-        if compiled.received(channel) is not None:
+        if compiled_cubins.received(channel) is not None:
             break
     else:
         pytest.fail("no cubin arrived")
     # Those of the loop's other turns.
     time.sleep(0.2)
-    while compiled.received(channel) is not None:
+    while compiled_cubins.received(channel) is not None:
         pass
 
 
@@ -242,13 +243,13 @@ def test_runs_that_asked_say_so_to_the_next_one(runs: tuple[str, ...], likely: l
 def test_the_patcher_is_imported_at_once_in_a_first_run(
     at_once: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(maker, "_LEAST_PROCESSORS", 1)
+    monkeypatch.setattr(maker_process, "_LEAST_PROCESSORS", 1)
 
     def write(name: str, message: bytes | None) -> None:
         (tmp_path / f"{name}.new").write_text(repr(message))
         (tmp_path / f"{name}.new").rename(tmp_path / name)
 
-    channel = maker.start_maker(
+    channel = maker_process.start_maker(
         lambda message: write("prepared", message), lambda _, message: write("served", message), at_once=at_once
     )
     assert channel is not None
@@ -256,7 +257,7 @@ def test_the_patcher_is_imported_at_once_in_a_first_run(
         assert _text_of(tmp_path / "prepared") == "None"
     ours, its = socket.socketpair()
     with ours, its:
-        assert maker.hand_over(channel, its, b"request")
+        assert maker_process.hand_over(channel, its, b"request")
         assert _text_of(tmp_path / "served") == "b'request'"
     assert _text_of(tmp_path / "prepared") == ("None" if at_once else "b'request'")
     channel.close()
@@ -266,7 +267,7 @@ def test_the_patcher_is_imported_at_once_in_a_first_run(
 def test_twins_are_made_before_the_first_request_if_what_it_will_be_is_known(
     expected: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(maker, "_LEAST_PROCESSORS", 1)
+    monkeypatch.setattr(maker_process, "_LEAST_PROCESSORS", 1)
     compiled_in = tmp_path / "compiled"
     compiled_in.mkdir()
 
@@ -274,8 +275,8 @@ def test_twins_are_made_before_the_first_request_if_what_it_will_be_is_known(
         (tmp_path / "made.new").write_bytes(request + b" " + cubin[-4:])
         (tmp_path / "made.new").rename(tmp_path / "made")
 
-    channel = maker.start_maker(
-        lambda _: (tmp_path / "prepared").touch(), lambda *_: None, maker.Ahead(compiled_in, make),
+    channel = maker_process.start_maker(
+        lambda _: (tmp_path / "prepared").touch(), lambda *_: None, maker_process.Ahead(compiled_in, make),
         at_once=True, expected=expected,
     )  # fmt: skip
     assert channel is not None
@@ -285,7 +286,7 @@ def test_twins_are_made_before_the_first_request_if_what_it_will_be_is_known(
     with ours, its:
         if not expected:
             (compiled_in / "cubin").write_bytes(CUBIN)
-            assert maker.hand_over(channel, its, b"asked for")
+            assert maker_process.hand_over(channel, its, b"asked for")
         # The watcher may not have begun yet.
         deadline = time.monotonic() + DEADLINE_S
         while not (tmp_path / "made").exists() and time.monotonic() < deadline:
@@ -308,22 +309,25 @@ import os, socket, subprocess, sys, time
 from pathlib import Path
 from neutrino.maker.keys import image_key
 from neutrino.maker.store import Cache
-from neutrino.loader import listener, maker
-from neutrino.loader.history import History
+from neutrino.maker import maker_process
+from neutrino.maker.messages import REQUEST
+from neutrino.maker.serving import TwinSettings
+from neutrino.run.listener import Settings, start_listener
+from neutrino.maker.history import History
 from neutrino.probing.selection import Selection
-from neutrino.loader.run_probes import RunProbes
+from neutrino.run.probes import RunProbes
 from neutrino.verification import load_probes
 
 # Also on a small machine.
-maker._LEAST_PROCESSORS = 1
+maker_process._LEAST_PROCESSORS = 1
 folder = Path(sys.argv[1])
 compiled = folder / "compiled"
 compiled.mkdir()
 cache = Cache(folder / "cache")
 probes = RunProbes.of(load_probes(["block_sched"]))
 history = History.begin(folder / "history")
-settings = listener.Settings(probes, Selection(), bytes(32), cache, None, compiled=compiled, history=history)
-path = str(listener.start_listener(settings))
+settings = TwinSettings(probes, Selection(), bytes(32), cache, None, compiled=compiled, history=history)
+path = str(start_listener(Settings(settings)))
 text = Path(sys.argv[2]).read_text()
 
 def compile(name, *options):
@@ -338,7 +342,7 @@ def key(image):
 image = compile("asked_for", "-lineinfo")
 with socket.socket(socket.AF_UNIX) as connection:
     connection.connect(path)
-    header = listener._REQUEST.pack(b"NTASK", 2, os.getpid(), key(image), b"sm_90", 13000, 0, len(image))
+    header = REQUEST.pack(b"NTASK", 2, os.getpid(), key(image), b"sm_90", 13000, 0, len(image))
     connection.sendall(header + image)
     assert connection.recv(24, socket.MSG_WAITALL)[8:12] == bytes(4)
 without_ptx = compile("without_ptx")

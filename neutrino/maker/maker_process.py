@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from neutrino.loader.compiled import received, start_watcher
+from neutrino.maker.compiled_cubins import received, start_watcher
 
 _LONGEST = 4096
 """Bytes of what is handed over with a connection, at most."""
