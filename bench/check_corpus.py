@@ -30,9 +30,9 @@ from pathlib import Path
 from typing import Any
 
 from bench.tree import made_of
-from neutrino.ahead.vendor import vendor_library
 from neutrino.errors import FormatError
 from neutrino.fatbin import Container, ImageKind, kernel_names, read_file, write_container
+from neutrino.patched_files.vendor import vendor_library
 from neutrino.sass.resource_usage import resource_usage
 
 Json = Any

@@ -22,13 +22,13 @@ from neutrino.abi.probe_block import block_size
 from neutrino.abi.reasons import Reason
 from neutrino.abi.records import Field
 from neutrino.abi.scalars import ScalarType
-from neutrino.ahead.attach import attach
-from neutrino.ahead.section import TwinsRow, write_section
 from neutrino.device.kind import DeviceKind
 from neutrino.errors import Span
 from neutrino.fatbin import Compression, ImageKind, build_container, build_entry
 from neutrino.maps.declaration import Map
 from neutrino.maps.registry import ARRAY, SUM
+from neutrino.patched_files.attach import attach
+from neutrino.patched_files.section import TwinsRow, write_section
 from neutrino.twins.cache_entry import KernelEntry, write_entry
 
 PTX = b"""\

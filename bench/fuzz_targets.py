@@ -18,11 +18,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench import fuzz_seeds
-from neutrino.ahead.appended import LARGEST_GAP
-from neutrino.ahead.attach import attach
-from neutrino.ahead.check import check_file
-from neutrino.ahead.restore import restore
-from neutrino.ahead.section import read_section
 from neutrino.elf.cursor import Cursor
 from neutrino.errors import FormatError, PatchError
 from neutrino.fatbin import Container, ImageKind, build_container, kernel_names, read_container, read_file
@@ -32,6 +27,11 @@ from neutrino.fatbin.compression import MAX_DECODED
 from neutrino.fatbin.offload_binary import read_offload_binaries
 from neutrino.fatbin.ptxscan import is_ptx, ptx_entries, ptx_target
 from neutrino.fatbin.wheel import MAX_MEMBER, decode, first_bytes, read_members
+from neutrino.patched_files.appended import LARGEST_GAP
+from neutrino.patched_files.attach import attach
+from neutrino.patched_files.check import check_file
+from neutrino.patched_files.restore import restore
+from neutrino.patched_files.section import read_section
 from neutrino.sass.cubin import cubin_arch, cubin_compatibility, cubin_kernel_names, read_cubin
 from neutrino.sass.resource_usage import resource_usage
 from neutrino.twins.cache_entry import DIGESTED_FROM, read_entry

@@ -15,15 +15,15 @@ _HOOK = "neutrino/loader/csrc"
 _TWINS = ("neutrino/ptx/instrument", "neutrino/ptx/snippets", "neutrino/maps")
 JUDGED: Mapping[str, tuple[str, ...]] = {
     "accesses_h200": ("bench/workloads/accesses.cu", "probes/dmat.*", "probes/latency.*", *_TWINS),
-    "ahead_h200": (f"{_HOOK}/front", "neutrino/ahead"),
-    "ahead_size": ("neutrino/ahead",),
-    "ahead_speed": ("neutrino/ahead", "neutrino/assemble", "neutrino/backend"),
+    "ahead_h200": (f"{_HOOK}/front", "neutrino/patched_files"),
+    "ahead_size": ("neutrino/patched_files",),
+    "ahead_speed": ("neutrino/patched_files", "neutrino/assemble", "neutrino/backend"),
     "arithmetic_h200": ("neutrino/emulator/arithmetic",),
     "benchmark_option_h200": (
         f"{_HOOK}/drain/benchmark.*", "neutrino/tracing/benchmark.py",
     ),
     "calls_h200": (f"{_HOOK}/base/cuda_functions.h", f"{_HOOK}/front/hook.c"),
-    "check_corpus": ("neutrino/fatbin", "neutrino/sass", "neutrino/elf", "neutrino/ahead"),
+    "check_corpus": ("neutrino/fatbin", "neutrino/sass", "neutrino/elf", "neutrino/patched_files"),
     "choice_h200": ("bench/workloads/submit.cu", f"{_HOOK}/launch", f"{_HOOK}/image/choice.*"),
     "compatibility_h200": ("bench/workloads/forms.cu", "bench/workloads/submit.cu", _HOOK),
     "corpus": ("neutrino/ptx", "neutrino/assemble", "neutrino/backend"),

@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeGuard
 
-from neutrino.ahead.image_twins import Settings
-from neutrino.ahead.library import output_path
-from neutrino.ahead.library import patch_file as patch_library
-from neutrino.ahead.report import Report
 from neutrino.backend.registry import device_arch
 from neutrino.errors import NeutrinoError
 from neutrino.fatbin import Container, read_file
 from neutrino.fatbin.extraction import Namer, file_name, write_aside
+from neutrino.patched_files.image_twins import Settings
+from neutrino.patched_files.patch_report import Report
+from neutrino.patched_files.patching import output_path
+from neutrino.patched_files.patching import patch_file as patch_library
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.selection import Selection
 from neutrino.tracing.trace import Trace, find_traces

@@ -22,10 +22,10 @@ from neutrino.fatbin.inputs import Input, find_inputs
 from neutrino.version import __version__
 
 if TYPE_CHECKING:
-    from neutrino.ahead.coverage import Coverage
-    from neutrino.ahead.patched import Patched
     from neutrino.fatbin.container import Container
     from neutrino.fatbin.extraction import Namer
+    from neutrino.patched_files.patched_with import Patched
+    from neutrino.patched_files.probeable_kernels import Coverage
     from neutrino.probing.ir.probe_set import ProbeSet
     from neutrino.probing.selection import Selection
 
@@ -209,8 +209,8 @@ class _Extraction:
             raise NeutrinoError("-p goes with --coverage")
 
         if options.coverage:
-            from neutrino.ahead.coverage import USUAL_PROBE
             from neutrino.cli.loading import load
+            from neutrino.patched_files.probeable_kernels import USUAL_PROBE
 
             options.probe = options.probe or [USUAL_PROBE]
             self._probes = load(options.probe)
@@ -390,7 +390,7 @@ class _Extraction:
         The architectures are those of --arch, else those of the file. vendor: the name of a vendor-licensed library
         that the file is, whose kernels are never probed; None for others.
         """
-        from neutrino.ahead.coverage import Known, architectures, find_coverage
+        from neutrino.patched_files.probeable_kernels import Known, architectures, find_coverage
         from neutrino.probing.selection import Selection
 
         # Nothing without --coverage, or without device code.
@@ -510,7 +510,7 @@ def _patched(shown: Shown, data: memoryview) -> Patched | None:
     # kind "file" outside of any section, and not one without any container.
     if all(container.kind == "file" and not container.section for container in shown.containers):
         return None
-    from neutrino.ahead.patched import read_patched
+    from neutrino.patched_files.patched_with import read_patched
 
     return read_patched(data, shown.input.name)
 
@@ -520,7 +520,7 @@ def _vendor(input_: Input, data: memoryview) -> str | None:
 
     A file in a wheel is known by its own name, not by the wheel's. data: the whole file.
     """
-    from neutrino.ahead.vendor import vendor_library
+    from neutrino.patched_files.vendor import vendor_library
 
     return vendor_library(Path(input_.member.name) if input_.member else input_.path, data)
 

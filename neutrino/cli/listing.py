@@ -11,8 +11,6 @@ from neutrino.cli.table import counted, table
 from neutrino.demangle import demangle
 
 if TYPE_CHECKING:
-    from neutrino.ahead.coverage import Coverage
-    from neutrino.ahead.patched import Patched
     from neutrino.cli.spooled_rows import SpooledRows
     from neutrino.errors import FormatError
     from neutrino.fatbin.code_object import CodeObjectKernel
@@ -20,6 +18,8 @@ if TYPE_CHECKING:
     from neutrino.fatbin.contents import Contents
     from neutrino.fatbin.image import Image
     from neutrino.fatbin.inputs import Input
+    from neutrino.patched_files.patched_with import Patched
+    from neutrino.patched_files.probeable_kernels import Coverage
     from neutrino.sass.resource_usage import FunctionUsage
 
 _MAX_KERNELS_PER_REASON = 20

@@ -10,10 +10,10 @@ from neutrino.cli.json_writer import JsonWriter
 from neutrino.demangle import demangle
 
 if TYPE_CHECKING:
-    from neutrino.ahead.coverage import Coverage
     from neutrino.cli.listing import Row, Shown
     from neutrino.fatbin.code_object import CodeObjectKernel
     from neutrino.fatbin.container import Container
+    from neutrino.patched_files.probeable_kernels import Coverage
     from neutrino.sass.resource_usage import FunctionUsage
 
 

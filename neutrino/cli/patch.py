@@ -29,9 +29,9 @@ from neutrino.version import __version__
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from neutrino.ahead.check import Check
-    from neutrino.ahead.library import Progress
-    from neutrino.ahead.report import KernelReport, Report
+    from neutrino.patched_files.check import Check
+    from neutrino.patched_files.patch_report import KernelReport, Report
+    from neutrino.patched_files.patching import Progress
     from neutrino.probing.ir.probe_set import ProbeSet
 
 DONE, BAD_INPUT, NOTHING = 0, 2, 3
@@ -202,7 +202,7 @@ def _errors_name(output: Path | str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        # Names of temporary files: spool files, and unfinished copies (ahead/unfinished.py), which are named after the
+        # Names of temporary files: spool files, and unfinished copies (``unfinished.py``), which are named after the
         # output, cut to 200 characters.
         is_temporary = error.filename is not None and Path(os.fsdecode(error.filename)).name.startswith(
             (".neutrino-", f".{Path(output).name[:200]}.")
@@ -254,13 +254,13 @@ def _patch(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     if not options.probe:
         parser.error("no probe: name at least one with -p")
     # Imported here: help and errors of the command line need none of it.
-    from neutrino.ahead.image_twins import Settings
-    from neutrino.ahead.library import STUB, output_path, patch_file
-    from neutrino.ahead.report import Report
     from neutrino.assemble.emit import Emit
     from neutrino.backend.registry import EMBEDDED_DEVICE, device_arch
     from neutrino.cli.loading import load
     from neutrino.loader.embedded_driver import EmbeddedDevice
+    from neutrino.patched_files.image_twins import Settings
+    from neutrino.patched_files.patch_report import Report
+    from neutrino.patched_files.patching import STUB, output_path, patch_file
     from neutrino.probing.selection import Selection
 
     # What to make, from the options.
@@ -323,7 +323,7 @@ def _notes(report: Report, stub: str) -> Iterator[str]:
 
     stub: the path or name of the stub, the library that the copy loads to record without ``neutrino``.
     """
-    from neutrino.ahead.check import stub_note
+    from neutrino.patched_files.check import stub_note
 
     for arch in report.archs:
         # A kernel's code for one architecture may run on others too: kernel.devices has those of the twin. A file
@@ -348,7 +348,7 @@ def _script_notes(report: Report, probes: ProbeSet) -> Iterator[str]:
 
 def _patched_before(file: Path) -> str:
     """Return a note if a file was patched before, else "". Raises OSError if it cannot be read."""
-    from neutrino.ahead.patched import read_patched
+    from neutrino.patched_files.patched_with import read_patched
 
     with file.open("rb") as opened:
         data = memoryview(mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ))
@@ -369,7 +369,7 @@ def _report_unfinished(folder: Path, *, remove: bool) -> None:
     remove: whether to remove those that killed runs on this machine have left. Others are only reported: whether a
     process on another machine still writes them cannot be seen from here.
     """
-    from neutrino.ahead.unfinished import find_unfinished
+    from neutrino.patched_files.unfinished import find_unfinished
 
     unfinished = find_unfinished(folder, remove=remove)
     for path in unfinished.removed:
@@ -601,9 +601,9 @@ def _is_unproven(kernel: KernelReport) -> bool:
 
 def _print_skipped(console: Console, report: Report) -> None:
     """Print a row for each reason why kernels are not probed: how many, and a few of their names."""
-    from neutrino.ahead.report import group_skipped
     from neutrino.cli.kernel_names import shorten
     from neutrino.demangle import demangle
+    from neutrino.patched_files.patch_report import group_skipped
 
     table = _table()
     table.add_column("kernels", justify="right")
@@ -625,7 +625,7 @@ def _table() -> Any:
 
 def _check(options: argparse.Namespace) -> int:
     """Verify the patched file of --check and print its faults. Returns the exit status: 2 if it has any."""
-    from neutrino.ahead.check import check_file
+    from neutrino.patched_files.check import check_file
 
     check = check_file(options.check)
     _report_unfinished(options.check.parent, remove=False)
@@ -639,7 +639,7 @@ def _print_check(check: Check, *, as_json: bool) -> None:
 
     LIEF is another library that reads ELF files; where it is installed, the file is also checked with it.
     """
-    from neutrino.ahead.validation import has_lief
+    from neutrino.patched_files.validation import has_lief
 
     if as_json:
         print(json.dumps(check.document(), indent=1))
@@ -665,8 +665,8 @@ def _restore(options: argparse.Namespace) -> int:
 
     Raises NeutrinoError for a file that is not a valid patched one, OSError if the output cannot be written.
     """
-    from neutrino.ahead.library import output_path
-    from neutrino.ahead.restore import restore
+    from neutrino.patched_files.patching import output_path
+    from neutrino.patched_files.restore import restore
 
     target = output_path(options.restore, options.output, word="original")
     _report_unfinished(target.parent, remove=True)

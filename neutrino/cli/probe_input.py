@@ -14,9 +14,9 @@ from neutrino.cli.probe_status import BAD_INPUT, DONE, NOTHING, say
 from neutrino.errors import FormatError
 
 if TYPE_CHECKING:
-    from neutrino.ahead.preview import Preview
     from neutrino.cli.progress import Progress
     from neutrino.fatbin.inputs import Input
+    from neutrino.patched_files.preview import Preview
     from neutrino.probing.ir.probe_set import ProbeSet
     from neutrino.probing.selection import Selection
 
@@ -110,8 +110,8 @@ class Kernels:
 
     def _file(self, input_: Input) -> Iterator[tuple[File, Iterator[Preview]]]:
         """Yield a file with the iterator of its kernels, which is empty for a vendor's; nothing without device code."""
-        from neutrino.ahead.preview import default_architecture, preview
-        from neutrino.ahead.vendor import vendor_library
+        from neutrino.patched_files.preview import default_architecture, preview
+        from neutrino.patched_files.vendor import vendor_library
 
         data = input_.data()
         containers = input_.read(data)

@@ -18,8 +18,8 @@ from neutrino.cli.table import counted
 from neutrino.errors import NeutrinoError, ToolError
 
 if TYPE_CHECKING:
-    from neutrino.ahead.preview import Preview
     from neutrino.backend.protocol import PlannedKernel, ShownTwin
+    from neutrino.patched_files.preview import Preview
     from neutrino.probing.ir.probe_set import ProbeSet
     from neutrino.twins.cache_entry import KernelEntry
 
@@ -132,7 +132,7 @@ def _assemble(kernel: Preview, probes: ProbeSet, max_registers: int | None) -> t
 
     Returns the result, None if there is none, and the reason for that case in words.
     """
-    from neutrino.ahead.preview import assemble
+    from neutrino.patched_files.preview import assemble
 
     try:
         # Of a kernel that can be probed there is no result only if its code is device-linked.

@@ -16,8 +16,8 @@ from neutrino.cli.streams import escaped, width_of
 from neutrino.cli.table import counted, table
 
 if TYPE_CHECKING:
-    from neutrino.ahead.preview import Preview
     from neutrino.backend.protocol import PlannedKernel
+    from neutrino.patched_files.preview import Preview
     from neutrino.twins.probe_units import ProbeLeftOut
     from neutrino.twins.values import LeftOut, Site
 
@@ -306,7 +306,7 @@ def _count_table(kernels: Sequence[_Probed], width: int) -> Iterator[str]:
 
 def _skipped_table(skipped: Sequence[Preview]) -> Iterator[str]:
     """Yield the table of kernels without a site: for each reason how many, and a few of their names."""
-    from neutrino.ahead.report import KernelReport, group_skipped
+    from neutrino.patched_files.patch_report import KernelReport, group_skipped
 
     # group_skipped groups reports of patching: these kernels have no twins, so none for any device.
     reports = [

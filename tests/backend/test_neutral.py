@@ -13,11 +13,11 @@ from neutrino.maker.keys import imports_of
 from neutrino.ptx.isa.opcodes import OPCODES
 
 PACKAGE = Path(__file__).resolve().parents[2] / "neutrino"
-NEUTRAL = ("assemble", "maker", "ahead", "twins")
+NEUTRAL = ("assemble", "maker", "patched_files", "twins")
 """Packages that hold nothing of one assembly language, as ``backend`` but for its modules ``ptx_*``."""
 PUBLISHED = {
     "assemble/emit.py": {"ptx"},  # the word of --emit and of manifests
-    "ahead/plan.py": {"NO_PTX"},  # the name of a reason, as it is in files
+    "patched_files/patch_plan.py": {"NO_PTX"},  # the name of a reason, as it is in files
     "backend/registry.py": {"PtxTarget"},  # the row of the target
 }
 """Words that may stand in a module."""

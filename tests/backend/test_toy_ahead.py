@@ -7,16 +7,16 @@ from contextlib import closing
 import pytest
 
 from neutrino.abi.reasons import Reason
-from neutrino.ahead.coverage import architectures, find_coverage
-from neutrino.ahead.image_twins import Settings, Task, _run_task, _TwinMaker
-from neutrino.ahead.plan import PlannedImage, image_identity, make_plan
-from neutrino.ahead.preview import default_architecture, preview
-from neutrino.ahead.workers import Slots
 from neutrino.assemble.emit import Emit
 from neutrino.backend import registry
 from neutrino.device.kind import DeviceKind
 from neutrino.errors import NeutrinoError
 from neutrino.fatbin import Container, ImageKind, build_container, build_entry, read_container
+from neutrino.patched_files.image_twins import Settings, Task, _run_task, _TwinMaker
+from neutrino.patched_files.patch_plan import PlannedImage, image_identity, make_plan
+from neutrino.patched_files.preview import default_architecture, preview
+from neutrino.patched_files.probeable_kernels import architectures, find_coverage
+from neutrino.patched_files.workers import Slots
 from neutrino.probing.selection import Selection
 from neutrino.twins.cache_entry import read_entry
 from neutrino.verification import load_probes
@@ -30,7 +30,7 @@ PTX = b".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry k() { ret
 def _toy(monkeypatch: pytest.MonkeyPatch) -> None:
     # Asked first, since its images' architectures have CUDA's names.
     monkeypatch.setattr(registry, "TARGETS", (ToyTarget(), *registry.TARGETS))
-    monkeypatch.setattr("neutrino.ahead.plan.TARGETS", registry.TARGETS)
+    monkeypatch.setattr("neutrino.patched_files.patch_plan.TARGETS", registry.TARGETS)
 
 
 def containers() -> list[Container]:

@@ -22,9 +22,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neutrino.ahead.preview import preview
 from neutrino.errors import FormatError, ToolMissingError
 from neutrino.fatbin import read_container
+from neutrino.patched_files.preview import preview
 from neutrino.probing.selection import Selection
 from neutrino.toolchain.choice import find_assembler
 from neutrino.toolchain.ptxas import Assembler

@@ -9,12 +9,12 @@ import pytest
 
 from bench import fuzz_seeds
 from bench.fuzz_fields import places
-from neutrino.ahead.appended import LARGEST_GAP
-from neutrino.ahead.attach import attach
-from neutrino.ahead.restore import restore
 from neutrino.errors import FormatError, PatchError
 from neutrino.fatbin import read_file
 from neutrino.fatbin.host import read_data
+from neutrino.patched_files.appended import LARGEST_GAP
+from neutrino.patched_files.attach import attach
+from neutrino.patched_files.restore import restore
 from neutrino.twins.cache_entry import DIGESTED_FROM, read_entry
 
 

@@ -10,8 +10,8 @@ import pytest
 from amd_inputs import need_llvm
 
 from neutrino.abi.reasons import Reason
-from neutrino.ahead.report import KernelReport, Report
 from neutrino.cli.patch import _counts
+from neutrino.patched_files.patch_report import KernelReport, Report
 
 PTX = ".version 7.0\n.target sm_80\n.address_size 64\n.visible .entry k() { ret; }\n"
 

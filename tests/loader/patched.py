@@ -1,4 +1,4 @@
-"""Libraries with twins in them, made by the linker from a section that ``neutrino.ahead`` wrote, and their programs."""
+"""Libraries with twins in them, made by the linker from a section that ``patched_files`` wrote, and their programs."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from neutrino.ahead.section import TwinsRow, write_section
 from neutrino.device.kind import DeviceKind
+from neutrino.patched_files.section import TwinsRow, write_section
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.resources import tool_path
 from neutrino.twins.cache_entry import read_entry

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from neutrino.abi.launches import LaunchState
-from neutrino.ahead.attach import attach
+from neutrino.patched_files.attach import attach
 from neutrino.tracing import Trace
 
 from .conftest import IMAGE, Bench, compile_c, second

@@ -12,9 +12,9 @@ import pytest
 from isa_examples import EXAMPLES
 from ptx_text import array, kernel, probe
 
-from neutrino.ahead.coverage import find_coverage
 from neutrino.errors import PtxError
 from neutrino.fatbin import read_container
+from neutrino.patched_files.probeable_kernels import find_coverage
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.selection import Selection
 from neutrino.ptx.instrument.programs import plan_module, write_module

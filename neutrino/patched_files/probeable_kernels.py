@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from neutrino.abi.reasons import Reason
-from neutrino.ahead.plan import make_plan
-from neutrino.ahead.preview import preview_plan
-from neutrino.ahead.report import KernelReport, group_skipped
 from neutrino.assemble.emit import Emit
 from neutrino.backend.registry import target_of_device
 from neutrino.device.kind import DeviceKind
 from neutrino.fatbin import Container
+from neutrino.patched_files.patch_plan import make_plan
+from neutrino.patched_files.patch_report import KernelReport, group_skipped
+from neutrino.patched_files.preview import preview_plan
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.selection import Selection
 

@@ -12,12 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from neutrino.abi.reasons import Reason
-from neutrino.ahead.original import is_unchanged, read_original
-from neutrino.ahead.place import SectionPlace, find_section
-from neutrino.ahead.plan import image_identity
-from neutrino.ahead.restore import restore
-from neutrino.ahead.section import Section, read_section
-from neutrino.ahead.validation import complaints, has_lief, lief_version, new_complaints
 from neutrino.backend.protocol import Target
 from neutrino.backend.registry import target_of_device
 from neutrino.device.kind import DeviceKind
@@ -34,6 +28,12 @@ from neutrino.elf.constants import (
 from neutrino.elf.reader import Elf
 from neutrino.errors import FormatError, NeutrinoError, PatchError
 from neutrino.fatbin import Container, read_container, read_file
+from neutrino.patched_files.original import is_unchanged, read_original
+from neutrino.patched_files.patch_plan import image_identity
+from neutrino.patched_files.place import SectionPlace, find_section
+from neutrino.patched_files.restore import restore
+from neutrino.patched_files.section import Section, read_section
+from neutrino.patched_files.validation import complaints, has_lief, lief_version, new_complaints
 from neutrino.places import scratch_parent
 from neutrino.resources import tool_path
 from neutrino.twins.cache_entry import Entry, KernelEntry, read_entry

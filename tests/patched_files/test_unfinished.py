@@ -15,15 +15,15 @@ from pathlib import Path
 
 import pytest
 
-from neutrino.ahead import unfinished
-from neutrino.ahead.large_files import replace_atomically
-from neutrino.ahead.unfinished import begin, find_unfinished
 from neutrino.cli.patch import main
+from neutrino.patched_files import unfinished
+from neutrino.patched_files.large_files import replace_atomically
+from neutrino.patched_files.unfinished import begin, find_unfinished
 
 WRITES = """
 import os, sys
 from pathlib import Path
-from neutrino.ahead.large_files import replace_atomically
+from neutrino.patched_files.large_files import replace_atomically
 with replace_atomically(Path(sys.argv[1]), 0o755) as new:
     os.write(new, b"a part")
     # As a worker may have it open still.

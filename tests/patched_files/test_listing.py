@@ -11,7 +11,7 @@ import pytest
 
 from neutrino.cli import extract, patch
 from neutrino.toolchain.ptxas import Assembler
-from tests.ahead.libraries import SCALE, STORE, fatbin, link
+from tests.patched_files.libraries import SCALE, STORE, fatbin, link
 
 
 @pytest.fixture(scope="module")

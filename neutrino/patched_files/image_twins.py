@@ -10,9 +10,6 @@ from pathlib import Path
 
 from neutrino.abi.entries import FewerBlocks
 from neutrino.abi.reasons import Reason
-from neutrino.ahead.plan import PlannedImage, SkippedImage, driver_bytes
-from neutrino.ahead.report import KernelReport
-from neutrino.ahead.workers import Slots
 from neutrino.assemble.dump import Dump
 from neutrino.assemble.emit import Emit
 from neutrino.backend.protocol import Options, Shipped
@@ -22,6 +19,9 @@ from neutrino.device.register_limits import warps_by_registers
 from neutrino.fatbin import Container, kernel_names, read_file
 from neutrino.maker.keys import image_key, patcher_identity, run_key
 from neutrino.maker.patcher import make_twins
+from neutrino.patched_files.patch_plan import PlannedImage, SkippedImage, driver_bytes
+from neutrino.patched_files.patch_report import KernelReport
+from neutrino.patched_files.workers import Slots
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.selection import Selection
 from neutrino.twins.cache_entry import KernelEntry, write_entry

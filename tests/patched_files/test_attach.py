@@ -21,15 +21,15 @@ from hypothesis import strategies as st
 
 from neutrino.abi.sections import SECTION_HEADER, SECTION_MAGIC
 from neutrino.abi.versions import SECTION_VERSION
-from neutrino.ahead.appended import Attachment
-from neutrino.ahead.attach import attach
-from neutrino.ahead.place import find_section
-from neutrino.ahead.restore import restore
 from neutrino.elf.constants import DF_1_NODELETE, DT_FLAGS_1, DT_NULL, PT_DYNAMIC
 from neutrino.elf.reader import Elf
 from neutrino.elf.rows import DYNAMIC_LAYOUT
 from neutrino.errors import PatchError
-from tests.ahead.hosts import HEADERLESS, HOSTS, Workshop, is_program, must, need, run
+from neutrino.patched_files.appended import Attachment
+from neutrino.patched_files.attach import attach
+from neutrino.patched_files.place import find_section
+from neutrino.patched_files.restore import restore
+from tests.patched_files.hosts import HEADERLESS, HOSTS, Workshop, is_program, must, need, run
 
 DT_DEBUG = 21
 NOWHERE = "/nowhere/libneutrino-stub.so"
@@ -382,7 +382,7 @@ def test_copied_where_the_kernel_cannot(workshop, tmp_path, monkeypatch):
 CHILD = """
 import os, resource, signal, sys
 from pathlib import Path
-from neutrino.ahead.attach import attach
+from neutrino.patched_files.attach import attach
 source, target, what = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
 head = bytes.fromhex(sys.argv[4])
 

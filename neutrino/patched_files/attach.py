@@ -21,12 +21,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from neutrino.ahead.appended import Appended, Attachment
-from neutrino.ahead.large_files import mapped_elf, replace_atomically, sha256_prefix
-from neutrino.ahead.original import Original, copy_original, crc_of_tables, is_unchanged, read_original
-from neutrino.ahead.place import find_section
 from neutrino.elf.reader import Elf
 from neutrino.errors import PatchError
+from neutrino.patched_files.appended import Appended, Attachment
+from neutrino.patched_files.large_files import mapped_elf, replace_atomically, sha256_prefix
+from neutrino.patched_files.original import Original, copy_original, crc_of_tables, is_unchanged, read_original
+from neutrino.patched_files.place import find_section
 
 
 def attach(source: Path, target: Path, section: Sequence[bytes | memoryview], auxiliary: str) -> Attachment:

@@ -43,8 +43,8 @@ def read_patched(data: memoryview, name: str) -> Patched | None:
         return None
     import json
 
-    from neutrino.ahead.place import find_section
-    from neutrino.ahead.section import read_section
+    from neutrino.patched_files.place import find_section
+    from neutrino.patched_files.section import read_section
 
     place = find_section(elf)
     if place is None:

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from neutrino.ahead.unfinished import begin
 from neutrino.elf.constants import MAGIC
 from neutrino.errors import PatchError
+from neutrino.patched_files.unfinished import begin
 
 _BLOCK = 1 << 18
 """Bytes that stay in the cache between reading and hashing: half the time of blocks of 8 MiB."""

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from neutrino.abi.reasons import Reason
-from neutrino.ahead.plan import Plan, PlannedImage, SkippedImage, make_plan
 from neutrino.assemble.emit import Emit
 from neutrino.backend.protocol import Options, PlannedKernel, Shipped
 from neutrino.backend.protocol import Plan as ProbePlan
@@ -19,6 +18,7 @@ from neutrino.demangle import demangle
 from neutrino.device.kind import DeviceKind
 from neutrino.fatbin import Container, kernel_names
 from neutrino.maker.patcher import make_twins
+from neutrino.patched_files.patch_plan import Plan, PlannedImage, SkippedImage, make_plan
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.selection import Selection
 from neutrino.twins.able import check_able

@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 
 from neutrino.abi.sections import SECTION_HEADER, SECTION_MAGIC
 from neutrino.abi.versions import SECTION_VERSION
-from neutrino.ahead.attach import attach
-from neutrino.ahead.carrier import file_refusal
-from neutrino.ahead.original import read_original
-from neutrino.ahead.place import find_section
-from neutrino.ahead.restore import restore
 from neutrino.elf.reader import Elf
 from neutrino.errors import FormatError, NeutrinoError, PatchError
-from tests.ahead.hosts import HOSTS, Workshop, must, need
+from neutrino.patched_files.attach import attach
+from neutrino.patched_files.carrier import file_refusal
+from neutrino.patched_files.original import read_original
+from neutrino.patched_files.place import find_section
+from neutrino.patched_files.restore import restore
+from tests.patched_files.hosts import HOSTS, Workshop, must, need
 
 SECTION = [SECTION_MAGIC + SECTION_VERSION.to_bytes(4, "little") + bytes(SECTION_HEADER.size - 12), b"twins" * 100]
 

@@ -9,7 +9,6 @@ from dataclasses import replace
 import pytest
 
 from neutrino.abi.reasons import Reason
-from neutrino.ahead.plan import PlannedImage, image_identity, make_plan
 from neutrino.assemble.emit import Emit
 from neutrino.backend.ptx_devices import DEVICES
 from neutrino.backend.ptx_source import picked_image, runs_on
@@ -17,6 +16,7 @@ from neutrino.backend.registry import device_arch
 from neutrino.device.kind import DeviceKind
 from neutrino.errors import NeutrinoError
 from neutrino.fatbin import Container, ImageKind, build_container, build_entry, read_container
+from neutrino.patched_files.patch_plan import PlannedImage, image_identity, make_plan
 
 IMAGES = {
     image.kind: image

@@ -14,11 +14,6 @@ import pytest
 
 from neutrino.abi.probe_block import block_size
 from neutrino.abi.reasons import Reason
-from neutrino.ahead.check import check_file
-from neutrino.ahead.image_twins import Settings
-from neutrino.ahead.library import patch_file
-from neutrino.ahead.place import find_section
-from neutrino.ahead.section import read_section
 from neutrino.assemble.dump import Dump
 from neutrino.backend.protocol import Options
 from neutrino.backend.ptx_linked_source import LinkedSource, find_linked_source, is_linked
@@ -29,6 +24,11 @@ from neutrino.elf.reader import Elf
 from neutrino.errors import FormatError, ToolMissingError
 from neutrino.fatbin import Container, ImageKind, build_container, build_entry, read_container, read_file
 from neutrino.maker.patcher import Twins, make_twins
+from neutrino.patched_files.check import check_file
+from neutrino.patched_files.image_twins import Settings
+from neutrino.patched_files.patching import patch_file
+from neutrino.patched_files.place import find_section
+from neutrino.patched_files.section import read_section
 from neutrino.probing.selection import Selection
 from neutrino.sass.arithmetic import count_arithmetic
 from neutrino.sass.cubin import read_cubin

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from neutrino.abi.sections import RESTORE_EDIT, RESTORE_HEADER
-from neutrino.ahead.large_files import copy_prefix, sha256_prefix, write_at
-from neutrino.ahead.place import find_section, read_header
-from neutrino.ahead.section import packing
 from neutrino.elf.cursor import Cursor
 from neutrino.elf.reader import Elf
+from neutrino.patched_files.large_files import copy_prefix, sha256_prefix, write_at
+from neutrino.patched_files.place import find_section, read_header
+from neutrino.patched_files.section import packing
 
 _RESTORE = packing(RESTORE_HEADER)
 _EDIT = packing(RESTORE_EDIT)

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from neutrino.abi.sections import SECTION_MAGIC
-from neutrino.ahead.section import HEADER, HEADER_FIELDS, NAME, header_offset
 from neutrino.elf.constants import PT_LOAD, SHT_NOBITS
 from neutrino.elf.cursor import Cursor
 from neutrino.elf.reader import Elf
 from neutrino.errors import FormatError
+from neutrino.patched_files.section import HEADER, HEADER_FIELDS, NAME, header_offset
 
 _LATEST_VERSION = 0xFFFF
 """Larger numbers are no version of the format: text that happens to begin with the section's magic."""

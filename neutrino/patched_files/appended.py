@@ -14,12 +14,6 @@ from pathlib import PurePath
 
 from neutrino.abi.sections import SECTION_MAGIC
 from neutrino.abi.structures import align_up
-from neutrino.ahead.carrier import refusal
-from neutrino.ahead.large_files import write_at
-from neutrino.ahead.original import Original, crc_of_tables, pack_record, record_size
-from neutrino.ahead.place import find_section
-from neutrino.ahead.room import make_room, move_block
-from neutrino.ahead.section import NAME, complete_header
 from neutrino.elf.constants import (
     DF_1_NODELETE,
     DT_AUXILIARY,
@@ -40,6 +34,12 @@ from neutrino.elf.reader import Elf
 from neutrino.elf.rows import DYNAMIC_LAYOUT, SEGMENT_LAYOUT
 from neutrino.elf.tables import ELF_HEADER_SIZE, ProgramHeader, SectionHeader, Tables
 from neutrino.errors import FormatError, PatchError
+from neutrino.patched_files.carrier import refusal
+from neutrino.patched_files.large_files import write_at
+from neutrino.patched_files.original import Original, crc_of_tables, pack_record, record_size
+from neutrino.patched_files.place import find_section
+from neutrino.patched_files.room import make_room, move_block
+from neutrino.patched_files.section import NAME, complete_header
 
 _PAGE = 1 << 12
 _LARGEST_PAGE = 1 << 16

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from neutrino.abi.reasons import Reason
 from neutrino.abi.sections import SECTION_HEADER, SECTION_TWINS
-from neutrino.ahead.section import TwinsRow, read_section, write_section
 from neutrino.device.kind import DeviceKind
 from neutrino.errors import FormatError, NeutrinoError
+from neutrino.patched_files.section import TwinsRow, read_section, write_section
 from neutrino.twins.cache_entry import KernelEntry, read_entry, write_entry
 
 ENTRIES = [

@@ -6,11 +6,11 @@ import os
 import stat
 from pathlib import Path
 
-from neutrino.ahead.large_files import mapped_elf, replace_atomically, sha256_prefix
-from neutrino.ahead.original import copy_original, read_original
-from neutrino.ahead.section import NAME
 from neutrino.elf.reader import Elf
 from neutrino.errors import PatchError
+from neutrino.patched_files.large_files import mapped_elf, replace_atomically, sha256_prefix
+from neutrino.patched_files.original import copy_original, read_original
+from neutrino.patched_files.section import NAME
 
 
 def restore(source: Path, target: Path) -> None:

@@ -10,17 +10,17 @@ from pathlib import Path
 import pytest
 
 from neutrino.abi.versions import SECTION_VERSION
-from neutrino.ahead import library as patching
-from neutrino.ahead.check import check_file
-from neutrino.ahead.image_twins import Settings
-from neutrino.ahead.library import patch_file
-from neutrino.ahead.place import find_section
-from neutrino.ahead.section import TwinsRow, read_section
 from neutrino.elf.reader import Elf
+from neutrino.patched_files import patching
+from neutrino.patched_files.check import check_file
+from neutrino.patched_files.image_twins import Settings
+from neutrino.patched_files.patching import patch_file
+from neutrino.patched_files.place import find_section
+from neutrino.patched_files.section import TwinsRow, read_section
 from neutrino.toolchain.ptxas import Assembler
 from neutrino.twins.cache_entry import DIGESTED_FROM, Entry, read_entry, write_entry
 from neutrino.verification import load_probes
-from tests.ahead.libraries import SCALE, STORE, fatbin, link
+from tests.patched_files.libraries import SCALE, STORE, fatbin, link
 
 PROBES = load_probes(["block_sched"])
 

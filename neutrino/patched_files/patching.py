@@ -12,19 +12,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
-from neutrino.ahead.attach import Attaching, attaching_to
-from neutrino.ahead.carrier import file_refusal
-from neutrino.ahead.image_twins import Settings, Task, TaskResult, make_task_runner
-from neutrino.ahead.plan import Plan, PlannedImage, SkippedImage, make_plan
-from neutrino.ahead.report import KernelReport, Report
-from neutrino.ahead.section import TwinsRow, write_section
-from neutrino.ahead.vendor import vendor_library
-from neutrino.ahead.workers import Slots, share
 from neutrino.backend.registry import EMBEDDED_DEVICE, supported_device, target_of_device
 from neutrino.device.kind import DeviceKind
 from neutrino.errors import PatchError
 from neutrino.fatbin import Container, read_file
 from neutrino.loader.driver import machine_archs
+from neutrino.patched_files.attach import Attaching, attaching_to
+from neutrino.patched_files.carrier import file_refusal
+from neutrino.patched_files.image_twins import Settings, Task, TaskResult, make_task_runner
+from neutrino.patched_files.patch_plan import Plan, PlannedImage, SkippedImage, make_plan
+from neutrino.patched_files.patch_report import KernelReport, Report
+from neutrino.patched_files.section import TwinsRow, write_section
+from neutrino.patched_files.vendor import vendor_library
+from neutrino.patched_files.workers import Slots, share
 from neutrino.resources import tool_path
 from neutrino.targets import trace_text
 from neutrino.version import __version__

@@ -21,7 +21,7 @@ from neutrino.cli.patch import main
 from neutrino.fatbin import ImageKind, build_container, build_entry
 from neutrino.loader.embedded_driver import EmbeddedDevice, stand_in
 from neutrino.toolchain.ptxas import Assembler
-from tests.ahead.libraries import SCALE, STORE, fatbin, link
+from tests.patched_files.libraries import SCALE, STORE, fatbin, link
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -14,18 +14,18 @@ from pathlib import Path
 import pytest
 
 from neutrino.abi.reasons import Reason
-from neutrino.ahead.check import check_file
-from neutrino.ahead.image_twins import Settings
-from neutrino.ahead.library import output_path, patch_file
-from neutrino.ahead.place import find_section
-from neutrino.ahead.section import Section, read_section
-from neutrino.ahead.vendor import vendor_library
-from neutrino.ahead.workers import share
 from neutrino.assemble.emit import Emit
 from neutrino.elf.reader import Elf
 from neutrino.errors import Diagnostic, FormatError, NeutrinoError, PatchError, ProbeError, ToolError, ToolMissingError
 from neutrino.fatbin import read_container
 from neutrino.loader.embedded_driver import EmbeddedDevice, stand_in
+from neutrino.patched_files.check import check_file
+from neutrino.patched_files.image_twins import Settings
+from neutrino.patched_files.patching import output_path, patch_file
+from neutrino.patched_files.place import find_section
+from neutrino.patched_files.section import Section, read_section
+from neutrino.patched_files.vendor import vendor_library
+from neutrino.patched_files.workers import share
 from neutrino.probing.selection import Selection
 from neutrino.ptx.snippets.lowering import lower
 from neutrino.sass.cubin import read_cubin
@@ -34,7 +34,7 @@ from neutrino.toolchain.choice import find_assembler
 from neutrino.toolchain.ptxas import Assembler
 from neutrino.twins.cache_entry import read_entry
 from neutrino.verification import load_probes
-from tests.ahead.libraries import SCALE, STORE, fatbin, link
+from tests.patched_files.libraries import SCALE, STORE, fatbin, link
 
 PROBES = load_probes(["block_sched"])
 SETTINGS = Settings(PROBES)
@@ -168,7 +168,7 @@ def test_without_archs_the_machine_s_own_are_taken(library: Path, monkeypatch: p
         monkeypatch.setenv(name, value)
     none = replace(SETTINGS, selection=Selection(("no such kernel",), ()))
     assert patch_file(library, None, none, names=NAMES, jobs=1).archs == ("sm_90",)
-    monkeypatch.setattr("neutrino.ahead.library.machine_archs", lambda: ())
+    monkeypatch.setattr("neutrino.patched_files.patching.machine_archs", lambda: ())
     assert patch_file(library, None, none, names=NAMES, jobs=1).archs == ("sm_80", "sm_90")
 
 
@@ -329,7 +329,7 @@ def test_errors_of_workers_arrive_whole_and_end_the_others() -> None:
 def test_workers_end_with_who_started_them() -> None:
     script = (
         "import os\n"
-        "from neutrino.ahead.workers import share\n"
+        "from neutrino.patched_files.workers import share\n"
         "for _ in share(lambda _: abs, None, [1, 2, 3, 4], 2): os.kill(os.getpid(), 9)\n"
     )
     # Both ends of the pipe are held by whatever lives.

@@ -10,18 +10,18 @@ from elftools.elf.elffile import ELFFile
 
 from neutrino.abi.sections import SECTION_HEADER, SECTION_MAGIC
 from neutrino.abi.versions import SECTION_VERSION
-from neutrino.ahead.attach import attach
-from neutrino.ahead.check import Check, check_file
-from neutrino.ahead.image_twins import Settings
-from neutrino.ahead.library import patch_file
-from neutrino.ahead.validation import complaints, new_complaints
 from neutrino.cli.patch import _print_check
 from neutrino.elf.constants import PT_LOAD, SHT_GNU_HASH
 from neutrino.elf.reader import Elf
+from neutrino.patched_files.attach import attach
+from neutrino.patched_files.check import Check, check_file
+from neutrino.patched_files.image_twins import Settings
+from neutrino.patched_files.patching import patch_file
+from neutrino.patched_files.validation import complaints, new_complaints
 from neutrino.toolchain.ptxas import Assembler
 from neutrino.verification import load_probes
-from tests.ahead.hosts import HOSTS, Workshop
-from tests.ahead.libraries import SCALE, fatbin, link
+from tests.patched_files.hosts import HOSTS, Workshop
+from tests.patched_files.libraries import SCALE, fatbin, link
 
 
 def section() -> list[bytes | memoryview]:

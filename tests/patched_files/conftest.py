@@ -7,7 +7,7 @@ import pytest
 from neutrino.errors import ToolMissingError
 from neutrino.toolchain.choice import find_assembler
 from neutrino.toolchain.ptxas import Assembler
-from tests.ahead.hosts import Workshop
+from tests.patched_files.hosts import Workshop
 
 
 @pytest.fixture(scope="session")
