@@ -14,7 +14,7 @@
 #define DEEPEST 256u /* ranges of a thread in a domain; deeper ones are not chosen */
 #define NOT_TRACKED (-2) /* NVTX_NO_PUSH_POP_TRACKING */
 
-/* NEUTRINO_RANGES, as neutrino/loader/ranges.py writes it: patterns, each of a kind, a domain and a name. */
+/* NEUTRINO_RANGES, as neutrino/run/range_choice.py writes it: patterns, each of a kind, a domain and a name. */
 #define BETWEEN_PATTERNS '\036'
 #define BETWEEN_PARTS '\037'
 #define ANY_TEXT '\001' /* stands for any text, in domains and names */
