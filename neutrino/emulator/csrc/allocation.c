@@ -14,7 +14,7 @@
 
 /* --- device memory --- */
 
-/* Wait, if the setting fail asks for slow allocations. */
+/* Sleep as long as the test setting fail=slowalloc asks for, if it does. */
 static void be_slow(void)
 {
 	uint64_t time = ed_failure(ED_FAIL_SLOWALLOC);
@@ -23,7 +23,10 @@ static void be_slow(void)
 		nanosleep(&(struct timespec){(time_t)(time / 1000000000), (long)(time % 1000000000)}, NULL);
 }
 
-/* Allocate device or managed memory. flags: of managed memory. */
+/*
+ * Allocate size bytes of device or managed memory of the emulated GPU; *ret gets the address. flags: of managed memory
+ * (cuMemAllocManaged), else 0.
+ */
 static CUresult allocate(struct ed_context *context, CUdeviceptr *ret, size_t size, enum ed_sort sort, unsigned flags)
 {
 	uint64_t failure = ed_failure(ED_FAIL_ALLOC);
@@ -38,9 +41,13 @@ static CUresult allocate(struct ed_context *context, CUdeviceptr *ret, size_t si
 	return *ret ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
+/*
+ * Emulated CUDA driver call: allocate size bytes of device memory. An error during a stream's capture, whose modes
+ * forbid it.
+ */
 API cuMemAlloc_v2(CUdeviceptr *address, size_t size)
 {
-	ENTER_CONTEXT(context);
+	ENTER_CONTEXT_OR_RETURN(context);
 	CUresult result = ed_capture_unsafe();
 	if (!result)
 		result = allocate(context, address, size, DEVICE, 0);
@@ -49,9 +56,13 @@ API cuMemAlloc_v2(CUdeviceptr *address, size_t size)
 	return result;
 }
 
+/*
+ * Emulated CUDA driver call: allocate height rows of device memory, each of width bytes rounded up to 512, which *pitch
+ * gets. element: bytes that one access will have, only checked.
+ */
 API cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t width, size_t height, unsigned int element)
 {
-	ENTER_CONTEXT(context);
+	ENTER_CONTEXT_OR_RETURN(context);
 	CUresult result = ed_capture_unsafe();
 	if (result)
 		return result;
@@ -61,18 +72,20 @@ API cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t width, size_t
 	return allocate(context, address, *pitch * height, DEVICE, 0);
 }
 
+/* Emulated CUDA driver call: allocate size bytes of managed memory, which the host and kernels use by one address. */
 API cuMemAllocManaged(CUdeviceptr *address, size_t size, unsigned int flags)
 {
-	ENTER_CONTEXT(context);
+	ENTER_CONTEXT_OR_RETURN(context);
 	CUresult result = ed_capture_unsafe();
 	if (result)
 		return result;
 	return flags < 1 || flags > 2 ? CUDA_ERROR_INVALID_VALUE : allocate(context, address, size, MANAGED, flags);
 }
 
+/* Emulated CUDA driver call: free device memory, after all work of the context that may still use it. */
 API cuMemFree_v2(CUdeviceptr address)
 {
-	ENTER_CONTEXT(context);
+	ENTER_CONTEXT_OR_RETURN(context);
 	CUresult result = ed_capture_unsafe();
 	if (result || !address)
 		return result;
@@ -86,9 +99,10 @@ API cuMemFree_v2(CUdeviceptr address)
 	return result ? result : ed_device_fault();
 }
 
+/* Emulated CUDA driver call: bytes of device memory that are free, and all; either pointer may be NULL. */
 API cuMemGetInfo_v2(size_t *available, size_t *total)
 {
-	ENTER_CONTEXT(context);
+	ENTER_CONTEXT_OR_RETURN(context);
 	pthread_mutex_lock(&ed_memory_mutex);
 	size_t size = ed_shared.device_size - ed_memory_module_part();
 	if (total)
@@ -99,9 +113,12 @@ API cuMemGetInfo_v2(size_t *available, size_t *total)
 	return CUDA_SUCCESS;
 }
 
+/*
+ * Emulated CUDA driver call: the start and size of the allocation that contains an address; either pointer may be NULL.
+ */
 API cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdeviceptr address)
 {
-	ENTER_CONTEXT(context);
+	ENTER_CONTEXT_OR_RETURN(context);
 	uint64_t offset;
 	struct ed_region *region = ed_region_of(address, &offset);
 	if (!region)
@@ -118,12 +135,16 @@ API cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdeviceptr address
 
 /* --- by streams --- */
 
+/* Host function of a stream: free device memory (its address) when the stream's work before it has run. */
 static void free_in_turn(void *address)
 {
 	ed_memory_free_now((uint64_t)(uintptr_t)address);
 }
 
-/* cuMemAllocAsync on a captured stream: a node that allocates. */
+/*
+ * cuMemAllocAsync on a captured stream: add a node to the graph that allocates; *address gets the memory's address
+ * already.
+ */
 static CUresult capture_allocation(struct ed_queue *queue, CUdeviceptr *address, size_t size)
 {
 	struct ed_operation operation;
@@ -137,7 +158,10 @@ static CUresult capture_allocation(struct ed_queue *queue, CUdeviceptr *address,
 	return result;
 }
 
-/* cuMemAllocAsync: the memory is allocated at once, not in the stream's turn. */
+/*
+ * What the forms of cuMemAllocAsync do: allocate memory for use in a stream. It is allocated at once, not in the
+ * stream's turn. per_thread: the default stream is the thread's own.
+ */
 static CUresult allocate_async(struct ed_context *context, CUdeviceptr *address, size_t size, CUstream stream,
 			       bool per_thread)
 {
@@ -156,7 +180,10 @@ static CUresult allocate_async(struct ed_context *context, CUdeviceptr *address,
 	return CUDA_SUCCESS;
 }
 
-/* cuMemFreeAsync: the memory is freed when the work before it in the stream has run. */
+/*
+ * What the forms of cuMemFreeAsync do: free memory when the work before it in the stream has run; on a captured stream
+ * by a node of the graph. per_thread: the default stream is the thread's own.
+ */
 static CUresult free_async(struct ed_context *context, CUdeviceptr address, CUstream stream, bool per_thread)
 {
 	struct ed_queue *queue;
@@ -184,27 +211,34 @@ static CUresult free_async(struct ed_context *context, CUdeviceptr address, CUst
 	return ed_stream_submit(queue, &operation, NULL);
 }
 
+/* Emulated CUDA driver call: allocate memory for use in a stream. */
 API cuMemAllocAsync(CUdeviceptr *address, size_t size, CUstream stream)
 {
-	ENTER_CONTEXT(context);
+	ENTER_CONTEXT_OR_RETURN(context);
 	return allocate_async(context, address, size, stream, false);
 }
 
+/* Emulated CUDA driver call: allocate memory for use in a stream; the default one is the thread's own. */
 API cuMemAllocAsync_ptsz(CUdeviceptr *address, size_t size, CUstream stream)
 {
-	ENTER_CONTEXT(context);
+	ENTER_CONTEXT_OR_RETURN(context);
 	return allocate_async(context, address, size, stream, true);
 }
 
+/* Emulated CUDA driver call: free memory when the work before it in the stream has run. */
 API cuMemFreeAsync(CUdeviceptr address, CUstream stream)
 {
-	ENTER_CONTEXT(context);
+	ENTER_CONTEXT_OR_RETURN(context);
 	return free_async(context, address, stream, false);
 }
 
+/*
+ * Emulated CUDA driver call: free memory when the work before it in the stream has run; the default stream is the
+ * thread's own.
+ */
 API cuMemFreeAsync_ptsz(CUdeviceptr address, CUstream stream)
 {
-	ENTER_CONTEXT(context);
+	ENTER_CONTEXT_OR_RETURN(context);
 	return free_async(context, address, stream, true);
 }
 
@@ -221,27 +255,30 @@ static CUmemoryPool default_pool(void)
 	return pool;
 }
 
+/* Emulated CUDA driver call: the memory pool of device 0, which is only a handle here. */
 API cuDeviceGetDefaultMemPool(CUmemoryPool *pool, CUdevice device)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	if (!pool || device)
 		return pool ? CUDA_ERROR_INVALID_DEVICE : CUDA_ERROR_INVALID_VALUE;
 	*pool = default_pool();
 	return CUDA_SUCCESS;
 }
 
+/* Emulated CUDA driver call: the current memory pool of device 0, always the default one here. */
 API cuDeviceGetMemPool(CUmemoryPool *pool, CUdevice device)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	if (!pool || device)
 		return pool ? CUDA_ERROR_INVALID_DEVICE : CUDA_ERROR_INVALID_VALUE;
 	*pool = default_pool();
 	return CUDA_SUCCESS;
 }
 
+/* Emulated CUDA driver call: allocate memory for use in a stream. There is one pool, so which one is only checked. */
 API cuMemAllocFromPoolAsync(CUdeviceptr *address, size_t size, CUmemoryPool pool, CUstream stream)
 {
-	ENTER_CONTEXT(context);
+	ENTER_CONTEXT_OR_RETURN(context);
 	if (!ed_object_check(pool, ED_POOL))
 		return CUDA_ERROR_INVALID_HANDLE;
 	return allocate_async(context, address, size, stream, false);
@@ -250,9 +287,10 @@ API cuMemAllocFromPoolAsync(CUdeviceptr *address, size_t size, CUmemoryPool pool
 /* Every attribute of a pool is a 64-bit number or, for the first three, an int. */
 static uint64_t pool_attributes[16] = {0, 1, 1, 1};
 
+/* Emulated CUDA driver call: set an attribute (1 to 8) of the memory pool, which only remembers it. */
 API cuMemPoolSetAttribute(CUmemoryPool pool, int attribute, void *value)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	if (!ed_object_check(pool, ED_POOL) || attribute < 1 || attribute > 8 || !value)
 		return CUDA_ERROR_INVALID_VALUE;
 	uint64_t number = 0;
@@ -261,9 +299,10 @@ API cuMemPoolSetAttribute(CUmemoryPool pool, int attribute, void *value)
 	return CUDA_SUCCESS;
 }
 
+/* Emulated CUDA driver call: an attribute (1 to 8) of the memory pool as it was set. */
 API cuMemPoolGetAttribute(CUmemoryPool pool, int attribute, void *value)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	if (!ed_object_check(pool, ED_POOL) || attribute < 1 || attribute > 8 || !value)
 		return CUDA_ERROR_INVALID_VALUE;
 	uint64_t number = __atomic_load_n(&pool_attributes[attribute], __ATOMIC_RELAXED);
@@ -271,16 +310,20 @@ API cuMemPoolGetAttribute(CUmemoryPool pool, int attribute, void *value)
 	return CUDA_SUCCESS;
 }
 
+/* Emulated CUDA driver call: give back unused memory of the pool; there is none here, so it only checks the handle. */
 API cuMemPoolTrimTo(CUmemoryPool pool, size_t keep)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	(void)keep;
 	return ed_object_check(pool, ED_POOL) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
 /* --- pinned memory --- */
 
-/* Allocate pinned memory. No bytes give NULL without an error. */
+/*
+ * Allocate size bytes of pinned host memory, which kernels can use by the same address. No bytes give NULL without an
+ * error.
+ */
 static CUresult allocate_host(struct ed_context *context, void **ret, size_t size, unsigned flags)
 {
 	uint64_t failure = ed_failure(ED_FAIL_HOSTALLOC);
@@ -298,23 +341,26 @@ static CUresult allocate_host(struct ed_context *context, void **ret, size_t siz
 	return address ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
+/* Emulated CUDA driver call: allocate pinned host memory with flags (CU_MEMHOSTALLOC_...). */
 API cuMemHostAlloc(void **memory, size_t size, unsigned int flags)
 {
-	ENTER_CONTEXT(context);
+	ENTER_CONTEXT_OR_RETURN(context);
 	CUresult result = ed_capture_unsafe();
 	return result ? result : allocate_host(context, memory, size, flags);
 }
 
+/* Emulated CUDA driver call: allocate pinned host memory. */
 API cuMemAllocHost_v2(void **memory, size_t size)
 {
-	ENTER_CONTEXT(context);
+	ENTER_CONTEXT_OR_RETURN(context);
 	CUresult result = ed_capture_unsafe();
 	return result ? result : allocate_host(context, memory, size, 0);
 }
 
+/* Emulated CUDA driver call: free pinned host memory, after all work of the context that may still use it. */
 API cuMemFreeHost(void *memory)
 {
-	ENTER_CONTEXT(context);
+	ENTER_CONTEXT_OR_RETURN(context);
 	CUresult result = ed_capture_unsafe();
 	if (result || !memory)
 		return result;
@@ -322,9 +368,13 @@ API cuMemFreeHost(void *memory)
 	return ed_memory_release((uint64_t)(uintptr_t)memory, true);
 }
 
+/*
+ * Emulated CUDA driver call: the address by which kernels use pinned memory: the same one. Not for memory that the
+ * program registered, which kernels cannot reach here.
+ */
 API cuMemHostGetDevicePointer_v2(CUdeviceptr *address, void *memory, unsigned int flags)
 {
-	ENTER_CONTEXT(context);
+	ENTER_CONTEXT_OR_RETURN(context);
 	if (!address || flags)
 		return CUDA_ERROR_INVALID_VALUE;
 	/* Kernels run in another process: they cannot access memory that the program has registered. */
@@ -335,9 +385,13 @@ API cuMemHostGetDevicePointer_v2(CUdeviceptr *address, void *memory, unsigned in
 	return CUDA_SUCCESS;
 }
 
+/*
+ * Emulated CUDA driver call: the flags with which pinned memory was allocated, always with CU_MEMHOSTALLOC_DEVICEMAP
+ * (2).
+ */
 API cuMemHostGetFlags(unsigned int *flags, void *memory)
 {
-	ENTER_CONTEXT(context);
+	ENTER_CONTEXT_OR_RETURN(context);
 	if (!flags)
 		return CUDA_ERROR_INVALID_VALUE;
 	uint64_t offset = (uint64_t)(uintptr_t)memory - (uint64_t)(uintptr_t)ed_shared.host;
@@ -349,9 +403,10 @@ API cuMemHostGetFlags(unsigned int *flags, void *memory)
 	return piece ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
+/* Emulated CUDA driver call: pin memory of the program; here it only counts as pinned, for copies. */
 API cuMemHostRegister_v2(void *memory, size_t size, unsigned int flags)
 {
-	ENTER_CONTEXT(context);
+	ENTER_CONTEXT_OR_RETURN(context);
 	CUresult result = ed_capture_unsafe();
 	if (result)
 		return result;
@@ -369,9 +424,10 @@ API cuMemHostRegister_v2(void *memory, size_t size, unsigned int flags)
 	return more ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
+/* Emulated CUDA driver call: memory that was registered counts as pinned no more. */
 API cuMemHostUnregister(void *memory)
 {
-	ENTER_CONTEXT(context);
+	ENTER_CONTEXT_OR_RETURN(context);
 	CUresult result = ed_capture_unsafe();
 	if (result)
 		return result;
@@ -387,17 +443,19 @@ API cuMemHostUnregister(void *memory)
 	return result;
 }
 
+/* Emulated CUDA driver call: advice about managed memory, which has no effect; only the range is checked. */
 API cuMemAdvise_v2(CUdeviceptr address, size_t size, int advice, uint64_t location)
 {
-	ENTER_CONTEXT(context);
+	ENTER_CONTEXT_OR_RETURN(context);
 	(void)advice;
 	(void)location;
 	return ed_memory_is_valid(address, size) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
+/* Emulated CUDA driver call: move managed memory ahead of its use, which has no effect; only the range is checked. */
 API cuMemPrefetchAsync_v2(CUdeviceptr address, size_t size, uint64_t location, unsigned int flags, CUstream stream)
 {
-	ENTER_CONTEXT(context);
+	ENTER_CONTEXT_OR_RETURN(context);
 	(void)location;
 	(void)flags;
 	(void)stream;

@@ -32,7 +32,7 @@ static struct ed_capture *captures;
 static uint32_t capture_count; /* read without the mutex: most programs never have one */
 static __thread int thread_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
 
-/* An identity of the calling thread: the address of a thread-local variable. */
+/* An identity of the calling thread: the address of a variable that each thread has of its own. */
 static const void *this_thread(void)
 {
 	return &thread_mode;
@@ -46,7 +46,7 @@ static bool is_any_capture(void)
 
 /* --- with the mutex held --- */
 
-/* The part of a stream in a capture, NULL if it has none. */
+/* A stream's part in a capture (a graph being made of what streams are given), NULL if it has none. Under the mutex. */
 static struct member *member_of(struct ed_capture *capture, const struct ed_queue *queue)
 {
 	for (size_t i = 0; i < capture->member_count; i++)
@@ -55,7 +55,7 @@ static struct member *member_of(struct ed_capture *capture, const struct ed_queu
 	return NULL;
 }
 
-/* The capture with that id, NULL if it has ended. */
+/* The capture with that id, NULL if it has ended. Under the mutex. */
 static struct ed_capture *find_capture(uint64_t id)
 {
 	struct ed_capture *capture = captures;
@@ -65,7 +65,7 @@ static struct ed_capture *find_capture(uint64_t id)
 	return capture;
 }
 
-/* Make the next node of a stream depend on a node. Returns false without memory. */
+/* Make the next node of a captured stream depend on this node, too. False without memory. Under the mutex. */
 static bool add_to_frontier(struct member *member, CUgraphNode node)
 {
 	for (size_t i = 0; i < member->count; i++)
@@ -79,7 +79,7 @@ static bool add_to_frontier(struct member *member, CUgraphNode node)
 	return true;
 }
 
-/* Make a stream part of a capture. Returns NULL without memory. */
+/* Make a stream part of a capture. NULL without memory. Under the mutex. */
 static struct member *join(struct ed_capture *capture, struct ed_queue *queue)
 {
 	struct member *more = realloc(capture->members, (capture->member_count + 1) * sizeof(*more));
@@ -92,7 +92,7 @@ static struct member *join(struct ed_capture *capture, struct ed_queue *queue)
 	return &more[capture->member_count++];
 }
 
-/* End the capture of all its streams, and free it. Its graph stays. */
+/* End a capture for all its streams, and free it. Its graph stays. Under the mutex. */
 static void end(struct ed_capture *capture)
 {
 	for (size_t i = 0; i < capture->member_count; i++) {
@@ -109,7 +109,9 @@ static void end(struct ed_capture *capture)
 	free(capture);
 }
 
-/* A capture of a stream that the context's default (legacy) stream synchronizes with, or NULL. */
+/*
+ * A capture of a stream with which the default stream `legacy` of its context synchronizes, or NULL. Under the mutex.
+ */
 static struct ed_capture *find_blocking_capture(const struct ed_queue *legacy)
 {
 	for (struct ed_capture *capture = captures; capture; capture = capture->next)
@@ -119,7 +121,10 @@ static struct ed_capture *find_blocking_capture(const struct ed_queue *legacy)
 	return NULL;
 }
 
-/* Work on the default stream would depend on captured streams: refuse it, and invalidate the capture. */
+/*
+ * Work on the context's default stream would depend on captured streams: if this is it, and there are any, refuse it,
+ * and invalidate the capture. Under the mutex.
+ */
 static CUresult check_legacy(const struct ed_queue *queue)
 {
 	struct ed_capture *capture = queue->is_legacy ? find_blocking_capture(queue) : NULL;
@@ -132,7 +137,11 @@ static CUresult check_legacy(const struct ed_queue *queue)
 
 /* --- checks of other calls --- */
 
-/* If the stream is captured, add the operation to the graph as a node that depends on the stream's frontier. */
+/*
+ * If the queue's stream is captured, add the operation to the graph, as a node that depends on the stream's last ones,
+ * instead of running it: *captured is set, and the node owns the operation. Errors: 906 where the default stream would
+ * have to wait for a captured one, 901 once the capture was invalidated.
+ */
 CUresult ed_capture_operation(struct ed_queue *queue, struct ed_operation *operation, bool *captured)
 {
 	if (!is_any_capture())
@@ -158,7 +167,9 @@ CUresult ed_capture_operation(struct ed_queue *queue, struct ed_operation *opera
 	return result;
 }
 
-/* For a call that cannot be captured: an error if the stream is captured, and the capture is invalidated. */
+/*
+ * For calls that cannot be captured: an error (900) if the queue's stream is captured, and the capture is invalidated.
+ */
 CUresult ed_capture_forbids(struct ed_queue *queue)
 {
 	if (!is_any_capture())
@@ -173,6 +184,10 @@ CUresult ed_capture_forbids(struct ed_queue *queue)
 	return result;
 }
 
+/*
+ * For calls that wait for a stream or query it: an error if it is captured, or if another stream's capture forbids such
+ * calls; that capture is invalidated.
+ */
 CUresult ed_capture_waits_for(struct ed_queue *queue)
 {
 	CUresult result = ed_capture_forbids(queue);
@@ -180,7 +195,10 @@ CUresult ed_capture_waits_for(struct ed_queue *queue)
 	return result ? result : ed_capture_unsafe();
 }
 
-/* Invalidate the capture of a stream, if any, since a call on the stream had invalid arguments. */
+/*
+ * Invalidate the capture of a stream, if any, since a call on the stream had invalid arguments. It can only be ended
+ * then.
+ */
 void ed_capture_invalidate(struct ed_queue *queue)
 {
 	if (!is_any_capture())
@@ -215,7 +233,7 @@ CUresult ed_capture_unsafe(void)
 	return result;
 }
 
-/* Whether any stream of a capture belongs to the context. */
+/* Whether any stream of a capture belongs to the context. Under the mutex. */
 static bool is_in_context(const struct ed_capture *capture, const struct ed_context *context)
 {
 	for (size_t i = 0; i < capture->member_count; i++)
@@ -265,7 +283,10 @@ static CUresult wait_in_capture(struct ed_queue *queue, CUevent event, struct ed
 	return member ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* cuStreamWaitEvent. captured: set when a capture is concerned, so that nothing is left to do. */
+/*
+ * cuStreamWaitEvent, as far as captures are concerned: after an event that was recorded in a capture, the stream joins
+ * it. *captured is set if nothing is left to do.
+ */
 CUresult ed_capture_wait(struct ed_queue *queue, CUevent event, bool *captured)
 {
 	CUresult result = CUDA_SUCCESS;
@@ -325,7 +346,10 @@ CUresult ed_capture_record(struct ed_queue *queue, CUevent event, bool *captured
 	return result;
 }
 
-/* For a query of an event: an error if it was last recorded in a capture, which is invalidated if asked for. */
+/*
+ * For a query of an event: an error (907) if it was last recorded in a capture, which is invalidated if
+ * `invalidates`; 1 if that capture has ended or was invalidated before.
+ */
 CUresult ed_capture_asks_event(CUevent event, bool invalidates)
 {
 	CUresult result = CUDA_SUCCESS;
@@ -344,7 +368,7 @@ CUresult ed_capture_asks_event(CUevent event, bool invalidates)
 	return result;
 }
 
-/* Called when an event is destroyed: free its captured nodes. */
+/* An event is destroyed: free its captured nodes. */
 void ed_capture_event_gone(CUevent event)
 {
 	pthread_mutex_lock(&mutex);
@@ -354,7 +378,7 @@ void ed_capture_event_gone(CUevent event)
 	pthread_mutex_unlock(&mutex);
 }
 
-/* Called when a stream is destroyed: end the capture that it began, or leave and invalidate the one that it joined. */
+/* A stream is destroyed: end the capture that it began, or leave and invalidate the one that it joined. */
 void ed_capture_stream_gone(struct ed_queue *queue)
 {
 	if (!is_any_capture())
@@ -378,8 +402,9 @@ void ed_capture_stream_gone(struct ed_queue *queue)
 /* --- beginning and ending --- */
 
 /*
- * Begin a capture of a stream. graph: to add to, NULL for a new one. dependencies: nodes that the first captured node
- * depends on, count of them. per_thread: which default stream the handle 0 means.
+ * Begin a capture of a stream: what it is given goes into a graph. graph: to add to, NULL for a new one. dependencies:
+ * `count` nodes that the first captured node depends on. mode: which other calls are refused meanwhile. per_thread: the
+ * default stream is the thread's own.
  */
 static CUresult begin(CUstream stream, CUgraph graph, const CUgraphNode *dependencies, size_t count, int mode,
 		      bool per_thread)
@@ -387,7 +412,7 @@ static CUresult begin(CUstream stream, CUgraph graph, const CUgraphNode *depende
 	static uint64_t last_id;
 	struct ed_queue *queue;
 
-	IN_CONTEXT(context);
+	GET_CONTEXT_OR_RETURN(context);
 	CUresult result = ed_stream_queue(context, stream, per_thread, &queue);
 	if (result)
 		return result;
@@ -427,47 +452,68 @@ out:
 	return result;
 }
 
+/* Emulated CUDA driver call: begin a capture of a stream into a new graph, in global mode. */
 API cuStreamBeginCapture(CUstream stream)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	return begin(stream, NULL, NULL, 0, CU_STREAM_CAPTURE_MODE_GLOBAL, false);
 }
 
+/*
+ * Emulated CUDA driver call: begin a capture of a stream into a new graph, in global mode; the default stream is the
+ * thread's own.
+ */
 API cuStreamBeginCapture_ptsz(CUstream stream)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	return begin(stream, NULL, NULL, 0, CU_STREAM_CAPTURE_MODE_GLOBAL, true);
 }
 
+/*
+ * Emulated CUDA driver call: begin a capture of a stream into a new graph. mode: which other calls are refused
+ * meanwhile.
+ */
 API cuStreamBeginCapture_v2(CUstream stream, int mode)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	return begin(stream, NULL, NULL, 0, mode, false);
 }
 
+/*
+ * Emulated CUDA driver call: begin a capture of a stream into a new graph; the default stream is the thread's own.
+ * mode: which other calls are refused meanwhile.
+ */
 API cuStreamBeginCapture_v2_ptsz(CUstream stream, int mode)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	return begin(stream, NULL, NULL, 0, mode, true);
 }
 
+/* Emulated CUDA driver call: begin a capture of a stream into an existing graph, after `count` of its nodes. */
 API cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph, const CUgraphNode *dependencies,
 				const CUgraphEdgeData *data, size_t count, int mode)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	(void)data;
 	return graph ? begin(stream, graph, dependencies, count, mode, false) : CUDA_ERROR_INVALID_VALUE;
 }
 
+/*
+ * Emulated CUDA driver call: begin a capture of a stream into an existing graph, after `count` of its nodes; the
+ * default stream is the thread's own.
+ */
 API cuStreamBeginCaptureToGraph_ptsz(CUstream stream, CUgraph graph, const CUgraphNode *dependencies,
 				     const CUgraphEdgeData *data, size_t count, int mode)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	(void)data;
 	return graph ? begin(stream, graph, dependencies, count, mode, true) : CUDA_ERROR_INVALID_VALUE;
 }
 
-/* With the mutex held: whether the first stream waits, directly or not, for the last nodes of all other streams. */
+/*
+ * Whether the stream that was captured first waits, directly or not, for the last nodes of all others in the capture,
+ * as it must at its end. Under the mutex.
+ */
 static bool is_joined(struct ed_capture *capture)
 {
 	const struct member *origin = member_of(capture, capture->origin);
@@ -483,12 +529,15 @@ static bool is_joined(struct ed_capture *capture)
 	return true;
 }
 
-/* cuStreamEndCapture: the graph goes to ret, NULL if the capture was invalidated or may not be ended so. */
+/*
+ * What the forms of cuStreamEndCapture do: end the capture of a stream. *ret gets the graph, NULL if the capture was
+ * invalidated or may not be ended so. per_thread: the default stream is the thread's own.
+ */
 static CUresult end_capture(CUstream stream, CUgraph *ret, bool per_thread)
 {
 	struct ed_queue *queue;
 
-	IN_CONTEXT(context);
+	GET_CONTEXT_OR_RETURN(context);
 	CUresult result = ed_stream_queue(context, stream, per_thread, &queue);
 	if (result)
 		return result;
@@ -519,21 +568,27 @@ out:
 	return result;
 }
 
+/* Emulated CUDA driver call: end the capture of a stream, and get its graph. */
 API cuStreamEndCapture(CUstream stream, CUgraph *graph)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	return end_capture(stream, graph, false);
 }
 
+/* Emulated CUDA driver call: end the capture of a stream, and get its graph; the default stream is the thread's own. */
 API cuStreamEndCapture_ptsz(CUstream stream, CUgraph *graph)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	return end_capture(stream, graph, true);
 }
 
+/*
+ * Emulated CUDA driver call: set the thread's capture mode, by which its unsafe calls during captures are refused, and
+ * return the old one in *mode.
+ */
 API cuThreadExchangeStreamCaptureMode(int *mode)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	/* NVIDIA's driver also accepts the value after the last mode, which acts as none of the three. */
 	if (!mode || *mode < CU_STREAM_CAPTURE_MODE_GLOBAL || *mode > CU_STREAM_CAPTURE_MODE_RELAXED + 1)
 		return CUDA_ERROR_INVALID_VALUE;
@@ -544,8 +599,8 @@ API cuThreadExchangeStreamCaptureMode(int *mode)
 }
 
 /*
- * cuStreamGetCaptureInfo and cuStreamIsCapturing. For the default stream it is an error while a stream is captured that
- * it synchronizes with, but the capture is not invalidated.
+ * What cuStreamGetCaptureInfo and cuStreamIsCapturing do: the state of a stream's capture, as far as ret asks for it.
+ * For the default stream an error while a stream is captured that it synchronizes with, but the capture stays valid.
  */
 CUresult ed_capture_ask(CUstream stream, const struct ed_capture_info *ret, bool per_thread)
 {

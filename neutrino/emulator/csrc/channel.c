@@ -81,10 +81,9 @@ static bool ready;
 /* --- shared memory --- */
 
 /*
- * Make a shared memory segment, and attach it. Returns NULL if that fails.
- *
- * System V segments rather than memory files: a program's limit on the size of files does not apply to them. A segment
- * is marked for removal at once: on Linux the device process can still attach it, and it goes with both processes.
+ * Make a shared memory segment of size bytes, and attach it; *id gets its id, by which the device process attaches it.
+ * NULL if that fails. System V segments rather than memory files: a program's limit on the size of files does not apply
+ * to them. It is marked for removal at once, and goes with both processes.
  */
 static uint8_t *make_segment(uint64_t size, int *id)
 {
@@ -96,7 +95,10 @@ static uint8_t *make_segment(uint64_t size, int *id)
 	return memory == (void *)-1 ? NULL : memory;
 }
 
-/* Make the segments of device memory and of pinned host memory. Their ids go to ids. Returns false if that fails. */
+/*
+ * Make the shared segments of device memory and of pinned host memory, of the sizes in the settings. Their ids go to
+ * ids. False if that fails.
+ */
 static bool make_shared(int ids[2])
 {
 	const struct ed_settings *settings = ed_settings();
@@ -111,8 +113,8 @@ static bool make_shared(int ids[2])
 /* --- starting --- */
 
 /*
- * Move a descriptor to a number from 32 on, so that it is not in the way of numbers that a program chooses itself.
- * Returns the new number, or -1 with errno set; fd is closed then.
+ * Move a descriptor to a number from 32 on if possible, so that it is not in the way of numbers that the program
+ * chooses itself. Returns the new number, or -1 with errno set; fd is closed then.
  */
 static int above_stdio(int fd)
 {
@@ -131,7 +133,10 @@ static int above_stdio(int fd)
 	return copy;
 }
 
-/* Whether the device process inherits an environment variable: not those that change loading, sanitizers or Python. */
+/*
+ * Whether the device process (which runs kernels) inherits an environment variable, "NAME=value": not those that change
+ * loading, sanitizers or Python.
+ */
 static bool is_inherited(const char *variable)
 {
 	static const char *const dropped[] = {"LD_PRELOAD=", "LD_AUDIT=", "NEUTRINO_", "ASAN_OPTIONS=", "TSAN_OPTIONS=",
@@ -143,7 +148,7 @@ static bool is_inherited(const char *variable)
 	return true;
 }
 
-/* Give a descriptor the number target, so that it stays open over exec. */
+/* Give a descriptor the number `target`, so that it stays open over exec. */
 static void put(int fd, int target)
 {
 	if (fd == target)
@@ -153,10 +158,9 @@ static void put(int fd, int target)
 }
 
 /*
- * In the child process: become the device process. Only calls that are safe between fork and exec.
- *
- * The process gets default signal handling, /dev/null for stdio, the socket and the host's pidfd at fixed numbers, and
- * no other descriptors. If the interpreter cannot be started, the reply with READY_ID says so.
+ * In the child process: become the device process, which runs kernels: default signal handling, /dev/null for stdio,
+ * the socket and the host's pidfd at fixed numbers, no other descriptors, then exec. Only calls that are safe between
+ * fork and exec. If the interpreter cannot be started, a message on the socket says so.
  */
 static _Noreturn void become_device(int socket, int host_process, char *const *arguments, char *const *environment)
 {
@@ -200,8 +204,9 @@ static _Noreturn void become_device(int socket, int host_process, char *const *a
 }
 
 /*
- * Start the device process with the interpreter of the settings. socket, host_process: its descriptors; the latter may
- * be negative. ids: of the shared segments. Everything is prepared before the fork: the child must not allocate.
+ * Start the device process (which runs kernels) with the Python interpreter of the settings. socket, host_process: its
+ * descriptors; the latter may be negative. ids: of the shared segments. Everything is prepared before the fork: the
+ * child must not allocate.
  */
 static void spawn(int socket, int host_process, const int ids[2])
 {
@@ -251,7 +256,10 @@ static void spawn(int socket, int host_process, const int ids[2])
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
-/* Make the shared memory and the socket, and start the device process. Returns false, with a line on stderr, if not. */
+/*
+ * Start the device process (which runs kernels): shared memory, a socket, the process. Does not wait until it is ready.
+ * False, with a line on stderr, if that fails.
+ */
 bool ed_channel_start(void)
 {
 	int ids[2], ends[2];
@@ -283,6 +291,7 @@ bool ed_channel_start(void)
 	return true;
 }
 
+/* Whether this process started the device process, and is not a fork of one that did. */
 bool ed_channel_is_ours(void)
 {
 	return ours && ours != MAP_FAILED && *ours;
@@ -290,7 +299,7 @@ bool ed_channel_is_ours(void)
 
 /* --- requests and replies --- */
 
-/* Send all bytes of the parts, which are changed on the way. Returns false at an error. */
+/* Send all bytes of the parts to the device process; the parts are changed on the way. False at an error. */
 static bool send_all(struct iovec *parts, int count)
 {
 	struct msghdr message = {.msg_iov = parts, .msg_iovlen = (size_t)count};
@@ -314,7 +323,7 @@ static bool send_all(struct iovec *parts, int count)
 	return true;
 }
 
-/* Receive exactly size bytes. Returns false at the end of the socket or an error. */
+/* Receive exactly size bytes from the device process. False at the end of the socket or an error. */
 static bool receive_all(void *to, size_t size)
 {
 	size_t used = 0;
@@ -330,7 +339,10 @@ static bool receive_all(void *to, size_t size)
 	return true;
 }
 
-/* Receive one message. data: its body, with a zero byte after it, to be freed by the caller. */
+/*
+ * Receive one message from the device process. data: its body, with a zero byte after it, to be freed by the caller.
+ * False at the end of the socket, an error, or without memory.
+ */
 static bool receive(struct header *header, uint8_t **data)
 {
 	if (!receive_all(header, sizeof(*header)))
@@ -342,7 +354,7 @@ static bool receive(struct header *header, uint8_t **data)
 	return false;
 }
 
-/* Make a reply an error with that text. */
+/* Make a reply an error with that status and a copy of the text. */
 static void fail(struct ed_reply *reply, int status, const char *text)
 {
 	reply->status = status;
@@ -350,7 +362,7 @@ static void fail(struct ed_reply *reply, int status, const char *text)
 	reply->size = strlen(text);
 }
 
-/* With the mutex held: the socket is of no use any more. Every waiting thread gets an error. */
+/* The socket to the device process is of no use any more: every waiting thread gets an error. Under the mutex. */
 static void all_fail(void)
 {
 	if (!broken)
@@ -366,8 +378,8 @@ static void all_fail(void)
 }
 
 /*
- * With the mutex held: wait until the waiter's reply has arrived, then remove the waiter. One waiting thread reads the
- * socket for all; it gives the mutex back while it reads.
+ * Wait until the waiter's reply has arrived, then remove the waiter. One waiting thread reads the socket for all; it
+ * gives the mutex back while it reads. Under the mutex.
  */
 static void wait_for(struct waiter *waiter)
 {
@@ -414,8 +426,8 @@ static void wait_for(struct waiter *waiter)
 }
 
 /*
- * With the mutex held: wait for the device process's first message, which says whether it is ready. Returns false, with
- * an error as the reply, if it is not. The first caller waits for the message, others for the first caller.
+ * Wait for the device process's first message, which says whether it is ready: the first caller for the message, others
+ * for the first caller. False, with an error as the reply, if it is not. Under the mutex.
  */
 static bool wait_ready(struct ed_reply *ret)
 {
@@ -441,7 +453,10 @@ static bool wait_ready(struct ed_reply *ret)
 	return ready;
 }
 
-/* Send a header and the parts of a body as one message, not interleaved with messages of other threads. */
+/*
+ * Send a header and `count` parts (7 at most) of a body to the device process as one message, not interleaved with
+ * messages of other threads. header->size must be 0. False at an error.
+ */
 static bool send_message(struct header *header, const struct iovec *parts, int count)
 {
 	struct iovec all[8] = {{header, sizeof(*header)}};
@@ -456,7 +471,7 @@ static bool send_message(struct header *header, const struct iovec *parts, int c
 	return sent;
 }
 
-/* Send a request that has no reply. */
+/* Send the device process a request that has no reply. It is handled before any later request. */
 void ed_channel_tell(enum ed_request kind, const struct iovec *parts, int count)
 {
 	struct header header = {.code = kind};
@@ -465,7 +480,10 @@ void ed_channel_tell(enum ed_request kind, const struct iovec *parts, int count)
 	send_message(&header, parts, count);
 }
 
-/* Send a request and wait for the reply. */
+/*
+ * Send the device process (which runs kernels) a request, and wait for the reply; after an error ret->data, the
+ * caller's to free, is a line of text. Any number of threads may do so at once.
+ */
 void ed_channel_call(enum ed_request kind, const struct iovec *parts, int count, struct ed_reply *ret)
 {
 	struct waiter waiter = {.reply = ret};

@@ -28,11 +28,13 @@ struct parameters {
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* guards the list of all */
 static struct ed_condition *all;
 
+/* One more holder of a condition (the value of a conditional node): a node or a plan. */
 void ed_condition_hold(struct ed_condition *condition)
 {
 	__atomic_add_fetch(&condition->holders, 1, __ATOMIC_ACQ_REL);
 }
 
+/* Give up a hold on a condition (the value of a conditional node): the last one frees it with its device memory. */
 void ed_condition_release(struct ed_condition *condition)
 {
 	pthread_mutex_lock(&mutex);
@@ -49,6 +51,7 @@ void ed_condition_release(struct ed_condition *condition)
 	free(condition);
 }
 
+/* A graph is destroyed: free the conditions that were made for it, as far as nothing else holds them. */
 void ed_condition_forget_graph(CUgraph graph)
 {
 	while (graph->conditions) {
@@ -58,6 +61,7 @@ void ed_condition_forget_graph(CUgraph graph)
 	}
 }
 
+/* Whether a node uses each condition that was made for the graph. */
 bool ed_condition_are_used(const struct ed_graph *graph)
 {
 	for (const struct ed_condition *condition = graph->conditions; condition; condition = condition->next_of_graph)
@@ -66,7 +70,10 @@ bool ed_condition_are_used(const struct ed_graph *graph)
 	return true;
 }
 
-/* Make a condition for a graph. */
+/*
+ * Make a condition (a value in device memory that kernels set, and by which a conditional node runs its bodies) for a
+ * graph. *ret gets its handle, which is its address.
+ */
 static CUresult make(uint64_t *ret, CUgraph graph, CUcontext handle, uint32_t default_value, unsigned flags)
 {
 	struct ed_context *context;
@@ -100,16 +107,20 @@ static CUresult make(uint64_t *ret, CUgraph graph, CUcontext handle, uint32_t de
 	return CUDA_SUCCESS;
 }
 
+/*
+ * Emulated CUDA driver call: make the handle of a condition for a graph, by which a conditional node runs its bodies.
+ * value: at each launch, with flag 1.
+ */
 API cuGraphConditionalHandleCreate(uint64_t *handle, CUgraph graph, CUcontext context, unsigned int value,
 				   unsigned int flags)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	return make(handle, graph, context, value, flags);
 }
 
 /* --- nodes --- */
 
-/* Take the condition of a handle for a node. NULL if there is none, or another node has it. */
+/* Take the condition of a handle for a node, with a hold. NULL if there is none, or another node has it. */
 static struct ed_condition *take(uint64_t handle)
 {
 	pthread_mutex_lock(&mutex);
@@ -126,13 +137,13 @@ static struct ed_condition *take(uint64_t handle)
 	return condition;
 }
 
-/* Whether a conditional node of a type can have that many bodies. */
+/* Whether a conditional node of a type (IF, WHILE, SWITCH) can have that many bodies. */
 static bool is_size(int type, uint32_t size)
 {
 	return type == IF ? size == 1 || size == 2 : type == WHILE ? size == 1 : type == SWITCH && size && size <= MOST_BODIES;
 }
 
-/* The graphs of a node's bodies, empty ones. NULL without memory. */
+/* Make `size` empty graphs, a conditional node's bodies; an array of the caller's. NULL without memory. */
 static CUgraph *make_bodies(uint32_t size)
 {
 	CUgraph *bodies = calloc(size, sizeof(CUgraph));
@@ -151,6 +162,10 @@ static CUgraph *make_bodies(uint32_t size)
 	return bodies;
 }
 
+/*
+ * Add a conditional node to a graph at a place. given: CUDA_CONDITIONAL_NODE_PARAMS, in which the bodies' graphs are
+ * returned for the program to fill.
+ */
 CUresult ed_graph_add_conditional(const struct ed_place *place, void *given)
 {
 	struct ed_operation operation = {.type = CU_GRAPH_NODE_TYPE_CONDITIONAL};
@@ -186,11 +201,15 @@ CUresult ed_graph_add_conditional(const struct ed_place *place, void *given)
 
 /* --- running --- */
 
+/* The condition's value in device memory, as this process has it mapped. */
 static uint32_t *value_of(const struct ed_condition *condition)
 {
 	return (uint32_t *)(void *)ed_memory_here(condition->address);
 }
 
+/*
+ * A plan (executable graph) is launched: give its conditions, also in child graphs and bodies, their values at launch.
+ */
 void ed_condition_begin(const struct ed_plan *plan)
 {
 	for (size_t i = 0; i < plan->count; i++) {
@@ -207,6 +226,10 @@ void ed_condition_begin(const struct ed_plan *plan)
 	}
 }
 
+/*
+ * Run the bodies of a conditional node, as its condition's value says: one of them, or (WHILE) the only one again and
+ * again. The device's error if one fails.
+ */
 CUresult ed_condition_run(const struct ed_operation *operation)
 {
 	struct ed_plan *const *bodies = operation->conditional.bodies;

@@ -28,11 +28,16 @@ static uint32_t device_fault; /* CUresult of the first fault of a kernel, which 
 static unsigned primary_flags;
 static int started; /* cuInit has succeeded, in this process or in one that it was forked from */
 
+/* Whether cuInit has succeeded in this process, and it is not a fork of the one in which it did. */
 bool ed_initialised(void)
 {
 	return __atomic_load_n(&started, __ATOMIC_ACQUIRE) && ed_channel_is_ours();
 }
 
+/*
+ * Emulated CUDA driver call: start the emulated device, at the first call. In a fork of a process that uses it, it
+ * stays unusable.
+ */
 API cuInit(unsigned int flags)
 {
 	static pthread_mutex_t init_mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -57,11 +62,16 @@ API cuInit(unsigned int flags)
 	return failed ? CUDA_ERROR_NO_DEVICE : CUDA_SUCCESS;
 }
 
+/* The fault (a kernel's error that no context survives) that every call returns after it, 0 if there was none. */
 CUresult ed_device_fault(void)
 {
 	return (CUresult)__atomic_load_n(&device_fault, __ATOMIC_ACQUIRE);
 }
 
+/*
+ * Record a fault of the device, which every later call returns. The first one stays. line: what is said about it on
+ * stderr, NULL for nothing.
+ */
 void ed_device_fail(CUresult fault, const char *line)
 {
 	uint32_t none = 0;
@@ -72,12 +82,16 @@ void ed_device_fail(CUresult fault, const char *line)
 		ed_say("%s", line);
 }
 
+/* The calling thread's current context, NULL without one. */
 static CUcontext current(void)
 {
 	return stack.depth ? stack.contexts[stack.depth - 1] : NULL;
 }
 
-/* The context of a handle; the thread's current one for NULL. An error if there is none, or it was destroyed. */
+/*
+ * The context of a handle; the thread's current one for NULL; of a green context the primary one. An error if there is
+ * none, or it was destroyed.
+ */
 CUresult ed_context_of(CUcontext handle, struct ed_context **ret)
 {
 	*ret = handle ? handle : current();
@@ -91,12 +105,15 @@ CUresult ed_context_of(CUcontext handle, struct ed_context **ret)
 	return __atomic_load_n(&(*ret)->is_ended, __ATOMIC_ACQUIRE) ? CUDA_ERROR_CONTEXT_IS_DESTROYED : CUDA_SUCCESS;
 }
 
+/* The calling thread's context as the program named it (a green one is itself here), NULL without one. */
 CUcontext ed_context_handle(void)
 {
 	return current();
 }
 
-/* The thread's current context. After a fault of the device, every call that needs a context returns the fault. */
+/*
+ * The thread's current context. An error without one, or if it was destroyed; after a fault of the device, the fault.
+ */
 CUresult ed_context_current(struct ed_context **ret)
 {
 	CUresult result = ed_context_of(NULL, ret);
@@ -106,6 +123,7 @@ CUresult ed_context_current(struct ed_context **ret)
 
 /* --- creation and destruction --- */
 
+/* An id for a new context, which none had before. */
 static uint64_t next_id(void)
 {
 	static uint64_t last;
@@ -113,7 +131,7 @@ static uint64_t next_id(void)
 	return __atomic_add_fetch(&last, 1, __ATOMIC_RELAXED);
 }
 
-/* Make a context with its default stream. version: for cuCtxGetApiVersion. Returns NULL without memory. */
+/* Make a context with its default stream. version: for cuCtxGetApiVersion. NULL without memory. */
 static struct ed_context *make(unsigned flags, unsigned version)
 {
 	struct ed_context *context = ed_object_take(ED_CONTEXT, sizeof(*context));
@@ -151,6 +169,10 @@ static void destroy(struct ed_context *context)
 	ed_queue_give(legacy);
 }
 
+/*
+ * Make a green context (a name for the primary one, with a part of the multiprocessors), without its resources; NULL
+ * without memory.
+ */
 struct ed_context *ed_context_make_green(struct ed_context *of)
 {
 	struct ed_context *context = ed_object_take(ED_CONTEXT, sizeof(*context));
@@ -163,6 +185,7 @@ struct ed_context *ed_context_make_green(struct ed_context *of)
 	return context;
 }
 
+/* Make a context the thread's current one, above the one that was; an error if too many are below it. */
 static CUresult push(CUcontext context)
 {
 	if (stack.depth == DEPTH)
@@ -172,7 +195,7 @@ static CUresult push(CUcontext context)
 	return CUDA_SUCCESS;
 }
 
-/* The thread's current context is so no more. */
+/* The thread's current context, which there must be, is so no more; returns it. */
 static CUcontext leave(void)
 {
 	CUcontext context = stack.contexts[--stack.depth];
@@ -189,6 +212,10 @@ static bool are_flags(unsigned flags)
 	return flags <= 0xff && (schedule <= 2 || schedule == 4);
 }
 
+/*
+ * What the forms of cuCtxCreate do: make a context and make it the thread's current one. version: of the API of the
+ * form that was called.
+ */
 static CUresult create(CUcontext *ret, unsigned flags, CUdevice device, unsigned version)
 {
 	if (!ret)
@@ -210,32 +237,38 @@ static CUresult create(CUcontext *ret, unsigned flags, CUdevice device, unsigned
 	return result;
 }
 
+/* Emulated CUDA driver call: make a context and make it current. */
 API cuCtxCreate(CUcontext *context, unsigned int flags, CUdevice device)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	return create(context, flags, device, 3010);
 }
 
+/* Emulated CUDA driver call: make a context and make it current. */
 API cuCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice device)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	return create(context, flags, device, 3020);
 }
 
+/* Emulated CUDA driver call: make a context and make it current. Parts of the device (affinity) cannot be asked for. */
 API cuCtxCreate_v3(CUcontext *context, void *affinity, int count, unsigned int flags, CUdevice device)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	(void)affinity;
 	return count ? CUDA_ERROR_NOT_SUPPORTED : create(context, flags, device, 3020);
 }
 
+/* Emulated CUDA driver call: make a context and make it current. Further parameters are not supported. */
 API cuCtxCreate_v4(CUcontext *context, void *parameters, unsigned int flags, CUdevice device)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	return parameters ? CUDA_ERROR_NOT_SUPPORTED : create(context, flags, device, 3020);
 }
 
-/* cuCtxDestroy: also pops the context if it is the thread's current one. */
+/*
+ * What cuCtxDestroy does: destroy a context that was made by cuCtxCreate, and pop it if it is the thread's current one.
+ */
 static CUresult destroy_handle(CUcontext handle)
 {
 	if (!handle)
@@ -250,22 +283,24 @@ static CUresult destroy_handle(CUcontext handle)
 	return CUDA_SUCCESS;
 }
 
+/* Emulated CUDA driver call: destroy a context with all that it has. */
 API cuCtxDestroy(CUcontext context)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	return destroy_handle(context);
 }
 
+/* Emulated CUDA driver call: destroy a context with all that it has. */
 API cuCtxDestroy_v2(CUcontext context)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	return destroy_handle(context);
 }
 
-/* cuCtxAttach: one more cuCtxDetach is needed to destroy the current context. */
+/* What cuCtxAttach does: one more cuCtxDetach is needed to destroy the current context. flags: must be 0. */
 static CUresult attach(CUcontext *ret, unsigned flags)
 {
-	IN_CONTEXT(context);
+	GET_CONTEXT_OR_RETURN(context);
 	if (!ret || flags)
 		return CUDA_ERROR_INVALID_VALUE;
 	__atomic_add_fetch(&context->attached, 1, __ATOMIC_RELAXED);
@@ -273,13 +308,14 @@ static CUresult attach(CUcontext *ret, unsigned flags)
 	return CUDA_SUCCESS;
 }
 
+/* Emulated CUDA driver call (an old one): hold the current context once more, and get its handle. */
 API cuCtxAttach(CUcontext *context, unsigned int flags)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	return attach(context, flags);
 }
 
-/* cuCtxDetach: destroys the thread's current context, unless it is attached or the primary one. */
+/* What cuCtxDetach does: destroy the thread's current context, unless it is attached or the primary one. */
 static CUresult detach(CUcontext handle)
 {
 	if (!handle || !ed_object_check(handle, ED_CONTEXT) || handle != current() || handle->green_of)
@@ -292,12 +328,17 @@ static CUresult detach(CUcontext handle)
 	return handle->is_primary ? CUDA_SUCCESS : destroy_handle(handle);
 }
 
+/* Emulated CUDA driver call (an old one): undo one cuCtxAttach or cuCtxCreate of the current context. */
 API cuCtxDetach(CUcontext context)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	return detach(context);
 }
 
+/*
+ * Retain the primary context (the one that all users of the device share), making it at the first time. *context is
+ * NULL after an error.
+ */
 CUresult ed_context_retain_primary(CUcontext *context)
 {
 	pthread_mutex_lock(&mutex);
@@ -318,15 +359,18 @@ CUresult ed_context_retain_primary(CUcontext *context)
 	return result;
 }
 
+/* Emulated CUDA driver call: retain the device's primary context, making it at the first time. */
 API cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	if (!context)
 		return CUDA_ERROR_INVALID_VALUE;
 	return device != 0 ? CUDA_ERROR_INVALID_DEVICE : ed_context_retain_primary(context);
 }
 
-/* Free what the primary context has. Its handle stays valid for cuCtxSetCurrent, and when it is retained again. */
+/*
+ * End the primary context: free what it has. Its handle stays valid for cuCtxSetCurrent, and when it is retained again.
+ */
 static void end_primary(void)
 {
 	pthread_mutex_lock(&mutex);
@@ -338,6 +382,7 @@ static void end_primary(void)
 		empty(context);
 }
 
+/* Release the primary context once; the last time ends it. An error if it is not retained. */
 CUresult ed_context_release_primary(void)
 {
 	pthread_mutex_lock(&mutex);
@@ -349,18 +394,21 @@ CUresult ed_context_release_primary(void)
 	return is_held ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
 }
 
+/* Emulated CUDA driver call: release the device's primary context once; the last time ends it. */
 API cuDevicePrimaryCtxRelease(CUdevice device)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	return device != 0 ? CUDA_ERROR_INVALID_DEVICE : ed_context_release_primary();
 }
 
+/* Emulated CUDA driver call: release the device's primary context once; the last time ends it. */
 API cuDevicePrimaryCtxRelease_v2(CUdevice device)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	return device != 0 ? CUDA_ERROR_INVALID_DEVICE : ed_context_release_primary();
 }
 
+/* What cuDevicePrimaryCtxReset does: free all that the primary context has, though it is retained. */
 static CUresult reset_primary(CUdevice device)
 {
 	if (device != 0)
@@ -369,19 +417,23 @@ static CUresult reset_primary(CUdevice device)
 	return CUDA_SUCCESS;
 }
 
+/* Emulated CUDA driver call: free all that the device's primary context has, though it is retained. */
 API cuDevicePrimaryCtxReset(CUdevice device)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	return reset_primary(device);
 }
 
+/* Emulated CUDA driver call: free all that the device's primary context has, though it is retained. */
 API cuDevicePrimaryCtxReset_v2(CUdevice device)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	return reset_primary(device);
 }
 
-/* cuDevicePrimaryCtxSetFlags: for the context that exists, and for the one that will be made. */
+/*
+ * What cuDevicePrimaryCtxSetFlags does: set flags of the primary context that exists, and of the one that will be made.
+ */
 static CUresult set_primary_flags(CUdevice device, unsigned flags)
 {
 	if (device != 0)
@@ -396,21 +448,27 @@ static CUresult set_primary_flags(CUdevice device, unsigned flags)
 	return CUDA_SUCCESS;
 }
 
+/* Emulated CUDA driver call: set the flags of the device's primary context. */
 API cuDevicePrimaryCtxSetFlags(CUdevice device, unsigned int flags)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	return set_primary_flags(device, flags);
 }
 
+/* Emulated CUDA driver call: set the flags of the device's primary context. */
 API cuDevicePrimaryCtxSetFlags_v2(CUdevice device, unsigned int flags)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	return set_primary_flags(device, flags);
 }
 
+/*
+ * Emulated CUDA driver call: the flags of the device's primary context, and whether it exists; either pointer may be
+ * NULL.
+ */
 API cuDevicePrimaryCtxGetState(CUdevice device, unsigned int *flags, int *active)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	if (device != 0)
 		return CUDA_ERROR_INVALID_DEVICE;
 	pthread_mutex_lock(&mutex);
@@ -424,24 +482,29 @@ API cuDevicePrimaryCtxGetState(CUdevice device, unsigned int *flags, int *active
 
 /* --- the thread's stack of contexts --- */
 
+/* Emulated CUDA driver call: the thread's current context, NULL without one. */
 API cuCtxGetCurrent(CUcontext *context)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	if (!context)
 		return CUDA_ERROR_INVALID_VALUE;
 	*context = current();
 	return CUDA_SUCCESS;
 }
 
-/* NVIDIA's driver lets a destroyed context become current without an error; later calls in it fail. */
+/*
+ * Whether a handle is, or was, that of a context. NVIDIA's driver lets a destroyed context become current without an
+ * error; later calls in it fail.
+ */
 static bool is_or_was_context(CUcontext context)
 {
 	return ed_object_check(context, ED_CONTEXT) || ed_object_was(context, ED_CONTEXT);
 }
 
+/* Emulated CUDA driver call: make a context current in place of the one that is; NULL: none. */
 API cuCtxSetCurrent(CUcontext context)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	if (context && !is_or_was_context(context))
 		return CUDA_ERROR_CONTEXT_IS_DESTROYED;
 	if (stack.depth)
@@ -449,6 +512,7 @@ API cuCtxSetCurrent(CUcontext context)
 	return context ? push(context) : CUDA_SUCCESS;
 }
 
+/* What cuCtxPushCurrent does: make a context the thread's current one, above the one that was. */
 static CUresult push_handle(CUcontext context)
 {
 	if (!context)
@@ -456,18 +520,24 @@ static CUresult push_handle(CUcontext context)
 	return is_or_was_context(context) ? push(context) : CUDA_ERROR_CONTEXT_IS_DESTROYED;
 }
 
+/* Emulated CUDA driver call: make a context current, above the one that is. */
 API cuCtxPushCurrent(CUcontext context)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	return push_handle(context);
 }
 
+/* Emulated CUDA driver call: make a context current, above the one that is. */
 API cuCtxPushCurrent_v2(CUcontext context)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	return push_handle(context);
 }
 
+/*
+ * What cuCtxPopCurrent does: the context below the current one becomes current again. ret gets the one that was; it may
+ * be NULL.
+ */
 static CUresult pop(CUcontext *ret)
 {
 	if (!stack.depth)
@@ -478,61 +548,68 @@ static CUresult pop(CUcontext *ret)
 	return CUDA_SUCCESS;
 }
 
+/* Emulated CUDA driver call: take the current context off, so that the one below it is current again. */
 API cuCtxPopCurrent(CUcontext *context)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	return pop(context);
 }
 
+/* Emulated CUDA driver call: take the current context off, so that the one below it is current again. */
 API cuCtxPopCurrent_v2(CUcontext *context)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	return pop(context);
 }
 
+/* Emulated CUDA driver call: the device of the current context, always 0. */
 API cuCtxGetDevice(CUdevice *device)
 {
 	struct ed_context *context;
 
-	ENTER();
+	ENTER_OR_RETURN();
 	CUresult result = ed_context_of(NULL, &context);
 	if (!result && device)
 		*device = 0;
 	return !device ? CUDA_ERROR_INVALID_VALUE : result;
 }
 
+/* Emulated CUDA driver call: the device of a context (NULL: the current one), always 0. */
 API cuCtxGetDevice_v2(CUdevice *device, CUcontext handle)
 {
 	struct ed_context *context;
 
-	ENTER();
+	ENTER_OR_RETURN();
 	CUresult result = ed_context_of(handle, &context);
 	if (!result && device)
 		*device = 0;
 	return !device ? CUDA_ERROR_INVALID_VALUE : result;
 }
 
+/* Emulated CUDA driver call: the flags of the current context. */
 API cuCtxGetFlags(unsigned int *flags)
 {
-	ENTER_CONTEXT(context);
+	ENTER_CONTEXT_OR_RETURN(context);
 	if (!flags)
 		return CUDA_ERROR_INVALID_VALUE;
 	*flags = context->flags;
 	return CUDA_SUCCESS;
 }
 
+/* Emulated CUDA driver call: set the flags of the current context, which have no effect here. */
 API cuCtxSetFlags(unsigned int flags)
 {
-	ENTER_CONTEXT(context);
+	ENTER_CONTEXT_OR_RETURN(context);
 	context->flags = flags;
 	return CUDA_SUCCESS;
 }
 
+/* Emulated CUDA driver call: the id of a context (NULL: the current one), which no other context ever has. */
 API cuCtxGetId(CUcontext handle, unsigned long long *id)
 {
 	struct ed_context *unused;
 
-	ENTER();
+	ENTER_OR_RETURN();
 	CUresult result = ed_context_of(handle, &unused);
 	/* A green context has an id of its own. */
 	if (!result && id)
@@ -540,11 +617,12 @@ API cuCtxGetId(CUcontext handle, unsigned long long *id)
 	return !id ? CUDA_ERROR_INVALID_VALUE : result;
 }
 
+/* Emulated CUDA driver call: the API version that a context (NULL: the current one) was made by. */
 API cuCtxGetApiVersion(CUcontext handle, unsigned int *version)
 {
 	struct ed_context *context;
 
-	ENTER();
+	ENTER_OR_RETURN();
 	CUresult result = ed_context_of(handle, &context);
 	if (result == CUDA_ERROR_CONTEXT_IS_DESTROYED && handle)
 		result = CUDA_ERROR_INVALID_CONTEXT;
@@ -553,6 +631,10 @@ API cuCtxGetApiVersion(CUcontext handle, unsigned int *version)
 	return !version ? CUDA_ERROR_INVALID_VALUE : result;
 }
 
+/*
+ * Wait for all work of a context, and print what kernels have printed. An error if a stream of it is captured, or the
+ * device's fault.
+ */
 static CUresult synchronize(struct ed_context *context)
 {
 	CUresult result = ed_capture_waits_for_all(context);
@@ -564,17 +646,19 @@ static CUresult synchronize(struct ed_context *context)
 	return ed_device_fault();
 }
 
+/* Emulated CUDA driver call: wait for all work of the current context. */
 API cuCtxSynchronize(void)
 {
-	ENTER_CONTEXT(context);
+	ENTER_CONTEXT_OR_RETURN(context);
 	return synchronize(context);
 }
 
+/* Emulated CUDA driver call: wait for all work of a context (NULL: the current one). */
 API cuCtxSynchronize_v2(CUcontext handle)
 {
 	struct ed_context *context;
 
-	ENTER();
+	ENTER_OR_RETURN();
 	CUresult result = ed_context_of(handle, &context);
 	return result ? result : synchronize(context);
 }

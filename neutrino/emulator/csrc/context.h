@@ -50,7 +50,7 @@ bool ed_initialised(void);
 extern __thread bool ed_in_host_function;
 
 /* For functions that need no context: count the call, refuse it before cuInit. */
-#define ENTER_ANYWHERE()                                                                                                        \
+#define ENTER_ANYWHERE_OR_RETURN()                                                                                              \
 	do {                                                                                                           \
 		static struct ed_counter entered;                                                                      \
 		ed_count(&entered, __func__, __builtin_return_address(0));                                             \
@@ -59,13 +59,13 @@ extern __thread bool ed_in_host_function;
 	} while (0)
 
 /* The same, but the call is also refused in a host function. */
-#define ENTER()                                                                                                        \
-	ENTER_ANYWHERE();                                                                                              \
+#define ENTER_OR_RETURN()                                                                                              \
+	ENTER_ANYWHERE_OR_RETURN();                                                                                    \
 	if (ed_in_host_function)                                                                                       \
 	return CUDA_ERROR_NOT_PERMITTED
 
 /* Declare and get the thread's context; return from the function with an error if there is none, or after a fault. */
-#define IN_CONTEXT(context)                                                                                            \
+#define GET_CONTEXT_OR_RETURN(context)                                                                                 \
 	struct ed_context *context;                                                                                    \
 	do {                                                                                                           \
 		CUresult in_context = ed_context_current(&context);                                                    \
@@ -73,9 +73,9 @@ extern __thread bool ed_in_host_function;
 			return in_context;                                                                             \
 	} while (0)
 
-/* For functions that need a context: ENTER() and IN_CONTEXT(). */
-#define ENTER_CONTEXT(context)                                                                                         \
-	ENTER();                                                                                                       \
-	IN_CONTEXT(context)
+/* For functions that need a context: ENTER_OR_RETURN() and GET_CONTEXT_OR_RETURN(). */
+#define ENTER_CONTEXT_OR_RETURN(context)                                                                               \
+	ENTER_OR_RETURN();                                                                                             \
+	GET_CONTEXT_OR_RETURN(context)
 
 #endif

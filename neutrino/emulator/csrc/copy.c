@@ -11,7 +11,10 @@
 
 /* --- execution --- */
 
-/* The number of bytes from the first to the last of a copy's rows, on the side with this pitch and slice size. */
+/*
+ * The number of bytes from the first to the last of a copy's rows, on the side with this pitch (bytes from row to row)
+ * and slice size.
+ */
 static uint64_t extent(uint64_t pitch, uint64_t slice, const struct ed_copy *copy)
 {
 	return (copy->depth - 1) * slice + (copy->height - 1) * pitch + copy->width;
@@ -23,7 +26,7 @@ static bool is_there(uint64_t address, uint64_t size)
 	return !ed_memory_is_device(address) || ed_memory_is_valid(address, size);
 }
 
-/* Copy memory, row by row. The memory may have been freed since the copy was submitted. */
+/* Run a copy of memory, row by row, in its stream's turn. An error if its memory was freed since it was submitted. */
 CUresult ed_copy_run(const struct ed_copy *copy)
 {
 	uint64_t failure = ed_failure(ED_FAIL_COPY);
@@ -46,7 +49,10 @@ CUresult ed_copy_run(const struct ed_copy *copy)
 	return CUDA_SUCCESS;
 }
 
-/* Set memory to a value of 1, 2 or 4 bytes, row by row. */
+/*
+ * Run a fill: set memory to a value of 1, 2 or 4 bytes, row by row, in its stream's turn. An error if its memory was
+ * freed since it was submitted.
+ */
 CUresult ed_fill_run(const struct ed_fill *fill)
 {
 	uint64_t failure = ed_failure(ED_FAIL_COPY);
@@ -71,8 +77,8 @@ CUresult ed_fill_run(const struct ed_fill *fill)
 /* --- submission to a stream --- */
 
 /*
- * Copy the source's bytes now: the program may change pageable memory as soon as the call returns. False without
- * memory.
+ * Copy the source's bytes into a buffer now, at the call: the program may change pageable memory as soon as the call
+ * returns. False without memory.
  */
 static bool stage(struct ed_copy *copy)
 {
@@ -93,7 +99,7 @@ static bool is_pageable(uint64_t address)
 	return !ed_memory_is_device(address) && !ed_memory_is_pinned(address);
 }
 
-/* Check a copy's pitch, and that its memory is allocated, when the call is made. */
+/* Check, when a call is made, a copy's pitch, and that its memory is allocated. No bytes are right, too. */
 static CUresult check(const struct ed_copy *copy)
 {
 	uint64_t size = copy->width * copy->height * copy->depth;
@@ -108,7 +114,10 @@ static CUresult check(const struct ed_copy *copy)
 		       : CUDA_ERROR_INVALID_VALUE;
 }
 
-/* The queue of a copy's or fill's stream. A synchronous call on a captured stream is an error. */
+/*
+ * The queue of a copy's or fill's stream. A synchronous call on a captured stream is an error. per_thread: the default
+ * stream is the thread's own.
+ */
 static CUresult begin(struct ed_context *context, CUstream stream, bool per_thread, bool is_async,
 		      struct ed_queue **queue)
 {
@@ -154,7 +163,7 @@ static CUresult submit_copy(struct ed_context *context, const struct ed_copy *re
 	return waits ? ed_device_fault() : CUDA_SUCCESS;
 }
 
-/* Copy size bytes. */
+/* Copy size bytes in a stream; not is_async waits for the end where the driver would. */
 static CUresult copy_linear(struct ed_context *context, uint64_t to, uint64_t from, size_t size, CUstream stream,
 			    bool per_thread, bool is_async)
 {
@@ -184,7 +193,7 @@ static bool are_device(uint64_t to, bool to_device, uint64_t from, bool from_dev
 #define COPY_FORM(full_name, parameters, to_device, from_device, stream, per_thread, is_async)                         \
 	API full_name parameters                                                                                       \
 	{                                                                                                              \
-		ENTER_CONTEXT(context);                                                                                \
+		ENTER_CONTEXT_OR_RETURN(context);                                                                      \
 		if (size && !are_device(ADDRESS(to), to_device, ADDRESS(from), from_device))                           \
 			return CUDA_ERROR_INVALID_VALUE;                                                               \
 		return copy_linear(context, ADDRESS(to), ADDRESS(from), size, stream, per_thread, is_async);           \
@@ -195,38 +204,50 @@ COPY_FORMS(cuMemcpyDtoH, _v2, void *, false, CUdeviceptr, true)
 COPY_FORMS(cuMemcpyDtoD, _v2, CUdeviceptr, true, CUdeviceptr, true)
 COPY_FORMS(cuMemcpy, , CUdeviceptr, false, CUdeviceptr, false)
 
+/*
+ * What cuMemcpyPeer does: copy size bytes from one context to another; there is one device, so both must only be
+ * contexts.
+ */
 static CUresult copy_peer(CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context, size_t size,
 			  CUstream stream, bool is_async)
 {
-	IN_CONTEXT(context);
+	GET_CONTEXT_OR_RETURN(context);
 	if (!ed_object_check(to_context, ED_CONTEXT) || !ed_object_check(from_context, ED_CONTEXT))
 		return CUDA_ERROR_INVALID_CONTEXT;
 	return copy_linear(context, to, from, size, stream, false, is_async);
 }
 
+/* Emulated CUDA driver call: copy size bytes from one context to another, and wait. */
 API cuMemcpyPeer(CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context, size_t size)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	return copy_peer(to, to_context, from, from_context, size, NULL, false);
 }
 
+/* Emulated CUDA driver call: copy size bytes from one context to another, in a stream. */
 API cuMemcpyPeerAsync(CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context, size_t size,
 		      CUstream stream)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	return copy_peer(to, to_context, from, from_context, size, stream, true);
 }
 
 /* --- rows and slices --- */
 
-/* The address that a memory type and the two pointers of a structure stand for. False for an unsupported type. */
+/*
+ * The address that a memory type and the two pointers of a copy's structure stand for. False for an unsupported type
+ * (arrays).
+ */
 static bool place(int type, const void *host, CUdeviceptr device, uint64_t *ret)
 {
 	*ret = type == CU_MEMORYTYPE_HOST ? (uint64_t)(uintptr_t)host : device;
 	return type == CU_MEMORYTYPE_HOST || type == CU_MEMORYTYPE_DEVICE || type == CU_MEMORYTYPE_UNIFIED;
 }
 
-/* Read the parameters of a copy, and check them. A pitch or height of 0 means that rows or slices are adjacent. */
+/*
+ * Read the parameters of a copy (CUDA_MEMCPY3D), and check them. A pitch or height of 0 means that rows or slices are
+ * adjacent.
+ */
 CUresult ed_copy_from(const CUDA_MEMCPY3D *p, struct ed_copy *ret)
 {
 	if (!p)
@@ -250,17 +271,17 @@ CUresult ed_copy_from(const CUDA_MEMCPY3D *p, struct ed_copy *ret)
 	return check(ret);
 }
 
-/* A copy of rows in slices, on a stream. */
+/* Copy rows in slices, in a stream; not is_async waits for the end where the driver would. */
 static CUresult copy_3d(const CUDA_MEMCPY3D *parameters, CUstream stream, bool per_thread, bool is_async)
 {
 	struct ed_copy copy;
 
-	IN_CONTEXT(context);
+	GET_CONTEXT_OR_RETURN(context);
 	CUresult result = ed_copy_from(parameters, &copy);
 	return result ? result : submit_copy(context, &copy, stream, per_thread, is_async);
 }
 
-/* A copy of one slice, as a copy in three dimensions. */
+/* Copy rows (CUDA_MEMCPY2D) in a stream, as a copy in three dimensions with one slice. */
 static CUresult copy_2d(const CUDA_MEMCPY2D *p, CUstream stream, bool per_thread, bool is_async)
 {
 	if (!p)
@@ -277,7 +298,7 @@ static CUresult copy_2d(const CUDA_MEMCPY2D *p, CUstream stream, bool per_thread
 #define SHAPE_FORM(name, type, function, parameters, stream, per_thread, is_async)                                     \
 	API name parameters                                                                                            \
 	{                                                                                                              \
-		ENTER();                                                                                               \
+		ENTER_OR_RETURN();                                                                                     \
 		return function(copy, stream, per_thread, is_async);                                                   \
 	}
 SHAPE_FORM(cuMemcpy2D_v2, CUDA_MEMCPY2D, copy_2d, (const CUDA_MEMCPY2D *copy), NULL, false, false)
@@ -306,6 +327,7 @@ static CUresult check_fill(const struct ed_fill *fill)
 	return ed_memory_is_valid(fill->to, size) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
+/* Read the parameters of a fill (CUDA_MEMSET_NODE_PARAMS), and check them. */
 CUresult ed_fill_from(const CUDA_MEMSET_NODE_PARAMS *p, struct ed_fill *ret)
 {
 	if (!p || (p->elementSize != 1 && p->elementSize != 2 && p->elementSize != 4))
@@ -314,12 +336,12 @@ CUresult ed_fill_from(const CUDA_MEMSET_NODE_PARAMS *p, struct ed_fill *ret)
 	return check_fill(ret);
 }
 
-/* Put a fill on a stream. The driver does not wait for fills, even in the synchronous calls. */
+/* Put a fill on a stream. The driver does not wait for fills, even in the synchronous calls (not is_async). */
 static CUresult submit_fill(const struct ed_fill *fill, CUstream stream, bool per_thread, bool is_async)
 {
 	struct ed_queue *queue;
 
-	IN_CONTEXT(context);
+	GET_CONTEXT_OR_RETURN(context);
 	CUresult result = begin(context, stream, per_thread, is_async, &queue);
 	if (!result)
 		result = check_fill(fill);
@@ -349,7 +371,7 @@ static CUresult submit_fill(const struct ed_fill *fill, CUstream stream, bool pe
 #define FILL_FORM(name, parameters, bits, pitch, height, stream, per_thread, is_async)                                 \
 	API name parameters                                                                                            \
 	{                                                                                                              \
-		ENTER();                                                                                               \
+		ENTER_OR_RETURN();                                                                                     \
 		struct ed_fill fill = {to, pitch, width, height, value, bits / 8};                                     \
 		return submit_fill(&fill, stream, per_thread, is_async);                                               \
 	}

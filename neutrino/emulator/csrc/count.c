@@ -31,7 +31,10 @@ static bool ends_in(const char *path, const char *name)
 	return !strcmp(slash ? slash + 1 : path, name);
 }
 
-/* Whether an address is in the hook, which has the driver's file name, as this library has. */
+/*
+ * Whether an address is in the hook (Neutrino's library between program and driver), which has the driver's file name,
+ * as this library has.
+ */
 static bool look_up(const void *address)
 {
 	static Dl_info own;
@@ -43,7 +46,10 @@ static bool look_up(const void *address)
 	       (ends_in(info.dli_fname, "libcuda.so.1") || ends_in(info.dli_fname, "libcuda.so"));
 }
 
-/* Whether a return address is in the hook. Looked up once per address, in a hash table without locks. */
+/*
+ * Whether a return address is in the hook (Neutrino's library between program and driver). Looked up once per address,
+ * in a hash table without locks.
+ */
 static bool is_hook(const void *address)
 {
 	size_t start = ((uintptr_t)address >> 2) % SITES;
@@ -79,7 +85,7 @@ static bool is_hook_thread(void)
 	return known == 2;
 }
 
-/* Add a counter to the list when its function is called first, in one thread only. */
+/* Add a counter to the list when its function is called first; of several threads one does so. */
 static void add_counter(struct ed_counter *counter, const char *name)
 {
 	const char *none = NULL;
@@ -92,18 +98,26 @@ static void add_counter(struct ed_counter *counter, const char *name)
 		;
 }
 
+/*
+ * Who has made a call, by its return address: the program, the hook (Neutrino's library), or the hook on a thread of
+ * its own.
+ */
 static enum ed_caller caller_at(const void *address)
 {
 	return !is_hook(address) ? ED_PROGRAM : is_hook_thread() ? ED_HOOK_THREAD : ED_HOOK;
 }
 
+/* Count bytes of device memory that were allocated, for the count=FILE setting of tests. caller: the return address. */
 void ed_count_bytes(uint64_t bytes, const void *caller)
 {
 	if (ed_settings()->count[0])
 		__atomic_fetch_add(&bytes_by[caller_at(caller)], bytes, __ATOMIC_RELAXED);
 }
 
-/* Count a call of an entry point. caller: the return address. */
+/*
+ * Count a call of an entry point, for the count=FILE setting of tests. name: of the entry point; caller: the return
+ * address.
+ */
 void ed_count(struct ed_counter *counter, const char *name, const void *caller)
 {
 	if (!ed_settings()->count[0])
@@ -116,7 +130,7 @@ void ed_count(struct ed_counter *counter, const char *name, const void *caller)
 
 static pid_t process;
 
-/* At the end of the process, not of a forked child: write all counters as JSON. */
+/* At the end of the process, not of a forked child: write all counters as JSON to the file of count=FILE. */
 static void write_counts(void)
 {
 	if (getpid() != process)
@@ -147,6 +161,7 @@ static void write_counts(void)
 	fclose(file);
 }
 
+/* Have the counters written when the process ends, if count=FILE was set. */
 void ed_count_start(void)
 {
 	process = getpid();

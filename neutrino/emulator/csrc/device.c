@@ -63,6 +63,7 @@ static const int attributes[] = {
 	[147] = 0,	     /* the last that is known */
 };
 
+/* Emulated CUDA driver call: the CUDA version that this driver is of. Also before cuInit. */
 API cuDriverGetVersion(int *version)
 {
 	static struct ed_counter counter;
@@ -74,33 +75,37 @@ API cuDriverGetVersion(int *version)
 	return CUDA_SUCCESS;
 }
 
+/* Emulated CUDA driver call: how many devices there are, always 1. */
 API cuDeviceGetCount(int *count)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	if (!count)
 		return CUDA_ERROR_INVALID_VALUE;
 	*count = 1;
 	return CUDA_SUCCESS;
 }
 
+/* Emulated CUDA driver call: the device of an ordinal; there is only 0. */
 API cuDeviceGet(CUdevice *device, int ordinal)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	if (!device || ordinal)
 		return device ? CUDA_ERROR_INVALID_DEVICE : CUDA_ERROR_INVALID_VALUE;
 	*device = 0;
 	return CUDA_SUCCESS;
 }
 
+/* Emulated CUDA driver call: the device's name, at most size bytes with NUL. */
 API cuDeviceGetName(char *name, int size, CUdevice device)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	if (device || !name || size <= 0)
 		return device ? CUDA_ERROR_INVALID_DEVICE : CUDA_ERROR_INVALID_VALUE;
 	snprintf(name, (size_t)size, "%s", DEVICE_NAME);
 	return CUDA_SUCCESS;
 }
 
+/* What cuDeviceGetUuid does: the device's 16 bytes, which are always the same. */
 static CUresult get_uuid(CUuuid *uuid, CUdevice device)
 {
 	if (device || !uuid)
@@ -109,30 +114,34 @@ static CUresult get_uuid(CUuuid *uuid, CUdevice device)
 	return CUDA_SUCCESS;
 }
 
+/* Emulated CUDA driver call: the device's unique id, which is always the same. */
 API cuDeviceGetUuid(CUuuid *uuid, CUdevice device)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	return get_uuid(uuid, device);
 }
 
+/* Emulated CUDA driver call: the device's unique id, which is always the same. */
 API cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice device)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	return get_uuid(uuid, device);
 }
 
+/* Emulated CUDA driver call: bytes of the device's memory. */
 API cuDeviceTotalMem_v2(size_t *size, CUdevice device)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	if (device || !size)
 		return device ? CUDA_ERROR_INVALID_DEVICE : CUDA_ERROR_INVALID_VALUE;
 	*size = ed_shared.device_size;
 	return CUDA_SUCCESS;
 }
 
+/* Emulated CUDA driver call: an attribute of the device, from the table above it; those of an H100 (sm_90). */
 API cuDeviceGetAttribute(int *value, int attribute, CUdevice device)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	if (device)
 		return CUDA_ERROR_INVALID_DEVICE;
 	if (!value || attribute < 1 || (size_t)attribute >= sizeof(attributes) / sizeof(attributes[0]))
@@ -141,9 +150,10 @@ API cuDeviceGetAttribute(int *value, int attribute, CUdevice device)
 	return CUDA_SUCCESS;
 }
 
+/* Emulated CUDA driver call: the device's compute capability, 9.0. */
 API cuDeviceComputeCapability(int *major, int *minor, CUdevice device)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	if (device || !major || !minor)
 		return device ? CUDA_ERROR_INVALID_DEVICE : CUDA_ERROR_INVALID_VALUE;
 	*major = attributes[75];
@@ -151,25 +161,27 @@ API cuDeviceComputeCapability(int *major, int *minor, CUdevice device)
 	return CUDA_SUCCESS;
 }
 
+/* Emulated CUDA driver call: the device's PCI address as text, always the same. */
 API cuDeviceGetPCIBusId(char *text, int size, CUdevice device)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	if (device || !text || size <= 0)
 		return device ? CUDA_ERROR_INVALID_DEVICE : CUDA_ERROR_INVALID_VALUE;
 	snprintf(text, (size_t)size, "0000:00:00.0");
 	return CUDA_SUCCESS;
 }
 
+/* Emulated CUDA driver call: whether a device can access another one's memory; there is only one, so 0. */
 API cuDeviceCanAccessPeer(int *can, CUdevice device, CUdevice peer)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	if (device || peer || !can)
 		return can ? CUDA_ERROR_INVALID_DEVICE : CUDA_ERROR_INVALID_VALUE;
 	*can = 0;
 	return CUDA_SUCCESS;
 }
 
-/* cudart identifies NVIDIA's driver by undocumented tables. This driver has none. */
+/* Emulated CUDA driver call: undocumented tables, by which cudart identifies NVIDIA's driver. This driver has none. */
 API cuGetExportTable(const void **table, const CUuuid *id)
 {
 	static struct ed_counter counter;

@@ -111,6 +111,7 @@ static const struct {
 	{999, "CUDA_ERROR_UNKNOWN", "unknown"},
 };
 
+/* The row of an error in the table of errors; CUDA_ERROR_INVALID_VALUE if it is none. */
 static CUresult find(CUresult error, size_t *ret)
 {
 	for (*ret = 0; *ret < sizeof(errors) / sizeof(errors[0]); ++*ret)
@@ -119,6 +120,7 @@ static CUresult find(CUresult error, size_t *ret)
 	return CUDA_ERROR_INVALID_VALUE;
 }
 
+/* Emulated CUDA driver call: the name of an error; NULL with an error if it is none. */
 API cuGetErrorName(CUresult error, const char **name)
 {
 	static struct ed_counter counter;
@@ -131,6 +133,7 @@ API cuGetErrorName(CUresult error, const char **name)
 	return name ? result : CUDA_ERROR_INVALID_VALUE;
 }
 
+/* Emulated CUDA driver call: the description of an error; NULL with an error if it is none. */
 API cuGetErrorString(CUresult error, const char **words)
 {
 	static struct ed_counter counter;

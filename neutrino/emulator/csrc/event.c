@@ -10,7 +10,7 @@
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* guards the mark of every event */
 
-/* Make a mark, one recording of an event, with one reference. NULL without memory. */
+/* Make a mark, which is one recording of an event, with one reference. NULL without memory. */
 struct ed_mark *ed_mark_make(void)
 {
 	struct ed_mark *mark = calloc(1, sizeof(*mark));
@@ -20,12 +20,14 @@ struct ed_mark *ed_mark_make(void)
 	return mark;
 }
 
+/* Give up a reference to a mark (one recording of an event); NULL is ignored. The last one frees it. */
 void ed_mark_release(struct ed_mark *mark)
 {
 	if (mark && __atomic_sub_fetch(&mark->holders, 1, __ATOMIC_ACQ_REL) == 0)
 		free(mark);
 }
 
+/* The moment (place in a stream's work) of the event's last recording; of no stream if it was never recorded. */
 struct ed_moment ed_event_moment(CUevent event)
 {
 	pthread_mutex_lock(&mutex);
@@ -34,7 +36,7 @@ struct ed_moment ed_event_moment(CUevent event)
 	return moment;
 }
 
-/* Replace the mark of an event: its last recording. */
+/* Make a mark (one recording) the event's last recording, or NULL. The event owns the caller's reference. */
 void ed_event_set(CUevent event, struct ed_mark *mark)
 {
 	pthread_mutex_lock(&mutex);
@@ -44,7 +46,10 @@ void ed_event_set(CUevent event, struct ed_mark *mark)
 	ed_mark_release(before);
 }
 
-/* Record an event on a queue: its new mark gets the time when the work before it has run, and that of the moments after. */
+/*
+ * Record an event on a queue: its new mark gets the time when the work before it has run, and also what the `count`
+ * moments in `after` stand for.
+ */
 static CUresult record_after(CUevent event, struct ed_queue *queue, const struct ed_moment *after, size_t count)
 {
 	struct ed_mark *mark = ed_mark_make();
@@ -68,14 +73,16 @@ static CUresult record_after(CUevent event, struct ed_queue *queue, const struct
 	return CUDA_SUCCESS;
 }
 
+/* Record the event on a queue, outside of captures. The arguments must have been checked. */
 CUresult ed_event_record(CUevent event, struct ed_queue *queue)
 {
 	return record_after(event, queue, NULL, 0);
 }
 
+/* Emulated CUDA driver call: make an event; flags: CU_EVENT_.... */
 API cuEventCreate(CUevent *event, unsigned int flags)
 {
-	ENTER_CONTEXT(context);
+	ENTER_CONTEXT_OR_RETURN(context);
 	uint64_t failure = ed_failure(ED_FAIL_EVENT);
 	if (!event || flags > 7 || (flags & CU_EVENT_INTERPROCESS && !(flags & CU_EVENT_DISABLE_TIMING)))
 		return CUDA_ERROR_INVALID_VALUE;
@@ -90,7 +97,7 @@ API cuEventCreate(CUevent *event, unsigned int flags)
 	return CUDA_SUCCESS;
 }
 
-/* Free an event. */
+/* Free an event of the program, and its place in a capture. */
 static CUresult destroy(CUevent event)
 {
 	if (!ed_object_check(event, ED_EVENT))
@@ -101,7 +108,7 @@ static CUresult destroy(CUevent event)
 	return CUDA_SUCCESS;
 }
 
-/* cuEventDestroy. After a fault of the device the event is freed, but the call returns the fault. */
+/* What cuEventDestroy does. After a fault of the device the event is freed, but the call returns the fault. */
 static CUresult destroy_handle(CUevent event)
 {
 	CUresult result = destroy(event);
@@ -109,34 +116,42 @@ static CUresult destroy_handle(CUevent event)
 	return result ? result : ed_device_fault();
 }
 
+/* Emulated CUDA driver call: destroy an event. */
 API cuEventDestroy(CUevent event)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	return destroy_handle(event);
 }
 
+/* Emulated CUDA driver call: destroy an event. */
 API cuEventDestroy_v2(CUevent event)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	return destroy_handle(event);
 }
 
+/* Whether an event belongs to a context; for ed_object_each. */
 static bool is_of_context(const void *event, const void *context)
 {
 	return __atomic_load_n(&((const struct ed_event *)event)->context, __ATOMIC_RELAXED) == context;
 }
 
+/* Free an event whose context is destroyed; for ed_object_each. */
 static void forget_event(void *event)
 {
 	destroy(event);
 }
 
+/* Free all events of a context that is destroyed. */
 void ed_event_forget_context(const struct ed_context *context)
 {
 	ed_object_each(ED_EVENT, is_of_context, forget_event, context);
 }
 
-/* cuEventRecord: record an event on a stream, or in its capture. */
+/*
+ * What the forms of cuEventRecord do: record an event on a stream, or in its capture. per_thread: the default stream is
+ * the thread's own.
+ */
 static CUresult record(struct ed_context *context, CUevent event, CUstream stream, bool per_thread)
 {
 	struct ed_queue *queue;
@@ -154,37 +169,49 @@ static CUresult record(struct ed_context *context, CUevent event, CUstream strea
 	return ed_event_record(event, queue);
 }
 
+/* Emulated CUDA driver call: record an event after the work of a stream so far. */
 API cuEventRecord(CUevent event, CUstream stream)
 {
-	ENTER_CONTEXT(context);
+	ENTER_CONTEXT_OR_RETURN(context);
 	return record(context, event, stream, false);
 }
 
+/*
+ * Emulated CUDA driver call: record an event after the work of a stream so far; the default stream is the thread's own.
+ */
 API cuEventRecord_ptsz(CUevent event, CUstream stream)
 {
-	ENTER_CONTEXT(context);
+	ENTER_CONTEXT_OR_RETURN(context);
 	return record(context, event, stream, true);
 }
 
+/* Emulated CUDA driver call: record an event after the work of a stream so far; flags are only checked. */
 API cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned int flags)
 {
-	ENTER_CONTEXT(context);
+	ENTER_CONTEXT_OR_RETURN(context);
 	return flags > 1 ? CUDA_ERROR_INVALID_VALUE : record(context, event, stream, false);
 }
 
+/*
+ * Emulated CUDA driver call: record an event after the work of a stream so far, the default one being the thread's
+ * own; flags are only checked.
+ */
 API cuEventRecordWithFlags_ptsz(CUevent event, CUstream stream, unsigned int flags)
 {
-	ENTER_CONTEXT(context);
+	ENTER_CONTEXT_OR_RETURN(context);
 	return flags > 1 ? CUDA_ERROR_INVALID_VALUE : record(context, event, stream, true);
 }
 
-/* cuCtxRecordEvent: an event after all work of a context. A capture in the context is refused, and invalidated. */
+/*
+ * Emulated CUDA driver call: record an event after all work of a context so far. A capture in the context is an error,
+ * and invalidated.
+ */
 API cuCtxRecordEvent(CUcontext handle, CUevent event)
 {
 	struct ed_moment ends[ED_QUEUE_ENDS];
 	struct ed_context *context;
 
-	ENTER();
+	ENTER_OR_RETURN();
 	CUresult result = ed_context_of(handle, &context);
 	if (!result && (!ed_object_check(event, ED_EVENT) || event->context != context))
 		result = CUDA_ERROR_INVALID_HANDLE;
@@ -202,13 +229,14 @@ API cuCtxRecordEvent(CUcontext handle, CUevent event)
 	return result;
 }
 
+/* Emulated CUDA driver call: success if the event's last recording is past, else CUDA_ERROR_NOT_READY. */
 API cuEventQuery(CUevent event)
 {
-	ENTER_ANYWHERE();
+	ENTER_ANYWHERE_OR_RETURN();
 	/* NVIDIA's driver checks the event first, then whether it is called from a host function. */
 	if (ed_in_host_function)
 		return ed_object_check(event, ED_EVENT) ? CUDA_ERROR_NOT_PERMITTED : CUDA_ERROR_INVALID_HANDLE;
-	IN_CONTEXT(context);
+	GET_CONTEXT_OR_RETURN(context);
 	if (!ed_object_check(event, ED_EVENT))
 		return CUDA_ERROR_INVALID_HANDLE;
 	CUresult result = ed_capture_asks_event(event, true);
@@ -219,9 +247,10 @@ API cuEventQuery(CUevent event)
 	return ed_moment_is_past(ed_event_moment(event)) ? ed_device_fault() : CUDA_ERROR_NOT_READY;
 }
 
+/* Emulated CUDA driver call: wait until the event's last recording is past. */
 API cuEventSynchronize(CUevent event)
 {
-	ENTER_CONTEXT(context);
+	ENTER_CONTEXT_OR_RETURN(context);
 	if (!ed_object_check(event, ED_EVENT))
 		return CUDA_ERROR_INVALID_HANDLE;
 	CUresult result = ed_capture_asks_event(event, true);
@@ -235,8 +264,8 @@ API cuEventSynchronize(CUevent event)
 }
 
 /*
- * cuEventElapsedTime. The times are those of the host's clock when the events' marks were reached, since the device's
- * clock counts steps.
+ * What cuEventElapsedTime does: milliseconds between the last recordings of two events, which must be past. By the
+ * host's clock when they were reached, since the device's clock counts steps.
  */
 static CUresult elapsed(float *milliseconds, CUevent start, CUevent end)
 {
@@ -265,14 +294,16 @@ static CUresult elapsed(float *milliseconds, CUevent start, CUevent end)
 	return CUDA_SUCCESS;
 }
 
+/* Emulated CUDA driver call: milliseconds between the last recordings of two events. */
 API cuEventElapsedTime(float *milliseconds, CUevent start, CUevent end)
 {
-	ENTER_CONTEXT(context);
+	ENTER_CONTEXT_OR_RETURN(context);
 	return elapsed(milliseconds, start, end);
 }
 
+/* Emulated CUDA driver call: milliseconds between the last recordings of two events. */
 API cuEventElapsedTime_v2(float *milliseconds, CUevent start, CUevent end)
 {
-	ENTER_CONTEXT(context);
+	ENTER_CONTEXT_OR_RETURN(context);
 	return elapsed(milliseconds, start, end);
 }

@@ -43,7 +43,10 @@ static uint64_t read_value(const char *text)
 	return !strncmp(unit, "ms", 2) ? value * 1000000 : !strncmp(unit, "us", 2) ? value * 1000 : value;
 }
 
-/* Read one request, POINT[@N[+]][=VALUE]: passage N of that point fails, with + all after it too, without @ all. */
+/*
+ * Read one request for a failure, POINT[@N[+]][=VALUE]: passage N of that point fails, with + all after it too, without
+ * @ all. length: of the text. An unknown point is named on stderr.
+ */
 static void read_request(const char *text, size_t length)
 {
 	size_t name = strcspn(text, "@=,");
@@ -71,7 +74,7 @@ static void read_request(const char *text, size_t length)
 	ed_say("fail: no point of that name: %.*s", (int)length, text);
 }
 
-/* Read the requests of the setting fail, which are separated by commas. */
+/* Read the requests of the test setting fail=, which are separated by commas. Once. */
 static void read_requests(void)
 {
 	const char *text = ed_settings()->fail;
@@ -83,7 +86,10 @@ static void read_requests(void)
 	}
 }
 
-/* Count a passage of a point. Returns the value with which it must fail, 0 if it must not. */
+/*
+ * Count a passage of a point at which tests may ask for a failure. Returns the value with which it must fail, 0 if it
+ * must not.
+ */
 uint64_t ed_failure(enum ed_point point)
 {
 	pthread_once(&once, read_requests);

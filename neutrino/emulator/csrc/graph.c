@@ -12,6 +12,7 @@
 
 /* --- graphs and nodes --- */
 
+/* Make an empty graph; NULL without memory. */
 CUgraph ed_graph_make(void)
 {
 	static uint64_t last_id;
@@ -22,7 +23,7 @@ CUgraph ed_graph_make(void)
 	return graph;
 }
 
-/* Free a node with its operation, its child graph or its bodies. */
+/* Free a node with its operation, its child graph or its bodies. Edges of other nodes to it must have been removed. */
 void ed_node_destroy(CUgraphNode node)
 {
 	for (uint32_t i = 0; node->bodies && i < node->operation.conditional.size; i++)
@@ -37,6 +38,7 @@ void ed_node_destroy(CUgraphNode node)
 	ed_object_give(node);
 }
 
+/* Free a graph with its nodes. Executable graphs that were made of it stay. */
 void ed_graph_destroy(CUgraph graph)
 {
 	for (size_t i = 0; i < graph->count; i++)
@@ -46,6 +48,10 @@ void ed_graph_destroy(CUgraph graph)
 	ed_object_give(graph);
 }
 
+/*
+ * Whether the graph has nodes that exist once (memory, conditions): it has no clones, and one executable graph at a
+ * time.
+ */
 bool ed_graph_is_single(const struct ed_graph *graph)
 {
 	for (size_t i = 0; i < graph->count; i++) {
@@ -59,7 +65,7 @@ bool ed_graph_is_single(const struct ed_graph *graph)
 	return false;
 }
 
-/* Make a node depend on another one, unless it does already. Returns false without memory. */
+/* Make a node depend on another one, unless it does already. False without memory. */
 bool ed_node_depend(CUgraphNode node, CUgraphNode dependency)
 {
 	for (size_t i = 0; i < node->dependency_count; i++)
@@ -73,7 +79,10 @@ bool ed_node_depend(CUgraphNode node, CUgraphNode dependency)
 	return true;
 }
 
-/* Add a node that executes an operation after its dependencies. It then owns the operation. NULL without memory. */
+/*
+ * Add a node to a graph that runs an operation after its `count` dependencies. It then owns the operation; NULL without
+ * memory, and the operation stays the caller's.
+ */
 CUgraphNode ed_graph_add(CUgraph graph, const struct ed_operation *operation, const CUgraphNode *dependencies,
 			 size_t count)
 {
@@ -113,7 +122,10 @@ bool ed_graph_reaches(CUgraphNode node, CUgraphNode target)
 	return false;
 }
 
-/* Add a copy of a node, with its operation or child graph but without its dependencies, to a graph. */
+/*
+ * Add a copy of a node, with its operation or child graph but without its dependencies, to a graph. NULL without
+ * memory.
+ */
 static CUgraphNode clone_node(CUgraph to, CUgraphNode from)
 {
 	struct ed_operation operation = from->operation;
@@ -146,7 +158,7 @@ size_t ed_graph_index(const struct ed_graph *graph, CUgraphNode node)
 	return i;
 }
 
-/* A copy of a graph: its nodes in the same order, then the dependencies between the copies. NULL without memory. */
+/* Copy a graph: its nodes in the same order, then the dependencies between the copies. NULL without memory. */
 CUgraph ed_graph_clone(CUgraph graph)
 {
 	CUgraph copy = ed_graph_make();
@@ -168,27 +180,30 @@ CUgraph ed_graph_clone(CUgraph graph)
 
 /* --- making graphs --- */
 
+/* Emulated CUDA driver call: make an empty graph. flags: must be 0. */
 API cuGraphCreate(CUgraph *graph, unsigned int flags)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	if (!graph || flags)
 		return CUDA_ERROR_INVALID_VALUE;
 	*graph = ed_graph_make();
 	return *graph ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
+/* Emulated CUDA driver call: destroy a graph that is no child's. */
 API cuGraphDestroy(CUgraph graph)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	if (!ed_object_check(graph, ED_GRAPH) || graph->is_child)
 		return CUDA_ERROR_INVALID_VALUE;
 	ed_graph_destroy(graph);
 	return CUDA_SUCCESS;
 }
 
+/* Emulated CUDA driver call: copy a graph. Not one whose nodes exist once (memory, conditions). */
 API cuGraphClone(CUgraph *ret, CUgraph graph)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	if (!ret || !ed_object_check(graph, ED_GRAPH))
 		return CUDA_ERROR_INVALID_VALUE;
 	if (ed_graph_is_single(graph))
@@ -197,9 +212,10 @@ API cuGraphClone(CUgraph *ret, CUgraph graph)
 	return *ret ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
+/* Emulated CUDA driver call: the copy of a node in a graph that was cloned from the node's. */
 API cuGraphNodeFindInClone(CUgraphNode *ret, CUgraphNode node, CUgraph graph)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	if (!ret || !ed_object_check(node, ED_NODE) || !ed_object_check(graph, ED_GRAPH))
 		return CUDA_ERROR_INVALID_VALUE;
 	for (size_t i = 0; i < graph->count; i++)
@@ -210,7 +226,10 @@ API cuGraphNodeFindInClone(CUgraphNode *ret, CUgraphNode node, CUgraph graph)
 	return CUDA_ERROR_INVALID_VALUE;
 }
 
-/* CUDA_ERROR_INVALID_VALUE unless a node can be added to the graph after these dependencies, which must be in it. */
+/*
+ * CUDA_ERROR_INVALID_VALUE unless a node can be added to the graph after `count` dependencies, which must be in it.
+ * ret: where its handle would go.
+ */
 CUresult ed_graph_check_place(const CUgraphNode *ret, CUgraph graph, const CUgraphNode *dependencies, size_t count)
 {
 	if (!ret || !ed_object_check(graph, ED_GRAPH) || (count && !dependencies))
@@ -221,12 +240,13 @@ CUresult ed_graph_check_place(const CUgraphNode *ret, CUgraph graph, const CUgra
 	return CUDA_SUCCESS;
 }
 
-/* The same for the place of a new node. */
+/* CUDA_ERROR_INVALID_VALUE unless a node can be added to a graph at this place. */
 static CUresult check(const struct ed_place *place)
 {
 	return ed_graph_check_place(place->ret, place->graph, place->dependencies, place->count);
 }
 
+/* Add a node with an operation at a place, which must have been checked; without memory the operation is released. */
 CUresult ed_graph_add_operation(const struct ed_place *place, struct ed_operation *operation)
 {
 	*place->ret = ed_graph_add(place->graph, operation, place->dependencies, place->count);
@@ -236,7 +256,10 @@ CUresult ed_graph_add_operation(const struct ed_place *place, struct ed_operatio
 	return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* Make the operation of a kernel node: the launch, with a copy of the kernel's parameters. */
+/*
+ * Make the operation of a kernel node: a launch, with a copy of the kernel's parameters. like: what the node launched
+ * before, whose attributes stay; NULL for a new node.
+ */
 CUresult ed_graph_kernel(const CUDA_KERNEL_NODE_PARAMS *p, const struct ed_kernel_work *like, struct ed_operation *ret)
 {
 	struct ed_context *context;
@@ -283,24 +306,26 @@ CUresult ed_graph_add_kernel(const struct ed_place *place, const CUDA_KERNEL_NOD
 	return result ? result : ed_graph_add_operation(place, &operation);
 }
 
+/* Emulated CUDA driver call: add a node to a graph that launches a kernel, after `count` dependencies. */
 API cuGraphAddKernelNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count,
 			 const CUDA_KERNEL_NODE_PARAMS_v1 *parameters)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	if (!parameters)
 		return CUDA_ERROR_INVALID_VALUE;
 	CUDA_KERNEL_NODE_PARAMS wide = ed_graph_widen(parameters);
 	return ed_graph_add_kernel(&(struct ed_place){node, graph, dependencies, count}, &wide);
 }
 
+/* Emulated CUDA driver call: add a node to a graph that launches a kernel, after `count` dependencies. */
 API cuGraphAddKernelNode_v2(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count,
 			    const CUDA_KERNEL_NODE_PARAMS *parameters)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	return ed_graph_add_kernel(&(struct ed_place){node, graph, dependencies, count}, parameters);
 }
 
-/* Add a node that copies memory. handle: the context, NULL for the current one. */
+/* Add a node that copies memory at a place of a graph. handle: the context, NULL for the current one. */
 CUresult ed_graph_add_copy(const struct ed_place *place, const CUDA_MEMCPY3D *parameters, CUcontext handle)
 {
 	struct ed_operation operation = {.type = CU_GRAPH_NODE_TYPE_MEMCPY};
@@ -313,14 +338,15 @@ CUresult ed_graph_add_copy(const struct ed_place *place, const CUDA_MEMCPY3D *pa
 	return result ? result : ed_graph_add_operation(place, &operation);
 }
 
+/* Emulated CUDA driver call: add a node to a graph that copies memory, after `count` dependencies. */
 API cuGraphAddMemcpyNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count,
 			 const CUDA_MEMCPY3D *parameters, CUcontext context)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	return ed_graph_add_copy(&(struct ed_place){node, graph, dependencies, count}, parameters, context);
 }
 
-/* Add a node that sets memory. handle: the context, NULL for the current one. */
+/* Add a node that sets memory at a place of a graph. handle: the context, NULL for the current one. */
 CUresult ed_graph_add_fill(const struct ed_place *place, const CUDA_MEMSET_NODE_PARAMS *parameters, CUcontext handle)
 {
 	struct ed_operation operation = {.type = CU_GRAPH_NODE_TYPE_MEMSET};
@@ -333,14 +359,15 @@ CUresult ed_graph_add_fill(const struct ed_place *place, const CUDA_MEMSET_NODE_
 	return result ? result : ed_graph_add_operation(place, &operation);
 }
 
+/* Emulated CUDA driver call: add a node to a graph that sets memory, after `count` dependencies. */
 API cuGraphAddMemsetNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count,
 			 const CUDA_MEMSET_NODE_PARAMS *parameters, CUcontext context)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	return ed_graph_add_fill(&(struct ed_place){node, graph, dependencies, count}, parameters, context);
 }
 
-/* Add a node that calls a function of the program. */
+/* Add a node that calls a function of the program at a place of a graph. */
 CUresult ed_graph_add_host(const struct ed_place *place, const CUDA_HOST_NODE_PARAMS *parameters)
 {
 	CUresult result = check(place);
@@ -354,14 +381,17 @@ CUresult ed_graph_add_host(const struct ed_place *place, const CUDA_HOST_NODE_PA
 	return ed_graph_add_operation(place, &operation);
 }
 
+/* Emulated CUDA driver call: add a node to a graph that calls a function of the program, after `count` dependencies. */
 API cuGraphAddHostNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count,
 		       const CUDA_HOST_NODE_PARAMS *parameters)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	return ed_graph_add_host(&(struct ed_place){node, graph, dependencies, count}, parameters);
 }
 
-/* Add a node that records an event or waits for one. type: which of the two, a CUgraphNodeType. */
+/*
+ * Add a node that records an event or waits for one at a place of a graph. type: which of the two, a CUgraphNodeType.
+ */
 CUresult ed_graph_add_event(const struct ed_place *place, int type,
 			  CUevent event)
 {
@@ -373,20 +403,23 @@ CUresult ed_graph_add_event(const struct ed_place *place, int type,
 	return ed_graph_add_operation(place, &operation);
 }
 
+/* Emulated CUDA driver call: add a node to a graph that records an event, after `count` dependencies. */
 API cuGraphAddEventRecordNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count,
 			      CUevent event)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	return ed_graph_add_event(&(struct ed_place){node, graph, dependencies, count}, CU_GRAPH_NODE_TYPE_EVENT_RECORD, event);
 }
 
+/* Emulated CUDA driver call: add a node to a graph that waits for an event, after `count` dependencies. */
 API cuGraphAddEventWaitNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count,
 			    CUevent event)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	return ed_graph_add_event(&(struct ed_place){node, graph, dependencies, count}, CU_GRAPH_NODE_TYPE_WAIT_EVENT, event);
 }
 
+/* Add a node that does nothing, only orders others. */
 CUresult ed_graph_add_empty(const struct ed_place *place)
 {
 	struct ed_operation operation = {.type = CU_GRAPH_NODE_TYPE_EMPTY};
@@ -395,13 +428,14 @@ CUresult ed_graph_add_empty(const struct ed_place *place)
 	return result ? result : ed_graph_add_operation(place, &operation);
 }
 
+/* Emulated CUDA driver call: add a node to a graph that does nothing, after `count` dependencies. */
 API cuGraphAddEmptyNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	return ed_graph_add_empty(&(struct ed_place){node, graph, dependencies, count});
 }
 
-/* Add a node that runs a graph. The node gets a copy of the child graph, as of now. */
+/* Add a node that runs a graph at a place of another graph. The node gets a copy of the child graph, as of now. */
 CUresult ed_graph_add_child(const struct ed_place *place, CUgraph child)
 {
 	struct ed_operation operation = {.type = CU_GRAPH_NODE_TYPE_EMPTY};
@@ -423,16 +457,18 @@ CUresult ed_graph_add_child(const struct ed_place *place, CUgraph child)
 	return result;
 }
 
+/* Emulated CUDA driver call: add a node to a graph that runs a copy of another graph, after `count` dependencies. */
 API cuGraphAddChildGraphNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count,
 			     CUgraph child)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	return ed_graph_add_child(&(struct ed_place){node, graph, dependencies, count}, child);
 }
 
+/* Emulated CUDA driver call: the graph in a child graph node, the node's own copy. */
 API cuGraphChildGraphNodeGetGraph(CUgraphNode node, CUgraph *graph)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	if (!graph || !ed_object_check(node, ED_NODE) || !node->child)
 		return CUDA_ERROR_INVALID_VALUE;
 	*graph = node->child;

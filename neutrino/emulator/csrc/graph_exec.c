@@ -14,10 +14,13 @@
 #define AUTO_FREE_ON_LAUNCH 1u /* CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH */
 #define INSTANTIATE_FLAGS 15u /* CUgraphInstantiate_flags together */
 
-/* Make an executable graph: a plan with copies of the nodes. CUDA_ERROR_INVALID_VALUE for a graph with a cycle. */
+/*
+ * Make an executable graph: a plan with copies of the graph's nodes. CUDA_ERROR_INVALID_VALUE for a graph with a cycle.
+ * flags: CUgraphInstantiate_flags.
+ */
 static CUresult instantiate(CUgraphExec *ret, CUgraph graph, uint64_t flags)
 {
-	IN_CONTEXT(context);
+	GET_CONTEXT_OR_RETURN(context);
 	if (!ret || !ed_object_check(graph, ED_GRAPH) || flags > INSTANTIATE_FLAGS)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (!ed_condition_are_used(graph))
@@ -42,9 +45,10 @@ static CUresult instantiate(CUgraphExec *ret, CUgraph graph, uint64_t flags)
 	return CUDA_SUCCESS;
 }
 
+/* Emulated CUDA driver call: make an executable graph. Nothing is written to the log. */
 API cuGraphInstantiate(CUgraphExec *exec, CUgraph graph, CUgraphNode *node, char *log, size_t size)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	if (node)
 		*node = NULL;
 	if (log && size)
@@ -52,9 +56,10 @@ API cuGraphInstantiate(CUgraphExec *exec, CUgraph graph, CUgraphNode *node, char
 	return instantiate(exec, graph, 0);
 }
 
+/* Emulated CUDA driver call: make an executable graph. Nothing is written to the log. */
 API cuGraphInstantiate_v2(CUgraphExec *exec, CUgraph graph, CUgraphNode *node, char *log, size_t size)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	if (node)
 		*node = NULL;
 	if (log && size)
@@ -62,9 +67,10 @@ API cuGraphInstantiate_v2(CUgraphExec *exec, CUgraph graph, CUgraphNode *node, c
 	return instantiate(exec, graph, 0);
 }
 
+/* Emulated CUDA driver call: make an executable graph, with CUgraphInstantiate_flags. */
 API cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph, unsigned long long flags)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	return instantiate(exec, graph, flags);
 }
 
@@ -76,7 +82,10 @@ struct instantiate_parameters {
 	int result;
 };
 
-/* upload_stream is not read: plans are not uploaded to the device. */
+/*
+ * What cuGraphInstantiateWithParams does: make an executable graph. upload_stream is not read, as nothing is uploaded
+ * to the device; whether it failed is also put into the parameters.
+ */
 static CUresult instantiate_with(CUgraphExec *exec, CUgraph graph, struct instantiate_parameters *parameters)
 {
 	if (!parameters)
@@ -87,30 +96,34 @@ static CUresult instantiate_with(CUgraphExec *exec, CUgraph graph, struct instan
 	return result;
 }
 
+/* Emulated CUDA driver call: make an executable graph by a structure of parameters, which gets the result, too. */
 API cuGraphInstantiateWithParams(CUgraphExec *exec, CUgraph graph, struct instantiate_parameters *parameters)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	return instantiate_with(exec, graph, parameters);
 }
 
+/* Emulated CUDA driver call: make an executable graph by a structure of parameters, which gets the result, too. */
 API cuGraphInstantiateWithParams_ptsz(CUgraphExec *exec, CUgraph graph, struct instantiate_parameters *parameters)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	return instantiate_with(exec, graph, parameters);
 }
 
+/* Emulated CUDA driver call: the flags that an executable graph was made with. */
 API cuGraphExecGetFlags(CUgraphExec exec, uint64_t *flags)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	if (!flags || !ed_object_check(exec, ED_EXEC))
 		return CUDA_ERROR_INVALID_VALUE;
 	*flags = exec->flags;
 	return CUDA_SUCCESS;
 }
 
+/* Emulated CUDA driver call: destroy an executable graph; launches that have not run yet still run. */
 API cuGraphExecDestroy(CUgraphExec exec)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	if (!ed_object_check(exec, ED_EXEC))
 		return CUDA_ERROR_INVALID_VALUE;
 	/* Launches that have not run yet have references to the plan. */
@@ -122,7 +135,7 @@ API cuGraphExecDestroy(CUgraphExec exec)
 	return CUDA_SUCCESS;
 }
 
-/* Collect the moments of the events that the plan's nodes wait for, up to most. Returns how many there are. */
+/* Collect the moments of the events that the plan's nodes wait for, `most` at most. Returns how many there are. */
 static size_t awaited(const struct ed_plan *plan, struct ed_moment *ret, size_t most)
 {
 	size_t count = 0;
@@ -133,7 +146,7 @@ static size_t awaited(const struct ed_plan *plan, struct ed_moment *ret, size_t 
 	return count;
 }
 
-/* Let the events that a plan records be recorded at the end of its launch. */
+/* Let the events that a plan (executable graph) records be recorded at the end of its launch, that moment. */
 static void set_events(const struct ed_plan *plan, struct ed_moment moment)
 {
 	for (size_t i = 0; i < plan->count; i++) {
@@ -148,13 +161,16 @@ static void set_events(const struct ed_plan *plan, struct ed_moment moment)
 	}
 }
 
-/* cuGraphLaunch: submit the plan as one operation, after the exec's last launch and the events that it waits for. */
+/*
+ * What cuGraphLaunch does: put the plan on a stream as one operation, after the executable graph's last launch and the
+ * events that it waits for. per_thread: the default stream is the thread's own.
+ */
 static CUresult launch(CUgraphExec exec, CUstream stream, bool per_thread)
 {
 	struct ed_queue *queue;
 	struct ed_moment after[64], done;
 
-	IN_CONTEXT(context);
+	GET_CONTEXT_OR_RETURN(context);
 	if (!ed_object_check(exec, ED_EXEC))
 		return CUDA_ERROR_INVALID_VALUE;
 	CUresult result = ed_stream_queue(context, stream, per_thread, &queue);
@@ -181,38 +197,42 @@ static CUresult launch(CUgraphExec exec, CUstream stream, bool per_thread)
 	return result;
 }
 
+/* Emulated CUDA driver call: launch an executable graph in a stream. */
 API cuGraphLaunch(CUgraphExec exec, CUstream stream)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	return launch(exec, stream, false);
 }
 
+/* Emulated CUDA driver call: launch an executable graph in a stream; the default one is the thread's own. */
 API cuGraphLaunch_ptsz(CUgraphExec exec, CUstream stream)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	return launch(exec, stream, true);
 }
 
-/* cuGraphUpload: only checks its arguments, since plans are not uploaded to the device. */
+/* What cuGraphUpload does: only checks its arguments, since plans are not uploaded to the device. */
 static CUresult upload(CUgraphExec exec, CUstream stream, bool per_thread)
 {
 	struct ed_queue *queue;
 
-	IN_CONTEXT(context);
+	GET_CONTEXT_OR_RETURN(context);
 	if (!ed_object_check(exec, ED_EXEC))
 		return CUDA_ERROR_INVALID_VALUE;
 	CUresult result = ed_stream_queue(context, stream, per_thread, &queue);
 	return result ? result : ed_capture_forbids(queue);
 }
 
+/* Emulated CUDA driver call: upload an executable graph to the device ahead; only checked here. */
 API cuGraphUpload(CUgraphExec exec, CUstream stream)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	return upload(exec, stream, false);
 }
 
+/* Emulated CUDA driver call: upload an executable graph to the device ahead; only checked here. */
 API cuGraphUpload_ptsz(CUgraphExec exec, CUstream stream)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	return upload(exec, stream, true);
 }

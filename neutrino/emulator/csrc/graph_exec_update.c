@@ -10,8 +10,8 @@
 #include "graph_node.h"
 
 /*
- * The step of an executable graph that a node names, in a plan that no launch under way runs: those keep the old one.
- * CUDA_ERROR_INVALID_VALUE if the node names none of that type; type: negative for any.
+ * The step of an executable graph that a node names, for a change: launches under way keep the old plan, so it is
+ * copied if there are any. CUDA_ERROR_INVALID_VALUE if the node names none of that type; type: negative for any.
  */
 static CUresult find_step(CUgraphExec exec, CUgraphNode node, int type, struct ed_step **ret)
 {
@@ -32,14 +32,17 @@ static CUresult find_step(CUgraphExec exec, CUgraphNode node, int type, struct e
 	return CUDA_SUCCESS;
 }
 
-/* Give a step another operation of its type. What the new one was read from may lie in the old one. */
+/*
+ * Give a step another operation of its type, and free the old one. What the new one was read from may lie in the old
+ * one.
+ */
 static void replace(struct ed_step *step, const struct ed_operation *operation)
 {
 	ed_operation_release(&step->operation);
 	step->operation = *operation;
 }
 
-/* Replace the launch of a kernel node. */
+/* What cuGraphExecKernelNodeSetParams does: replace the launch of a kernel node in an executable graph. */
 static CUresult set_kernel(CUgraphExec exec, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *parameters)
 {
 	struct ed_operation operation;
@@ -53,22 +56,27 @@ static CUresult set_kernel(CUgraphExec exec, CUgraphNode node, const CUDA_KERNEL
 	return result;
 }
 
+/* Emulated CUDA driver call: replace the launch of a kernel node in an executable graph. */
 API cuGraphExecKernelNodeSetParams(CUgraphExec exec, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS_v1 *parameters)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	if (!parameters)
 		return CUDA_ERROR_INVALID_VALUE;
 	CUDA_KERNEL_NODE_PARAMS wide = ed_graph_widen(parameters);
 	return set_kernel(exec, node, &wide);
 }
 
+/* Emulated CUDA driver call: replace the launch of a kernel node in an executable graph. */
 API cuGraphExecKernelNodeSetParams_v2(CUgraphExec exec, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *parameters)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	return set_kernel(exec, node, parameters);
 }
 
-/* Replace what a memory copy or memory set node does. type: of the node; parameters: as that type has them. */
+/*
+ * Replace what a node of an executable graph copies or sets. type: of the node; parameters: as that type has
+ * them; handle: the context, NULL for the current one.
+ */
 static CUresult set_memory(CUgraphExec exec, CUgraphNode node, int type, const void *parameters, CUcontext handle)
 {
 	struct ed_operation operation = {.type = type};
@@ -85,21 +93,23 @@ static CUresult set_memory(CUgraphExec exec, CUgraphNode node, int type, const v
 	return result;
 }
 
+/* Emulated CUDA driver call: replace what a node of an executable graph copies. */
 API cuGraphExecMemcpyNodeSetParams(CUgraphExec exec, CUgraphNode node, const CUDA_MEMCPY3D *parameters,
 				   CUcontext context)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	return set_memory(exec, node, CU_GRAPH_NODE_TYPE_MEMCPY, parameters, context);
 }
 
+/* Emulated CUDA driver call: replace what memory a node of an executable graph sets. */
 API cuGraphExecMemsetNodeSetParams(CUgraphExec exec, CUgraphNode node, const CUDA_MEMSET_NODE_PARAMS *parameters,
 				   CUcontext context)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	return set_memory(exec, node, CU_GRAPH_NODE_TYPE_MEMSET, parameters, context);
 }
 
-/* Replace the function of a host node. */
+/* What cuGraphExecHostNodeSetParams does: replace the function that a host node of an executable graph calls. */
 static CUresult set_host(CUgraphExec exec, CUgraphNode node, const CUDA_HOST_NODE_PARAMS *parameters)
 {
 	struct ed_step *step;
@@ -114,13 +124,16 @@ static CUresult set_host(CUgraphExec exec, CUgraphNode node, const CUDA_HOST_NOD
 	return result;
 }
 
+/* Emulated CUDA driver call: replace the function that a host node of an executable graph calls. */
 API cuGraphExecHostNodeSetParams(CUgraphExec exec, CUgraphNode node, const CUDA_HOST_NODE_PARAMS *parameters)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	return set_host(exec, node, parameters);
 }
 
-/* Replace the operations of a child graph's nodes by those of another graph of the same shape. */
+/*
+ * Replace the operations of a child graph's nodes in an executable graph by those of another graph of the same shape.
+ */
 static CUresult set_child(CUgraphExec exec, CUgraphNode node, CUgraph child)
 {
 	struct ed_step *step;
@@ -144,17 +157,22 @@ static CUresult set_child(CUgraphExec exec, CUgraphNode node, CUgraph child)
 	return CUDA_SUCCESS;
 }
 
+/* Emulated CUDA driver call: replace a child graph in an executable graph by another graph of the same shape. */
 API cuGraphExecChildGraphNodeSetParams(CUgraphExec exec, CUgraphNode node, CUgraph child)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	return set_child(exec, node, child);
 }
 
+/*
+ * Emulated CUDA driver call: replace what a node of any type in an executable graph does. parameters: a
+ * CUgraphNodeParams.
+ */
 API cuGraphExecNodeSetParams(CUgraphExec exec, CUgraphNode node, const void *parameters)
 {
 	struct ed_node_parameters any;
 
-	ENTER();
+	ENTER_OR_RETURN();
 	if (!parameters)
 		return CUDA_ERROR_INVALID_VALUE;
 	ed_node_parameters_read(parameters, &any);
@@ -181,11 +199,12 @@ static bool can_be_disabled(int type)
 	       type == CU_GRAPH_NODE_TYPE_MEMSET;
 }
 
+/* Emulated CUDA driver call: enable or disable a node of an executable graph; a disabled one does nothing. */
 API cuGraphNodeSetEnabled(CUgraphExec exec, CUgraphNode node, unsigned int is_enabled)
 {
 	struct ed_step *step;
 
-	ENTER();
+	ENTER_OR_RETURN();
 	CUresult result = find_step(exec, node, -1, &step);
 	if (!result && !can_be_disabled(step->operation.type))
 		result = CUDA_ERROR_INVALID_VALUE;
@@ -194,11 +213,12 @@ API cuGraphNodeSetEnabled(CUgraphExec exec, CUgraphNode node, unsigned int is_en
 	return result;
 }
 
+/* Emulated CUDA driver call: whether a node of an executable graph is enabled. */
 API cuGraphNodeGetEnabled(CUgraphExec exec, CUgraphNode node, unsigned int *is_enabled)
 {
 	struct ed_step *step;
 
-	ENTER();
+	ENTER_OR_RETURN();
 	CUresult result = is_enabled ? find_step(exec, node, -1, &step) : CUDA_ERROR_INVALID_VALUE;
 	if (!result && !can_be_disabled(step->operation.type))
 		result = CUDA_ERROR_INVALID_VALUE;
@@ -207,10 +227,13 @@ API cuGraphNodeGetEnabled(CUgraphExec exec, CUgraphNode node, unsigned int *is_e
 	return result;
 }
 
-/* Replace the plan by one of another graph of the same shape. verdict: a CUgraphExecUpdateResult. */
+/*
+ * What the forms of cuGraphExecUpdate do: replace an executable graph's plan by one of another graph of the same shape.
+ * verdict: a CUgraphExecUpdateResult; error_node: the node that differs, or NULL.
+ */
 static CUresult update(CUgraphExec exec, CUgraph graph, CUgraphNode *error_node, int *verdict)
 {
-	IN_CONTEXT(context);
+	GET_CONTEXT_OR_RETURN(context);
 	*error_node = NULL;
 	*verdict = 1;
 	if (!ed_object_check(exec, ED_EXEC) || !ed_object_check(graph, ED_GRAPH))
@@ -229,12 +252,13 @@ static CUresult update(CUgraphExec exec, CUgraph graph, CUgraphNode *error_node,
 	return CUDA_SUCCESS;
 }
 
+/* Emulated CUDA driver call: update an executable graph from another graph of the same shape. */
 API cuGraphExecUpdate(CUgraphExec exec, CUgraph graph, CUgraphNode *error_node, int *verdict)
 {
 	CUgraphNode node;
 	int found;
 
-	ENTER();
+	ENTER_OR_RETURN();
 	CUresult result = update(exec, graph, &node, &found);
 	if (error_node)
 		*error_node = node;
@@ -243,12 +267,15 @@ API cuGraphExecUpdate(CUgraphExec exec, CUgraph graph, CUgraphNode *error_node, 
 	return result;
 }
 
+/*
+ * Emulated CUDA driver call: update an executable graph from another graph of the same shape; info says what differs.
+ */
 API cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph, CUgraphExecUpdateResultInfo *info)
 {
 	CUgraphNode node;
 	int found;
 
-	ENTER();
+	ENTER_OR_RETURN();
 	CUresult result = update(exec, graph, &node, &found);
 	if (info)
 		*info = (CUgraphExecUpdateResultInfo){found, node, NULL};

@@ -25,17 +25,19 @@ static CUresult give_list(CUgraphNode *ret, size_t *count, const CUgraphNode *no
 	return CUDA_SUCCESS;
 }
 
+/* Emulated CUDA driver call: the nodes of a graph; without an array only their number. */
 API cuGraphGetNodes(CUgraph graph, CUgraphNode *nodes, size_t *count)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	if (!ed_object_check(graph, ED_GRAPH))
 		return CUDA_ERROR_INVALID_VALUE;
 	return give_list(nodes, count, graph->nodes, graph->count);
 }
 
+/* Emulated CUDA driver call: the nodes of a graph that depend on none; without an array only their number. */
 API cuGraphGetRootNodes(CUgraph graph, CUgraphNode *nodes, size_t *count)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	if (!ed_object_check(graph, ED_GRAPH))
 		return CUDA_ERROR_INVALID_VALUE;
 	CUgraphNode *found = calloc(graph->count + 1, sizeof(CUgraphNode));
@@ -50,7 +52,7 @@ API cuGraphGetRootNodes(CUgraph graph, CUgraphNode *nodes, size_t *count)
 	return result;
 }
 
-/* cuGraphGetEdges: as many edges as *count has room for; without arrays only their number. */
+/* What cuGraphGetEdges does: as many edges of a graph as *count has room for; without arrays only their number. */
 static CUresult get_edges(CUgraph graph, CUgraphNode *from, CUgraphNode *to, CUgraphEdgeData *data, size_t *count)
 {
 	size_t found = 0;
@@ -70,38 +72,49 @@ static CUresult get_edges(CUgraph graph, CUgraphNode *from, CUgraphNode *to, CUg
 	return CUDA_SUCCESS;
 }
 
+/* Emulated CUDA driver call: the edges of a graph, from[i] before to[i]; without arrays only their number. */
 API cuGraphGetEdges(CUgraph graph, CUgraphNode *from, CUgraphNode *to, size_t *count)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	return get_edges(graph, from, to, NULL, count);
 }
 
+/*
+ * Emulated CUDA driver call: the edges of a graph, from[i] before to[i], with data, which are zeros; without arrays
+ * only their number.
+ */
 API cuGraphGetEdges_v2(CUgraph graph, CUgraphNode *from, CUgraphNode *to, CUgraphEdgeData *data, size_t *count)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	return get_edges(graph, from, to, data, count);
 }
 
+/* Emulated CUDA driver call: the type of a node (CUgraphNodeType). */
 API cuGraphNodeGetType(CUgraphNode node, int *type)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	if (!type || !ed_object_check(node, ED_NODE))
 		return CUDA_ERROR_INVALID_VALUE;
 	*type = node->child ? CU_GRAPH_NODE_TYPE_GRAPH : node->operation.type;
 	return CUDA_SUCCESS;
 }
 
+/* Emulated CUDA driver call: the nodes that a node depends on directly; without an array only their number. */
 API cuGraphNodeGetDependencies(CUgraphNode node, CUgraphNode *dependencies, size_t *count)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	if (!ed_object_check(node, ED_NODE))
 		return CUDA_ERROR_INVALID_VALUE;
 	return give_list(dependencies, count, node->dependencies, node->dependency_count);
 }
 
+/*
+ * Emulated CUDA driver call: the nodes that a node depends on directly, with data of the edges, which are
+ * zeros; without an array only their number.
+ */
 API cuGraphNodeGetDependencies_v2(CUgraphNode node, CUgraphNode *dependencies, CUgraphEdgeData *data, size_t *count)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	if (!ed_object_check(node, ED_NODE))
 		return CUDA_ERROR_INVALID_VALUE;
 	if (data && dependencies && count)
@@ -109,7 +122,9 @@ API cuGraphNodeGetDependencies_v2(CUgraphNode node, CUgraphNode *dependencies, C
 	return give_list(dependencies, count, node->dependencies, node->dependency_count);
 }
 
-/* cuGraphNodeGetDependentNodes: the nodes that depend directly on a node. */
+/*
+ * What cuGraphNodeGetDependentNodes does: the nodes that depend directly on a node; without an array only their number.
+ */
 static CUresult dependents(CUgraphNode node, CUgraphNode *ret, size_t *count)
 {
 	if (!ed_object_check(node, ED_NODE))
@@ -128,21 +143,26 @@ static CUresult dependents(CUgraphNode node, CUgraphNode *ret, size_t *count)
 	return result;
 }
 
+/* Emulated CUDA driver call: the nodes that depend directly on a node; without an array only their number. */
 API cuGraphNodeGetDependentNodes(CUgraphNode node, CUgraphNode *nodes, size_t *count)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	return dependents(node, nodes, count);
 }
 
+/*
+ * Emulated CUDA driver call: the nodes that depend directly on a node, with data of the edges, which are zeros; without
+ * an array only their number.
+ */
 API cuGraphNodeGetDependentNodes_v2(CUgraphNode node, CUgraphNode *nodes, CUgraphEdgeData *data, size_t *count)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	if (data && nodes && count)
 		memset(data, 0, *count * sizeof(*data));
 	return dependents(node, nodes, count);
 }
 
-/* cuGraphAddDependencies: count edges, from[i] before to[i]. */
+/* What cuGraphAddDependencies does: add `count` edges to a graph, from[i] before to[i]. */
 static CUresult add_dependencies(CUgraph graph, const CUgraphNode *from, const CUgraphNode *to, size_t count)
 {
 	CUgraphNode unused = NULL;
@@ -156,21 +176,23 @@ static CUresult add_dependencies(CUgraph graph, const CUgraphNode *from, const C
 	return result;
 }
 
+/* Emulated CUDA driver call: add `count` edges to a graph, from[i] before to[i]. */
 API cuGraphAddDependencies(CUgraph graph, const CUgraphNode *from, const CUgraphNode *to, size_t count)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	return add_dependencies(graph, from, to, count);
 }
 
+/* Emulated CUDA driver call: add `count` edges to a graph, from[i] before to[i]; their data are ignored. */
 API cuGraphAddDependencies_v2(CUgraph graph, const CUgraphNode *from, const CUgraphNode *to,
 			      const CUgraphEdgeData *data, size_t count)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	(void)data;
 	return add_dependencies(graph, from, to, count);
 }
 
-/* Remove an edge, if it is there. */
+/* Remove the edge from a node to one that it depends on, if it is there. */
 static void remove_dependency(CUgraphNode node, CUgraphNode dependency)
 {
 	for (size_t i = 0; i < node->dependency_count; i++)
@@ -178,9 +200,10 @@ static void remove_dependency(CUgraphNode node, CUgraphNode dependency)
 			node->dependencies[i--] = node->dependencies[--node->dependency_count];
 }
 
+/* Emulated CUDA driver call: remove a node from its graph, with its edges. */
 API cuGraphDestroyNode(CUgraphNode node)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	if (!ed_object_check(node, ED_NODE))
 		return CUDA_ERROR_INVALID_VALUE;
 	CUgraph graph = node->graph;
@@ -192,7 +215,10 @@ API cuGraphDestroyNode(CUgraphNode node)
 	return CUDA_SUCCESS;
 }
 
-/* cuGraphKernelNodeGetParams. The pointers to the parameters belong to the node. */
+/*
+ * What cuGraphKernelNodeGetParams does: the launch of a kernel node. The pointers to the parameters belong to the node,
+ * and are valid until the next call for it.
+ */
 static CUresult get_kernel(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS *ret)
 {
 	CUfunction function;
@@ -238,24 +264,26 @@ static CUresult get_kernel(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS *ret)
 	return CUDA_SUCCESS;
 }
 
+/* Emulated CUDA driver call: the launch of a kernel node, in the older structure. */
 API cuGraphKernelNodeGetParams(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS_v1 *parameters)
 {
 	CUDA_KERNEL_NODE_PARAMS wide;
 
-	ENTER();
+	ENTER_OR_RETURN();
 	CUresult result = parameters ? get_kernel(node, &wide) : CUDA_ERROR_INVALID_VALUE;
 	if (!result)
 		memcpy(parameters, &wide, sizeof(*parameters));
 	return result;
 }
 
+/* Emulated CUDA driver call: the launch of a kernel node. */
 API cuGraphKernelNodeGetParams_v2(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS *parameters)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	return get_kernel(node, parameters);
 }
 
-/* cuGraphKernelNodeSetParams: replace the launch of a kernel node. */
+/* Replace the launch of a kernel node in a graph (cuGraphKernelNodeSetParams); its attributes stay. */
 CUresult ed_node_set_kernel(CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *parameters)
 {
 	struct ed_operation operation;
@@ -271,24 +299,27 @@ CUresult ed_node_set_kernel(CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *par
 	return CUDA_SUCCESS;
 }
 
+/* Emulated CUDA driver call: replace the launch of a kernel node in a graph. */
 API cuGraphKernelNodeSetParams(CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS_v1 *parameters)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	if (!parameters)
 		return CUDA_ERROR_INVALID_VALUE;
 	CUDA_KERNEL_NODE_PARAMS wide = ed_graph_widen(parameters);
 	return ed_node_set_kernel(node, &wide);
 }
 
+/* Emulated CUDA driver call: replace the launch of a kernel node in a graph. */
 API cuGraphKernelNodeSetParams_v2(CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *parameters)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	return ed_node_set_kernel(node, parameters);
 }
 
+/* Emulated CUDA driver call: the event that a node of a graph records. */
 API cuGraphEventRecordNodeGetEvent(CUgraphNode node, CUevent *event)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	if (!event || !ed_object_check(node, ED_NODE) || node->operation.type != CU_GRAPH_NODE_TYPE_EVENT_RECORD)
 		return CUDA_ERROR_INVALID_VALUE;
 	*event = node->operation.event.event;

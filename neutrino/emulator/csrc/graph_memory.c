@@ -28,12 +28,16 @@ _Static_assert(sizeof(struct parameters) == 120, "CUDA_MEM_ALLOC_NODE_PARAMS");
 #define PINNED_MEMORY 1 /* CU_MEM_ALLOCATION_TYPE_PINNED */
 #define ON_DEVICE 1	/* CU_MEM_LOCATION_TYPE_DEVICE */
 
+/* One more holder of memory that a graph allocates: a node or a plan. */
 void ed_graph_memory_hold(struct ed_graph_memory *memory)
 {
 	__atomic_add_fetch(&memory->holders, 1, __ATOMIC_ACQ_REL);
 }
 
-/* The last reference gives the bytes back. What a launch left allocated stays, for the program to free. */
+/*
+ * Give up a hold on memory that a graph allocates: the last one gives the bytes back. What a launch left allocated
+ * stays, for the program to free.
+ */
 void ed_graph_memory_release(struct ed_graph_memory *memory)
 {
 	pthread_mutex_lock(&mutex);
@@ -51,12 +55,13 @@ void ed_graph_memory_release(struct ed_graph_memory *memory)
 	free(memory);
 }
 
+/* Run a node that allocates or frees: fill its memory with poison, so that a use of what is not there shows. */
 void ed_graph_memory_run(const struct ed_graph_memory *memory)
 {
 	memset(ed_memory_here(memory->address), ED_POISON, memory->size);
 }
 
-/* With the mutex held: the graphs' allocation that begins at an address, NULL without one. */
+/* The allocation of a graph that begins at an address, NULL without one. Under the mutex. */
 static struct ed_graph_memory *find(uint64_t address)
 {
 	struct ed_graph_memory *memory = all;
@@ -66,6 +71,10 @@ static struct ed_graph_memory *find(uint64_t address)
 	return memory;
 }
 
+/*
+ * Make the operation of a node that allocates size bytes. *ret gets the memory's address, which is the same at each
+ * launch.
+ */
 CUresult ed_graph_memory_allocate(struct ed_context *context, uint64_t size, uint64_t *ret,
 				  struct ed_operation *operation)
 {
@@ -92,6 +101,10 @@ CUresult ed_graph_memory_allocate(struct ed_context *context, uint64_t size, uin
 	return CUDA_SUCCESS;
 }
 
+/*
+ * Make the operation of a node that frees what a graph has allocated at that address. CUDA_ERROR_INVALID_VALUE if there
+ * is nothing.
+ */
 CUresult ed_graph_memory_free(struct ed_context *context, uint64_t address, struct ed_operation *operation)
 {
 	pthread_mutex_lock(&mutex);
@@ -103,6 +116,10 @@ CUresult ed_graph_memory_free(struct ed_context *context, uint64_t address, stru
 	return memory ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
+/*
+ * cuMemFree and cuMemFreeAsync of what a graph has allocated: a later launch may allocate it again. False if the
+ * address is none of a graph; *ret is CUDA_ERROR_INVALID_VALUE if it is not allocated now.
+ */
 bool ed_graph_memory_free_outside(uint64_t address, CUresult *ret)
 {
 	pthread_mutex_lock(&mutex);
@@ -114,7 +131,10 @@ bool ed_graph_memory_free_outside(uint64_t address, CUresult *ret)
 	return memory != NULL;
 }
 
-/* Mark what the steps of a type, in child graphs too, allocate or free. False where one to allocate is allocated. */
+/*
+ * Mark what the steps of a type (allocate or free), in child graphs too, leave allocated (is_live); only_ask: change
+ * nothing. False where something to allocate is allocated already; only if only_ask.
+ */
 static bool mark(const struct ed_plan *plan, int type, bool is_live, bool only_ask)
 {
 	bool free_before = true;
@@ -131,6 +151,10 @@ static bool mark(const struct ed_plan *plan, int type, bool is_live, bool only_a
 	return free_before;
 }
 
+/*
+ * A plan is launched: CUDA_ERROR_INVALID_VALUE where memory of it is still allocated, unless auto_free, which frees it
+ * first. Else what it allocates and does not free is marked as allocated.
+ */
 CUresult ed_graph_memory_launch(const struct ed_plan *plan, bool auto_free)
 {
 	if (!auto_free && !mark(plan, CU_GRAPH_NODE_TYPE_MEM_ALLOC, true, true))
@@ -142,13 +166,14 @@ CUresult ed_graph_memory_launch(const struct ed_plan *plan, bool auto_free)
 
 /* --- nodes --- */
 
+/* Add a node that allocates memory at a place of a graph. given: CUDA_MEM_ALLOC_NODE_PARAMS, which gets the address. */
 CUresult ed_graph_add_allocation(const struct ed_place *place, void *given)
 {
 	struct parameters *parameters = given;
 	struct ed_operation operation;
 	uint64_t address;
 
-	IN_CONTEXT(context);
+	GET_CONTEXT_OR_RETURN(context);
 	CUresult result = ed_graph_check_place(place->ret, place->graph, place->dependencies, place->count);
 	if (!result && (!parameters || parameters->type != PINNED_MEMORY || parameters->location != ON_DEVICE ||
 			parameters->device != 0))
@@ -162,34 +187,38 @@ CUresult ed_graph_add_allocation(const struct ed_place *place, void *given)
 	return result;
 }
 
+/* Add a node that frees what a graph has allocated at that address, at a place of a graph. */
 CUresult ed_graph_add_free(const struct ed_place *place, CUdeviceptr address)
 {
 	struct ed_operation operation;
 
-	IN_CONTEXT(context);
+	GET_CONTEXT_OR_RETURN(context);
 	CUresult result = ed_graph_check_place(place->ret, place->graph, place->dependencies, place->count);
 	if (!result)
 		result = ed_graph_memory_free(context, address, &operation);
 	return result ? result : ed_graph_add_operation(place, &operation);
 }
 
+/* Emulated CUDA driver call: add a node to a graph that allocates memory; the parameters get its address. */
 API cuGraphAddMemAllocNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count,
 			   struct parameters *parameters)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	return ed_graph_add_allocation(&(struct ed_place){node, graph, dependencies, count}, parameters);
 }
 
+/* Emulated CUDA driver call: add a node to a graph that frees what a graph has allocated. */
 API cuGraphAddMemFreeNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count,
 			  CUdeviceptr address)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	return ed_graph_add_free(&(struct ed_place){node, graph, dependencies, count}, address);
 }
 
+/* Emulated CUDA driver call: what a node of a graph allocates, and its address. */
 API cuGraphMemAllocNodeGetParams(CUgraphNode node, struct parameters *ret)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	if (!ret || !ed_object_check(node, ED_NODE) || node->operation.type != CU_GRAPH_NODE_TYPE_MEM_ALLOC)
 		return CUDA_ERROR_INVALID_VALUE;
 	*ret = (struct parameters){.type = PINNED_MEMORY, .location = ON_DEVICE,
@@ -197,18 +226,19 @@ API cuGraphMemAllocNodeGetParams(CUgraphNode node, struct parameters *ret)
 	return CUDA_SUCCESS;
 }
 
+/* Emulated CUDA driver call: the address of what a node of a graph frees. */
 API cuGraphMemFreeNodeGetParams(CUgraphNode node, CUdeviceptr *address)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	if (!address || !ed_object_check(node, ED_NODE) || node->operation.type != CU_GRAPH_NODE_TYPE_MEM_FREE)
 		return CUDA_ERROR_INVALID_VALUE;
 	*address = node->operation.memory->address;
 	return CUDA_SUCCESS;
 }
 
-/* Memory of graphs is not kept in reserve here. */
+/* Emulated CUDA driver call: give back memory that is kept for graphs; none is kept here. */
 API cuDeviceGraphMemTrim(CUdevice device)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	return device ? CUDA_ERROR_INVALID_DEVICE : CUDA_SUCCESS;
 }

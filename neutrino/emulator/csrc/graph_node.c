@@ -10,7 +10,10 @@
 
 #define OF_TYPE 16 /* bytes: where the parameters of the type begin */
 
-/* Read a CUgraphNodeParams: the type, three reserved words, then the parameters of that type. */
+/*
+ * Read a CUgraphNodeParams: the type, three reserved words, then the parameters of that type. Members of other types
+ * are 0.
+ */
 void ed_node_parameters_read(const void *from, struct ed_node_parameters *ret)
 {
 	const char *of_type = (const char *)from + OF_TYPE;
@@ -49,7 +52,10 @@ void ed_node_parameters_read(const void *from, struct ed_node_parameters *ret)
 	}
 }
 
-/* cuGraphAddNode: add a node of any type. parameters: a CUgraphNodeParams. */
+/*
+ * What cuGraphAddNode does: add a node of any type at a place of a graph. parameters: a CUgraphNodeParams, which may
+ * get results.
+ */
 static CUresult add_any(const struct ed_place *place, void *parameters)
 {
 	struct ed_node_parameters any;
@@ -84,25 +90,34 @@ static CUresult add_any(const struct ed_place *place, void *parameters)
 	}
 }
 
+/*
+ * Emulated CUDA driver call: add a node of any type to a graph, after `count` dependencies. parameters: a
+ * CUgraphNodeParams.
+ */
 API cuGraphAddNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count, void *parameters)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	return add_any(&(struct ed_place){node, graph, dependencies, count}, parameters);
 }
 
+/*
+ * Emulated CUDA driver call: add a node of any type to a graph, after `count` dependencies. parameters: a
+ * CUgraphNodeParams; data of edges are ignored.
+ */
 API cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, const CUgraphEdgeData *edges,
 		      size_t count, void *parameters)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	(void)edges;
 	return add_any(&(struct ed_place){node, graph, dependencies, count}, parameters);
 }
 
+/* Emulated CUDA driver call: replace what a node of a graph does; only of kernels. parameters: a CUgraphNodeParams. */
 API cuGraphNodeSetParams(CUgraphNode node, const void *parameters)
 {
 	struct ed_node_parameters any;
 
-	ENTER();
+	ENTER_OR_RETURN();
 	if (!parameters)
 		return CUDA_ERROR_INVALID_VALUE;
 	ed_node_parameters_read(parameters, &any);
@@ -111,14 +126,16 @@ API cuGraphNodeSetParams(CUgraphNode node, const void *parameters)
 
 /* --- attributes of kernel nodes --- */
 
+/* Whether a handle is that of a node that launches a kernel. */
 static bool is_kernel_node(CUgraphNode node)
 {
 	return ed_object_check(node, ED_NODE) && !node->child && node->operation.type == CU_GRAPH_NODE_TYPE_KERNEL;
 }
 
+/* Emulated CUDA driver call: an attribute of a kernel node's launch (CUlaunchAttributeID). */
 API cuGraphKernelNodeGetAttribute(CUgraphNode node, int attribute, CUlaunchAttributeValue *value)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	if (!value || !is_kernel_node(node))
 		return CUDA_ERROR_INVALID_VALUE;
 	struct ed_kernel_work *work = &node->operation.kernel;
@@ -147,9 +164,10 @@ API cuGraphKernelNodeGetAttribute(CUgraphNode node, int attribute, CUlaunchAttri
 	return CUDA_SUCCESS;
 }
 
+/* Emulated CUDA driver call: set an attribute of a kernel node's launch (CUlaunchAttributeID). */
 API cuGraphKernelNodeSetAttribute(CUgraphNode node, int attribute, const CUlaunchAttributeValue *value)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	if (!value || !is_kernel_node(node))
 		return CUDA_ERROR_INVALID_VALUE;
 	struct ed_kernel_work *work = &node->operation.kernel;
@@ -177,9 +195,10 @@ API cuGraphKernelNodeSetAttribute(CUgraphNode node, int attribute, const CUlaunc
 	}
 }
 
+/* Emulated CUDA driver call: give a kernel node's launch the attributes of another one's. */
 API cuGraphKernelNodeCopyAttributes(CUgraphNode to, CUgraphNode from)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	if (!is_kernel_node(to) || !is_kernel_node(from))
 		return CUDA_ERROR_INVALID_VALUE;
 	to->operation.kernel.is_cooperative = from->operation.kernel.is_cooperative;

@@ -37,11 +37,16 @@ _Static_assert(sizeof(struct resource) == 144, "CUdevResource");
 /* What cuDevResourceGenerateDesc makes is never destroyed: the handle is the number of multiprocessors, and this. */
 #define DESCRIPTION ((uintptr_t)0x67726e0000)
 
+/* Whether a handle is that of a green context (a name for the primary one, with a part of the multiprocessors). */
 static bool is_green(CUcontext context)
 {
 	return ed_object_check(context, ED_CONTEXT) && context->green_of;
 }
 
+/*
+ * A context becomes the thread's current one. A green context may be current to one thread at a time: a second one is
+ * named on stderr, and with the setting strict ends the process.
+ */
 void ed_green_enter(CUcontext context)
 {
 	if (!ed_object_is(context, ED_CONTEXT) || !context->green_of)
@@ -56,6 +61,7 @@ void ed_green_enter(CUcontext context)
 		abort();
 }
 
+/* A context is the thread's current one no more: if it is a green one, another thread may have it. */
 void ed_green_leave(CUcontext context)
 {
 	int32_t self = (int32_t)syscall(SYS_gettid);
@@ -66,12 +72,17 @@ void ed_green_leave(CUcontext context)
 
 /* --- resources --- */
 
+/* A resource (CUdevResource) of so many multiprocessors; of no type if there are none. */
 static struct resource multiprocessors(uint32_t count)
 {
 	return (struct resource){.type = count ? MULTIPROCESSORS : NONE, .count = count, .least = PARTITION,
 				 .alignment = PARTITION};
 }
 
+/*
+ * What the forms of cuDeviceGetDevResource do: the multiprocessors of a device or context. type: must be that of
+ * multiprocessors.
+ */
 static CUresult get_resource(struct resource *ret, int type, uint32_t count)
 {
 	if (!ret)
@@ -82,17 +93,19 @@ static CUresult get_resource(struct resource *ret, int type, uint32_t count)
 	return CUDA_SUCCESS;
 }
 
+/* Emulated CUDA driver call: the multiprocessors of the device as a resource, of which green contexts get parts. */
 API cuDeviceGetDevResource(CUdevice device, struct resource *resource, int type)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	return device ? CUDA_ERROR_INVALID_DEVICE : get_resource(resource, type, ED_MULTIPROCESSORS);
 }
 
+/* Emulated CUDA driver call: the multiprocessors of a context (NULL: the current one) as a resource. */
 API cuCtxGetDevResource(CUcontext handle, struct resource *resource, int type)
 {
 	struct ed_context *unused;
 
-	ENTER();
+	ENTER_OR_RETURN();
 	CUresult result = ed_context_of(handle, &unused);
 	if (result)
 		return result;
@@ -100,13 +113,17 @@ API cuCtxGetDevResource(CUcontext handle, struct resource *resource, int type)
 	return get_resource(resource, type, named->green_of ? named->multiprocessors : ED_MULTIPROCESSORS);
 }
 
+/* Emulated CUDA driver call: the multiprocessors of a green context as a resource. */
 API cuGreenCtxGetDevResource(CUcontext green, struct resource *resource, int type)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	return is_green(green) ? get_resource(resource, type, green->multiprocessors) : CUDA_ERROR_INVALID_CONTEXT;
 }
 
-/* Split multiprocessors into groups of one size. Without groups only their number. */
+/*
+ * What cuDevSmResourceSplitByCount does: split multiprocessors into groups of one size, at least `least`; *count is how
+ * many groups are wanted, then made. Without groups only their number. rest: what is left, or NULL.
+ */
 static CUresult split(struct resource *groups, uint32_t *count, const struct resource *input, struct resource *rest,
 		      unsigned flags, unsigned least)
 {
@@ -129,18 +146,20 @@ static CUresult split(struct resource *groups, uint32_t *count, const struct res
 	return CUDA_SUCCESS;
 }
 
+/* Emulated CUDA driver call: split multiprocessors into groups of one size, for green contexts. */
 API cuDevSmResourceSplitByCount(struct resource *groups, unsigned int *count, const struct resource *input,
 				struct resource *rest, unsigned int flags, unsigned int least)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	return split(groups, count, input, rest, flags, least);
 }
 
+/* Emulated CUDA driver call: a description of `count` groups of multiprocessors, by which a green context is made. */
 API cuDevResourceGenerateDesc(uintptr_t *description, const struct resource *resources, unsigned int count)
 {
 	uint32_t all = 0;
 
-	ENTER();
+	ENTER_OR_RETURN();
 	if (!description || !resources || !count)
 		return CUDA_ERROR_INVALID_VALUE;
 	for (unsigned i = 0; i < count; i++) {
@@ -156,6 +175,10 @@ API cuDevResourceGenerateDesc(uintptr_t *description, const struct resource *res
 
 /* --- contexts --- */
 
+/*
+ * What cuGreenCtxCreate does: make a green context (a name for the primary one, with a part of the multiprocessors).
+ * description: of cuDevResourceGenerateDesc, 0 for the whole device.
+ */
 static CUresult create(CUcontext *ret, uintptr_t description, CUdevice device, unsigned flags)
 {
 	CUcontext primary;
@@ -179,15 +202,17 @@ static CUresult create(CUcontext *ret, uintptr_t description, CUdevice device, u
 	return CUDA_SUCCESS;
 }
 
+/* Emulated CUDA driver call: make a green context, which has a part of the multiprocessors. */
 API cuGreenCtxCreate(CUcontext *green, uintptr_t description, CUdevice device, unsigned int flags)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	return create(green, description, device, flags);
 }
 
+/* Emulated CUDA driver call: destroy a green context; its streams stay, and answer that it is destroyed. */
 API cuGreenCtxDestroy(CUcontext green)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	if (!is_green(green))
 		return green && ed_object_was(green, ED_CONTEXT) ? CUDA_ERROR_CONTEXT_IS_DESTROYED
 								 : CUDA_ERROR_INVALID_CONTEXT;
@@ -198,9 +223,10 @@ API cuGreenCtxDestroy(CUcontext green)
 	return CUDA_SUCCESS;
 }
 
+/* Emulated CUDA driver call: the CUcontext of a green context, which is the same handle here. */
 API cuCtxFromGreenCtx(CUcontext *context, CUcontext green)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	if (!context)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (!is_green(green))
@@ -209,9 +235,10 @@ API cuCtxFromGreenCtx(CUcontext *context, CUcontext green)
 	return CUDA_SUCCESS;
 }
 
+/* Emulated CUDA driver call: the id of a green context (NULL: the current one), which no other context ever has. */
 API cuGreenCtxGetId(CUcontext green, unsigned long long *id)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	if (!id)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (!is_green(green ? green : ed_context_handle()))
@@ -220,9 +247,10 @@ API cuGreenCtxGetId(CUcontext green, unsigned long long *id)
 	return CUDA_SUCCESS;
 }
 
+/* Emulated CUDA driver call: make a stream of a green context. */
 API cuGreenCtxStreamCreate(CUstream *stream, CUcontext green, unsigned int flags, int priority)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	if (!is_green(green))
 		return CUDA_ERROR_INVALID_CONTEXT;
 	if (flags != CU_STREAM_NON_BLOCKING)
@@ -230,11 +258,15 @@ API cuGreenCtxStreamCreate(CUstream *stream, CUcontext green, unsigned int flags
 	return ed_stream_make(green->green_of, green, stream, flags, priority);
 }
 
+/*
+ * What cuStreamGetGreenCtx does: the green context of a stream, NULL if it is of none. A default stream is of the
+ * thread's current context.
+ */
 static CUresult get_green(CUstream stream, CUcontext *ret)
 {
 	CUcontext handle = ed_context_handle();
 
-	IN_CONTEXT(context);
+	GET_CONTEXT_OR_RETURN(context);
 	if (!ret)
 		return CUDA_ERROR_INVALID_VALUE;
 	if ((uintptr_t)stream <= (uintptr_t)CU_STREAM_PER_THREAD) {
@@ -247,8 +279,9 @@ static CUresult get_green(CUstream stream, CUcontext *ret)
 	return CUDA_SUCCESS;
 }
 
+/* Emulated CUDA driver call: the green context of a stream, NULL if it is of none. */
 API cuStreamGetGreenCtx(CUstream stream, CUcontext *green)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	return get_green(stream, green);
 }

@@ -31,7 +31,10 @@ struct fatbin_header {
 	uint64_t size;
 };
 
-/* The size of an image in memory, by its header. If it is a fatbin's wrapper, *image becomes what that points to. */
+/*
+ * The size of an image in memory, by its header; of machine code only that of the header. If it is a fatbin's wrapper,
+ * *image becomes what that points to.
+ */
 size_t ed_image_measure(const void **image)
 {
 	uint32_t magic;
@@ -54,7 +57,10 @@ size_t ed_image_measure(const void **image)
 	return strlen(*image);
 }
 
-/* Read a file. Returns its bytes followed by zeros, to be freed by the caller; NULL with *result if that fails. */
+/*
+ * Read a file with an image. Returns its bytes followed by zeros, to be freed by the caller; NULL with *result if that
+ * fails.
+ */
 uint8_t *ed_image_file(const char *path, size_t *size, CUresult *result)
 {
 	struct stat status;
@@ -91,7 +97,10 @@ struct cursor {
 	bool failed;
 };
 
-/* Read a little-endian number of size bytes. At the end of the data the cursor fails, and the result is 0. */
+/*
+ * Read a little-endian number of size bytes from the device process's description. At the end of the data the cursor
+ * fails, and the result is 0.
+ */
 static uint64_t read_number(struct cursor *cursor, size_t size)
 {
 	uint64_t value = 0;
@@ -105,7 +114,10 @@ static uint64_t read_number(struct cursor *cursor, size_t size)
 	return value;
 }
 
-/* Read a string: its length, its bytes, and a zero byte. It stays in the data. */
+/*
+ * Read a string from the device process's description: its length, its bytes, and a zero byte. It stays in the data. ""
+ * if the cursor fails.
+ */
 static const char *read_string(struct cursor *cursor)
 {
 	uint64_t length = read_number(cursor, 4);
@@ -119,7 +131,7 @@ static const char *read_string(struct cursor *cursor)
 	return text;
 }
 
-/* Free what describe() has made. */
+/* Free what a description of an image has. */
 void ed_image_forget(struct ed_loaded *loaded)
 {
 	for (uint32_t i = 0; loaded->kernels && i < loaded->kernel_count; i++)
@@ -131,8 +143,8 @@ void ed_image_forget(struct ed_loaded *loaded)
 }
 
 /*
- * Read the device process's description of a module: _describe() of server.py. ret owns the reply's data.
- * Returns false, with everything freed, for a description that cannot be read.
+ * Read the device process's description of an image's kernels and variables (server.py writes it). ret owns the reply's
+ * data. False, with everything freed, for one that cannot be read.
  */
 static bool describe(struct ed_reply *reply, struct ed_loaded *ret)
 {
@@ -175,7 +187,10 @@ static bool describe(struct ed_reply *reply, struct ed_loaded *ret)
 	return true;
 }
 
-/* A description that outlives the loading: only its kernels mean something. False without memory. */
+/*
+ * Copy the description of a loaded image, so that its kernels are known for longer than it is loaded; the rest of it
+ * means nothing. False without memory.
+ */
 bool ed_image_copy(const struct ed_loaded *loaded, struct ed_loaded *ret)
 {
 	struct ed_reply reply = {0, loaded->reply_size, malloc(loaded->reply_size + 1)};
@@ -211,12 +226,16 @@ static void write_log(unsigned count, const int *options, void **values, int buf
 /* Why this thread's last image was refused; empty when it was not. */
 static __thread char refusal[1024];
 
+/* Whether the device process has refused this thread's last image, with a reason. */
 bool ed_image_was_refused(void)
 {
 	return refusal[0];
 }
 
-/* For the hook, which puts it into the trace. CUDA_ERROR_NOT_FOUND when nothing was refused. */
+/*
+ * Not of CUDA's driver: why this thread's last image was refused, as text, for Neutrino's hook, which puts it into the
+ * trace. Told once. CUDA_ERROR_NOT_FOUND if nothing was refused.
+ */
 API neutrinoEmbeddedRefusal(char *text, size_t size)
 {
 	if (!refusal[0])
@@ -226,7 +245,10 @@ API neutrinoEmbeddedRefusal(char *text, size_t size)
 	return CUDA_SUCCESS;
 }
 
-/* Let the device process load an image. On refusal its reason goes to the log buffer of the options and to stderr. */
+/*
+ * Let the device process load an image of size bytes. options, values: count JIT options of cuModuleLoadDataEx. On
+ * refusal its reason goes to the log buffer in them and to stderr.
+ */
 CUresult ed_image_load(const void *image, size_t size, unsigned count, const int *options, void **values,
 		     struct ed_loaded *ret)
 {
@@ -261,7 +283,7 @@ void ed_image_unload(struct ed_loaded *loaded)
 	ed_image_forget(loaded);
 }
 
-/* The number of the kernel of that name, or CUDA_ERROR_NOT_FOUND. */
+/* The number of the kernel of that name in an image, or CUDA_ERROR_NOT_FOUND. */
 CUresult ed_image_find(const struct ed_loaded *loaded, const char *name, uint32_t *ret)
 {
 	for (*ret = 0; *ret < loaded->kernel_count; ++*ret)
@@ -270,7 +292,10 @@ CUresult ed_image_find(const struct ed_loaded *loaded, const char *name, uint32_
 	return CUDA_ERROR_NOT_FOUND;
 }
 
-/* The address and size of the variable of that name; address and size may be NULL. */
+/*
+ * The address and size of the variable of that name in an image; address and size may be NULL. CUDA_ERROR_NOT_FOUND if
+ * there is none.
+ */
 CUresult ed_image_variable(const struct ed_loaded *loaded, const char *name, CUdeviceptr *address, size_t *size)
 {
 	for (uint32_t i = 0; i < loaded->variable_count; i++) {

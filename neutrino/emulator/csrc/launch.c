@@ -19,7 +19,10 @@
 #define BLOCK_MOST 1024u
 #define BLOCK_Z_MOST 64u
 
-/* Run a kernel in the device process, and wait for its end. A fault is recorded for the whole device. */
+/*
+ * Run a kernel in the device process (which interprets it), and wait for its end. A fault is recorded for the whole
+ * device.
+ */
 CUresult ed_launch_run(const struct ed_kernel_work *work)
 {
 	struct ed_launch_request request = {
@@ -45,7 +48,10 @@ CUresult ed_launch_run(const struct ed_kernel_work *work)
 	return reply.status;
 }
 
-/* Copy a launch's parameters into the kernel's parameter buffer: from one pointer each, or from the buffer in extra. */
+/*
+ * Copy a launch's parameters into the kernel's parameter buffer, work->parameters: from one pointer each, or from the
+ * buffer that extra names; not both.
+ */
 static CUresult pack(const struct ed_description *kernel, void **parameters, void **extra, struct ed_kernel_work *work)
 {
 	uint8_t *ret = work->parameters;
@@ -85,7 +91,7 @@ static CUresult pack(const struct ed_description *kernel, void **parameters, voi
 	return CUDA_SUCCESS;
 }
 
-/* Whether a kernel is a twin, the instrumented copy of a kernel, by its name. */
+/* Whether a kernel is a twin (the copy of a kernel with Neutrino's probes), by its name. */
 static bool is_twin(const struct ed_description *kernel)
 {
 	const char *end = "__neutrino";
@@ -94,7 +100,7 @@ static bool is_twin(const struct ed_description *kernel)
 	return length > strlen(end) && !strcmp(kernel->name + length - strlen(end), end);
 }
 
-/* Check a launch against the limits of the device and of the kernel. */
+/* Check a launch's grid, block and dynamic shared memory (bytes) against the limits of the device and of the kernel. */
 static CUresult check_shape(CUfunction function, const uint32_t grid[3], const uint32_t block[3], uint32_t shared,
 			    bool is_cooperative)
 {
@@ -116,8 +122,8 @@ static CUresult check_shape(CUfunction function, const uint32_t grid[3], const u
 }
 
 /*
- * The error with which the setting fail makes this launch fail, 0 without one. Errors that destroy the context are
- * recorded as the device's fault, so that all later calls return them too.
+ * The error with which the test setting fail= makes this launch fail, 0 without one. Errors that destroy the context
+ * are recorded as the device's fault, so that all later calls return them too.
  */
 static CUresult requested_failure(const struct ed_description *kernel)
 {
@@ -131,7 +137,10 @@ static CUresult requested_failure(const struct ed_description *kernel)
 	return (CUresult)failure;
 }
 
-/* Check a launch, and make the work of it, with a copy of the parameters. handle: a CUfunction or a CUkernel. */
+/*
+ * Check a launch, and make the work of it, with a copy of the parameters, the caller's to release. handle: a CUfunction
+ * or a CUkernel; shared: bytes of dynamic shared memory; parameters or extra: as for cuLaunchKernel.
+ */
 CUresult ed_launch_prepare(struct ed_context *context, CUfunction handle, const uint32_t grid[3],
 			   const uint32_t block[3], uint32_t shared, bool is_cooperative, void **parameters,
 			   void **extra, struct ed_kernel_work *ret)
@@ -212,31 +221,41 @@ static CUresult launch(const struct launch *request)
 		unsigned int block_z, unsigned int shared
 #define SHAPE {grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared
 
+/* Emulated CUDA driver call: launch a kernel in a stream. */
 API cuLaunchKernel(CUfunction function, SHAPE_PARAMETERS, CUstream stream, void **parameters, void **extra)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	return launch(&(struct launch){function, SHAPE, false, stream, parameters, extra, {0}});
 }
 
+/* Emulated CUDA driver call: launch a kernel in a stream; the default one is the thread's own. */
 API cuLaunchKernel_ptsz(CUfunction function, SHAPE_PARAMETERS, CUstream stream, void **parameters, void **extra)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	return launch(&(struct launch){function, SHAPE, true, stream, parameters, extra, {0}});
 }
 
+/* Emulated CUDA driver call: launch a kernel whose blocks all run at the same time; an error if not so many fit. */
 API cuLaunchCooperativeKernel(CUfunction function, SHAPE_PARAMETERS, CUstream stream, void **parameters)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	return launch(&(struct launch){function, SHAPE, false, stream, parameters, NULL, {.is_cooperative = true}});
 }
 
+/*
+ * Emulated CUDA driver call: launch a kernel whose blocks all run at the same time; an error if not so many fit. The
+ * default stream is the thread's own.
+ */
 API cuLaunchCooperativeKernel_ptsz(CUfunction function, SHAPE_PARAMETERS, CUstream stream, void **parameters)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	return launch(&(struct launch){function, SHAPE, true, stream, parameters, NULL, {.is_cooperative = true}});
 }
 
-/* cuLaunchKernelEx */
+/*
+ * What cuLaunchKernelEx does: launch a kernel by a configuration, with attributes. per_thread: the default stream is
+ * the thread's own.
+ */
 static CUresult launch_config(const CUlaunchConfig *config, CUfunction function, void **parameters, void **extra,
 			      bool per_thread)
 {
@@ -256,14 +275,19 @@ static CUresult launch_config(const CUlaunchConfig *config, CUfunction function,
 	return result ? result : launch(&request);
 }
 
+/* Emulated CUDA driver call: launch a kernel by a configuration, with attributes. */
 API cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function, void **parameters, void **extra)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	return launch_config(config, function, parameters, extra, false);
 }
 
+/*
+ * Emulated CUDA driver call: launch a kernel by a configuration, with attributes; the default stream is the thread's
+ * own.
+ */
 API cuLaunchKernelEx_ptsz(const CUlaunchConfig *config, CUfunction function, void **parameters, void **extra)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	return launch_config(config, function, parameters, extra, true);
 }

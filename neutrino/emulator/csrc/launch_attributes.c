@@ -19,6 +19,10 @@ static const int tunings[ED_TUNINGS] = {
 /* The device's choice; the default domain is 0, the remote one 1; the default domain; the device's choice. */
 const uint32_t ed_tuning_default[ED_TUNINGS] = {0, 1 << 8, 0, UINT32_MAX};
 
+/*
+ * Where a launch's work keeps the value of an attribute for tuning (which has no effect, but can be asked for); NULL if
+ * the attribute is none.
+ */
 uint32_t *ed_tuning_find(struct ed_kernel_work *work, int attribute)
 {
 	for (size_t i = 0; i < ED_TUNINGS; i++)
@@ -27,6 +31,7 @@ uint32_t *ed_tuning_find(struct ed_kernel_work *work, int attribute)
 	return NULL;
 }
 
+/* Read the attributes of a launch. Unknown ones are CUDA_ERROR_INVALID_VALUE. ret, zeroed before, refers to config. */
 CUresult ed_launch_attributes_read(const CUlaunchConfig *config, struct ed_launch_attributes *ret)
 {
 	if (config->numAttrs && !config->attrs)
@@ -70,8 +75,8 @@ CUresult ed_launch_attributes_read(const CUlaunchConfig *config, struct ed_launc
 }
 
 /*
- * Check a cluster's shape. Its blocks run as clusters of one, which only code that asks for its place or accesses other
- * blocks can notice.
+ * Check the shape of a launch's clusters of blocks; zeros: none. Blocks run as clusters of one, which only code that
+ * asks for its place or reaches other blocks can notice: then it is an error.
  */
 static CUresult check_cluster(const uint32_t cluster[3], const struct ed_kernel_work *work, const struct ed_loaded *code)
 {
@@ -91,6 +96,10 @@ static CUresult check_cluster(const uint32_t cluster[3], const struct ed_kernel_
 	return CUDA_SUCCESS;
 }
 
+/*
+ * Check a launch against its attributes, and let its work have those that a graph's node shows. stream: as the program
+ * gave it.
+ */
 CUresult ed_launch_attributes_apply(const struct ed_launch_attributes *attributes, struct ed_queue *queue,
 				    CUstream stream, struct ed_kernel_work *work)
 {
@@ -120,6 +129,7 @@ CUresult ed_launch_attributes_apply(const struct ed_launch_attributes *attribute
 	return result;
 }
 
+/* After a launch: record the events that its attributes name. */
 CUresult ed_launch_attributes_record(const struct ed_launch_attributes *attributes, struct ed_queue *queue)
 {
 	CUresult result = CUDA_SUCCESS;

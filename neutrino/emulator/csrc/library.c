@@ -9,8 +9,8 @@
 #include "queue.h"
 
 /*
- * With ed_module_lifetimes held: the library's module in a context. A module without a context is used if there is
- * one; else the image is loaded again.
+ * The library's module in a context: one that has no context yet if there is one; else the image is loaded again. With
+ * ed_module_lifetimes held.
  */
 static CUresult find_or_load(struct ed_library *library, struct ed_context *context, struct ed_module **ret)
 {
@@ -41,7 +41,7 @@ static CUresult find_or_load(struct ed_library *library, struct ed_context *cont
 	return find_or_load(library, context, ret);
 }
 
-/* The library's module in a context, or the error with which its image was refused. */
+/* The library's module in a context, loaded if need be, or the error with which its image was refused. */
 CUresult ed_library_module(struct ed_library *library, struct ed_context *context, struct ed_module **ret)
 {
 	if (library->refused)
@@ -59,7 +59,9 @@ static bool is_of_image(CUresult result)
 	       result == CUDA_ERROR_INVALID_PTX || result == CUDA_ERROR_UNSUPPORTED_PTX_VERSION;
 }
 
-/* A library whose image was refused. As NVIDIA's driver does, the error is returned when something of it is used. */
+/*
+ * Make a library whose image was refused. As NVIDIA's driver does, the error is returned when something of it is used.
+ */
 static CUresult refused_library(CUlibrary *ret, CUresult error)
 {
 	struct ed_library *library = ed_object_take(ED_LIBRARY, sizeof(*library));
@@ -71,7 +73,10 @@ static CUresult refused_library(CUlibrary *ret, CUresult error)
 	return CUDA_SUCCESS;
 }
 
-/* Load an image as a library, with a copy of it, since each context gets a module of its own. */
+/*
+ * Load an image of size bytes as a library, with a copy of it, since each context gets a module of its own. options,
+ * values: count JIT options.
+ */
 static CUresult load_library(CUlibrary *ret, const void *image, size_t size, const int *options, void **values,
 			     unsigned count)
 {
@@ -112,10 +117,11 @@ static CUresult load_library(CUlibrary *ret, const void *image, size_t size, con
 	return CUDA_SUCCESS;
 }
 
+/* Emulated CUDA driver call: load an image in memory as a library, for all contexts. Library options are ignored. */
 API cuLibraryLoadData(CUlibrary *library, const void *image, int *jit_options, void **jit_values,
 		      unsigned int jit_count, int *options, void **values, unsigned int count)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	(void)options;
 	(void)values;
 	(void)count;
@@ -125,13 +131,14 @@ API cuLibraryLoadData(CUlibrary *library, const void *image, int *jit_options, v
 	return load_library(library, image, size, jit_options, jit_values, jit_count);
 }
 
+/* Emulated CUDA driver call: load an image in a file as a library, for all contexts. Library options are ignored. */
 API cuLibraryLoadFromFile(CUlibrary *library, const char *path, int *jit_options, void **jit_values,
 			  unsigned int jit_count, int *options, void **values, unsigned int count)
 {
 	size_t size;
 	CUresult result;
 
-	ENTER();
+	ENTER_OR_RETURN();
 	(void)options;
 	(void)values;
 	(void)count;
@@ -159,9 +166,10 @@ static void wait_for_users(const struct ed_library *library)
 		ed_queue_wait_all(contexts[--count]);
 }
 
+/* Emulated CUDA driver call: unload a library with its modules in all contexts, after their work has ended. */
 API cuLibraryUnload(CUlibrary library)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	if (!ed_object_check(library, ED_LIBRARY))
 		return CUDA_ERROR_INVALID_HANDLE;
 	CUresult result = ed_capture_unsafe();
@@ -191,15 +199,16 @@ API cuLibraryUnload(CUlibrary library)
 	return CUDA_SUCCESS;
 }
 
+/* Emulated CUDA driver call: the library's module in the current context, loaded if need be. */
 API cuLibraryGetModule(CUmodule *module, CUlibrary library)
 {
-	ENTER_CONTEXT(context);
+	ENTER_CONTEXT_OR_RETURN(context);
 	if (!module || !ed_object_check(library, ED_LIBRARY))
 		return module ? CUDA_ERROR_INVALID_HANDLE : CUDA_ERROR_INVALID_VALUE;
 	return ed_library_module(library, context, module);
 }
 
-/* The kernel handle of a kernel of a library, made when first asked for. NULL without memory. */
+/* The CUkernel of the kernel of that number in a library, made when first asked for. NULL without memory. */
 static CUkernel kernel_at(struct ed_library *library, uint32_t number)
 {
 	pthread_mutex_lock(&ed_module_mutex);
@@ -218,11 +227,12 @@ static CUkernel kernel_at(struct ed_library *library, uint32_t number)
 	return kernel;
 }
 
+/* Emulated CUDA driver call: the kernel of that name in a library. */
 API cuLibraryGetKernel(CUkernel *kernel, CUlibrary library, const char *name)
 {
 	uint32_t number;
 
-	ENTER();
+	ENTER_OR_RETURN();
 	if (!kernel || !name)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (!ed_object_check(library, ED_LIBRARY))
@@ -236,9 +246,10 @@ API cuLibraryGetKernel(CUkernel *kernel, CUlibrary library, const char *name)
 	return *kernel ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
+/* Emulated CUDA driver call: how many kernels a library has. */
 API cuLibraryGetKernelCount(unsigned int *count, CUlibrary library)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	if (!count || !ed_object_check(library, ED_LIBRARY))
 		return count ? CUDA_ERROR_INVALID_HANDLE : CUDA_ERROR_INVALID_VALUE;
 	if (library->refused)
@@ -247,9 +258,10 @@ API cuLibraryGetKernelCount(unsigned int *count, CUlibrary library)
 	return CUDA_SUCCESS;
 }
 
+/* Emulated CUDA driver call: the first `count` kernels of a library, padded with NULL. */
 API cuLibraryEnumerateKernels(CUkernel *kernels, unsigned int count, CUlibrary library)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	if (!kernels || !ed_object_check(library, ED_LIBRARY))
 		return kernels ? CUDA_ERROR_INVALID_HANDLE : CUDA_ERROR_INVALID_VALUE;
 	if (library->refused)
@@ -259,11 +271,15 @@ API cuLibraryEnumerateKernels(CUkernel *kernels, unsigned int count, CUlibrary l
 	return CUDA_SUCCESS;
 }
 
+/*
+ * Emulated CUDA driver call: the address and size of a library's variable in the current context; one of both may be
+ * NULL.
+ */
 API cuLibraryGetGlobal(CUdeviceptr *address, size_t *size, CUlibrary library, const char *name)
 {
 	struct ed_module *module;
 
-	ENTER_CONTEXT(context);
+	ENTER_CONTEXT_OR_RETURN(context);
 	if (!name || (!address && !size))
 		return CUDA_ERROR_INVALID_VALUE;
 	if (!ed_object_check(library, ED_LIBRARY))
@@ -272,18 +288,23 @@ API cuLibraryGetGlobal(CUdeviceptr *address, size_t *size, CUlibrary library, co
 	return result ? result : ed_image_variable(&module->loaded, name, address, size);
 }
 
+/* Emulated CUDA driver call: a library's managed variable; there are none here, so it is not found. */
 API cuLibraryGetManaged(CUdeviceptr *address, size_t *size, CUlibrary library, const char *name)
 {
-	ENTER_CONTEXT(context);
+	ENTER_CONTEXT_OR_RETURN(context);
 	(void)address;
 	(void)size;
 	(void)name;
 	return ed_object_check(library, ED_LIBRARY) ? CUDA_ERROR_NOT_FOUND : CUDA_ERROR_INVALID_HANDLE;
 }
 
+/*
+ * Emulated CUDA driver call: a library's function with one address for host and device; there are none here, so it is
+ * not found.
+ */
 API cuLibraryGetUnifiedFunction(void **function, CUlibrary library, const char *name)
 {
-	ENTER_CONTEXT(context);
+	ENTER_CONTEXT_OR_RETURN(context);
 	(void)function;
 	(void)name;
 	return ed_object_check(library, ED_LIBRARY) ? CUDA_ERROR_NOT_FOUND : CUDA_ERROR_INVALID_HANDLE;

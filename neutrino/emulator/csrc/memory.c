@@ -13,6 +13,7 @@ struct ed_registered *ed_registered;
 size_t ed_registered_count;
 static uint64_t last_id;
 
+/* The size of the first part of device memory, where the device process places the modules' variables. */
 uint64_t ed_memory_module_part(void)
 {
 	return ed_shared.device_size / 8;
@@ -20,27 +21,37 @@ uint64_t ed_memory_module_part(void)
 
 /* --- regions --- */
 
+/*
+ * Whether a region is that of pinned and managed memory, which host and kernels share by one address; else it is device
+ * memory.
+ */
 bool ed_region_is_host(const struct ed_region *region)
 {
 	return region == &ed_host_region;
 }
 
+/* The bytes of a region of memory, used or not. */
 uint64_t ed_region_size(const struct ed_region *region)
 {
 	return ed_region_is_host(region) ? ed_shared.host_size : ed_shared.device_size;
 }
 
+/* The address at which a region of memory begins, as kernels use it. */
 uint64_t ed_region_base(const struct ed_region *region)
 {
 	return ed_region_is_host(region) ? (uint64_t)(uintptr_t)ed_shared.host : ED_DEVICE_BASE;
 }
 
+/* Where this process has the bytes of a region of memory. */
 static uint8_t *region_bytes(const struct ed_region *region)
 {
 	return ed_region_is_host(region) ? ed_shared.host : ed_shared.device;
 }
 
-/* The region that contains an address, with its offset there; NULL if none does. */
+/*
+ * The region (device memory, or pinned and managed memory) that contains an address, with its offset there; NULL if
+ * none does.
+ */
 struct ed_region *ed_region_of(uint64_t address, uint64_t *offset)
 {
 	*offset = address - ED_CONSTANT_BASE;
@@ -53,7 +64,7 @@ struct ed_region *ed_region_of(uint64_t address, uint64_t *offset)
 	return *offset < ed_shared.host_size ? &ed_host_region : NULL;
 }
 
-/* The number of pieces that begin at or before an offset. */
+/* The number of pieces (allocations) of a region that begin at or before an offset. */
 static size_t pieces_until(const struct ed_region *region, uint64_t offset)
 {
 	size_t low = 0, high = region->count;
@@ -68,7 +79,7 @@ static size_t pieces_until(const struct ed_region *region, uint64_t offset)
 	return low;
 }
 
-/* The piece that contains an offset, or NULL. */
+/* The piece (an allocation or a variable) of a region that contains an offset, or NULL. With ed_memory_mutex held. */
 struct ed_piece *ed_piece_at(const struct ed_region *region, uint64_t offset)
 {
 	size_t index = pieces_until(region, offset);
@@ -85,7 +96,10 @@ static uint64_t round_up(uint64_t value)
 	return (value + ED_ALIGNMENT - 1) / ED_ALIGNMENT * ED_ALIGNMENT;
 }
 
-/* The first offset that may be allocated after the first index pieces. */
+/*
+ * The first offset that may be allocated after the first `index` pieces of a region, behind a red zone (bytes that
+ * nobody may touch).
+ */
 static uint64_t place_after(const struct ed_region *region, size_t index)
 {
 	uint64_t end = index ? region->pieces[index - 1].offset + region->pieces[index - 1].size : 0;
@@ -93,7 +107,10 @@ static uint64_t place_after(const struct ed_region *region, size_t index)
 	return round_up((end > region->begin ? end : region->begin) + RED_ZONE);
 }
 
-/* Whether size bytes at an offset fit between piece index - 1 and piece index, with red zones on both sides. */
+/*
+ * Whether size bytes at an offset fit between piece index - 1 and piece index of a region, with red zones (bytes that
+ * nobody may touch) on both sides.
+ */
 static bool fits(const struct ed_region *region, size_t index, uint64_t offset, uint64_t size)
 {
 	uint64_t begin = place_after(region, index);
@@ -103,8 +120,9 @@ static bool fits(const struct ed_region *region, size_t index, uint64_t offset, 
 }
 
 /*
- * Find room for size bytes, the offset and the index of the new piece. Places that were freed lately come first, so
- * that addresses are reused at once and a use after free is likely to show; else the lowest place is taken.
+ * Find room for size bytes in a region: the offset and the index of the new piece; false if there is none. Places that
+ * were freed lately come first, so that addresses are reused at once and a use after free is likely to show; else the
+ * lowest place is taken.
  */
 static bool find_place(struct ed_region *region, uint64_t size, size_t *index, uint64_t *offset)
 {
@@ -124,7 +142,10 @@ static bool find_place(struct ed_region *region, uint64_t size, size_t *index, u
 	return false;
 }
 
-/* Tell the device process which memory is valid. With ed_memory_mutex held, so that messages stay in order. */
+/*
+ * Tell the device process which memory kernels may access (kind: allow or forbid). With ed_memory_mutex held, so that
+ * messages stay in order.
+ */
 static void tell(enum ed_request kind, uint64_t address, uint64_t size)
 {
 	uint64_t words[] = {address, size};
@@ -132,7 +153,10 @@ static void tell(enum ed_request kind, uint64_t address, uint64_t size)
 	ed_channel_tell(kind, &(struct iovec){words, sizeof(words)}, 1);
 }
 
-/* Insert a piece at an index, which keeps the order. Variables of modules do not count as memory in use. */
+/*
+ * Insert a piece into a region's list at an index, which keeps the order. Variables of modules do not count as memory
+ * in use. False without memory.
+ */
 static bool insert(struct ed_region *region, size_t index, struct ed_piece piece)
 {
 	if (region->count == region->room) {
@@ -162,7 +186,10 @@ static void remove_piece(struct ed_region *region, struct ed_piece *piece)
 	memmove(piece, piece + 1, (--region->count - index) * sizeof(*piece));
 }
 
-/* Allocate size bytes, filled with poison, and return their address, 0 without room. like: context, sort and flags. */
+/*
+ * Allocate size bytes in a region, filled with poison, and return their address, 0 without room. like: has the new
+ * piece's context, sort and flags.
+ */
 uint64_t ed_region_take(struct ed_region *region, uint64_t size, struct ed_piece like)
 {
 	size_t index;
@@ -184,7 +211,10 @@ uint64_t ed_region_take(struct ed_region *region, uint64_t size, struct ed_piece
 	return address;
 }
 
-/* With ed_memory_mutex held: free a piece, poison its bytes, and remember its place. */
+/*
+ * Free a piece of a region: kernels may not access it any more, its bytes are poisoned, and its place is remembered.
+ * With ed_memory_mutex held.
+ */
 static void give(struct ed_region *region, struct ed_piece *piece)
 {
 	tell(ED_REQUEST_FORBID, ed_region_base(region) + piece->offset, piece->size);
@@ -195,7 +225,7 @@ static void give(struct ed_region *region, struct ed_piece *piece)
 	remove_piece(region, piece);
 }
 
-/* Add a variable of a module, which the device process has placed, to the list of valid memory. */
+/* Add a variable of a module, which the device process has placed, to the list of memory that may be accessed. */
 void ed_memory_add_variable(struct ed_context *context, uint64_t address, uint64_t size)
 {
 	uint64_t offset;
@@ -207,7 +237,7 @@ void ed_memory_add_variable(struct ed_context *context, uint64_t address, uint64
 	pthread_mutex_unlock(&ed_memory_mutex);
 }
 
-/* Remove a variable of a module that is being unloaded. */
+/* A module is being unloaded: its variable at that address may not be accessed any more. */
 void ed_memory_remove_variable(uint64_t address)
 {
 	uint64_t offset;
@@ -220,7 +250,10 @@ void ed_memory_remove_variable(uint64_t address)
 	pthread_mutex_unlock(&ed_memory_mutex);
 }
 
-/* Free the allocation that begins at an address: pinned memory, or other memory. CUDA_ERROR_INVALID_VALUE if none. */
+/*
+ * Free the allocation that begins at an address: pinned memory, or other memory. CUDA_ERROR_INVALID_VALUE if there is
+ * none.
+ */
 CUresult ed_memory_release(uint64_t address, bool is_pinned)
 {
 	uint64_t offset;
@@ -239,6 +272,7 @@ CUresult ed_memory_release(uint64_t address, bool is_pinned)
 	return result;
 }
 
+/* Free device or managed memory at an address, if it is allocated; in a stream's turn, where nobody takes an error. */
 void ed_memory_free_now(uint64_t address)
 {
 	ed_memory_release(address, false);
@@ -257,6 +291,7 @@ void ed_memory_forget_context(const struct ed_context *context)
 	pthread_mutex_unlock(&ed_memory_mutex);
 }
 
+/* Whether an address is in device memory, allocated or not. */
 bool ed_memory_is_device(uint64_t address)
 {
 	uint64_t offset;
@@ -264,7 +299,10 @@ bool ed_memory_is_device(uint64_t address)
 	return ed_region_of(address, &offset) == &ed_device_region;
 }
 
-/* Whether an address is in memory that the driver allocated on the host, or that the program registered. */
+/*
+ * Whether an address is in memory that the driver allocated on the host, or that the program registered: copies from
+ * there may be read late.
+ */
 bool ed_memory_is_pinned(uint64_t address)
 {
 	uint64_t offset;

@@ -20,7 +20,10 @@ void ed_module_settle(struct ed_module *module, struct ed_context *context)
 		ed_memory_add_variable(context, module->loaded.variables[i].address, module->loaded.variables[i].size);
 }
 
-/* Make a module of a loaded image, which it owns from then on. context: NULL for none yet. NULL without memory. */
+/*
+ * Make a module of a loaded image, which it owns from then on. context: NULL for none yet. NULL without memory, and the
+ * image is unloaded.
+ */
 struct ed_module *ed_module_make(struct ed_context *context, struct ed_loaded *loaded)
 {
 	CUfunction *functions = calloc(loaded->kernel_count + 1, sizeof(CUfunction));
@@ -52,7 +55,7 @@ void ed_module_destroy(struct ed_module *module)
 	ed_image_unload(&loaded);
 }
 
-/* Load an image of known size as a module of a context. */
+/* Load an image of size bytes as a module of a context. options, values: count JIT options. */
 static CUresult load_module(struct ed_context *context, CUmodule *ret, const void *image, size_t size, unsigned count,
 			    const int *options, void **values)
 {
@@ -67,40 +70,47 @@ static CUresult load_module(struct ed_context *context, CUmodule *ret, const voi
 	return *ret ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* Load an image in memory, whose size is read from its header. */
+/*
+ * Load an image in memory, whose size is read from its header, as a module of the current context. options, values:
+ * count JIT options.
+ */
 static CUresult load_data(CUmodule *module, const void *image, unsigned count, const int *options, void **values)
 {
-	IN_CONTEXT(context);
+	GET_CONTEXT_OR_RETURN(context);
 	if (!module || !image)
 		return CUDA_ERROR_INVALID_VALUE;
 	size_t size = ed_image_measure(&image);
 	return load_module(context, module, image, size, count, options, values);
 }
 
+/* Emulated CUDA driver call: load an image in memory as a module of the current context. */
 API cuModuleLoadData(CUmodule *module, const void *image)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	return load_data(module, image, 0, NULL, NULL);
 }
 
+/* Emulated CUDA driver call: load an image in memory as a module of the current context, with `count` JIT options. */
 API cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned int count, int *options, void **values)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	return load_data(module, image, count, options, values);
 }
 
+/* Emulated CUDA driver call: load a fatbin in memory as a module of the current context. */
 API cuModuleLoadFatBinary(CUmodule *module, const void *image)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	return load_data(module, image, 0, NULL, NULL);
 }
 
+/* Emulated CUDA driver call: load an image in a file as a module of the current context. */
 API cuModuleLoad(CUmodule *module, const char *path)
 {
 	size_t size;
 	CUresult result;
 
-	ENTER_CONTEXT(context);
+	ENTER_CONTEXT_OR_RETURN(context);
 	if (!module)
 		return CUDA_ERROR_INVALID_VALUE;
 	uint8_t *image = ed_image_file(path, &size, &result);
@@ -110,9 +120,10 @@ API cuModuleLoad(CUmodule *module, const char *path)
 	return result;
 }
 
+/* Emulated CUDA driver call: unload a module, after all work of its context. Not one of a library. */
 API cuModuleUnload(CUmodule module)
 {
-	ENTER_CONTEXT(context);
+	ENTER_CONTEXT_OR_RETURN(context);
 	if (!ed_object_check(module, ED_MODULE))
 		return CUDA_ERROR_INVALID_HANDLE;
 	if (module->library)
@@ -127,9 +138,10 @@ API cuModuleUnload(CUmodule module)
 	return CUDA_SUCCESS;
 }
 
+/* Emulated CUDA driver call: whether kernels are loaded when they are needed; here always at once (eager). */
 API cuModuleGetLoadingMode(int *mode)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	if (!mode)
 		return CUDA_ERROR_INVALID_VALUE;
 	*mode = 1; /* eager */
@@ -140,12 +152,13 @@ API cuModuleGetLoadingMode(int *mode)
 
 #define SHARED_WITHOUT_ASKING 49152 /* bytes per block: more needs cuFuncSetAttribute */
 
+/* Dynamic shared memory, in bytes per block, that a kernel may use without cuFuncSetAttribute. */
 int32_t ed_default_dynamic(const struct ed_description *kernel)
 {
 	return kernel->shared_size < SHARED_WITHOUT_ASKING ? SHARED_WITHOUT_ASKING - (int32_t)kernel->shared_size : 0;
 }
 
-/* The function handle of a kernel of a module, made when first asked for. NULL without memory. */
+/* The CUfunction of the kernel of that number in a module, made when first asked for. NULL without memory. */
 CUfunction ed_function_at(struct ed_module *module, uint32_t number)
 {
 	pthread_mutex_lock(&ed_module_mutex);
@@ -164,17 +177,18 @@ CUfunction ed_function_at(struct ed_module *module, uint32_t number)
 	return function;
 }
 
+/* Emulated CUDA driver call: the function of that name in a module. */
 API cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name)
 {
 	uint32_t number;
 
-	ENTER();
+	ENTER_OR_RETURN();
 	if (!function || !name || !*name)
 		return CUDA_ERROR_INVALID_VALUE;
 	/* NVIDIA's driver checks the module before the context. */
 	if (!ed_object_check(module, ED_MODULE))
 		return CUDA_ERROR_INVALID_HANDLE;
-	IN_CONTEXT(context);
+	GET_CONTEXT_OR_RETURN(context);
 	CUresult result = ed_image_find(&module->loaded, name, &number);
 	if (result)
 		return result;
@@ -182,18 +196,20 @@ API cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name)
 	return *function ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
+/* Emulated CUDA driver call: how many functions a module has. */
 API cuModuleGetFunctionCount(unsigned int *count, CUmodule module)
 {
-	ENTER_CONTEXT(context);
+	ENTER_CONTEXT_OR_RETURN(context);
 	if (!count || !ed_object_check(module, ED_MODULE))
 		return count ? CUDA_ERROR_INVALID_HANDLE : CUDA_ERROR_INVALID_VALUE;
 	*count = module->loaded.kernel_count;
 	return CUDA_SUCCESS;
 }
 
+/* Emulated CUDA driver call: the first `count` functions of a module, padded with NULL. */
 API cuModuleEnumerateFunctions(CUfunction *functions, unsigned int count, CUmodule module)
 {
-	ENTER_CONTEXT(context);
+	ENTER_CONTEXT_OR_RETURN(context);
 	if (!functions || !ed_object_check(module, ED_MODULE))
 		return functions ? CUDA_ERROR_INVALID_HANDLE : CUDA_ERROR_INVALID_VALUE;
 	for (uint32_t i = 0; i < count; i++)
@@ -201,9 +217,10 @@ API cuModuleEnumerateFunctions(CUfunction *functions, unsigned int count, CUmodu
 	return CUDA_SUCCESS;
 }
 
+/* Emulated CUDA driver call: the address and size of a module's variable; one of both may be NULL. */
 API cuModuleGetGlobal_v2(CUdeviceptr *address, size_t *size, CUmodule module, const char *name)
 {
-	ENTER_CONTEXT(context);
+	ENTER_CONTEXT_OR_RETURN(context);
 	if (!name || (!address && !size))
 		return CUDA_ERROR_INVALID_VALUE;
 	if (!ed_object_check(module, ED_MODULE))
@@ -213,12 +230,16 @@ API cuModuleGetGlobal_v2(CUdeviceptr *address, size_t *size, CUmodule module, co
 
 /* --- ends --- */
 
+/* Whether a module belongs to a context; for ed_object_each. */
 static bool is_of_context(const void *module, const void *context)
 {
 	return ((const struct ed_module *)module)->context == context;
 }
 
-/* Free a module of a context that ends. A library of it stays: the next context gets a module with fresh variables. */
+/*
+ * Free a module of a context that ends; for ed_object_each. A library of it stays: the next context gets a module with
+ * fresh variables.
+ */
 static void forget_module(void *object)
 {
 	struct ed_module *module = object;
@@ -234,6 +255,7 @@ static void forget_module(void *object)
 	ed_module_destroy(module);
 }
 
+/* Free all modules of a context that is destroyed. */
 void ed_module_forget_context(struct ed_context *context)
 {
 	pthread_mutex_lock(&ed_module_lifetimes);

@@ -25,15 +25,15 @@ static const char *const names[ED_KINDS] = {
 	[ED_NODE] = "graph node", [ED_EXEC] = "executable graph", [ED_POOL] = "memory pool",
 };
 
-/* The state of a living object of a kind. The state after it, an even number, is that of a destroyed one. */
+/* The state of a living object of a kind. The number after it, an even one, is the state of a destroyed one. */
 static uint32_t alive(enum ed_kind kind)
 {
 	return (uint32_t)kind * 2 + 1;
 }
 
 /*
- * Make an object, zeroed, at the place that was freed last. Places are never unmapped, so that handles can be
- * checked.
+ * Make an object of a kind, of size bytes, zeroed, at the place that was freed last; NULL when all places are taken.
+ * Places are never unmapped, so that handles can be checked.
  */
 void *ed_object_take(enum ed_kind kind, size_t size)
 {
@@ -64,7 +64,7 @@ void *ed_object_take(enum ed_kind kind, size_t size)
 	return object;
 }
 
-/* Destroy an object. Its place is free for another one of the same kind. */
+/* Destroy an object. Its place is free for another one of the same kind; its content stays until then. */
 void ed_object_give(void *handle)
 {
 	struct ed_object *object = handle;
@@ -88,17 +88,22 @@ static uint32_t state_of(const void *handle, enum ed_kind kind)
 	return __atomic_load_n(&((const struct ed_object *)handle)->state, __ATOMIC_ACQUIRE);
 }
 
+/* Whether a handle is a living object of that kind; nothing is said about a destroyed one. */
 bool ed_object_is(const void *handle, enum ed_kind kind)
 {
 	return state_of(handle, kind) == alive(kind);
 }
 
+/* Whether a handle was an object of that kind, and is destroyed. */
 bool ed_object_was(const void *handle, enum ed_kind kind)
 {
 	return state_of(handle, kind) == alive(kind) + 1;
 }
 
-/* Whether a handle is a living object of a kind. The use of a destroyed one is reported; in strict mode it aborts. */
+/*
+ * Whether a handle is a living object of a kind. The use of a destroyed one is said on stderr, and with the setting
+ * strict ends the process.
+ */
 bool ed_object_check(const void *handle, enum ed_kind kind)
 {
 	uint32_t state = state_of(handle, kind);
@@ -114,8 +119,8 @@ bool ed_object_check(const void *handle, enum ed_kind kind)
 }
 
 /*
- * Call a function for each object that is wanted. The mutex is not held meanwhile, so that it may destroy the
- * object.
+ * Call each() for every living object of a kind that is_wanted(object, argument), which is asked under the lock of all
+ * objects. The lock is not held in each(), so that it may destroy the object.
  */
 void ed_object_each(enum ed_kind kind, bool (*is_wanted)(const void *object, const void *argument),
 		    void (*each)(void *object), const void *argument)

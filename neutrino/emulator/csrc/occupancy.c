@@ -12,7 +12,7 @@
 #define SHARED_RESERVED 1024
 #define SHARED_MOST 232448
 
-/* Whether a kernel is a twin, the instrumented copy of a kernel, by its name. */
+/* Whether a kernel is a twin (the copy of a kernel with Neutrino's probes), by its name. */
 static bool is_twin(const struct ed_description *kernel)
 {
 	const char *found = strstr(kernel->name, "__neutrino");
@@ -20,7 +20,10 @@ static bool is_twin(const struct ed_description *kernel)
 	return found && !found[strlen("__neutrino")];
 }
 
-/* How many blocks of a kernel fit on a multiprocessor. shared: dynamic bytes per block. */
+/*
+ * How many blocks of a kernel fit on a multiprocessor at the same time. threads: of a block; shared: bytes of dynamic
+ * shared memory of a block. Registers are not counted.
+ */
 int ed_occupancy_blocks(CUfunction function, uint32_t threads, uint64_t shared)
 {
 	uint64_t warps = (threads + 31) / 32;
@@ -36,12 +39,15 @@ int ed_occupancy_blocks(CUfunction function, uint32_t threads, uint64_t shared)
 	return (int)(divisor ? blocks / divisor : blocks);
 }
 
-/* cuOccupancyMaxActiveBlocksPerMultiprocessor. */
+/*
+ * What cuOccupancyMaxActiveBlocksPerMultiprocessor does: how many blocks of a kernel fit on a multiprocessor at the
+ * same time. threads: of a block; shared: bytes of dynamic shared memory of a block.
+ */
 static CUresult active_blocks(int *ret, CUfunction handle, int threads, size_t shared)
 {
 	CUfunction function;
 
-	IN_CONTEXT(context);
+	GET_CONTEXT_OR_RETURN(context);
 	if (!ret || threads <= 0)
 		return CUDA_ERROR_INVALID_VALUE;
 	CUresult result = ed_function_of(context, handle, &function);
@@ -50,27 +56,36 @@ static CUresult active_blocks(int *ret, CUfunction handle, int threads, size_t s
 	return result;
 }
 
+/* Emulated CUDA driver call: how many blocks of a kernel fit on a multiprocessor at the same time. */
 API cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, CUfunction function, int threads, size_t shared)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	return active_blocks(blocks, function, threads, shared);
 }
 
+/*
+ * Emulated CUDA driver call: how many blocks of a kernel fit on a multiprocessor at the same time; flags are only
+ * checked.
+ */
 API cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *blocks, CUfunction function, int threads, size_t shared,
 							 unsigned int flags)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	return flags > 1 ? CUDA_ERROR_INVALID_VALUE : active_blocks(blocks, function, threads, shared);
 }
 
-/* cuOccupancyMaxPotentialBlockSize: the block with the most resident threads, the largest one of several. */
+/*
+ * What cuOccupancyMaxPotentialBlockSize does: the block with the most resident threads, the largest one of several, and
+ * a grid that fills the device. shared_of: bytes of dynamic shared memory by threads, or NULL: shared. limit: of
+ * threads, 0 for none.
+ */
 static CUresult best_block(int *grid, int *block, CUfunction handle, CUoccupancyB2DSize shared_of, size_t shared,
 			   int limit)
 {
 	CUfunction function;
 	int best = 0;
 
-	IN_CONTEXT(context);
+	GET_CONTEXT_OR_RETURN(context);
 	if (!grid || !block)
 		return CUDA_ERROR_INVALID_VALUE;
 	CUresult result = ed_function_of(context, handle, &function);
@@ -92,26 +107,38 @@ static CUresult best_block(int *grid, int *block, CUfunction handle, CUoccupancy
 	return CUDA_SUCCESS;
 }
 
+/*
+ * Emulated CUDA driver call: the size of block with which most threads of a kernel are resident, and a grid of such
+ * blocks that fills the device.
+ */
 API cuOccupancyMaxPotentialBlockSize(int *grid, int *block, CUfunction function, CUoccupancyB2DSize shared_of,
 				     size_t shared, int limit)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	return best_block(grid, block, function, shared_of, shared, limit);
 }
 
+/*
+ * Emulated CUDA driver call: the size of block with which most threads of a kernel are resident, and a grid of such
+ * blocks that fills the device; flags are only checked.
+ */
 API cuOccupancyMaxPotentialBlockSizeWithFlags(int *grid, int *block, CUfunction function,
 					      CUoccupancyB2DSize shared_of, size_t shared, int limit,
 					      unsigned int flags)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	return flags > 1 ? CUDA_ERROR_INVALID_VALUE : best_block(grid, block, function, shared_of, shared, limit);
 }
 
+/*
+ * Emulated CUDA driver call: bytes of dynamic shared memory that each block of a kernel can have, if so many blocks are
+ * to fit on a multiprocessor.
+ */
 API cuOccupancyAvailableDynamicSMemPerBlock(size_t *ret, CUfunction handle, int blocks, int threads)
 {
 	CUfunction function;
 
-	ENTER_CONTEXT(context);
+	ENTER_CONTEXT_OR_RETURN(context);
 	if (!ret || blocks <= 0 || threads <= 0)
 		return CUDA_ERROR_INVALID_VALUE;
 	CUresult result = ed_function_of(context, handle, &function);

@@ -47,7 +47,7 @@ static bool copy_bodies(struct ed_operation *operation)
 	return true;
 }
 
-/* Copy an operation with what it owns. False without memory. */
+/* Copy an operation (a launch, a copy, ... of a stream or a graph's node) with what it owns. False without memory. */
 bool ed_operation_copy(struct ed_operation *to, const struct ed_operation *from)
 {
 	*to = *from;
@@ -76,7 +76,10 @@ bool ed_operation_copy(struct ed_operation *to, const struct ed_operation *from)
 
 __thread bool ed_in_host_function;
 
-/* Call a function of the program. Callbacks get the device's fault; host functions are skipped after one. */
+/*
+ * Call a function of the program, in a stream's turn. Callbacks get the device's fault; host functions are skipped
+ * after one.
+ */
 static CUresult run_host(struct ed_operation *operation)
 {
 	ed_in_host_function = true;
@@ -89,7 +92,9 @@ static CUresult run_host(struct ed_operation *operation)
 	return CUDA_SUCCESS;
 }
 
-/* Run an operation in the calling thread, which is a queue's. An error is recorded as the device's fault. */
+/*
+ * Run an operation in the calling thread, which is a queue's. An error is recorded as the device's fault, and returned.
+ */
 CUresult ed_operation_run(struct ed_operation *operation)
 {
 	CUresult result = CUDA_SUCCESS;

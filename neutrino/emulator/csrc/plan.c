@@ -5,12 +5,13 @@
 
 #include "settings.h"
 
+/* One more reference to a plan (the steps of an executable graph). */
 void ed_plan_hold(struct ed_plan *plan)
 {
 	__atomic_add_fetch(&plan->holders, 1, __ATOMIC_ACQ_REL);
 }
 
-/* Drop one reference to a plan; the last one frees it. */
+/* Give up a reference to a plan (the steps of an executable graph); the last one frees it. NULL is ignored. */
 void ed_plan_release(struct ed_plan *plan)
 {
 	if (!plan || __atomic_sub_fetch(&plan->holders, 1, __ATOMIC_ACQ_REL))
@@ -22,7 +23,10 @@ void ed_plan_release(struct ed_plan *plan)
 	free(plan);
 }
 
-/* Make the plans of a conditional node's bodies for its operation. False without memory. */
+/*
+ * Make the plans of a conditional node's bodies, for its operation. False without memory, and the operation is
+ * released.
+ */
 static bool make_bodies(CUgraphNode node, struct ed_operation *operation, struct ed_context *context)
 {
 	uint32_t count = 0, size = operation->conditional.size;
@@ -41,7 +45,10 @@ static bool make_bodies(CUgraphNode node, struct ed_operation *operation, struct
 	return false;
 }
 
-/* Make a plan: a copy of each node's operation, with the indices of the steps that it follows. NULL without memory. */
+/*
+ * Make a plan of a graph: a copy of each node's operation, with the indices of the steps that it follows. One
+ * reference; NULL without memory.
+ */
 struct ed_plan *ed_plan_make(CUgraph graph, struct ed_context *context)
 {
 	struct ed_plan *plan = calloc(1, sizeof(*plan) + graph->count * sizeof(plan->steps[0]));
@@ -77,6 +84,7 @@ struct ed_plan *ed_plan_make(CUgraph graph, struct ed_context *context)
 	return plan;
 }
 
+/* A copy of a plan that shares nothing with it, with one reference; NULL without memory. */
 struct ed_plan *ed_plan_copy(const struct ed_plan *plan)
 {
 	struct ed_plan *copy = calloc(1, sizeof(*copy) + plan->count * sizeof(copy->steps[0]));
@@ -102,7 +110,9 @@ struct ed_plan *ed_plan_copy(const struct ed_plan *plan)
 	return copy;
 }
 
-/* The plans within a step, in *ret. Returns how many there are. */
+/*
+ * The plans within a step (of a child graph, or of a conditional node's bodies), in *ret. Returns how many there are.
+ */
 static size_t plans_of(const struct ed_step *step, struct ed_plan *const **ret)
 {
 	if (step->operation.type == CU_GRAPH_NODE_TYPE_CONDITIONAL) {
@@ -113,6 +123,7 @@ static size_t plans_of(const struct ed_step *step, struct ed_plan *const **ret)
 	return step->operation.type == CU_GRAPH_NODE_TYPE_GRAPH;
 }
 
+/* The step of a plan that was made from that node, also in plans within the plan; NULL without one. */
 struct ed_step *ed_plan_find(struct ed_plan *plan, CUgraphNode node)
 {
 	for (size_t i = 0; i < plan->count; i++) {
@@ -129,7 +140,7 @@ struct ed_step *ed_plan_find(struct ed_plan *plan, CUgraphNode node)
 	return NULL;
 }
 
-/* Whether a step can take another one's place. */
+/* Whether a step can take another one's place in an executable graph: a CUgraphExecUpdateResult. */
 static int compare_steps(const struct ed_step *before, const struct ed_step *now)
 {
 	struct ed_plan *const *inner_before, *const *inner_now;
@@ -150,6 +161,10 @@ static int compare_steps(const struct ed_step *before, const struct ed_step *now
 	return verdict;
 }
 
+/*
+ * Whether a plan can take another one's place: the same steps in the same order; a CUgraphExecUpdateResult. *error: the
+ * node of `now` that differs, NULL where the numbers of nodes do.
+ */
 int ed_plan_compare(const struct ed_plan *before, const struct ed_plan *now, CUgraphNode *error)
 {
 	int verdict = before->count == now->count ? ED_UPDATE_SUCCESS : ED_UPDATE_TOPOLOGY_CHANGED;
@@ -163,6 +178,10 @@ int ed_plan_compare(const struct ed_plan *before, const struct ed_plan *now, CUg
 	return verdict;
 }
 
+/*
+ * Let the steps of a plan have the nodes' names and the states (disabled) of those that they replace. The plans must be
+ * alike by ed_plan_compare.
+ */
 void ed_plan_rename(struct ed_plan *now, const struct ed_plan *before)
 {
 	struct ed_plan *const *inner_before, *const *inner_now;
@@ -177,7 +196,7 @@ void ed_plan_rename(struct ed_plan *now, const struct ed_plan *before)
 	}
 }
 
-/* Whether a step has not run, but all steps that it follows have. */
+/* Whether a step has not run, but all steps that it follows have. done: by step. */
 static bool may_run(const struct ed_plan *plan, size_t number, const bool *done)
 {
 	if (done[number])
@@ -188,7 +207,10 @@ static bool may_run(const struct ed_plan *plan, size_t number, const bool *done)
 	return true;
 }
 
-/* The next step to run: the first that may, or with a seed a random one. plan->count if none may: there is a cycle. */
+/*
+ * The next step to run: the first that may, or with the setting seed a random one. plan->count if none may: there is a
+ * cycle, or all are done. done: by step.
+ */
 static size_t choose(const struct ed_plan *plan, const bool *done, uint64_t *random)
 {
 	size_t chosen = plan->count, candidates = 0;
@@ -224,7 +246,10 @@ bool ed_plan_is_acyclic(const struct ed_plan *plan)
 	return left == 0;
 }
 
-/* Run the steps of a plan one after the other, in an order that the edges allow, up to the first fault. */
+/*
+ * Run the steps of a plan one after the other, in an order that the edges allow, up to the device's first fault, which
+ * is returned.
+ */
 CUresult ed_plan_run(struct ed_plan *plan)
 {
 	static uint64_t runs;

@@ -21,8 +21,8 @@ enum {
 };
 
 /*
- * cuPointerGetAttribute: ret is set, mostly to 0, even when CUDA_ERROR_INVALID_VALUE says that the address is
- * unknown.
+ * What cuPointerGetAttribute does: an attribute of the memory at an address. ret is set, mostly to 0, even when
+ * CUDA_ERROR_INVALID_VALUE says that the address is unknown.
  */
 static CUresult pointer_attribute(void *ret, int attribute, uint64_t address)
 {
@@ -93,16 +93,20 @@ static CUresult pointer_attribute(void *ret, int attribute, uint64_t address)
 	return is_known ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
+/* Emulated CUDA driver call: an attribute (CUpointer_attribute) of the memory at an address, which must be known. */
 API cuPointerGetAttribute(void *data, int attribute, CUdeviceptr address)
 {
-	ENTER_CONTEXT(context);
+	ENTER_CONTEXT_OR_RETURN(context);
 	return data ? pointer_attribute(data, attribute, address) : CUDA_ERROR_INVALID_VALUE;
 }
 
-/* Unlike cuPointerGetAttribute, an unknown address is no error: its attributes are 0. */
+/*
+ * Emulated CUDA driver call: `count` attributes of the memory at an address. Unlike with cuPointerGetAttribute, an
+ * unknown address is no error: its attributes are 0.
+ */
 API cuPointerGetAttributes(unsigned int count, int *attributes, void **data, CUdeviceptr address)
 {
-	ENTER_CONTEXT(context);
+	ENTER_CONTEXT_OR_RETURN(context);
 	if (!attributes || !data)
 		return CUDA_ERROR_INVALID_VALUE;
 	for (unsigned i = 0; i < count; i++) {
@@ -119,9 +123,12 @@ API cuPointerGetAttributes(unsigned int count, int *attributes, void **data, CUd
 	return CUDA_SUCCESS;
 }
 
+/*
+ * Emulated CUDA driver call: set an attribute of the memory at an address; only one can be set, and it has no effect.
+ */
 API cuPointerSetAttribute(const void *value, int attribute, CUdeviceptr address)
 {
-	ENTER_CONTEXT(context);
+	ENTER_CONTEXT_OR_RETURN(context);
 	return value && attribute == POINTER_SYNC_MEMOPS && ed_memory_is_valid(address, 1) ? CUDA_SUCCESS
 											   : CUDA_ERROR_INVALID_VALUE;
 }

@@ -13,7 +13,9 @@ static char *kept;
 static size_t kept_size;
 static size_t limit = ED_PRINTED_SIZE;
 
-/* Append what a kernel has printed. Beyond the limit the oldest text is dropped. */
+/*
+ * Keep what a kernel has printed, until the program waits for the device. Beyond the limit the oldest text is dropped.
+ */
 void ed_printed_add(const void *text, size_t size)
 {
 	if (!size)
@@ -34,6 +36,7 @@ void ed_printed_add(const void *text, size_t size)
 	pthread_mutex_unlock(&mutex);
 }
 
+/* Set the limit of what is kept of kernels' printed text, in bytes. */
 void ed_printed_limit(size_t size)
 {
 	pthread_mutex_lock(&mutex);
@@ -41,7 +44,7 @@ void ed_printed_limit(size_t size)
 	pthread_mutex_unlock(&mutex);
 }
 
-/* Write what kernels have printed to the program's standard output. */
+/* Write what kernels have printed to the program's standard output, in the order in which launches ended. */
 void ed_printed_flush(void)
 {
 	if (!__atomic_load_n(&kept_size, __ATOMIC_ACQUIRE))

@@ -17,7 +17,7 @@ struct ed_item {
 static pthread_mutex_t queues_mutex = PTHREAD_MUTEX_INITIALIZER; /* guards the lists of queues and their owners */
 static struct ed_queue *all_queues, *free_queues;
 
-/* Wait up to the time that the setting delay allows, so that tests see other orders of work. */
+/* Sleep up to the time that the test setting delay allows, so that tests see other orders of work. */
 static void wait_a_random_time(struct ed_queue *queue)
 {
 	uint32_t max = ed_settings()->delay; /* microseconds */
@@ -32,7 +32,7 @@ static void wait_a_random_time(struct ed_queue *queue)
 	nanosleep(&(struct timespec){(time_t)(time / 1000000000), (long)(time % 1000000000)}, NULL);
 }
 
-/* Wait for the moments that an item must follow, run its operation, and free it. */
+/* Wait for the moments that an item of a queue must follow, run its operation, and free it. */
 static void do_item(struct ed_queue *queue, struct ed_item *item)
 {
 	for (size_t i = 0; i < item->count; i++)
@@ -45,7 +45,7 @@ static void do_item(struct ed_queue *queue, struct ed_item *item)
 	free(item);
 }
 
-/* The thread of a queue: runs its items in order, for as long as the process lives. */
+/* Main function of a queue's thread: runs the queue's items in order, for as long as the process lives. */
 static void *serve(void *argument)
 {
 	struct ed_queue *queue = argument;
@@ -65,7 +65,9 @@ static void *serve(void *argument)
 	return NULL;
 }
 
-/* Start the thread of a queue, with all signals blocked: they are for the program's own threads. */
+/*
+ * Start the thread of a queue, with all signals blocked: they are for the program's own threads. False if that fails.
+ */
 static bool start_thread(struct ed_queue *queue)
 {
 	sigset_t all, before;
@@ -87,7 +89,10 @@ static bool is_idle(const struct ed_queue *queue)
 	return __atomic_load_n(&queue->completed, __ATOMIC_ACQUIRE) == __atomic_load_n(&queue->submitted, __ATOMIC_ACQUIRE);
 }
 
-/* With queues_mutex held: make a queue, without its thread. Queues are reused, never freed. */
+/*
+ * Make a queue (what a stream is beneath its handle), without its thread; NULL without memory. Queues are reused, never
+ * freed. With queues_mutex held.
+ */
 static struct ed_queue *make_queue(void)
 {
 	static uint64_t made;
@@ -105,7 +110,10 @@ static struct ed_queue *make_queue(void)
 	return queue;
 }
 
-/* Get a queue for a stream: an idle one whose stream has gone, or a new one. NULL without a thread or memory. */
+/*
+ * Get a queue for a stream: an idle one whose stream has gone, or a new one. is_blocking: it synchronizes with the
+ * context's default stream; is_legacy: it is that stream's. NULL without a thread or memory.
+ */
 struct ed_queue *ed_queue_take(struct ed_context *context, bool is_blocking, bool is_legacy)
 {
 	pthread_mutex_lock(&queues_mutex);
@@ -136,7 +144,7 @@ struct ed_queue *ed_queue_take(struct ed_context *context, bool is_blocking, boo
 	return queue;
 }
 
-/* Let a queue be reused. Its items still run. */
+/* Let a queue be reused, as its stream is gone. Its items still run. */
 void ed_queue_give(struct ed_queue *queue)
 {
 	pthread_mutex_lock(&queues_mutex);
@@ -146,11 +154,13 @@ void ed_queue_give(struct ed_queue *queue)
 	pthread_mutex_unlock(&queues_mutex);
 }
 
+/* The moment at which all items that are on the queue now have run. */
 struct ed_moment ed_queue_end(struct ed_queue *queue)
 {
 	return (struct ed_moment){queue, __atomic_load_n(&queue->submitted, __ATOMIC_ACQUIRE)};
 }
 
+/* Whether the item of a queue that a moment stands for has run; a moment of no queue is past. */
 bool ed_moment_is_past(struct ed_moment moment)
 {
 	return !moment.queue || __atomic_load_n(&moment.queue->completed, __ATOMIC_ACQUIRE) >= moment.number;
@@ -168,9 +178,9 @@ void ed_moment_wait(struct ed_moment moment)
 }
 
 /*
- * The moments that new work must follow by the rules of the default stream: its work waits for all work on the
- * context's blocking streams, and theirs for its. Queues whose stream is gone count too. ret: room for most moments.
- * Returns how many there are; those that have passed are left out.
+ * The moments that new work on a queue must follow by the rules of the default stream: its work waits for all work on
+ * the context's blocking streams, and theirs for its. Queues whose stream is gone count too. ret: room for `most`
+ * moments, at least 1. Returns how many there are; those that have passed are left out.
  */
 static size_t implied(const struct ed_queue *queue, struct ed_moment *ret, size_t most)
 {
@@ -193,7 +203,10 @@ static size_t implied(const struct ed_queue *queue, struct ed_moment *ret, size_
 	return count;
 }
 
-/* Append an operation to a queue. Returns the moment at which it has run; .queue is NULL without memory. */
+/*
+ * Append an operation to a queue, which owns it from then on, after `count` moments and those that the default stream's
+ * rules ask for. Returns the moment at which it has run; .queue is NULL without memory.
+ */
 struct ed_moment ed_queue_submit(struct ed_queue *queue, struct ed_operation *operation, const struct ed_moment *after,
 				 size_t count)
 {
@@ -224,7 +237,10 @@ struct ed_moment ed_queue_submit(struct ed_queue *queue, struct ed_operation *op
 	return moment;
 }
 
-/* What is on the queues of a context now, on all of them or on those of blocking streams: returns how many, at most most. */
+/*
+ * The moments at which what is on the queues of a context now has run, of all of them or of those of blocking streams.
+ * Returns how many, at most `most`.
+ */
 static size_t ends_of(const struct ed_context *context, bool only_blocking, struct ed_moment *ret, size_t most)
 {
 	size_t count = 0;
@@ -239,6 +255,7 @@ static size_t ends_of(const struct ed_context *context, bool only_blocking, stru
 	return count;
 }
 
+/* The moments at which what is on all queues of a context now has run. Returns how many, at most `most`. */
 size_t ed_queue_ends(const struct ed_context *context, struct ed_moment *ret, size_t most)
 {
 	return ends_of(context, false, ret, most);
@@ -254,17 +271,19 @@ static void wait_for_queues(const struct ed_context *context, bool only_blocking
 		ed_moment_wait(moments[i]);
 }
 
+/* Wait for all work that a context has been given so far. */
 void ed_queue_wait_all(const struct ed_context *context)
 {
 	wait_for_queues(context, false);
 }
 
+/* Wait for what is on the context's default stream, and on all streams that it synchronizes with. */
 void ed_queue_wait_blocking(const struct ed_context *context)
 {
 	wait_for_queues(context, true);
 }
 
-/* Call a function for every queue of a context that a stream uses. It must not submit. */
+/* Call each() for every queue of a context that a stream uses. It must not submit work. */
 void ed_queue_each(const struct ed_context *context, void (*each)(struct ed_queue *, void *), void *argument)
 {
 	pthread_mutex_lock(&queues_mutex);

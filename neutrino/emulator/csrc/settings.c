@@ -23,7 +23,7 @@ static int hexadecimal(char digit)
 					      : -1;
 }
 
-/* Copy [from, end) to a buffer of size bytes, with %XX decoded; what does not fit is cut off. */
+/* Copy the text [from, end) to a buffer of size bytes, with %XX decoded; what does not fit is cut off. */
 static void copy_value(char *to, size_t size, const char *from, const char *end)
 {
 	size_t used = 0;
@@ -39,7 +39,10 @@ static void copy_value(char *to, size_t size, const char *from, const char *end)
 	to[used] = 0;
 }
 
-/* Set the setting of a name to the value in [value, end). Each TEXT and NUMBER line is one setting. */
+/*
+ * Set the setting of a name (length bytes) to the value in [value, end). Each TEXT and NUMBER line is one setting; an
+ * unknown name is said on stderr.
+ */
 static void set(const char *key, size_t length, const char *value, const char *end)
 {
 	char number[32];
@@ -88,7 +91,7 @@ static void default_root(void)
 	}
 }
 
-/* Read NEUTRINO_EMBEDDED, pairs key=value separated by semicolons, over the defaults. */
+/* Read NEUTRINO_EMBEDDED, pairs key=value separated by semicolons, over the defaults. Once. */
 static void read_settings(void)
 {
 	const char *text = getenv("NEUTRINO_EMBEDDED");
@@ -117,13 +120,14 @@ static void read_settings(void)
 	}
 }
 
+/* The settings of the emulated device, read from NEUTRINO_EMBEDDED at the first call. */
 const struct ed_settings *ed_settings(void)
 {
 	pthread_once(&once, read_settings);
 	return &settings;
 }
 
-/* Write a line to stderr, as printf would, with the device's name in front. */
+/* Write a line to stderr, formatted as by printf, with the device's name in front and the newline added. */
 void ed_say(const char *format, ...)
 {
 	char line[4096] = "neutrino: embedded device: ";
@@ -146,6 +150,7 @@ void ed_say(const char *format, ...)
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
+/* CLOCK_MONOTONIC in nanoseconds. */
 uint64_t ed_now_ns(void)
 {
 	struct timespec now;

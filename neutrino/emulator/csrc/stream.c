@@ -24,7 +24,7 @@ struct thread_streams {
 static pthread_key_t thread_streams_key;
 static pthread_once_t thread_streams_once = PTHREAD_ONCE_INIT;
 
-/* Called when a thread ends, with its streams. */
+/* A thread ends: give back the queues of its own default streams. */
 static void free_thread_streams(void *argument)
 {
 	struct thread_streams *streams = argument;
@@ -35,6 +35,7 @@ static void free_thread_streams(void *argument)
 	free(streams);
 }
 
+/* Make the key under which each thread keeps the queues of its own default streams. Once. */
 static void make_thread_streams_key(void)
 {
 	pthread_key_create(&thread_streams_key, free_thread_streams);
@@ -66,7 +67,10 @@ static struct ed_queue *thread_queue(struct ed_context *context)
 	return streams->entries[slot].queue;
 }
 
-/* The queue of a stream handle. per_thread: the handle 0 is the thread's own default stream, else the legacy one. */
+/*
+ * The queue (what a stream is beneath its handle) of a stream handle. per_thread: the handle 0 is the thread's own
+ * default stream, else the legacy one. An error for a handle that is none.
+ */
 CUresult ed_stream_queue(struct ed_context *context, CUstream handle, bool per_thread, struct ed_queue **ret)
 {
 	if (!handle)
@@ -87,9 +91,9 @@ CUresult ed_stream_queue(struct ed_context *context, CUstream handle, bool per_t
 }
 
 /*
- * Submit an operation to a queue, to run after the given moments too (count of them); or into the graph if the stream
- * is captured. The operation is owned by the queue or the graph from then on, and released at an error. ret: the moment
- * when it has run, an empty one if it was captured; may be NULL.
+ * Put an operation on a queue, to run after `count` moments too; or into the graph if the stream is captured. The queue
+ * or the graph owns it from then on; at an error it is released. ret: the moment when it has run, an empty one if it
+ * was captured; may be NULL.
  */
 CUresult ed_stream_submit_after(struct ed_queue *queue, struct ed_operation *operation, const struct ed_moment *after,
 				size_t count, struct ed_moment *ret)
@@ -110,6 +114,10 @@ CUresult ed_stream_submit_after(struct ed_queue *queue, struct ed_operation *ope
 	return moment.queue ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
+/*
+ * Put an operation on a queue, or into the graph if the stream is captured; it is given away whatever comes back. ret:
+ * the moment when it has run, an empty one if it was captured; may be NULL.
+ */
 CUresult ed_stream_submit(struct ed_queue *queue, struct ed_operation *operation, struct ed_moment *ret)
 {
 	return ed_stream_submit_after(queue, operation, NULL, 0, ret);
@@ -117,6 +125,7 @@ CUresult ed_stream_submit(struct ed_queue *queue, struct ed_operation *operation
 
 /* --- creation --- */
 
+/* An id for a new stream, which none had before. 1 is the id of the legacy default stream, 2 of the per-thread one. */
 static uint64_t next_id(void)
 {
 	/* 1 is the id of the legacy default stream, 2 of the per-thread one. */
@@ -125,6 +134,10 @@ static uint64_t next_id(void)
 	return __atomic_add_fetch(&last, 1, __ATOMIC_RELAXED);
 }
 
+/*
+ * Make a stream of a context. green: the green context that it is of, NULL for none. flags: CU_STREAM_NON_BLOCKING or
+ * 0; priority: brought into its range.
+ */
 CUresult ed_stream_make(struct ed_context *context, CUcontext green, CUstream *ret, unsigned flags, int priority)
 {
 	uint64_t failure = ed_failure(ED_FAIL_STREAM);
@@ -151,27 +164,29 @@ CUresult ed_stream_make(struct ed_context *context, CUcontext green, CUstream *r
 	return CUDA_SUCCESS;
 }
 
-/* cuStreamCreate. The stream is a green context's if that is the thread's current one. */
+/* What cuStreamCreate does: make a stream in the thread's context; of a green context if that is the current one. */
 static CUresult create(CUstream *ret, unsigned flags, int priority)
 {
-	IN_CONTEXT(context);
+	GET_CONTEXT_OR_RETURN(context);
 	CUcontext handle = ed_context_handle();
 	return ed_stream_make(context, handle != context ? handle : NULL, ret, flags, priority);
 }
 
+/* Emulated CUDA driver call: make a stream in the current context. */
 API cuStreamCreate(CUstream *stream, unsigned int flags)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	return create(stream, flags, 0);
 }
 
+/* Emulated CUDA driver call: make a stream in the current context. Its priority can be asked for, and has no effect. */
 API cuStreamCreateWithPriority(CUstream *stream, unsigned int flags, int priority)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	return create(stream, flags, priority);
 }
 
-/* Free a stream. The handle is invalid before its queue is freed. */
+/* Free a stream. The handle is invalid before its queue is given back; work on it still runs. */
 static CUresult destroy(CUstream stream)
 {
 	if (!ed_object_check(stream, ED_STREAM))
@@ -183,7 +198,7 @@ static CUresult destroy(CUstream stream)
 	return CUDA_SUCCESS;
 }
 
-/* cuStreamDestroy. After a fault of the device the stream is freed, but the call returns an error. */
+/* What cuStreamDestroy does. After a fault of the device the stream is freed, but the call returns an error. */
 static CUresult destroy_handle(CUstream stream)
 {
 	if (ed_object_is(stream, ED_STREAM) && stream->green && !ed_object_is(stream->green, ED_CONTEXT))
@@ -193,28 +208,33 @@ static CUresult destroy_handle(CUstream stream)
 	return ed_device_fault() ? CUDA_ERROR_INVALID_HANDLE : result;
 }
 
+/* Emulated CUDA driver call: destroy a stream; work on it still runs. */
 API cuStreamDestroy(CUstream stream)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	return destroy_handle(stream);
 }
 
+/* Emulated CUDA driver call: destroy a stream; work on it still runs. */
 API cuStreamDestroy_v2(CUstream stream)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	return destroy_handle(stream);
 }
 
+/* Whether a stream belongs to a context; for ed_object_each. */
 static bool is_of_context(const void *stream, const void *context)
 {
 	return __atomic_load_n(&((const struct ed_stream *)stream)->context, __ATOMIC_RELAXED) == context;
 }
 
+/* Free a stream whose context is destroyed; for ed_object_each. */
 static void forget_stream(void *stream)
 {
 	destroy(stream);
 }
 
+/* Free all streams of a context that is destroyed. */
 void ed_stream_forget_context(const struct ed_context *context)
 {
 	ed_object_each(ED_STREAM, is_of_context, forget_stream, context);
@@ -222,10 +242,13 @@ void ed_stream_forget_context(const struct ed_context *context)
 
 /* --- queries --- */
 
-/* cuStreamGetCtx. Handles up to CU_STREAM_PER_THREAD are the default streams, which every context has. */
+/*
+ * What cuStreamGetCtx does: the context of a stream. Handles up to CU_STREAM_PER_THREAD are the default streams, which
+ * every context has.
+ */
 static CUresult get_context(CUstream stream, CUcontext *ret)
 {
-	IN_CONTEXT(context);
+	GET_CONTEXT_OR_RETURN(context);
 	if (!ret)
 		return CUDA_ERROR_INVALID_VALUE;
 	if ((uintptr_t)stream <= (uintptr_t)CU_STREAM_PER_THREAD) {
@@ -240,32 +263,36 @@ static CUresult get_context(CUstream stream, CUcontext *ret)
 	return CUDA_SUCCESS;
 }
 
+/* Emulated CUDA driver call: the context of a stream. */
 API cuStreamGetCtx(CUstream stream, CUcontext *ret)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	return get_context(stream, ret);
 }
 
+/* Emulated CUDA driver call: the context of a stream. */
 API cuStreamGetCtx_ptsz(CUstream stream, CUcontext *ret)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	return get_context(stream, ret);
 }
 
+/* Emulated CUDA driver call: the device of a stream, always 0. */
 API cuStreamGetDevice(CUstream stream, CUdevice *device)
 {
 	CUcontext context;
 
-	ENTER();
+	ENTER_OR_RETURN();
 	CUresult result = get_context(stream, &context);
 	if (!result && device)
 		*device = 0;
 	return result;
 }
 
+/* Emulated CUDA driver call: the flags of a stream; 0 of default ones. An error while it is captured. */
 API cuStreamGetFlags(CUstream stream, unsigned int *flags)
 {
-	ENTER_CONTEXT(context);
+	ENTER_CONTEXT_OR_RETURN(context);
 	if (!flags)
 		return CUDA_ERROR_INVALID_VALUE;
 	*flags = 0;
@@ -277,9 +304,10 @@ API cuStreamGetFlags(CUstream stream, unsigned int *flags)
 	return ed_capture_forbids(stream->queue);
 }
 
+/* Emulated CUDA driver call: the priority of a stream; 0 of default ones. */
 API cuStreamGetPriority(CUstream stream, int *priority)
 {
-	ENTER_CONTEXT(context);
+	ENTER_CONTEXT_OR_RETURN(context);
 	if (!priority)
 		return CUDA_ERROR_INVALID_VALUE;
 	*priority = 0;
@@ -291,10 +319,13 @@ API cuStreamGetPriority(CUstream stream, int *priority)
 	return CUDA_SUCCESS;
 }
 
-/* Every context's default streams have the ids 1 and 2. */
+/*
+ * What cuStreamGetId does: the id of a stream, which no other one ever has; but the default streams of every context
+ * have 1 and 2.
+ */
 static CUresult get_id(CUstream stream, unsigned long long *id, bool per_thread)
 {
-	IN_CONTEXT(context);
+	GET_CONTEXT_OR_RETURN(context);
 	if (!id)
 		return CUDA_ERROR_INVALID_VALUE;
 	if ((uintptr_t)stream <= (uintptr_t)CU_STREAM_PER_THREAD) {
@@ -307,21 +338,26 @@ static CUresult get_id(CUstream stream, unsigned long long *id, bool per_thread)
 	return CUDA_SUCCESS;
 }
 
+/* Emulated CUDA driver call: the id of a stream, which no other one ever has. */
 API cuStreamGetId(CUstream stream, unsigned long long *id)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	return get_id(stream, id, false);
 }
 
+/* Emulated CUDA driver call: the id of a stream, which no other one ever has; the default one is the thread's own. */
 API cuStreamGetId_ptsz(CUstream stream, unsigned long long *id)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	return get_id(stream, id, true);
 }
 
 /* --- waiting --- */
 
-/* cuStreamQuery: CUDA_ERROR_NOT_READY while work of the stream has not ended. */
+/*
+ * What cuStreamQuery does: CUDA_ERROR_NOT_READY while work of the stream has not ended. per_thread: the default stream
+ * is the thread's own.
+ */
 static CUresult query(struct ed_context *context, CUstream handle, bool per_thread)
 {
 	struct ed_queue *queue;
@@ -336,19 +372,27 @@ static CUresult query(struct ed_context *context, CUstream handle, bool per_thre
 	return ed_device_fault();
 }
 
+/* Emulated CUDA driver call: CUDA_ERROR_NOT_READY while work of the stream has not ended. */
 API cuStreamQuery(CUstream stream)
 {
-	ENTER_CONTEXT(context);
+	ENTER_CONTEXT_OR_RETURN(context);
 	return query(context, stream, false);
 }
 
+/*
+ * Emulated CUDA driver call: CUDA_ERROR_NOT_READY while work of the stream has not ended; the default one is the
+ * thread's own.
+ */
 API cuStreamQuery_ptsz(CUstream stream)
 {
-	ENTER_CONTEXT(context);
+	ENTER_CONTEXT_OR_RETURN(context);
 	return query(context, stream, true);
 }
 
-/* cuStreamSynchronize: wait for all work of a stream, and print what kernels have printed. */
+/*
+ * What cuStreamSynchronize does: wait for all work of a stream, and print what kernels have printed. per_thread: the
+ * default stream is the thread's own.
+ */
 static CUresult synchronize(struct ed_context *context, CUstream handle, bool per_thread)
 {
 	struct ed_queue *queue;
@@ -366,19 +410,24 @@ static CUresult synchronize(struct ed_context *context, CUstream handle, bool pe
 	return ed_device_fault();
 }
 
+/* Emulated CUDA driver call: wait for all work of a stream. */
 API cuStreamSynchronize(CUstream stream)
 {
-	ENTER_CONTEXT(context);
+	ENTER_CONTEXT_OR_RETURN(context);
 	return synchronize(context, stream, false);
 }
 
+/* Emulated CUDA driver call: wait for all work of a stream; the default one is the thread's own. */
 API cuStreamSynchronize_ptsz(CUstream stream)
 {
-	ENTER_CONTEXT(context);
+	ENTER_CONTEXT_OR_RETURN(context);
 	return synchronize(context, stream, true);
 }
 
-/* cuStreamWaitEvent: later work of the stream runs after the work that the event recorded. */
+/*
+ * What cuStreamWaitEvent does: later work of the stream runs after the work that the event recorded. per_thread: the
+ * default stream is the thread's own.
+ */
 static CUresult wait_event(struct ed_context *context, CUstream handle, CUevent event, bool per_thread)
 {
 	struct ed_queue *queue;
@@ -398,21 +447,29 @@ static CUresult wait_event(struct ed_context *context, CUstream handle, CUevent 
 	return ed_queue_submit(queue, &nothing, &moment, 1).queue ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
+/* Emulated CUDA driver call: have later work of a stream wait for an event; flags are only checked. */
 API cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int flags)
 {
-	ENTER_CONTEXT(context);
+	ENTER_CONTEXT_OR_RETURN(context);
 	return flags > 1 ? CUDA_ERROR_INVALID_VALUE : wait_event(context, stream, event, false);
 }
 
+/*
+ * Emulated CUDA driver call: have later work of a stream, the default one being the thread's own, wait for an
+ * event; flags are only checked.
+ */
 API cuStreamWaitEvent_ptsz(CUstream stream, CUevent event, unsigned int flags)
 {
-	ENTER_CONTEXT(context);
+	ENTER_CONTEXT_OR_RETURN(context);
 	return flags > 1 ? CUDA_ERROR_INVALID_VALUE : wait_event(context, stream, event, true);
 }
 
 /* --- host functions --- */
 
-/* cuLaunchHostFunc (function) and cuStreamAddCallback (callback): run either after the work before it in the stream. */
+/*
+ * What cuLaunchHostFunc (function) and cuStreamAddCallback (callback) do: have either called after the work before it
+ * in the stream. per_thread: the default stream is the thread's own.
+ */
 static CUresult host_function(struct ed_context *context, CUstream handle, CUhostFn function,
 			      CUstreamCallback callback, void *data, bool per_thread)
 {
@@ -434,33 +491,46 @@ static CUresult host_function(struct ed_context *context, CUstream handle, CUhos
 	return ed_stream_submit(queue, &operation, NULL);
 }
 
+/* Emulated CUDA driver call: have a function of the program called in a stream's turn. */
 API cuLaunchHostFunc(CUstream stream, CUhostFn function, void *data)
 {
-	ENTER_CONTEXT(context);
+	ENTER_CONTEXT_OR_RETURN(context);
 	return host_function(context, stream, function, NULL, data, false);
 }
 
+/*
+ * Emulated CUDA driver call: have a function of the program called in a stream's turn; the default one is the thread's
+ * own.
+ */
 API cuLaunchHostFunc_ptsz(CUstream stream, CUhostFn function, void *data)
 {
-	ENTER_CONTEXT(context);
+	ENTER_CONTEXT_OR_RETURN(context);
 	return host_function(context, stream, function, NULL, data, true);
 }
 
+/*
+ * Emulated CUDA driver call: have a callback of the program, which gets the stream's error, called in a stream's turn.
+ */
 API cuStreamAddCallback(CUstream stream, CUstreamCallback callback, void *data, unsigned int flags)
 {
-	ENTER_CONTEXT(context);
+	ENTER_CONTEXT_OR_RETURN(context);
 	return flags ? CUDA_ERROR_INVALID_VALUE : host_function(context, stream, NULL, callback, data, false);
 }
 
+/*
+ * Emulated CUDA driver call: have a callback of the program, which gets the stream's error, called in a stream's
+ * turn; the default one is the thread's own.
+ */
 API cuStreamAddCallback_ptsz(CUstream stream, CUstreamCallback callback, void *data, unsigned int flags)
 {
-	ENTER_CONTEXT(context);
+	ENTER_CONTEXT_OR_RETURN(context);
 	return flags ? CUDA_ERROR_INVALID_VALUE : host_function(context, stream, NULL, callback, data, true);
 }
 
+/* Emulated CUDA driver call: attach managed memory to a stream, which has no effect; only the address is checked. */
 API cuStreamAttachMemAsync(CUstream stream, CUdeviceptr address, size_t length, unsigned int flags)
 {
-	ENTER_CONTEXT(context);
+	ENTER_CONTEXT_OR_RETURN(context);
 	(void)stream;
 	(void)length;
 	(void)flags;

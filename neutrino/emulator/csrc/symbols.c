@@ -98,7 +98,7 @@ static const struct {
 	{"cuStreamWriteValue64_v2", 11070},
 };
 
-/* The CUDA version that a function came with, as 12030 for 12.3. */
+/* The CUDA version that a function of the driver came with, as 12030 for 12.3. */
 static int since(const char *name)
 {
 	for (size_t i = 0; i < sizeof(versions) / sizeof(versions[0]); i++)
@@ -116,6 +116,7 @@ static int since(const char *name)
 static void *own;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
+/* Find this library itself by its path, for look-ups of its functions. Once. */
 static void open_own(void)
 {
 	Dl_info info;
@@ -136,7 +137,10 @@ static void *look_up(const char *name)
 	return found;
 }
 
-/* Whether a name ends in a suffix of variants. cuGetProcAddress takes names without one, as in the manual. */
+/*
+ * Whether a name ends in a suffix of variants (_v2, _ptsz, ...). cuGetProcAddress takes names without one, as in the
+ * manual.
+ */
 static bool has_suffix(const char *symbol)
 {
 	static const char *const suffixes[] = {"_v2", "_v3", "_v4", "_ptsz", "_ptds"};
@@ -151,8 +155,8 @@ static bool has_suffix(const char *symbol)
 }
 
 /*
- * cuGetProcAddress: the newest variant of a function (name, _v2 …) that the version has; with the flag for it, that of
- * per-thread default streams. status: a CUdriverProcAddressQueryResult; may be NULL.
+ * What cuGetProcAddress does: the newest variant of a function (name, _v2 ...) that the CUDA version has; with the flag
+ * for it, that of per-thread default streams. status: a CUdriverProcAddressQueryResult; may be NULL.
  */
 static CUresult get(const char *symbol, void **function, int version, uint64_t flags, int *status)
 {
@@ -187,6 +191,10 @@ static CUresult get(const char *symbol, void **function, int version, uint64_t f
 	return *function || status ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
 }
 
+/*
+ * Emulated CUDA driver call: the address of a driver function by its name, in the variant that a CUDA version has. Also
+ * before cuInit.
+ */
 API cuGetProcAddress(const char *symbol, void **function, int version, uint64_t flags)
 {
 	static struct ed_counter counter;
@@ -195,6 +203,10 @@ API cuGetProcAddress(const char *symbol, void **function, int version, uint64_t 
 	return get(symbol, function, version, flags, NULL);
 }
 
+/*
+ * Emulated CUDA driver call: the address of a driver function by its name, in the variant that a CUDA version has, or
+ * in *status why there is none. Also before cuInit.
+ */
 API cuGetProcAddress_v2(const char *symbol, void **function, int version, uint64_t flags, int *status)
 {
 	static struct ed_counter counter;

@@ -5,7 +5,10 @@
 #include "memory.h"
 #include "stream.h"
 
-/* Write the word. Its memory may have been freed since the call. A kernel that polls it sees all of it or nothing. */
+/*
+ * Write a word in a stream's turn. An error if its memory was freed since the call. A kernel that polls it sees all of
+ * it or nothing.
+ */
 CUresult ed_write_run(const struct ed_write *write)
 {
 	if (!ed_memory_is_valid(write->to, write->size))
@@ -18,14 +21,17 @@ CUresult ed_write_run(const struct ed_write *write)
 	return CUDA_SUCCESS;
 }
 
-/* Put a write on a stream; in a capture it becomes a node for batches of memory operations. */
+/*
+ * Put a write of size bytes (4 or 8) on a stream; in a capture it becomes a node for batches of memory operations.
+ * per_thread: the default stream is the thread's own.
+ */
 static CUresult write_value(CUstream stream, CUdeviceptr to, uint64_t value, uint32_t size, unsigned flags,
 			    bool per_thread)
 {
 	uint64_t failure = ed_failure(ED_FAIL_WRITE);
 	struct ed_queue *queue;
 
-	IN_CONTEXT(context);
+	GET_CONTEXT_OR_RETURN(context);
 	CUresult result = ed_stream_queue(context, stream, per_thread, &queue);
 	if (result)
 		return result;
@@ -42,44 +48,54 @@ static CUresult write_value(CUstream stream, CUdeviceptr to, uint64_t value, uin
 	return ed_stream_submit(queue, &operation, NULL);
 }
 
+/* Emulated CUDA driver call: write 4 bytes to memory in a stream's turn. flags: must be 0. */
 API cuStreamWriteValue32_v2(CUstream stream, CUdeviceptr address, uint32_t value, unsigned int flags)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	return write_value(stream, address, value, sizeof(value), flags, false);
 }
 
+/*
+ * Emulated CUDA driver call: write 4 bytes to memory in a stream's turn; the default one is the thread's own. flags:
+ * must be 0.
+ */
 API cuStreamWriteValue32_v2_ptsz(CUstream stream, CUdeviceptr address, uint32_t value, unsigned int flags)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	return write_value(stream, address, value, sizeof(value), flags, true);
 }
 
+/* Emulated CUDA driver call: write 8 bytes to memory in a stream's turn. flags: must be 0. */
 API cuStreamWriteValue64_v2(CUstream stream, CUdeviceptr address, uint64_t value, unsigned int flags)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	return write_value(stream, address, value, sizeof(value), flags, false);
 }
 
+/*
+ * Emulated CUDA driver call: write 8 bytes to memory in a stream's turn; the default one is the thread's own. flags:
+ * must be 0.
+ */
 API cuStreamWriteValue64_v2_ptsz(CUstream stream, CUdeviceptr address, uint64_t value, unsigned int flags)
 {
-	ENTER();
+	ENTER_OR_RETURN();
 	return write_value(stream, address, value, sizeof(value), flags, true);
 }
 
 /*
- * The first version of these functions. It has attributes of its own, CU_DEVICE_ATTRIBUTE_CAN_USE_…_V1, that are 0
- * unless the kernel module was loaded with NVreg_EnableStreamMemOPs=1.
+ * What the first version of cuStreamWriteValue does: refuse. It has attributes of its own,
+ * CU_DEVICE_ATTRIBUTE_CAN_USE_..._V1, that are 0 unless the kernel module was loaded with NVreg_EnableStreamMemOPs=1.
  */
 static CUresult first_version(void)
 {
-	IN_CONTEXT(context);
+	GET_CONTEXT_OR_RETURN(context);
 	return CUDA_ERROR_NOT_SUPPORTED;
 }
 
 #define FIRST_VERSION(name, type)                                                                                      \
 	API name(CUstream stream, CUdeviceptr address, type value, unsigned int flags)                                 \
 	{                                                                                                              \
-		ENTER();                                                                                               \
+		ENTER_OR_RETURN();                                                                                     \
 		(void)stream;                                                                                          \
 		(void)address;                                                                                         \
 		(void)value;                                                                                           \
