@@ -11,24 +11,19 @@ stands where the sum stood, and the program may have written the factors' regist
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from neutrino.ptx.analysis.contraction import FLOAT_TYPES
-from neutrino.ptx.isa.instruction import REGISTER
+from neutrino.ptx.isa.instruction import REGISTER, Mnemonic
 from neutrino.ptx.isa.opcodes import Flow
 from neutrino.ptx.text.body import Body, Declaration
 from neutrino.ptx.text.inserted import Declaration as Register
 from neutrino.ptx.text.inserted import op
 
-# Without a rounding modifier, so that ptxas may fuse it.
-_OPERATION = re.compile(
-    rf"(?P<kind>mul|add|sub)(?P<modifiers>(?:\.ftz)?(?:\.sat)?)\.(?P<type>{FLOAT_TYPES})\Z", re.ASCII
-)
-# A constant in the exact form of PTX: its bits in hexadecimal.
-_NUMBER = re.compile(r"0[fFdD][0-9A-Fa-f]+\Z")
+_KINDS = ("mul", "add", "sub")
+_MODIFIERS = ((), ("ftz",), ("sat",), ("ftz", "sat"))
+"""Without one of rounding, so that ptxas may fuse what they are on."""
 _BITS = {"f16": 16, "bf16": 16, "f16x2": 32, "bf16x2": 32, "f32": 32, "f64": 64, "f32x2": 64}
 _MOVES = {"f32": "mov.f32", "f64": "mov.f64"}
 _FACTORS = ("a", "b")
@@ -66,15 +61,21 @@ class Operation:
         return self.kind, self.modifiers, self.type, self.when, self.operands
 
 
+def _may_fuse(opcode: Mnemonic) -> bool:
+    kind, *modifiers = opcode.parts
+    return kind in _KINDS and modifiers[-1:] != [] and modifiers[-1] in _BITS and tuple(modifiers[:-1]) in _MODIFIERS
+
+
 def operations(body: Body) -> list[Operation]:
     """The unrounded products, sums and differences of a body, in text order. Other functions here refer to one by its
     index in this list, its number."""
-    kinds = {opcode: match for opcode in body.opcodes if (match := _OPERATION.match(opcode.text)) is not None}
+    kinds = {opcode for opcode in body.opcodes if _may_fuse(opcode)}
     body_operations = []
-    for statement in map(body.statement, body.where(kinds.keys())):
+    for statement in map(body.statement, body.where(kinds)):
         if statement.mnemonic is None or statement.instruction is None:
             continue
-        kind, modifiers, type_ = kinds[statement.mnemonic].group("kind", "modifiers", "type")
+        kind, *words, type_ = statement.mnemonic.parts
+        modifiers = "".join(f".{word}" for word in words)
         instruction = statement.instruction
         when = f"{'!' if instruction.negated else ''}{instruction.predicate or ''}"
         body_operations.append(
@@ -242,7 +243,7 @@ def _fused(total: Operation, place: int, factor_prefix: str) -> str:
         # a * b - c is an fma with -c, and c - a * b one with -a: fma has no negated operands, so that a constant is
         # negated here, a register by another instruction.
         negated = other if place == 0 else factors[0]
-        if place == 0 and _NUMBER.match(other):
+        if place == 0 and other[:2].lower() in {"0f", "0d"}:
             other = _negated(other)
         else:
             lines.append(op(f"neg.{total.type}", f"{factor_prefix}n", negated, when=total.when))

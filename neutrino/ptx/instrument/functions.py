@@ -14,7 +14,6 @@ ends, which is all that recursion needs.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -28,10 +27,7 @@ from neutrino.ptx.text.inserted import Lines, mem, op
 from neutrino.ptx.text.module import ModuleStatement
 from neutrino.twins.values import SUFFIX
 
-_LINKAGE_WORD = re.compile(r"\.(?:visible|weak|extern|common)\b\s*", re.ASCII)
-_PRAGMA = re.compile(r"\.pragma\b[^;]*;", re.ASCII)
-# What follows the callee's name in a call: its arguments in parentheses, if it has any, up to the semicolon.
-_ARGUMENTS = re.compile(r"\s*(?:,\s*\((?P<arguments_text>[^()]*)\)\s*)?(?=;)", re.ASCII)
+_LINKAGE_WORDS = (".visible", ".weak", ".extern", ".common")
 
 
 @dataclass(frozen=True)
@@ -83,7 +79,11 @@ def copy_header(callee: Callee, name: str, address: str, *, visible: bool) -> tu
     start, body_start = function.statement.start, callee.body.start
     name_start = function.name_end - len(function.name)
     linkage = ".visible " if visible else ""
-    before = linkage + _LINKAGE_WORD.sub("", text[start:name_start])
+    before = text[start:name_start]
+    for word in _LINKAGE_WORDS:
+        words, found, others = before.partition(word)
+        before = words + others.lstrip() if found else before
+    before = linkage + before
     parameter = f".reg .b64 {address}"
     if function.parameters is None:
         parameters, rest = f"({parameter})", function.name_end
@@ -98,7 +98,8 @@ def copy_header(callee: Callee, name: str, address: str, *, visible: bool) -> tu
         rest = closing + 1
     header = before + name + parameters + text[rest:body_start]
     # A declaration ends with a semicolon and has no pragmas.
-    declaration = before + name + parameters + _PRAGMA.sub("", code[rest:body_start])
+    words, *pragmas = code[rest:body_start].split(".pragma")
+    declaration = before + name + parameters + words + "".join(pragma.partition(";")[2] for pragma in pragmas)
     return header, f"{declaration.rstrip()}\n;"
 
 
@@ -107,15 +108,17 @@ def pass_address(body: Body, call: Call, address: str) -> tuple[int, str]:
 
     address: the register with it. Raises UnsupportedError for a call of an unknown form.
     """
-    arguments = _ARGUMENTS.match(body.code, call.end)
-    if arguments is None:
-        source = " ".join(body.code[call.start : body.code.find(";", call.end)].split())
-        raise UnsupportedError(f"a call of an unknown form: {source!r}")
-    arguments_text = arguments["arguments_text"]
-    if arguments_text is None:
+    semicolon = body.code.find(";", call.end)
+    # Nothing, or ", (arguments)".
+    words = body.code[call.end : semicolon].rstrip()
+    if not words and semicolon >= 0:
         return call.end, f", ({address})"
-    at = arguments.start("arguments_text") + len(arguments_text.rstrip())
-    return at, f", {address}" if arguments_text.strip() else address
+    comma, opening, arguments = words.partition("(")
+    if comma.strip() != "," or not opening or arguments.find(")") != len(arguments) - 1 or "(" in arguments:
+        source = " ".join(body.code[call.start : semicolon].split())
+        raise UnsupportedError(f"a call of an unknown form: {source!r}")
+    at = call.end + len(comma) + 1 + len(arguments[:-1].rstrip())
+    return at, f", {address}" if arguments[:-1].strip() else address
 
 
 def around_call(body: Body, call: Call) -> tuple[int, int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -66,10 +65,8 @@ from neutrino.ptx.instrument.records import (
 )
 from neutrino.ptx.instrument.registers import Guard, Kept, Take, Value, guarded, positive
 from neutrino.ptx.instrument.sums import Sums
-from neutrino.ptx.isa.scalars import WARP_LANES
+from neutrino.ptx.isa.scalars import WARP_LANES, known_integer
 from neutrino.ptx.text.inserted import Lines, op
-
-_INTEGER = re.compile(r"[+-]?(?:0[xX][0-9a-fA-F]{1,16}|[1-9]\d{0,19}|0)", re.ASCII)
 
 VERSION = (6, 2)
 """The ``.version`` that code between lanes needs, on architectures that have it; ``redux.sync`` has one of its own."""
@@ -468,7 +465,7 @@ class SaveCode(_AtMap):
     def constant(self, number: int) -> int | None:
         """As of ``SavedValues``."""
         value = self._operand_value(self._save.operands[number])
-        return int(value.text, 0) if value.type is None and _INTEGER.fullmatch(value.text) else None
+        return known_integer(value.text) if value.type is None else None
 
     def choices(self, number: int) -> tuple[int, ...]:
         """As of ``SavedValues``."""

@@ -7,7 +7,6 @@ ones, and text is refused in which an address of that space could go where this 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -130,7 +129,6 @@ class Parameters:
         raise UnsupportedError(f"{word}: {have}" + (f", {names}" if names else ""))
 
 
-_OPCODE = re.compile(r"[a-z]\w*(?:\.[\w:]+)+")
 _MOVES = ("mov.u64", "mov.b64", "mov.s64")
 
 
@@ -161,23 +159,20 @@ def _replace_reference(callee: Callee, variable: str, register: str, start: int,
         edits.replace(start, end, register)
         return
     # The address itself, "mov.u64 %rd1, variable;" or "cvta.global.u64 %rd1, variable;".
-    opcode = _OPCODE.search(preceding)
-    if following.startswith((";", ",")) and opcode and opcode[0].startswith((*_MOVES, "cvta.")):
+    opcode = statement.opcode
+    if following.startswith((";", ",")) and opcode.startswith((*_MOVES, "cvta.")):
         edits.replace(start, end, register)
         return
     # "mov.u64 %rd1, variable+4;": becomes "add.s64 %rd1, register, 4;".
-    if following.startswith("+") and opcode and opcode[0] in _MOVES:
+    if following.startswith("+") and opcode in _MOVES:
         plus = code.index("+", end)
-        edits.replace(statement.start + opcode.start(), statement.start + opcode.end(), "add.s64")
+        edits.replace(statement.position, statement.position + len(opcode), "add.s64")
         edits.replace(start, plus + 1, f"{register}, ")
         return
     source = " ".join(statement.text.split())
     raise UnsupportedError(f"line {callee.module.line(start)}: it uses {variable} in {source!r}")
 
 
-# A load or a conversion of an address, whose state space is constant; "[3]." is an explicit bank, "ld.const[3].f32".
-_CONST = re.compile(r"(?:ld|cvta)(?:\.[\w:]+)*?(?P<space>\.const)\b(?P<bank>\s*\[\d+\]\s*\.)?", re.ASCII)
-_CONST_POINTER = re.compile(r"\.ptr\s*\.const\b", re.ASCII)
 # Instructions that pass on an address, or compute a number from it.
 _MOVES_ADDRESSES = frozenset({"mov", "add", "sub", "mad", "selp"})
 
@@ -195,13 +190,15 @@ def read_through_global_memory(callee: Callee, edits: Edits) -> bool:
     if any(_asks_for_constants(opcode) for opcode in body.opcodes):
         raise UnsupportedError("it asks for the constant space (isspacep.const) and uses constant variables")
     for statement in _about_constants(body):
-        match = _CONST.match(body.code, statement.position, statement.end)
-        if match is None:
+        mnemonic = statement.mnemonic
+        if mnemonic is None or mnemonic.word not in {"ld", "cvta"} or mnemonic.state_space != "const":
             continue
-        # An explicit constant bank, as "ld.const[3].f32".
-        if match["bank"]:
+        # An explicit constant bank, as "ld.const[3].f32", where the opcode seems to end before it.
+        bank, _, after = statement.operand_text.partition("]")
+        if bank.lstrip().startswith("[") and after.lstrip().startswith("."):
             raise UnsupportedError(f"line {callee.module.line(statement.position)}: it names a constant bank")
-        edits.replace(*match.span("space"), ".global")
+        space = statement.position + mnemonic.text.index(".const")
+        edits.replace(space, space + len(".const"), ".global")
     _check_addresses(callee, names)
     return any(opcode.parts[:2] == ("cvta", "const") for opcode in body.opcodes)
 
@@ -213,7 +210,7 @@ def check_given_addresses(callee: Callee) -> None:
     Bodies that name constant variables themselves are checked by ``read_through_global_memory``.
     """
     function, code = callee.function, callee.module.code
-    if function.parameters and _CONST_POINTER.search(code, *function.parameters):
+    if function.parameters and ".ptr.const" in "".join(code[slice(*function.parameters)].split()):
         raise UnsupportedError(
             f"{function.name} takes a pointer into the constant space, beside constant variables that move"
         )

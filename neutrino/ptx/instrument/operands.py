@@ -13,7 +13,7 @@ from neutrino.ptx.isa.forms import FLOATS, is_untyped, value_type
 from neutrino.ptx.isa.instruction import REGISTER, Address, Instruction, object_parts, read_address, vector_elements
 from neutrino.ptx.isa.measures import constant_bytes, constant_operations, matrix_depth, opcode_value
 from neutrino.ptx.isa.opcodes import Measure, Role
-from neutrino.ptx.isa.scalars import SPECIAL_REGISTERS, integer
+from neutrino.ptx.isa.scalars import SPECIAL_REGISTERS, integer, known_integer
 from neutrino.ptx.text.body import Body
 from neutrino.ptx.text.inserted import Lines, branches, op, vector
 
@@ -146,18 +146,24 @@ class PlaceOperands:
         return self._masks.of(self._guard, self._scratch, self.here)
 
 
-_INTEGER = re.compile(r"-?(?:0[xX][0-9a-fA-F]+|0[bB][01]+|\d+)[uU]?\Z", re.ASCII)
-_FLOAT = re.compile(r"0[fF][0-9a-fA-F]{8}\Z|0[dD][0-9a-fA-F]{16}\Z", re.ASCII)
-_FRACTION = re.compile(r"-?(?:\d+\.\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|\d+[eE][-+]?\d+)\Z", re.ASCII)
+_FLOAT = re.compile(
+    r"(?:0[fF][0-9a-fA-F]{8}|0[dD][0-9a-fA-F]{16}|-?(?:(?:\d+\.\d*|\.\d+)(?:[eE][-+]?\d+)?|\d+[eE][-+]?\d+))\Z",
+    re.ASCII,
+)
 # PTX ISA, "Constant Expressions": integers, WARP_SZ, operators and parentheses.
 _CONSTANT = re.compile(r"[-+~!(\s]*(?:\d|WARP_SZ\b)[-+*/%<>=!&|^~?:()\s\w]*\Z", re.ASCII)
-_NAME = re.compile(r"[A-Za-z_$%]", re.ASCII)
-# Video instructions, "vadd.s32.u32.s32 d, a.b1, b.h0": a byte or a half of a register; those on several parts at once
-# take a choice of them, "a.h10", and their destination a mask.
-_REGISTER_PART = re.compile(r"(?P<register>[\w$%]+)\.(?P<kind>[bh])(?P<number>[0-3])\Z", re.ASCII)
-_MASKED_DESTINATION = re.compile(r"(?P<register>[\w$%]+)\.[bh]\d{1,4}\Z", re.ASCII)
 _ELEMENT = {"x": 0, "y": 1, "z": 2, "w": 3}
 _LETTERS = "xyzw"
+_EXACT = ("0f", "0F", "0d", "0D")
+_PARTS = {f"b{number}": (8 * number, 8) for number in range(4)} | {"h0": (0, 16), "h1": (16, 16)}
+"""Of a register, for video instructions, ``vadd.s32.u32.s32 d, a.b1, b.h0``: the first bit, and how many there are."""
+
+
+def _without_parts(name: str) -> tuple[str, str]:
+    """Split the parts of a register, as ``b1`` or ``h10``, from its name; "" for none."""
+    register, _, parts = name.rpartition(".")
+    is_choice = parts[:1] in {"b", "h"} and parts[1:].isdecimal() and len(parts) <= 5
+    return (register, parts) if is_choice else (name, "")
 
 
 class SiteOperands:
@@ -314,8 +320,8 @@ class SiteOperands:
             name = next((each for each in vector_elements(destination) if each != "_"), name)
         if name == "_":
             raise UnsupportedError(f"OUT of {instruction.opcode} is thrown away (_)")
-        masked = _MASKED_DESTINATION.match(name)
-        name = masked["register"] if masked else name
+        # The destination of a video instruction on several parts at once has a mask of these.
+        name = _without_parts(name)[0]
         register_type = self._register_type(name)
         if register_type is None:
             raise UnsupportedError(f"OUT of {instruction.opcode} is {name!r}, which is no register")
@@ -360,7 +366,7 @@ class SiteOperands:
 
         helper: what asks for it. Raises UnsupportedError for anything else.
         """
-        if _FLOAT.match(operand) or _FRACTION.match(operand):
+        if _FLOAT.match(operand):
             return self._float(operand, helper)
         if _CONSTANT.match(operand):
             # An expression ("4+WARP_SZ") goes in parentheses, so that it is one operand wherever it is inserted.
@@ -374,9 +380,9 @@ class SiteOperands:
             # A copy of the product that it holds, if ptxas may fuse that. False: of an earlier instruction.
             product = self._product(operand, False)
             return Value(product, register_type) if product is not None else self._preserved(operand, register_type)
-        part = _REGISTER_PART.match(operand)
-        if part is not None and self._register_type(part["register"]) is not None:
-            return self._register_part(part, helper)
+        register, part = _without_parts(operand)
+        if part and self._register_type(register) is not None:
+            return self._register_part(register, part, helper)
         # Video instructions take "-a.b1".
         if operand.startswith("-") and self._register_type(operand[1:].partition(".")[0]) is not None:
             return self._negated(self._read(operand[1:], helper))
@@ -421,10 +427,7 @@ class SiteOperands:
     def _is_vector_register(self, name: str) -> bool:
         """Whether a name is that of a vector register, declared as ``.reg .v4 .f32``."""
         declaration = self._body.declaration(name, self._position)
-        if declaration is None or declaration.space != "reg" or declaration.count is not None:
-            return False
-        head = self._body.code[declaration.start : self._body.code.find(";", declaration.start)]
-        return re.match(r"\.reg\s*\.v[248]\b", head) is not None
+        return declaration is not None and declaration.space == "reg" and declaration.is_vector
 
     def _float(self, number: str, helper: str) -> Value:
         """The value of a floating-point constant, in a register, since moves of untyped bits take no such constants.
@@ -432,7 +435,7 @@ class SiteOperands:
         number: as written, ``0f3F800000``, ``0d…`` or a decimal fraction, whose type is that of the instruction.
         helper: which operand it is.
         """
-        if _FLOAT.match(number):
+        if number[:2] in _EXACT:
             is_double = number[1] in "dD"
         else:
             types = [part for part in self._instruction.parts if part in {"f32", "f64"}]
@@ -451,21 +454,21 @@ class SiteOperands:
         self.here.append(op(f"mov.{float_type}", name, number))
         return Value(name, float_type)
 
-    def _register_part(self, part: re.Match[str], helper: str) -> Value:
+    def _register_part(self, register: str, part: str, helper: str) -> Value:
         """A byte or a half of a register, extended to 32 bits as the video instruction does.
 
-        part: a match of ``_REGISTER_PART``. Raises UnsupportedError for another instruction or operand.
+        part: ``b`` or ``h`` and its number. Raises UnsupportedError for another instruction or operand.
         """
         # The types of "vadd.s32.u32.s32 d, a.b1, b.h0": of the destination, of the first and of the second source. So
         # IN1 and IN2 have those at 1 and 2.
         types = [modifier for modifier in self._instruction.parts[1:] if modifier in {"s32", "u32"}]
         source = int(helper[2:]) if helper.startswith("IN") else 0
-        if source not in {1, 2} or len(types) < 3 or (part["kind"] == "h" and part["number"] not in "01"):
-            raise self._unreadable(part[0], helper)
-        whole = self._preserved(part["register"], "b32")
-        width = 8 if part["kind"] == "b" else 16
+        if source not in {1, 2} or len(types) < 3 or part not in _PARTS:
+            raise self._unreadable(f"{register}.{part}", helper)
+        whole = self._preserved(register, "b32")
+        first, width = _PARTS[part]
         name = self._scratch.take("b32")
-        self.here.append(op(f"bfe.{types[source]}", name, whole.text, str(int(part['number']) * width), str(width)))
+        self.here.append(op(f"bfe.{types[source]}", name, whole.text, str(first), str(width)))
         return Value(name, types[source])
 
     def _negated(self, value: Value) -> Value:
@@ -561,9 +564,9 @@ class SiteOperands:
         Raises UnsupportedError for an offset that is no integer and for a register of another width than 32 or 64 bits.
         """
         base, offset = address.base, address.offset
-        if _NAME.match(offset):
+        if offset[0].isalpha() or offset[0] in "_$%":
             raise UnsupportedError(f"the address holds {offset!r}, which is no integer")
-        if _INTEGER.match(base):
+        if base[0].isdigit() or base[0] == "-":
             if offset == "0":
                 return Value(base, None)
             return Value(str(_integer(base) + _integer(offset)), None)
@@ -573,7 +576,8 @@ class SiteOperands:
             value = self._preserved(base, kind)
             if bits(kind) == 64:
                 register = value.text
-                program = (base, _integer(offset)) if _INTEGER.match(offset) else None
+                constant = known_integer(offset)
+                program = (base, constant) if constant is not None else None
             elif bits(kind) == 32:
                 # Addresses of 32 bits are summed in 32 bits, where they wrap around: a negative base and an offset may
                 # give a valid address.

@@ -4,7 +4,6 @@ for what makes a twin impossible."""
 from __future__ import annotations
 
 import functools
-import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -26,12 +25,7 @@ from neutrino.ptx.text.body import Body
 from neutrino.ptx.text.module import Kind, Module, ModuleStatement
 from neutrino.twins.probe_units import ProbeUnit, units_of
 
-_SPECIAL = re.compile(
-    rf"(?:{'|'.join(sorted({re.escape(name.partition('.')[0]) for name in SPECIAL_REGISTERS}))})(?![\w$])", re.ASCII
-)
-
-# What compilers declare, in which no special register has to be looked for.
-_NUMBERED_REGISTERS = re.compile(r"\.reg\s+\.\w+\s+%(?:p|rs|r|rd|rq|f|fd)<\d+>;", re.ASCII)
+_SPECIAL = frozenset(name.partition(".")[0] for name in SPECIAL_REGISTERS)
 
 
 class SkipError(Exception):
@@ -70,13 +64,13 @@ def check_text(module: Module, body: Body) -> None:
             raise UnsupportedError(f"line {module.line(statement.start)}: white space within an opcode")
     # Special registers are recognised by name, so no register of the body may have the name of one.
     for start, end in body.directive_spans:
-        if not module.code.startswith(".reg", start) or module.code.find("%", start, end) < 0:
+        if not module.code.startswith(".reg", start):
             continue
-        if _NUMBERED_REGISTERS.fullmatch(module.code, start, end):
-            continue
-        special = _SPECIAL.search(module.code, start, end)
-        if special is not None:
-            raise UnsupportedError(f"line {module.line(start)}: a register of its own is called {special[0]}")
+        for words in module.code[start:end].split("%")[1:]:
+            # ``%r<5>``, or the last one before a comma or the semicolon.
+            name = "%" + words.partition("<")[0].rstrip(",; \t\r\n\v\f")
+            if name in _SPECIAL:
+                raise UnsupportedError(f"line {module.line(start)}: a register of its own is called {name}")
 
 
 class ProbeFacts:

@@ -36,7 +36,6 @@ _NEXT = re.compile(r"\n\s*(?:@|[a-z]\w*\.[a-z]|(?:ret|exit|trap)\s*\Z)", re.ASCI
 
 # In an operand: a name, or an integer other than 0.
 _TOKEN = re.compile(r"(?P<name>[A-Za-z_$%][\w$%]*)|(?<![\w.$%])[1-9]\d*(?![\w.])", re.ASCII)
-_VECTOR = re.compile(r"\.reg\s*\.v[248]\b", re.ASCII)
 
 
 class SitePlanner:
@@ -314,9 +313,8 @@ class SitePlanner:
                 return f"[{name in self._variables}]{name}"
             known = self._words.get(declaration)
             if known is None:
-                head = self._code[declaration.start : self._code.find(";", declaration.start)]
-                is_vector = declaration.count is None and _VECTOR.match(head) is not None
-                known = self._words[declaration] = f"<{declaration.space} {declaration.type} {is_vector}"
+                known = f"<{declaration.space} {declaration.type} {declaration.is_vector}"
+                self._words[declaration] = known
             return f"{known} {name in written}>"
 
         return (_TOKEN.sub(replacement, operand) for operand in instruction.operands)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import re
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -233,7 +232,7 @@ class _ReusableCode:
 
 
 # Opcodes at which lanes that are apart may meet within a basic block, but for those with one of these in their names.
-_MEETING = re.compile(r"\.(?:sync|aligned)\b")
+_MEETING = frozenset({"sync", "aligned"})
 _MEETING_WORDS = frozenset({"bar", "barrier", "call", "shfl", "vote"})
 
 
@@ -268,7 +267,7 @@ class WaitingSaves:
         """The instructions, by their indices, at which lanes that are apart may meet."""
         return self._body.where({
             mnemonic for mnemonic in set(self._body.mnemonics)
-            if mnemonic is not None and (mnemonic.word in _MEETING_WORDS or _MEETING.search(mnemonic.text))
+            if mnemonic is not None and (mnemonic.word in _MEETING_WORDS or not _MEETING.isdisjoint(mnemonic.parts))
         })  # fmt: skip
 
     def come_to(self, place: Placed) -> None:

@@ -7,7 +7,6 @@ which runs of sites. The sums are computed from these where a thread ends (``ana
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -326,7 +325,10 @@ def _widened(name: str, own_width: int, width: int, take: Take, lines: Lines) ->
     return converted_name
 
 
-_DECIMAL = re.compile(r"[1-9]\d{0,8}", re.ASCII)
+
+def _is_decimal(text: str) -> bool:
+    """Whether an operand is a number from 1, in decimal, that fits any field."""
+    return text.isdecimal() and text[0] != "0" and len(text) < 10
 
 
 class Sums:
@@ -447,7 +449,7 @@ class Sums:
             name = self.name(index, number)
             # Constants need no register and no conversion.
             text = value.text
-            if value.type is not None or not _DECIMAL.fullmatch(value.text):
+            if value.type is not None or not _is_decimal(value.text):
                 text = as_bits(converted(value, field, self._take, lines), self._take, lines)
             kind = _unsigned(field)
             lines.append(op(f"add.{kind}", name, name, text, when=when))
@@ -547,7 +549,7 @@ class Sums:
 
         It is the whole value unless other code has changed the register. operand: of a ``SAVE``, as text.
         """
-        if _DECIMAL.fullmatch(operand):
+        if _is_decimal(operand):
             return Form(int(operand))
         form = self._tallies.forms.get(operand) if self._tallies else None
         # After `settle` the register itself holds the whole value.

@@ -23,7 +23,7 @@ from neutrino.ptx.analysis.surroundings import Locations
 from neutrino.ptx.instrument.functions import FunctionCopy
 from neutrino.ptx.isa.scalars import WARP_LANES
 from neutrino.ptx.text.body import Body, Statement
-from neutrino.ptx.text.module import Kind, Module, ModuleStatement, Parameter, without_locations
+from neutrino.ptx.text.module import Kind, Module, ModuleStatement, Parameter, blank, without_locations
 from neutrino.twins.probe_units import ProbeLeftOut
 from neutrino.twins.values import LeftOut, Site, SkippedKernel, Twin
 
@@ -110,8 +110,6 @@ class SiteList:
 
 
 _MAXNREG = re.compile(r"\.maxnreg\s+(\w+)", re.ASCII)
-_BOUNDS = re.compile(r"\.(?:max|req)ntid\b(?:\s+(\w+)(?:\s*,\s*(\w+))?(?:\s*,\s*(\w+))?)?", re.ASCII)
-_COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
 LONG = 20_000
 """Lines of a twin from which on one is warned of ptxas, which takes some 10 s for them, and longer than in proportion
 for more."""
@@ -207,17 +205,19 @@ class TwinKernel:
         """
         if "setmaxnreg" in self.original_text:
             return None
-        head = _COMMENT.sub(" ", self.probed_text[: self.header])
         caps = [limit]
-        for first, *others in _BOUNDS.findall(head):
-            # Where the numbers cannot be read, for as many threads as there can be.
-            extents = [_decimal(text) or _MOST_THREADS for text in (first, *filter(None, others))]
-            caps.append(registers_of_blocks(math.prod(extents)))
-        for text in _MAXNREG.findall(head):
-            number = _decimal(text)
-            if number is None:
-                return None
-            caps.append(number)
+        # Each directive with what follows it up to the next one.
+        for directive in blank(self.probed_text[: self.header]).split(".")[1:]:
+            word, *numbers = directive.replace(",", " ").split()
+            if word in {"maxntid", "reqntid"}:
+                # Where the numbers cannot be read, for as many threads as there can be.
+                extents = [_decimal(text) or _MOST_THREADS for text in numbers[:3] or ("",)]
+                caps.append(registers_of_blocks(math.prod(extents)))
+            elif word == "maxnreg" and numbers:
+                number = _decimal(numbers[0])
+                if number is None:
+                    return None
+                caps.append(number)
         return min(caps)
 
     def whole_text(self, cap: int | None = None) -> str:
@@ -338,7 +338,7 @@ def registers_of_blocks(threads: int) -> int:
 
 def _decimal(text: str) -> int | None:
     """The value of a decimal number from 1; None for a text that is none, as a hexadecimal or an octal number."""
-    return int(text) if re.fullmatch(r"[1-9]\d*", text, re.ASCII) else None
+    return int(text) if text.isdecimal() and text[0] != "0" else None
 
 
 def _target(module: Module) -> str:

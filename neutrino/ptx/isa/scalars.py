@@ -87,6 +87,14 @@ def integer(literal: str) -> int:
     return int(digits, 8 if _OCTAL.match(digits) else 0)
 
 
+def known_integer(literal: str) -> int | None:
+    """Return the value of an integer literal, as ``integer``; None for other words."""
+    try:
+        return integer(literal) if "_" not in literal else None
+    except ValueError:
+        return None
+
+
 INTEGER = re.compile(r"[+-]?(0[xX][0-9a-fA-F]+U?|0[bB][01]+U?|0[0-7]*U?|[1-9]\d*U?)", re.ASCII)
 FLOAT = re.compile(r"0[fF][0-9a-fA-F]{8}|0[dD][0-9a-fA-F]{16}|[+-]?(\d+\.\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 

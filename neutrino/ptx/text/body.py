@@ -88,7 +88,8 @@ _TRAILING_DIGITS = re.compile(r"(.*?)(0|[1-9]\d{0,8})\Z", re.ASCII)
 class Declaration:
     """``.reg .b32 %r<5>``: space ``reg``, type ``b32``, name ``%r``, count 5 (None without one).
 
-    start: where it takes effect; end: where its scope ends. Positions are in the module's text.
+    start: where it takes effect; end: where its scope ends. Positions are in the module's text. is_vector: of vectors,
+    as ``.reg .v4 .f32 %v``.
     """
 
     name: str
@@ -97,6 +98,7 @@ class Declaration:
     count: int | None
     start: int
     end: int
+    is_vector: bool = False
 
 
 class Label(NamedTuple):
@@ -469,6 +471,7 @@ class Body:
                     int(declared["count"]) if declared["count"] else None,
                     match.start(),
                     scope_end,
+                    ".v" in match["rest"][:names_from],
                 )
                 by_name.setdefault(declaration.name, []).append(declaration)
         return by_name
