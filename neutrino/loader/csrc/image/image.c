@@ -37,6 +37,10 @@ static bool in_sections; /* set by nt_image_use_sections: twins come from patche
 #endif
 #define FURTHER_KERNELS "(kernels of further images)"
 
+/*
+ * Have twins (probed copies of kernels) come from the sections of patched files, not from the run. Before the first
+ * image is loaded.
+ */
 void nt_image_use_sections(void)
 {
 	in_sections = true;
@@ -45,7 +49,10 @@ void nt_image_use_sections(void)
 /* Libraries whose licence forbids changing them: listed, never rewritten. */
 static const char *const vendor_libraries[] = { NEUTRINO_VENDOR_LIBRARIES };
 
-/* The path of the loaded object that contains an address, as the dynamic loader has it; NULL if there is none. */
+/*
+ * The path of the loaded object (program or library) that contains an address, as the dynamic loader has it; NULL if
+ * there is none.
+ */
 static const char *library_of(const void *address)
 {
 	Dl_info info;
@@ -53,7 +60,7 @@ static const char *library_of(const void *address)
 	return address && dladdr(address, &info) && info.dli_fname ? info.dli_fname : NULL;
 }
 
-/* Whether a path's file name begins as that of a vendor-licensed library. path may be NULL. */
+/* Whether a path's file name begins as that of a library whose licence forbids changing it. path may be NULL. */
 static bool is_vendor_library(const char *path)
 {
 	if (!path)
@@ -66,7 +73,9 @@ static bool is_vendor_library(const char *path)
 	return false;
 }
 
-/* The architecture ("sm_90") and ordinal of the current context's device, else of device 0; false if the driver fails. */
+/*
+ * The architecture ("sm_90") and ordinal of the current context's device, else of device 0; false if the driver fails.
+ */
 static bool device_arch(char ret[16], CUdevice *device)
 {
 	int major, minor;
@@ -82,7 +91,7 @@ static bool device_arch(char ret[16], CUdevice *device)
 	return true;
 }
 
-/* As of cuDriverGetVersion; 0 if the driver fails. */
+/* The driver's CUDA version, as 12040 for 12.4; 0 if the driver fails. */
 static int driver_version(void)
 {
 	int version = 0;
@@ -91,7 +100,7 @@ static int driver_version(void)
 	return version;
 }
 
-/* Write the event of a device, once. From any thread. */
+/* Write the event of a device into the trace, once for each. From any thread. */
 static void log_device(CUdevice device, const char *arch)
 {
 	static int logged[LOGGED_DEVICES];
@@ -108,7 +117,7 @@ static void log_device(CUdevice device, const char *arch)
 	nt_event_end(&event);
 }
 
-/* The hash of a key, which is a hash itself. */
+/* A hash for the table of images: the first bytes of the key, which is a hash itself. */
 static uint64_t key_hash(const uint8_t key[32])
 {
 	uint64_t hash;
@@ -141,6 +150,7 @@ static void copy_bytes(struct nt_image *image, const void *data, size_t size)
 	image->copy_size = size;
 }
 
+/* Free an image that is in no table. */
 static void free_image(struct nt_image *image)
 {
 	nt_entry_fetch_drop(image->begun);
@@ -150,6 +160,11 @@ static void free_image(struct nt_image *image)
 	nt_memory_free(image);
 }
 
+/*
+ * The record of an image (GPU code that the program loads) with these bytes, made if it is new; NULL without memory.
+ * source: path of the file that the driver loaded, NULL if the program gave it bytes in memory. caller: return address
+ * of the program's call. may_be_chosen: whether any launch of its kernels can be; else it needs no twins.
+ */
 struct nt_image *nt_image_of(const struct nt_image_bytes *bytes, const char *source, const void *caller,
 			     bool may_be_chosen)
 {
@@ -234,6 +249,10 @@ struct nt_image *nt_image_of(const struct nt_image_bytes *bytes, const char *sou
 	return image;
 }
 
+/*
+ * Have an image's twins made while the caller goes on, unless that was asked for, or another thread is getting them. By
+ * one thread.
+ */
 void nt_image_begin(struct nt_image *image)
 {
 	int unresolved = UNRESOLVED;
@@ -250,19 +269,27 @@ void nt_image_begin(struct nt_image *image)
 	__atomic_store_n(&image->state, UNRESOLVED, __ATOMIC_RELEASE);
 }
 
+/* Give up what nt_image_begin has begun. By the same thread. */
 void nt_image_drop(struct nt_image *image)
 {
 	nt_entry_fetch_drop(image->begun);
 	image->begun = NULL;
 }
 
+/*
+ * Whether getting an image's twins takes no wait for the process that makes them, as far as is known: what was begun is
+ * waited for so many milliseconds at most. True as well when that has taken NEUTRINO_TIMEOUT.
+ */
 bool nt_image_is_answered(struct nt_image *image, unsigned milliseconds)
 {
 	return image->from_section || nt_entry_fetch_is_near(image->begun, image->key, milliseconds) ||
 	       (image->begun && nt_clock_now_ns() - image->begun_ns > nt_entry_fetch_timeout());
 }
 
-/* Write the event of an image. cached: whether its entry was in the cache. ready_ms: time until it was there. */
+/*
+ * Write the event of an image into the trace. cached: whether its twins were in the cache. ready_ms: milliseconds until
+ * they were there.
+ */
 static void log_image(const struct nt_image *image, bool cached, double ready_ms)
 {
 	struct nt_event event;
@@ -283,8 +310,8 @@ static void log_image(const struct nt_image *image, bool cached, double ready_ms
 }
 
 /*
- * Use the copy of an entry from a patched file as the image's entry, if it is valid; else the image gets a reason. By the
- * one thread that resolves the image.
+ * Use the copy of an entry (the twins of an image) from a patched file, if it is valid; else the image gets a reason.
+ * By the one thread that resolves the image.
  */
 static void open_copied_entry(struct nt_image *image)
 {
@@ -301,8 +328,9 @@ static void open_copied_entry(struct nt_image *image)
 }
 
 /*
- * Get the entry of an image in a run with probes of its own, from the cache or from the listener, and wait for that.
- * Without one the image gets a reason. Returns whether it was in the cache. By the one thread that resolves the image.
+ * Get the entry (the twins) of an image, in a run with probes of its own, from the cache or from the process that makes
+ * twins, and wait for that. Without one the image gets a reason. Returns whether it was in the cache. By the one thread
+ * that resolves the image.
  */
 static bool fetch_entry(struct nt_image *image)
 {
@@ -323,14 +351,17 @@ static bool fetch_entry(struct nt_image *image)
 	return false;
 }
 
-/* Have an image go without its entry, because nothing is probed any more. By the one thread that resolves the image. */
+/* Have an image go without twins, because nothing is probed any more. By the one thread that resolves the image. */
 static void leave_out(struct nt_image *image)
 {
 	image->reason = NEUTRINO_REASON_NOT_SELECTED;
 	nt_image_drop(image);
 }
 
-/* The last step of resolving an image. cached, begin: since when it was resolved, as for log_image. By the same thread. */
+/*
+ * The last step of resolving an image (getting its twins): log it, and let other threads use it. cached: whether its
+ * twins were in the cache; begin: since when it was resolved, in nanoseconds. By the same thread.
+ */
 static void settle(struct nt_image *image, bool cached, uint64_t begin)
 {
 	if (image->reason == NEUTRINO_REASON_PROBED)
@@ -342,6 +373,10 @@ static void settle(struct nt_image *image, bool cached, uint64_t begin)
 	__atomic_store_n(&image->state, RESOLVED, __ATOMIC_RELEASE);
 }
 
+/*
+ * Get an image's twins if that takes no wait: from the section of its file, or the cache. Returns whether the image is
+ * resolved now.
+ */
 bool nt_image_resolve_at_once(struct nt_image *image)
 {
 	int unresolved = UNRESOLVED;
@@ -363,6 +398,7 @@ bool nt_image_resolve_at_once(struct nt_image *image)
 	return true;
 }
 
+/* Get an image's twins, once. Takes long if they have to be made; other threads wait for the first. */
 void nt_image_resolve(struct nt_image *image)
 {
 	int unresolved = UNRESOLVED;
@@ -386,7 +422,7 @@ void nt_image_resolve(struct nt_image *image)
 	settle(image, cached, begin);
 }
 
-/* Write the files of a kernel's entry (manifest, PTX) into the trace. */
+/* Write the files of a kernel (manifest, PTX), which come with its twin, into the trace's folder kernel/<id>. */
 static void write_kernel_files(const struct nt_image *image, const struct nt_kernel *kernel)
 {
 	const struct neutrino_twin_file *files = (const void *)(image->entry.data + kernel->twin->files_offset);
@@ -402,7 +438,10 @@ static void write_kernel_files(const struct nt_image *image, const struct nt_ker
 	}
 }
 
-/* Write the files of a kernel, its event, and a line for event.log. detail: what the reason alone does not say, or NULL. */
+/*
+ * Write the files of a kernel, its event, and a line for event.log into the trace. detail: what the kernel's reason
+ * alone does not say, or NULL.
+ */
 static void log_kernel(const struct nt_image *image, const struct nt_kernel *kernel, const char *detail)
 {
 	static const char *const words[NEUTRINO_REASON_SLOTS] = {NEUTRINO_REASON_WORDS};
@@ -449,8 +488,8 @@ static struct nt_kernel *find_kernel(const struct nt_image *image, const char *n
 }
 
 /*
- * Set what launches of a kernel need, by the entry of its image, which is resolved. Returns the kernel's reason, and in
- * detail what that does not say, or NULL. Without memory it is PROBED without maps.
+ * Set what launches of a kernel need, by the entry (the twins) of its image, which is resolved. Returns the kernel's
+ * reason, and in *detail what that does not say, or NULL. Without memory it is PROBED without maps.
  */
 static enum neutrino_reason describe(const struct nt_image *image, struct nt_kernel *kernel, const char **detail)
 {
@@ -490,6 +529,10 @@ static enum neutrino_reason describe(const struct nt_image *image, struct nt_ker
 	return reason;
 }
 
+/*
+ * The record of the kernel of that name in an image, made and logged if it is new: not ready if its image is not
+ * resolved. NULL without memory.
+ */
 struct nt_kernel *nt_image_kernel(struct nt_image *image, const char *name)
 {
 	const char *detail = NULL;
@@ -531,6 +574,7 @@ struct nt_kernel *nt_image_kernel(struct nt_image *image, const char *name)
 	return kernel;
 }
 
+/* The image is resolved: set what is known of a kernel that was obtained before, and log it again. By one thread. */
 void nt_image_complete(struct nt_kernel *kernel)
 {
 	const char *detail;
@@ -545,7 +589,10 @@ void nt_image_complete(struct nt_kernel *kernel)
 	log_kernel(kernel->image, kernel, detail);
 }
 
-/* Needs of the kernels of an image that are more than what the cache has, most at once; returns how many. ret may be NULL. */
+/*
+ * What memory the logs of an image's kernels wanted, where that is more than the cache has: `most` rows at
+ * most; returns how many. ret may be NULL. Under the mutex.
+ */
 static uint32_t needs_of(const struct nt_image *image, struct nt_need *ret, uint32_t most)
 {
 	uint32_t count = 0;
@@ -565,6 +612,10 @@ static uint32_t needs_of(const struct nt_image *image, struct nt_need *ret, uint
 	return count;
 }
 
+/*
+ * Keep in the cache, for later processes, what memory the logs of all images' kernels wanted, where it is more than is
+ * kept there.
+ */
 void nt_image_keep_needs(void)
 {
 	nt_lock_take(&mutex);
@@ -582,11 +633,13 @@ void nt_image_keep_needs(void)
 	nt_lock_release(&mutex);
 }
 
+/* How many kernels there are in all images: their ids are 1 to this number. */
 uint32_t nt_image_kernels(void)
 {
 	return __atomic_load_n(&kernel_count, __ATOMIC_RELAXED);
 }
 
+/* How many kernels have twins without some of the run's probes. */
 uint32_t nt_image_incomplete(void)
 {
 	return __atomic_load_n(&incomplete_count, __ATOMIC_RELAXED);

@@ -62,7 +62,10 @@ void nt_image_keep_needs(void);
 /* Get an image's entry, once. Takes long if twins have to be made; other threads wait for the first. */
 void nt_image_resolve(struct nt_image *image);
 
-/* Whether that was done. Lock-free. */
+/*
+ * Whether it is known what twins (probed copies of kernels) the image has, so that nobody waits for that any more.
+ * Lock-free.
+ */
 static inline bool nt_image_is_resolved(const struct nt_image *image)
 {
 	return __atomic_load_n(&image->state, __ATOMIC_ACQUIRE) == RESOLVED;

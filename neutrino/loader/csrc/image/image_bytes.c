@@ -28,6 +28,7 @@ enum {
 	ENTRY_LEAST = 0x40,
 };
 
+/* Read 16 bits at an address that need not be aligned, little-endian as the processor. */
 static uint16_t load16(const uint8_t *data)
 {
 	uint16_t value;
@@ -35,6 +36,7 @@ static uint16_t load16(const uint8_t *data)
 	return value;
 }
 
+/* Read 32 bits at an address that need not be aligned, little-endian as the processor. */
 static uint32_t load32(const uint8_t *data)
 {
 	uint32_t value;
@@ -42,6 +44,7 @@ static uint32_t load32(const uint8_t *data)
 	return value;
 }
 
+/* Read 64 bits at an address that need not be aligned, little-endian as the processor. */
 static uint64_t load64(const uint8_t *data)
 {
 	uint64_t value;
@@ -49,7 +52,10 @@ static uint64_t load64(const uint8_t *data)
 	return value;
 }
 
-/* Whether a cubin has the section in which ptxas -lineinfo keeps the PTX, by the section's name. */
+/*
+ * Whether a cubin (machine code for a GPU, an ELF file) has the section in which ptxas -lineinfo keeps the PTX, by the
+ * section's name.
+ */
 static bool has_debug_ptx(const uint8_t *data, size_t size)
 {
 	static const char name[] = ".nv_debug_ptx_txt";
@@ -57,8 +63,9 @@ static bool has_debug_ptx(const uint8_t *data, size_t size)
 }
 
 /*
- * Whether size bytes can be read: of an image in memory, whose end only its own headers show, the pages that they name
- * must be there. The kernel is asked about them in pieces; if it cannot answer, they are taken to be there.
+ * Whether size bytes can be read: within limit, or, if that is SIZE_MAX (an image in memory, whose end only its own
+ * headers show), in pages that are mapped. The kernel is asked about these in pieces; if it cannot answer, they are
+ * taken to be there.
  */
 static bool is_mapped(const uint8_t *data, uint64_t size, size_t limit)
 {
@@ -79,8 +86,8 @@ static bool is_mapped(const uint8_t *data, uint64_t size, size_t limit)
 }
 
 /*
- * Measure a cubin: its end is that of its last table or section. False if it is no cubin. limit: as in nt_image_bytes_measure;
- * SIZE_MAX if it is not known, so that additions may overflow.
+ * Measure a cubin (machine code for a GPU, an ELF file): its end is that of its last table or section. False if it is
+ * no cubin. limit: bytes that may be read; SIZE_MAX if it is not known, so that additions may overflow.
  */
 static bool measure_elf(const uint8_t *data, size_t limit, struct nt_image_bytes *ret)
 {
@@ -121,8 +128,8 @@ static bool measure_elf(const uint8_t *data, size_t limit, struct nt_image_bytes
 }
 
 /*
- * Whether a cubin in a fatbin can hold PTX, by the header of its entry if it is compressed: nvcc names the source file there
- * if it has line information (-lineinfo, -G), without which ptxas keeps no PTX; libnvfatbin always does.
+ * Whether a cubin in a fatbin can hold PTX; of a compressed one by the header of its entry: nvcc names the source file
+ * there if it has line information (-lineinfo, -G), without which ptxas keeps no PTX; libnvfatbin always does.
  */
 static bool may_have_debug_ptx(const uint8_t *entry, uint64_t header_size, uint64_t payload_size)
 {
@@ -133,7 +140,10 @@ static bool may_have_debug_ptx(const uint8_t *entry, uint64_t header_size, uint6
 	return has_debug_ptx(entry + header_size, payload_size);
 }
 
-/* Measure a fatbin container by its header, and look for PTX in its entries. False if it is damaged. */
+/*
+ * Measure a fatbin container (several images in one) by its header, and look for PTX in its entries. limit: bytes that
+ * may be read, or SIZE_MAX. False if it is damaged.
+ */
 static bool measure_fatbin(const uint8_t *data, size_t limit, struct nt_image_bytes *ret)
 {
 	if (limit < CONTAINER_LEAST)
@@ -160,7 +170,7 @@ static bool measure_fatbin(const uint8_t *data, size_t limit, struct nt_image_by
 	return true;
 }
 
-/* Measure PTX text, which ends with NUL. False if it is not PTX. */
+/* Measure PTX text, which ends with NUL or at limit. False if it is not PTX. */
 static bool measure_ptx(const uint8_t *data, size_t limit, struct nt_image_bytes *ret)
 {
 	size_t size = limit == SIZE_MAX ? strlen((const char *)data) : strnlen((const char *)data, limit);
@@ -173,6 +183,10 @@ static bool measure_ptx(const uint8_t *data, size_t limit, struct nt_image_bytes
 	return true;
 }
 
+/*
+ * Find out the kind, the size and the start of an image (GPU code) that the driver has accepted. limit: bytes that may
+ * be read (SIZE_MAX if only the image's own headers show its size). False if its kind is unknown.
+ */
 bool nt_image_bytes_measure(const void *image, size_t limit, struct nt_image_bytes *ret)
 {
 	const uint8_t *data = image;
@@ -193,6 +207,7 @@ bool nt_image_bytes_measure(const void *image, size_t limit, struct nt_image_byt
 	return measure_ptx(data, limit, ret);
 }
 
+/* The name of a kind of image: "fatbin", "cubin", "ptx" or "unknown". */
 const char *nt_image_bytes_kind(enum nt_image_kind kind)
 {
 	switch (kind) {
