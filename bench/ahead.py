@@ -51,6 +51,7 @@ class Ahead:
     """
 
     def __init__(self, folder: Path, seconds: float) -> None:
+        """Begin a run of the bench; the parameters are as in the class."""
         self.folder = folder
         self.package = folder / "package"
         self.result: dict[str, Json] = {"runs": {}, "patched": {}, "submit": {}}

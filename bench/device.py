@@ -59,13 +59,17 @@ class Launchable(Protocol):
     """What a launch is of: a kernel's name, blocks, threads a block, dynamic shared bytes."""
 
     @property
-    def kernel(self) -> str: ...
+    def kernel(self) -> str:
+        """The kernel's name."""
     @property
-    def grid(self) -> tuple[int, int, int]: ...
+    def grid(self) -> tuple[int, int, int]:
+        """Blocks of the grid, in x, y and z."""
     @property
-    def block(self) -> tuple[int, int, int]: ...
+    def block(self) -> tuple[int, int, int]:
+        """Threads of a block, in x, y and z."""
     @property
-    def shared(self) -> int: ...
+    def shared(self) -> int:
+        """Bytes of dynamic shared memory per block."""
 
 
 class Gpu:

@@ -60,6 +60,7 @@ class Road:
     """One drive. neutrino: the command in front of a program. folder: scratch. deadline: seconds from now."""
 
     def __init__(self, neutrino: Sequence[str], folder: Path, deadline: float) -> None:
+        """Begin a drive; the parameters are as in the class."""
         self.neutrino = list(neutrino)
         self.folder = folder
         self.result: dict[str, Json] = {}

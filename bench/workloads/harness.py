@@ -18,7 +18,8 @@ Array = np.ndarray[Any, Any]
 class Event(Protocol):
     """A recorded device event."""
 
-    def record(self) -> Any: ...
+    def record(self) -> Any:
+        """Note the moment on the device's stream."""
 
 
 class Run:
@@ -28,6 +29,7 @@ class Run:
     """
 
     def __init__(self, workload: str, event: Callable[[], Event], elapsed: Callable[[Any, Any], float]) -> None:
+        """Parse the command line, ``--seeds`` and ``--out``. workload: its name. event, elapsed: as in the class."""
         parser = argparse.ArgumentParser()
         parser.add_argument("--seeds", type=int, default=20)
         parser.add_argument("--out", type=Path, required=True)

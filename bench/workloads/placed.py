@@ -27,6 +27,7 @@ class Driver:
     """The driver's interface; every call is checked."""
 
     def __init__(self) -> None:
+        """Load the CUDA driver that the environment leads to."""
         self._library = ctypes.CDLL("libcuda.so.1")
 
     def __call__(self, name: str, *arguments: Any) -> None:

@@ -55,34 +55,46 @@ class Assembly(Protocol):
     """
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """The assembler's name, with its version."""
 
     @property
-    def language(self) -> str: ...
+    def language(self) -> str:
+        """What the assembler assembles, such as ``PTX``, for messages."""
 
     @property
-    def arch(self) -> str: ...
+    def arch(self) -> str:
+        """The architecture that is assembled for, as ``sm_90``."""
 
     @property
-    def machine(self) -> MachineCode | None: ...
+    def machine(self) -> MachineCode | None:
+        """The machine code of the original kernels that runs; None if the driver compiles their text."""
 
     @property
-    def reader(self) -> CodeReader: ...
+    def reader(self) -> CodeReader:
+        """What reads such machine code, and compares it."""
 
     @property
-    def bounded_stack(self) -> bool: ...
+    def bounded_stack(self) -> bool:
+        """Whether a thread's stack has the size that the program asked for, as on every GPU."""
 
     @property
-    def max_registers(self) -> int | None: ...
+    def max_registers(self) -> int | None:
+        """The user's cap on registers per thread of twins (copies with probes); None without one."""
 
     @property
-    def mark(self) -> str: ...
+    def mark(self) -> str:
+        """Part of the names of the files that ``--save-temps`` keeps."""
 
     @property
-    def is_part(self) -> bool: ...
+    def is_part(self) -> bool:
+        """Whether these are only some of the twins of an image, so that ``originals`` raises CutError if they are
+        refused.
+        """
 
     @property
-    def can_be_explicit(self) -> bool: ...
+    def can_be_explicit(self) -> bool:
+        """Whether twins can be written so that their text says what is fused (``explicit``)."""
 
     def of(self, twins: Sequence[AssembledTwin], mark: str, *, is_part: bool, unfused: bool = False) -> Assembly:
         """Return the assembly of other twins of the same kernels, or of some of them.

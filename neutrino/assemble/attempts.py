@@ -138,7 +138,10 @@ def assemble(job: Job) -> Outcomes:
 
 
 def _attempt(job: Job) -> dict[str, Outcome]:
-    """Make the attempts for twins (instrumented kernels), all with the probes that they have; return their outcomes."""
+    """Make the attempts for twins (instrumented kernels), all with the probes that they have; return their outcomes.
+
+    Of all attempts, each is only made for twins that it may help.
+    """
     outcomes: dict[str, Outcome] = {}
     for attempt in ATTEMPTS:
         # One for each group of twins; none if the attempt is not needed.
@@ -264,7 +267,7 @@ def _group_assemblers(attempt: Attempt, job: Job, outcomes: Outcomes) -> list[_G
 
 
 def _is_selected(outcome: Outcome, attempt: Attempt) -> bool:
-    """Whether an attempt that repeats an earlier run is for a twin. outcome: its latest."""
+    """Whether an attempt is made for a twin (instrumented kernel) that was assembled before. outcome: its latest."""
     if attempt.way is Way.CAPPED:
         return outcome.limit is not None
     if attempt.way is Way.FEWER_REGISTERS:

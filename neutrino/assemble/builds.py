@@ -86,6 +86,9 @@ class OriginalBuild:
 
     @functools.cached_property
     def _comparison(self) -> CodeComparison | None:
+        """Compares the kernels in the machine code that runs with those of the assembled text; None if there is no such
+        text.
+        """
         return self.reader.same_code(self.machine.data, self.assembled.data) if self.assembled else None
 
 
@@ -93,6 +96,7 @@ class OriginalsRefusedError(Exception):
     """The assembler refuses the text of all originals. reasons: by the kernel's name."""
 
     def __init__(self, reasons: Mapping[str, str]) -> None:
+        """reasons: why the assembler refuses each kernel, by its name."""
         # The message is that of the first kernel; all of them mostly have the same.
         super().__init__(next(iter(reasons.values())))
         self.reasons = reasons
@@ -134,6 +138,7 @@ def shipped_originals(assembly: Assembly, names: Sequence[str], machine: Machine
     """
 
     def assemble() -> Assembled:
+        """Assemble the originals' text. Raises OriginalsRefusedError if the assembler refuses it."""
         try:
             return assembly.originals(names)
         except AssemblyError as error:

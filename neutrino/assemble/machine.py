@@ -18,29 +18,36 @@ class MachineKernel(Protocol):
     """
 
     @property
-    def registers(self) -> int: ...
+    def registers(self) -> int:
+        """Registers per thread."""
 
     @property
-    def frame(self) -> int: ...
+    def frame(self) -> int:
+        """Bytes of stack per thread that the kernel itself takes."""
 
     @property
-    def parameters(self) -> Sequence[tuple[int, int, int]]: ...
+    def parameters(self) -> Sequence[tuple[int, int, int]]:
+        """(Ordinal, offset, size) of each parameter, in bytes."""
 
     @property
-    def code(self) -> bytes: ...
+    def code(self) -> bytes:
+        """The kernel's instructions."""
 
 
 class MachineCode(Protocol):
     """The machine code of an image. kernels, functions: by name; functions are separate ones. data: the whole image."""
 
     @property
-    def kernels(self) -> Mapping[str, MachineKernel]: ...
+    def kernels(self) -> Mapping[str, MachineKernel]:
+        """The image's kernels, by name."""
 
     @property
-    def functions(self) -> Mapping[str, bytes]: ...
+    def functions(self) -> Mapping[str, bytes]:
+        """The code of separate functions, which kernels call, by name."""
 
     @property
-    def data(self) -> bytes | memoryview: ...
+    def data(self) -> bytes | memoryview:
+        """The whole image."""
 
 
 @dataclass(frozen=True)
@@ -70,10 +77,11 @@ class CodeReader(Protocol):
     """Reads and compares the machine code of one kind of device. registers: how its threads share them."""
 
     @property
-    def registers(self) -> RegisterFile: ...
+    def registers(self) -> RegisterFile:
+        """How the device's threads share its registers."""
 
     def read(self, data: bytes, name: str) -> MachineCode:
-        """Read an image. name: for errors. Raises FormatError."""
+        """Read an image of machine code. name: for errors. Raises FormatError."""
 
     def same_code(self, shipped: bytes | memoryview, assembled: bytes | memoryview) -> CodeComparison:
         """Return what compares the kernels of two images. Raises FormatError."""

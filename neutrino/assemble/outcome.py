@@ -104,7 +104,9 @@ class Outcome:
         return steps[-2:][0] if steps else None
 
     def with_fewer_registers(self, capped: Result) -> Outcome:
-        """Return this outcome with code that was assembled under that cap, if it spills hardly more."""
+        """Return this outcome with code that was assembled under the cap ``fewer_registers``, if that spills hardly
+        more than the code before; else unchanged.
+        """
         before = sum(spills(self.result.resources).values()) if self.result is not None else 0
         is_better = sum(spills(capped.resources).values()) <= before + _SOME_SPILLS
         return replace(self, result=capped) if is_better else self

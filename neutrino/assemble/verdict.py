@@ -102,6 +102,10 @@ class Verifier:
 
     @staticmethod
     def _variant_verdict(retargeting: Retargeting, detail: str) -> Verdict:
+        """The verdict on a twin whose text is for another architecture than the code that runs.
+
+        detail: why it is refused.
+        """
         return Verdict(Reason.VARIANT, f"retargeted {retargeting.target}: {detail}", of_probes=False)
 
     def _variant_difference(self, twin: AssembledTwin, original: OriginalBuild, retargeting: Retargeting) -> str | None:

@@ -94,7 +94,10 @@ def benchmark_lines(
 def _columns(
     found: Benchmark, shown: tuple[BenchmarkGroup, ...], names: Mapping[int, str]
 ) -> tuple[list[str], set[str], list[list[str]]]:
-    """The head of the table, which columns are aligned right, and the rows."""
+    """The head of the table, which columns are aligned right, and a row for each group of launches that is shown.
+
+    names: of kernels, by id.
+    """
     has_shared = any(group.shared for group in found.groups)
     has_devices = len({group.device for group in found.groups}) > 1
     head = ["kernel", "grid", "block", *(["shared"] if has_shared else []), *(["device"] if has_devices else [])]
@@ -115,6 +118,7 @@ def _columns(
 
 
 def _name(group: BenchmarkGroup, names: Mapping[int, str]) -> str:
+    """What launches of a group are of: the kernel's name, or a graph. names: of kernels, by id."""
     if group.kernel is None:
         return f"replays of graph {group.graph}"
     # A process that was killed may not have written the kernel's event.

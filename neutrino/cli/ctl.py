@@ -31,6 +31,7 @@ _HELP = {
 
 
 def _seconds(text: str) -> float:
+    """Parse an option's number of seconds, for argparse: above 0, at most a day."""
     try:
         seconds = float(text)
     except ValueError:
@@ -41,12 +42,14 @@ def _seconds(text: str) -> float:
 
 
 def _pid(text: str) -> int:
+    """Parse the number of a process, for argparse."""
     if not text.isascii() or not text.isdigit() or not 0 < int(text) < 1 << 31:
         raise argparse.ArgumentTypeError(f"{text!r} is not the number of a process")
     return int(text)
 
 
 def _parser() -> argparse.ArgumentParser:
+    """The command line's parser, with all options and their help."""
     parser = argparse.ArgumentParser(
         prog="neutrino-ctl",
         description="Steer a process that runs with probes, as neutrino has started it. It answers within a second.",
@@ -85,12 +88,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _recording(answer: Answer) -> str:
+    """The line that says whether the process records, and if not, who turned it off.
+
+    answer: what the process says of itself.
+    """
     reasons = [text for off, text in _OFF_TEXT.items() if off in answer.off]
     return f"recording: {'; '.join(reasons) or 'on'}"
 
 
 def _status(process: Steered, answer: Answer) -> Iterator[str]:
-    """Yield the lines that say what a process records."""
+    """Yield the lines that say what a process records and where. answer: what the process says of itself."""
     yield _recording(answer)
     yield f"trace: {process.trace_dir}"
     yield from _contents(process.trace_dir)

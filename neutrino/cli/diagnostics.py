@@ -141,6 +141,7 @@ def _marked(source: str, position: int, width: int) -> tuple[str, str]:
 
 
 def _printed(character: str) -> str:
+    """A character as it is printed: a tab as blanks, control characters escaped."""
     return _TAB if character == "\t" else escaped(character)
 
 

@@ -93,6 +93,7 @@ def _needed_glibc() -> tuple[int, ...]:
 
 
 def _hook() -> Finding:
+    """Whether the hook, the C library that is loaded into programs, was built."""
     if is_library(_COMPILED):
         return Finding(State.OK, "hook", str(_COMPILED))
     return Finding(
@@ -148,7 +149,9 @@ def _assemblers(version: int | None) -> Iterator[Finding]:
 
 
 def _cache() -> Finding:
-    """The cache of twins: it must be the user's own, and it is slow without."""
+    """Whether there is a cache of twins (kernels with probes), in a folder of the user's own; without it each run is
+    slow.
+    """
     try:
         place = cache_place()
         root = private_folder(place.path)
@@ -168,6 +171,7 @@ def _cache() -> Finding:
 
 
 def _embedded() -> Finding:
+    """Whether the embedded device, which runs kernels on the CPU, was built. Not all users need it."""
     try:
         return Finding(State.OK, "embedded", f"{stand_in()}, for --device embedded")
     except NeutrinoError as error:

@@ -41,7 +41,11 @@ def bucket_range(low: Number, high: Number) -> str:
 
 
 def _end(number: float, way: float, mark: str, is_single: bool) -> str:
-    """Return an end of a bucket as text. way: out of the bucket. mark: says that the number that way is named."""
+    """Return an end of a histogram's bucket as text, such as ``4`` or ``<4``.
+
+    way: infinity out of the bucket. mark: ``<`` or ``>``, put before the number beyond the end where that is shorter.
+    is_single: numbers are of f32.
+    """
     own = _shortest(number, is_single)
     if math.isinf(number):
         return own
@@ -60,6 +64,10 @@ def _shortest(number: float, is_single: bool) -> str:
 
 
 def _next(number: float, way: float, is_single: bool) -> float:
+    """Return the next floating-point number of the type in a direction.
+
+    way: towards it. is_single: the type is f32, else f64.
+    """
     if not is_single:
         return math.nextafter(number, way)
     if number == 0:
@@ -72,7 +80,7 @@ def _next(number: float, way: float, is_single: bool) -> float:
 
 
 def _as_single(number: float) -> float:
-    """Return the nearest number of f32."""
+    """Return the f32 number nearest to a number; infinity beyond all of them."""
     try:
         nearest: float = struct.unpack("<f", struct.pack("<f", number))[0]
     except OverflowError:

@@ -159,6 +159,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _bad(message: str) -> int:
+    """Print a message on stderr after the command's name; the exit status for bad input."""
     print(f"{_NAME}: {escaped(message)}", file=sys.stderr)
     return BAD
 
@@ -324,6 +325,7 @@ class _Extraction:
         return JsonListing(shown, write)
 
     def _tables(self) -> Tables:
+        """The tables that the options ask for, of one file."""
         return Tables(kernels=self._options.kernels, resources=self._options.resources)
 
     def _rows(self, containers: Sequence[Container]) -> list[Row]:
@@ -487,6 +489,7 @@ class _Extraction:
             self._say(f"{shown.input.name}: no device code found")
 
     def _report_damaged_image(self, input_: Input, row: Row, fault: FormatError) -> None:
+        """Report that an image of a file cannot be decoded; the exit status becomes 2, and the run goes on."""
         self.status = BAD
         self._say(f"{input_.name}: image {row.place}: {fault}")
 
@@ -497,6 +500,7 @@ class _Extraction:
         self._say(message if name in message else f"{name}: {message}")
 
     def _say(self, message: str) -> None:
+        """Print a message on stderr after the command's name, in place of the line of progress."""
         self.progress.clear()
         print(f"{_NAME}: {escaped(message)}", file=sys.stderr)
 
@@ -535,12 +539,17 @@ def _selection(options: argparse.Namespace) -> Selection | None:
 
 
 def _archs_of_machine() -> list[str]:
+    """The architectures of this machine's GPUs (``sm_90``), none without a GPU.
+
+    Imported when needed: it asks the driver.
+    """
     from neutrino.loader.driver import machine_archs
 
     return list(machine_archs())
 
 
 def _device_arch(name: str) -> str:
+    """The architecture that a user's text names, as ``sm_90``. Raises NeutrinoError for another text."""
     from neutrino.backend.registry import device_arch
 
     return device_arch(name)

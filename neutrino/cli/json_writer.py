@@ -48,6 +48,7 @@ class JsonWriter:
         self._write(self._separator() + _text(value, self._new_line()))
 
     def _begin(self, opening: str, closing: str) -> None:
+        """Begin an object or list as the next value. closing: the bracket that ends it."""
         self._write(self._separator() + opening)
         self._open.append(closing)
         self._is_empty = True
@@ -68,6 +69,7 @@ class JsonWriter:
         return separator
 
     def _new_line(self) -> str:
+        """A line break and the indentation of members of the innermost object or list."""
         return "\n" + _STEP * len(self._open)
 
 

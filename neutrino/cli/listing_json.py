@@ -112,6 +112,7 @@ class JsonListing:
                 self._end_container()
 
     def _member(self, name: str, value: Any) -> None:
+        """Write a member of the object that is open."""
         self._json.key(name)
         self._json.value(value)
 

@@ -43,7 +43,8 @@ def memory_results(path: Path) -> str:
 def usage_lines(
     usage: MemoryUsage, keep: Keep = lambda _: True, *, shows_all: bool = False, is_wide: bool = False
 ) -> Iterator[str]:
-    """Yield the lines of a report: the kernels with their maps, the totals, and what would not be probed.
+    """Yield the lines of a report of --memusage: kernels with their maps (what probes save to), the totals, and what
+    would not be probed.
 
     keep: whether to list a kernel; the totals are of all. shows_all: also kernels after the first ones. is_wide: whole
     names.
@@ -77,14 +78,16 @@ def usage_lines(
 
 
 def _each_kernel(rows: Sequence[NotProbed], is_wide: bool) -> Iterator[str]:
-    """Yield the reason of each kernel that would not be probed."""
+    """Yield a line for each kernel that would not be probed, with the reason. is_wide: whole names."""
     for row in rows:
         detail = f" ({escaped(row.detail)})" if row.detail else ""
         yield f"  {_name(row.kernel, is_wide)}: {_launches(row.launches)}, {_reason(row, detail)}"
 
 
 def _by_reason(rows: Sequence[NotProbed], is_wide: bool) -> Iterator[str]:
-    """Yield the reasons, those of most launches first, and the kernel if there is only one."""
+    """Yield a line for each reason why kernels would not be probed, those of most launches first; the kernel's name if
+    there is only one. is_wide: whole names.
+    """
     by_reason: dict[Reason, list[NotProbed]] = {}
     for row in rows:
         by_reason.setdefault(row.reason, []).append(row)
@@ -99,16 +102,20 @@ def _by_reason(rows: Sequence[NotProbed], is_wide: bool) -> Iterator[str]:
 
 
 def _launches(count: int) -> str:
+    """A number of launches in words."""
     return "1 launch" if count == 1 else f"{count:,} launches"
 
 
 def _reason(row: NotProbed, detail: str = "") -> str:
+    """Why a kernel would not be probed, and what helps. detail: what is put in brackets after the reason."""
     remedy = f"; what helps: {row.remedy}" if row.remedy else ""
     return f"{row.reason.word}: {row.text}{detail}{remedy}"
 
 
 def _rows(usage: KernelUsage, is_wide: bool) -> Iterator[tuple[str, str, str, str]]:
-    """Yield the row of a kernel, and one for each of its maps."""
+    """Yield a kernel's row of the table, and one for each of its maps: name, launches, bytes per launch, bytes in the
+    trace.
+    """
     data = f"{usage.data:,}{' + logs' if usage.has_logs else ''}"
     if usage.has_logs and usage.with_logs is not None:
         data += f" (about {usage.with_logs:,})"
@@ -119,11 +126,12 @@ def _rows(usage: KernelUsage, is_wide: bool) -> Iterator[tuple[str, str, str, st
 
 
 def _span(usage: KernelUsage | MapUsage) -> str:
-    """From the least to the most of device memory that a launch takes."""
+    """Bytes of device memory that a launch takes: a number, or from the least to the most."""
     return f"{usage.least:,}" if usage.least == usage.most else f"{usage.least:,} to {usage.most:,}"
 
 
 def _name(kernel: TraceKernel, is_wide: bool) -> str:
+    """A kernel's demangled name, shortened unless is_wide."""
     name = demangled(kernel)
     return escaped(name if is_wide else shorten(name, _NAME_WIDTH))
 
@@ -149,7 +157,7 @@ def _trace_lines(usage: MemoryUsage) -> Iterator[str]:
 
 
 def _device_lines(device: DeviceUsage | None) -> Iterator[str]:
-    """Yield what the hook would allocate on the device."""
+    """Yield what recording would allocate on the device. device: None if the process did not end normally."""
     if device is None:
         yield "device memory: not known, since the process did not end normally"
         return

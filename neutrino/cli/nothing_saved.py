@@ -36,18 +36,25 @@ class NothingSaved:
         self._trace = trace
 
     def in_run(self, names: Mapping[int, str], map_name: str) -> str:
-        """Return why a map is empty in all kernels, beginning with "nothing was saved". names: of kernels by id, as
-        shown."""
+        """Return why a map (what probes save to) is empty in all kernels, beginning with "nothing was saved".
+
+        names: of kernels by id, as shown.
+        """
         return f"nothing was saved: {self._in_run(names, map_name)}"
 
     def in_kernel(self, kernel: TraceKernel, map_name: str) -> str:
-        """Return why a map is empty in a kernel whose twin has been launched, "" if that is not known."""
+        """Return why a map is empty in a kernel whose twin (copy with the probes) has been launched; "" if that is not
+        known.
+        """
         probes = self._saving(map_name)
         if not probes:
             return ""
         return self._at_sites([kernel], probes) or f"no instruction matches {_tracepoints(probes)}"
 
     def _in_run(self, names: Mapping[int, str], map_name: str) -> str:
+        """Return why a map is empty in all kernels: nothing launched or chosen, no instruction matched, or none was
+        reached. names: of kernels by id, as shown.
+        """
         from neutrino.abi.reasons import Reason
 
         coverage = self._trace.coverage
@@ -75,7 +82,9 @@ class NothingSaved:
         return f"no instruction of {counted(unmatched, 'launched kernel')} matches {_tracepoints(probes)}{hint}{but}"
 
     def _at_sites(self, kernels: Sequence[TraceKernel], probes: Sequence[_Probe]) -> str | None:
-        """Return why probes have saved nothing at their sites in kernels that ran; None if they have no sites there."""
+        """Return why probes have saved nothing at the instructions that they match (sites) in kernels that ran; None if
+        they match none there.
+        """
         from neutrino.abi.launches import LaunchState
 
         used = {probe.name: probe for probe in probes}
@@ -138,6 +147,7 @@ def is_nothing(entry: MapSummary) -> bool:
 
 
 def _tracepoints(probes: Sequence[_Probe]) -> str:
+    """The texts that say where probes go, as ``ld.global or st.global``."""
     return " or ".join(dict.fromkeys(escaped(probe.tracepoint) for probe in probes)) or "the probe"
 
 
@@ -156,12 +166,14 @@ def _nothing_chosen(trace: Trace, names: Mapping[int, str]) -> str:
 
 
 def _chosen(kernel: TraceKernel) -> int:
+    """How many launches of a kernel the options (-k, --launches …) have not left out."""
     from neutrino.abi.reasons import Reason
 
     return sum(count for reason, count in kernel.counters.items() if reason is not Reason.NOT_SELECTED)
 
 
 def _matches_nothing(kernel: TraceKernel) -> bool:
+    """Whether a kernel has no instruction that a probe matches."""
     from neutrino.tracing.summary import not_probed_launches
 
     return any(row.matches_nothing for row in not_probed_launches(kernel))

@@ -43,7 +43,9 @@ def occupancy_lines(summary: KernelSummary) -> Iterator[str]:
 
 
 def occupancy_document(summary: KernelSummary) -> dict[str, Any]:
-    """Return what a report's JSON says of it, as members of a kernel; empty where nothing is to say."""
+    """Return what a report's JSON says of a kernel whose twin (copy with probes) runs fewer blocks at a time, and of
+    the user's register cap: members of the kernel's object; empty where nothing is to say.
+    """
     manifest = summary.kernel.manifest
     if manifest is None or manifest.assembly is None:
         return {}
@@ -81,4 +83,5 @@ def _blocks(summary: KernelSummary) -> list[dict[str, int]]:
 
 
 def _launches(count: int) -> str:
+    """A number of launches in words."""
     return f"{count:,} {'launch' if count == 1 else 'launches'}"

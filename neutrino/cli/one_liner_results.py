@@ -55,7 +55,9 @@ class _Value:
     count: int = 1
 
     def add(self, function: str, other: _Value) -> None:
-        """Take in another kernel, or other launches. function: of the map."""
+        """Take in what was recorded of another kernel, or by other launches: the sum, or for min and max the least or
+        greatest. function: of the map.
+        """
         if other.number is None:
             return
         if self.number is None:
@@ -71,7 +73,10 @@ class _Value:
             self.count += other.count
 
     def shown(self, function: str) -> Any:
-        """Return what is printed: of an average the quotient."""
+        """Return the number that is printed; of an average (``avg``) the sum by the count.
+
+        None where there is nothing.
+        """
         return self.number / self.count if function == "avg" and self.number is not None else self.number
 
 
@@ -93,7 +98,9 @@ class _Result:
         self.lost += other.lost
 
     def size(self, function: str) -> Any:
-        """By which kernels are ordered, largest first."""
+        """Return the number by which kernels are ordered: the sum of all parts, or for min and max the least or
+        greatest. function: of the map.
+        """
         numbers = [value.shown(function) for value in self.parts.values()]
         if function in ("min", "max"):
             return {"min": min, "max": max}[function](numbers)
@@ -193,18 +200,28 @@ def _results(
 
 
 def _remedy(said: re.Match[str]) -> str:
-    """Return what to write in a one-liner, in place of what is said of probe files."""
+    """Return a message about a fault in a one-liner, made of one about probe files: what to write instead.
+
+    said: the match of that message.
+    """
     return f"{said[1]}: write {said[2]}({said[3]})"
 
 
 def _result(use: Use, view: Any, kernel: TraceKernel) -> _Result:
-    """Return the result of some launches of a kernel. view: of the map, whose rows are as its type reads them."""
+    """Return what a map has recorded in some launches of a kernel, by bucket or key.
+
+    use: what the one-liner does with it. view: the map's records.
+    """
     function = use.function
     rows = view.valid().reshape(-1)
     names = rows.dtype.names
     result = _Result()
 
     def add(part: tuple[Any, ...], number: Any, count: int = 1) -> None:
+        """Take a number into the bucket, key or, for (), the only value of the result.
+
+        count: how many values it is of.
+        """
         result.parts.setdefault(part, _Value()).add(function, _Value(number, count))
 
     # Integers in Python's, which do not wrap around.
@@ -283,7 +300,10 @@ def _columns(rows: Sequence[tuple[str, str]]) -> Iterable[str]:
 
 
 def _key_lines(result: _Result, use: Use) -> Iterable[str]:
-    """Yield a line for each key, those with the largest numbers first."""
+    """Yield a line for each key, those with the largest numbers first (of a ``min`` the smallest).
+
+    use: what the one-liner does with the map.
+    """
     numbers = {key: value.shown(use.function) for key, value in result.parts.items()}
     sign = 1 if use.function == "min" else -1
     keys = sorted(numbers, key=lambda key: (math.isnan(numbers[key]), sign * numbers[key], key))
@@ -313,7 +333,9 @@ def _only(result: _Result, use: Use) -> str:
 
 
 def _number(value: Any, is_address: bool = False) -> str:
-    """Return a number as text."""
+    """Return a number as text: integers with separators, an address in hexadecimal, fractions with six digits or one
+    decimal.
+    """
     if isinstance(value, int):
         return f"{value:#x}" if is_address else f"{value:,}"
     return f"{value:,.1f}" if abs(value) >= 100_000 else f"{value:.6g}"

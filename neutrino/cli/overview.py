@@ -34,7 +34,9 @@ class OverviewTable:
 
 
 def overview(kernels: Sequence[KernelSummary], label: Callable[[KernelSummary], str]) -> Iterator[OverviewTable]:
-    """Yield a table for each map of the kernels that were launched. label: gives a kernel's name as it is shown."""
+    """Yield a table for each map (what probes save to) of the kernels that were launched, with a line for each of them,
+    the largest first. label: gives a kernel's name as it is shown.
+    """
     launched = [kernel for kernel in kernels if kernel.submitted]
     names = dict.fromkeys(entry.name for kernel in launched for entry in kernel.maps)
     for name in names:
@@ -60,7 +62,7 @@ def lines_not_probed(kernels: Sequence[KernelSummary], label: Callable[[KernelSu
 
 
 def _size(entry: MapSummary) -> int | float:
-    """How much a map has measured: by it kernels are sorted."""
+    """How much a map has measured in a kernel (a total, a count, a time): kernels are sorted by it."""
     if entry.kind.report is Report.TOTALS:
         totals = [field.total or 0 for field in entry.fields]
         return sum(total for total in totals if math.isfinite(total))
@@ -76,7 +78,10 @@ def _size(entry: MapSummary) -> int | float:
 
 
 def _table(entries: Sequence[MapSummary], kernels: Sequence[tuple[str, int]]) -> OverviewTable:
-    """The table of one map. entries: of its kernels. kernels: name and launches of each."""
+    """The table of one map, a row for each kernel.
+
+    entries: what the map has of each. kernels: their names and launches.
+    """
     first = entries[0]
     write = {
         Report.TOTALS: _totals, Report.MEANS: _means, Report.BUCKETS: _buckets, Report.KEYS: _keys,
@@ -102,13 +107,20 @@ Columns = tuple[list[str], list[list[str]], list[str]]
 
 
 def _totals(entries: Sequence[MapSummary]) -> Columns:
-    """The total of each field that is not 0 everywhere."""
+    """The columns of sums: the total of each field that is not 0 everywhere.
+
+    entries: what the map has of each kernel.
+    """
     by_name = [{field.name: field.total or 0 for field in entry.fields} for entry in entries]
     names = [name for name in by_name[0] if any(totals.get(name) for totals in by_name)] or list(by_name[0])[:1]
     return names, [[number(totals.get(name, 0)) for totals in by_name] for name in names], []
 
 
 def _means(entries: Sequence[MapSummary]) -> Columns:
+    """The columns of averages: how many values, their mean, and the greatest mean of a launch.
+
+    entries: of each kernel.
+    """
     fields = [entry.fields[0] if entry.fields else None for entry in entries]
     values = [f"{field.values or 0:,}" if field else "0" for field in fields]
     means = ["" if field is None or field.mean is None else f"{field.mean:.6g}" for field in fields]
@@ -117,7 +129,9 @@ def _means(entries: Sequence[MapSummary]) -> Columns:
 
 
 def _buckets(entries: Sequence[MapSummary]) -> Columns:
-    """How many values, from where to where, and bars from the first to the last bucket that has any."""
+    """The columns of histograms: how many values, from where to where, and bars from the first to the last bucket that
+    has any. entries: of each kernel.
+    """
     counts, ranges, bars = [], [], []
     for entry in entries:
         filled = [index for index, bucket in enumerate(entry.buckets) if bucket.count]
@@ -137,7 +151,7 @@ def _buckets(entries: Sequence[MapSummary]) -> Columns:
 
 
 def _keys(entries: Sequence[MapSummary]) -> Columns:
-    """How many keys, and the first one's share of all saves."""
+    """The columns of maps with keys: how many keys, and the first one's share of all saves. entries: of each kernel."""
     numbers = [f"{len(entry.keys):,}" for entry in entries]
     firsts = []
     for entry in entries:
@@ -152,7 +166,10 @@ def _keys(entries: Sequence[MapSummary]) -> Columns:
 
 
 def _records(entries: Sequence[MapSummary]) -> Columns:
-    """How many records, the median and the greatest value of a few fields, and where most are from."""
+    """The columns of records: how many, the median and the greatest value of a few fields, and where most are from.
+
+    entries: of each kernel.
+    """
     titles, columns, left = ["records"], [[f"{entry.records:,}" for entry in entries]], []
     if any(entry.all_zero for entry in entries):
         titles.append("all zero or not saved")
@@ -175,6 +192,7 @@ def _records(entries: Sequence[MapSummary]) -> Columns:
 
 
 def _field(entry: MapSummary, name: str) -> FieldSummary | None:
+    """What a map has of the field of that name; None without it."""
     return next((field for field in entry.fields if field.name == name), None)
 
 
@@ -187,9 +205,8 @@ def _most_at(entry: MapSummary) -> str:
 
 
 def bar(counts: Sequence[int], width: int = _BAR_WIDTH) -> str:
-    """Return counts as bars of a character each; neighbours share one if they are more than fit.
-
-    Only counts of 0 have none.
+    """Return counts as bars of a character each (``▁`` to ``█``), a count of 0 as a blank; neighbours share one where
+    there are more than ``width``.
     """
     merge = -(-len(counts) // width)
     merged = [sum(counts[start : start + merge]) for start in range(0, len(counts), merge)]

@@ -214,6 +214,7 @@ def _errors_name(output: Path | str) -> Iterator[None]:
 
 
 def _count(text: str) -> int:
+    """Parse the value of --jobs, a number of processes, for argparse."""
     if not text.isascii() or not text.isdigit() or not 0 < int(text) <= 4096:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of processes from 1 to 4096")
     return int(text)
@@ -228,6 +229,7 @@ def _say(line: str) -> None:
 
 
 def _fail(message: str) -> int:
+    """Print a message on stderr, each line after the command's name; the exit status for bad input."""
     for line in message.splitlines():
         _say(line)
     return BAD_INPUT
@@ -434,6 +436,7 @@ def _progress() -> Iterator[Progress | None]:
         bar.refresh()
 
         def show(done: int, total: int, item: str) -> None:
+            """Show that ``done`` of ``total`` twins are made, and which one is being made now."""
             bar.update(task, completed=done, total=total, description=item, refresh=True)
 
         yield show
@@ -618,6 +621,7 @@ def _print_skipped(console: Console, report: Report) -> None:
 
 
 def _table() -> Any:
+    """An empty ``rich`` table without borders."""
     from rich.table import Table
 
     return Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))

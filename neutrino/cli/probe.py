@@ -60,6 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _fail(message: str) -> int:
+    """Print a message on stderr; the exit status for bad input."""
     say(message)
     return BAD_INPUT
 

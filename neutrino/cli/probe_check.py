@@ -52,6 +52,7 @@ class _Checked:
 
     @property
     def ok(self) -> bool:
+        """Whether the file could be read and has no errors; warnings do not count."""
         return self.probes is not None and all(item.severity != "error" for item in self.diagnostics)
 
 

@@ -157,6 +157,7 @@ class Kernels:
         self._say(message if name in message else f"{name}: {message}")
 
     def _say(self, message: str) -> None:
+        """Print a message on stderr, in place of the line of progress."""
         self._progress.clear()
         say(message)
 

@@ -98,6 +98,7 @@ def _instruction_counts(probes: ProbeSet) -> str:
 
 
 def _range(sizes: list[int]) -> str:
+    """The least and the greatest number in words, as ``2 to 5``; one number if they are the same."""
     return str(min(sizes)) if min(sizes) == max(sizes) else f"{min(sizes)} to {max(sizes)}"
 
 

@@ -58,12 +58,14 @@ def _argument(text: str) -> tuple[str, str]:
 
 
 def _natural(text: str) -> int:
+    """Parse an option's number from 0 on, for argparse."""
     if not re.fullmatch(r"\d{1,12}", text):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of 0 or more")
     return int(text)
 
 
 def _seconds(text: str) -> float:
+    """Parse an option's number of seconds above 0, for argparse."""
     if not re.fullmatch(r"\d{1,6}(\.\d{1,6})?", text, re.ASCII) or not float(text):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
     return float(text)
@@ -483,6 +485,7 @@ def _cell(value: int | float | str, *, is_exact: bool) -> str:
 
 
 def _number(value: int | float) -> str:
+    """Return a number as it is printed: integers whole, fractions with six digits."""
     return str(value) if isinstance(value, int) else f"{value:.6g}"
 
 

@@ -49,6 +49,7 @@ def add_queries(parser: argparse.ArgumentParser) -> None:
 
 
 def _number(text: str) -> int:
+    """Parse the value of --records: a number of rows, or ALL without one."""
     return number_of_rows(text) if text else ALL
 
 

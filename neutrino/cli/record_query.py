@@ -101,6 +101,10 @@ class _Query:
             self._order = self._read("--sort", options.sort, self._columns)
 
     def _read(self, option: str, text: str | None, floats: Mapping[str, bool]) -> Expression | None:
+        """Parse an option's expression; None if the option is not given.
+
+        floats: the names it may use, and whether each is of fractions. Raises _QueryError for a fault in it.
+        """
         if text is None:
             return None
         try:
@@ -119,11 +123,16 @@ class _Query:
             say(f"note: {note}")
 
     def _counted(self, source: Iterable[Rows]) -> Iterator[Rows]:
+        """Pass on records, and count them in ``_total``."""
         for rows in source:
             self._total += len(rows)
             yield rows
 
     def _print_records(self, rows: Iterator[Rows]) -> None:
+        """Print the first records in the order of --sort, or all.
+
+        Raises NeutrinoError if they are too many to be sorted.
+        """
         is_whole = self._most is None and (self._options.csv or self._options.json)
         if is_whole and self._order is None:
             self._write_records(_Whole(rows))
@@ -182,6 +191,7 @@ class _Query:
         return [*trace, launches, *([[name] * len(part)] if name else [])]
 
     def _text_columns(self, part: Rows) -> list[list[str]]:
+        """Return the columns of the table as text for some records. part: records of one launch or kernel."""
         name = self._shown(demangled(part.kernel)) if len(self._kernels) > 1 else ""
         shown = [
             column_texts(part.columns, value_of(title, self._site), part.kernel, is_formatted=False)
@@ -190,6 +200,7 @@ class _Query:
         return [[escaped(cell) for cell in column] for column in (*self._owners(part, name), *shown)]
 
     def _csv_columns(self, part: Rows) -> list[list[str]]:
+        """Return the columns of the CSV for some records, with whole names. part: records of one launch or kernel."""
         fields = list(self._types)[1:]
         numbers = [Value(name, is_address=name in _ADDRESSES) for name in fields]
         shown = [column_texts(part.columns, number, part.kernel, is_formatted=False) for number in numbers]
@@ -197,12 +208,18 @@ class _Query:
         return [[escaped(cell) for cell in column] for column in columns]
 
     def _json_columns(self, part: Rows) -> list[list[Any]]:
+        """Return the columns of the JSON document for some records, numbers as numbers.
+
+        part: records of one launch or kernel.
+        """
         first, *others = (part.columns[name].tolist() for name in self._types)
         trace = [[str(part.kernel.trace_path)] * len(part)] if len(self._traces) > 1 else []
         return [*trace, first, [demangled(part.kernel)] * len(part), *others, *self._places(part)]
 
     def _places(self, part: Rows) -> list[list[str]]:
-        """Return the columns place and instruction of records with sites."""
+        """Return for records that say which instruction saved them the columns place (source line) and instruction;
+        none for others.
+        """
         if not self._site:
             return []
         numbers, found = part.columns[self._site].tolist(), self._recorded.sites_of(part)
@@ -212,7 +229,10 @@ class _Query:
     # Groups.
 
     def _read_key(self, text: str) -> Expression | None:
-        """Return the expression to group by; None for a word."""
+        """Return the expression of --group-by; None for a word (kernel, line or site) that is no field of the map.
+
+        Raises _QueryError for a word that the records say nothing of, and for a fault in the expression.
+        """
         if self._by in _WORDS and (self._by not in self._fields or self._by == "site"):
             if text != "kernel" and not self._site:
                 message = f"the records of map {self._name} have no site, so that they have no {text}"
@@ -239,6 +259,7 @@ class _Query:
         return tuple(name for name in self._fields if name not in left_out)
 
     def _print_groups(self, rows: Iterator[Rows]) -> None:
+        """Print the table of groups in the form that is asked for. rows: the records to group."""
         found = self._sorted(self._grouped(rows))
         total = len(found)
         is_whole = self._options.all or self._options.csv or self._options.json
@@ -281,7 +302,10 @@ class _Query:
         self._footing(len(cells), total, "group")
 
     def _grouped(self, rows: Iterator[Rows]) -> list[_Group]:
-        """Return all groups, unsorted."""
+        """Group records by the key of --group-by: all groups, unsorted.
+
+        Raises _QueryError if the key cannot be computed, or there are too many groups.
+        """
         names = self._aggregated()
         if self._key is not None:
             key = self._key
@@ -311,11 +335,14 @@ class _Query:
         return found
 
     def _owner(self, kernel: TraceKernel, lines: Mapping[str, int]) -> Callable[[int], tuple[Any, ...]]:
-        """Return a function from the number of a group of a kernel to what the word stands for there."""
+        """Return a function from a group's number, within a kernel, to its key: the line, the site's number, place and
+        instruction, or the kernel's name. lines: of the kernel, in the order of their numbers.
+        """
         name, texts = demangled(kernel), list(lines)
         sites = sites_by_number(kernel.manifest.sites if kernel.manifest else ())
 
         def whose(number: int) -> tuple[Any, ...]:
+            """Return the key of the group with this number: a tuple of what stands in its columns."""
             if self._by == "line":
                 return (texts[number],)
             if self._by == "site":
@@ -333,7 +360,7 @@ class _Query:
         return self._is_table and self._key is None
 
     def _table_titles(self) -> list[str]:
-        """Return the columns of such groups after the key."""
+        """Return the titles of the numbers of groups of a table by site: count, sum, least … and how many sites."""
         kept = [name for name in KEPT if name in self._fields]
         sites = [] if self._by == "site" else ["sites"]
         return ["count", *kept, *(["mean"] if "sum" in kept else []), *sites]
@@ -367,7 +394,10 @@ class _Query:
         return groups
 
     def _word_keys(self, part: Rows, lines: dict[str, int]) -> Array:
-        """Return the numbers to group some records of a kernel by. lines: of those so far, to their numbers."""
+        """Return a number for each record that says which group of its kernel it is of.
+
+        lines: the kernel's lines so far, with their numbers; new ones are added.
+        """
         if self._by == "kernel":
             return np.zeros(len(part), np.int64)
         sites = part.columns[self._site]
@@ -418,6 +448,7 @@ class _Query:
     # What is around a table.
 
     def _heading(self) -> None:
+        """Print the paths of the traces."""
         for trace in self._traces:
             print(escaped(str(trace.path)))
 
@@ -472,6 +503,7 @@ class _Query:
         sys.stdout.write("\n], ")
 
     def _end_json(self, **counts: int) -> None:
+        """Print the rest of the JSON document after its rows. counts: members with numbers of rows."""
         ends = {**counts, "recorded": self._total, "dropped": self._recorded.dropped, "notes": self._notes()}
         print(json.dumps(ends)[1:])
 
@@ -480,6 +512,7 @@ class _QueryError(NeutrinoError):
     """An option's expression cannot be used. option: its name. error: what is wrong."""
 
     def __init__(self, option: str, error: ExpressionError) -> None:
+        """option: its name. error: what is wrong with its expression."""
         super().__init__(f"{option}: {error}")
         self.option = option
         self.error = error
@@ -510,10 +543,12 @@ class _Whole:
     """All records, which can be read once. count: how many were read."""
 
     def __init__(self, rows: Iterable[Rows]) -> None:
+        """rows: records in parts; iterated over once."""
         self._rows = rows
         self.count = 0
 
     def __iter__(self) -> Iterator[Rows]:
+        """Yield the records, and count them."""
         for part in self._rows:
             self.count += len(part)
             yield part
@@ -523,10 +558,12 @@ class _Cells:
     """The cells of a table, made each time that they are iterated over."""
 
     def __init__(self, rows: Iterable[Rows], columns: Callable[[Rows], list[list[str]]]) -> None:
+        """rows: records in parts. columns: gives the columns of a part as text."""
         self._rows = rows
         self._columns = columns
 
     def __iter__(self) -> Iterator[Sequence[str]]:
+        """Yield the cells of each row, part by part."""
         for part in self._rows:
             yield from zip(*self._columns(part), strict=True)
 
@@ -540,6 +577,7 @@ def _explained(option: str, rows: Iterator[Rows]) -> Iterator[Rows]:
 
 
 def _map_names(kernel: TraceKernel) -> list[str]:
+    """The names of the maps (what probes save to) that a kernel's twin has."""
     return [entry.name for entry in kernel.manifest.probed_maps] if kernel.manifest else []
 
 
@@ -556,17 +594,17 @@ def _map_name(kernels: Iterable[TraceKernel], given: Sequence[str]) -> str:
 
 
 def _kinds(name: str) -> tuple[str, ...]:
-    """Return what groups have of a field: of addresses no mean and no sum."""
+    """Return which numbers groups have of a field: least, mean, greatest, sum; of addresses no mean and no sum."""
     return ("min", "max") if name in _ADDRESSES else ("min", "mean", "max", "sum")
 
 
 def _rank(size: int | float) -> tuple[bool, int | float]:
-    """Return by what sizes are ordered, greatest first and NaNs last."""
+    """Return a key that sorts sizes from the greatest to the least, with NaNs last."""
     return math.isnan(size), -size
 
 
 def _taken(groups: Groups, names: Sequence[str]) -> Iterator[tuple[Any, int, dict[str, int | float]]]:
-    """Yield each group's number, its records and what is known of its fields."""
+    """Yield for each group its key, how many records it has, and the numbers of its fields by column title."""
     columns: dict[str, Sequence[int | float]] = {}
     for name in names:
         known = groups.of(name)

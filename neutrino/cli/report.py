@@ -214,6 +214,7 @@ def _end_output(status: int) -> int:
 
 
 def _is_selected(selection: Selection, kernel: TraceKernel) -> bool:
+    """Whether -k and --filter select a kernel."""
     return selection.selects(kernel.name, demangled(kernel))
 
 
@@ -233,7 +234,7 @@ def _print_records(traces: Sequence[Trace], selection: Selection, options: argpa
 
 
 def _with_maps(summary: TraceSummary, names: Sequence[str]) -> TraceSummary:
-    """Return a summary with these maps alone, and the kernels that have them."""
+    """Return a trace's summary with these maps (what probes save to) alone, and the kernels that have them."""
     kernels = (
         replace(kernel, maps=tuple(entry for entry in kernel.maps if entry.name in names)) for kernel in summary.kernels
     )
@@ -366,13 +367,15 @@ class _Report:
             self.console.print(f"note: {escaped(note)}")
 
     def _label(self, kernel: TraceKernel, share: float = 1.0) -> str:
-        """Return a kernel's name, shortened to a share of the console's width unless whole names are asked for."""
+        """Return a kernel's name as it is shown: shortened to a share (0 to 1) of the console's width, unless --wide
+        asks for whole names.
+        """
         name = demangled(kernel)
         width = min(int(self.console.width * share), _NAME_WIDTH)
         return name if self.wide else shorten(name, max(_MIN_NAME_WIDTH, width))
 
     def _overview(self, kernels: Sequence[KernelSummary]) -> None:
-        """Print a table for each map, with a line for each kernel, the largest first."""
+        """Print a table for each map of many kernels, with a line for each kernel, the largest first."""
         for overview_table in overview(kernels, lambda summary: self._label(summary.kernel, _NAME_SHARE)):
             self._line(overview_table.heading, style="bold")
             table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
@@ -599,7 +602,10 @@ class _Report:
         self._line()
 
     def _reasons(self, table: Table, rows: Sequence[NotProbed]) -> None:
-        """Print what was not probed by reason. table: has the column of launches."""
+        """Print launches that were not probed by reason, with how many kernels.
+
+        table: has the column of launches already.
+        """
         table.add_column("kernels", justify="right", overflow="fold")
         table.add_column("reason", overflow="fold")
         for reason in folded(rows):
@@ -638,6 +644,7 @@ def _resources(assembly: Assembly | None, summary: KernelSummary) -> str:
 
 
 def _number(value: int | float) -> str:
+    """Return a number as it is printed: integers whole, fractions with six digits."""
     return str(value) if isinstance(value, int) else f"{value:.6g}"
 
 
@@ -647,6 +654,7 @@ def _may_be_of_first(entry: MapSummary) -> bool:
 
 
 def _counted(number: int, one: str, many: str) -> str:
+    """Return a number with a noun. one: the singular, many: the plural."""
     return f"{number:,} {one if number == 1 else many}"
 
 

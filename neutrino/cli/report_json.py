@@ -112,10 +112,12 @@ def _map_document(entry: MapSummary) -> dict[str, Any]:
 
 
 def _bucket_document(bucket: BucketSummary) -> dict[str, Any]:
+    """Return the object of a histogram's bucket in the JSON document."""
     return {"low": _plain(bucket.low), "high": _plain(bucket.high), "count": bucket.count}
 
 
 def _key_document(key: KeySummary) -> dict[str, Any]:
+    """Return the object of a map's key in the JSON document."""
     kept = {name: _plain(number) for name, number in key.kept.items()}
     return asdict(key) | {"key": _plain(key.key), "kept": kept}
 

@@ -51,7 +51,7 @@ class Rows:
     parts: list[_Part] = field(default_factory=list)
 
     def keep(self, most: int) -> None:
-        """Forget the launches that come after the first ``most`` rows."""
+        """Forget the launches that come after the first ``most`` rows, in the order of submission."""
         self.parts.sort(key=lambda part: (part.submitted, part.launch))
         rows = 0
         for number, part in enumerate(self.parts):
@@ -202,21 +202,26 @@ def _owner_lines(kernel: TraceKernel, name: str, most: int, launches: range | No
 
 
 def _rank(value: int | float, kind: str) -> int | float:
-    """Return by what results of a map of a type are ordered, ascending: NaNs come last."""
+    """Return a key that sorts results of a map of a type (``kind``): of a minimum the least first, else the greatest,
+    NaNs last.
+    """
     if math.isnan(value):
         return math.inf
     return value if kind == "min" else -value
 
 
 def value_of(name: str, site: str = "site") -> Value:
-    """Return how a field of any map is shown. site: the field that is an instruction."""
+    """Return how a field of any map is shown: as an address, as the place of an instruction, or as a number.
+
+    site: the name of the field that says which instruction saved.
+    """
     from neutrino.language.uses import Value
 
     return Value(name, is_address=name in ("addr", "address"), is_site=name == site)
 
 
 def by_kernel(rows: Rows) -> str:
-    """Return how many rows each kernel has, most first."""
+    """Return as text how many rows each kernel has, most first, as ``name 12, other 3``."""
     order = sorted((name for name in rows.counts if rows.counts[name]), key=lambda name: -rows.counts[name])
     parts = [f"{shortened(name)} {rows.counts[name]:,}" for name in order[:MOST_KERNELS]]
     if len(order) > MOST_KERNELS:
@@ -258,7 +263,11 @@ def site_labels(kernel: TraceKernel, is_line: bool) -> dict[int, str]:
 
 
 def label(labels: dict[int, str], number: int) -> str:
-    """Return where an instruction is. labels: of its kernel."""
+    """Return where an instruction is, as text.
+
+    labels: those of its kernel, by number. Numbers without one stand for the kernel's entry or end, or are given as
+    they are.
+    """
     return labels.get(number) or _NO_INSTRUCTION.get(number) or f"instruction {number}"
 
 

@@ -43,6 +43,7 @@ class _Parser(argparse.ArgumentParser):
     """A parser whose errors exit with ``OWN_FAILURE``, since argparse's 2 may be a status of COMMAND."""
 
     def error(self, message: str) -> NoReturn:
+        """Exit with OWN_FAILURE and a message."""
         self.exit(OWN_FAILURE, f"neutrino: {message}; see neutrino --help\n")
 
 
@@ -56,12 +57,14 @@ class _PrintIncludeFolder(argparse.Action):
 
 
 def _seconds(text: str) -> int:
+    """Parse an option's whole number of seconds, less than a day, for argparse."""
     if not re.fullmatch(r"\d{1,5}", text) or not 0 < int(text) < _DAY_S:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds from 1 to {_DAY_S - 1}")
     return int(text)
 
 
 def _rank(text: str) -> int:
+    """Parse a rank (the number of a process among those of a launcher), for argparse."""
     if not re.fullmatch(r"\d{1,9}", text):
         raise argparse.ArgumentTypeError(f"{text!r} is not the number of a rank")
     return int(text)
@@ -79,12 +82,14 @@ def _launches(text: str) -> tuple[int, int | None]:
 
 
 def _every(text: str) -> int:
+    """Parse the value of --every, a number from 1 on, for argparse."""
     if not re.fullmatch(r"\d{1,18}", text, re.ASCII) or not int(text):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of launches from 1 on")
     return int(text)
 
 
 def _hot(text: str) -> int:
+    """Parse the value of --hot, a number of launches from 1 on, for argparse."""
     if not re.fullmatch(r"\d{1,9}", text, re.ASCII) or not int(text):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of launches from 1 on")
     return int(text)
@@ -530,6 +535,7 @@ def _with_callbacks(probes: ProbeSet, scripts: Sequence[Path]) -> ProbeSet:
 
 
 def _message(error: NeutrinoError | OSError) -> str:
+    """The text of an error, without Python's words for it; of a file's with the file."""
     if isinstance(error, OSError) and error.filename is not None:
         return f"{os.fsdecode(error.filename)}: {error.strerror}"
     return str(error)

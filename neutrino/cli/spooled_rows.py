@@ -18,6 +18,7 @@ class SpooledRows:
     """
 
     def __init__(self) -> None:
+        """Begin an empty table."""
         # Without a name, so that it is deleted with this object, even if the process is killed.
         self._file = tempfile.SpooledTemporaryFile(_IN_MEMORY, "w+", encoding="ascii", prefix="neutrino-")  # noqa: SIM115
         self._count = 0
@@ -26,6 +27,7 @@ class SpooledRows:
         return self._count
 
     def __iter__(self) -> Iterator[list[Any]]:
+        """Yield the rows in the order in which they were added."""
         self._file.seek(0)
         for line in self._file:
             yield json.loads(line)
@@ -40,6 +42,7 @@ class MappedRows:
     """The cells of a table, computed from spooled rows by a function each time that they are iterated over."""
 
     def __init__(self, rows: SpooledRows, cells: Callable[[list[Any]], Sequence[str]]) -> None:
+        """rows: the table. cells: gives the cells of a row of it."""
         self._rows = rows
         self._cells = cells
 

@@ -45,12 +45,14 @@ def add_choices(parser: argparse.ArgumentParser) -> None:
 
 
 def _rank(text: str) -> int:
+    """Parse the value of --rank, for argparse."""
     if not re.fullmatch(r"\d{1,9}", text, re.ASCII):
         raise argparse.ArgumentTypeError(f"{text!r} is not the number of a rank")
     return int(text)
 
 
 def _launches(text: str) -> range:
+    """Parse the value of --launch, ``N`` or ``A:B``, into the numbers of launches, for argparse."""
     match = re.fullmatch(r"(\d{1,18})|(\d{0,18}):(\d{0,18})", text, re.ASCII)
     if not match or text == ":":
         raise argparse.ArgumentTypeError(f"{text!r} is neither the number of a launch nor A:B")
@@ -81,7 +83,10 @@ def of_ranks(paths: Sequence[Path], ranks: Sequence[int]) -> list[Path]:
 
 
 def newest_of_ranks(paths: Sequence[Path], ranks: Sequence[int]) -> list[Path]:
-    """Return the newest trace alone, of those of processes with some ranks. paths: oldest first. Raises as above."""
+    """Return the newest trace alone, of those of processes with some ranks (all if there are none).
+
+    paths: oldest first. Raises NeutrinoError if no trace is left.
+    """
     for path in reversed(paths) if ranks else ():
         with contextlib.suppress(TraceError):
             if Trace(path).rank in ranks:

@@ -189,6 +189,7 @@ def _flushed(numbers: Array) -> Array:
 
 
 def _add_flushed(old: Array, value: Array) -> Array:
+    """Return the sums of f32 numbers, where subnormal operands and results count as zero (.ftz)."""
     return _flushed(_flushed(old) + _flushed(value))
 
 
@@ -266,10 +267,12 @@ def _apply_in_rounds(words: Array, index: Indices, step: Callable[..., Any], val
 
 
 def _exchange(old: Array, value: Array) -> Array:
+    """Return the new words of atom.exch: the operand, whatever was there."""
     return value
 
 
 def _compare_and_swap(old: Array, compared: Array, value: Array) -> Array:
+    """Return the new words of atom.cas: `value` where the old word is the one that was compared, else the old word."""
     new: Array = np.where(old == compared, value, old)
     return new
 

@@ -55,10 +55,12 @@ class _Number:
 
     @property
     def signed_value(self) -> int:
+        """The bits as a number in two's complement."""
         return self.bits - (1 << 64) if self.bits >> 63 else self.bits
 
     @property
     def value(self) -> int:
+        """The number that the bits stand for in their type, .u64 or .s64."""
         return self.bits if self.unsigned else self.signed_value
 
 

@@ -22,6 +22,7 @@ class Lanes:
 
     @property
     def at(self) -> NDArray[np.int64] | None:
+        """The sorted indices of the threads, None if the set is every thread of the batch."""
         if self._at is None and self.count != self.mask.size:
             self._at = np.flatnonzero(self.mask)
         return self._at

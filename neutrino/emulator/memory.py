@@ -52,6 +52,7 @@ class Window:
     """
 
     def __init__(self, base: int, buffer: NDArray[np.uint8], *, constant: bool = False) -> None:
+        """Make a window of which nothing is allocated or valid yet; the parameters are as in the class."""
         self.base = base
         self.buffer = buffer
         self.end = base + buffer.size

@@ -69,10 +69,12 @@ class Function:
 
     @property
     def shared_size(self) -> int:
+        """Bytes of static shared memory per thread block."""
         return self.kernel.shared_size
 
     @property
     def local_size(self) -> int:
+        """Bytes of the kernel's own stack frame, per thread."""
         return self.kernel.frame_size
 
 

@@ -19,6 +19,7 @@ class Register:
 
     @property
     def dtype(self) -> np.dtype[Any]:
+        """The NumPy type in which the register's values are stored."""
         return TYPES[self.type]
 
 

@@ -175,6 +175,7 @@ def resolve(
 
 
 def _round_up(size: int, multiple: int) -> int:
+    """Return the size rounded up to a multiple of another number."""
     return -(-size // multiple) * multiple
 
 
@@ -194,6 +195,10 @@ class _Resolver:
         lasting: Callable[[Declaration], Sequence[Variable]],
         module_statements: list[Statement],
     ) -> None:
+        """Resolve the whole function; the parameters are those of ``resolve``.
+
+        Raises PtxRefusedError for an unknown name.
+        """
         self.text = text
         self.functions = functions
         self.add_shared = add_shared

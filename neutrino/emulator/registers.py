@@ -45,6 +45,9 @@ def uniform(function: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     def call(*values: Any) -> Any:
+        """Call the function as it is if any argument is an array; else with arrays of one element, and
+        return scalars.
+        """
         for value in values:
             if value.ndim:
                 return function(*values)

@@ -51,6 +51,7 @@ class _Function:
     __slots__ = ("_file", "_function", "_lines", "_name", "_namespace")
 
     def __init__(self, name: str, lines: list[str], namespace: dict[str, Any], file: str) -> None:
+        """name: the Python function's. lines: its source. namespace: its globals. file: a name for tracebacks."""
         self._name = name
         self._lines = lines
         self._namespace = namespace
@@ -58,6 +59,10 @@ class _Function:
         self._function: Callable[..., Any] | None = None
 
     def __call__(self, m: Any, f: Any, at: Any) -> Any:
+        """Compile the function at the first call, and call it.
+
+        m: the batch; f: its register file; at: the indices of the threads that execute it, None for all.
+        """
         function = self._function
         if function is None:
             exec(compile("\n".join(self._lines) + "\n", self._file, "exec"), self._namespace)
@@ -101,6 +106,7 @@ class _Generator(RegisterSource, WarpSource, AsynchronousSource):
     """
 
     def __init__(self, graph: Graph, observed: bool) -> None:
+        """graph: the function's basic blocks. observed: the code reports each statement to an observer."""
         super().__init__(graph, observed)
         self.barriers: dict[int, BarrierUse] = {}
 

@@ -203,6 +203,7 @@ class _Reader:
     """
 
     def __init__(self, text: str) -> None:
+        """Take a PTX text to parse. Raises PtxRefusedError if nvcc made it, whose licence does not let it run here."""
         self.text = text
         self.position = 0
         self.newlines = [match.start() for match in re.finditer("\n", text)]

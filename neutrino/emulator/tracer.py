@@ -21,11 +21,14 @@ class TracedStatement(Protocol):
     """The attributes of a statement that are used. line: in the PTX text, from 1. opcode: with all its modifiers."""
 
     @property
-    def line(self) -> int: ...
+    def line(self) -> int:
+        """Its line in the PTX text, from 1."""
     @property
-    def opcode(self) -> str: ...
+    def opcode(self) -> str:
+        """Its opcode with all modifiers, as ``ld.global.u32``."""
     @property
-    def text(self) -> str: ...
+    def text(self) -> str:
+        """Its text."""
 
 
 @dataclass
@@ -72,6 +75,7 @@ class Tracer:
     """
 
     def __init__(self, keep: Callable[[TracedStatement], bool] | None = None, *, registers: bool = False) -> None:
+        """Record nothing so far; the parameters are as in the class."""
         self._keep = keep
         # All by id(statement). ``_statements`` keeps the statements alive, so that no id is used again for another.
         self._is_recorded: dict[int, bool] = {}

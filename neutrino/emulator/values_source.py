@@ -45,6 +45,7 @@ class ValueSource:
     """
 
     def __init__(self, graph: Graph, observed: bool) -> None:
+        """graph: the function's basic blocks. observed: the code reports each statement to an observer."""
         self.graph = graph
         self.program = graph.program
         self.observed = observed

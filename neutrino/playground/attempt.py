@@ -260,7 +260,7 @@ def _start(folder: Path, environment: Mapping[str, str]) -> subprocess.Popen[str
 
 
 def _stop(run: subprocess.Popen[str]) -> None:
-    """Kill a run that has not ended."""
+    """Kill a run of the kernel's program that has not ended."""
     if run.poll() is None:
         run.kill()
         run.wait()

@@ -77,5 +77,6 @@ def _modules(path: Path) -> Iterator[str]:
 
 
 def _listed(names: Sequence[str]) -> str:
+    """The names of kernels for an error, the first _MAX_NAMED of them."""
     more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
     return ", ".join(names[:_MAX_NAMED]) + more

@@ -193,6 +193,7 @@ class _DataFlow:
     """
 
     def __init__(self, module: Module, entry: Function) -> None:
+        """Go through the instructions of a kernel's body and collect what they show."""
         # Union-find: registers with the same value, and so the same type, have the same root.
         self._parents: dict[str, str] = {}
         # Register → the types with which instructions use it.

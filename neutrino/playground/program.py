@@ -37,6 +37,7 @@ class _CallError(Exception):
     """
 
     def __init__(self, call: str, code: int, name: str, log: str) -> None:
+        """The parameters are as in the class."""
         super().__init__(f"{call}: {name}")
         self.call = call
         self.code = code
@@ -54,6 +55,7 @@ class _Driver:
     """Calls of the driver API: ``driver("cuInit", 0)``. A call that fails raises _CallError."""
 
     def __init__(self) -> None:
+        """Load the driver, or the embedded device's stand-in for it."""
         self._library: Any = ffi.dlopen("libcuda.so.1")
         self._log = ffi.new("char[]", _LOG_BYTES)  # the driver writes it when it loads an image
 

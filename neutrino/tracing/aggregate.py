@@ -67,7 +67,7 @@ class Tiles:
 
     @property
     def is_whole(self) -> bool:
-        """Whether all records count."""
+        """Whether all records count: each slot saved one, and no lane is missing."""
         _, _, tiles, _, lanes = self.records.shape
         return self.counts is None and self.threads == tiles * lanes
 
@@ -88,7 +88,9 @@ class Tiles:
                 yield rows[begin : begin + MOST_RECORDS].view(self.records.dtype)
 
     def _mask(self, launches: slice, first: int, last: int) -> Array | None:
-        """Return which records of some launches and blocks count, in their shape; None for all."""
+        """Return which records of some launches and blocks (first to last - 1) count, as bool in their shape; None for
+        all.
+        """
         _, _, tiles, cap, lanes = self.records.shape
         if self.is_whole:
             return None
@@ -106,7 +108,9 @@ def plain_bytes(records: Array) -> Array:
 
 
 def _slices(launches: int, blocks: int, most: int) -> Iterator[tuple[slice, int, int]]:
-    """Yield launches and their blocks, the first and the one after the last: all of them, ``most`` at once."""
+    """Divide a launches x blocks grid into pieces of at most ``most`` blocks: yield the launches of each, its first
+    block, and the one after its last.
+    """
     if blocks <= most:
         step = most // max(blocks, 1)
         for begin in range(0, launches, step):
@@ -274,7 +278,7 @@ class _Search:
 
     @classmethod
     def of(cls, dtype: np.dtype[Any], known: Range) -> _Search:
-        """Return the search for the median."""
+        """Return the search for the median of a field's values. known: how many there are, and from where to where."""
         rank = (known.count - 1) // 2
         if dtype.kind == "f" and (math.isnan(known.minimum) or math.isnan(known.maximum)):
             return cls(dtype, 0, 8 * dtype.itemsize, rank)
@@ -287,11 +291,11 @@ class _Search:
 
     @property
     def shift(self) -> int:
-        """Of the next window."""
+        """How many keys (as a power of two) each bucket of the next counting pass has."""
         return max(self.bits - (BUCKETS.bit_length() - 1), 0)
 
     def narrow(self, counts: Array) -> None:
-        """Go to the bucket that has the value. counts: of the window."""
+        """Go to the bucket that holds the value. counts: how many values each bucket of the window has."""
         sums = np.cumsum(counts)
         bucket = min(int(np.searchsorted(sums, self.rank, side="right")), BUCKETS - 1)
         self.rank -= int(sums[bucket]) - int(counts[bucket])
@@ -299,7 +303,7 @@ class _Search:
 
     @property
     def value(self) -> int | float:
-        """The value, once it is the only one."""
+        """The value that was searched for, once only one key is left."""
         if self.dtype.kind != "f":
             return self.low
         sign = 1 << (8 * self.dtype.itemsize - 1)
@@ -339,7 +343,7 @@ def saves_of(tiles: Tiles) -> tuple[int, int]:
 
 
 def _add_piece(found: Ranges, piece: Array) -> None:
-    """Add the records of a piece, a structured array."""
+    """Add a piece of records, a structured array, to the ranges of their fields, by NumPy."""
     found.records += len(piece)
     for name, known in found.fields.items() if len(piece) else ():
         # Fields of records are apart: back to back, NumPy reads them three times as fast.
@@ -365,6 +369,7 @@ def _total(values: Array, minimum: int | float, maximum: int | float) -> int | f
 
 
 def _bits(value: float) -> int:
+    """Return the bits of an f64 as an unsigned number."""
     return int(np.array(value, "<f8").view("<u8"))
 
 
@@ -377,7 +382,10 @@ _NOTHING = {
 
 
 def _values(result: Array, kind: str) -> tuple[int | float, int | float, int | float]:
-    """Return minimum, maximum and sum of C's range. result: one row. kind: the field's type."""
+    """Return minimum, maximum and sum that C has computed of a field.
+
+    result: one row of _RANGE. kind: the field's type, as ``u4``.
+    """
     row = result[0]
     low, high = (int(word) for word in row["sum"])
     if kind[0] == "f":
@@ -400,7 +408,9 @@ def _kind(tiles: Tiles, name: str) -> tuple[str, int]:
 
 
 def _rows_of(tiles: Tiles, names: Sequence[str]) -> Array:
-    """Return the fields of a pass in C, without what to do with them."""
+    """Return the table of fields that a pass in C takes: offset and type of each; what to do with them is still to be
+    set.
+    """
     rows = np.zeros(len(names), _FIELD)
     for row, name in zip(rows, names, strict=True):
         kind, row["offset"] = _kind(tiles, name)
@@ -409,7 +419,11 @@ def _rows_of(tiles: Tiles, names: Sequence[str]) -> Array:
 
 
 def _visit(library: ctypes.CDLL, tiles: Tiles, rows: Array, saves: Array) -> int:
-    """Do a pass in C. saves: u64, the greatest count and what is dropped, which are added to. Returns the records."""
+    """Let C go over all records of tiles once.
+
+    rows: the fields, and what to do with each. saves: u64, the greatest count of a slot and how many saves were
+    dropped, which are added to. Returns how many records count.
+    """
     launches, blocks, per_block, cap, lanes = tiles.records.shape
     size = tiles.records.dtype.itemsize
     shape = np.array([launches, tiles.records.strides[0], blocks, per_block, cap, lanes, tiles.threads, size], "<u8")
@@ -422,7 +436,7 @@ def _visit(library: ctypes.CDLL, tiles: Tiles, rows: Array, saves: Array) -> int
 
 
 def _library_for(tiles: Tiles, names: Sequence[str]) -> ctypes.CDLL | None:
-    """Return the library if it is there and knows the types of these fields."""
+    """Return the C library if it is there and knows the types of these fields; None where NumPy has to do."""
     return _library() if all(_kind(tiles, name)[0] in _TYPES for name in names) else None
 
 

@@ -82,7 +82,7 @@ class RatioOfMedians:
 
     @property
     def spread(self) -> float:
-        """The greater distance from the ratio to an end of the interval."""
+        """The greater distance from the ratio to an end of its interval."""
         return max(self.ratio - self.low, self.high - self.ratio)
 
     @property
@@ -115,7 +115,7 @@ class BenchmarkGroup:
 
     @property
     def launches(self) -> int:
-        """All that were timed."""
+        """How many launches of the group were timed, with and without the probe, and to warm up."""
         return len(self.originals) + len(self.probed) + self.warm_up
 
     @cached_property
@@ -125,12 +125,14 @@ class BenchmarkGroup:
 
     @cached_property
     def medians_ns(self) -> tuple[float, float]:
-        """Of the originals and of the probed ones; NaN without any."""
+        """The median time of the original launches and of the probed ones, in ns; NaN without any."""
         return _median(self.originals), _median(self.probed)
 
     @property
     def is_short(self) -> bool:
-        """Whether the floor is a part of the times that makes the ratio too small."""
+        """Whether the kernel is so short that the cost of the events that time it (the floor) makes the ratio too
+        small.
+        """
         return self.medians_ns[0] < SHORT_FLOORS * self.floor_ns
 
     @property
@@ -142,7 +144,7 @@ class BenchmarkGroup:
 
     @property
     def verdict(self) -> str:
-        """In words: the ratio and its spread, or why there is none."""
+        """In words: how many times as long probed launches take, with the spread, or why that is not known."""
         if self.ratio is None:
             return "no time" if self.medians_ns[0] == 0 else "too few launches"
         text = "within noise" if self.ratio.is_noise else f"{self.ratio.ratio:.3f} ± {self.ratio.spread:.3f}"
@@ -215,7 +217,10 @@ def read_benchmark(path: Path, not_probed: dict[Reason, int]) -> Benchmark | Non
 
 
 def summarized(samples: Array, seed: int, not_probed: dict[Reason, int]) -> Benchmark:
-    """Put samples together by group. The arguments are as of ``Benchmark``."""
+    """Return what samples of launches say, put together by group (kernel and geometry).
+
+    The arguments are as of ``Benchmark``.
+    """
     floors = samples["elapsed_ns"][samples["kind"] == SampleKind.FLOOR]
     floor = float(np.median(floors)) if len(floors) else 0.0
     untimed = int(samples["number"][samples["kind"] == SampleKind.UNTIMED].sum())
@@ -252,6 +257,7 @@ def summarized(samples: Array, seed: int, not_probed: dict[Reason, int]) -> Benc
 
 
 def _median(times: Array) -> float:
+    """The median of times, NaN without any."""
     return float(np.median(times)) if len(times) else math.nan
 
 

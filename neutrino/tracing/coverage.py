@@ -29,7 +29,10 @@ class Coverage:
 
     @classmethod
     def of(cls, counters: npt.NDArray[Any]) -> Coverage:
-        """Coverage by the counters of ``launches.bin``: launches ``[kernel][reason]``, u64."""
+        """Return the coverage of a process.
+
+        counters: launches ``[kernel][reason]``, u64, as ``counters.bin`` has them.
+        """
         by_reason = {reason: int(counters[:, reason].sum()) for reason in Reason}
         probed = by_reason.pop(Reason.PROBED)
         left_out = by_reason.pop(Reason.NOT_SELECTED)
@@ -57,11 +60,14 @@ class Coverage:
 
     @property
     def forecast(self) -> str:
-        """The same of a run with --memusage, which has not probed what could be."""
+        """The sentence about a run with --memusage, which has probed nothing: what would be probed."""
         return self._sentence("would be", "would be ")
 
     def _sentence(self, nothing: str, verb: str) -> str:
-        """The sentence. nothing: the verb after "nothing", verb: what is before "probed"."""
+        """How many launches and kernels were probed, in words.
+
+        nothing: the verb after "nothing"; verb: what is before "probed".
+        """
         if not self.launches:
             none = f"none of {self.left_out:,} launches was chosen ({CHOICE_OPTIONS})"
             return f"nothing {nothing} probed: {none if self.left_out else 'no launch of a kernel was seen'}"

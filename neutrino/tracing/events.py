@@ -19,7 +19,9 @@ class Events:
     truncated: bool
 
     def of(self, kind: str) -> tuple[dict[str, Any], ...]:
-        """Return the events of one kind: ``process``, ``device``, ``image``, ``kernel``, ``note``, ``end`` …"""
+        """Return the events of one kind, in order: ``process``, ``device``, ``image``, ``kernel``,
+        ``note``, ``end`` …
+        """
         return tuple(row for row in self.rows if row["event"] == kind)
 
 

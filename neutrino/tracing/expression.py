@@ -145,7 +145,10 @@ class Expression:
         return found if isinstance(found, np.ndarray) else _filled(found, count)
 
     def holds(self, columns: Mapping[str, Array], count: int) -> npt.NDArray[np.bool_]:
-        """Return for each record whether the expression is true, that is not zero: bool ``[record]``. As ``values``."""
+        """Return for each record whether the expression is true, that is not zero: bool ``[record]``.
+
+        Parameters and errors are those of ``values``.
+        """
         return _truth(self.values(columns, count), count)
 
 
@@ -153,6 +156,7 @@ class _Reader:
     """Turns a text into nodes."""
 
     def __init__(self, text: str, columns: Mapping[str, bool]) -> None:
+        """text: the expression. columns: the names that it may have, and whether each is of fractions."""
         self._text = text
         self._columns = columns
         self.names: set[str] = set()
@@ -161,7 +165,7 @@ class _Reader:
         self._bytes = self._line.encode("utf-8", "surrogatepass")
 
     def read(self) -> _Node:
-        """Return the whole expression. Raises ExpressionError."""
+        """Return the node of the whole expression. Raises ExpressionError, with the place, for what is not allowed."""
         # Fields may have names that are words of Python, such as async: other names of their length stand for them.
         line = _WORD.sub(lambda match: self._placeholder(match[0]), self._line)
         begin = len(line) - len(line.lstrip(" "))
@@ -183,28 +187,42 @@ class _Reader:
         return self._node(tree.body, 1)
 
     def _placeholder(self, word: str) -> str:
+        """Return a word of the text, or as many ``_`` for a field whose name is a keyword of Python, such as async."""
         is_field = word in self._columns and keyword.iskeyword(word) and word not in ("and", "or", "not")
         return "_" * len(word) if is_field else word
 
     def _at(self, node: ast.expr) -> int:
-        """Return where a node begins, in characters. Python counts bytes of UTF-8."""
+        """Return where a node of Python's tree begins in the text, in characters. Python counts bytes of UTF-8."""
         before = self._bytes[: node.col_offset + self._offset]
         return len(before.decode("utf-8", "surrogatepass"))
 
     def _fail(self, node: ast.expr, message: str, hint: str = "") -> ExpressionError:
+        """Return the error for a part of the expression that cannot be used."""
         return ExpressionError(self._text, self._at(node), message, hint)
 
     def _refuse(self, node: ast.expr, kind: ast.AST) -> ExpressionError:
+        """Return the error for a part of the expression that is not in the allow-list.
+
+        kind: what it is, in Python's tree.
+        """
         return self._fail(node, _REFUSED.get(type(kind), "this is not allowed"), f"there are {_ALLOWED}")
 
     def _number(self, tree: ast.expr, depth: int) -> _Node:
-        """Return a node whose value is a number."""
+        """Return the node of a part whose value must be a number to calculate with.
+
+        depth: how deep it is nested. Raises ExpressionError for ``and`` and ``or``.
+        """
         node = self._node(tree, depth)
         if node.is_logic:
             raise self._fail(tree, "and, or: a truth value, which is no number to calculate with")
         return node
 
     def _node(self, tree: ast.expr, depth: int) -> _Node:
+        """Return the node of a part of the expression.
+
+        tree: as Python parsed it. depth: how deep it is nested. Raises ExpressionError for what is not in the
+        allow-list.
+        """
         if depth > _MOST_NESTED:
             raise self._fail(tree, f"nested more than {_MOST_NESTED} deep")
         at = self._at(tree)
@@ -236,6 +254,10 @@ class _Reader:
         raise self._refuse(tree, tree)
 
     def _constant(self, tree: ast.Constant, at: int) -> _Node:
+        """Return the node of a number.
+
+        at: where it stands. Raises ExpressionError for another constant, or one of too many bits.
+        """
         value = tree.value
         if isinstance(value, float):
             return _Constant(at, is_float=True, value=value)
@@ -247,6 +269,10 @@ class _Reader:
         return _Constant(at, value=value)
 
     def _name(self, tree: ast.Name, at: int) -> _Node:
+        """Return the node of a column's name.
+
+        at: where it stands. Raises ExpressionError for a name that no column has.
+        """
         # From the text, since Python normalizes names and some are placeholders.
         match = _WORD.match(self._line, at)
         name = match[0] if match else self._line[at : at + len(tree.id)]
@@ -256,6 +282,10 @@ class _Reader:
         return _Name(at, self._columns[name], name=name)
 
     def _binary(self, tree: ast.BinOp, at: int, depth: int) -> _Node:
+        """Return the node of an operation on two numbers.
+
+        at: where it begins; depth: how deep it is nested. Raises ExpressionError for an operator that is not allowed.
+        """
         if type(tree.op) not in _ARITHMETIC:
             raise self._refuse(tree.right, tree.op)
         sign, operate = _ARITHMETIC[type(tree.op)]
@@ -277,12 +307,16 @@ class _Evaluation:
     """Computes nodes for some records. Values are arrays, or Python's numbers where all records have the same."""
 
     def __init__(self, text: str, columns: Mapping[str, Array], count: int) -> None:
+        """text: the expression, for errors. columns: values by name, of ``count`` records."""
         self._text = text
         self._columns = columns
         self.count = count
 
     def of(self, node: _Node) -> Array | Number:
-        """Return the values of a node. Raises ExpressionError."""
+        """Return the values of a node: an array, or one number that all records have.
+
+        Raises ExpressionError, as for a division by zero.
+        """
         if isinstance(node, _Constant):
             return node.value
         if isinstance(node, _Name):
@@ -309,11 +343,13 @@ class _Evaluation:
         return self._decided(node)
 
     def _narrowed(self, chosen: Array) -> _Evaluation:
-        """Return the evaluation of some of the records. chosen: bool, of each."""
+        """Return the evaluation of the records that chosen (bool, one for each) marks."""
         return _Evaluation(self._text, _Chosen(self._columns, chosen), int(np.count_nonzero(chosen)))
 
     def _decided(self, node: _Logic) -> Array:
-        """Return ``and`` or ``or`` of parts, of which each is computed where those before it do not decide."""
+        """Return ``and`` or ``or`` of the parts of a node, bool for each record; a part is only computed for the
+        records that those before it do not decide.
+        """
         result = np.full(self.count, node.is_and)
         undecided = np.ones(self.count, bool)
         for number, part in enumerate(node.parts):
@@ -326,7 +362,9 @@ class _Evaluation:
         return result
 
     def _compared(self, node: _Comparison) -> Array:
-        """Return whether all comparisons of a chain hold, of which each is computed where those before it hold."""
+        """Return whether all comparisons of a chain (``a < b <= c``) hold, bool for each record; each is only computed
+        for the records for which those before it hold.
+        """
         result = np.ones(self.count, bool)
         within, left = self, self.of(node.first)
         for operate, other in node.others:
@@ -342,6 +380,7 @@ class _Evaluation:
         return result
 
     def _of_fractions(self, node: _Binary, left: Array | Number, right: Array | Number) -> Array | float:
+        """Return the result of an operation on fractions. Raises ExpressionError for a division by zero."""
         a, b = _fractions(left), _fractions(right)
         if node.sign in ("//", "%") and np.any(b == 0):
             raise ExpressionError(self._text, node.right.at, f"{node.sign}: a division by zero")
@@ -354,6 +393,11 @@ class _Evaluation:
         self, node: _Node, sign: str, operate: Callable[[Any, Any], Any], left: Array | Number, right: Array | Number,
         right_at: int,
     ) -> Array | int:  # fmt: skip
+        """Return the exact result of an operation on integers, in NumPy's type if it fits, else as Python's integers.
+
+        node: for errors. sign, operate: the operation. right_at: where its right operand stands. Raises ExpressionError
+        for a division by zero, a negative shift, and a result that may need more than 128 bits.
+        """
         a, b = _integers(left), _integers(right)
         (a_low, a_high), (b_low, b_high) = _range(a), _range(b)
         if sign in ("//", "%") and b_low <= 0 <= b_high and np.any(np.asarray(b) == 0):
@@ -379,17 +423,19 @@ class _Chosen(dict[str, Array]):
     """Columns of some records, made when they are asked for."""
 
     def __init__(self, columns: Mapping[str, Array], chosen: Array) -> None:
+        """columns: all records' values, by name. chosen: bool, which records are meant."""
         super().__init__()
         self._all = columns
         self._chosen = chosen
 
     def __missing__(self, name: str) -> Array:
+        """Select the records' values of a column when they are first asked for."""
         self[name] = self._all[name][self._chosen]
         return self[name]
 
 
 def _filled(values: Array | Number, count: int) -> Array:
-    """Return an array of so many records. values: of each of them, or of all."""
+    """Return values as an array of ``count`` records; one number is repeated for all of them."""
     if isinstance(values, np.ndarray):
         return values
     if isinstance(values, int) and not isinstance(values, bool):
@@ -400,13 +446,13 @@ def _filled(values: Array | Number, count: int) -> Array:
 
 
 def _truth(values: Array | Number, count: int) -> npt.NDArray[np.bool_]:
-    """Return which values are not zero; a NaN is none."""
+    """Return which values are not zero, bool for each of ``count`` records; a NaN is not zero."""
     result: npt.NDArray[np.bool_] = np.asarray(_filled(values, count) != 0, dtype=bool)
     return result
 
 
 def _integers(values: Array | Number) -> Array | int:
-    """Return integers; truth values as 0 and 1, other types of NumPy as the widest."""
+    """Return values as integers: truth values as 0 and 1, types of NumPy as int64 or uint64."""
     if not isinstance(values, np.ndarray):
         return int(values)
     if values.dtype.kind == "O" or values.dtype == np.uint64:
@@ -429,7 +475,9 @@ def _range(values: Array | int) -> tuple[int, int]:
 
 
 def _bounds(sign: str, a_low: int, a_high: int, b_low: int, b_high: int) -> tuple[int, int] | None:
-    """Return between which numbers a result is, from the operands' ranges; None beyond any limit."""
+    """Return between which numbers the result of an operation (sign) on integers is, from the ranges of a and b; None
+    beyond any limit.
+    """
     if sign in ("&", "|", "^"):
         if sign == "&" and a_low >= 0 and b_low >= 0:
             return 0, min(a_high, b_high)
@@ -460,14 +508,17 @@ def _dtype_for(low: int, high: int) -> np.dtype[Any]:
 
 
 def _cast(values: Array | int, dtype: np.dtype[Any]) -> Any:
-    """Return integers, which fit, in a type."""
+    """Return integers in a type of NumPy that all of them fit."""
     if isinstance(values, np.ndarray):
         return values.astype(dtype, copy=False)
     return values if dtype is _OBJECTS else dtype.type(values)
 
 
 def _clamped(values: Array | int, high: int) -> Array | int:
-    """Return integers with those beyond the limit of bits at the limit. high: the greatest."""
+    """Return integers, numbers of bits to shift by, with those above _MOST_BITS set to that.
+
+    high: the greatest of them.
+    """
     if high <= _MOST_BITS:
         return values
     return np.minimum(values, _MOST_BITS) if isinstance(values, np.ndarray) else _MOST_BITS
@@ -505,4 +556,5 @@ def compare(operate: Callable[[Any, Any], Any], left: Array | Number, right: Arr
 
 
 def _is_float(values: Array | Number) -> bool:
+    """Whether values, an array or one number, are fractions."""
     return values.dtype.kind == "f" if isinstance(values, np.ndarray) else isinstance(values, float)

@@ -52,7 +52,7 @@ class Launches:
     data_removed: int = 0
 
     def counters_of(self, kernel: int) -> Array:
-        """Return the launches of a kernel by reason."""
+        """Return how many launches a kernel had by reason (u64 ``[reason]``: probed, or why not). kernel: its id."""
         if self.shared_row:
             kernel = min(kernel, len(self.counters) - 1)
         return self.counters[kernel] if kernel < len(self.counters) else np.zeros(REASON_SLOTS, "<u8")
@@ -74,7 +74,10 @@ def read_launches(path: Path, faults: list[str] | None = None) -> Launches:
 
 
 def _counters(path: Path, faults: list[str] | None) -> Array:
-    """Return the counters in the file beside ``launches.bin``, u64 ``[kernel][reason]``. Raises as above."""
+    """Return the counters in the file beside ``launches.bin``, u64 ``[kernel][reason]``.
+
+    faults: gets a sentence if it cannot be read; without it TraceError is raised.
+    """
     try:
         rows = map_file(path.with_name("counters.bin"))
         if rows.size > _MOST_COUNTERS:
@@ -91,7 +94,10 @@ def _counters(path: Path, faults: list[str] | None) -> Array:
 
 
 def _read(path: Path, faults: list[str] | None) -> Launches:
-    """``read_launches``; raises TraceError where nothing can be read."""
+    """Map ``launches.bin`` and read the counters beside it; faults: as of ``read_launches``.
+
+    Raises TraceError where nothing can be read.
+    """
     data = map_file(path)
 
     # The header.

@@ -140,9 +140,11 @@ class _Reader:
     """Typed access to a JSON document. Every method raises TraceError, with the file's name, for an invalid value."""
 
     def __init__(self, path: Path) -> None:
+        """path: of the JSON document, for errors."""
         self.path = path
 
     def _error(self, name: str, value: Any, expected: str) -> TraceError:
+        """Return the error for an invalid value. name: the member's. expected: what should be there, in words."""
         return TraceError(f"{self.path}: {name} is {value!r:.80}, expected {expected}")
 
     def table(self, value: Any, name: str) -> dict[str, Any]:
@@ -174,6 +176,7 @@ class _Reader:
         return value
 
     def optional_number(self, table: dict[str, Any], name: str) -> int | None:
+        """Return the member ``name`` of an object, an integer from 0 on; None if it is missing or null."""
         return None if table.get(name) is None else self.number(table, name)
 
     def spills(self, table: dict[str, Any], name: str) -> Spills | None:
@@ -291,6 +294,7 @@ class _MapOptions:
     """
 
     def __init__(self, reader: _Reader, name: str, entry: dict[str, Any]) -> None:
+        """reader: for errors. name: the map's. entry: the map's object in the manifest."""
         self._reader = reader
         self._name = name
         self._entry = entry

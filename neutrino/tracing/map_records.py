@@ -45,7 +45,7 @@ class MapRecords:
         self.dropped_sum: int | float = 0
 
     def views(self) -> Iterator[MapView]:
-        """Yield views of a few launches each. Raises TraceError for damaged data."""
+        """Yield views of the map's data, of a few launches each. Raises TraceError for damaged data."""
         self.dropped = self.dropped_sum = 0
         for view in self._views():
             if self._entry.kind.layout is Layout.SLOTS:
@@ -57,6 +57,9 @@ class MapRecords:
                 yield part
 
     def _views(self) -> Iterator[MapView]:
+        """Yield views of the map's data of as many launches as lie together in the file; of a map per run the one
+        result.
+        """
         if self._whole is not None:
             if self._entry.name in self._whole.maps:
                 yield self._whole.maps[self._entry.name]
@@ -93,7 +96,10 @@ class MapRecords:
         self._kept, self._sample = kept, sample or self._sample
 
     def medians(self, types: dict[str, str], ranges: Ranges) -> dict[str, int | float]:
-        """Return the median of each field, as ``medians_of``. To be called after a pass over all ``tiles``."""
+        """Return the median of each field.
+
+        types: NumPy's, ``<u4``. ranges: of the fields, by a pass over all ``tiles``, which must come first.
+        """
         found: dict[str, int | float] = {}
         # Records that must be taken apart again are read as rarely as possible.
         if self._sample is not None and self._kept is None:

@@ -188,6 +188,10 @@ def memory_usage(trace: Trace) -> MemoryUsage:
 
 
 def _device_usage(trace: Trace) -> DeviceUsage | None:
+    """Return the device memory that the run had, as the trace says; None if the process did not end normally.
+
+    Raises TraceError.
+    """
     event = trace.device_memory
     if event is None:
         return None
@@ -196,7 +200,10 @@ def _device_usage(trace: Trace) -> DeviceUsage | None:
 
 
 def _kernel_usage(kernel: TraceKernel, maps: tuple[Map, ...]) -> KernelUsage:
-    """Add up a kernel's launches, which have few different shapes as a rule."""
+    """Add up what a kernel's launches would take in device memory and in the trace.
+
+    Launches are counted by shape, of which there are few as a rule.
+    """
     sizes: list[tuple[int, list[int]]] = []
     data, data_of, with_logs = 0, [0] * len(maps), 0
     launches = 0
@@ -257,5 +264,5 @@ def _shapes(kernel: TraceKernel) -> Counter[tuple[int, int, int, int]]:
 
 
 def _bytes(region: Region) -> int:
-    """The bytes of a map's region, with what fills it up."""
+    """The bytes of a map's region in a launch's data: its records and counts, each rounded up to the alignment."""
     return align_up(region.records_size, REGION_ALIGN) + align_up(region.counts_size, REGION_ALIGN)

@@ -82,6 +82,7 @@ class FirstRows:
                     yield Rows(self._kernels[part.owners[begin]], columns)
 
     def _keep_best(self, rows: Rows, keys: Array) -> None:
+        """Keep those of some records that may be among the first. keys: the values that they are ordered by."""
         if self._last is not None:
             # What comes after all that is kept; of equal ones the earlier come first.
             is_nan = isinstance(self._last, float) and math.isnan(self._last)
@@ -95,13 +96,14 @@ class FirstRows:
         self._keep(rows, keys)
 
     def _keep(self, rows: Rows, keys: Array) -> None:
+        """Keep records until the first ones of all are known. keys: the values that they are ordered by."""
         if not self._kernels or self._kernels[-1] is not rows.kernel:
             self._kernels.append(rows.kernel)
         self._kept.append(_Kept(keys, np.full(len(rows), len(self._kernels) - 1), rows.columns))
         self._waiting += len(rows)
 
     def _sort(self) -> None:
-        """Keep the first records of all parts, as one."""
+        """Throw away all records that are kept but the first ``most``, in their order."""
         if not self._kept:
             return
         keys = joined([part.keys for part in self._kept])
@@ -148,7 +150,7 @@ class _Totals:
         )  # fmt: skip
 
     def total(self) -> list[int | float]:
-        """Return the sums, of integers exactly."""
+        """Return the sum of each group; integers exactly, from their limbs."""
         if len(self.sums) == 1:
             floats: list[int | float] = self.sums[0].tolist()
             return floats
@@ -199,7 +201,7 @@ class Groups:
 
     @np.errstate(all="ignore")
     def finish(self) -> None:
-        """Combine what was added. Raises as ``add``."""
+        """Combine what was added so far. Raises GroupsError for more than ``MOST_GROUPS`` groups."""
         if not self._parts:
             return
         keys = joined([part[0] for part in self._parts])
@@ -228,7 +230,10 @@ class Groups:
 
 
 def group(source: Iterable[Rows], key: Callable[[Rows], Array], names: tuple[str, ...]) -> Groups:
-    """Group records. key: of each record. names: of the fields to add up. Raises GroupsError as ``Groups``."""
+    """Group records by a key and add up their fields.
+
+    key: gives the key of each record. names: of the fields. Raises GroupsError for more than ``MOST_GROUPS`` groups.
+    """
     groups = Groups(names)
     for rows in source:
         groups.add(key(rows), rows.columns)
@@ -237,6 +242,7 @@ def group(source: Iterable[Rows], key: Callable[[Rows], Array], names: tuple[str
 
 
 def _mean(total: int | float, count: int) -> float:
+    """The mean of values from their sum and count; NaN without any."""
     # A sum of integers may be beyond any float only if there are more of them than a trace can hold.
     return total / count if count else math.nan
 
@@ -263,7 +269,9 @@ def _first_totals(values: Array, starts: Array) -> _Totals:
 
 
 def _carried(limbs: list[Array]) -> list[Array]:
-    """Return limbs of which all but the last are below 2 to the ``_LIMB``; three of integers, one of fractions."""
+    """Return sums in limbs (digits of _LIMB bits, the lowest first) with carries passed on, so that none overflows:
+    three of integers; of fractions the one as it is.
+    """
     if limbs[0].dtype.kind == "f":
         return limbs
     low, high, *rest = limbs
@@ -273,5 +281,6 @@ def _carried(limbs: list[Array]) -> list[Array]:
 
 
 def _added(values: Array, starts: Array) -> Array:
+    """Return the sum of values of each group. starts: where each group begins in the values."""
     result: Array = np.add.reduceat(values, starts)
     return result

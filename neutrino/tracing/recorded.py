@@ -109,6 +109,7 @@ class RecordedMap:
         return [known.get(number, ("", "")) for number in rows.columns[self.site].tolist()]
 
     def _column(self, name: str) -> str:
+        """The title of the column for a field: that of keys of sites or constants is called as in the probe."""
         return self._key if name == KEY and self.map.kind.report is Report.KEYS else name
 
 
@@ -117,6 +118,7 @@ _Part = tuple[Array, dict[str, Array], Array]
 
 
 def _entry(kernel: TraceKernel, name: str) -> Map:
+    """Return a kernel's map of that name. Raises TraceError if its twin has none."""
     for entry in kernel.manifest.probed_maps if kernel.manifest else ():
         if entry.name == name:
             return entry
@@ -124,11 +126,14 @@ def _entry(kernel: TraceKernel, name: str) -> Map:
 
 
 def _form(entry: Map) -> tuple[Any, ...]:
-    """Return what maps must have in common to be read together."""
+    """Return what the maps of two kernels must have in common to be read as one."""
     return entry.kind.name, entry.level, entry.per, _row_type(entry)
 
 
 def _axes(entry: Map) -> tuple[str, ...]:
+    """Return the columns that say whose a map's records are: block, warp, lane, and ``k`` or ``order``; none for maps
+    with one result per launch.
+    """
     if entry.per.has_rows:
         return _OWNERS[entry.per]
     if entry.kind.layout is Layout.CHUNKS:
@@ -141,7 +146,7 @@ def _axes(entry: Map) -> tuple[str, ...]:
 
 
 def _row_type(entry: Map) -> np.dtype[Any]:
-    """Return the type of a row: of a record, or of a result as the map's type reads it."""
+    """Return NumPy's type of a row: of a record, or of a result as the map's type reads it from its data."""
     if entry.kind.layout is not Layout.COPIES:
         return entry.dtype
     return entry.kind.read(np.zeros((1, 1), entry.dtype), entry.document()).dtype
@@ -224,13 +229,13 @@ def _of_log(view: MapView) -> Iterator[tuple[dict[str, Array], Array]]:
 
 
 def _of_owners(view: MapView) -> Iterator[tuple[dict[str, Array], Array]]:
-    """Yield the results of blocks, warps, threads or multiprocessors of one launch."""
+    """Yield the results of a map per block, warp, thread or multiprocessor of one launch, with whose each is."""
     for results, places in view.owned():
         yield {name: column.astype(np.int64) for name, column in places.items()}, results
 
 
 def _of_copies(view: MapView, numbers: Array) -> Iterator[_Part]:
-    """Yield the results of launches."""
+    """Yield the results that a map has of each launch. numbers: of the launches."""
     first = 0
     for batch in view.batches():
         count = len(batch.records)

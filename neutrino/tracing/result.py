@@ -54,7 +54,10 @@ class Result:
         return tuple(sorted(parts, key=lambda part: part.base))
 
     def _part_at(self, offset: int) -> _Part:
-        """Return the part that an offset in the kernel's data is in; the first or the last one if it is in none."""
+        """Return the file that an offset in the kernel's data is in; the first or the last one if it is in none.
+
+        Raises TraceError if all were removed.
+        """
         parts = self._parts
         if not parts:
             raise TraceError(f"{self.path}: cannot be read: its data were removed")
@@ -62,11 +65,14 @@ class Result:
         return parts[max(index, 0)]
 
     def check(self) -> None:
-        """Raise TraceError if a file is damaged or of another kernel."""
+        """Raise TraceError if a file of the kernel's data is damaged or of another kernel."""
         _ = self._parts
 
     def holds_whole(self, offsets: Array) -> Array:
-        """Return for each frame whether it is all there. offsets: in the kernel's data."""
+        """Return for each frame (the data of one launch) whether all of it is in the files.
+
+        offsets: of the frames, in the kernel's data.
+        """
         there = np.zeros(len(offsets), bool)
         for part in self._parts:
             found = np.flatnonzero((offsets >= part.base) & (offsets < part.base + part.data.size))

@@ -37,7 +37,7 @@ class Sample:
     random: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
 
     def add(self, tiles: Tiles) -> None:
-        """Add some of the records of tiles without counts."""
+        """Add records to the sample, some of them chosen at random. tiles: without counts."""
         rows = tiles.records.reshape(-1)
         chosen = self._some(rows, self.share)
         self.parts.append(chosen)
@@ -51,6 +51,7 @@ class Sample:
             self.size = len(self.parts[0])
 
     def _some(self, rows: Array, share: int) -> Array:
+        """Return about one of ``share`` records, chosen at random."""
         if share == 1:
             return rows
         # Not every n-th one: records repeat with the lanes of a warp.
@@ -75,7 +76,10 @@ class _Near:
     collected: int = 0
 
     def add(self, values: Array) -> None:
-        """Add values of all records."""
+        """Count values below, at and above the two bounds, and collect those between.
+
+        values: of all records, part by part.
+        """
         self.below += int(np.count_nonzero(values < self.low))
         self.at_low += int(np.count_nonzero(values == self.low))
         if self.low == self.high:
@@ -89,7 +93,9 @@ class _Near:
             self.between.clear()
 
     def value(self, rank: int) -> int | float | None:
-        """Return the value of a rank, from 0; None if it is not among these."""
+        """Return the value of a rank, from 0, among all that were added; None if it is not near the bounds, or too many
+        are.
+        """
         place = rank - self.below
         if place < 0 or self.collected > self.most:
             return None
@@ -127,5 +133,6 @@ def medians_near(
 
 
 def _number(value: Any) -> int | float:
+    """Return a NumPy scalar as Python's number."""
     number: int | float = value.item()
     return number

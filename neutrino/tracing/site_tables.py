@@ -43,7 +43,7 @@ def site_column(entry: Map) -> str:
 
 
 def sites_by_number(sites: Sequence[dict[str, Any]]) -> dict[int, dict[str, Any]]:
-    """Return a manifest's sites by their numbers."""
+    """Return the sites (instructions that probes match) of a manifest, by their numbers."""
     # Several probes at one instruction have entries with one number; the first of them is used.
     # Entries of kernel entries and ends have no number.
     return {site["site"]: site for site in reversed(sites) if isinstance(site.get("site"), int)}
@@ -56,7 +56,9 @@ def place_of(site: dict[str, Any]) -> tuple[str, str]:
 
 
 def combined(parts: Sequence[Array]) -> Array:
-    """Return a row for each key of some launches' rows, ascending."""
+    """Return one row for each key, ascending, from the rows of several launches: counts and sums are added, extremes
+    compared.
+    """
     rows = np.concatenate(parts)
     keys, group = np.unique(rows["key"], return_inverse=True)
     combined = np.zeros(len(keys), rows.dtype)

@@ -241,7 +241,9 @@ def _summarize_kernel(kernel: TraceKernel, launches: range | None, *, with_maps:
 
 
 def _outcomes(kernel: TraceKernel, counts: LaunchCounts) -> tuple[int, int, int, int, int]:
-    """Return how many launches of the twin there were, and how many of them are written, lost, pending and removed."""
+    """Return how many launches of a kernel's twin (instrumented copy) there were, and how many of them are written,
+    lost, pending and removed.
+    """
     # Records of launches that ran the original, and records that were reserved and not used.
     not_submitted = counts.by_state[LaunchState.FALLBACK] + counts.by_state[LaunchState.EMPTY]
     # Any other record is of the twin. If the oldest records were removed, the counters still count their launches.
@@ -314,7 +316,7 @@ def _summarize_keys(entry: Map, records: MapRecords, sites: Sequence[dict[str, A
 
 
 def _summarize_histogram(entry: Map, records: MapRecords) -> MapSummary:
-    """Summarize a histogram: its buckets in ascending order. It has no fields, and a record for each launch."""
+    """Summarize a histogram: the counts of all launches by bucket, in ascending order. It has no fields."""
     edges: list[tuple[float, float]] = []
     counts: list[int] = []
     rows = 0
@@ -461,6 +463,7 @@ def _why_dropped(entry: MapSummary) -> str:
 
 
 def _counted(number: int, word: str) -> str:
+    """Return a number with a noun in the singular or plural."""
     plural = f"{word}es" if word.endswith("h") else f"{word}s"
     return f"{number:,} {word if number == 1 else plural}"
 

@@ -272,7 +272,8 @@ class TraceKernels(tuple[TraceKernel, ...]):
     def __getitem__(self, key: SupportsIndex | slice | str) -> TraceKernel | tuple[TraceKernel, ...]:
         """Return a kernel by its number or name: mangled, demangled, or that before the parameters.
 
-        Raises TraceError if no kernel has that name, or several have, which happens if a program loads it twice.
+        Raises TraceError if no kernel has that name, or several have, which happens if a program loads it twice. key:
+        an index, a slice, or a name.
         """
         if not isinstance(key, str):
             return super().__getitem__(key)
@@ -294,6 +295,7 @@ def _shown(kernel: TraceKernel) -> str:
 
 
 def _listed(kernels: Sequence[TraceKernel]) -> str:
+    """The names of the first _NAMED kernels, in a line."""
     more = f" and {len(kernels) - _NAMED} more" if len(kernels) > _NAMED else ""
     return ", ".join(map(_shown, kernels[:_NAMED])) + more
 
@@ -386,6 +388,7 @@ class Trace:
 
     @property
     def _has_ended(self) -> bool:
+        """Whether the process ended the trace itself: it was not killed, and runs no more."""
         return self._launches.ended and bool(self._events.of("end"))
 
     @cached_property
@@ -456,7 +459,7 @@ class Trace:
         return tuple(texts)
 
     def _counter_notes(self) -> list[str]:
-        """What shows that counters are missing which the launch records need. A killed process may lack some."""
+        """Return a note if counters are missing that the launch records need; a killed process may lack some."""
         if not self._has_ended:
             return []
         lacking = [k for k in self.kernels if len(self.numbers_of(k.id)) > self._launches.counters_of(k.id).sum()]

@@ -48,7 +48,7 @@ class Geometry:
 
     @property
     def warps(self) -> int:
-        """Warps of one block; a partial one counts."""
+        """Warps of one block; one that is not full counts."""
         return -(-self.threads // self.lanes)
 
 
@@ -351,7 +351,7 @@ class MapView:
         return {field.name: int(record[field.name][0]) for field in self.map.fields}
 
     def of(self, index: int) -> MapView:
-        """Return the view of one launch, of a view of several. index: on the first axis."""
+        """Return the view of one launch, of a view of several. index: of the launch in it."""
         counts = None if self.counts is None else self.counts[index]
         return MapView(self.map, self.geometry, self.records[index], counts)
 

@@ -32,6 +32,7 @@ def able_probes(target: Able, probes: ProbeSet) -> tuple[ProbeSet, tuple[ProbeLe
         return probes, ()
 
     def why_not(names: frozenset[str]) -> Refusal | None:
+        """Return why the target cannot do probes of these names together; None if it can."""
         return next((refusal for name, refusal in alone.items() if name in names), None)
 
     units = units_of(probes.probes)

@@ -100,12 +100,13 @@ def units_of(probes: Sequence[Probe]) -> tuple[ProbeUnit, ...]:
 
 
 def _shared(maps: Sequence[frozenset[str]]) -> str:
-    """Return the first map that several of some probes save to, "" without one."""
+    """Return the first map, by name, that several probes save to; "" without one. maps: the names of each probe's."""
     names = [name for of_probe in maps for name in of_probe]
     return min((name for name in names if names.count(name) > 1), default="")
 
 
 def _snippets(probe: Probe) -> Iterator[Snippet]:
+    """The parts of a probe's code: what runs before an instruction, and after it."""
     return (snippet for snippet in (probe.before, probe.after) if snippet is not None)
 
 
@@ -118,12 +119,15 @@ def maps_of(probe: Probe) -> frozenset[str]:
 
 
 def _written(probe: Probe) -> frozenset[str]:
+    """Return the names of the shared registers (of the probe file, not of one snippet) that a probe writes."""
     statements = (statement for snippet in _snippets(probe) for statement in walk(snippet.statements))
     return frozenset(name for statement in statements for name in _written_by(statement))
 
 
 def _written_by(statement: Statement) -> Iterator[str]:
-    """Yield the names of the shared registers that a statement writes, without those in it."""
+    """Yield the names of the shared registers (of the probe file, not of one snippet) that a statement writes, without
+    those in statements within it.
+    """
     if isinstance(statement, Assembly):
         registers = statement.writes
     else:
@@ -132,7 +136,7 @@ def _written_by(statement: Statement) -> Iterator[str]:
 
 
 def _in_order(statements: Iterable[Statement], *, always: bool = True) -> Iterator[tuple[Statement, bool]]:
-    """Yield statements and those in them, each with whether all threads execute it that begin the snippet."""
+    """Yield statements and those within them, each with whether every thread that begins the snippet executes it."""
     for statement in statements:
         yield statement, always and getattr(statement, "guard", None) is None
         if isinstance(statement, If):
@@ -160,7 +164,9 @@ def _read_first(probe: Probe) -> frozenset[str]:
 
 
 def _sources(statement: Statement) -> Iterator[str]:
-    """Yield the names of the shared registers that a statement reads, without those in it."""
+    """Yield the names of the shared registers (of the probe file, not of one snippet) that a statement reads, without
+    those in statements within it.
+    """
     if isinstance(statement, Save):
         registers: Iterable[Register] = registers_of(statement)
     elif not isinstance(statement, Assembly):
@@ -217,7 +223,7 @@ def search(units: Sequence[ProbeUnit], refusal: Refusal) -> Search:
     known = {frozenset(name for unit in units for name in unit.names): refusal}
 
     def take(group: Sequence[int]) -> Generator[frozenset[str], Refusal | None, None]:
-        """Take what goes in of a group of units, given by their indices."""
+        """Keep all units of a group, or if they do not go in together, try each half of it. group: their indices."""
         nonlocal kept
         names = kept.union(*(units[index].names for index in group))
         answer = known[names] if names in known else (yield names)
@@ -237,7 +243,7 @@ def search(units: Sequence[ProbeUnit], refusal: Refusal) -> Search:
 
 
 def searched(steps: Search, why_not: Callable[[frozenset[str]], Refusal | None]) -> Found:
-    """Return the result of a search. why_not: why probes of these names do not go in together, None where they do."""
+    """Run a search to its end. why_not: why probes of these names do not go in together, None where they do."""
     try:
         names = next(steps)
         while True:
@@ -281,6 +287,7 @@ def _for_another(refusal: Refusal, why: str) -> Refusal:
 
 
 def _entry(probe: Probe, refusal: Refusal) -> ProbeLeftOut:
+    """Return what reports say of a probe that is left out. refusal: why."""
     detail, remedy = refusal.detail, refusal.remedy or PROBE_REMEDY.get(refusal.reason, "")
     # A refusal of the whole kernel names the probe.
     for beginning in (f"probe '{probe.name}': ", f"probe '{probe.name}' "):

@@ -58,10 +58,12 @@ class Placed(Protocol):
     """A parameter's place: offset and size in bytes."""
 
     @property
-    def offset(self) -> int: ...
+    def offset(self) -> int:
+        """Where the parameter begins, in bytes."""
 
     @property
-    def size(self) -> int: ...
+    def size(self) -> int:
+        """How many bytes the parameter has."""
 
 
 class Copy(Protocol):
@@ -72,16 +74,20 @@ class Copy(Protocol):
     """
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """The name of the function that is copied."""
 
     @property
-    def copy_name(self) -> str: ...
+    def copy_name(self) -> str:
+        """The name of the copy, in the twin's text."""
 
     @property
-    def own_arithmetic(self) -> Mapping[str, int]: ...
+    def own_arithmetic(self) -> Mapping[str, int]:
+        """How many floating-point instructions the probes in it add, by machine mnemonic."""
 
     @property
-    def is_recursive(self) -> bool: ...
+    def is_recursive(self) -> bool:
+        """Whether the function calls itself, directly or not."""
 
 
 class Twin(Protocol):
@@ -96,40 +102,52 @@ class Twin(Protocol):
     """
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """The name of the original kernel."""
 
     @property
-    def twin_name(self) -> str: ...
+    def twin_name(self) -> str:
+        """The twin's own name."""
 
     @property
-    def parameters(self) -> Sequence[Placed]: ...
+    def parameters(self) -> Sequence[Placed]:
+        """The original kernel's parameters, which the twin has too."""
 
     @property
-    def block_offset(self) -> int: ...
+    def block_offset(self) -> int:
+        """Where the probe block (its last parameter, what a launch passes to the probes) begins, in bytes."""
 
     @property
-    def block_size(self) -> int: ...
+    def block_size(self) -> int:
+        """Bytes of the probe block, the twin's last parameter."""
 
     @property
-    def lanes(self) -> int: ...
+    def lanes(self) -> int:
+        """How many threads a warp of the kernel has."""
 
     @property
-    def maps(self) -> Sequence[Map]: ...
+    def maps(self) -> Sequence[Map]:
+        """What the probes save to; a log that nothing in this twin saves to has cap 0."""
 
     @property
-    def variables(self) -> tuple[str, ...]: ...
+    def variables(self) -> tuple[str, ...]:
+        """Names of the variables whose addresses the probe block passes, in its order."""
 
     @property
-    def sites(self) -> Sequence[Site]: ...
+    def sites(self) -> Sequence[Site]:
+        """The places where probes went."""
 
     @property
-    def left_out(self) -> Sequence[LeftOut]: ...
+    def left_out(self) -> Sequence[LeftOut]:
+        """Instructions that a probe matches and could not go to."""
 
     @property
-    def probes_left_out(self) -> Sequence[ProbeLeftOut]: ...
+    def probes_left_out(self) -> Sequence[ProbeLeftOut]:
+        """Probes of the set that cannot be placed in this kernel."""
 
     @property
-    def length_warning(self) -> str: ...
+    def length_warning(self) -> str:
+        """What to say before the twin is assembled, if that takes long, else ""."""
 
     def files(self, cap: int | None) -> Mapping[str, bytes]:
         """Return the texts that a trace keeps of it and its original, by file name.
@@ -149,25 +167,32 @@ class AssembledTwin(Twin, Protocol):
     """
 
     @property
-    def own_arithmetic(self) -> Mapping[str, int]: ...
+    def own_arithmetic(self) -> Mapping[str, int]:
+        """How many floating-point instructions the probes add, by machine mnemonic."""
 
     @property
-    def calls(self) -> Sequence[str]: ...
+    def calls(self) -> Sequence[str]:
+        """Names of the functions that the twin calls, directly or not."""
 
     @property
-    def all_copies(self) -> Sequence[Copy]: ...
+    def all_copies(self) -> Sequence[Copy]:
+        """The twin's own copies of functions, with probes in them."""
 
     @property
-    def contractible(self) -> bool: ...
+    def contractible(self) -> bool:
+        """Whether the assembler may fuse some product with a sum, which rounds once instead of twice."""
 
     @property
-    def loose(self) -> str | None: ...
+    def loose(self) -> str | None:
+        """The text of a sum that the assembler may fuse with either of two products; None without one."""
 
     @property
-    def self_contained(self) -> bool: ...
+    def self_contained(self) -> bool:
+        """Whether the kernel names no function, and nothing of its image that is in global or constant memory."""
 
     @property
-    def may_wait(self) -> bool: ...
+    def may_wait(self) -> bool:
+        """Whether a thread of the original may wait for another block."""
 
 
 class TwinsWithFewer(Protocol):
@@ -177,7 +202,8 @@ class TwinsWithFewer(Protocol):
     """
 
     @property
-    def units(self) -> Sequence[ProbeUnit]: ...
+    def units(self) -> Sequence[ProbeUnit]:
+        """The probes with a site in the kernel, in groups that can only be left out together."""
 
     def twin(self, names: Collection[str]) -> AssembledTwin | Refusal:
         """Return the twin with only those of these probes that have these names, or why there is none."""
@@ -187,4 +213,4 @@ class TwinsWithFewer(Protocol):
 
 
 def ignore(twin: Twin) -> None:
-    """Tell nobody of a long twin."""
+    """Tell nobody of a long twin: for callers that take a function which warns, and want no warning."""

@@ -30,6 +30,7 @@ _TYPES: Mapping[str, tuple[str, ...]] = {
 
 
 def _reciprocal_root(value: Lanes) -> Lanes:
+    """Return 1 / sqrt(value) of float64 values."""
     return np.float64(1) / np.sqrt(value)
 
 

@@ -124,7 +124,7 @@ def _funnel_shift(modifiers: Modifiers) -> Operation:
     return Operation((U32, U32, U32), (U32,), shift)
 
 
-def _ones(count: Lanes) -> Lanes:
+def _low_bits(count: Lanes) -> Lanes:
     """Return 64-bit words with the lowest `count` bits set; all bits for counts of 64 and more."""
     return np.where(count >= np.uint64(64), ~np.uint64(0), (np.uint64(1) << count) - np.uint64(1))
 
@@ -157,7 +157,7 @@ def _extract(modifiers: Modifiers) -> Operation:
         """
         start, count = (position & operand_mask).astype(U64), (length & operand_mask).astype(U64)
         word = a.view(unsigned).astype(U64)
-        mask = _ones(np.minimum(count, width - np.minimum(start, width)))
+        mask = _low_bits(np.minimum(count, width - np.minimum(start, width)))
         field = (word >> start) & mask
         if dtype.kind == "i":
             # An empty field is 0 and has no sign; its count of 0 must not wrap around.
@@ -181,7 +181,7 @@ def _insert(modifiers: Modifiers) -> Operation:
         Computed in 64 bits; bits beyond the word are cut off at the end.
         """
         start, count = (position & operand_mask).astype(U64), (length & operand_mask).astype(U64)
-        mask = _ones(count) << start
+        mask = _low_bits(count) << start
         return ((b.astype(U64) & ~mask) | ((a.astype(U64) << start) & mask)).astype(dtype)
 
     return Operation((dtype, dtype, U32, U32), (dtype,), insert)
@@ -320,7 +320,7 @@ def _mask(modifiers: Modifiers) -> Operation:
             # Operands below 32 are the same in both modes.
             start = np.where(position >= 32, np.uint64(32), start)
             count = np.where(length >= 32, np.uint64(32), count)
-        return (_ones(count) << start).astype(U32)
+        return (_low_bits(count) << start).astype(U32)
 
     return Operation((U32, U32), (U32,), make_mask)
 
@@ -345,7 +345,7 @@ def _extend(modifiers: Modifiers) -> Operation:
             # Smaller lengths are the same in both modes.
             count = np.where(length >= 32, np.uint64(32), count)
         word = a.view(U32).astype(U64)
-        mask = _ones(count)
+        mask = _low_bits(count)
         field = word & mask
         if signed:
             # The sign is the field's highest bit. An empty field has none, and its count of 0 must not wrap around.

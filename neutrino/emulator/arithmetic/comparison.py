@@ -79,6 +79,7 @@ def _comparator(name: str, expression: str, ftz: bool) -> tuple[Operation, bool]
     compare_values = direct.function
 
     def compare(a: Lanes, b: Lanes) -> Lanes:
+        """Compare two registers by their values: as they are, or with subnormal ones as zero (if `ftz`)."""
         x, y = decode(a, name), decode(b, name)
         return compare_values(flush(x, name), flush(y, name)) if ftz else compare_values(x, y)
 

@@ -53,6 +53,9 @@ def _add_f64(mode: str) -> Function:
     """
 
     def add(a: Lanes, b: Lanes) -> Lanes:
+        """Return a + b rounded to odd; a zero sum has the sign that rounding downwards ("rm") gives, if
+        `mode` is that.
+        """
         total = sum_to_odd(a, b)
         return signed_zero_sum(a, b, total) if mode == "rm" else total
 
@@ -112,6 +115,9 @@ def _arithmetic(operation: str, name: str, mode: str) -> Function:
 
     # Round the exact result, or the one rounded to odd, which gives what rounding the exact one would.
     def compute(*operands: Lanes) -> Lanes:
+        """Apply `exact`, the function of float64 values, to registers of the type `name`; round its result once, by
+        `mode`.
+        """
         return to_register(exact(*(decode(operand, name).astype(np.float64) for operand in operands)), name, mode)
 
     return compute
@@ -190,6 +196,7 @@ def pairwise(function: Function, name: str) -> Function:
     """Wrap a function of scalar registers, so that it applies to each half of registers of the packed type `name`."""
 
     def apply(*operands: Lanes) -> Lanes:
+        """Apply the function to the low and to the high halves of packed registers, and pack the two results."""
         pairs = [halves_of(operand, name) for operand in operands]
         low, high = (np.asarray(function(*(pair[index] for pair in pairs))) for index in range(2))
         return join_values(low, high)
@@ -253,6 +260,7 @@ def _rounded(modifiers: Modifiers) -> Operation:
     narrow_count = 2 if operation == "fma" else 1
 
     def compute_mixed(*operands: Lanes) -> Lanes:
+        """Widen the first `narrow_count` operands, f16 or bf16, to f32, which is exact, and compute in f32."""
         widened = (decode(operand, narrow).astype(np.float32) for operand in operands[:narrow_count])
         return compute_f32(*widened, *operands[narrow_count:])
 
@@ -372,6 +380,7 @@ def _extremum(modifiers: Modifiers) -> Operation:
         _, clear_sign, _ = _sign_functions(scalar)
 
         def function(a: Lanes, b: Lanes, c: Lanes) -> Lanes:
+            """Return the smallest or largest of three registers, of their magnitudes if `absolute` (.abs)."""
             if absolute:
                 a, b, c = clear_sign(a), clear_sign(b), clear_sign(c)
             return choose(choose(a, b), c)
@@ -407,6 +416,7 @@ def _with_xored_sign(choose: Function, name: str) -> Function:
     sign_of, clear_sign, set_bits = _sign_functions(name)
 
     def choose_magnitude(a: Lanes, b: Lanes) -> Lanes:
+        """Return the smaller or larger magnitude of two registers, negative if exactly one of the two is."""
         result = choose(clear_sign(a), clear_sign(b))
         # A NaN gets no sign.
         return np.where(_is_nan(result, name), result, set_bits(sign_of(a) ^ sign_of(b), result))
@@ -415,6 +425,7 @@ def _with_xored_sign(choose: Function, name: str) -> Function:
 
 
 def _is_nan(value: Lanes, name: str) -> Lanes:
+    """Return the mask of registers, of the scalar type `name`, that hold a NaN."""
     return np.isnan(decode(value, name))
 
 

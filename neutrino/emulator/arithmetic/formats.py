@@ -197,6 +197,7 @@ def encode(value: Lanes, format: Format) -> Lanes:
 
 @cache
 def _without_infinity(format: Format) -> Format:
+    """Return the same format without infinities and NaN, so that values out of range become its largest."""
     return Format(format.name, format.precision, format.minimum, format.largest, None, False, format.bits, format.low)
 
 

@@ -41,6 +41,7 @@ def by_halves(function: Function, dtype: np.dtype[Any]) -> Function:
     """Wrap a function of 16-bit values of type `dtype`, so that it applies to each half of packed 32-bit words."""
 
     def apply(*words: Lanes) -> Lanes:
+        """Apply the function to the low and to the high halves of packed 32-bit words, and pack the two results."""
         pairs = [halves(word, dtype) for word in words]
         low, high = (function(*(pair[index] for pair in pairs)) for index in range(2))
         return join_halves(low, high)
@@ -54,6 +55,7 @@ def _wider(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def _unsigned(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the unsigned type of the same size."""
     return np.dtype(f"u{dtype.itemsize}")
 
 
@@ -131,6 +133,7 @@ def saturating_sum(a: Lanes, b: Lanes, subtract: bool) -> Lanes:
 
 
 def _saturating(subtract: bool) -> Function:
+    """Return the function a + b, or a - b if `subtract`, of integers, clamped to the range of their type."""
     return lambda a, b: saturating_sum(a, b, subtract)
 
 
@@ -201,6 +204,9 @@ def _carrying_sum(modifiers: Modifiers, *, reads_carry: bool, writes_carry: bool
 
     # Instructions that do not read the flag leave `carry` out.
     def add_or_subtract(a: Lanes, b: Lanes, carry: Lanes = no_carry) -> Any:
+        """Return the sum or difference of two integers with the carry and, if the instruction writes it,
+        the carry out.
+        """
         result, carry_out = compute(a.view(word), b.view(word), carry)
         return (result.view(dtype), carry_out) if writes_carry else result.view(dtype)
 
@@ -329,6 +335,7 @@ def _product24(modifiers: Modifiers) -> Operation:
     unused_bits, part_shift = dtype.type(8), wide.type(16 if high else 0)
 
     def multiply(a: Lanes, b: Lanes) -> Lanes:
+        """Return 32 bits of the product of the low 24 bits of a and b, which are extended by their sign or by zeros."""
         # Shifting up and down again extends the low 24 bits by their sign, or by zeros.
         x, y = ((value << unused_bits) >> unused_bits for value in (a, b))
         return ((x.astype(wide) * y.astype(wide)) >> part_shift).astype(dtype)

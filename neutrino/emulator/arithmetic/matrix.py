@@ -310,6 +310,7 @@ def build(opcode: str) -> MatrixOperation | None:
 
     # 32 lanes with words of 32 bits.
     def words_per_lane(layout: Layout, name: str) -> int:
+        """Return how many 32-bit words of a matrix each of the 32 lanes holds. name: the type of its elements."""
         return layout.size * _BITS[name] // (32 * 32)
 
     return MatrixOperation(

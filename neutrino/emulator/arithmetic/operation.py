@@ -64,6 +64,10 @@ class Modifiers:
     """
 
     def __init__(self, opcode: str, destinations: int = 1, sources: int = 0) -> None:
+        """Split an opcode such as `add.rn.f32`; none of its modifiers is taken yet.
+
+        The parameters are as in the class.
+        """
         self.opcode = opcode
         self.destinations = destinations
         self.sources = sources
