@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from typing import Any
 
 import hypothesis
 import pytest
 
+from neutrino.errors import ToolMissingError
+from neutrino.toolchain.location import find_tool
+from tests.once import BUILDS, missing_builds
 from tests.oracle.tally import TALLY, Tally
 
 # Limits count work: on a loaded machine any example may take long.
@@ -19,6 +23,27 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--thorough", action="store_true", help="all schedules, mutants and seeds: what make corpus runs")
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Without the libraries of these very sources, many tests would fail, and none would say why."""
+    missing = "" if hasattr(session.config, "workerinput") else missing_builds(BUILDS)
+    if missing:
+        raise pytest.UsageError(missing)
+
+
+def pytest_collection_finish() -> None:
+    """What was imported and collected stays: Python's collector need not look at it again and again."""
+    gc.freeze()
+
+
+@pytest.fixture(scope="session")
+def ptxas() -> None:
+    """Skip where the assembler is missing."""
+    try:
+        find_tool("ptxas")
+    except ToolMissingError as error:
+        pytest.skip(str(error))
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -6,12 +6,14 @@ import fcntl
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import pytest
 
 from neutrino.emulator import build as emulator_build
+from neutrino.loader import build as loader_build
+from neutrino.tracing import build as tracing_build
 
 SANITIZERS: Mapping[str, tuple[str, ...]] = {
     "plain": ("-O2",),
@@ -36,17 +38,34 @@ def once(factory: pytest.TempPathFactory, name: str, build: Callable[[Path], obj
     return folder
 
 
-def copy_built(script: Path, folder: Path) -> bool:
-    """Copy the libraries that ``make setup`` has built with a build.py, and say so, if its sources are not newer."""
-    built = [*(script.parent / "lib").glob("*.so*")]
+BUILDS = tuple(Path(str(module.__file__)) for module in (loader_build, emulator_build, tracing_build))
+"""What builds the libraries that ``make setup`` leaves in the folder ``lib`` beside each."""
+
+
+def built(script: Path) -> list[Path]:
+    """The libraries that ``make setup`` has built with a build.py; none if its sources are newer."""
+    libraries = [*(script.parent / "lib").glob("*.so*")]
     sources = [script, *(script.parent / "csrc").rglob("*.[ch]")]
     written = max(source.stat().st_mtime for source in sources)
-    if "CC" in os.environ or not built or any(library.stat().st_mtime <= written for library in built):
-        return False
-    folder.mkdir(exist_ok=True)
-    for library in built:
+    return libraries if all(library.stat().st_mtime > written for library in libraries) else []
+
+
+def missing_builds(scripts: Iterable[Path]) -> str:
+    """What to say where libraries are not built, or were built before their sources were changed; "" where all are."""
+    missing = [script for script in scripts if not built(script)]
+    if not missing:
+        return ""
+    folders = ", ".join(str(script.parent / "lib") for script in missing)
+    return f"the C libraries in {folders} are missing, or older than their sources: run `make setup-dev` first"
+
+
+def copy_built(script: Path, folder: Path) -> bool:
+    """Copy the libraries that ``make setup`` has built with a build.py, and say so, if its sources are not newer."""
+    libraries = [] if "CC" in os.environ else built(script)
+    for library in libraries:
+        folder.mkdir(exist_ok=True)
         shutil.copy2(library, folder)
-    return True
+    return bool(libraries)
 
 
 def stand_in(factory: pytest.TempPathFactory, sanitizer: str = "plain") -> Path:

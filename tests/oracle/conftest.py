@@ -1,20 +1,8 @@
-"""What the tests of the oracle share: the assembler, and how many random kernels."""
+"""How many random kernels the oracle tries."""
 
 from __future__ import annotations
 
 import pytest
-
-from neutrino.errors import ToolMissingError
-from neutrino.toolchain.location import find_tool
-
-
-@pytest.fixture(scope="session")
-def ptxas() -> None:
-    """Skip where the assembler is missing."""
-    try:
-        find_tool("ptxas")
-    except ToolMissingError as error:
-        pytest.skip(str(error))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -5,16 +5,19 @@ from __future__ import annotations
 import struct
 from collections import Counter
 
-from tests.recipes.bed import ARRAYS, LAUNCHES, model_of
+from tests.recipes.bed import ARRAYS, LAUNCHES, Model, model_of
 from tests.recipes.printed import Figure, Rows, differences
 
-MODEL = model_of({name: (number + 1) << 20 for number, name in enumerate(ARRAYS)})
 _PER_BLOCK = 70
 """Threads of a block of saxpy; 13 of its blocks' 18 warps are full."""
 
 
+def _model() -> Model:
+    return model_of({name: (number + 1) << 20 for number, name in enumerate(ARRAYS)})
+
+
 def _executed(launch: int, text: str) -> int:
-    return sum(len(step.executing) for step in MODEL.steps if step.launch == launch and step.at.text.endswith(text))
+    return sum(len(step.executing) for step in _model().steps if step.launch == launch and step.at.text.endswith(text))
 
 
 def test_threads_leave_where_the_text_says() -> None:
@@ -54,7 +57,7 @@ def test_sums() -> None:
     block_of = {i: i // 48 for i in range(384)}
     gone = {0} | {i for i in range(384) if block_of[i] == 5 and i % 48 >= 32}
     total = sum(addends[i] for i in range(900) if i % 384 not in gone)
-    assert struct.unpack_from("<f", MODEL.arrays["total"]) == (total,)
+    assert struct.unpack_from("<f", _model().arrays["total"]) == (total,)
     assert _executed(3, "add.u32 %i, %i, 384") == len([i for i in range(900) if i % 384 not in gone])
     # One more than the bits of the whole numbers.
     assert _executed(3, "atom.shared.add.u32 %old, [%k], 1") == sum(
@@ -64,7 +67,7 @@ def test_sums() -> None:
 
 def test_lanes_that_parted_meet_again() -> None:
     together = Counter(
-        len(step.reaching) for step in MODEL.steps if step.launch == 3 and step.at.text.startswith("add.u32 %i")
+        len(step.reaching) for step in _model().steps if step.launch == 3 and step.at.text.startswith("add.u32 %i")
     )
     # Of 16 warps one has left whole; half of the others have 16 lanes; in block 0 one lane is missing.
     assert together[32] > together[31] > 0

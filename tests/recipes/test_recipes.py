@@ -14,9 +14,14 @@ from typing import Any
 
 import pytest
 
+from neutrino.ptx.instrument.programs import probe_module
+from neutrino.ptx.text.module import parse
 from neutrino.resources import shipped_probes
+from neutrino.targets import lowered
+from neutrino.verification import load_probes
 from tests.once import once
-from tests.recipes.bed import LAUNCHES, ROOT, Folder, Model, model_of
+from tests.oracle.assembling import assemble
+from tests.recipes.bed import LAUNCHES, ROOT, TEXT, Folder, Model, model_of
 from tests.recipes.judges import JUDGES, TIMED, groups, loads, sectors, single_loads, threads
 from tests.recipes.pages import Recipe, files, one_liners, script, shipped
 from tests.recipes.printed import Figure, Rows, differences
@@ -68,6 +73,15 @@ def test_one_liners(group: list[Recipe], folder: Folder) -> None:
     for recipe in group:
         expected |= JUDGES[recipe.text](result.model)
     assert not differences(result.err, expected)
+
+
+@pytest.mark.usefixtures("ptxas")
+@pytest.mark.parametrize("group", _together(JUDGES.keys() | TIMED.keys()), ids=lambda group: group[0].text)
+def test_their_twins_assemble(group: list[Recipe]) -> None:
+    """Without optimising: what is asked here is whether they are PTX."""
+    twins = probe_module(parse(TEXT), lowered(load_probes([], [recipe.text for recipe in group])))
+    cubin, said = assemble(twins.render())
+    assert cubin, said
 
 
 @pytest.mark.parametrize("group", _together(TIMED), ids=lambda group: group[0].text)
