@@ -81,9 +81,9 @@ static bool ready;
 /* --- shared memory --- */
 
 /*
- * Make a shared memory segment of size bytes, and attach it; *id gets its id, by which the device process attaches it.
- * NULL if that fails. System V segments rather than memory files: a program's limit on the size of files does not apply
- * to them. It is marked for removal at once, and goes with both processes.
+ * Make a shared memory segment of size bytes, and attach it; *id gets its id, by which the device process (it runs the
+ * kernels) attaches it. NULL if that fails. System V segments rather than memory files: a program's limit on the size
+ * of files does not apply to them. It is marked for removal at once, and goes with both processes.
  */
 static uint8_t *make_segment(uint64_t size, int *id)
 {
@@ -291,7 +291,7 @@ bool ed_channel_start(void)
 	return true;
 }
 
-/* Whether this process started the device process, and is not a fork of one that did. */
+/* Whether this process started the device process (it runs the kernels), and is not a fork of one that did. */
 bool ed_channel_is_ours(void)
 {
 	return ours && ours != MAP_FAILED && *ours;
@@ -299,7 +299,10 @@ bool ed_channel_is_ours(void)
 
 /* --- requests and replies --- */
 
-/* Send all bytes of the parts to the device process; the parts are changed on the way. False at an error. */
+/*
+ * Send all bytes of the parts to the device process (it runs the kernels); the parts are changed on the way. False at
+ * an error.
+ */
 static bool send_all(struct iovec *parts, int count)
 {
 	struct msghdr message = {.msg_iov = parts, .msg_iovlen = (size_t)count};
@@ -323,7 +326,9 @@ static bool send_all(struct iovec *parts, int count)
 	return true;
 }
 
-/* Receive exactly size bytes from the device process. False at the end of the socket or an error. */
+/*
+ * Receive exactly size bytes from the device process (it runs the kernels). False at the end of the socket or an error.
+ */
 static bool receive_all(void *to, size_t size)
 {
 	size_t used = 0;
@@ -340,8 +345,8 @@ static bool receive_all(void *to, size_t size)
 }
 
 /*
- * Receive one message from the device process. data: its body, with a zero byte after it, to be freed by the caller.
- * False at the end of the socket, an error, or without memory.
+ * Receive one message from the device process (it runs the kernels). data: its body, with a zero byte after it, to be
+ * freed by the caller. False at the end of the socket, an error, or without memory.
  */
 static bool receive(struct header *header, uint8_t **data)
 {
@@ -362,7 +367,10 @@ static void fail(struct ed_reply *reply, int status, const char *text)
 	reply->size = strlen(text);
 }
 
-/* The socket to the device process is of no use any more: every waiting thread gets an error. Under the mutex. */
+/*
+ * The socket to the device process (it runs the kernels) is of no use any more: every waiting thread gets an error.
+ * Under the mutex.
+ */
 static void all_fail(void)
 {
 	if (!broken)
@@ -454,8 +462,8 @@ static bool wait_ready(struct ed_reply *ret)
 }
 
 /*
- * Send a header and `count` parts (7 at most) of a body to the device process as one message, not interleaved with
- * messages of other threads. header->size must be 0. False at an error.
+ * Send a header and `count` parts (7 at most) of a body to the device process (it runs the kernels) as one message, not
+ * interleaved with messages of other threads. header->size must be 0. False at an error.
  */
 static bool send_message(struct header *header, const struct iovec *parts, int count)
 {
@@ -471,7 +479,7 @@ static bool send_message(struct header *header, const struct iovec *parts, int c
 	return sent;
 }
 
-/* Send the device process a request that has no reply. It is handled before any later request. */
+/* Send the device process (it runs the kernels) a request that has no reply. It is handled before any later request. */
 void ed_channel_tell(enum ed_request kind, const struct iovec *parts, int count)
 {
 	struct header header = {.code = kind};

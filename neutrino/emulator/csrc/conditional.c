@@ -28,7 +28,7 @@ struct parameters {
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* guards the list of all */
 static struct ed_condition *all;
 
-/* One more holder of a condition (the value of a conditional node): a node or a plan. */
+/* One more holder of a condition (the value of a conditional node): a node or a plan (an executable graph's steps). */
 void ed_condition_hold(struct ed_condition *condition)
 {
 	__atomic_add_fetch(&condition->holders, 1, __ATOMIC_ACQ_REL);

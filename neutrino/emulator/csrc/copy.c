@@ -115,8 +115,8 @@ static CUresult check(const struct ed_copy *copy)
 }
 
 /*
- * The queue of a copy's or fill's stream. A synchronous call on a captured stream is an error. per_thread: the default
- * stream is the thread's own.
+ * The queue (a stream's work) of a copy's or fill's stream. A synchronous call on a captured stream is an error.
+ * per_thread: the default stream is the thread's own.
  */
 static CUresult begin(struct ed_context *context, CUstream stream, bool per_thread, bool is_async,
 		      struct ed_queue **queue)

@@ -73,7 +73,7 @@ static CUresult record_after(CUevent event, struct ed_queue *queue, const struct
 	return CUDA_SUCCESS;
 }
 
-/* Record the event on a queue, outside of captures. The arguments must have been checked. */
+/* Record the event on a queue (a stream's work), outside of captures. The arguments must have been checked. */
 CUresult ed_event_record(CUevent event, struct ed_queue *queue)
 {
 	return record_after(event, queue, NULL, 0);

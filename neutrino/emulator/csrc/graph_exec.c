@@ -146,7 +146,10 @@ static size_t awaited(const struct ed_plan *plan, struct ed_moment *ret, size_t 
 	return count;
 }
 
-/* Let the events that a plan (executable graph) records be recorded at the end of its launch, that moment. */
+/*
+ * Let the events that a plan (executable graph) records be recorded at the end of its launch, that moment (a point in a
+ * queue's work).
+ */
 static void set_events(const struct ed_plan *plan, struct ed_moment moment)
 {
 	for (size_t i = 0; i < plan->count; i++) {

@@ -28,7 +28,7 @@ _Static_assert(sizeof(struct parameters) == 120, "CUDA_MEM_ALLOC_NODE_PARAMS");
 #define PINNED_MEMORY 1 /* CU_MEM_ALLOCATION_TYPE_PINNED */
 #define ON_DEVICE 1	/* CU_MEM_LOCATION_TYPE_DEVICE */
 
-/* One more holder of memory that a graph allocates: a node or a plan. */
+/* One more holder of memory that a graph allocates: a node or a plan (an executable graph's steps). */
 void ed_graph_memory_hold(struct ed_graph_memory *memory)
 {
 	__atomic_add_fetch(&memory->holders, 1, __ATOMIC_ACQ_REL);
@@ -152,8 +152,8 @@ static bool mark(const struct ed_plan *plan, int type, bool is_live, bool only_a
 }
 
 /*
- * A plan is launched: CUDA_ERROR_INVALID_VALUE where memory of it is still allocated, unless auto_free, which frees it
- * first. Else what it allocates and does not free is marked as allocated.
+ * A plan (an executable graph's steps) is launched: CUDA_ERROR_INVALID_VALUE where memory of it is still allocated,
+ * unless auto_free, which frees it first. Else what it allocates and does not free is marked as allocated.
  */
 CUresult ed_graph_memory_launch(const struct ed_plan *plan, bool auto_free)
 {

@@ -226,7 +226,7 @@ static void write_log(unsigned count, const int *options, void **values, int buf
 /* Why this thread's last image was refused; empty when it was not. */
 static __thread char refusal[1024];
 
-/* Whether the device process has refused this thread's last image, with a reason. */
+/* Whether the device process (it runs the kernels) has refused this thread's last image, with a reason. */
 bool ed_image_was_refused(void)
 {
 	return refusal[0];
@@ -246,8 +246,8 @@ API neutrinoEmbeddedRefusal(char *text, size_t size)
 }
 
 /*
- * Let the device process load an image of size bytes. options, values: count JIT options of cuModuleLoadDataEx. On
- * refusal its reason goes to the log buffer in them and to stderr.
+ * Let the device process (it runs the kernels) load an image of size bytes. options, values: count JIT options of
+ * cuModuleLoadDataEx. On refusal its reason goes to the log buffer in them and to stderr.
  */
 CUresult ed_image_load(const void *image, size_t size, unsigned count, const int *options, void **values,
 		     struct ed_loaded *ret)
@@ -271,7 +271,7 @@ CUresult ed_image_load(const void *image, size_t size, unsigned count, const int
 	return describe(&reply, ret) ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
 }
 
-/* Unload an image from the device process, and free its description. */
+/* Unload an image from the device process (it runs the kernels), and free its description. */
 void ed_image_unload(struct ed_loaded *loaded)
 {
 	struct ed_reply reply;

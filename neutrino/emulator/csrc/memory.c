@@ -13,7 +13,10 @@ struct ed_registered *ed_registered;
 size_t ed_registered_count;
 static uint64_t last_id;
 
-/* The size of the first part of device memory, where the device process places the modules' variables. */
+/*
+ * The size of the first part of device memory, where the device process (it runs the kernels) places the modules'
+ * variables.
+ */
 uint64_t ed_memory_module_part(void)
 {
 	return ed_shared.device_size / 8;
@@ -143,8 +146,8 @@ static bool find_place(struct ed_region *region, uint64_t size, size_t *index, u
 }
 
 /*
- * Tell the device process which memory kernels may access (kind: allow or forbid). With ed_memory_mutex held, so that
- * messages stay in order.
+ * Tell the device process (it runs the kernels) which memory kernels may access (kind: allow or forbid). With
+ * ed_memory_mutex held, so that messages stay in order.
  */
 static void tell(enum ed_request kind, uint64_t address, uint64_t size)
 {
@@ -225,7 +228,10 @@ static void give(struct ed_region *region, struct ed_piece *piece)
 	remove_piece(region, piece);
 }
 
-/* Add a variable of a module, which the device process has placed, to the list of memory that may be accessed. */
+/*
+ * Add a variable of a module, which the device process (it runs the kernels) has placed, to the list of memory that may
+ * be accessed.
+ */
 void ed_memory_add_variable(struct ed_context *context, uint64_t address, uint64_t size)
 {
 	uint64_t offset;

@@ -84,7 +84,9 @@ struct ed_plan *ed_plan_make(CUgraph graph, struct ed_context *context)
 	return plan;
 }
 
-/* A copy of a plan that shares nothing with it, with one reference; NULL without memory. */
+/*
+ * A copy of a plan (an executable graph's steps) that shares nothing with it, with one reference; NULL without memory.
+ */
 struct ed_plan *ed_plan_copy(const struct ed_plan *plan)
 {
 	struct ed_plan *copy = calloc(1, sizeof(*copy) + plan->count * sizeof(copy->steps[0]));
@@ -123,7 +125,10 @@ static size_t plans_of(const struct ed_step *step, struct ed_plan *const **ret)
 	return step->operation.type == CU_GRAPH_NODE_TYPE_GRAPH;
 }
 
-/* The step of a plan that was made from that node, also in plans within the plan; NULL without one. */
+/*
+ * The step of a plan (an executable graph's steps) that was made from that node, also in plans within the plan; NULL
+ * without one.
+ */
 struct ed_step *ed_plan_find(struct ed_plan *plan, CUgraphNode node)
 {
 	for (size_t i = 0; i < plan->count; i++) {

@@ -32,7 +32,7 @@ static void wait_a_random_time(struct ed_queue *queue)
 	nanosleep(&(struct timespec){(time_t)(time / 1000000000), (long)(time % 1000000000)}, NULL);
 }
 
-/* Wait for the moments that an item of a queue must follow, run its operation, and free it. */
+/* Wait for the moments that an item of a queue (a stream's work) must follow, run its operation, and free it. */
 static void do_item(struct ed_queue *queue, struct ed_item *item)
 {
 	for (size_t i = 0; i < item->count; i++)
@@ -66,7 +66,8 @@ static void *serve(void *argument)
 }
 
 /*
- * Start the thread of a queue, with all signals blocked: they are for the program's own threads. False if that fails.
+ * Start the thread of a queue (a stream's work), with all signals blocked: they are for the program's own threads.
+ * False if that fails.
  */
 static bool start_thread(struct ed_queue *queue)
 {
@@ -83,7 +84,7 @@ static bool start_thread(struct ed_queue *queue)
 	return started;
 }
 
-/* Whether all items of a queue have run. */
+/* Whether all items of a queue (a stream's work) have run. */
 static bool is_idle(const struct ed_queue *queue)
 {
 	return __atomic_load_n(&queue->completed, __ATOMIC_ACQUIRE) == __atomic_load_n(&queue->submitted, __ATOMIC_ACQUIRE);
@@ -144,7 +145,7 @@ struct ed_queue *ed_queue_take(struct ed_context *context, bool is_blocking, boo
 	return queue;
 }
 
-/* Let a queue be reused, as its stream is gone. Its items still run. */
+/* Let a queue (a stream's work) be reused, as its stream is gone. Its items still run. */
 void ed_queue_give(struct ed_queue *queue)
 {
 	pthread_mutex_lock(&queues_mutex);
@@ -154,13 +155,13 @@ void ed_queue_give(struct ed_queue *queue)
 	pthread_mutex_unlock(&queues_mutex);
 }
 
-/* The moment at which all items that are on the queue now have run. */
+/* The moment (a point in a queue's work) at which all items that are on the queue now have run. */
 struct ed_moment ed_queue_end(struct ed_queue *queue)
 {
 	return (struct ed_moment){queue, __atomic_load_n(&queue->submitted, __ATOMIC_ACQUIRE)};
 }
 
-/* Whether the item of a queue that a moment stands for has run; a moment of no queue is past. */
+/* Whether the item of a queue (a stream's work) that a moment stands for has run; a moment of no queue is past. */
 bool ed_moment_is_past(struct ed_moment moment)
 {
 	return !moment.queue || __atomic_load_n(&moment.queue->completed, __ATOMIC_ACQUIRE) >= moment.number;

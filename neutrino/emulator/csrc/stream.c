@@ -41,7 +41,10 @@ static void make_thread_streams_key(void)
 	pthread_key_create(&thread_streams_key, free_thread_streams);
 }
 
-/* The queue of the thread's own default stream in a context, made when first used. NULL without memory. */
+/*
+ * The queue (a stream's work) of the thread's own default stream in a context, made when first used. NULL without
+ * memory.
+ */
 static struct ed_queue *thread_queue(struct ed_context *context)
 {
 	uint64_t id = __atomic_load_n(&context->id, __ATOMIC_ACQUIRE);
@@ -91,9 +94,9 @@ CUresult ed_stream_queue(struct ed_context *context, CUstream handle, bool per_t
 }
 
 /*
- * Put an operation on a queue, to run after `count` moments too; or into the graph if the stream is captured. The queue
- * or the graph owns it from then on; at an error it is released. ret: the moment when it has run, an empty one if it
- * was captured; may be NULL.
+ * Put an operation on a queue (a stream's work), to run after `count` moments too; or into the graph if the stream is
+ * captured. The queue or the graph owns it from then on; at an error it is released. ret: the moment when it has run,
+ * an empty one if it was captured; may be NULL.
  */
 CUresult ed_stream_submit_after(struct ed_queue *queue, struct ed_operation *operation, const struct ed_moment *after,
 				size_t count, struct ed_moment *ret)
@@ -115,8 +118,8 @@ CUresult ed_stream_submit_after(struct ed_queue *queue, struct ed_operation *ope
 }
 
 /*
- * Put an operation on a queue, or into the graph if the stream is captured; it is given away whatever comes back. ret:
- * the moment when it has run, an empty one if it was captured; may be NULL.
+ * Put an operation on a queue (a stream's work), or into the graph if the stream is captured; it is given away whatever
+ * comes back. ret: the moment when it has run, an empty one if it was captured; may be NULL.
  */
 CUresult ed_stream_submit(struct ed_queue *queue, struct ed_operation *operation, struct ed_moment *ret)
 {

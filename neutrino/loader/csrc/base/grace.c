@@ -54,8 +54,8 @@ uint64_t nt_grace_ticket(void)
 }
 
 /*
- * Whether every reading section that was under way when the ticket was taken has ended: what was taken out before may
- * be freed. From any thread.
+ * Whether every reading section (what is found in it is not freed) that was under way when the ticket was taken has
+ * ended: what was taken out before may be freed. From any thread.
  */
 bool nt_grace_is_over(uint64_t ticket)
 {
@@ -69,8 +69,9 @@ bool nt_grace_is_wanted(void)
 }
 
 /*
- * Whether no reading section of a parity (0 or 1: sections count themselves by the one in force when they begin) is
- * under way, apart from those that began less than NT_VISIBLE_NS ago, whose counts may not be visible yet.
+ * Whether no reading section (what is found in it is not freed) of a parity (0 or 1: sections count themselves by the
+ * one in force when they begin) is under way, apart from those that began less than NT_VISIBLE_NS ago, whose counts may
+ * not be visible yet.
  */
 static bool is_quiet(uint32_t parity)
 {
@@ -112,8 +113,8 @@ static struct nt_retired *retired; /* added by any thread */
 static struct nt_retired *waiting; /* the drain thread's own: those whose tickets may be over */
 
 /*
- * Have release(record) called by the drain thread once no reader can have the record any more. The caller has taken it
- * out of its table already. From any thread, lock-free.
+ * Have release(record) called by the drain thread (it fetches results) once no reader can have the record any more. The
+ * caller has taken it out of its table already. From any thread, lock-free.
  */
 void nt_grace_retire(struct nt_retired *record, void (*release)(struct nt_retired *record))
 {
@@ -125,8 +126,8 @@ void nt_grace_retire(struct nt_retired *record, void (*release)(struct nt_retire
 }
 
 /*
- * Call the release functions of retired records whose grace period is over. By the drain thread only, after
- * nt_grace_step.
+ * Call the release functions of retired records whose grace period (until no reader can have it) is over. By the drain
+ * thread (it fetches results) only, after nt_grace_step.
  */
 void nt_grace_release(void)
 {

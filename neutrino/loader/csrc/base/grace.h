@@ -76,7 +76,10 @@ static inline uint32_t *nt_grace_reading_begin_own(uint32_t thread)
 	return readers;
 }
 
-/* End a reading section that the same thread began by nt_grace_reading_begin_own, which returned `readers`. */
+/*
+ * End a reading section (what is found in it is not freed) that the same thread began by nt_grace_reading_begin_own,
+ * which returned `readers`.
+ */
 static inline void nt_grace_reading_end_own(uint32_t *readers)
 {
 	__atomic_store_n(readers, __atomic_load_n(readers, __ATOMIC_RELAXED) - 1, __ATOMIC_RELEASE);
@@ -99,8 +102,8 @@ static inline uint32_t *nt_grace_reading_begin(void)
 }
 
 /*
- * End a reading section: what was looked up in it must not be used any more. readers: as nt_grace_reading_begin
- * returned it, in this thread.
+ * End a reading section (what is found in it is not freed): what was looked up in it must not be used any more.
+ * readers: as nt_grace_reading_begin returned it, in this thread.
  */
 static inline void nt_grace_reading_end(uint32_t *readers)
 {

@@ -16,7 +16,7 @@ void nt_wake_stop(void)
 	__atomic_store_n(&stopped, 1, __ATOMIC_RELEASE);
 }
 
-/* Whether the drain thread must make no further call of the driver (nt_wake_stop). */
+/* Whether the drain thread (it fetches results) must make no further call of the driver (nt_wake_stop). */
 bool nt_wake_is_stopped(void)
 {
 	return __atomic_load_n(&stopped, __ATOMIC_ACQUIRE);

@@ -118,7 +118,7 @@ static struct nt_group *group_of(const struct neutrino_sample *sample, uint64_t 
 
 /*
  * Draw whether a launch runs its twin (timing->is_probed) or its original: of each two draws in a group of alike
- * launches one of each kind, in random order. The pool and the sample are set. Lock-free.
+ * launches one of each kind, in random order. The pool (device memory for results) and the sample are set. Lock-free.
  */
 void nt_benchmark_draw(struct nt_timing *timing)
 {
@@ -286,7 +286,7 @@ static void renew_reference(const struct nt_pool *pool, struct timer *timer)
 
 /*
  * Make sure that there is a reference event whose time on the CPU's clock is known; false if that fails. Here, since
- * the program's thread that makes the pool must not wait for the GPU.
+ * the program's thread that makes the pool (device memory for results) must not wait for the GPU.
  */
 static bool have_reference(const struct nt_pool *pool, struct timer *timer)
 {
@@ -399,7 +399,7 @@ static void drop(struct timer *timer, struct nt_pair *pair)
 
 /*
  * Have the times of all timed launches written that have ended. Returns whether any had, and whether some have not. By
- * the drain thread, with the pool's context current.
+ * the drain thread (it fetches results), with the pool's context current.
  */
 struct nt_drained nt_benchmark_drain(const struct nt_pool *pool)
 {
@@ -511,8 +511,8 @@ static void end_event(CUevent *event, bool has_context)
 }
 
 /*
- * Before a pool ends: count launches as untimed whose times were not fetched yet, and destroy the events. has_context:
- * whether the context is current; else the events are gone with it.
+ * Before a pool (device memory for results) ends: count launches as untimed whose times were not fetched yet, and
+ * destroy the events. has_context: whether the context is current; else the events are gone with it.
  */
 void nt_benchmark_unmake(const struct nt_pool *pool, bool has_context)
 {

@@ -20,7 +20,10 @@ void nt_benchmark_start(void);
 /* Whether launches are drawn and timed. Set when the trace begins. Lock-free. */
 extern int nt_benchmark_set_now;
 
-/* Whether this is a --benchmark run: launches are drawn (twin or original, at random) and timed. Lock-free. */
+/*
+ * Whether this is a --benchmark run: launches are drawn (the kernel's copy with probes or the original, at random) and timed.
+ * Lock-free.
+ */
 static inline bool nt_benchmark_is_set(void)
 {
 	return __builtin_expect(__atomic_load_n(&nt_benchmark_set_now, __ATOMIC_RELAXED), 0);

@@ -35,7 +35,10 @@ struct part {
 	uint64_t staged;   /* where these are in pool->staging */
 };
 
-/* Which bytes of a small segment the launches [from, to) fill, so that these are copied at once. */
+/*
+ * Which bytes of a small segment (memory for launches of a stream) the launches [from, to) fill, so that these are
+ * copied at once.
+ */
 static struct part part_of(struct nt_segment *segment, uint32_t from, uint32_t to)
 {
 	struct part part = {.segment = segment, .from = from, .to = to, .begin = segment->slots[from].offset * UNIT};
@@ -117,7 +120,10 @@ static void write_part(const struct part *part, const uint8_t *data, bool copied
 	nt_replay_write(segment, part->from, part->to, copied ? data : NULL, part->begin);
 }
 
-/* Fetch the results of launches [from, to) of a small segment from the device, and have them written. */
+/*
+ * Fetch the results of launches [from, to) of a small segment (memory for launches of a stream) from the device, and
+ * have them written.
+ */
 static void drain_small(struct nt_pool *pool, struct nt_segment *segment, uint32_t from, uint32_t to)
 {
 	struct part part = part_of(segment, from, to);
@@ -253,7 +259,7 @@ static struct written write_regions(struct regions *regions, struct nt_kernel *k
 
 /*
  * Callback of nt_replay_write_large: fetch the results of one kernel of a replayed graph from the device, and have them
- * written. argument: the pool.
+ * written. argument: the pool (device memory for results).
  */
 static void write_large(void *argument, CUdeviceptr from, struct nt_kernel *kernel, uint64_t launch,
 			const struct neutrino_frame *frame)
@@ -264,8 +270,8 @@ static void write_large(void *argument, CUdeviceptr from, struct nt_kernel *kern
 }
 
 /*
- * Fetch the results of the one launch of a large segment from the device, or of all kernels of the one replay. Returns
- * which parts of the memory were written to, to be zeroed.
+ * Fetch the results of the one launch of a large segment (memory for one large launch) from the device, or of all
+ * kernels of the one replay. Returns which parts of the memory were written to, to be zeroed.
  */
 static struct written drain_large(struct nt_pool *pool, struct nt_segment *segment)
 {
@@ -297,8 +303,8 @@ static struct written drain_large(struct nt_pool *pool, struct nt_segment *segme
 }
 
 /*
- * The index after the last launch of a segment that is known to be complete since the program has waited for it,
- * without a gap from the first one that is not fetched. count: launches in the segment.
+ * The index after the last launch of a segment (memory for launches) that is known to be complete since the program has
+ * waited for it, without a gap from the first one that is not fetched. count: launches in the segment.
  */
 static uint32_t complete_until(const struct nt_pool *pool, const struct nt_segment *segment, uint32_t count)
 {
@@ -316,8 +322,8 @@ static uint32_t complete_until(const struct nt_pool *pool, const struct nt_segme
 }
 
 /*
- * Make a segment available to launches again. is_zeroed false: its memory could not be zeroed, and it is never used
- * again.
+ * Make a segment (memory for launches) available to launches again. is_zeroed false: its memory could not be zeroed,
+ * and it is never used again.
  */
 static void recycle(struct nt_pool *pool, struct nt_segment *segment, bool is_zeroed)
 {
@@ -354,14 +360,20 @@ static void recycle(struct nt_pool *pool, struct nt_segment *segment, bool is_ze
 		nt_streams_retire(pool, stream);
 }
 
-/* Whether all launches of a full segment are complete: by its event, or since the program has waited for them. */
+/*
+ * Whether all launches of a full segment (memory for launches) are complete: by its event, or since the program has
+ * waited for them.
+ */
 static bool is_complete(const struct nt_pool *pool, const struct nt_segment *segment)
 {
 	return (segment->recorded && nt_driver.cuEventQuery(segment->event) == CUDA_SUCCESS) ||
 	       complete_until(pool, segment, segment->count) == segment->count;
 }
 
-/* Fetch the results of a full large segment, whose launch is complete, zero it and make it available again. */
+/*
+ * Fetch the results of a full large segment (memory for one large launch), whose launch is complete, zero it and make
+ * it available again.
+ */
 static void drain_full_large(struct nt_pool *pool, struct nt_segment *segment)
 {
 	struct written written = drain_large(pool, segment);
@@ -426,7 +438,10 @@ static bool drain_batch(struct nt_pool *pool, CUcontext context, struct batch *b
 	return true;
 }
 
-/* Add a full small segment, whose launches are complete, to a batch that has room for it. */
+/*
+ * Add a full small segment (memory for launches of a stream), whose launches are complete, to a batch that has room for
+ * it.
+ */
 static void add_to_batch(struct batch *batch, struct nt_segment *segment)
 {
 	struct part *part = &batch->parts[batch->count];
@@ -440,8 +455,8 @@ static void add_to_batch(struct batch *batch, struct nt_segment *segment)
 
 /*
  * Fetch the results of the complete launches of a segment that a stream still fills. all_complete: all that were
- * submitted are. is_short: the pool has few free segments, so that a segment without other launches is taken from the
- * stream.
+ * submitted are. is_short: the pool (device memory for results) has few free segments, so that a segment without other
+ * launches is taken from the stream.
  */
 static struct nt_drained drain_open(struct nt_pool *pool, struct nt_segment *segment, bool all_complete, bool is_short)
 {
@@ -477,9 +492,9 @@ static struct nt_drained drain_open(struct nt_pool *pool, struct nt_segment *seg
 }
 
 /*
- * Fetch the results of all launches of a pool that are complete, have them written, and make their memory available
- * again. all_complete: every submitted launch is known to be complete. Returns what was found. By the drain thread,
- * with the pool's context current.
+ * Fetch the results of all launches of a pool (device memory for results) that are complete, have them written, and
+ * make their memory available again. all_complete: every submitted launch is known to be complete. Returns what was
+ * found. By the drain thread (it fetches results), with the pool's context current.
  */
 struct nt_drained nt_drain_pool(struct nt_pool *pool, bool all_complete)
 {
@@ -525,7 +540,10 @@ struct nt_drained nt_drain_pool(struct nt_pool *pool, bool all_complete)
 	return drained;
 }
 
-/* Mark all launches of a pool as lost whose results were not fetched yet: these are gone with their context. */
+/*
+ * Mark all launches of a pool (device memory for results) as lost whose results were not fetched yet: these are gone
+ * with their context.
+ */
 void nt_drain_lose_all(struct nt_pool *pool)
 {
 	bool lost = false;

@@ -23,8 +23,8 @@
 #include "trace/trace.h"
 
 /*
- * Sleep in the drain thread until somebody wakes it who may at that depth, or for so many nanoseconds; 0: without an
- * end.
+ * Sleep in the drain thread (it fetches results) until somebody wakes it who may at that depth, or for so many
+ * nanoseconds; 0: without an end.
  */
 static void sleep_until_woken(enum nt_sleep depth, uint64_t nanoseconds)
 {
@@ -49,8 +49,8 @@ static bool wait_for_all(struct nt_pool *pool)
 static int is_waiting;
 
 /*
- * The program begins to capture a stream, and has counted that: if the drain thread is about to wait for a context, let
- * it do so first, 10 ms at most. A wait that begins during a capture would end that.
+ * The program begins to capture a stream, and has counted that: if the drain thread (it fetches results) is about to
+ * wait for a context, let it do so first, 10 ms at most. A wait that begins during a capture would end that.
  */
 void nt_drain_thread_pass(void)
 {
@@ -60,7 +60,9 @@ void nt_drain_thread_pass(void)
 		nt_clock_sleep_us(STEP_US);
 }
 
-/* Wait for all launches of a pool unless the program is capturing a stream; false if it is. */
+/*
+ * Wait for all launches of a pool (device memory for results) unless the program is capturing a stream; false if it is.
+ */
 static bool wait_between_captures(struct nt_pool *pool)
 {
 	__atomic_store_n(&is_waiting, 1, __ATOMIC_SEQ_CST);
@@ -72,8 +74,8 @@ static bool wait_between_captures(struct nt_pool *pool)
 }
 
 /*
- * Do what was asked for: wait for all launches of a pool and fetch their results; false if that has to wait for the end
- * of a capture.
+ * Do what was asked for: wait for all launches of a pool (device memory for results) and fetch their results; false if
+ * that has to wait for the end of a capture.
  */
 static bool flush(struct nt_pool *pool, enum nt_flush kind)
 {
@@ -87,7 +89,10 @@ static bool flush(struct nt_pool *pool, enum nt_flush kind)
 	return true;
 }
 
-/* Fetch all results in a pool whose context or process ends, and free the pool unless the process ends. */
+/*
+ * Fetch all results in a pool (device memory for results) whose context or process ends, and free the pool unless the
+ * process ends.
+ */
 static void close_pool(struct nt_pool *pool)
 {
 	/* Wait for all launches. If a kernel never ends, this never returns; the caller that waits for it has a time limit. */
@@ -105,7 +110,10 @@ static void close_pool(struct nt_pool *pool)
 		nt_pool_unmake(pool, true);
 }
 
-/* Forget a pool and all else that is known of its context, which the driver has destroyed: its results are lost. */
+/*
+ * Forget a pool (device memory for results) and all else that is known of its context, which the driver has destroyed:
+ * its results are lost.
+ */
 static void forget_pool(struct nt_pool *pool, CUcontext context)
 {
 	nt_drain_lose_all(pool);
@@ -118,7 +126,9 @@ static void forget_pool(struct nt_pool *pool, CUcontext context)
 	__atomic_store_n(&pool->state, POOL_NONE, __ATOMIC_RELEASE);
 }
 
-/* Note in the trace a launch, if one was reported, for which the pool can never have room. */
+/*
+ * Note in the trace a launch, if one was reported, for which the pool (device memory for results) can never have room.
+ */
 static void note_oversized(struct nt_pool *pool)
 {
 	uint64_t size = __atomic_exchange_n(&pool->oversized_size, 0, __ATOMIC_ACQ_REL);
@@ -165,8 +175,8 @@ static void mark_stale(struct nt_pool *pool, struct nt_drained drained)
 }
 
 /*
- * Do what a ready pool needs, whose context is current: fetch results, do what was asked for, get or free memory.
- * Returns what was found.
+ * Do what a ready pool (device memory for results) needs, whose context is current: fetch results, do what was asked
+ * for, get or free memory. Returns what was found.
  */
 static struct nt_drained tend(struct nt_pool *pool)
 {
@@ -188,7 +198,9 @@ static struct nt_drained tend(struct nt_pool *pool)
 	return drained;
 }
 
-/* Do what a pool needs now, whatever its state is, in its context. Returns what was found. */
+/*
+ * Do what a pool (device memory for results) needs now, whatever its state is, in its context. Returns what was found.
+ */
 static struct nt_drained visit(struct nt_pool *pool)
 {
 	struct nt_drained drained = {0};
@@ -219,7 +231,10 @@ static struct nt_drained visit(struct nt_pool *pool)
 	return drained;
 }
 
-/* One round of the drain thread over all pools, and all else that it does from time to time. Returns what was found. */
+/*
+ * One round of the drain thread (it fetches results) over all pools, and all else that it does from time to time.
+ * Returns what was found.
+ */
 static struct nt_drained visit_all(void)
 {
 	struct nt_drained all = {0};
@@ -240,9 +255,10 @@ static struct nt_drained visit_all(void)
 }
 
 /*
- * The main function of the drain thread. Its pauses are short while segments fill up. They grow to DOZE while few launches
- * are recorded, since its calls take locks of the driver that launches wait for, and further, by half each time, while
- * launches are in flight that are not complete. Once nothing has been in flight for some time it sleeps until a launch wakes it.
+ * The main function of the drain thread (it fetches results). Its pauses are short while segments fill up. They grow to
+ * DOZE while few launches are recorded, since its calls take locks of the driver that launches wait for, and further,
+ * by half each time, while launches are in flight that are not complete. Once nothing has been in flight for some time
+ * it sleeps until a launch wakes it.
  */
 static void *drain(void *unused)
 {

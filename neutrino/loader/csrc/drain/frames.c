@@ -150,14 +150,14 @@ struct nt_piece *nt_frames_piece(struct nt_kernel *kernel, uint64_t size, uint32
 	return piece;
 }
 
-/* Append data to a piece that has room for them. */
+/* Append data to a piece (results for the writer) that has room for them. */
 void nt_frames_add_data(struct nt_piece *piece, const uint8_t *data, uint64_t size)
 {
 	memcpy(piece->data + piece->size, data, size);
 	piece->size += size;
 }
 
-/* Add a launch to a piece, with its frame's header; its data are added next. */
+/* Add a launch to a piece (results for the writer), with its frame's header; its data are added next. */
 void nt_frames_add(struct nt_piece *piece, uint64_t launch, const struct neutrino_frame *frame)
 {
 	piece->launches[piece->count++] = (struct nt_framed){launch, piece->size, frame->size};
@@ -192,7 +192,7 @@ void nt_frames_add_launch(struct nt_piece *piece, struct nt_kernel *kernel, uint
 		nt_frames_add_data(piece, regions + ranges[i].from, ranges[i].size);
 }
 
-/* Hand a piece to the writer, which frees it. Waits while too much is queued. */
+/* Hand a piece (results for the writer) to the writer, which frees it. Waits while too much is queued. */
 void nt_frames_write(struct nt_piece *piece)
 {
 	if (!nt_writer_piece(piece))

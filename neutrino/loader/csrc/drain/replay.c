@@ -57,7 +57,7 @@ static struct neutrino_launch *add_record(const struct nt_slot *slot, size_t num
 	return record;
 }
 
-/* Whether a node's twin has run, and is recorded, in each replay of its layout. */
+/* Whether a node's twin (copy with probes) has run, and is recorded, in each replay of its layout. */
 static bool has_run(const struct nt_graph_node *node)
 {
 	return node->reason == NEUTRINO_REASON_PROBED && !node->is_disabled && !node->is_left_out;
@@ -91,7 +91,7 @@ static struct neutrino_frame frame_of(const struct nt_graph_node *node, uint64_t
 /*
  * Have the results of one kernel written, of all replays of a layout among the launches [from, to), as one piece.
  * first: the first of the layout's nodes that is this kernel's. data: what was copied from the device, from `begin`
- * bytes of the segment on; NULL: they are lost.
+ * bytes of the segment (memory for launches) on; NULL: they are lost.
  */
 static void write_kernel(const struct nt_segment *segment, uint32_t from, uint32_t to, const struct nt_layout *layout,
 			 size_t first, const uint8_t *data, uint64_t begin)
@@ -146,9 +146,9 @@ static bool is_first(const struct nt_layout *layout, size_t number)
 }
 
 /*
- * Have the results of all graph replays among the launches [from, to) of a small segment written; each kernel gets a
- * launch record of its own. data: what was copied from the device, from `begin` bytes of the segment on; NULL if that
- * failed.
+ * Have the results of all graph replays among the launches [from, to) of a small segment (memory for launches of a
+ * stream) written; each kernel gets a launch record of its own. data: what was copied from the device, from `begin`
+ * bytes of the segment on; NULL if that failed.
  */
 void nt_replay_write(const struct nt_segment *segment, uint32_t from, uint32_t to, const uint8_t *data, uint64_t begin)
 {
@@ -168,8 +168,8 @@ void nt_replay_write(const struct nt_segment *segment, uint32_t from, uint32_t t
 }
 
 /*
- * Have the results of the one graph replay in a large segment written, kernel by kernel: write() fetches one's from the
- * device; argument: for it.
+ * Have the results of the one graph replay in a large segment (memory for one large launch) written, kernel by kernel:
+ * write() fetches one's from the device; argument: for it.
  */
 void nt_replay_write_large(const struct nt_segment *segment, nt_write_frame *write, void *argument)
 {

@@ -139,8 +139,8 @@ void nt_runs_added(struct nt_kernel *kernel, bool is_complete)
 }
 
 /*
- * Write a kernel's result for the process: the header of its result file, then a frame with one record of each such
- * map. False without memory, or room in the writer's queue.
+ * Write a kernel's result for the process: the header of its result file, then a frame (a launch's results) with one
+ * record of each such map. False without memory, or room in the writer's queue.
  */
 static bool write_run(const struct nt_run *run)
 {

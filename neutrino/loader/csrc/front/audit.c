@@ -110,8 +110,8 @@ void la_activity(uintptr_t *cookie, unsigned flag)
 
 /*
  * Called by the dynamic loader with each name that it looks for: in place of the GPU driver's it returns the path of
- * our hook, which wraps the driver. A name after NT_FRONT_QUESTION is one of our own libraries, which asks in this way
- * whether this module is here.
+ * our hook (Neutrino's library in the process), which wraps the driver. A name after NT_FRONT_QUESTION is one of our
+ * own libraries, which asks in this way whether this module is here.
  */
 char *la_objsearch(const char *name, uintptr_t *cookie, unsigned flag)
 {

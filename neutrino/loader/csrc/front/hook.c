@@ -213,7 +213,10 @@ EXPORT CUresult cuLaunchCooperativeKernel_ptsz(CUfunction function, unsigned gri
 	KEEPING_ERRNO(nt_launch_forms_cooperative(function, &launch));
 }
 
-/* Wraps the driver's function: the replay of a graph is recorded, and runs with the twins of its kernels. */
+/*
+ * Wraps the driver's function: the replay of a graph is recorded, and runs with the twins (copies with probes) of its
+ * kernels.
+ */
 EXPORT CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream)
 {
 	NEED_DRIVER(cuGraphLaunch);
@@ -222,7 +225,7 @@ EXPORT CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream)
 
 /*
  * Wraps the driver's function, in which stream 0 is the thread's own: the replay of a graph is recorded, and runs with
- * the twins of its kernels.
+ * the twins (copies with probes) of its kernels.
  */
 EXPORT CUresult cuGraphLaunch_ptsz(CUgraphExec exec, CUstream stream)
 {

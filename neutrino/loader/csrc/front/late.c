@@ -25,8 +25,8 @@ struct paths {
 };
 
 /*
- * Callback of dl_iterate_phdr: collect the paths of objects that may be a hook, by their names: copies of this library, or
- * a library under the driver's name.
+ * Callback of dl_iterate_phdr: collect the paths of objects that may be a hook (Neutrino's library in the process), by
+ * their names: copies of this library, or a library under the driver's name.
  */
 static int collect(struct dl_phdr_info *object, size_t size, void *argument)
 {
@@ -43,8 +43,9 @@ static int collect(struct dl_phdr_info *object, size_t size, void *argument)
 }
 
 /*
- * Whether the auditing module is in the process, so that the program gets the ordinary hook when it asks for the
- * driver. It is asked by looking this library up under a name that only the module understands.
+ * Whether the auditing module is in the process, so that the program gets the ordinary hook (Neutrino's library in the
+ * process) when it asks for the driver. It is asked by looking this library up under a name that only the module
+ * understands.
  */
 static bool is_audited(void)
 {
@@ -61,8 +62,8 @@ static bool is_audited(void)
 }
 
 /*
- * Whether another hook, or another copy of this library, records in this process. True also if there is no memory to
- * find out.
+ * Whether another hook (Neutrino's library in the process), or another copy of this library, records in this process.
+ * True also if there is no memory to find out.
  */
 static bool has_other_hook(void)
 {

@@ -94,7 +94,10 @@ void nt_lifetimes_context_may_end(CUcontext context)
 	nt_pool_flush(context, DRAIN_LIMIT_MS);
 }
 
-/* The driver has destroyed a context, as the drain thread has found: forget its graphs, modules and launches. */
+/*
+ * The driver has destroyed a context, as the drain thread (it fetches results) has found: forget its graphs, modules
+ * and launches.
+ */
 void nt_lifetimes_context_gone(CUcontext context)
 {
 	nt_graph_context_ends(context);

@@ -49,7 +49,9 @@ static void say_where(void)
 	nt_coverage_say(nt_settings()->ranks[0]);
 }
 
-/* Note a patched library whose twins were not used, in the trace and where that helps on stderr. */
+/*
+ * Note a patched library whose twins (copies with probes) were not used, in the trace and where that helps on stderr.
+ */
 static void note_unused(const char *library)
 {
 	nt_event_note("none of the twins in %s was used: its kernels did not run, or ran through driver functions that were "
@@ -254,7 +256,10 @@ static void at_exit(void)
 			   nt_path_of_trace());
 }
 
-/* After fork, in the child: record nothing. The drain thread, the contexts and the trace are the parent's. */
+/*
+ * After fork, in the child: record nothing. The drain thread (it fetches results), the contexts and the trace are the
+ * parent's.
+ */
 static void in_child(void)
 {
 	__atomic_store_n(&nt_mode_now, NT_OFF, __ATOMIC_RELEASE);
@@ -265,7 +270,7 @@ static void in_child(void)
 	nt_pool_child();
 }
 
-/* Whether to record with the twins in patched files. */
+/* Whether to record with the twins (copies with probes) in patched files. */
 static bool is_ahead_enabled(void)
 {
 #ifdef NEUTRINO_LATE
@@ -453,8 +458,9 @@ __attribute__((constructor)) static void prepare_end(void)
 }
 
 /*
- * At the end of a process that has loaded the hook and never called it: print a line if it has used the driver all the
- * same. A tool such as a profiler, which looks the driver's functions up for the program, may leave the hook out.
+ * At the end of a process that has loaded the hook (Neutrino's library in the process) and never called it: print a
+ * line if it has used the driver all the same. A tool such as a profiler, which looks the driver's functions up for the
+ * program, may leave the hook out.
  */
 __attribute__((destructor)) static void say_missed(void)
 {

@@ -47,7 +47,10 @@ static struct exec *execs;
 static struct nt_layout *layouts; /* all that are not freed */
 static uint32_t last_id;
 
-/* The record of an executable graph by the driver's handle; NULL if it is not known. In a reading section. */
+/*
+ * The record of an executable graph by the driver's handle; NULL if it is not known. In a reading section (what is
+ * found in it is not freed).
+ */
 static struct exec *find_exec(CUgraphExec handle)
 {
 	return handle ? nt_handles_find(&exec_table, handle) : NULL;
@@ -100,7 +103,10 @@ static void give_up(struct exec *exec)
 	}
 }
 
-/* Get spare memory, to which twins in replays write that find no room for results; without it the originals run. */
+/*
+ * Get spare memory, to which twins (copies with probes) in replays write that find no room for results; without it the
+ * originals run.
+ */
 static void have_room(struct exec *exec)
 {
 	if (!nt_graph_layout_records(exec->layout) || nt_graph_memory_spare(exec->memory, exec->layout->size))
@@ -109,14 +115,19 @@ static void have_room(struct exec *exec)
 	give_up(exec);
 }
 
-/* After an executable graph has got a layout: get spare memory for it, and write its event. */
+/*
+ * After an executable graph has got a layout (what its kernel nodes run): get spare memory for it, and write its event.
+ */
 static void complete_layout(struct exec *exec)
 {
 	have_room(exec);
 	log_layout(exec->layout);
 }
 
-/* The layout of an executable graph, to be changed: a copy of it once a replay has used it. NULL without memory. */
+/*
+ * The layout (what its kernel nodes run) of an executable graph, to be changed: a copy of it once a replay has used it.
+ * NULL without memory.
+ */
 static struct nt_layout *changeable(struct exec *exec)
 {
 	struct nt_layout *layout = exec->layout;
@@ -141,8 +152,8 @@ struct change {
 };
 
 /*
- * Begin to change an executable graph: a reading section, and the capture mode for calls of our own. Ends with
- * end_change.
+ * Begin to change an executable graph: a reading section (what is found in it is not freed), and the capture mode for
+ * calls of our own. Ends with end_change.
  */
 static struct change begin_change(void)
 {
@@ -159,7 +170,7 @@ static void end_change(struct change change)
 	nt_grace_reading_end(change.reading);
 }
 
-/* Whether the driver has all the functions that twins in graphs need. */
+/* Whether the driver has all the functions that twins (copies with probes) in graphs need. */
 static bool is_supported(void)
 {
 	return nt_driver.cuGraphKernelNodeGetParams_v2 && nt_driver.cuGraphExecKernelNodeSetParams_v2 &&
@@ -167,8 +178,8 @@ static bool is_supported(void)
 }
 
 /*
- * After the program has instantiated a graph: have its kernel nodes run their twins, and remember the executable graph.
- * flags: of the instantiation.
+ * After the program has instantiated a graph: have its kernel nodes run their twins (copies with probes), and remember
+ * the executable graph. flags: of the instantiation.
  */
 void nt_graph_instantiated(CUgraphExec handle, CUgraph graph, uint64_t flags)
 {
@@ -218,7 +229,7 @@ void nt_graph_instantiated(CUgraphExec handle, CUgraph graph, uint64_t flags)
 
 /*
  * After the program has updated an executable graph from another graph, which has put original kernels into it: have
- * them run their twins again.
+ * them run their twins (copies with probes) again.
  */
 void nt_graph_updated(CUgraphExec handle, CUgraph graph)
 {
@@ -275,7 +286,7 @@ void nt_graph_updated(CUgraphExec handle, CUgraph graph)
 }
 
 /*
- * After the program has set the parameters of a kernel node: have it run its twin again. parameters:
+ * After the program has set the parameters of a kernel node: have it run its twin (copy with probes) again. parameters:
  * CUDA_KERNEL_NODE_PARAMS, with is_v2 its second version.
  */
 void nt_graph_node_set(CUgraphExec handle, CUgraphNode node, const void *parameters, bool is_v2)
@@ -296,7 +307,10 @@ void nt_graph_node_set(CUgraphExec handle, CUgraphNode node, const void *paramet
 	end_change(change);
 }
 
-/* After the program has set the parameters of a node of any type: if it is a kernel, have it run its twin again. */
+/*
+ * After the program has set the parameters of a node of any type: if it is a kernel, have it run its twin (copy with
+ * probes) again.
+ */
 void nt_graph_any_node_set(CUgraphExec handle, CUgraphNode node, const CUgraphNodeParams *parameters)
 {
 	if (parameters->type == CU_GRAPH_NODE_TYPE_KERNEL)
@@ -305,7 +319,7 @@ void nt_graph_any_node_set(CUgraphExec handle, CUgraphNode node, const CUgraphNo
 
 /*
  * After the program has replaced the nodes of a child graph by those of another graph: have their kernels run their
- * twins again.
+ * twins (copies with probes) again.
  */
 void nt_graph_child_set(CUgraphExec handle, CUgraphNode node, CUgraph child)
 {
@@ -440,8 +454,8 @@ static struct neutrino_launch *add_record(const struct exec *exec, const struct 
 }
 
 /*
- * Have the kernels whose launches in the next replay are chosen run their twins, and the others their originals; with
- * is_original all of them these. Returns whether any is chosen.
+ * Have the kernels whose launches in the next replay are chosen run their twins (copies with probes), and the others
+ * their originals; with is_original all of them these. Returns whether any is chosen.
  */
 static bool choose(struct exec *exec, bool is_original)
 {
@@ -463,8 +477,8 @@ static bool choose(struct exec *exec, bool is_original)
 }
 
 /*
- * Launch an executable graph that has twins in it, with memory for their results if there is some. real: the driver's
- * function; is_chosen: whether any of its kernels' launches is chosen.
+ * Launch an executable graph that has twins (copies with probes) in it, with memory for their results if there is some.
+ * real: the driver's function; is_chosen: whether any of its kernels' launches is chosen.
  */
 static CUresult replay(struct exec *exec, CUstream stream, bool per_thread, CUresult (*real)(CUgraphExec, CUstream),
 		       bool is_chosen)
@@ -521,7 +535,10 @@ static CUresult replay(struct exec *exec, CUstream stream, bool per_thread, CUre
 	return result;
 }
 
-/* With --benchmark: draw whether the next replay of a graph runs originals or twins. False if it is not timed. */
+/*
+ * With --benchmark: draw whether the next replay of a graph runs originals or twins (copies with probes). False if it
+ * is not timed.
+ */
 static bool draw(const struct exec *exec, CUstream stream, bool per_thread, struct nt_timing *timing)
 {
 	timing->pool = nt_launch_is_ended() || nt_choice_is_off() ? NULL : nt_pools_find(exec->target.context);
@@ -567,8 +584,8 @@ static CUresult run_timed(struct exec *exec, CUstream stream, bool per_thread, C
 }
 
 /*
- * Launch an executable graph with its twins, and record it; returns the driver's result for the program. On the launch
- * path.
+ * Launch an executable graph with its twins (copies with probes), and record it; returns the driver's result for the
+ * program. On the launch path.
  */
 CUresult nt_graph_launch(CUgraphExec handle, CUstream stream, bool per_thread)
 {
@@ -601,8 +618,8 @@ CUresult nt_graph_launch(CUgraphExec handle, CUstream stream, bool per_thread)
 }
 
 /*
- * Count the launches of a layout's kernels in those of so many replays of one sort that are not counted yet. reason: PROBED,
- * or why no twin of the layout ran, or was recorded, in them.
+ * Count the launches of a layout's kernels in those of so many replays of one sort that are not counted yet. reason:
+ * PROBED, or why no twin (copy with probes) of the layout ran, or was recorded, in them.
  */
 static void count_replays(const struct nt_layout *layout, const uint64_t *replays, uint64_t *counted,
 			  enum neutrino_reason reason)
@@ -628,7 +645,7 @@ static void count_replays(const struct nt_layout *layout, const uint64_t *replay
 
 /*
  * Bring the trace's launch counters up to date with the replays of graphs so far, and free layouts that are no longer
- * used. By the drain thread from time to time, and at the end.
+ * used. By the drain thread (it fetches results) from time to time, and at the end.
  */
 void nt_graph_count_all(void)
 {

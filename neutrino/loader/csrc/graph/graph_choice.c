@@ -4,8 +4,8 @@
 #include "memory/own_memory.h"
 
 /*
- * Take the numbers of the launches of a graph's next replay, and note in the layout which are chosen for probing
- * (is_wanted). Returns whether any is, and whether that is as before. Lock-free.
+ * Take the numbers of the launches of a graph's next replay, and note in the layout (what its kernel nodes run) which
+ * are chosen for probing (is_wanted). Returns whether any is, and whether that is as before. Lock-free.
  */
 enum nt_chosen nt_graph_choice_ask(struct nt_layout *layout)
 {
@@ -26,7 +26,10 @@ enum nt_chosen nt_graph_choice_ask(struct nt_layout *layout)
 	return is_as_before ? NT_CHOSEN_AS_BEFORE : NT_CHOSEN_OTHERS;
 }
 
-/* A copy of a graph's layout that leaves out the launches that are not chosen now. NULL without memory. */
+/*
+ * A copy of a graph's layout (what its kernel nodes run) that leaves out the launches that are not chosen now. NULL
+ * without memory.
+ */
 struct nt_layout *nt_graph_choice_leave_out(const struct nt_layout *layout)
 {
 	struct nt_layout *ret = nt_graph_layout_copy(layout);
@@ -43,8 +46,9 @@ struct nt_layout *nt_graph_choice_leave_out(const struct nt_layout *layout)
 }
 
 /*
- * Have the nodes that the layout does not leave out run their twins, or if not is_any none, and the others their
- * originals. Without effect on replays that were launched before. False if a twin could not be put there.
+ * Have the nodes that the layout (what its kernel nodes run) does not leave out run their twins (copies with probes),
+ * or if not is_any none, and the others their originals. Without effect on replays that were launched before. False if
+ * a twin could not be put there.
  */
 bool nt_graph_choice_swap(const struct nt_graph_target *target, struct nt_layout *layout, bool is_any)
 {
@@ -73,8 +77,8 @@ bool nt_graph_choice_swap(const struct nt_graph_target *target, struct nt_layout
 }
 
 /*
- * A copy of a graph's layout in which the nodes that have no twin, though they should, run their originals for good.
- * NULL without memory.
+ * A copy of a graph's layout (what its kernel nodes run) in which the nodes that have no twin (copy with probes),
+ * though they should, run their originals for good. NULL without memory.
  */
 struct nt_layout *nt_graph_choice_drop(const struct nt_layout *layout)
 {

@@ -160,8 +160,8 @@ static bool is_updatable(CUgraphNode node)
 }
 
 /*
- * Have a graph's node run its twin if it can; offset: where the memory for its results may begin. Sets the other
- * members of node by the place's parameters. Returns PROBED if the twin runs, else why not.
+ * Have a graph's node run its twin (copy with probes) if it can; offset: where the memory for its results may begin.
+ * Sets the other members of node by the place's parameters. Returns PROBED if the twin runs, else why not.
  */
 static enum neutrino_reason probe_node(const struct nt_graph_target *target, struct nt_graph_node *node, const struct place *place,
 				       uint64_t offset)
@@ -219,7 +219,10 @@ static enum neutrino_reason probe_node(const struct nt_graph_target *target, str
 
 /* --- all nodes --- */
 
-/* A new node at the end of a layout, NULL without memory. Pointers to earlier nodes may move. */
+/*
+ * A new node at the end of a layout (what its kernel nodes run), NULL without memory. Pointers to earlier nodes may
+ * move.
+ */
 static struct nt_graph_node *add_node(struct nt_layout *layout)
 {
 	if (layout->count == layout->capacity) {
@@ -235,7 +238,7 @@ static struct nt_graph_node *add_node(struct nt_layout *layout)
 	return node;
 }
 
-/* Set why a node runs its original (PROBED: its twin), and the layout's totals by it. */
+/* Set why a node runs its original (PROBED: its copy with probes), and the layout's totals by it. */
 static void settle_node(struct nt_layout *layout, struct nt_graph_node *node, enum neutrino_reason reason)
 {
 	node->reason = reason;
@@ -264,8 +267,9 @@ struct making {
 };
 
 /*
- * Add one kernel node of the program's graph to the layout, and have it run its twin. cloned: that node in a clone of
- * the graph, or NULL. may_repeat: it is in the body of a conditional node.
+ * Add one kernel node of the program's graph to the layout (what its kernel nodes run), and have it run its twin (copy
+ * with probes). cloned: that node in a clone of the graph, or NULL. may_repeat: it is in the body of a conditional
+ * node.
  */
 static void add_kernel(struct making *making, CUgraphNode node, CUgraphNode cloned, bool may_repeat)
 {
@@ -286,8 +290,8 @@ static void add_kernel(struct making *making, CUgraphNode node, CUgraphNode clon
 }
 
 /*
- * Add all kernel nodes of a graph, of its child graphs and of bodies of conditional nodes to the layout. clone: of the
- * graph, or NULL. may_repeat: the graph is in such a body.
+ * Add all kernel nodes of a graph, of its child graphs and of bodies of conditional nodes to the layout (what its
+ * kernel nodes run). clone: of the graph, or NULL. may_repeat: the graph is in such a body.
  */
 static void add_graph(struct making *making, CUgraph graph, CUgraph clone, bool may_repeat)
 {
@@ -321,8 +325,8 @@ static void add_graph(struct making *making, CUgraph graph, CUgraph clone, bool 
 }
 
 /*
- * Have the kernel nodes of a graph run their twins in the executable graph that was made of it, or with a clone in that
- * clone instead; return the layout, which says what each runs. NULL without memory.
+ * Have the kernel nodes of a graph run their twins (copies with probes) in the executable graph that was made of it, or
+ * with a clone in that clone instead; return the layout, which says what each runs. NULL without memory.
  */
 struct nt_layout *nt_graph_layout_make(const struct nt_graph_target *target, CUgraph graph, CUgraph clone)
 {
@@ -380,8 +384,8 @@ static struct nt_graph_node *find_node(struct nt_layout *layout, CUgraphNode nod
 }
 
 /*
- * The program has given a node of the executable graph these parameters (NULL: they are not known): put its twin there
- * again. No replay has used the layout.
+ * The program has given a node of the executable graph these parameters (NULL: they are not known): put its twin (copy
+ * with probes) there again. No replay has used the layout (what its kernel nodes run).
  */
 void nt_graph_layout_set(const struct nt_graph_target *target, struct nt_layout *layout, CUgraphNode node,
 			 const CUDA_KERNEL_NODE_PARAMS *parameters)
@@ -416,8 +420,8 @@ void nt_graph_layout_set(const struct nt_graph_target *target, struct nt_layout 
 }
 
 /*
- * The program has given the kernel nodes in a child graph those of another graph: put their twins there again. No
- * replay has used the layout.
+ * The program has given the kernel nodes in a child graph those of another graph: put their twins (copies with probes)
+ * there again. No replay has used the layout (what its kernel nodes run).
  */
 void nt_graph_layout_set_child(const struct nt_graph_target *target, struct nt_layout *layout, CUgraph child, CUgraph other)
 {
@@ -450,7 +454,7 @@ void nt_graph_layout_set_child(const struct nt_graph_target *target, struct nt_l
 	nt_memory_free(others);
 }
 
-/* The program has enabled or disabled a node: note it in the layout. */
+/* The program has enabled or disabled a node: note it in the layout (what its kernel nodes run). */
 void nt_graph_layout_enable(struct nt_layout *layout, CUgraphNode node, bool is_enabled)
 {
 	struct nt_graph_node *found = find_node(layout, node);
@@ -504,8 +508,8 @@ bool nt_graph_layout_put_original(const struct nt_graph_target *target, struct n
 }
 
 /*
- * Put a node's twin into the executable graph again, with its results where they were. False, perhaps with a note, if
- * that fails, or if the node cannot be named with certainty.
+ * Put a node's twin (copy with probes) into the executable graph again, with its results where they were. False,
+ * perhaps with a note, if that fails, or if the node cannot be named with certainty.
  */
 bool nt_graph_layout_put_twin(const struct nt_graph_target *target, struct nt_layout *layout, struct nt_graph_node *node)
 {
@@ -531,7 +535,10 @@ bool nt_graph_layout_put_twin(const struct nt_graph_target *target, struct nt_la
 	return true;
 }
 
-/* Whether replays need memory for results: twins are in the executable graph, or with --memusage would be. */
+/*
+ * Whether replays need memory for results: twins (copies with probes) are in the executable graph, or with --memusage
+ * would be.
+ */
 bool nt_graph_layout_records(const struct nt_layout *layout)
 {
 	return nt_own_memory_measures_only ? layout->probed : layout->twins;
@@ -539,7 +546,7 @@ bool nt_graph_layout_records(const struct nt_layout *layout)
 
 /*
  * Put all original kernels back into the executable graph, for good. A node that cannot be named with certainty keeps
- * its twin.
+ * its twin (copy with probes).
  */
 void nt_graph_layout_restore(const struct nt_graph_target *target, struct nt_layout *layout)
 {
@@ -553,7 +560,7 @@ void nt_graph_layout_restore(const struct nt_graph_target *target, struct nt_lay
 	}
 }
 
-/* Free a layout with all that it has. */
+/* Free a layout (what its kernel nodes run) with all that it has. */
 void nt_graph_layout_free(struct nt_layout *layout)
 {
 	for (size_t i = 0; i < layout->count; i++)

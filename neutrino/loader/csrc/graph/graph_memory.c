@@ -61,8 +61,8 @@ static CUdeviceptr next_cell(struct nt_graph_memory *memory)
 }
 
 /*
- * A new cell: 8 bytes of device memory, in which the twins of a graph find where their results go; 0 without memory.
- * Never used again, since a replay may still read it.
+ * A new cell: 8 bytes of device memory, in which the twins (copies with probes) of a graph find where their results
+ * go; 0 without memory. Never used again, since a replay may still read it.
  */
 CUdeviceptr nt_graph_memory_cell(struct nt_graph_memory *memory)
 {

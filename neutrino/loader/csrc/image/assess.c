@@ -63,9 +63,9 @@ void nt_assess_by_run(const struct nt_image_bytes *bytes, const char *arch, stru
 }
 
 /*
- * Compute an identity for an image without twins, by which it is found again: the hash of its size and of its first
- * IDENTITY_BYTES, which is quicker than hashing all of it. If two images had the same, the trace would show them as
- * one.
+ * Compute an identity for an image without twins (copies with probes), by which it is found again: the hash of its size
+ * and of its first IDENTITY_BYTES, which is quicker than hashing all of it. If two images had the same, the trace would
+ * show them as one.
  */
 void nt_assess_identity(const struct nt_image_bytes *bytes, uint8_t ret[32])
 {

@@ -91,8 +91,8 @@ static void take_announced(struct nt_image **list)
 }
 
 /*
- * Pass the kernels whose twins are there, or need not be waited for, to the thread that loads twins, and take them out
- * of the list; whether there were any. list: linked by next_requested.
+ * Pass the kernels whose twins (copies with probes) are there, or need not be waited for, to the thread that loads
+ * twins, and take them out of the list; whether there were any. list: linked by next_requested.
  */
 static bool hand_on(struct nt_kernel **list)
 {
@@ -114,8 +114,8 @@ static bool hand_on(struct nt_kernel **list)
 }
 
 /*
- * Main function of the background thread that gets twins (kernels' copies with probes) from the cache or the listener.
- * It opens files, and calls no driver.
+ * Main function of the background thread that gets twins (kernels' copies with probes) from the cache or the listener
+ * (it makes twins). It opens files, and calls no driver.
  */
 static void *fetch(void *unused)
 {
@@ -169,8 +169,8 @@ static bool enter(void)
 }
 
 /*
- * Load the twins of kernels in the list, where the context is idle for long enough, and take those kernels out of it.
- * Whether there were any. list: linked by next_requested.
+ * Load the twins (copies with probes) of kernels in the list, where the context is idle for long enough, and take those
+ * kernels out of it. Whether there were any. list: linked by next_requested.
  */
 static bool load_all(struct nt_kernel **list)
 {
@@ -223,8 +223,8 @@ static void *load(void *unused)
 }
 
 /*
- * Start the two background threads that get and load twins, at the first call; later calls do nothing. If one cannot be
- * started, the trace says so, and kernels run unprobed.
+ * Start the two background threads that get and load twins (copies with probes), at the first call; later calls do
+ * nothing. If one cannot be started, the trace says so, and kernels run unprobed.
  */
 void nt_background_start(void)
 {
@@ -278,8 +278,8 @@ void nt_background_release(void)
 }
 
 /*
- * At the end of the process: stop the background threads. Waits only while a twin is being loaded, and for a second at
- * most.
+ * At the end of the process: stop the background threads. Waits only while a twin (copy with probes) is being loaded,
+ * and for a second at most.
  */
 void nt_background_end(void)
 {
@@ -291,7 +291,10 @@ void nt_background_end(void)
 	wait_outside(END_LIMIT_MS);
 }
 
-/* In the child after fork, where no background thread exists: twins are not loaded in the background any more. */
+/*
+ * In the child after fork, where no background thread exists: twins (copies with probes) are not loaded in the
+ * background any more.
+ */
 void nt_background_child(void)
 {
 	nt_requests_are_on = false;

@@ -18,15 +18,15 @@ static bool rows_fit(size_t entry_size, uint64_t offset, uint64_t count, size_t 
 	return offset % 8 == 0 && offset <= entry_size && count <= (entry_size - offset) / row_size;
 }
 
-/* Whether a NUL-terminated string begins at an offset and ends within the entry. */
+/* Whether a NUL-terminated string begins at an offset and ends within the entry (an image's twins). */
 static bool string_fits(const struct nt_entry *entry, uint64_t offset)
 {
 	return offset < entry->size && memchr(entry->data + offset, 0, entry->size - offset);
 }
 
 /*
- * Whether everything that a kernel's row in an entry refers to is within the entry, and its sizes are such that it can
- * be launched. Checks only; an entry comes from a file or another process.
+ * Whether everything that a kernel's row in an entry (an image's twins) refers to is within the entry, and its sizes
+ * are such that it can be launched. Checks only; an entry comes from a file or another process.
  */
 static bool kernel_fits(const struct nt_entry *entry, const struct neutrino_twin_kernel *kernel)
 {
@@ -137,7 +137,9 @@ bool nt_entry_open(const void *data, size_t size, const uint8_t key[32], struct 
 	return true;
 }
 
-/* The mangled name of the kernel in that row of an entry, NUL-terminated; it is a part of the entry. */
+/*
+ * The mangled name of the kernel in that row of an entry (an image's twins), NUL-terminated; it is a part of the entry.
+ */
 static const char *name_of(const struct nt_entry *entry, uint32_t row)
 {
 	return (const char *)entry->data + entry->kernels[row].name_offset;
@@ -166,7 +168,10 @@ void nt_entry_index(struct nt_entry *entry)
 	entry->index_bits = bits;
 }
 
-/* The row of the kernel with that mangled name in an entry, NULL if it has none. By the index if there is one. */
+/*
+ * The row of the kernel with that mangled name in an entry (an image's twins), NULL if it has none. By the index if
+ * there is one.
+ */
 const struct neutrino_twin_kernel *nt_entry_find(const struct nt_entry *entry, const char *name)
 {
 	uint32_t mask = (1u << entry->index_bits) - 1;
@@ -187,8 +192,8 @@ const struct neutrino_twin_kernel *nt_entry_find(const struct nt_entry *entry, c
 }
 
 /*
- * Copy an entry's maps (stores that probes write to) as a kernel's twin has them: logs that it never saves to have cap
- * 0. For nt_memory_free; NULL without memory.
+ * Copy an entry's maps (stores that probes write to) as a kernel's twin (copy with probes) has them: logs that it never
+ * saves to have cap 0. For nt_memory_free; NULL without memory.
  */
 struct neutrino_map *nt_entry_maps(const struct nt_entry *entry, const struct neutrino_twin_kernel *kernel)
 {
@@ -206,8 +211,8 @@ struct neutrino_map *nt_entry_maps(const struct nt_entry *entry, const struct ne
 }
 
 /*
- * Whether the image of that index in an entry has the twin of any kernel; twins with fewer registers (under a register
- * cap) do not count.
+ * Whether the image of that index in an entry (an image's twins) has the twin of any kernel; twins (copies with probes)
+ * with fewer registers (under a register cap) do not count.
  */
 bool nt_entry_has_twins(const struct nt_entry *entry, uint32_t image)
 {
@@ -217,7 +222,7 @@ bool nt_entry_has_twins(const struct nt_entry *entry, uint32_t image)
 	return false;
 }
 
-/* The NUL-terminated string at an offset of an entry, a part of it; NULL for offset 0. */
+/* The NUL-terminated string at an offset of an entry (an image's twins), a part of it; NULL for offset 0. */
 const char *nt_entry_string(const struct nt_entry *entry, uint64_t offset)
 {
 	return offset ? (const char *)entry->data + offset : NULL;

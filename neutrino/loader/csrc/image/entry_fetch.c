@@ -44,8 +44,8 @@ static int nibble(char digit)
 }
 
 /*
- * Compute the cache key of an image's twins for a device: SHA-256 of the run's key (NEUTRINO_KEY), the architecture
- * (such as "sm_90") and the image. False if the run's key is not 64 hexadecimal digits.
+ * Compute the cache key of an image's twins (copies with probes) for a device: SHA-256 of the run's key (NEUTRINO_KEY),
+ * the architecture (such as "sm_90") and the image. False if the run's key is not 64 hexadecimal digits.
  */
 bool nt_entry_fetch_key(const char *arch, const void *image, size_t size, uint8_t ret[32])
 {
@@ -109,7 +109,7 @@ struct reading {
 
 /*
  * Errand of nt_entry_fetch_read (argument: its struct reading): read a cache file and check it. Sets is_valid, and the
- * entry, whose bytes are never freed.
+ * entry (an image's twins), whose bytes are never freed.
  */
 static void read_entry(void *argument)
 {
@@ -158,8 +158,8 @@ static bool is_own_peer(int fd)
 }
 
 /*
- * Connect to the listener, the process of `neutrino` that makes twins, before a deadline (nt_clock_now_ns). Returns the
- * descriptor, the caller's; -1 if that fails or it is not this user's.
+ * Connect to the listener, the process of `neutrino` that makes twins (copies with probes), before a deadline
+ * (nt_clock_now_ns). Returns the descriptor, the caller's; -1 if that fails or it is not this user's.
  */
 static int connect_listener(uint64_t deadline)
 {
@@ -236,7 +236,10 @@ static bool wait_for(struct nt_errand *errand, uint64_t deadline)
 	return is_done;
 }
 
-/* A request to the listener (the process that makes twins) of that kind, from this process; its other members are 0. */
+/*
+ * A request to the listener (the process that makes kernels' copies with probes) of that kind, from this process; its
+ * other members are 0.
+ */
 static struct neutrino_request request_of(uint32_t kind)
 {
 	struct neutrino_request request = {.kind = kind, .pid = (uint32_t)getpid()};
@@ -255,7 +258,7 @@ uint64_t nt_entry_fetch_timeout(void)
 	return (seconds && seconds < LONGEST_TIMEOUT_S ? seconds : DEFAULT_TIMEOUT_S) * SECOND_NS;
 }
 
-/* When to stop waiting for an entry that is asked for now, on the clock of nt_clock_now_ns. */
+/* When to stop waiting for an entry (an image's twins) that is asked for now, on the clock of nt_clock_now_ns. */
 static uint64_t request_deadline(void)
 {
 	return nt_clock_now_ns() + nt_entry_fetch_timeout();
@@ -270,8 +273,8 @@ static uint64_t request_deadline(void)
 static int begun_count, timeouts;
 
 /*
- * A request to the listener for the twins of an image of size bytes, which follows the request on the socket. kind:
- * whether somebody waits for them or they are made ahead.
+ * A request to the listener for the twins (copies with probes, which it makes) of an image of size bytes, which follows
+ * the request on the socket. kind: whether somebody waits for them or they are made ahead.
  */
 static struct neutrino_request twins_request(uint32_t kind, const uint8_t key[32], const char *arch, int driver_version,
 					     size_t size)
@@ -285,7 +288,7 @@ static struct neutrino_request twins_request(uint32_t kind, const uint8_t key[32
 	return request;
 }
 
-/* Whether a cache entry of that key seems to be there, without reading it. */
+/* Whether a cache entry (an image's twins) of that key seems to be there, without reading it. */
 static bool seems_cached(const uint8_t key[32])
 {
 	char path[PATH_MAX];
@@ -309,7 +312,7 @@ struct nt_begun {
 	char error[256];
 };
 
-/* Free a request for an entry with all that it has, also an answer that nobody took. */
+/* Free a request for an entry (an image's twins) with all that it has, also an answer that nobody took. */
 static void release(void *argument)
 {
 	struct nt_begun *begun = argument;
@@ -370,8 +373,8 @@ static void wait_until_readable(int fd, const struct nt_begun *begun)
 }
 
 /*
- * Send a request and its image without waiting, since the listener waits for all of a request that it has begun to
- * read: true if the socket's buffer takes all at once.
+ * Send a request and its image without waiting, since the listener (it makes twins) waits for all of a request that it
+ * has begun to read: true if the socket's buffer takes all at once.
  */
 static bool send_at_once(int fd, const struct nt_begun *begun)
 {
@@ -386,8 +389,8 @@ static bool send_at_once(int fd, const struct nt_begun *begun)
 }
 
 /*
- * Errand of nt_entry_fetch_begin: ask the listener for twins that nobody waits for yet, and keep the answer in the
- * request. In a thread with a descriptor table of its own.
+ * Errand of nt_entry_fetch_begin: ask the listener for twins (copies with probes, which it makes) that nobody waits for
+ * yet, and keep the answer in the request. In a thread with a descriptor table of its own.
  */
 static void ask_ahead(void *argument)
 {
@@ -409,8 +412,8 @@ static void ask_ahead(void *argument)
 }
 
 /*
- * Errand of nt_entry_fetch_request: ask the listener for twins, and wait for them until the request's deadline. In a
- * thread with a descriptor table of its own.
+ * Errand of nt_entry_fetch_request: ask the listener for twins (copies with probes, which it makes), and wait for them
+ * until the request's deadline. In a thread with a descriptor table of its own.
  */
 static void ask(void *argument)
 {
@@ -430,9 +433,9 @@ static void ask(void *argument)
 }
 
 /*
- * Ask the listener to make an image's twins, and do not wait. Returns the request, for nt_entry_fetch_request or
- * nt_entry_fetch_drop; NULL if they are in the cache already, or have to be asked for when they are needed. The image
- * is copied.
+ * Ask the listener (a process of `neutrino`) to make an image's twins (copies with probes), and do not wait. Returns
+ * the request, for nt_entry_fetch_request or nt_entry_fetch_drop; NULL if they are in the cache already, or have to be
+ * asked for when they are needed. The image is copied.
  */
 struct nt_begun *nt_entry_fetch_begin(const uint8_t key[32], const char *arch, int driver_version, const void *image, size_t size)
 {
@@ -460,8 +463,8 @@ struct nt_begun *nt_entry_fetch_begin(const uint8_t key[32], const char *arch, i
 }
 
 /*
- * Whether an image's twins could be had without a wait: the request has been answered, for which this waits so many
- * milliseconds at most, or (begun NULL: not asked for yet) a cache file of that key exists.
+ * Whether an image's twins (copies with probes) could be had without a wait: the request has been answered, for which
+ * this waits so many milliseconds at most, or (begun NULL: not asked for yet) a cache file of that key exists.
  */
 bool nt_entry_fetch_is_near(struct nt_begun *begun, const uint8_t key[32], unsigned milliseconds)
 {
@@ -481,7 +484,7 @@ void nt_entry_fetch_drop(struct nt_begun *begun)
 
 /*
  * Move the answer out of a request whose errand is done: into *ret, the caller's, or as a message into error. False if
- * there is no entry.
+ * there is no entry (an image's twins).
  */
 static bool take_answer(struct nt_begun *begun, struct nt_entry *ret, char *error, size_t error_size)
 {
@@ -496,9 +499,10 @@ static bool take_answer(struct nt_begun *begun, struct nt_entry *ret, char *erro
 }
 
 /*
- * Get an image's twins from the listener, and wait for them, NEUTRINO_TIMEOUT seconds at most; not at all once two
- * requests in a row took longer. begun: an earlier request of nt_entry_fetch_begin, used up here, or NULL. False with a
- * message in error if that fails. ret refers to memory that is never freed.
+ * Get an image's twins (copies with probes) from the listener (a process of `neutrino`), and wait for them,
+ * NEUTRINO_TIMEOUT seconds at most; not at all once two requests in a row took longer. begun: an earlier request of
+ * nt_entry_fetch_begin, used up here, or NULL. False with a message in error if that fails. ret refers to memory that
+ * is never freed.
  */
 bool nt_entry_fetch_request(struct nt_begun *begun, const uint8_t key[32], const char *arch, int driver_version, const void *image,
 			    size_t size, struct nt_entry *ret, char *error, size_t error_size)
@@ -542,7 +546,10 @@ bool nt_entry_fetch_request(struct nt_begun *begun, const uint8_t key[32], const
 	return is_valid;
 }
 
-/* Errand of nt_entry_fetch_hello: send the trace's path (the argument) to the listener, within a second. */
+/*
+ * Errand of nt_entry_fetch_hello: send the trace's path (the argument) to the listener (it makes twins), within a
+ * second.
+ */
 static void say_hello(void *argument)
 {
 	const char *trace = argument;

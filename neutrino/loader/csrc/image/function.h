@@ -66,8 +66,8 @@ struct nt_function {
 } __attribute__((aligned(64)));
 
 /*
- * Why launches of a function run the original; PROBED if they go to its twin, NOT_READY if that is still to come. It
- * changes at most once, from NOT_READY. Lock-free.
+ * Why launches of a function run the original; PROBED if they go to its twin (copy with probes), NOT_READY if that is
+ * still to come. It changes at most once, from NOT_READY. Lock-free.
  */
 static inline enum neutrino_reason nt_function_reason(const struct nt_function *function)
 {

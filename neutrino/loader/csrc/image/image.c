@@ -163,7 +163,8 @@ static void free_image(struct nt_image *image)
 /*
  * The record of an image (GPU code that the program loads) with these bytes, made if it is new; NULL without memory.
  * source: path of the file that the driver loaded, NULL if the program gave it bytes in memory. caller: return address
- * of the program's call. may_be_chosen: whether any launch of its kernels can be; else it needs no twins.
+ * of the program's call. may_be_chosen: whether any launch of its kernels can be; else it needs no twins (copies with
+ * probes).
  */
 struct nt_image *nt_image_of(const struct nt_image_bytes *bytes, const char *source, const void *caller,
 			     bool may_be_chosen)
@@ -250,8 +251,8 @@ struct nt_image *nt_image_of(const struct nt_image_bytes *bytes, const char *sou
 }
 
 /*
- * Have an image's twins made while the caller goes on, unless that was asked for, or another thread is getting them. By
- * one thread.
+ * Have an image's twins (copies with probes) made while the caller goes on, unless that was asked for, or another
+ * thread is getting them. By one thread.
  */
 void nt_image_begin(struct nt_image *image)
 {
@@ -277,8 +278,8 @@ void nt_image_drop(struct nt_image *image)
 }
 
 /*
- * Whether getting an image's twins takes no wait for the process that makes them, as far as is known: what was begun is
- * waited for so many milliseconds at most. True as well when that has taken NEUTRINO_TIMEOUT.
+ * Whether getting an image's twins (copies with probes) takes no wait for the process that makes them, as far as is
+ * known: what was begun is waited for so many milliseconds at most. True as well when that has taken NEUTRINO_TIMEOUT.
  */
 bool nt_image_is_answered(struct nt_image *image, unsigned milliseconds)
 {
@@ -287,8 +288,8 @@ bool nt_image_is_answered(struct nt_image *image, unsigned milliseconds)
 }
 
 /*
- * Write the event of an image into the trace. cached: whether its twins were in the cache. ready_ms: milliseconds until
- * they were there.
+ * Write the event of an image into the trace. cached: whether its twins (copies with probes) were in the cache.
+ * ready_ms: milliseconds until they were there.
  */
 static void log_image(const struct nt_image *image, bool cached, double ready_ms)
 {
@@ -351,7 +352,10 @@ static bool fetch_entry(struct nt_image *image)
 	return false;
 }
 
-/* Have an image go without twins, because nothing is probed any more. By the one thread that resolves the image. */
+/*
+ * Have an image go without twins (copies with probes), because nothing is probed any more. By the one thread that
+ * resolves the image.
+ */
 static void leave_out(struct nt_image *image)
 {
 	image->reason = NEUTRINO_REASON_NOT_SELECTED;
@@ -374,8 +378,8 @@ static void settle(struct nt_image *image, bool cached, uint64_t begin)
 }
 
 /*
- * Get an image's twins if that takes no wait: from the section of its file, or the cache. Returns whether the image is
- * resolved now.
+ * Get an image's twins (copies with probes) if that takes no wait: from the section of its file, or the cache. Returns
+ * whether the image is resolved now.
  */
 bool nt_image_resolve_at_once(struct nt_image *image)
 {
@@ -398,7 +402,10 @@ bool nt_image_resolve_at_once(struct nt_image *image)
 	return true;
 }
 
-/* Get an image's twins, once. Takes long if they have to be made; other threads wait for the first. */
+/*
+ * Get an image's twins (copies with probes), once. Takes long if they have to be made; other threads wait for the
+ * first.
+ */
 void nt_image_resolve(struct nt_image *image)
 {
 	int unresolved = UNRESOLVED;
@@ -422,7 +429,10 @@ void nt_image_resolve(struct nt_image *image)
 	settle(image, cached, begin);
 }
 
-/* Write the files of a kernel (manifest, PTX), which come with its twin, into the trace's folder kernel/<id>. */
+/*
+ * Write the files of a kernel (manifest, PTX), which come with its twin (copy with probes), into the trace's folder
+ * kernel/<id>.
+ */
 static void write_kernel_files(const struct nt_image *image, const struct nt_kernel *kernel)
 {
 	const struct neutrino_twin_file *files = (const void *)(image->entry.data + kernel->twin->files_offset);
@@ -639,7 +649,7 @@ uint32_t nt_image_kernels(void)
 	return __atomic_load_n(&kernel_count, __ATOMIC_RELAXED);
 }
 
-/* How many kernels have twins without some of the run's probes. */
+/* How many kernels have twins (copies with probes) without some of the run's probes. */
 uint32_t nt_image_incomplete(void)
 {
 	return __atomic_load_n(&incomplete_count, __ATOMIC_RELAXED);

@@ -87,7 +87,7 @@ static struct file *read_file(const char *path)
 
 /*
  * How much log memory earlier processes have found that a kernel wants, from the cache; zeros if nothing is known. key:
- * of the image's twins; kernel: its mangled name. A hint only.
+ * of the image's twins (copies with probes); kernel: its mangled name. A hint only.
  */
 struct nt_need nt_needs_of(const uint8_t key[32], const char *kernel)
 {
@@ -106,7 +106,7 @@ struct nt_need nt_needs_of(const uint8_t key[32], const char *kernel)
 
 /*
  * Have the writer thread store how much log memory kernels of one image wanted, for later processes; what the cache has
- * of other kernels of it is kept. key: of the image's twins; needs: count of them, copied.
+ * of other kernels of it is kept. key: of the image's twins (copies with probes); needs: count of them, copied.
  */
 void nt_needs_keep(const uint8_t key[32], const struct nt_need *needs, uint32_t count)
 {

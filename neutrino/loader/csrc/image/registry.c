@@ -148,7 +148,7 @@ static void retire_all(struct nt_owner *owner)
 
 /*
  * Whether a kernel of the image, which the program obtains, has to do without a twin for now; false if the image's
- * twins are known, which they are after this call if it takes no long wait.
+ * twins (copies with probes) are known, which they are after this call if it takes no long wait.
  */
 static bool is_deferred(struct nt_image *image)
 {
@@ -157,7 +157,10 @@ static bool is_deferred(struct nt_image *image)
 	return nt_requests_are_by_launch() ? !nt_image_is_resolved(image) : !nt_image_resolve_at_once(image);
 }
 
-/* Whether a function's twin is loaded later, by the thread in the background, instead of by this thread now. */
+/*
+ * Whether a function's twin (copy with probes) is loaded later, by the thread in the background, instead of by this
+ * thread now.
+ */
 static bool is_later(const struct nt_function *function)
 {
 	if (!nt_requests_are_on)
@@ -171,7 +174,8 @@ static bool is_later(const struct nt_function *function)
 
 /*
  * Register a function that the program has obtained, and prepare it for launches. Nothing is done if it is known
- * already or its module is unloaded meanwhile. handle: the driver's. In a reading section.
+ * already or its module is unloaded meanwhile. handle: the driver's. In a reading section (what is found in it is not
+ * freed).
  */
 static void add_function(struct nt_owner *owner, void *handle, struct nt_kernel *kernel, bool is_kernel)
 {
@@ -215,7 +219,7 @@ static void add_function(struct nt_owner *owner, void *handle, struct nt_kernel 
 
 /*
  * The record of a module or library by the driver's handle; NULL if it is not known, or is of the other sort.
- * Lock-free, in a reading section.
+ * Lock-free, in a reading section (what is found in it is not freed).
  */
 static struct nt_owner *find_owner(void *handle, bool is_library)
 {
@@ -292,8 +296,8 @@ void nt_registry_alias(CUmodule module, CUlibrary library)
 }
 
 /*
- * What nt_registry_obtained does, in the reading section that it has begun: find the function's kernel by name, get the
- * image's twins, and register the function.
+ * What nt_registry_obtained does, in the reading section (what is found in it is not freed) that it has begun: find the
+ * function's kernel by name, get the image's twins (copies with probes), and register the function.
  */
 static void obtained(void *owner_handle, bool is_library, void *handle, const char *name)
 {
@@ -378,7 +382,9 @@ static struct nt_owner *take_owner(struct nt_owner *gone)
 	return gone;
 }
 
-/* Just before the program unloads a module or library: forget its functions, and unload its twins. */
+/*
+ * Just before the program unloads a module or library: forget its functions, and unload its twins (copies with probes).
+ */
 void nt_registry_unloading(void *handle, bool is_library)
 {
 	uint32_t *reading = nt_grace_reading_begin();
@@ -396,7 +402,10 @@ void nt_registry_unloading(void *handle, bool is_library)
 	nt_grace_reading_end(reading);
 }
 
-/* Forget the modules of a context that the program destroys; the driver unloads them with it, our twins included. */
+/*
+ * Forget the modules of a context that the program destroys; the driver unloads them with it, our twins (copies with
+ * probes) included.
+ */
 static void forget_owners(CUcontext context)
 {
 	struct nt_handle_rows *rows = nt_handles_rows(&owner_table);
@@ -458,8 +467,8 @@ void nt_registry_forget_context(CUcontext context)
 }
 
 /*
- * Prepare all CUkernels with twins for launches in a context, which is current; and its memory for results. Not on the
- * launch path.
+ * Prepare all CUkernels with twins (copies with probes) for launches in a context, which is current; and its memory for
+ * results. Not on the launch path.
  */
 void nt_registry_prepare_context(CUcontext context)
 {
@@ -504,7 +513,8 @@ void nt_registry_prepare_context(CUcontext context)
 
 /*
  * The next function of the kernel whose twin is not loaded yet, after so many that are skipped; NULL if there is none.
- * Its module is marked as in use, so that its twins stay loaded; the caller ends that. Takes the mutex.
+ * Its module is marked as in use, so that its twins (copies with probes) stay loaded; the caller ends that. Takes the
+ * mutex.
  */
 static struct nt_function *take_unready(const struct nt_kernel *kernel, unsigned skipped)
 {
@@ -526,9 +536,9 @@ static struct nt_function *take_unready(const struct nt_kernel *kernel, unsigned
 }
 
 /*
- * Load the twins of a kernel's functions that are not ready, now that they have been made. False if a context was not
- * idle within so many milliseconds: then this is to be called again. By one thread at a time, in which no context is
- * current.
+ * Load the twins (copies with probes) of a kernel's functions that are not ready, now that they have been made. False
+ * if a context was not idle within so many milliseconds: then this is to be called again. By one thread at a time, in
+ * which no context is current.
  */
 bool nt_registry_make_ready(struct nt_kernel *kernel, unsigned milliseconds)
 {

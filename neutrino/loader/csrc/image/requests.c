@@ -12,8 +12,8 @@ struct nt_inbox nt_requests;
 struct nt_image *nt_requests_announced;
 
 /*
- * Whether twins are requested when kernels are launched (--hot), not when the program obtains them: then also twins
- * that are in the cache are not loaded before.
+ * Whether twins (copies with probes) are requested when kernels are launched (--hot), not when the program obtains
+ * them: then also twins that are in the cache are not loaded before.
  */
 bool nt_requests_are_by_launch(void)
 {
@@ -65,7 +65,7 @@ void nt_requests_take(struct nt_inbox *inbox, struct nt_kernel **list)
 	*list = reversed;
 }
 
-/* Request a kernel's twin from the thread in the background, unless that was done. Lock-free. */
+/* Request a kernel's twin (copy with probes) from the thread in the background, unless that was done. Lock-free. */
 static void request(struct nt_kernel *kernel)
 {
 	if (__atomic_exchange_n(&kernel->is_requested, 1, __ATOMIC_ACQ_REL))
@@ -74,9 +74,9 @@ static void request(struct nt_kernel *kernel)
 }
 
 /*
- * Whether the twin of a function that is not ready is to be requested now that it is launched, captured, or in a graph
- * that is instantiated: not if it was requested, or before as many launches as --hot says. Counts the launch. On the
- * launch path: lock-free.
+ * Whether the twin (copy with probes) of a function that is not ready is to be requested now that it is launched,
+ * captured, or in a graph that is instantiated: not if it was requested, or before as many launches as --hot says.
+ * Counts the launch. On the launch path: lock-free.
  */
 bool nt_requests_is_due(struct nt_function *function)
 {
@@ -89,8 +89,8 @@ bool nt_requests_is_due(struct nt_function *function)
 }
 
 /*
- * Request the twin of a function that is due. context: in which it is launched, and a CUkernel is prepared.
- * Lock-free; wakes the thread.
+ * Request the twin (copy with probes) of a function that is due. context: in which it is launched, and a CUkernel is
+ * prepared. Lock-free; wakes the thread.
  */
 void nt_requests_add(struct nt_function *function, CUcontext context)
 {
@@ -102,8 +102,8 @@ void nt_requests_add(struct nt_function *function, CUcontext context)
 }
 
 /*
- * A new image may have twins: have the background thread ask for them ahead. Does nothing if twins are not loaded in
- * the background, or only by --hot.
+ * A new image may have twins (copies with probes): have the background thread ask for them ahead. Does nothing if twins
+ * are not loaded in the background, or only by --hot.
  */
 void nt_requests_announce(struct nt_image *image)
 {
@@ -117,8 +117,8 @@ void nt_requests_announce(struct nt_image *image)
 }
 
 /*
- * A function whose twin is not ready was registered: start the background threads, and request its twin unless that
- * waits for a launch.
+ * A function whose twin (copy with probes) is not ready was registered: start the background threads, and request its
+ * twin unless that waits for a launch.
  */
 void nt_requests_added(const struct nt_function *function)
 {

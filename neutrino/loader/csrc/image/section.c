@@ -126,9 +126,10 @@ static int search_object(struct dl_phdr_info *object, size_t size, void *argumen
 }
 
 /*
- * Find the twins of an image in the .neutrino section of the loaded object that contains it. arch: of the device, such
- * as "sm_90". embedded: whether that is the embedded device instead of a GPU. Unless the answer is NONE, ret->library
- * is the object's path; the other members are set if it is FOUND, and valid while the object is loaded.
+ * Find the twins (copies with probes) of an image in the .neutrino section of the loaded object that contains it. arch:
+ * of the device, such as "sm_90". embedded: whether that is the embedded device instead of a GPU. Unless the answer is
+ * NONE, ret->library is the object's path; the other members are set if it is FOUND, and valid while the object is
+ * loaded.
  */
 enum nt_section_answer nt_section_find(const struct nt_image_bytes *image, const char *arch, bool embedded,
 				       struct nt_section_twins *ret)
@@ -192,8 +193,9 @@ static struct used_library *used_libraries;
 static unsigned files;
 
 /*
- * Remember that the twins of a patched library are used. False if the same library with the same probes was remembered
- * before. *is_first: whether these probes are new, so that their file has to be written. Takes the mutex.
+ * Remember that the twins (copies with probes) of a patched library are used. False if the same library with the same
+ * probes was remembered before. *is_first: whether these probes are new, so that their file has to be written. Takes
+ * the mutex.
  */
 static bool add_used(struct used_library *added, bool *is_first)
 {
@@ -215,8 +217,8 @@ static bool add_used(struct used_library *added, bool *is_first)
 }
 
 /*
- * Record in the trace that twins of a patched file are used: the library's event and its probe file, once. Only right
- * after nt_section_find, with its result.
+ * Record in the trace that twins (copies with probes) of a patched file are used: the library's event and its probe
+ * file, once. Only right after nt_section_find, with its result.
  */
 void nt_section_use(const struct nt_section_twins *twins)
 {
@@ -319,7 +321,9 @@ void nt_section_names(char *names, size_t names_size, char *maker, size_t maker_
 	dl_iterate_phdr(collect_names, &argument);
 }
 
-/* Whether the twins of a patched library (by its path) were used in this process. Takes the mutex. */
+/*
+ * Whether the twins (copies with probes) of a patched library (by its path) were used in this process. Takes the mutex.
+ */
 static bool is_used(const char *library)
 {
 	const struct used_library *record;
@@ -337,7 +341,10 @@ struct unused {
 	unsigned count;
 };
 
-/* Callback of dl_iterate_phdr (argument: struct unused): add the path of a patched object whose twins were not used. */
+/*
+ * Callback of dl_iterate_phdr (argument: struct unused): add the path of a patched object whose twins (copies with
+ * probes) were not used.
+ */
 static int collect_unused(struct dl_phdr_info *object, size_t object_size, void *argument)
 {
 	struct unused *unused = argument;
@@ -354,8 +361,8 @@ static int collect_unused(struct dl_phdr_info *object, size_t object_size, void 
 }
 
 /*
- * Call each() with the path of every loaded patched object whose twins were not used, MOST_UNUSED at most. Returns
- * their number.
+ * Call each() with the path of every loaded patched object whose twins (copies with probes) were not used, MOST_UNUSED
+ * at most. Returns their number.
  */
 unsigned nt_section_unused(void (*each)(const char *library))
 {

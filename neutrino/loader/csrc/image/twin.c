@@ -23,8 +23,8 @@ struct nt_part {
 #define USERS_LIMIT_NS UINT64_C(30000000000)
 
 /*
- * The parts of a module or library, one for each image of its twins, allocated by the first call and not loaded yet.
- * NULL without memory. Lock-free, from any thread.
+ * The parts of a module or library, one for each image of its twins (copies with probes), allocated by the first call
+ * and not loaded yet. NULL without memory. Lock-free, from any thread.
  */
 static struct nt_part *parts_of(struct nt_owner *owner)
 {
@@ -41,7 +41,7 @@ static struct nt_part *parts_of(struct nt_owner *owner)
 
 /*
  * Load one image of twins (copies of kernels with probes) into the driver, once; other threads that need it wait for
- * the first. number: index of the image in the entry.
+ * the first. number: index of the image in the entry (an image's twins).
  */
 static void load_part(struct nt_owner *owner, struct nt_part *part, uint32_t number)
 {
@@ -166,8 +166,8 @@ static int local_size(CUfunction function)
 }
 
 /*
- * Whether the driver would have to set aside more local memory to launch the twin than for its original: it would wait
- * for the whole device then, and so perhaps for ever. twin: in the current context.
+ * Whether the driver would have to set aside more local memory to launch the twin (copy with probes) than for its
+ * original: it would wait for the whole device then, and so perhaps for ever. twin: in the current context.
  */
 static bool needs_more_local(const struct nt_function *function, CUfunction twin)
 {
@@ -226,7 +226,7 @@ enum neutrino_reason nt_twin_prepare(struct nt_function *function, CUcontext con
 
 /*
  * Wait until no other thread prepares functions of the module or library; false after half a minute: then its twins
- * must stay loaded.
+ * (copies with probes) must stay loaded.
  */
 static bool wait_for_users(const struct nt_owner *owner)
 {
@@ -241,8 +241,8 @@ static bool wait_for_users(const struct nt_owner *owner)
 }
 
 /*
- * Unload all twins of a module or library, just before the program unloads that. Those that another thread still uses
- * or loads stay.
+ * Unload all twins (copies with probes) of a module or library, just before the program unloads that. Those that
+ * another thread still uses or loads stay.
  */
 void nt_twin_unload_all(struct nt_owner *owner)
 {
@@ -327,9 +327,9 @@ static unsigned multiprocessors(void)
 #define LEAST_SHARE 4
 
 /*
- * Ask the driver how many blocks of the original and of its twins fit on a multiprocessor, and choose which one
- * launches of that shape run. threads: of a block; shared: bytes of dynamic shared memory. Returns the choice as
- * for_blocks packs it.
+ * Ask the driver how many blocks of the original and of its twins (copies with probes) fit on a multiprocessor, and
+ * choose which one launches of that shape run. threads: of a block; shared: bytes of dynamic shared memory. Returns the
+ * choice as for_blocks packs it.
  */
 static uint32_t choose_for_shape(const struct nt_function *function, int threads, unsigned shared)
 {
@@ -391,9 +391,9 @@ void nt_twin_forget_shapes(struct nt_function *function)
 }
 
 /*
- * Choose whether a launch runs the twin, the twin under a register cap, or the original, so that not fewer blocks fit
- * on a multiprocessor than of the original, unless the probes allow that. PROBED, or the reason why the original runs.
- * On the launch path.
+ * Choose whether a launch runs the twin (copy with probes), the twin under a register cap, or the original, so that not
+ * fewer blocks fit on a multiprocessor than of the original, unless the probes allow that. PROBED, or the reason why
+ * the original runs. On the launch path.
  */
 enum neutrino_reason nt_twin_choose(struct nt_attempt *attempt)
 {
@@ -419,8 +419,8 @@ enum neutrino_reason nt_twin_choose(struct nt_attempt *attempt)
 /* --- submission --- */
 
 /*
- * Fill in the probe block, the last parameter of a twin: where the launch's maps are, and the addresses of module
- * variables. block: of the kernel's block_size bytes.
+ * Fill in the probe block, the last parameter of a twin (copy with probes): where the launch's maps are, and the
+ * addresses of module variables. block: of the kernel's block_size bytes.
  */
 static void fill_block(uint8_t *block, const struct nt_attempt *attempt)
 {
@@ -444,9 +444,9 @@ size_t nt_twin_parameters_size(const struct nt_kernel *kernel)
 }
 
 /*
- * Launch a twin with the probe block after the program's parameters, which the program gave as an array of pointers or as
- * one buffer (extra). Copies are on the stack. CUDA_ERROR_INVALID_VALUE if the program's parameters are not as they
- * should be: then the original is launched, and the driver decides.
+ * Launch a twin (copy with probes) with the probe block after the program's parameters, which the program gave as an
+ * array of pointers or as one buffer (extra). Copies are on the stack. CUDA_ERROR_INVALID_VALUE if the program's
+ * parameters are not as they should be: then the original is launched, and the driver decides.
  */
 static CUresult submit_with_block(const struct nt_launch *launch, const struct nt_kernel *kernel, CUfunction twin,
 				  void *block)
@@ -480,7 +480,10 @@ static CUresult submit_with_block(const struct nt_launch *launch, const struct n
 	return launch->submit(launch, twin, parameters, NULL);
 }
 
-/* Launch the twin that was chosen for this attempt, with its probe block. Returns the driver's result. */
+/*
+ * Launch the twin (copy with probes) that was chosen for this attempt, with its probe block (the twin's extra
+ * parameter). Returns the driver's result.
+ */
 CUresult nt_twin_submit(const struct nt_attempt *attempt)
 {
 	const struct nt_function *function = attempt->function;

@@ -57,7 +57,10 @@ void nt_launch_unknown(uint64_t launches, bool is_chosen)
 	nt_event_end(&event);
 }
 
-/* Launch the program's own function as the program asked for it, and count it under the reason why not its twin. */
+/*
+ * Launch the program's own function as the program asked for it, and count it under the reason why not its twin (copy
+ * with probes).
+ */
 static CUresult run_original(const struct nt_function *function, const struct nt_launch *launch,
 			     enum neutrino_reason reason)
 {
@@ -332,8 +335,9 @@ static struct neutrino_launch *add_record(const struct nt_attempt *attempt, uint
 }
 
 /*
- * Launch the twin with room for its results, and record it; or the original if that is not possible. reason: PROBED, or
- * why the twin cannot run. Sets attempt->is_submitted. The pool is found and the code is chosen before.
+ * Launch the twin (copy with probes) with room for its results, and record it; or the original if that is not possible.
+ * reason: PROBED, or why the twin cannot run. Sets attempt->is_submitted. The pool is found and the code is chosen
+ * before.
  */
 static CUresult run_twin(struct nt_attempt *attempt, enum neutrino_reason reason)
 {
@@ -374,8 +378,8 @@ static CUresult run_twin(struct nt_attempt *attempt, enum neutrino_reason reason
 }
 
 /*
- * With --benchmark: draw what a launch runs that can be probed, and begin its time. Returns whether it is the twin. Not
- * inlined: launches that are not timed keep their stack.
+ * With --benchmark: draw what a launch runs that can be probed, and begin its time. Returns whether it is the twin
+ * (copy with probes). Not inlined: launches that are not timed keep their stack.
  */
 static __attribute__((noinline)) bool begin_timing(const struct nt_attempt *attempt, struct nt_timing *timing)
 {
@@ -395,8 +399,8 @@ static __attribute__((noinline)) bool begin_timing(const struct nt_attempt *atte
 
 /*
  * Launch a function with its probes, or the original if that is not possible, counted with the reason; returns the
- * driver's result for the program. Lock-free, from any thread, in a reading section. docs/architecture.md describes the
- * steps in "The path of a launch".
+ * driver's result for the program. Lock-free, from any thread, in a reading section (what is found in it is not freed).
+ * docs/architecture.md describes the steps in "The path of a launch".
  */
 CUresult nt_launch(struct nt_function *function, const struct nt_launch *launch)
 {

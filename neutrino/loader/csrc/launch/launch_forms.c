@@ -7,7 +7,8 @@
 
 /*
  * The function of a handle if its launches are recorded; NULL if the launch goes to the driver as it is (then counted
- * as unknown during a trace). In a reading section, which lasts until the launch is made.
+ * as unknown during a trace). In a reading section (what is found in it is not freed), which lasts until the launch is
+ * made.
  */
 static struct nt_function *recorded(CUfunction handle)
 {
@@ -20,8 +21,8 @@ static struct nt_function *recorded(CUfunction handle)
 }
 
 /*
- * Before a launch: begin a reading section, in which what is found stays, and in which no image of ours is loaded.
- * Returns what end_launch takes.
+ * Before a launch: begin a reading section (what is found in it is not freed), in which no image of ours is loaded,
+ * either. Returns what end_launch takes.
  */
 static uint32_t *begin_launch(void)
 {

@@ -16,8 +16,8 @@
 #include "trace/trace.h"
 
 /*
- * A launch of a kernel needs more than the pool can ever give: have the trace note that, once for each kernel. size:
- * bytes of the launch. Lock-free.
+ * A launch of a kernel needs more than the pool (device memory for results) can ever give: have the trace note that,
+ * once for each kernel. size: bytes of the launch. Lock-free.
  */
 void nt_pool_too_large(struct nt_pool *pool, struct nt_kernel *kernel, uint64_t size)
 {
@@ -88,8 +88,8 @@ static bool make_mark(struct nt_pool *pool)
 }
 
 /*
- * Allocate everything of a pool in the current context. Called by the one thread that has claimed the pool. False if that
- * fails; then nt_pool_unmake frees what there is.
+ * Allocate everything of a pool (device memory for results) in the current context. Called by the one thread that has
+ * claimed the pool. False if that fails; then nt_pool_unmake frees what there is.
  */
 static bool make_pool(struct nt_pool *pool)
 {
@@ -115,8 +115,9 @@ static bool make_pool(struct nt_pool *pool)
 }
 
 /*
- * The pool of a context in any state. If it has none, a free one is claimed for it (*claimed), in state POOL_PREPARING,
- * for the caller to make. NULL if all are taken. Takes a mutex, so that only one thread claims.
+ * The pool (device memory for results) of a context in any state. If it has none, a free one is claimed for it
+ * (*claimed), in state POOL_PREPARING, for the caller to make. NULL if all are taken. Takes a mutex, so that only one
+ * thread claims.
  */
 static struct nt_pool *claim_pool(CUcontext context, bool *claimed)
 {
@@ -177,7 +178,10 @@ struct nt_pool *nt_pool_prepare(CUcontext context)
 	return nt_pools_find(context);
 }
 
-/* Wake the drain thread, and wait until it has taken a pool out of that state; false after so many milliseconds. */
+/*
+ * Wake the drain thread (it fetches results), and wait until it has taken a pool (device memory for results) out of
+ * that state; false after so many milliseconds.
+ */
 static bool wait_out(struct nt_pool *pool, enum pool_state state, unsigned milliseconds)
 {
 	uint64_t until = nt_clock_now_ns() + (uint64_t)milliseconds * 1000000;
@@ -192,8 +196,8 @@ static bool wait_out(struct nt_pool *pool, enum pool_state state, unsigned milli
 }
 
 /*
- * Just before the program destroys a context: have the drain thread fetch the results in its pool and free it, and wait
- * for that, so many milliseconds at most.
+ * Just before the program destroys a context: have the drain thread fetch the results in its pool (device memory for
+ * results) and free it, and wait for that, so many milliseconds at most.
  */
 void nt_pool_forget_context(CUcontext context, unsigned milliseconds)
 {
@@ -215,8 +219,8 @@ void nt_pool_forget_context(CUcontext context, unsigned milliseconds)
 }
 
 /*
- * Ask something of the drain thread by setting a flag, which it clears when that is done, and wait; false after so many
- * milliseconds.
+ * Ask something of the drain thread (it fetches results) by setting a flag, which it clears when that is done, and
+ * wait; false after so many milliseconds.
  */
 static bool request(int *flag, unsigned milliseconds)
 {
@@ -233,8 +237,8 @@ static bool request(int *flag, unsigned milliseconds)
 }
 
 /*
- * A kernel was obtained one launch of which takes size bytes: have the pool get memory for it beside what was expected
- * before, and wait for that; once for each kernel. Not on the launch path.
+ * A kernel was obtained one launch of which takes size bytes: have the pool (device memory for results) get memory for
+ * it beside what was expected before, and wait for that; once for each kernel. Not on the launch path.
  */
 void nt_pool_expect(struct nt_pool *pool, struct nt_kernel *kernel, uint64_t size)
 {
@@ -255,7 +259,7 @@ void nt_pool_expect(struct nt_pool *pool, struct nt_kernel *kernel, uint64_t siz
 
 /*
  * Just before the program may destroy a context: have all its launches waited for and their results fetched by the
- * drain thread, and wait, so many milliseconds at most. The pool stays.
+ * drain thread, and wait, so many milliseconds at most. The pool (device memory for results) stays.
  */
 void nt_pool_flush(CUcontext context, unsigned milliseconds)
 {
@@ -341,8 +345,8 @@ bool nt_pool_give_back(unsigned milliseconds)
 }
 
 /*
- * If the driver has destroyed the context: give up its pool, and wait for the drain thread to do so, so many
- * milliseconds at most.
+ * If the driver has destroyed the context: give up its pool (device memory for results), and wait for the drain thread
+ * (it fetches results) to do so, so many milliseconds at most.
  */
 void nt_pool_context_gone(CUcontext context, unsigned milliseconds)
 {

@@ -49,7 +49,7 @@ struct nt_pool *nt_pools_find(CUcontext context)
 	return NULL;
 }
 
-/* Whether a pool was made for the context, is being made, or could not be made. */
+/* Whether a pool (device memory for results) was made for the context, is being made, or could not be made. */
 bool nt_pools_has(CUcontext context)
 {
 	return nt_pools_known(context) != NULL;

@@ -30,7 +30,10 @@ static struct nt_segment *take_small(struct nt_pool *pool)
 	return NULL;
 }
 
-/* Make a small segment of the pool available to launches again. Lock-free. */
+/*
+ * Make a small segment (256 KiB for one stream) of the pool (device memory for results) available to launches again.
+ * Lock-free.
+ */
 void nt_room_give(struct nt_pool *pool, struct nt_segment *segment)
 {
 	uint64_t index = (uint64_t)(segment - pool->segments);
@@ -118,7 +121,10 @@ uint64_t nt_room_free_large(const struct nt_pool *pool)
 	return most;
 }
 
-/* Whether a launch of size bytes can find room in the pool once others have ended, as far as is known. Lock-free. */
+/*
+ * Whether a launch of size bytes can find room in the pool (device memory for results) once others have ended, as far
+ * as is known. Lock-free.
+ */
 bool nt_room_reaches(const struct nt_pool *pool, uint64_t size)
 {
 	uint64_t refused = __atomic_load_n(&pool->large_refused, __ATOMIC_RELAXED);
@@ -131,15 +137,19 @@ bool nt_room_reaches(const struct nt_pool *pool, uint64_t size)
 	return false;
 }
 
-/* Ask the drain thread to get memory for large launches of size bytes, in its next round. Lock-free. */
+/*
+ * Ask the drain thread (it fetches results) to get memory for large launches of size bytes, in its next round.
+ * Lock-free.
+ */
 void nt_room_want_large(struct nt_pool *pool, uint64_t size)
 {
 	nt_raise_to(&pool->large_wanted, size);
 }
 
 /*
- * Take room for a launch that does not fit in a small segment: a run of free chunks, zeroed. handle: the stream.
- * NT_ROOM with *ret, or why there is none; then the drain thread is asked for more.
+ * Take room for a launch that does not fit in a small segment (256 KiB for one stream): a run of free chunks, zeroed.
+ * handle: the stream. NT_ROOM with *ret, or why there is none; then the drain thread (it fetches results) is asked for
+ * more.
  */
 static enum nt_room_result take_large(struct nt_pool *pool, CUstream handle, uint64_t size, struct nt_room *ret)
 {
@@ -166,8 +176,8 @@ static enum nt_room_result take_large(struct nt_pool *pool, CUstream handle, uin
 }
 
 /*
- * Take room for a launch of size bytes on a stream, in the reading section of nt_room_take: behind the launches before
- * in the stream's segment, or in a new one.
+ * Take room for a launch of size bytes on a stream, in the reading section (what is found in it is not freed) of
+ * nt_room_take: behind the launches before in the stream's segment, or in a new one.
  */
 static enum nt_room_result take(struct nt_pool *pool, CUstream handle, uint64_t size, struct nt_room *ret)
 {

@@ -15,10 +15,10 @@ static void hand_over(struct nt_segment *segment, const struct nt_stream *own)
 }
 
 /*
- * Finish a segment if it is full and nobody holds it: hand it over to the drain thread. hold: its value as the caller
- * has seen it. Of several threads that see that, one does it. own: the stream that the calling thread launches on, or
- * is about to destroy, NULL if there is none: an event can be recorded only there, since the program may destroy any
- * other stream meanwhile. Lock-free.
+ * Finish a segment if it is full and nobody holds it: hand it over to the drain thread (it fetches results). hold: its
+ * value as the caller has seen it. Of several threads that see that, one does it. own: the stream that the calling
+ * thread launches on, or is about to destroy, NULL if there is none: an event can be recorded only there, since the
+ * program may destroy any other stream meanwhile. Lock-free.
  */
 void nt_segment_finish(struct nt_segment *segment, uint32_t hold, const struct nt_stream *own)
 {

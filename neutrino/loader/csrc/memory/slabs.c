@@ -87,8 +87,8 @@ static CUdeviceptr place_segments(struct nt_pool *pool, struct nt_segment *first
 }
 
 /*
- * Get memory for a slab (up to 64 small segments) of a pool, with `count` segments, and make them available. number: of
- * the slab. False if that fails.
+ * Get memory for a slab (up to 64 small segments) of a pool (device memory for results), with `count` segments, and
+ * make them available. number: of the slab. False if that fails.
  */
 static bool make_slab(struct nt_pool *pool, uint32_t number, uint32_t count)
 {
@@ -109,8 +109,8 @@ static bool make_slab(struct nt_pool *pool, uint32_t number, uint32_t count)
 }
 
 /*
- * Get memory for an area (64 chunks for large launches) of a pool, and make it available. number: of the area. False if
- * that fails.
+ * Get memory for an area (64 chunks for large launches) of a pool (device memory for results), and make it available.
+ * number: of the area. False if that fails.
  */
 static bool make_area(struct nt_pool *pool, uint32_t number, uint64_t chunk_size)
 {
@@ -127,7 +127,10 @@ static bool make_area(struct nt_pool *pool, uint32_t number, uint64_t chunk_size
 	return true;
 }
 
-/* Free the memory of a slab (up to 64 small segments) if no launch has one of its segments; whether it was freed. */
+/*
+ * Free the memory of a slab (up to 64 small segments) if no launch has one of its
+ * segments; whether it was freed.
+ */
 static bool free_slab(struct nt_pool *pool, struct nt_slab *slab)
 {
 	uint64_t all = slab->count == 64 ? ~UINT64_C(0) : (UINT64_C(1) << slab->count) - 1;
@@ -157,7 +160,10 @@ static bool free_area(struct nt_pool *pool, struct nt_area *area)
 	return true;
 }
 
-/* Of size bytes that a pool may have: how many are for small segments. The rest is for large launches. */
+/*
+ * Of size bytes that a pool (device memory for results) may have: how many are for small segments (256 KiB for one
+ * stream). The rest is for large launches.
+ */
 static uint64_t small_part(uint64_t size)
 {
 	uint64_t segments = size / 2 / SEGMENT_SIZE;
@@ -165,19 +171,22 @@ static uint64_t small_part(uint64_t size)
 	return (segments < SMALL_MOST ? segments : SMALL_MOST) * SEGMENT_SIZE;
 }
 
-/* Bytes for large launches that the pool may ever have. */
+/* Bytes for large launches that the pool (device memory for results) may ever have. */
 uint64_t nt_slabs_large_most(const struct nt_pool *pool)
 {
 	return (pool->most - small_part(pool->most)) / CHUNKS / UNIT * UNIT * CHUNKS;
 }
 
-/* Bytes of the largest launch that the pool can ever take. */
+/* Bytes of the largest launch that the pool (device memory for results) can ever take. */
 uint64_t nt_slabs_most(const struct nt_pool *pool)
 {
 	return nt_slabs_large_most(pool);
 }
 
-/* Get size bytes for an empty pool: half of them for small segments, half for large launches. False if that fails. */
+/*
+ * Get size bytes for an empty pool (device memory for results): half of them for small segments (256 KiB for one
+ * stream), half for large launches. False if that fails.
+ */
 static bool make_all(struct nt_pool *pool, uint64_t size)
 {
 	uint64_t small = small_part(size), count = small / SEGMENT_SIZE;
@@ -215,7 +224,7 @@ bool nt_slabs_make(struct nt_pool *pool)
 	return false;
 }
 
-/* Bytes that a pool has now for large launches. */
+/* Bytes that a pool (device memory for results) has now for large launches. */
 static uint64_t areas_size(const struct nt_pool *pool)
 {
 	uint64_t size = 0;
@@ -245,8 +254,8 @@ static uint64_t largest_area(const struct nt_pool *pool)
 }
 
 /*
- * Get an area for launches of size bytes, in place of others that nobody uses if the pool would have too much. If there
- * is no memory, that is remembered.
+ * Get an area for launches of size bytes, in place of others that nobody uses if the pool (device memory for results)
+ * would have too much. If there is no memory, that is remembered.
  */
 static void grow_large(struct nt_pool *pool, uint64_t size)
 {
@@ -298,7 +307,9 @@ static void grow_expected(struct nt_pool *pool)
 		grow_large(pool, missing);
 }
 
-/* Whether fewer than a quarter of the small segments are free. *bytes: what all of them take. */
+/*
+ * Whether fewer than a quarter of the small segments (256 KiB for one stream) are free. *bytes: what all of them take.
+ */
 static bool runs_short(const struct nt_pool *pool, uint64_t *bytes)
 {
 	uint64_t count = 0, free = 0;
@@ -313,7 +324,7 @@ static bool runs_short(const struct nt_pool *pool, uint64_t *bytes)
 	return free < count / 4 || !count;
 }
 
-/* Whether fewer than a quarter of the pool's small segments are free. */
+/* Whether fewer than a quarter of the pool's small segments (256 KiB for one stream) are free. */
 bool nt_slabs_run_short(const struct nt_pool *pool)
 {
 	uint64_t bytes;
@@ -321,7 +332,10 @@ bool nt_slabs_run_short(const struct nt_pool *pool)
 	return runs_short(pool, &bytes);
 }
 
-/* Get more memory for a pool where launches lack it and the program does not. By the drain thread. */
+/*
+ * Get more memory for a pool (device memory for results) where launches lack it and the program does not. By the drain
+ * thread (it fetches results).
+ */
 void nt_slabs_grow(struct nt_pool *pool)
 {
 	uint64_t bytes, small = __atomic_exchange_n(&pool->small_wanted, 0, __ATOMIC_RELAXED);
@@ -349,7 +363,10 @@ void nt_slabs_grow(struct nt_pool *pool)
 		}
 }
 
-/* Free all memory of a pool that no launch has, and let it not grow for 10 s, since the program lacks memory. */
+/*
+ * Free all memory of a pool (device memory for results) that no launch has, and let it not grow for 10 s, since the
+ * program lacks memory.
+ */
 void nt_slabs_give_back(struct nt_pool *pool)
 {
 	for (uint32_t i = 0; i < SLABS; i++)

@@ -22,13 +22,13 @@ static uint64_t stream_key(CUstream handle)
 	return (uint64_t)(uintptr_t)handle;
 }
 
-/* The row of a stream by its number in the pool, which counts from 1. */
+/* The row of a stream by its number in the pool (device memory for results), which counts from 1. */
 static struct nt_stream *row_of(const struct nt_pool *pool, uint32_t number)
 {
 	return &__atomic_load_n(&pool->rows[(number - 1) / ROWS_OF_BLOCK], __ATOMIC_ACQUIRE)[(number - 1) % ROWS_OF_BLOCK];
 }
 
-/* The number of a stream's row in the pool, from 1; 0 if it is none of the pool's. */
+/* The number of a stream's row in the pool (device memory for results), from 1; 0 if it is none of the pool's. */
 static uint32_t number_of(const struct nt_pool *pool, const struct nt_stream *stream)
 {
 	for (uint32_t i = 0; i < pool->row_blocks; i++)
@@ -89,7 +89,7 @@ static struct nt_stream *find_in(const struct nt_pool *pool, uint32_t number, ui
 
 /*
  * The pool's record of a stream by its handle; with add it is made if it is missing. NULL if it is missing, or there is
- * no free row. In a reading section, lock-free.
+ * no free row. In a reading section (what is found in it is not freed), lock-free.
  */
 struct nt_stream *nt_streams_find(struct nt_pool *pool, CUstream handle, bool add)
 {
@@ -185,7 +185,10 @@ static uint64_t gone_state(uint64_t state)
 	return nt_streams_without_segment(state) | (uint64_t)STATE_GONE << STATE_SEGMENT_SHIFT;
 }
 
-/* Take a stream that has no segment out of the table, unless a launch comes meanwhile. By the drain thread. */
+/*
+ * Take a stream that has no segment out of the table, unless a launch comes meanwhile. By the drain thread (it fetches
+ * results).
+ */
 void nt_streams_retire(struct nt_pool *pool, struct nt_stream *stream)
 {
 	uint64_t state = __atomic_load_n(&stream->state, __ATOMIC_ACQUIRE);
@@ -306,8 +309,8 @@ bool nt_streams_make(struct nt_pool *pool)
 }
 
 /*
- * Free rows of streams that are gone after their grace period, and map more if few are free. By the drain thread, from
- * time to time.
+ * Free rows of streams that are gone after their grace period (until no reader can have them), and map more if few are
+ * free. By the drain thread (it fetches results), from time to time.
  */
 void nt_streams_tend(struct nt_pool *pool)
 {

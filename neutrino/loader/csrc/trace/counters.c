@@ -45,7 +45,10 @@ bool nt_counters_start(void)
 	return nt_counters[0];
 }
 
-/* Mark a page's bit as changed in a shard, and wake the drain thread if it sleeps, so that the counts get written. */
+/*
+ * Mark a page's bit as changed in a shard, and wake the drain thread (it fetches results) if it sleeps, so that the
+ * counts get written.
+ */
 void nt_counters_mark(uint32_t shard, uint64_t bit)
 {
 	__atomic_fetch_or(&nt_grace_shards[shard].used, bit, __ATOMIC_RELAXED);

@@ -140,8 +140,8 @@ static void offer(struct chunk *chunk)
 }
 
 /*
- * The index of a chunk that is not in use, mapping more memory if need be; MOST_CHUNKS if there is none. Under the
- * mutex.
+ * The index of a chunk (32 launch records) that is not in use, mapping more memory if need be; MOST_CHUNKS if there is
+ * none. Under the mutex.
  */
 static uint32_t free_chunk(void)
 {
@@ -164,8 +164,8 @@ static uint32_t free_chunk(void)
 }
 
 /*
- * Give a free chunk the next run of record numbers, and offer it to threads. False without a free chunk. Under the
- * mutex.
+ * Give a free chunk (32 launch records) the next run of record numbers, and offer it to threads. False without a free
+ * chunk. Under the mutex.
  */
 static bool prepare_chunk(uint64_t now)
 {
@@ -204,7 +204,7 @@ static uint32_t mask_of(uint32_t count)
 
 /*
  * Have enough chunks of launch records ready for the next launches. Returns whether records have changed since they
- * were last collected for writing. By the drain thread, from time to time.
+ * were last collected for writing. By the drain thread (it fetches results), from time to time.
  */
 bool nt_records_prepare(void)
 {

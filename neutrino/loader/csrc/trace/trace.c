@@ -123,8 +123,8 @@ const char *nt_trace_failure(void)
 }
 
 /*
- * Make launch records for the next launches, and have those written that have changed. By the drain thread only, from
- * time to time.
+ * Make launch records for the next launches, and have those written that have changed. By the drain thread (it fetches
+ * results) only, from time to time.
  */
 void nt_trace_round(void)
 {
