@@ -29,7 +29,7 @@ from typing import Any
 
 from bench.recorded import judge_files, say_verdicts
 from bench.tree import made_of
-from neutrino.toolchain.choice import find_assembler
+from neutrino.toolchain.tool_choice import find_assembler
 
 Json = Any
 _ROOT = Path(__file__).resolve().parent.parent

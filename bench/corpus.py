@@ -31,7 +31,7 @@ from neutrino.ptx.instrument.programs import probe_module
 from neutrino.ptx.text.module import parse
 from neutrino.sass.arithmetic import compare, compare_kinds
 from neutrino.sass.cubin import read_cubin
-from neutrino.toolchain.choice import find_assembler
+from neutrino.toolchain.tool_choice import find_assembler
 from neutrino.twins.cache_entry import read_entry
 from neutrino.verification import load_probes
 

@@ -33,8 +33,8 @@ from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.selection import Selection
 from neutrino.ptx.text.module import parse
 from neutrino.sass.cubin import read_cubin
-from neutrino.toolchain.choice import find_assembler
 from neutrino.toolchain.ptxas import Assembler
+from neutrino.toolchain.tool_choice import find_assembler
 from neutrino.twins.cache_entry import read_entry
 from neutrino.verification import load_probes
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 
-from neutrino.assemble.numerics.comparison import ArithmeticComparison
+from neutrino.assemble.numerics.same_rounding import ArithmeticComparison
 from neutrino.cli.run import main
 
 

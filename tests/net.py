@@ -27,8 +27,8 @@ from neutrino.maker.patcher import patch_image
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.selection import Selection
 from neutrino.resources import shipped_probes
-from neutrino.toolchain.choice import find_assembler
 from neutrino.toolchain.ptxas import Assembler
+from neutrino.toolchain.tool_choice import find_assembler
 from neutrino.twins.cache_entry import read_entry
 from neutrino.verification import load_probes
 

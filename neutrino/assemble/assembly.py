@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from neutrino.assemble.emit import Emit
-from neutrino.assemble.machine import CodeReader, MachineCode
+from neutrino.assemble.machine_code import CodeReader, MachineCode
 from neutrino.toolchain.assembled import Assembled
 from neutrino.twins.values import AssembledTwin
 

@@ -47,7 +47,7 @@ from neutrino.assemble.builds import (
     build_twins,
     shipped_originals,
 )
-from neutrino.assemble.machine import MachineCode
+from neutrino.assemble.machine_code import MachineCode
 from neutrino.assemble.outcome import Outcome, Result, Run
 from neutrino.assemble.parallel import StoppableSlots, run_parallel
 from neutrino.assemble.retargeting import Retargeting

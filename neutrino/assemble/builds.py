@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from neutrino.assemble.assembly import Assembly
 from neutrino.assemble.emit import Emit
-from neutrino.assemble.machine import CodeComparison, CodeReader, MachineCode, MachineKernel
+from neutrino.assemble.machine_code import CodeComparison, CodeReader, MachineCode, MachineKernel
 from neutrino.toolchain.assembled import Assembled, Resources
 from neutrino.toolchain.refusal import AssemblyError
 from neutrino.twins.values import AssembledTwin

@@ -10,7 +10,7 @@ from neutrino.abi.entries import FewerBlocks
 from neutrino.abi.structures import align_up
 from neutrino.assemble.assembly import Assembly
 from neutrino.assemble.builds import OriginalBuild, TwinBuild, spills
-from neutrino.assemble.machine import MachineKernel
+from neutrino.assemble.machine_code import MachineKernel
 from neutrino.assemble.verdict import Verdict, Verifier
 from neutrino.toolchain.assembled import Resources
 from neutrino.twins.values import AssembledTwin

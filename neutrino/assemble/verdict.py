@@ -9,7 +9,7 @@ from typing import Any
 from neutrino.abi.reasons import Reason
 from neutrino.assemble.assembly import Assembly, ExplicitTwins
 from neutrino.assemble.builds import OriginalBuild, TwinBuild
-from neutrino.assemble.numerics.comparison import ArithmeticComparison
+from neutrino.assemble.numerics.same_rounding import ArithmeticComparison
 from neutrino.assemble.retargeting import NOT_SHOWN, Retargeting
 from neutrino.assemble.warnings import newly_warned
 from neutrino.toolchain.assembled import Resources

@@ -10,7 +10,7 @@ from neutrino.abi.reasons import Reason
 from neutrino.assemble.attempts import Job, Outcomes, assemble
 from neutrino.assemble.dump import Dump
 from neutrino.assemble.parallel import StoppableSlots
-from neutrino.backend.entries import entries_of
+from neutrino.backend.kernel_entries import entries_of
 from neutrino.backend.protocol import BackendResult
 from neutrino.backend.ptx_linked_source import LinkedSource, program
 from neutrino.backend.ptx_twin import fewer_probes, refusals, tell_of_long, unknown_encoding

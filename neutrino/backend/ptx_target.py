@@ -19,10 +19,10 @@ from neutrino.ptx.snippets.language import PtxVerifier
 from neutrino.sass.arithmetic import FIRST_ARCHITECTURE
 from neutrino.sass.cubin import read_cubin
 from neutrino.targets import lowered
-from neutrino.toolchain.choice import ASSEMBLER_HINT, find_assembler, find_assembler_for, find_linking_tools
 from neutrino.toolchain.nvlink import Linker
 from neutrino.toolchain.ptxas import Assembler
 from neutrino.toolchain.releases import LATEST_PTX, release_of_ptx
+from neutrino.toolchain.tool_choice import ASSEMBLER_HINT, find_assembler, find_assembler_for, find_linking_tools
 
 if TYPE_CHECKING:
     from neutrino.backend.protocol import Backend, Options, PlannedKernel, Shipped, ShownTwin, Tools

@@ -11,7 +11,7 @@ from neutrino.assemble.dump import Dump
 from neutrino.assemble.emit import Emit
 from neutrino.assemble.parallel import StoppableSlots
 from neutrino.assemble.retargeting import Retargeting
-from neutrino.backend.entries import entries_of, unassembled_entries
+from neutrino.backend.kernel_entries import entries_of, unassembled_entries
 from neutrino.backend.manifest import unassembled_manifest
 from neutrino.backend.protocol import BackendResult
 from neutrino.backend.ptx_devices import SUPPORTED, rank

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 
-from neutrino.assemble.machine import MachineKernel, RegisterFile
+from neutrino.assemble.machine_code import MachineKernel, RegisterFile
 from neutrino.sass import variant
 from neutrino.sass.arithmetic import compare, compare_kinds, count_arithmetic
 from neutrino.sass.cubin import Cubin, CubinKernel, read_cubin

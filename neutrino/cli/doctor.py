@@ -132,7 +132,7 @@ def _gpus(driver: Path | None) -> Iterator[Finding]:
 def _assemblers(version: int | None) -> Iterator[Finding]:
     """Yield the ptxas that is used, and the linker that some libraries need. version: of the driver."""
     # Imported here, since no other command of this module's importers needs it.
-    from neutrino.toolchain.choice import find_assembler, find_linker
+    from neutrino.toolchain.tool_choice import find_assembler, find_linker
 
     try:
         assembler = find_assembler(version)

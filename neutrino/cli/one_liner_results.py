@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from neutrino.cli.exact_numbers import bucket_range, exact
-from neutrino.cli.row_options import MOST_ROWS
-from neutrino.cli.rows import (
+from neutrino.cli.record_rows import (
     MOST_KERNELS,
     by_kernel,
     label,
@@ -22,6 +21,7 @@ from neutrino.cli.rows import (
     shortened,
     site_labels,
 )
+from neutrino.cli.row_options import MOST_ROWS
 from neutrino.cli.streams import escaped
 from neutrino.cli.table import counted
 

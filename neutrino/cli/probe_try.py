@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from neutrino.playground.attempt import Attempt, Output
-    from neutrino.playground.inputs import Buffer, Number
+    from neutrino.playground.launch_inputs import Buffer, Number
     from neutrino.tracing import MapView, TraceKernel
 
 _MAX_ELEMENTS = 6
@@ -137,8 +137,8 @@ def run(options: argparse.Namespace) -> int:
     from neutrino.cli.loading import load
     from neutrino.loader.embedded_driver import EmbeddedDevice
     from neutrino.playground.attempt import AttemptRequest, attempt
-    from neutrino.playground.choice import find_kernel
-    from neutrino.playground.inputs import Choices
+    from neutrino.playground.kernel_choice import find_kernel
+    from neutrino.playground.launch_inputs import Choices
     from neutrino.probing.selection import Selection
 
     if options.max_registers is not None:
@@ -221,7 +221,7 @@ def _print_inputs(console: Console, result: Attempt) -> None:
 
     The table has a row for each member of an argument that is a structure.
     """
-    from neutrino.playground.inputs import Buffer
+    from neutrino.playground.launch_inputs import Buffer
 
     inputs = result.inputs
     grid, block = map(_shape, (inputs.grid, inputs.block))
@@ -530,7 +530,7 @@ def _document(result: Attempt) -> dict[str, Any]:
 
 def _argument_document(argument: Buffer | Number) -> dict[str, Any]:
     """Return a kernel argument's object in the JSON document."""
-    from neutrino.playground.inputs import Buffer
+    from neutrino.playground.launch_inputs import Buffer
 
     parameter = argument.value
     document: dict[str, Any] = {"name": parameter.name, "role": parameter.role.value}

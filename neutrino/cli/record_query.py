@@ -19,8 +19,8 @@ import numpy.typing as npt
 from neutrino.cli.diagnostics import print_diagnostics
 from neutrino.cli.kernel_names import demangled
 from neutrino.cli.record_options import ALL, SHOWN
+from neutrino.cli.record_rows import column_texts, label, shortened, site_labels, value_of
 from neutrino.cli.report_messages import BAD_INPUT, DONE, NOTHING, say
-from neutrino.cli.rows import column_texts, label, shortened, site_labels, value_of
 from neutrino.cli.streams import escaped
 from neutrino.cli.table import counted, table
 from neutrino.cli.trace_choice import why_no_kernel

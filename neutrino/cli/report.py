@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from neutrino.abi.levels import Level
-from neutrino.cli.benchmark import benchmark_lines, readable_benchmark
+from neutrino.cli.benchmark_report import benchmark_lines, readable_benchmark
 from neutrino.cli.exact_numbers import bucket_ends, exact
 from neutrino.cli.kernel_names import demangled, shorten
 from neutrino.cli.memory_report import usage_document, usage_lines
@@ -27,13 +27,13 @@ from neutrino.cli.nothing_saved import NothingSaved, is_nothing
 from neutrino.cli.occupancy import occupancy_lines
 from neutrino.cli.overview import folded, lines_not_probed, overview
 from neutrino.cli.record_options import is_asked, prepared
+from neutrino.cli.record_rows import record_lines
 from neutrino.cli.report_faults import report_faults
 from neutrino.cli.report_first import maps_of_first_lanes
 from neutrino.cli.report_json import trace_document
 from neutrino.cli.report_messages import DONE, NOTHING, fail, say
 from neutrino.cli.report_options import report_parser
 from neutrino.cli.report_scripts import analyze_trace
-from neutrino.cli.rows import record_lines
 from neutrino.cli.streams import escaped, print_anything
 from neutrino.cli.table import stripped
 from neutrino.cli.trace_choice import newest_of_ranks, of_ranks, require_launches, why_no_kernel

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from neutrino.abi.levels import Per
-from neutrino.cli.benchmark import benchmark_document, readable_benchmark
+from neutrino.cli.benchmark_report import benchmark_document, readable_benchmark
 from neutrino.cli.kernel_names import demangled
 from neutrino.cli.occupancy import occupancy_document
 from neutrino.cli.why import coverage_document

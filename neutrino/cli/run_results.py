@@ -61,7 +61,7 @@ class _Reading:
 def _result_text(options: argparse.Namespace, path: Path, reading: _Reading) -> str:
     """Return what is printed of a trace."""
     # Imported here, after COMMAND has ended: it needs NumPy.
-    from neutrino.cli.benchmark import benchmark_text
+    from neutrino.cli.benchmark_report import benchmark_text
     from neutrino.cli.memory_report import memory_results
     from neutrino.cli.one_liner_results import results_of
     from neutrino.errors import NeutrinoError

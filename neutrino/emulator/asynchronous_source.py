@@ -11,7 +11,7 @@ import numpy as np
 from neutrino.emulator.datatypes import PREDICATE
 from neutrino.emulator.memory import Space
 from neutrino.emulator.memory_source import SPACES, MemorySource
-from neutrino.emulator.operands import Negated, Operand, Register, Sink
+from neutrino.emulator.resolved_operands import Negated, Operand, Register, Sink
 from neutrino.emulator.values_source import U32, U64
 
 

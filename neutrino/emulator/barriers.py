@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from neutrino.emulator.blocks import Block, Key
 from neutrino.emulator.calls import RegisterFile
 from neutrino.emulator.geometry import WARP
-from neutrino.emulator.lanes import Lanes, of_indices, of_mask
-from neutrino.emulator.operands import Register
+from neutrino.emulator.resolved_operands import Register
 from neutrino.emulator.source import Unit
 from neutrino.emulator.state import Indices, State
+from neutrino.emulator.thread_sets import Lanes, of_indices, of_mask
 from neutrino.errors import FaultKind
 
 # The key of the cluster's barrier among those of the block, which PTX numbers from 0 to 15.

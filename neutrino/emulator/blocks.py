@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from neutrino.emulator.operands import Immediate, Memory, Negated, Operand, Pair, Register, Sum, Target, Vector
-from neutrino.emulator.program import Instruction, Program
+from neutrino.emulator.resolution import Instruction, Program
+from neutrino.emulator.resolved_operands import Immediate, Memory, Negated, Operand, Pair, Register, Sum, Target, Vector
 from neutrino.emulator.text import Statement
 
 Key = tuple[int, int, int]

@@ -16,12 +16,12 @@ from neutrino.emulator.access import Accesses
 from neutrino.emulator.blocks import Block, Key
 from neutrino.emulator.datatypes import PREDICATE, TYPES, poison, word
 from neutrino.emulator.device_functions import DEVICE_FUNCTIONS
-from neutrino.emulator.lanes import Lanes, of_indices
 from neutrino.emulator.memory import Space
-from neutrino.emulator.operands import Operand, Register, Symbol, Variable, Vector
-from neutrino.emulator.program import Instruction
 from neutrino.emulator.provided import PROVIDED
+from neutrino.emulator.resolution import Instruction
+from neutrino.emulator.resolved_operands import Operand, Register, Symbol, Variable, Vector
 from neutrino.emulator.source import Unit
+from neutrino.emulator.thread_sets import Lanes, of_indices
 from neutrino.errors import FaultKind
 
 _DEEPEST = 1024

@@ -7,8 +7,8 @@ from functools import lru_cache
 from typing import Any
 
 from neutrino.emulator.memory import FUNCTION_BASE, FUNCTION_STRIDE
-from neutrino.emulator.operands import Variable
-from neutrino.emulator.program import Program, resolve, single_declarations, variable_size
+from neutrino.emulator.resolution import Program, resolve, single_declarations, variable_size
+from neutrino.emulator.resolved_operands import Variable
 from neutrino.emulator.text import Declaration, FunctionText, Statement, read_module
 from neutrino.errors import PtxRefusedError
 

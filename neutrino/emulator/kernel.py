@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from neutrino.emulator.blocks import Graph, build_graph
 from neutrino.emulator.code import ModuleCode
-from neutrino.emulator.program import Program
 from neutrino.emulator.provided import PROVIDED
+from neutrino.emulator.resolution import Program
 from neutrino.emulator.source import Unit, generate
 from neutrino.errors import PtxRefusedError
 

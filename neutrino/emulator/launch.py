@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from neutrino.emulator.geometry import MULTIPROCESSORS, WARP, Dimensions
-from neutrino.emulator.machine import Batch
 from neutrino.emulator.memory import Memory
 from neutrino.emulator.module import Function
+from neutrino.emulator.scheduler import Batch
 from neutrino.emulator.state import DeviceState, Observer
 from neutrino.errors import FaultKind
 

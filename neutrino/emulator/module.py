@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from neutrino.emulator.code import module_code
-from neutrino.emulator.constants import evaluate_integer, float_bits
+from neutrino.emulator.constant_expressions import evaluate_integer, float_bits
 from neutrino.emulator.datatypes import TYPES
 from neutrino.emulator.kernel import Kernel, kernel_of
 from neutrino.emulator.memory import OutOfMemoryError, Window

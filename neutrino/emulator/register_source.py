@@ -11,9 +11,9 @@ from neutrino.emulator.blocks import uses_carry
 from neutrino.emulator.datatypes import DOUBLE_WORD, PREDICATE, Array, word
 from neutrino.emulator.memory import CONST_BASE, FUNCTION_BASE, LOCAL_BASE, PARAM_BASE, SHARED_BASE, SPACE_SIZE, Space
 from neutrino.emulator.memory_source import SPACES
-from neutrino.emulator.operands import Operand, Pair, Register, Sink, Special, Vector
-from neutrino.emulator.program import Instruction
-from neutrino.emulator.registers import uniform
+from neutrino.emulator.register_helpers import uniform
+from neutrino.emulator.resolution import Instruction
+from neutrino.emulator.resolved_operands import Operand, Pair, Register, Sink, Special, Vector
 from neutrino.emulator.values_source import U32, U64, ValueSource
 
 _BASES = {

@@ -23,8 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neutrino.emulator.code import module_code
-from neutrino.emulator.container import ImageError, find_ptx
 from neutrino.emulator.device import Device, Function, Run
+from neutrino.emulator.loaded_ptx import ImageError, find_ptx
 from neutrino.emulator.loading_checks import check_names
 from neutrino.emulator.memory import CONST_BASE, OutOfMemoryError, Window
 from neutrino.emulator.module import LoadedModule

@@ -13,9 +13,9 @@ from typing import Any
 from neutrino.emulator.asynchronous_source import AsynchronousSource
 from neutrino.emulator.blocks import Block, Ending, Graph, constant_mask
 from neutrino.emulator.datatypes import PREDICATE, word
-from neutrino.emulator.operands import Immediate, Register, Symbol, Vector
-from neutrino.emulator.program import Instruction
 from neutrino.emulator.register_source import RegisterSource
+from neutrino.emulator.resolution import Instruction
+from neutrino.emulator.resolved_operands import Immediate, Register, Symbol, Vector
 from neutrino.emulator.values_source import U32, U64, BlockValues
 from neutrino.emulator.warp_source import WarpSource
 

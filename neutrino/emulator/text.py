@@ -7,7 +7,7 @@ from bisect import bisect_left
 from dataclasses import dataclass, field
 from typing import NoReturn
 
-from neutrino.emulator.constants import evaluate_integer
+from neutrino.emulator.constant_expressions import evaluate_integer
 from neutrino.errors import PtxRefusedError
 
 _STRING_OR_COMMENT = re.compile(r'"(?:[^"\\\n]|\\[^\n])*"|//[^\n]*|/\*.*?\*/', re.DOTALL)

@@ -9,9 +9,19 @@ import numpy as np
 
 from neutrino.emulator.blocks import Graph
 from neutrino.emulator.datatypes import DOUBLE_WORD, PREDICATE, TYPES, word
-from neutrino.emulator.operands import Immediate, Negated, Operand, Register, Sink, Special, Sum, Symbol, Vector
-from neutrino.emulator.program import Instruction
-from neutrino.emulator.registers import get, pick, put
+from neutrino.emulator.register_helpers import get, pick, put
+from neutrino.emulator.resolution import Instruction
+from neutrino.emulator.resolved_operands import (
+    Immediate,
+    Negated,
+    Operand,
+    Register,
+    Sink,
+    Special,
+    Sum,
+    Symbol,
+    Vector,
+)
 from neutrino.emulator.special_registers import CLOCKS, SPECIAL_REGISTERS
 
 U64 = np.dtype("u8")

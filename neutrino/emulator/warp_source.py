@@ -9,7 +9,7 @@ import numpy as np
 from neutrino.emulator.arithmetic import find_matrix_operation
 from neutrino.emulator.datatypes import PREDICATE, word
 from neutrino.emulator.memory_source import MemorySource
-from neutrino.emulator.operands import Operand, Pair, Register, Sink, Vector
+from neutrino.emulator.resolved_operands import Operand, Pair, Register, Sink, Vector
 from neutrino.emulator.values_source import U32, U64
 
 

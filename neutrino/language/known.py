@@ -13,7 +13,7 @@ from neutrino.ir.statements import Operator
 from neutrino.ir.types import Type
 from neutrino.language.faults import Faults
 from neutrino.language.literals import Number, bounds, fold
-from neutrino.language.values import ValueWriter
+from neutrino.language.typed_values import ValueWriter
 
 OPERATORS: Mapping[type[ast.operator], Operator] = {
     ast.Add: Operator.ADD, ast.Sub: Operator.SUB, ast.Mult: Operator.MUL, ast.FloorDiv: Operator.DIV,

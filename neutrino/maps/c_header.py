@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from neutrino.abi.benchmark import BENCHMARK_HEADER, BENCHMARK_MAGIC, SAMPLE, SampleFlag, SampleKind
+from neutrino.abi.benchmark_file import BENCHMARK_HEADER, BENCHMARK_MAGIC, SAMPLE, SampleFlag, SampleKind
 from neutrino.abi.control_file import CONTROL, CONTROL_MAGIC, CONTROL_VERSION, Command, Recording
 from neutrino.abi.entries import (
     TWIN_FILE,

@@ -19,7 +19,7 @@ from neutrino.errors import NeutrinoError
 from neutrino.loader.embedded_driver import VARIABLE, EmbeddedDevice, stand_in
 from neutrino.places import scratch_parent
 from neutrino.playground.elements import ElementType, element_type
-from neutrino.playground.inputs import MOST_SHARED, Buffer, Choices, Inputs, Number, make_inputs
+from neutrino.playground.launch_inputs import MOST_SHARED, Buffer, Choices, Inputs, Number, make_inputs
 from neutrino.playground.parameters import Kernel, Role, check_text, choose_kernel, read_kernel
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.selection import Selection
@@ -29,7 +29,7 @@ from neutrino.run.start import Request, prepare
 from neutrino.tracing import Trace, TraceKernel
 
 _ROOT = Path(__file__).resolve().parents[2]
-_PROGRAM = "neutrino.playground.program"
+_PROGRAM = "neutrino.playground.launcher"
 _DEVICE_MESSAGE = re.compile(r"^neutrino: embedded device: (.*)$", re.MULTILINE)
 _ADDRESS = re.compile(r"\bat (0x[0-9a-f]+)\b")
 _PTX_LINE = re.compile(r"PTX line \d+: .*$")
@@ -200,7 +200,7 @@ def _variables_after(variables: Sequence[tuple[str, ElementType]], folders: Sequ
 
 
 def _write_inputs(folder: Path, text: str, kernel: Kernel, inputs: Inputs, variables: Sequence[str]) -> None:
-    """Create a folder with the files that ``playground.program``, which launches the kernel, reads in its process.
+    """Create a folder with the files that ``playground.launcher``, which launches the kernel, reads in its process.
 
     The files: kernel.ptx, launch.json with the launch and its parameters, and N.in with the contents of buffer N.
     variables: the names of the module's variables that the program is to save.

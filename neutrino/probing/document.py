@@ -10,8 +10,8 @@ from typing import Any
 
 from neutrino.errors import Diagnostic, ProbeError, Span
 from neutrino.probing.nearest import nearest
-from neutrino.probing.places import Place, find_places
 from neutrino.probing.syntax import Fault
+from neutrino.probing.toml_positions import Place, find_places
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -19,7 +19,7 @@ from neutrino.maps.log import Log
 from neutrino.maps.registry import ARRAY, type_named, type_names
 from neutrino.maps.table_layout import AGGREGATES
 from neutrino.probing.document import Document, KeyPath, shown, shown_key
-from neutrino.probing.levels import KEEP_ALL
+from neutrino.probing.savable_maps import KEEP_ALL
 
 MAX_MAP_NAME = 63
 """Characters of a map's name: ``result/<id>.bin`` has 64 bytes for it, the last one NUL."""

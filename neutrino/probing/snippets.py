@@ -9,8 +9,8 @@ from typing import NamedTuple
 from neutrino.abi.levels import Level
 from neutrino.maps.declaration import Map
 from neutrino.probing.document import Document, KeyPath, shown_key, shown_name
-from neutrino.probing.levels import misfit
 from neutrino.probing.nearest import nearest
+from neutrino.probing.savable_maps import misfit
 from neutrino.probing.syntax import Fault, SaveCall, Statement, TypedSave, is_save, parse_save
 from neutrino.probing.target import Language, Snippets
 from neutrino.probing.written import WrittenInstruction, WrittenSave, WrittenSnippet

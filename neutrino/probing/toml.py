@@ -18,7 +18,7 @@ from neutrino.probing import older_dialect
 from neutrino.probing.document import MAX_SIZE, Document, KeyPath, shown, shown_key, shown_name
 from neutrino.probing.maps import MAP_COUNT, MAP_KEYS, read_level, read_map
 from neutrino.probing.model import DEFAULT_PLATFORM, Lanes, Pattern, Subject, Tracepoint
-from neutrino.probing.reading import read_text_file
+from neutrino.probing.named_files import read_text_file
 from neutrino.probing.snippets import Side, SnippetReader, read_side
 from neutrino.probing.syntax import TypedSave
 from neutrino.probing.target import Language, Languages

@@ -15,8 +15,8 @@ from neutrino.maps.declaration import Layout, Map
 from neutrino.probing.ir.probe_set import Probe, ProbeSet, Snippet
 from neutrino.probing.ir.structured import registers_of
 from neutrino.probing.model import Lanes
-from neutrino.probing.places import BARE_KEY
 from neutrino.probing.target import Language
+from neutrino.probing.toml_positions import BARE_KEY
 
 # Characters that a TOML string must escape: in a basic string, and in one of several lines between triple quotes.
 _ESCAPED_IN_STRING = re.compile(r'[\x00-\x1f\x7f"\\]')

@@ -40,7 +40,7 @@ from neutrino.run.range_choice import INJECTION, OWN_INJECTION
 from neutrino.run.scripts import NO_SCRIPTS, Scripts
 from neutrino.run.terminal import Terminal, Unused
 from neutrino.run.traces import RunTraces, new_run
-from neutrino.toolchain.choice import assembler_identity
+from neutrino.toolchain.tool_choice import assembler_identity
 from neutrino.trusted_paths import why_not_trusted
 from neutrino.version import __version__
 

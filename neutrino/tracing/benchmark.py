@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from neutrino.abi.benchmark import BENCHMARK_HEADER, BENCHMARK_MAGIC, SAMPLE, SampleFlag, SampleKind
+from neutrino.abi.benchmark_file import BENCHMARK_HEADER, BENCHMARK_MAGIC, SAMPLE, SampleFlag, SampleKind
 from neutrino.abi.launches import NO_KERNEL
 from neutrino.abi.reasons import Reason
 from neutrino.abi.versions import BENCHMARK_VERSION
@@ -155,9 +155,9 @@ class BenchmarkGroup:
 class Benchmark:
     """What ``neutrino --benchmark`` has measured.
 
-    samples: all of the file, 1-D, by ``SAMPLE`` of ``neutrino/abi/benchmark.py``; those of kind FLOOR and UNTIMED are
-    no launches. seed: of the draws. groups: those with most time first. untimed: launches that were drawn and could not
-    be timed. not_probed: launches that were not drawn, by why their originals ran.
+    samples: all of the file, 1-D, by ``SAMPLE`` of ``abi/benchmark_file.py``; those of kind FLOOR and UNTIMED are no
+    launches. seed: of the draws. groups: those with most time first. untimed: launches that were drawn and could not be
+    timed. not_probed: launches that were not drawn, by why their originals ran.
     """
 
     samples: Array

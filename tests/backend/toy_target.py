@@ -14,7 +14,7 @@ from neutrino.abi.reasons import Reason
 from neutrino.abi.scalars import ScalarType
 from neutrino.abi.structures import align_up
 from neutrino.assemble.emit import Emit
-from neutrino.backend.entries import unassembled_entries
+from neutrino.backend.kernel_entries import unassembled_entries
 from neutrino.backend.manifest import unassembled_manifest
 from neutrino.backend.protocol import BackendResult, Options, PlannedKernel, Shipped, ShownTwin, Target, Tools, TwinText
 from neutrino.device.kind import DeviceKind

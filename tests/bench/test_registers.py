@@ -6,7 +6,7 @@ import pytest
 
 from bench import registers
 from neutrino.errors import ToolMissingError
-from neutrino.toolchain.choice import find_assembler
+from neutrino.toolchain.tool_choice import find_assembler
 
 
 def test_padding_is_no_instruction() -> None:

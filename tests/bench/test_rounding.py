@@ -16,7 +16,7 @@ from neutrino.abi.reasons import Reason
 from neutrino.errors import ToolMissingError
 from neutrino.maker.patcher import patch_image
 from neutrino.probing.selection import Selection
-from neutrino.toolchain.choice import find_assembler
+from neutrino.toolchain.tool_choice import find_assembler
 from neutrino.twins.cache_entry import read_entry
 from neutrino.verification import load_probe_file
 

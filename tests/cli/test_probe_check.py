@@ -15,7 +15,7 @@ import pytest
 import neutrino.cli.extract
 import neutrino.cli.patch
 import neutrino.cli.run
-from neutrino.probing import reading
+from neutrino.probing import named_files
 from neutrino.resources import shipped_probes
 from neutrino.verification import load_probes
 
@@ -215,7 +215,7 @@ def test_pipes_of_the_shell_are_read() -> None:
 
 
 def test_a_pipe_that_stays_silent_is_given_up(probe: Probe, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "_PIPE_TIMEOUT", 0.1)
+    monkeypatch.setattr(named_files, "_PIPE_TIMEOUT", 0.1)
     reader, writer = os.pipe()
     try:
         said = probe("check", f"/dev/fd/{reader}")

@@ -26,8 +26,8 @@ from neutrino.errors import FormatError, ToolMissingError
 from neutrino.fatbin import read_container
 from neutrino.patched_files.preview import preview
 from neutrino.probing.selection import Selection
-from neutrino.toolchain.choice import find_assembler
 from neutrino.toolchain.ptxas import Assembler
+from neutrino.toolchain.tool_choice import find_assembler
 from neutrino.verification import load_probes
 
 from .conftest import EXAMPLE, ROOT, Probe

@@ -12,9 +12,9 @@ import pytest
 from bench.corpus import RESULTS, ROOT, examine, image_faults, verdicts
 from bench.unknown_opcodes import count_images
 from neutrino.errors import ToolError, ToolMissingError
-from neutrino.toolchain.choice import find_assembler
 from neutrino.toolchain.location import find_tool
 from neutrino.toolchain.process import run_tool
+from neutrino.toolchain.tool_choice import find_assembler
 from tests.corpus.collect import collect_clang, collect_nvcc, nvcc_sources
 
 pytestmark = pytest.mark.corpus

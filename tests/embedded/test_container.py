@@ -15,7 +15,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neutrino.emulator.container import ImageError, ImageFault, find_ptx
+from neutrino.emulator.loaded_ptx import ImageError, ImageFault, find_ptx
 
 PTX = 1
 CUBIN = 2

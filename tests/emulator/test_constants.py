@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from neutrino.emulator.constants import evaluate_integer
+from neutrino.emulator.constant_expressions import evaluate_integer
 from neutrino.emulator.device import Device
 from neutrino.errors import PtxRefusedError
 from tests.emulator.kernels_by_hand import Kernel, module_text

@@ -26,8 +26,8 @@ from bench.arithmetic_operands import TUPLES, operands
 from bench.device import DriverError
 from neutrino.emulator.device import Device
 from neutrino.errors import ToolMissingError
-from neutrino.toolchain.choice import find_assembler
 from neutrino.toolchain.process import run_tool
+from neutrino.toolchain.tool_choice import find_assembler
 from tests.once import stand_in
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neutrino.emulator.constants import evaluate_integer, float_bits
+from neutrino.emulator.constant_expressions import evaluate_integer, float_bits
 from neutrino.emulator.device import Device
 from neutrino.emulator.text import Declaration, Label, Statement, read_module, split_operands
 from neutrino.errors import PtxRefusedError

@@ -216,7 +216,7 @@ def test_coverage_says_of_an_image_what_patching_does(library, tmp_path, capsys,
     from neutrino.fatbin import read_file
     from neutrino.maker.patcher import make_twins
     from neutrino.probing.selection import Selection
-    from neutrino.toolchain.choice import find_assembler
+    from neutrino.toolchain.tool_choice import find_assembler
     from neutrino.verification import load_probes
 
     found = documents(capsys, library, "--coverage", "--arch", "sm_90")

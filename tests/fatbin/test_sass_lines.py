@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from neutrino.errors import FormatError, ToolMissingError
 from neutrino.sass.lines import SECTION, sass_lines
-from neutrino.toolchain.choice import find_assembler
 from neutrino.toolchain.location import find_tool
+from neutrino.toolchain.tool_choice import find_assembler
 
 TEXT = """.version 8.0
 .target sm_80

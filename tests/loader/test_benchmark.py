@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from neutrino.abi.benchmark import SampleFlag, SampleKind
+from neutrino.abi.benchmark_file import SampleFlag, SampleKind
 from neutrino.abi.launches import NO_KERNEL
 from neutrino.cli import report, run
-from neutrino.cli.benchmark import benchmark_text
+from neutrino.cli.benchmark_report import benchmark_text
 from neutrino.tracing.benchmark import read_samples
 
 from .conftest import Bench, Reference

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from neutrino.errors import ToolMissingError
-from neutrino.toolchain.choice import find_assembler
 from neutrino.toolchain.ptxas import Assembler
+from neutrino.toolchain.tool_choice import find_assembler
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 

@@ -19,7 +19,7 @@ from neutrino.maker import compiled_cubins, maker_process
 from neutrino.maker.history import History
 from neutrino.probing.selection import Selection
 from neutrino.run import start
-from neutrino.toolchain.choice import find_assembler
+from neutrino.toolchain.tool_choice import find_assembler
 
 CUBIN = b"\x7fELF\2\1\1" + bytes(11) + b"\xbe\0" + bytes(600)
 """What the watcher takes for one."""

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from neutrino.abi.reasons import Reason
 from neutrino.backend.ptx_source import find_source
 from neutrino.device.kind import DeviceKind
-from neutrino.emulator.container import ImageError, find_ptx
+from neutrino.emulator.loaded_ptx import ImageError, find_ptx
 from neutrino.fatbin import ImageKind, build_container, build_entry, read_container
 from neutrino.fatbin.compression import Compression
 from neutrino.maker.patcher import patch_image

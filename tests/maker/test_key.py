@@ -25,7 +25,7 @@ from neutrino.device.kind import DeviceKind
 from neutrino.errors import ToolMissingError
 from neutrino.probing.selection import Selection
 from neutrino.verification import load_probes
-from neutrino.toolchain.choice import find_assembler
+from neutrino.toolchain.tool_choice import find_assembler
 probes = load_probes(sys.argv[2:])
 before = {*sys.modules}
 image = Path(sys.argv[1]).read_bytes() + bytes(1)

@@ -9,7 +9,7 @@ import pytest
 
 from bench.registers import COLUMNS, FIXTURES, examine
 from neutrino.resources import shipped_probes
-from neutrino.toolchain.choice import find_assembler
+from neutrino.toolchain.tool_choice import find_assembler
 
 HAND = Path(__file__).parents[1] / "fixtures" / "probes" / "hand"
 FILES = (

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from neutrino.errors import ToolMissingError
-from neutrino.toolchain.choice import find_assembler
 from neutrino.toolchain.ptxas import Assembler
+from neutrino.toolchain.tool_choice import find_assembler
 from tests.patched_files.hosts import Workshop
 
 

@@ -30,8 +30,8 @@ from neutrino.probing.selection import Selection
 from neutrino.ptx.snippets.lowering import lower
 from neutrino.sass.cubin import read_cubin
 from neutrino.targets import trace_text
-from neutrino.toolchain.choice import find_assembler
 from neutrino.toolchain.ptxas import Assembler
+from neutrino.toolchain.tool_choice import find_assembler
 from neutrino.twins.cache_entry import read_entry
 from neutrino.verification import load_probes
 from tests.patched_files.libraries import SCALE, STORE, fatbin, link

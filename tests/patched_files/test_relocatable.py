@@ -32,9 +32,9 @@ from neutrino.patched_files.section import read_section
 from neutrino.probing.selection import Selection
 from neutrino.sass.arithmetic import count_arithmetic
 from neutrino.sass.cubin import read_cubin
-from neutrino.toolchain.choice import find_assembler, find_linker
 from neutrino.toolchain.nvlink import Linker
 from neutrino.toolchain.ptxas import Assembler
+from neutrino.toolchain.tool_choice import find_assembler, find_linker
 from neutrino.twins.cache_entry import KernelEntry
 from neutrino.verification import load_probes
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from neutrino.errors import NeutrinoError
 from neutrino.playground.elements import NAMES, ElementType, element_type
-from neutrino.playground.inputs import Buffer, Choices, Inputs, Number, make_inputs
+from neutrino.playground.launch_inputs import Buffer, Choices, Inputs, Number, make_inputs
 from neutrino.playground.parameters import Kernel, Role, Value, read_kernel
 from neutrino.ptx.text.module import Parameter, parse
 

@@ -19,7 +19,7 @@ from neutrino.ir.statements import Assembly
 from neutrino.maps.registry import ARRAY
 from neutrino.probing.ir.structured import Save
 from neutrino.probing.model import Pattern, Subject, Tracepoint
-from neutrino.probing.places import find_places
+from neutrino.probing.toml_positions import find_places
 from neutrino.probing.written import WrittenInstruction
 from neutrino.ptx.snippets.writer import assembly_text
 from neutrino.resources import shipped_probes

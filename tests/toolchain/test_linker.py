@@ -12,9 +12,9 @@ import pytest
 
 from neutrino.errors import ToolError, ToolMissingError
 from neutrino.sass.cubin import read_cubin
-from neutrino.toolchain import location, versions
-from neutrino.toolchain.choice import find_assembler, find_assembler_for, find_linker, find_linking_tools
+from neutrino.toolchain import location, tool_version
 from neutrino.toolchain.refusal import AssemblyError
+from neutrino.toolchain.tool_choice import find_assembler, find_assembler_for, find_linker, find_linking_tools
 
 HEAD = ".version 7.5\n.target sm_75\n.address_size 64\n"
 CALLS = HEAD + """
@@ -46,9 +46,9 @@ def _fresh(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
     monkeypatch.delenv("NEUTRINO_PTXAS", raising=False)
     monkeypatch.delenv("NEUTRINO_NVLINK", raising=False)
-    versions.release_at.cache_clear()
+    tool_version.release_at.cache_clear()
     yield
-    versions.release_at.cache_clear()
+    tool_version.release_at.cache_clear()
 
 
 @pytest.fixture
@@ -137,7 +137,7 @@ def test_the_variable_names_the_linker(folder, monkeypatch):
     monkeypatch.setenv("NEUTRINO_NVLINK", str(made / "13.1.80" / "nvlink"))
     assert find_linker(find_assembler()).version == (13, 1, 80)
     (made / "13.1.80" / "nvlink").write_text("#!/bin/sh\nexit 1\n")
-    versions.release_at.cache_clear()
+    tool_version.release_at.cache_clear()
     with pytest.raises(ToolMissingError, match="does not say its version"):
         find_linker(find_assembler())
 

@@ -15,13 +15,13 @@ from pathlib import Path
 import pytest
 
 from neutrino.errors import ToolError, ToolMissingError
-from neutrino.toolchain import location, versions
+from neutrino.toolchain import location, tool_version
 from neutrino.toolchain.assembled import Resources
-from neutrino.toolchain.choice import assembler_identity, find_assembler, find_assembler_for
 from neutrino.toolchain.location import find_tool
 from neutrino.toolchain.process import run_tool
 from neutrino.toolchain.refusal import AssemblyError
 from neutrino.toolchain.releases import release_of_ptx
+from neutrino.toolchain.tool_choice import assembler_identity, find_assembler, find_assembler_for
 
 KERNEL = """.version 7.5
 .target sm_75
@@ -41,9 +41,9 @@ ret;
 def _fresh(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
     monkeypatch.delenv("NEUTRINO_PTXAS", raising=False)
-    versions.release_at.cache_clear()
+    tool_version.release_at.cache_clear()
     yield
-    versions.release_at.cache_clear()
+    tool_version.release_at.cache_clear()
 
 
 @pytest.fixture
@@ -200,19 +200,19 @@ def test_the_version_is_asked_once_per_file(tmp_path, only):
     starts = tmp_path / "a" / "starts"
     first = assembler_identity(13000)
     assert first == "ptxas 13.0.88 cuda_13.0.r/compiler.1_0"
-    versions.release_at.cache_clear()
+    tool_version.release_at.cache_clear()
     assert assembler_identity(13000) == first
     assert starts.read_text() == "started\n"
     known = next((tmp_path / "xdg").rglob("assemblers.json"))
     assert stat.S_IMODE(known.stat().st_mode) == 0o600
-    versions.release_at.cache_clear()
+    tool_version.release_at.cache_clear()
     os.utime(path, ns=(1, 1))
     assembler_identity(13000)
     assert starts.read_text() == "started\nstarted\n"
     # A damaged file of known versions costs a start, nothing else.
     for damage in ("{", "[]", '{"a": 1}', known.read_text().replace("13.0.88", "13.0")):
         known.write_text(damage)
-        versions.release_at.cache_clear()
+        tool_version.release_at.cache_clear()
         assert assembler_identity(13000) == first
 
 
@@ -225,8 +225,8 @@ def test_without_a_cache_folder_the_answer_is_the_same(tmp_path, only, monkeypat
 
 
 def test_identity_imports_no_patcher():
-    code = "import sys; import neutrino.toolchain.choice; print(*sys.modules)"
-    root = Path(versions.__file__).resolve().parents[2]
+    code = "import sys; import neutrino.toolchain.tool_choice; print(*sys.modules)"
+    root = Path(tool_version.__file__).resolve().parents[2]
     printed = subprocess.run(
         [sys.executable, "-c", code],
         check=True,
@@ -234,7 +234,7 @@ def test_identity_imports_no_patcher():
         text=True,
         env={"PYTHONPATH": str(root)},
     ).stdout.split()
-    assert {"neutrino.toolchain.choice", "neutrino.private_files"} <= set(printed)
+    assert {"neutrino.toolchain.tool_choice", "neutrino.private_files"} <= set(printed)
     patcher = {"numpy", "neutrino.maker.patcher", "neutrino.ptx", "neutrino.fatbin", "neutrino.twins.cache_entry"}
     assert not patcher & set(printed)
 

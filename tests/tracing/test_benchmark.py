@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neutrino.abi.benchmark import BENCHMARK_HEADER, BENCHMARK_MAGIC, SAMPLE, SampleFlag, SampleKind
+from neutrino.abi.benchmark_file import BENCHMARK_HEADER, BENCHMARK_MAGIC, SAMPLE, SampleFlag, SampleKind
 from neutrino.abi.reasons import Reason
 from neutrino.abi.versions import BENCHMARK_VERSION
-from neutrino.cli.benchmark import benchmark_lines
+from neutrino.cli.benchmark_report import benchmark_lines
 from neutrino.cli.report import main
 from neutrino.errors import TraceError
 from neutrino.tracing.benchmark import Benchmark, RatioOfMedians, median_ranks, read_samples, summarized

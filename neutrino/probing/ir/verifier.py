@@ -43,7 +43,7 @@ from neutrino.ir.types import Type
 from neutrino.probing.ir.draft import DraftProbes
 from neutrino.probing.ir.probe_set import Probe
 from neutrino.probing.ir.structured import For, If, Save, Statement, While
-from neutrino.probing.levels import misfit
+from neutrino.probing.savable_maps import misfit
 
 BUDGET = 256
 """Greatest number of statements of one snippet, with its loops unrolled."""

@@ -13,7 +13,7 @@ from neutrino.toolchain.location import chosen_tool, tool_candidates
 from neutrino.toolchain.nvlink import Linker
 from neutrino.toolchain.ptxas import Assembler
 from neutrino.toolchain.releases import FIRST_RELEASES
-from neutrino.toolchain.versions import release_at
+from neutrino.toolchain.tool_version import release_at
 
 ASSEMBLER_HINT = 'pip install "neutrino-gpu[cuda]", or name one in NEUTRINO_PTXAS'
 LINKER_HINT = 'pip install "neutrino-gpu[cuda]", put that of a CUDA toolkit on PATH, or name one in NEUTRINO_NVLINK'

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from neutrino.emulator.constants import evaluate_integer, float_bits
+from neutrino.emulator.constant_expressions import evaluate_integer, float_bits
 from neutrino.emulator.datatypes import TYPES
 from neutrino.emulator.geometry import WARP
-from neutrino.emulator.operands import (
+from neutrino.emulator.resolved_operands import (
     CallShape,
     Immediate,
     Memory,

@@ -8,7 +8,7 @@ from typing import Any
 
 from neutrino.assemble.assembly import Assembly, ExplicitTwins
 from neutrino.assemble.builds import OriginalBuild, TwinBuild
-from neutrino.assemble.machine import MachineKernel
+from neutrino.assemble.machine_code import MachineKernel
 from neutrino.assemble.numerics.proof import NumericsProof
 from neutrino.twins.values import AssembledTwin
 

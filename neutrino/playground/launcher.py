@@ -1,6 +1,6 @@
 """A program that launches one kernel by the CUDA driver API and saves the contents of its buffers.
 
-    python -m neutrino.playground.program FOLDER PARENT_PID
+    python -m neutrino.playground.launcher FOLDER PARENT_PID
 
 FOLDER/launch.json says what to launch (``attempt`` writes it). The program writes into FOLDER: the buffers after the
 launch, the module's variables before and after it, and ``done.json`` with the buffers' addresses and the error, if any.

@@ -19,10 +19,10 @@ from neutrino.emulator.barriers import Barriers
 from neutrino.emulator.blocks import Block, Ending, Key, constant_mask, is_for_all
 from neutrino.emulator.calls import Calls, RegisterFile
 from neutrino.emulator.geometry import WARP
-from neutrino.emulator.lanes import Lanes, of_indices, of_mask
 from neutrino.emulator.matrices import Matrices
 from neutrino.emulator.source import Unit
 from neutrino.emulator.state import Indices
+from neutrino.emulator.thread_sets import Lanes, of_indices, of_mask
 from neutrino.errors import FaultKind
 
 # Steps until other warps get a turn. A basic block with an instruction that threads poll memory with counts as many
