@@ -49,7 +49,6 @@ from neutrino.ptx.instrument.registers import (
 )
 from neutrino.ptx.instrument.sums import Sums
 from neutrino.ptx.isa.forms import misfit, need, reads_special
-from neutrino.ptx.isa.measures import machine_arithmetic
 from neutrino.ptx.isa.scalars import SPECIAL_NEEDS, SPECIAL_REGISTERS
 from neutrino.ptx.snippets.writer import assembly_text, operand_text
 from neutrino.ptx.text.inserted import Declaration, Lines, op
@@ -105,7 +104,7 @@ class Emission:
     that holds the address of its state, which begins as the probe block does (``functions.py``). sites: how many the
     kernel and its functions have; None of a function, and where no map need be as small as it can.
 
-    arithmetic: how many floating-point instructions were written, by SASS mnemonic. scratch: gives registers for
+    scratch: gives registers for
     intermediate values; registers, sums: the probes' registers, and the sums, in this body.
     """
 
@@ -131,7 +130,6 @@ class Emission:
         self._for_functions: list[Kept] = []
         # Registers for copies of products, with their types.
         self._products: list[tuple[str, str]] = []
-        self.arithmetic: dict[str, int] = {}
         self.numbers: Mapping[str, int] = {entry.name: index for index, entry in enumerate(probes.maps)}
         """Of the maps, by name."""
         self.scratch = Scratch(f"{prefix}t")
@@ -146,7 +144,7 @@ class Emission:
         )
         self._maps: MapCode = MapCode(
             probes, prefix, self.block, take, changed, records, self.sums, architecture,
-            kernel._maps if kernel else None, sites, self.count_arithmetic,
+            kernel._maps if kernel else None, sites,
         )  # fmt: skip
 
     def keep_lanes_together(self) -> None:
@@ -173,11 +171,6 @@ class Emission:
         name = f"{self._prefix}m{len(self._products)}"
         self._products.append((name, f"b{bits(kind)}"))
         return name
-
-    def count_arithmetic(self, opcode: str) -> None:
-        """Count an inserted floating-point instruction, since twin and original are compared by their counts."""
-        for mnemonic in machine_arithmetic(opcode):
-            self.arithmetic[mnemonic] = self.arithmetic.get(mnemonic, 0) + 1
 
     def snippet(
         self,
@@ -383,7 +376,6 @@ class Emission:
             when = Guard(both(register, statement.is_inverted, guard, self.scratch.take, lines), False)
         if statement.opcode.startswith("mov.b"):
             self._check_parameter(statement)
-        self.count_arithmetic(statement.opcode)
         self._write(opcode, *operands, when=when, lines=lines)
 
     def _write(self, opcode: str, *operands: str, when: Guard | None = None, lines: Lines) -> None:

@@ -7,14 +7,13 @@ memory. docs/probes.md has the bound that follows from this order.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from neutrino.ptx.instrument.registers import Take, UnsupportedError
 from neutrino.ptx.isa.scalars import WARP_LANES
 from neutrino.ptx.text.inserted import Lines, op, vector
 
-ADD = "add.rn.f64"
+_ADD = "add.rn.f64"
 """How sums are added: ``rn``, so that ptxas fuses it with no product of the program."""
 # PTX ISA, "match.sync" and "activemask": sm_70 and sm_30, .version 6.0 and 6.2; "redux.sync": sm_80.
 MATCHES = 70
@@ -22,9 +21,6 @@ REDUCES = 80
 _ATOMIC = 60
 """PTX ISA, "red": ``.f64`` requires sm_60."""
 _DISTANCES = (1, 2, 4, 8, 16)
-
-Count = Callable[[str], None]
-"""Called with the opcode of each floating-point instruction."""
 
 
 def check_architecture(architecture: int) -> None:
@@ -51,17 +47,16 @@ class LaneTree:
     The lanes of a group, by their order, are the leaves of a binary tree: neighbours are added, then the sums of two
     neighbours, and so on, so that the lowest lane of the group has the total. Lanes that are not there leave no gaps.
 
-    here: the mask of the lanes that execute the code. group: that of this lane's group, or the same register. count: is
-    called for the additions. Code that finds the lanes is appended to lines at once.
+    here: the mask of the lanes that execute the code. group: that of this lane's group, or the same register. Code
+    that finds the lanes is appended to lines at once.
 
     leads: a predicate register, whether this is the lowest lane of its group.
     """
 
-    def __init__(self, here: str, group: str, take: Take, lines: Lines, count: Count) -> None:
+    def __init__(self, here: str, group: str, take: Take, lines: Lines) -> None:
         self._here = here
         self._take = take
         self._lines = lines
-        self._count = count
         lower, self.leads = take("b32"), take("pred")
         lines += [
             op("mov.u32", lower, "%lanemask_lt"),
@@ -79,8 +74,7 @@ class LaneTree:
             lines.append(op("mov.b64", vector(low, high), total))
             # 31: a shuffle within the whole warp, not within segments of it.
             lines += [op("shfl.sync.idx.b32", word, word, step.source, "31", self._here) for word in (low, high)]
-            lines += [op("mov.b64", other, vector(low, high)), op(ADD, total, total, other, when=step.when)]
-            self._count(ADD)
+            lines += [op("mov.b64", other, vector(low, high)), op(_ADD, total, total, other, when=step.when)]
         return total
 
     def _find(self, group: str) -> list[_Step]:
@@ -158,11 +152,12 @@ class EndingThreads:
         self._compute_masks()
         return self._writes
 
-    def tree(self, count: Count) -> LaneTree | None:
+    @property
+    def tree(self) -> LaneTree | None:
         """Adds up what these threads have, for the lowest of them; None where each thread writes for itself."""
         self._compute_masks()
         if self._tree is None and self._combines:
-            self._tree = LaneTree(self._here, self._here, self._take, self._lines, count)
+            self._tree = LaneTree(self._here, self._here, self._take, self._lines)
         return self._tree
 
     def _compute_masks(self) -> None:

@@ -65,6 +65,11 @@ class RoomMark(NamedTuple):
         """As of ``Line``."""
         return ()
 
+    @property
+    def opcodes(self) -> tuple[str, ...]:
+        """As of ``Line``."""
+        return ()
+
 
 def first_marks(lines: Lines, stores: Lines) -> None:
     """Move the mark of the first save to each log to the beginning of a snippet's code, where fewer registers are in

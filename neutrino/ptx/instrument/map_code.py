@@ -40,7 +40,6 @@ from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.ir.structured import Save, constant_key
 from neutrino.ptx.analysis.register_values import Sum
 from neutrino.ptx.instrument.lane_totals import MATCHES, REDUCES, EndingThreads, check_architecture
-from neutrino.ptx.instrument.lane_totals import Count as CountFloats
 from neutrino.ptx.instrument.log_groups import GroupCode, PendingSave
 from neutrino.ptx.instrument.log_single import SingleCode
 from neutrino.ptx.instrument.map_statements import (
@@ -110,14 +109,12 @@ class MapCode:
 
     take: gives a new register of a type (``Take``). changed: gets the names of registers that the code writes. records,
     sums: write the parts of the code that are about these. architecture: 80 for ``sm_80``. kernel: for the body of a
-    function that a kernel calls, that of the kernel; else None. sites: as of ``Emission``. count: called for additions
-    of floats.
+    function that a kernel calls, that of the kernel; else None. sites: as of ``Emission``.
     """
 
     def __init__(
         self, probes: ProbeSet, prefix: str, block: ProbeBlock, take: Take, changed: set[str], records: Records,
         sums: Sums, architecture: int, kernel: MapCode | None, sites: int | None,
-        count: CountFloats,
     ) -> None:  # fmt: skip
         self.keyed_by_site = probes.keyed_by_site
         self.maps: Sequence[Map] = kernel.maps if kernel else _fitting(probes, sites)
@@ -126,7 +123,6 @@ class MapCode:
         self.records = records
         self.sums = sums
         self.architecture = architecture
-        self.count = count
         self.remembered = [remembered(entry, _parts) for entry in self.maps]
         combining = Combining.MATCH if architecture >= MATCHES else Combining.NOTHING
         self.lanes = Lanes(WARP_LANES, Combining.REDUCE if architecture >= REDUCES else combining)
@@ -221,7 +217,7 @@ class MapCode:
         """Append the code where a kernel begins, once all other code is written: of addresses, and of logs."""
         indices = sorted({index for index, _ in self._all_kept})
         for index in indices:
-            code = _AtMap(self, index, lines, self.keep_for_type, self.count, ending=False)
+            code = _AtMap(self, index, lines, self.keep_for_type, ending=False)
             code.write(self.remembered[index].outside(self.kept_by_type(index), self.lanes, ending=False))
         for index in indices:
             if self.maps[index].kind.layout is Layout.CHUNKS:
@@ -283,10 +279,9 @@ class _AtMap(Lowering):
     """Lowers statements that name cells of the index-th map. ending: as of ``ProbeBlock.load_map``."""
 
     def __init__(
-        self, maps: MapCode, index: int, lines: Lines, kept: Callable[[int, TypeKept], str], count: CountFloats, *,
-        ending: bool,
-    ) -> None:  # fmt: skip
-        super().__init__(maps.take, partial(kept, index), lines, count, maps.label(index))
+        self, maps: MapCode, index: int, lines: Lines, kept: Callable[[int, TypeKept], str], *, ending: bool
+    ) -> None:
+        super().__init__(maps.take, partial(kept, index), lines, maps.label(index))
         self._maps = maps
         self._index = index
         self._ending = ending
@@ -368,7 +363,7 @@ class SaveCode(_AtMap):
         slots: Slots, guard: Guard | None, *, waits: bool, ending: bool, counted: Counted | None, later: Later | None,
         given: Mapping[str, Value], written: Written,
     ) -> None:  # fmt: skip
-        super().__init__(maps, index, code.lines, maps.keep_for_type, self._checked, ending=ending)
+        super().__init__(maps, index, code.lines, maps.keep_for_type, ending=ending)
         self._save = save
         self._operand_value = operand_value
         self._code = code
@@ -391,6 +386,8 @@ class SaveCode(_AtMap):
         stores = [part for part in parts if part.is_store] if self._waits else []
         self._copied = {name for part in stores for name in part.names}
         for part in parts:
+            if part.adds_floats:
+                check_architecture(self._maps.architecture)
             if part.is_store:
                 self._lines = self._code.stores
             if part.of_place or self._ending:
@@ -405,8 +402,6 @@ class SaveCode(_AtMap):
             for register in template.kept:
                 self._kept(register)
             self._maps.block.note(template.reads, has_shift=template.has_shift)
-            for opcode in template.counted:
-                self._count_float(opcode)
             self._code.branches |= template.branches > 0
 
     def _template(self, part: Part) -> Template:
@@ -414,7 +409,6 @@ class SaveCode(_AtMap):
         registers = list(dict.fromkeys(registers_in(part.statements)))
         inputs = tuple(register.name for register in registers if register.name in self._names)
         kinds: list[str] = []
-        counted: list[str] = []
 
         def take(kind: str) -> str:
             kinds.append(kind)
@@ -427,7 +421,7 @@ class SaveCode(_AtMap):
             return self._maps.keep_for_type(index, register)
 
         lines: Lines = []
-        writer = _AtMap(self._maps, self._index, lines, keep, counted.append, ending=False)
+        writer = _AtMap(self._maps, self._index, lines, keep, ending=False)
         writer.take_from(take, {name: placeholder(number) for number, name in enumerate(inputs)})
         with self._maps.block.noting() as noted:
             writer.write(part.statements)
@@ -435,14 +429,9 @@ class SaveCode(_AtMap):
         return Template(
             tuple(lines), tuple(kinds), inputs,
             tuple((name, as_format(text)) for name, text in writer.texts.items() if name not in inputs),
-            tuple(counted), writer.branches, tuple(dict.fromkeys(kept)),
+            writer.branches, tuple(dict.fromkeys(kept)),
             dict(noted.reads), noted.has_shift,
         )  # fmt: skip
-
-    def _checked(self, opcode: str) -> None:
-        """Count an addition of floats, whose sum ``EndCode`` adds to memory."""
-        check_architecture(self._maps.architecture)
-        self._maps.count(opcode)
 
     # What is known: ``SavedValues``.
 
@@ -613,7 +602,7 @@ class EndCode(_AtMap):
     """
 
     def __init__(self, maps: MapCode, index: int, lines: Lines, group: EndingThreads) -> None:
-        super().__init__(maps, index, lines, maps.kept_name, maps.count, ending=True)
+        super().__init__(maps, index, lines, maps.kept_name, ending=True)
         self._group = group
         self._base = ""
 
@@ -637,7 +626,7 @@ class EndCode(_AtMap):
         if statement.reduction is Reduction.MAX and not type_.is_float:
             return self._group.greatest(source, type_.bits)
         if statement.reduction is Reduction.SUM and type_ is Type.F64:
-            tree = self._group.tree(self._maps.count)
+            tree = self._group.tree
             return tree.add_up(source) if tree is not None else source
         raise TypeError(f"{statement.reduction} of {type_} over the threads that end together")
 
@@ -645,7 +634,7 @@ class EndCode(_AtMap):
         """A predicate for the threads that write what a reduction gave; "" for all."""
         if reduction is not Reduction.SUM:
             return self._group.writes or ""
-        tree = self._group.tree(self._maps.count)
+        tree = self._group.tree
         return tree.leads if tree is not None else ""
 
     def _address(self) -> str:

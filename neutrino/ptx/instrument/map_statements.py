@@ -27,17 +27,13 @@ from neutrino.ptx.text.inserted import Label, Line, Lines, Scope, op
 class Lowering:
     """Turns the statements of a map's type into instructions, which it appends to lines.
 
-    take: gives a new register of a type (``Take``). kept: gives that of one that the map keeps. count: called with
-    the opcode of each floating-point instruction. label: begins labels.
+    take: gives a new register of a type (``Take``). kept: gives that of one that the map keeps. label: begins labels.
     """
 
-    def __init__(
-        self, take: Take, kept: Callable[[Kept], str], lines: Lines, count: Callable[[str], None], label: str
-    ) -> None:
+    def __init__(self, take: Take, kept: Callable[[Kept], str], lines: Lines, label: str) -> None:
         self._take = take
         self._kept = kept
         self._lines = lines
-        self._count_float = count
         self._label = label
         self._branches = 0
         # By the name of a statements' local register, that of PTX; "" of a predicate that is true in all threads.
@@ -121,7 +117,7 @@ class Lowering:
         elif bits == 32 == target.type.bits and reduction in _REDUCTIONS:
             self._set(target, f"redux.sync.{_REDUCTIONS[reduction]}.u32", source, lanes)
         elif reduction is Reduction.SUM and target.type is Type.F64:
-            tree = LaneTree(lanes, lanes, self._take, self._lines, self._count_float)
+            tree = LaneTree(lanes, lanes, self._take, self._lines)
             self._names[target.name] = tree.add_up(source)
         elif reduction is Reduction.SUM and target.type.bits == 64:
             self._names[target.name] = self._sum(source, bits, lanes)
@@ -253,7 +249,6 @@ class Lowering:
         if kind.is_float and statement.operator in _ROUNDED:
             # Rounded, so that ptxas fuses it with no product of the program.
             opcode = f"{statement.operator.value}.rn.{kind}"
-            self._count_float(opcode)
         self._compute(opcode, statement.destination, first, *others, when=when)
 
     def _conjoin(self, statement: Operation) -> None:
@@ -335,15 +330,17 @@ _Question = tuple[str, int]
 
 class Part:
     """Statements one after the other of a save. of_place: their code depends on the place; templates: else it is known,
-    by where the body finds its maps. is_store: it may not stand between a product and its sum."""
+    by where the body finds its maps. is_store: it may not stand between a product and its sum. adds_floats: it adds
+    floats, whose sum goes to memory somewhere."""
 
-    __slots__ = ("is_store", "names", "of_place", "statements", "templates")
+    __slots__ = ("adds_floats", "is_store", "names", "of_place", "statements", "templates")
 
     def __init__(self, statements: Sequence[MapStatement], *, of_place: bool, is_store: bool) -> None:
         self.statements = tuple(statements)
         self.of_place = of_place
         self.is_store = is_store
         self.names = frozenset(register.name for register in registers_in(self.statements))
+        self.adds_floats = any(map(_adds_floats, _nodes_in(self.statements)))
         self.templates: dict[Hashable, Template] = {}
 
 
@@ -496,19 +493,23 @@ class Template:
     """Code for any registers. lines: with placeholders for these. kinds: of registers that it takes.
 
     inputs: names of the statements' registers that it reads, whose texts come first. outputs: by name of one that it
-    computes its text, in that form. counted: opcodes of floating-point instructions. branches: how many there are.
-    kept: registers of the map that it names. reads, has_shift: as of ``ProbeBlock``, what it reads.
+    computes its text, in that form. branches: how many there are. kept: registers of the map that it names. reads,
+    has_shift: as of ``ProbeBlock``, what it reads.
     """
 
     lines: tuple[Line, ...]
     kinds: tuple[str, ...]
     inputs: tuple[str, ...]
     outputs: tuple[tuple[str, str], ...]
-    counted: tuple[str, ...]
     branches: int
     kept: tuple[Kept, ...]
     reads: Mapping[int, str]
     has_shift: bool
+
+    @cached_property
+    def opcodes(self) -> tuple[str, ...]:
+        """Those of its instructions, in their order."""
+        return tuple(opcode for line in self.lines for opcode in line.opcodes)
 
     @cached_property
     def text(self) -> str:
@@ -537,6 +538,11 @@ class _Filled(NamedTuple):
         return self.template.text.format(*self.registers)
 
     @property
+    def opcodes(self) -> tuple[str, ...]:
+        """As of ``Line``."""
+        return self.template.opcodes
+
+    @property
     def instructions(self) -> tuple[Instruction, ...]:
         """As of ``Line``."""
         fill = self.registers
@@ -560,13 +566,23 @@ def as_format(text: str) -> str:
     return text.replace("{", "{{").replace("}", "}}").replace("\x01", "{").replace("\x02", "}")
 
 
-def registers_in(node: object) -> Iterator[Register]:
+def registers_in(statements: Iterable[MapStatement]) -> Iterator[Register]:
     """Yield the registers in statements."""
-    if isinstance(node, Register):
-        yield node
-    elif isinstance(node, (tuple, list)):
+    return (node for node in _nodes_in(statements) if isinstance(node, Register))
+
+
+def _nodes_in(node: object) -> Iterator[object]:
+    """Yield statements and operands, with all that they consist of."""
+    if isinstance(node, (tuple, list)):
         for item in node:
-            yield from registers_in(item)
+            yield from _nodes_in(item)
     elif is_dataclass(node):
-        for member in fields(node):
-            yield from registers_in(getattr(node, member.name))
+        yield node
+        for member in fields(node) if not isinstance(node, Register) else ():
+            yield from _nodes_in(getattr(node, member.name))
+
+
+def _adds_floats(node: object) -> bool:
+    if isinstance(node, Operation):
+        return _type_of(node.sources[0]).is_float and node.operator in _ROUNDED
+    return isinstance(node, OverLanes) and node.reduction is Reduction.SUM and node.destination.type is Type.F64

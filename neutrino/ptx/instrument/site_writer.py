@@ -187,7 +187,6 @@ class Products:
             lines.append(op(f"mov.b{bits(scalar)}", name, instruction.operands[0]))
         lines.append(op(opcode, name, *sources, last, when=under(guard)))
         self._edits.insert_before(statement.start, lines)
-        self._emission.count_arithmetic(opcode)
         return name
 
     def _unknown(self, operand: str, lines: Lines) -> str:
@@ -460,7 +459,6 @@ class SiteWriter:
         hit, start, end, probes = place.hit, place.start, place.end, place.probes
         scratch = self._emission.scratch
         mark = scratch.mark()
-        arithmetic_before = dict(self._emission.arithmetic)
         # Whether stores of some snippet went further down.
         waited = False
         guard = Guard(instruction.predicate, instruction.negated) if instruction.predicate else None
@@ -534,9 +532,7 @@ class SiteWriter:
             # The registers stay in use: stores further down still read them.
             return None
         scratch.release(mark)
-        depends_on_operands = operands.reads_operands or operands_after.reads_operands or early
-        # Code with floating-point arithmetic is written anew each time, so that all its instructions are counted.
-        return None if depends_on_operands or arithmetic_before != self._emission.arithmetic else code
+        return None if operands.reads_operands or operands_after.reads_operands or early else code
 
     def write_spot(self, spot: Spot) -> None:
         """Insert the snippets of probes at a place between instructions. Raises UnsupportedError."""

@@ -4,6 +4,7 @@ calls and that get copies (``functions.py`` says what copies are).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 
@@ -29,6 +30,7 @@ from neutrino.ptx.instrument.registers import Kept
 from neutrino.ptx.instrument.rewriting import Rewriting
 from neutrino.ptx.instrument.site_writer import RunWriter, SiteWriter
 from neutrino.ptx.instrument.twin import TwinKernel
+from neutrino.ptx.isa.measures import machine_arithmetic
 from neutrino.ptx.text.body import Body
 from neutrino.ptx.text.inserted import Declaration, Edits, Line, Lines, after, op
 from neutrino.ptx.text.module import Function, Module
@@ -136,14 +138,18 @@ class BodyRewriter:
             lines += operands.here + code.all
         return masks.first + lines
 
-    def close_all(self, ends: Sequence[End], closing: Lines, counted_before: Mapping[str, int]) -> None:
-        """Insert the same code, closing, before each of some ends: each ``ret`` or ``exit``, or the closing brace.
+    @property
+    def arithmetic(self) -> Counter[str]:
+        """How many floating-point instructions are inserted, by SASS mnemonic: twin and original are compared by their
+        counts."""
+        counts: Counter[str] = Counter()
+        for opcode, count in self.edits.inserted_opcodes().items():
+            for mnemonic in machine_arithmetic(opcode):
+                counts[mnemonic] += count
+        return counts
 
-        counted_before: a copy of the emission's arithmetic (counts by SASS mnemonic) from before the code was written.
-        """
-        # The emission counted the instructions of the code once, but it is inserted at each end.
-        for mnemonic, count in self.emission.arithmetic.items():
-            self.emission.arithmetic[mnemonic] += (count - counted_before.get(mnemonic, 0)) * (len(ends) - 1)
+    def close_all(self, ends: Sequence[End], closing: Lines) -> None:
+        """Insert the same code, closing, before each of some ends: each ``ret`` or ``exit``, or the closing brace."""
         if closing:
             for end in ends:
                 # Used only for an end under a predicate.
@@ -232,10 +238,9 @@ class FunctionRewriter(BodyRewriter):
         scratch = self.emission.scratch
         mark = scratch.mark()
         self.write_entry()
-        counted_before = dict(self.emission.arithmetic)
         closing = self.snippets(self.plan.at_ends)
         if self.plan.at_ends:
-            self.close_all(self.returns, closing, counted_before)
+            self.close_all(self.returns, closing)
         scratch.release(mark)
 
     def write_exits(self, state: State) -> None:
@@ -245,7 +250,6 @@ class FunctionRewriter(BodyRewriter):
         if not exits:
             return
         of_kernel = [(probe, snippet) for probe, snippet in self._kernel.plan.at_ends if probe.tracepoint.is_kernel]
-        counted_before = dict(self.emission.arithmetic)
         named_before = {kept.name for kept in self.emission.kept}
         closing = self.snippets(of_kernel)
         if self.emission.has_end:
@@ -254,7 +258,7 @@ class FunctionRewriter(BodyRewriter):
         only_at_exits = [kept for kept in self.emission.kept if kept.name not in named_before]
         self.loaded_late = {kept.name for kept in only_at_exits}
         closing = state.load(self._address, only_at_exits, self.emission.scratch) + closing
-        self.close_all(exits, closing, counted_before)
+        self.close_all(exits, closing)
 
     def load_and_store(self, state: State) -> None:
         """Insert at the function's entry loads of the kept registers that it names, from the kernel's state, and at its
@@ -293,7 +297,7 @@ class FunctionRewriter(BodyRewriter):
             prototype,
             statement,
             callers,
-            dict(self.emission.arithmetic),
+            dict(self.arithmetic),
             is_recursive,
         )
 
@@ -399,12 +403,11 @@ class KernelRewriter(BodyRewriter):
         to memory."""
         self.write_entry()
         at_ends = self.plan.at_ends
-        counted_before = dict(self.emission.arithmetic)
         closing = self.emission.sums.settle(snippet for _, snippet in at_ends)
         closing += self.snippets(at_ends, ending=True)
         if self.emission.has_end:
             closing += self.emission.end()
-        self.close_all(self.plan.ends if closing or at_ends else (), closing, counted_before)
+        self.close_all(self.plan.ends if closing or at_ends else (), closing)
 
     def _share_state(
         self, state: State, functions: Sequence[FunctionRewriter]
@@ -457,10 +460,9 @@ class KernelRewriter(BodyRewriter):
         header = twin_header(
             module, kernel, callee.body.start, plan.twin_name, self.rewriting.names.block, plan.block_size
         )
-        own_arithmetic: dict[str, int] = {}
+        own_arithmetic: Counter[str] = Counter()
         for body in bodies:
-            for mnemonic, count in body.emission.arithmetic.items():
-                own_arithmetic[mnemonic] = own_arithmetic.get(mnemonic, 0) + count
+            own_arithmetic.update(body.arithmetic)
         elsewhere: dict[int, list[FunctionCopy]] = {}
         for number, copy in copies:
             if number != callee.linkage.number:
@@ -474,7 +476,7 @@ class KernelRewriter(BodyRewriter):
             maps=self.emission.maps_of_twin(),
             variables=tuple(variable.name for variable in needs.by_address),
             site_lists=tuple(body.sites for body in plan.bodies),
-            own_arithmetic=own_arithmetic,
+            own_arithmetic=dict(own_arithmetic),
             original_text=module.source(kernel.statement),
             probed_text=header + self.edits.apply(module.text, callee.body.start, kernel.statement.end),
             version=plan.version,

@@ -92,8 +92,13 @@ class Instruction(_Fields):
 
     @property
     def instructions(self) -> tuple[Instruction, ...]:
-        """Itself, as of ``code.Line``."""
+        """Itself, as of ``text.inserted.Line``."""
         return (self,)
+
+    @property
+    def opcodes(self) -> tuple[str, ...]:
+        """As of ``text.inserted.Line``."""
+        return (self.opcode,)
 
     @cached_property
     def mnemonic(self) -> Mnemonic:

@@ -5,6 +5,7 @@ Inserted code is printed once, by ``Inserted.text``. Whatever asks what it does 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -27,6 +28,11 @@ class Line(Protocol):
         """The instructions that it stands for, in their order."""
         ...
 
+    @property
+    def opcodes(self) -> tuple[str, ...]:
+        """The opcodes of these."""
+        ...
+
 
 Lines: TypeAlias = list[Line]
 """Code that grows while it is written."""
@@ -47,6 +53,11 @@ class Label(NamedTuple):
         """As of ``Line``."""
         return ()
 
+    @property
+    def opcodes(self) -> tuple[str, ...]:
+        """As of ``Line``."""
+        return ()
+
 
 class Scope(Enum):
     """Where a scope of names begins or ends. Labels within are local to it."""
@@ -61,6 +72,11 @@ class Scope(Enum):
 
     @property
     def instructions(self) -> tuple[Instruction, ...]:
+        """As of ``Line``."""
+        return ()
+
+    @property
+    def opcodes(self) -> tuple[str, ...]:
         """As of ``Line``."""
         return ()
 
@@ -90,6 +106,11 @@ class Declaration(NamedTuple):
         """As of ``Line``."""
         return ()
 
+    @property
+    def opcodes(self) -> tuple[str, ...]:
+        """As of ``Line``."""
+        return ()
+
 
 _new = tuple.__new__  # what ``Instruction`` does, without a call of Python in between
 
@@ -115,7 +136,7 @@ def vector(*elements: str) -> str:
 
 def branches(lines: Iterable[Line]) -> bool:
     """Return whether code may branch, after which the lanes of a warp need not run together."""
-    return any(one.opcode.startswith("bra") for line in lines for one in line.instructions)
+    return any(opcode.startswith("bra") for line in lines for opcode in line.opcodes)
 
 
 @dataclass(frozen=True)
@@ -132,6 +153,12 @@ class Inserted:
             return ""
         lines = [line.text for line in self.lines]
         return "\n\t".join(["", *lines] if self.is_after else [*lines, ""])
+
+
+    @cached_property
+    def opcodes(self) -> list[str]:
+        """Those of its instructions, in their order."""
+        return [opcode for line in self.lines for opcode in line.opcodes]
 
 
 @dataclass
@@ -160,6 +187,14 @@ class Edits:
     def replace(self, start: int, end: int, text: str) -> None:
         """Replace the text from start to end."""
         self.edits.append((start, end, text))
+
+    def inserted_opcodes(self) -> Counter[str]:
+        """How many instructions with each opcode are inserted."""
+        counts: Counter[str] = Counter()
+        for _, _, new in self.edits:
+            if not isinstance(new, str):
+                counts.update(new.opcodes)
+        return counts
 
     def apply(self, text: str, start: int, end: int) -> str:
         """Return the text from start to end with the edits, which must lie in it and not overlap."""
