@@ -48,7 +48,7 @@ static CUresult allocate(struct ed_context *context, CUdeviceptr *ret, size_t si
 API cuMemAlloc_v2(CUdeviceptr *address, size_t size)
 {
 	ENTER_CONTEXT_OR_RETURN(context);
-	CUresult result = ed_capture_unsafe();
+	CUresult result = ed_capture_refuses_unsafe();
 	if (!result)
 		result = allocate(context, address, size, DEVICE, 0);
 	if (!result)
@@ -63,7 +63,7 @@ API cuMemAlloc_v2(CUdeviceptr *address, size_t size)
 API cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t width, size_t height, unsigned int element)
 {
 	ENTER_CONTEXT_OR_RETURN(context);
-	CUresult result = ed_capture_unsafe();
+	CUresult result = ed_capture_refuses_unsafe();
 	if (result)
 		return result;
 	if (!pitch || !width || !height || (element != 4 && element != 8 && element != 16))
@@ -76,7 +76,7 @@ API cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t width, size_t
 API cuMemAllocManaged(CUdeviceptr *address, size_t size, unsigned int flags)
 {
 	ENTER_CONTEXT_OR_RETURN(context);
-	CUresult result = ed_capture_unsafe();
+	CUresult result = ed_capture_refuses_unsafe();
 	if (result)
 		return result;
 	return flags < 1 || flags > 2 ? CUDA_ERROR_INVALID_VALUE : allocate(context, address, size, MANAGED, flags);
@@ -86,7 +86,7 @@ API cuMemAllocManaged(CUdeviceptr *address, size_t size, unsigned int flags)
 API cuMemFree_v2(CUdeviceptr address)
 {
 	ENTER_CONTEXT_OR_RETURN(context);
-	CUresult result = ed_capture_unsafe();
+	CUresult result = ed_capture_refuses_unsafe();
 	if (result || !address)
 		return result;
 	if (!ed_memory_is_valid(address, 1))
@@ -173,7 +173,7 @@ static CUresult allocate_async(struct ed_context *context, CUdeviceptr *address,
 	if (!result)
 		result = ed_capture_forbids(queue);
 	if (!result)
-		result = ed_capture_unsafe();
+		result = ed_capture_refuses_unsafe();
 	if (result || size || !address)
 		return result ? result : allocate(context, address, size, DEVICE, 0);
 	*address = 0;
@@ -345,7 +345,7 @@ static CUresult allocate_host(struct ed_context *context, void **ret, size_t siz
 API cuMemHostAlloc(void **memory, size_t size, unsigned int flags)
 {
 	ENTER_CONTEXT_OR_RETURN(context);
-	CUresult result = ed_capture_unsafe();
+	CUresult result = ed_capture_refuses_unsafe();
 	return result ? result : allocate_host(context, memory, size, flags);
 }
 
@@ -353,7 +353,7 @@ API cuMemHostAlloc(void **memory, size_t size, unsigned int flags)
 API cuMemAllocHost_v2(void **memory, size_t size)
 {
 	ENTER_CONTEXT_OR_RETURN(context);
-	CUresult result = ed_capture_unsafe();
+	CUresult result = ed_capture_refuses_unsafe();
 	return result ? result : allocate_host(context, memory, size, 0);
 }
 
@@ -361,7 +361,7 @@ API cuMemAllocHost_v2(void **memory, size_t size)
 API cuMemFreeHost(void *memory)
 {
 	ENTER_CONTEXT_OR_RETURN(context);
-	CUresult result = ed_capture_unsafe();
+	CUresult result = ed_capture_refuses_unsafe();
 	if (result || !memory)
 		return result;
 	ed_queue_wait_all(context);
@@ -407,7 +407,7 @@ API cuMemHostGetFlags(unsigned int *flags, void *memory)
 API cuMemHostRegister_v2(void *memory, size_t size, unsigned int flags)
 {
 	ENTER_CONTEXT_OR_RETURN(context);
-	CUresult result = ed_capture_unsafe();
+	CUresult result = ed_capture_refuses_unsafe();
 	if (result)
 		return result;
 	if (!memory || !size || flags > 15)
@@ -428,7 +428,7 @@ API cuMemHostRegister_v2(void *memory, size_t size, unsigned int flags)
 API cuMemHostUnregister(void *memory)
 {
 	ENTER_CONTEXT_OR_RETURN(context);
-	CUresult result = ed_capture_unsafe();
+	CUresult result = ed_capture_refuses_unsafe();
 	if (result)
 		return result;
 	result = CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;

@@ -192,7 +192,7 @@ CUresult ed_capture_waits_for(struct ed_queue *queue)
 {
 	CUresult result = ed_capture_forbids(queue);
 
-	return result ? result : ed_capture_unsafe();
+	return result ? result : ed_capture_refuses_unsafe();
 }
 
 /*
@@ -213,7 +213,7 @@ void ed_capture_invalidate(struct ed_queue *queue)
  * For calls that are unsafe during a capture, such as allocations. They are an error, and invalidate the capture, in
  * the thread that captures unless the mode is relaxed, and in other threads if both modes are global.
  */
-CUresult ed_capture_unsafe(void)
+CUresult ed_capture_refuses_unsafe(void)
 {
 	CUresult result = CUDA_SUCCESS;
 

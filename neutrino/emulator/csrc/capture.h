@@ -26,7 +26,7 @@ CUresult ed_capture_waits_for_all(const struct ed_context *context);
 CUresult ed_capture_forbids(struct ed_queue *queue);
 
 /* For calls that are unsafe during a capture: 900 where the thread's mode and those of the captures forbid them. */
-CUresult ed_capture_unsafe(void);
+CUresult ed_capture_refuses_unsafe(void);
 
 /* For cuStreamWaitEvent and cuEventRecord: captured is set when nothing is left to do. */
 CUresult ed_capture_wait(struct ed_queue *queue, CUevent event, bool *captured);

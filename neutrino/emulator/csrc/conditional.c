@@ -51,7 +51,10 @@ void ed_condition_release(struct ed_condition *condition)
 	free(condition);
 }
 
-/* A graph is destroyed: free the conditions that were made for it, as far as nothing else holds them. */
+/*
+ * A graph is destroyed: free the conditions (a conditional node's value) that were made for it, as far as nothing else
+ * holds them.
+ */
 void ed_condition_forget_graph(CUgraph graph)
 {
 	while (graph->conditions) {
@@ -61,7 +64,7 @@ void ed_condition_forget_graph(CUgraph graph)
 	}
 }
 
-/* Whether a node uses each condition that was made for the graph. */
+/* Whether a node uses each condition (a conditional node's value) that was made for the graph. */
 bool ed_condition_are_used(const struct ed_graph *graph)
 {
 	for (const struct ed_condition *condition = graph->conditions; condition; condition = condition->next_of_graph)
@@ -120,7 +123,10 @@ API cuGraphConditionalHandleCreate(uint64_t *handle, CUgraph graph, CUcontext co
 
 /* --- nodes --- */
 
-/* Take the condition of a handle for a node, with a hold. NULL if there is none, or another node has it. */
+/*
+ * Take the condition (a conditional node's value) of a handle for a node, with a hold. NULL if there is none, or
+ * another node has it.
+ */
 static struct ed_condition *take(uint64_t handle)
 {
 	pthread_mutex_lock(&mutex);

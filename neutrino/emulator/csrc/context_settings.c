@@ -70,7 +70,7 @@ API cuCtxSetLimit(int limit, size_t value)
 	ENTER_CONTEXT_OR_RETURN(context);
 	CUresult result = check_limit(limit);
 	if (!result)
-		result = ed_capture_unsafe();
+		result = ed_capture_refuses_unsafe();
 	if (result)
 		return result;
 	__atomic_store_n(&limits[limit], value, __ATOMIC_RELAXED);

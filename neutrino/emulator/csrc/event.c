@@ -241,7 +241,7 @@ API cuEventQuery(CUevent event)
 		return CUDA_ERROR_INVALID_HANDLE;
 	CUresult result = ed_capture_asks_event(event, true);
 	if (!result)
-		result = ed_capture_unsafe();
+		result = ed_capture_refuses_unsafe();
 	if (result)
 		return result;
 	return ed_moment_is_past(ed_event_moment(event)) ? ed_device_fault() : CUDA_ERROR_NOT_READY;
@@ -255,7 +255,7 @@ API cuEventSynchronize(CUevent event)
 		return CUDA_ERROR_INVALID_HANDLE;
 	CUresult result = ed_capture_asks_event(event, true);
 	if (!result)
-		result = ed_capture_unsafe();
+		result = ed_capture_refuses_unsafe();
 	if (result)
 		return result;
 	ed_moment_wait(ed_event_moment(event));

@@ -172,7 +172,7 @@ API cuLibraryUnload(CUlibrary library)
 	ENTER_OR_RETURN();
 	if (!ed_object_check(library, ED_LIBRARY))
 		return CUDA_ERROR_INVALID_HANDLE;
-	CUresult result = ed_capture_unsafe();
+	CUresult result = ed_capture_refuses_unsafe();
 	if (result)
 		return result;
 	wait_for_users(library);

@@ -128,7 +128,7 @@ API cuModuleUnload(CUmodule module)
 		return CUDA_ERROR_INVALID_HANDLE;
 	if (module->library)
 		return CUDA_ERROR_NOT_PERMITTED;
-	CUresult result = ed_capture_unsafe();
+	CUresult result = ed_capture_refuses_unsafe();
 	if (result)
 		return result;
 	ed_queue_wait_all(module->context);

@@ -57,8 +57,8 @@ static struct nt_errand *take(void)
 }
 
 /*
- * End an errand: tell whoever waits for it (state: DONE or NOT_RUN), or release its argument if it was dropped, that is
- * nobody waits any more. The errand must not be touched after that.
+ * End an errand (a function that a helper thread calls): tell whoever waits for it (state: DONE or NOT_RUN), or release
+ * its argument if it was dropped, that is nobody waits any more. The errand must not be touched after that.
  */
 static void settle(struct nt_errand *errand, uint32_t state)
 {
@@ -154,8 +154,8 @@ bool nt_errand_start(struct nt_errand *errand)
 }
 
 /*
- * Whether an errand is settled: it was run, or given up. Waits for that at most so many milliseconds; 0 only looks.
- * errno stays.
+ * Whether an errand (a function that a helper thread calls) is settled: it was run, or given up. Waits for that at most
+ * so many milliseconds; 0 only looks. errno stays.
  */
 bool nt_errand_is_done(struct nt_errand *errand, unsigned milliseconds)
 {
@@ -169,8 +169,8 @@ bool nt_errand_is_done(struct nt_errand *errand, unsigned milliseconds)
 }
 
 /*
- * Nobody waits for an errand any more: its release function frees it, here if it is settled already, else later by the
- * thread that settles it.
+ * Nobody waits for an errand (a function that a helper thread calls) any more: its release function frees it, here if
+ * it is settled already, else later by the thread that settles it.
  */
 void nt_errand_drop(struct nt_errand *errand)
 {
@@ -180,15 +180,18 @@ void nt_errand_drop(struct nt_errand *errand)
 		errand->release(errand->argument);
 }
 
-/* Whether nobody waits for the errand any more (nt_errand_drop), so that its function can stop early. */
+/*
+ * Whether nobody waits for the errand (a function that a helper thread calls) any more (nt_errand_drop), so that its
+ * function can stop early.
+ */
 bool nt_errand_is_dropped(const struct nt_errand *errand)
 {
 	return __atomic_load_n(&errand->state, __ATOMIC_ACQUIRE) == DROPPED;
 }
 
 /*
- * Whether a settled errand was really run; false if it was given up because a seccomp filter of the program may forbid
- * what it does.
+ * Whether a settled errand (a function that a helper thread calls) was really run; false if it was given up because a
+ * seccomp filter of the program may forbid what it does.
  */
 bool nt_errand_has_run(const struct nt_errand *errand)
 {

@@ -22,7 +22,7 @@ static void put_new(struct nt_handle_rows *rows, struct nt_handle *record)
 	uint32_t mask = (1u << rows->bits) - 1, i = nt_handles_start(record->handle, rows->bits);
 
 	while (rows->rows[i]) {
-		NT_STEP();
+		NT_COUNT_STEP();
 		i = (i + 1) & mask;
 	}
 	__atomic_store_n(&rows->rows[i], record, __ATOMIC_RELEASE);
@@ -52,7 +52,7 @@ static bool make_space(struct nt_handles *table)
 	memset(rows, 0, size);
 	rows->bits = bits;
 	for (uint32_t i = 0; before && i < 1u << before->bits; i++) {
-		NT_STEP();
+		NT_COUNT_STEP();
 		if (before->rows[i] && before->rows[i] != &nt_handles_gone)
 			put_new(rows, before->rows[i]);
 	}
@@ -68,7 +68,7 @@ static struct nt_handle **row_of(struct nt_handle_rows *rows, const void *handle
 	uint32_t mask = (1u << rows->bits) - 1;
 
 	for (uint32_t i = nt_handles_start(handle, rows->bits); rows->rows[i]; i = (i + 1) & mask) {
-		NT_STEP();
+		NT_COUNT_STEP();
 		if (rows->rows[i]->handle == handle)
 			return &rows->rows[i];
 	}

@@ -15,9 +15,9 @@
 /* Tests count the rows and records that are looked at. */
 #ifdef NT_COUNT_STEPS
 extern uint64_t nt_steps;
-#define NT_STEP() ((void)nt_steps++)
+#define NT_COUNT_STEP() ((void)nt_steps++)
 #else
-#define NT_STEP() ((void)0)
+#define NT_COUNT_STEP() ((void)0)
 #endif
 
 /* The first member of every record in a table. */
@@ -78,7 +78,7 @@ static inline void *nt_handles_find(struct nt_handles *table, const void *handle
 	/* There is always an empty row. */
 	for (uint32_t i = nt_handles_start(handle, bits);; i = (i + 1) & ((1u << bits) - 1)) {
 		struct nt_handle *row = __atomic_load_n(&rows->rows[i], __ATOMIC_ACQUIRE);
-		NT_STEP();
+		NT_COUNT_STEP();
 		if (NT_UNLIKELY(!row))
 			return NULL;
 		if (!NT_UNLIKELY(row->handle != handle))

@@ -24,7 +24,7 @@ struct nt_hash_table {
 static inline struct nt_hashed *nt_hashed_next(struct nt_hashed *record, uint64_t hash)
 {
 	for (; record; record = record->next) {
-		NT_STEP();
+		NT_COUNT_STEP();
 		if (record->hash == hash)
 			break;
 	}
@@ -65,7 +65,7 @@ static inline int nt_hashed_add(struct nt_hash_table *table, struct nt_hashed *r
 			while (table->buckets[i]) {
 				struct nt_hashed *moved = table->buckets[i];
 				table->buckets[i] = moved->next;
-				NT_STEP();
+				NT_COUNT_STEP();
 				nt_hashed_link(&larger, moved);
 			}
 		if (larger.buckets) {

@@ -105,7 +105,8 @@ static bool slots_of(const struct neutrino_map *map, const struct nt_extent *ext
 
 /*
  * Units of memory (NEUTRINO_LOG_UNIT bytes) in which each log has room for so many records of each thread, warp or
- * block, whichever its level is. 0 without logs; REGION_LIMIT if it would be far too much.
+ * block, whichever its level is. 0 without logs (to which threads append records); REGION_LIMIT if it would be far too
+ * much.
  */
 uint64_t nt_regions_log_units(const struct neutrino_map *maps, unsigned count, const struct nt_extent *extent,
 			      uint32_t records)

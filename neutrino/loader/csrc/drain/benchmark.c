@@ -219,7 +219,7 @@ void nt_benchmark_end(struct nt_timing *timing, bool is_counted)
 	if (is_counted && !is_recorded)
 		count_untimed(timing->group);
 	bool is_round = __atomic_fetch_add(&timer->launches, 1, __ATOMIC_RELAXED) % WAKE_EVERY == 0;
-	nt_wake_from(is_round || !pair ? NT_DOZING : NT_ASLEEP);
+	nt_wake_drain_from(is_round || !pair ? NT_DOZING : NT_ASLEEP);
 }
 
 /* --- samples, in the drain thread --- */
@@ -230,7 +230,10 @@ struct batch {
 	uint32_t count;
 };
 
-/* Hand the samples (times of launches) of a batch to the writer, and empty the batch. */
+/*
+ * Hand the samples (times of launches) of a batch to the writer (the thread that writes the trace), and empty the
+ * batch.
+ */
 static void write_batch(struct batch *batch)
 {
 	if (batch->samples)
@@ -409,7 +412,7 @@ struct nt_drained nt_benchmark_drain(const struct nt_pool *pool)
 	struct waiting waiting = {.count = 0};
 	uint32_t first = timer->next, unfinished = 0;
 
-	for (uint32_t i = 0; i < PAIRS && timer->pairs && !nt_wake_is_stopped(); i++) {
+	for (uint32_t i = 0; i < PAIRS && timer->pairs && !nt_wake_drain_is_stopped(); i++) {
 		uint32_t number = (first + i) % PAIRS;
 		struct nt_pair *pair = &timer->pairs[number];
 		if (__atomic_load_n(&timer->states[number], __ATOMIC_ACQUIRE) != PAIR_PENDING)
@@ -436,7 +439,7 @@ struct nt_drained nt_benchmark_drain(const struct nt_pool *pool)
 		__atomic_store_n(&timer->states[number], PAIR_UNUSED, __ATOMIC_RELAXED);
 		give_pair(timer, pair);
 	}
-	if (drained.worked && !timer->has_floor && !nt_wake_is_stopped())
+	if (drained.worked && !timer->has_floor && !nt_wake_drain_is_stopped())
 		add_floor(pool, timer, &batch);
 	write_untimed(&batch);
 	write_batch(&batch);

@@ -59,7 +59,7 @@ static struct part part_of(struct nt_segment *segment, uint32_t from, uint32_t t
  */
 static bool copy_parts(struct nt_pool *pool, const struct part *parts, unsigned count)
 {
-	if (nt_own_memory_measures_only)
+	if (nt_own_memory_is_memusage)
 		return false;
 	for (unsigned i = 0; i < count;) {
 		const struct part *first = &parts[i];
@@ -192,8 +192,8 @@ struct written {
 };
 
 /*
- * Copy the maps of one launch from the device that have one result for the whole process (at these ranges), and add
- * them to that result.
+ * Copy the maps (stores of probe results) of one launch from the device that have one result for the whole process (at
+ * these ranges), and add them to that result.
  */
 static void add_to_run(struct regions *regions, struct nt_kernel *kernel, const struct nt_range *ranges, unsigned count)
 {
@@ -280,11 +280,11 @@ static struct written drain_large(struct nt_pool *pool, struct nt_segment *segme
 
 	if (nt_drain_is_refused(slot))
 		return all;
-	if (nt_own_memory_measures_only && slot->layout) {
+	if (nt_own_memory_is_memusage && slot->layout) {
 		nt_replay_write(segment, 0, 1, NULL, 0);
 		return all;
 	}
-	if (nt_own_memory_measures_only) {
+	if (nt_own_memory_is_memusage) {
 		nt_frames_without_data(slot->kernel, slot->launch, slot->size);
 		return all;
 	}
@@ -379,7 +379,7 @@ static void drain_full_large(struct nt_pool *pool, struct nt_segment *segment)
 	struct written written = drain_large(pool, segment);
 	bool is_zeroed = true;
 
-	if (nt_own_memory_measures_only) {
+	if (nt_own_memory_is_memusage) {
 		recycle(pool, segment, true);
 		return;
 	}
@@ -401,7 +401,7 @@ struct batch {
 /* Zero the device memory of a batch's segments, adjacent ones at once; false if that fails. */
 static bool zero_batch(struct nt_pool *pool, const struct batch *batch)
 {
-	if (nt_own_memory_measures_only)
+	if (nt_own_memory_is_memusage)
 		return true;
 	for (unsigned i = 0; i < batch->count;) {
 		CUdeviceptr from = batch->parts[i].segment->address;
@@ -504,7 +504,7 @@ struct nt_drained nt_drain_pool(struct nt_pool *pool, bool all_complete)
 	CUcontext context = __atomic_load_n(&pool->context, __ATOMIC_ACQUIRE);
 	uint32_t small_end = pool->slab_end * SLAB_SEGMENTS;
 
-	for (uint32_t i = 0; i < SEGMENTS && !nt_wake_is_stopped(); i = i + 1 == small_end ? SMALL_MOST : i + 1) {
+	for (uint32_t i = 0; i < SEGMENTS && !nt_wake_drain_is_stopped(); i = i + 1 == small_end ? SMALL_MOST : i + 1) {
 		struct nt_segment *segment = &pool->segments[i];
 		uint32_t hold = __atomic_load_n(&segment->hold, __ATOMIC_ACQUIRE);
 		bool is_open = !(hold & (HOLD_FULL | HOLD_DONE | HOLD_FINISHING));
@@ -535,7 +535,7 @@ struct nt_drained nt_drain_pool(struct nt_pool *pool, bool all_complete)
 			return drained;
 		drain_full_large(pool, segment);
 	}
-	if (!nt_wake_is_stopped())
+	if (!nt_wake_drain_is_stopped())
 		drain_batch(pool, context, &batch);
 	return drained;
 }

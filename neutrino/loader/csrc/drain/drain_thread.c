@@ -30,8 +30,8 @@ static void sleep_until_woken(enum nt_sleep depth, uint64_t nanoseconds)
 {
 	struct timespec time = {(time_t)(nanoseconds / 1000000000), (long)(nanoseconds % 1000000000)};
 
-	syscall(SYS_futex, &nt_wake_depth, FUTEX_WAIT_PRIVATE, (int)depth, nanoseconds ? &time : NULL, NULL, 0);
-	__atomic_store_n(&nt_wake_depth, NT_AWAKE, __ATOMIC_RELEASE);
+	syscall(SYS_futex, &nt_wake_drain_depth, FUTEX_WAIT_PRIVATE, (int)depth, nanoseconds ? &time : NULL, NULL, 0);
+	__atomic_store_n(&nt_wake_drain_depth, NT_AWAKE, __ATOMIC_RELEASE);
 }
 
 /* Wait for all launches in the current context, the pool's; true if they are complete, which the pool remembers. */
@@ -99,7 +99,7 @@ static void close_pool(struct nt_pool *pool)
 	bool complete = wait_for_all(pool);
 
 	/* That limit may be over: the process ends, and the driver with it. */
-	if (nt_wake_is_stopped())
+	if (nt_wake_drain_is_stopped())
 		return;
 	if (!complete)
 		nt_event_note("the context ended with an error: records of its last launches are lost");
@@ -191,7 +191,7 @@ static struct nt_drained tend(struct nt_pool *pool)
 	if (__atomic_load_n(&pool->give_back, __ATOMIC_ACQUIRE)) {
 		nt_slabs_give_back(pool);
 		__atomic_store_n(&pool->give_back, 0, __ATOMIC_RELEASE);
-	} else if (!nt_wake_is_stopped()) {
+	} else if (!nt_wake_drain_is_stopped()) {
 		nt_slabs_grow(pool);
 	}
 	__atomic_store_n(&pool->expect, 0, __ATOMIC_RELEASE);
@@ -219,7 +219,7 @@ static struct nt_drained visit(struct nt_pool *pool)
 			close_pool(pool);
 		else
 			drained = tend(pool);
-		if (nt_wake_is_stopped())
+		if (nt_wake_drain_is_stopped())
 			return drained;
 		nt_driver.cuCtxPopCurrent_v2(&popped);
 	} else if (state == POOL_CLOSING && !__atomic_load_n(&pool->ending, __ATOMIC_ACQUIRE)) {
@@ -241,7 +241,7 @@ static struct nt_drained visit_all(void)
 
 	nt_grace_step();
 	nt_grace_release();
-	for (unsigned i = 0; i < CONTEXTS && !nt_wake_is_stopped(); i++) {
+	for (unsigned i = 0; i < CONTEXTS && !nt_wake_drain_is_stopped(); i++) {
 		struct nt_drained drained = visit(&nt_pools[i]);
 		all.worked |= drained.worked;
 		all.in_flight |= drained.in_flight;
@@ -272,7 +272,7 @@ static void *drain(void *unused)
 	nt_lock_without_signals();
 	/* Calls of this thread must neither fail because the program captures a stream, nor become part of the capture. */
 	nt_driver.cuThreadExchangeStreamCaptureMode(&mode);
-	while (!nt_wake_is_stopped()) {
+	while (!nt_wake_drain_is_stopped()) {
 		struct nt_drained drained = visit_all();
 		uint64_t now = nt_clock_now_ns();
 		bool is_idle = !drained.worked && !drained.is_sparse && !drained.in_flight;
@@ -294,10 +294,10 @@ static void *drain(void *unused)
 		 * If neither happens, because the two cross, it waits for the next launch or for the last visit, after
 		 * which they cannot cross any more.
 		 */
-		__atomic_exchange_n(&nt_wake_depth, depth, __ATOMIC_SEQ_CST);
+		__atomic_exchange_n(&nt_wake_drain_depth, depth, __ATOMIC_SEQ_CST);
 		drained = visit_all();
 		if (drained.worked || ((drained.in_flight || drained.is_sparse) && depth == NT_ASLEEP)) {
-			__atomic_store_n(&nt_wake_depth, NT_AWAKE, __ATOMIC_RELEASE);
+			__atomic_store_n(&nt_wake_drain_depth, NT_AWAKE, __ATOMIC_RELEASE);
 			pause = SHORTEST_PAUSE;
 			continue;
 		}

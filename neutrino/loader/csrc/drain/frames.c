@@ -27,7 +27,10 @@ struct neutrino_frame nt_frames_of(const struct nt_slot *slot)
 	return frame;
 }
 
-/* The extent (blocks, warps, ...) of a frame's launch, with the memory for logs that the frame has. */
+/*
+ * The extent (blocks, warps, ...) of a frame's launch, with the memory for logs (to which threads append records) that
+ * the frame has.
+ */
 struct nt_extent nt_frames_extent(const struct nt_kernel *kernel, const struct neutrino_frame *frame)
 {
 	struct nt_extent extent;
@@ -38,8 +41,9 @@ struct nt_extent nt_frames_extent(const struct nt_kernel *kernel, const struct n
 }
 
 /*
- * Learn from a launch how much memory later launches of the kernel should get for their logs. wanted: units that this
- * one wanted, of the log that wanted most; in_turn: its warps had no chunks of their own.
+ * Learn from a launch how much memory later launches of the kernel should get for their logs (to which threads append
+ * records). wanted: units that this one wanted, of the log that wanted most; in_turn: its warps had no chunks of their
+ * own.
  */
 static void learn(struct nt_kernel *kernel, uint64_t wanted, bool in_turn, uint64_t warps)
 {
@@ -54,10 +58,10 @@ static void learn(struct nt_kernel *kernel, uint64_t wanted, bool in_turn, uint6
 }
 
 /*
- * Leave out of a launch's results what its logs did not use, and maps that have one result for the process. frame: as
- * of all its memory; log_units and size are changed. read: gets a log's control words, with argument. ret gets the
- * ranges that remain, at most NEUTRINO_MAX_MAPS + 1; returns how many, 0 if the control words cannot be read. Learns
- * what later launches need.
+ * Leave out of a launch's results what its logs (to which threads append records) did not use, and maps (stores of
+ * probe results) that have one result for the process. frame: as of all its memory; log_units and size are
+ * changed. read: gets a log's control words, with argument. ret gets the ranges that remain, at most
+ * NEUTRINO_MAX_MAPS + 1; returns how many, 0 if the control words cannot be read. Learns what later launches need.
  */
 unsigned nt_frames_shrink(struct nt_kernel *kernel, struct neutrino_frame *frame, nt_read_control *read, void *argument,
 			  struct nt_range *ret)
@@ -96,7 +100,7 @@ unsigned nt_frames_shrink(struct nt_kernel *kernel, struct neutrino_frame *frame
 
 /*
  * Mark the launch of that number as lost, since its results could not be had; noted the first time. size: bytes of its
- * maps.
+ * maps (stores of probe results).
  */
 void nt_frames_lost(uint64_t launch, uint64_t size)
 {
@@ -107,7 +111,7 @@ void nt_frames_lost(uint64_t launch, uint64_t size)
 
 /*
  * A launch's results could not be copied back: mark it as lost; or with --memusage, where there never are any, as
- * measured. size: bytes of its maps.
+ * measured. size: bytes of its maps (stores of probe results).
  */
 void nt_frames_without_data(struct nt_kernel *kernel, uint64_t launch, uint64_t size)
 {

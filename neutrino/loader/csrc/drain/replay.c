@@ -12,8 +12,8 @@
 #define MOST_ROUNDS 5000
 
 /*
- * Take a free launch record; waits seconds for one if need be, as the writer frees them. NULL if there is none. *index
- * gets its number.
+ * Take a free launch record; waits seconds for one if need be, as the writer (the thread that writes the trace) frees
+ * them. NULL if there is none. *index gets its number.
  */
 static struct neutrino_launch *take_record(uint64_t *index)
 {

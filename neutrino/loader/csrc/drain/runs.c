@@ -35,8 +35,8 @@ static uint64_t align_up(uint64_t value, uint64_t alignment)
 }
 
 /*
- * Where, in a launch's memory, a kernel's maps are that have one result for the whole process. ret: room for
- * NEUTRINO_MAX_MAPS. Returns how many.
+ * Where, in a launch's memory, a kernel's maps (stores of probe results) are that have one result for the whole
+ * process. ret: room for NEUTRINO_MAX_MAPS. Returns how many.
  */
 unsigned nt_runs_ranges(const struct nt_kernel *kernel, const struct nt_extent *extent, struct nt_range *ret)
 {

@@ -80,7 +80,6 @@ static bool is_driver(const char *name)
  */
 unsigned la_version(unsigned version)
 {
-	/* la_objsearch is the same in all versions of the interface, and for AArch64 the loader accepts only its own. */
 	return version;
 }
 

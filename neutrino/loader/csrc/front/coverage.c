@@ -106,7 +106,7 @@ static void count(struct coverage *ret)
 /* Add how many launches and kernels were probed. Coverage.sentence of neutrino/tracing/coverage.py says the same. */
 static void add_share(struct text *text, const struct coverage *coverage)
 {
-	const char *nothing = nt_own_memory_measures_only ? "nothing would be probed: " : "nothing was probed: ";
+	const char *nothing = nt_own_memory_is_memusage ? "nothing would be probed: " : "nothing was probed: ";
 
 	if (!coverage->chosen) {
 		add(text, "%s", nothing);
@@ -127,7 +127,7 @@ static void add_share(struct text *text, const struct coverage *coverage)
 		unsigned percent = coverage->probed == coverage->chosen
 					   ? 100
 					   : (unsigned)((double)coverage->probed / (double)coverage->chosen * 100);
-		add(text, " %sprobed (%s%u %%)", nt_own_memory_measures_only ? "would be " : "", percent ? "" : "under ",
+		add(text, " %sprobed (%s%u %%)", nt_own_memory_is_memusage ? "would be " : "", percent ? "" : "under ",
 		    percent ? percent : 1);
 	}
 	add(text, ", ");
@@ -158,7 +158,7 @@ static void add_reasons(struct text *text, struct coverage *coverage, bool with_
 			return;
 		add(text, "; ");
 	}
-	add(text, nt_own_memory_measures_only ? "would not be: " : "not probed: ");
+	add(text, nt_own_memory_is_memusage ? "would not be: " : "not probed: ");
 	for (int said = 0; rest && said < REASONS_SAID; said++) {
 		unsigned most = 0;
 		for (unsigned reason = 1; reason < NEUTRINO_REASON_SLOTS; reason++)
@@ -193,7 +193,7 @@ void nt_coverage_say(const char *rank)
 	count(&coverage);
 	begin_line(&text, rank);
 	bool has_rank = text.data[sizeof("neutrino: ") - 1];
-	if (nt_own_memory_measures_only)
+	if (nt_own_memory_is_memusage)
 		add(&text, "--memusage: ");
 	add_share(&text, &coverage);
 	if (incomplete)

@@ -83,8 +83,9 @@ void nt_lifetimes_context_ends(CUcontext context)
 }
 
 /*
- * Before a call that may destroy a context, or only lower a count: fetch the results of its launches.
- * nt_lifetimes_context_may_have_ended must follow, in the same thread.
+ * Before a call that may destroy a context, or only lower a count: keep our thread that loads twins (copies with
+ * probes) out of it, and fetch the results of its launches. nt_lifetimes_context_may_have_ended must follow, in the
+ * same thread. NULL is ignored.
  */
 void nt_lifetimes_context_may_end(CUcontext context)
 {
@@ -115,8 +116,8 @@ static void forget(CUcontext context)
 }
 
 /*
- * After a call that may have destroyed a context: if it is gone, as the driver says, forget it. Ends what
- * nt_lifetimes_context_may_end has begun.
+ * After a call that may have destroyed a context: if it is gone, as the driver says, forget it; and let our thread that
+ * loads twins (copies with probes) go on. Ends what nt_lifetimes_context_may_end has begun.
  */
 void nt_lifetimes_context_may_have_ended(CUcontext context)
 {

@@ -130,13 +130,13 @@ static void end(void)
 	bool drained = nt_pool_drain_all(DRAIN_LIMIT_MS);
 	next_step();
 	nt_graph_count_all();
-	if (!nt_own_memory_measures_only)
+	if (!nt_own_memory_is_memusage)
 		nt_image_keep_needs();
 	if (is_ahead)
 		nt_section_unused(note_unused);
 	/* The driver's own handlers run next, and the drain thread must not be in the driver then. */
 	if (!drained)
-		nt_wake_stop();
+		nt_wake_stop_drain();
 	if (!drained)
 		nt_event_note("the records of the last launches did not arrive within %d s", DRAIN_LIMIT_MS / 1000);
 	nt_ranges_note_end();
@@ -251,7 +251,7 @@ static void at_exit(void)
 	if (wait_for_last_step())
 		return;
 	/* Neither thread must be in the driver when its own handlers run. */
-	nt_wake_stop();
+	nt_wake_stop_drain();
 	nt_quiet_write_say("neutrino: the trace in %s could not be completed: the program ended where nothing more can be done\n",
 			   nt_path_of_trace());
 }
@@ -387,7 +387,7 @@ static void log_process(void)
 	nt_event_number(&event, "monotonic_ns", nt_clock_now_ns());
 	if (settings->run)
 		nt_event_string(&event, "run", settings->run);
-	if (nt_own_memory_measures_only)
+	if (nt_own_memory_is_memusage)
 		nt_event_number(&event, "memusage", 1);
 	if (settings->max_trace_size)
 		nt_event_number(&event, "max_trace_size", settings->max_trace_size);

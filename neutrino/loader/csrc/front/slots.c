@@ -71,8 +71,9 @@ __attribute__((visibility("hidden"), used)) void *nt_slots_dlopen_try(const char
 								       const void *caller);
 
 /*
- * Whether an object's slots must not be redirected: the hook's own, the driver's and those of libraries that come with
- * it, which call the driver on its behalf, libc's and the dynamic loader's.
+ * Whether an object's slots (pointers for calls into other objects) must not be redirected: the hook's own, the
+ * driver's and those of libraries that come with it, which call the driver on its behalf, libc's and the dynamic
+ * loader's.
  */
 static bool is_excluded(const struct nt_object *object, const struct nt_dynamic *dynamic)
 {
@@ -134,7 +135,8 @@ static int find_loaders(struct dl_phdr_info *info, size_t size, void *argument)
 
 /*
  * Our function in place of the one of that name (dlsym and its like, or the driver's); NULL if it is not replaced.
- * *real: what a slot of that function is bound to, NULL while the driver is not known.
+ * *real: what a slot (a pointer for calls into another object) of that function is bound to, NULL while the driver is
+ * not known.
  */
 static void *replacement(const char *name, void **real)
 {
@@ -163,7 +165,10 @@ static bool is_linkage_table(const void *address)
 	return dladdr1(address, &info, (void **)&symbol, RTLD_DL_SYMENT) && symbol && symbol->st_shndx == SHN_UNDEF;
 }
 
-/* Whether a lazily bound slot of an object would be bound to the function real at its first use. */
+/*
+ * Whether a lazily bound slot (a pointer for calls into another object) of an object would be bound to the function
+ * real at its first use.
+ */
 static bool would_bind_to(const struct nt_object *object, const char *name, const void *real)
 {
 	void *address = dlsym(RTLD_DEFAULT, name);
@@ -187,8 +192,8 @@ struct mark {
 };
 
 /*
- * Redirect the slot of one relocation to our function, if it is one of a replaced function and is bound to the real
- * one, or would be. Sets *mark if the slot is the object's first.
+ * Redirect the slot (a pointer for calls into another object) of one relocation to our function, if it is one of a
+ * replaced function and is bound to the real one, or would be. Sets *mark if the slot is the object's first.
  */
 static void redirect(const struct nt_object *object, const struct nt_dynamic *dynamic, const ElfW(Rela) *row, struct mark *mark)
 {
@@ -325,8 +330,8 @@ static const struct processed *find_processed(const struct nt_object *object, ui
 }
 
 /*
- * Redirect the slots of one object, and return the record of that. search: for the pointers in its data, NULL if these
- * are not to be redirected.
+ * Redirect the slots (pointers for calls into other objects) of one object, and return the record of that. search: for
+ * the pointers in its data, NULL if these are not to be redirected.
  */
 static struct processed process_object(const struct nt_object *object, uint64_t name_hash, bool with_driver,
 				       const struct nt_cached_pointers *search)
@@ -368,8 +373,9 @@ static void in_child(void)
 }
 
 /*
- * Redirect the slots of all objects that are new since the last pass. Called with the dynamic loader's lock held: no
- * object is partly loaded or relocated, and none is loaded or unloaded meanwhile.
+ * Redirect the slots (pointers for calls into other objects) of all objects that are new since the last pass. Called
+ * with the dynamic loader's lock held: no object is partly loaded or relocated, and none is loaded or unloaded
+ * meanwhile.
  */
 static void pass(void)
 {
@@ -427,8 +433,8 @@ static void nothing(void)
 }
 
 /*
- * Called by dlsym, which holds the dynamic loader's lock: redirects the slots of new objects. Its result is not needed.
- * used: by name alone, which clang 14 does not count.
+ * Called by dlsym, which holds the dynamic loader's lock: redirects the slots (pointers for calls into other objects)
+ * of new objects. Its result is not needed. used: by name alone, which clang 14 does not count.
  */
 __attribute__((used)) static void (*choose_nothing(void))(void)
 {
@@ -439,8 +445,8 @@ __attribute__((used)) static void (*choose_nothing(void))(void)
 __attribute__((visibility("default"))) void neutrino_slots_pass(void) __attribute__((ifunc("choose_nothing")));
 
 /*
- * Redirect the slots of objects that were loaded since the last call, and those of the driver's functions once the
- * driver is known. From any thread. Keeps errno, but may change dlerror's message.
+ * Redirect the slots (pointers for calls into other objects) of objects that were loaded since the last call, and those
+ * of the driver's functions once the driver is known. From any thread. Keeps errno, but may change dlerror's message.
  */
 void nt_slots_update(void)
 {
@@ -476,9 +482,9 @@ bool nt_slots_start(void)
 /* --- in place of the dynamic loader's functions --- */
 
 /*
- * What a look-up of a name returns to the program, if the dynamic loader's answer is address: the hook's function for one
- * of the driver. When the program obtains such a function, the driver becomes known, and all slots of its functions are
- * redirected.
+ * What a look-up of a name returns to the program, if the dynamic loader's answer is address: the hook's function for
+ * one of the driver. When the program obtains such a function, the driver becomes known, and all slots (pointers for
+ * calls into other objects) of its functions are redirected.
  */
 static void *replace_result(void *address, const char *name)
 {
@@ -554,9 +560,9 @@ static int search_rpath(struct dl_phdr_info *info, size_t size, void *argument)
 
 /*
  * In place of the program's dlopen. With a path that has a slash, it depends on the caller only by the caller's
- * DT_RPATH, by which libraries that the object needs are found: then it is called here, and the new object's slots are
- * redirected before the program goes on. NULL if the real dlopen must be called after all: dlerror then has the message
- * that it would have had.
+ * DT_RPATH, by which libraries that the object needs are found: then it is called here, and the new object's slots
+ * (pointers for calls into other objects) are redirected before the program goes on. NULL if the real dlopen must be
+ * called after all: dlerror then has the message that it would have had.
  */
 void *nt_slots_dlopen_try(const char *file, int mode, const void *unused, const void *caller)
 {

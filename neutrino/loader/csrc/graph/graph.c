@@ -254,7 +254,7 @@ void nt_graph_updated(CUgraphExec handle, CUgraph graph)
 		layout = nt_graph_layout_make(&target, graph, clone);
 		uint64_t info[4];
 		CUgraphNode node;
-		if (layout && layout->probed && !nt_own_memory_measures_only &&
+		if (layout && layout->probed && !nt_own_memory_is_memusage &&
 		    (nt_driver.cuGraphExecUpdate_v2 ? nt_driver.cuGraphExecUpdate_v2(handle, clone, info)
 						    : nt_driver.cuGraphExecUpdate(handle, clone, &node, (int *)info)) != CUDA_SUCCESS) {
 			/* As the program's own call has left it. */
@@ -505,7 +505,7 @@ static CUresult replay(struct exec *exec, CUstream stream, bool per_thread, CUre
 	uint64_t base = has_room ? room.address : nt_graph_memory_spare_address(exec->memory);
 	/* What cannot be recorded must not run: its twins would write where an earlier replay did. */
 	uint64_t id = stream_id(stream);
-	bool is_set = nt_own_memory_measures_only ||
+	bool is_set = nt_own_memory_is_memusage ||
 		      (follow_last(exec, stream, id) && write(stream, exec->target.cell, base, 0) == CUDA_SUCCESS);
 	if (!is_set)
 		give_up(exec);
@@ -513,7 +513,7 @@ static CUresult replay(struct exec *exec, CUstream stream, bool per_thread, CUre
 		__atomic_add_fetch(&layout->in_flight, 1, __ATOMIC_ACQ_REL);
 	CUresult result = real(exec->handle.handle, given);
 	/* Each time: later this stream may be gone, or be captured, or be another thread's. */
-	exec->is_recorded = !nt_own_memory_measures_only && nt_driver.cuEventRecord(exec->event, stream) == CUDA_SUCCESS;
+	exec->is_recorded = !nt_own_memory_is_memusage && nt_driver.cuEventRecord(exec->event, stream) == CUDA_SUCCESS;
 	exec->last_stream = id;
 	exec->has_run = true;
 	bool is_launched = is_set && result == CUDA_SUCCESS;

@@ -55,7 +55,7 @@ bool nt_graph_choice_swap(const struct nt_graph_target *target, struct nt_layout
 	int mode = CU_STREAM_CAPTURE_MODE_RELAXED;
 	bool is_relaxed = false, is_complete = true;
 
-	if (nt_own_memory_measures_only)
+	if (nt_own_memory_is_memusage)
 		return true;
 	for (size_t i = 0; i < layout->count; i++) {
 		struct nt_graph_node *node = &layout->nodes[i];

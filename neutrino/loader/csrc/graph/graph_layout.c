@@ -202,7 +202,7 @@ static enum neutrino_reason probe_node(const struct nt_graph_target *target, str
 		return NEUTRINO_REASON_MAP_SIZE;
 	size_t packed_size = nt_twin_parameters_size(kernel);
 	uint8_t *packed = pack(kernel, parameters, packed_size);
-	if (!packed || (!nt_own_memory_measures_only && kernel->backend->submit(&attempt) != CUDA_SUCCESS)) {
+	if (!packed || (!nt_own_memory_is_memusage && kernel->backend->submit(&attempt) != CUDA_SUCCESS)) {
 		nt_memory_free(packed);
 		return NEUTRINO_REASON_REFUSED;
 	}
@@ -245,7 +245,7 @@ static void settle_node(struct nt_layout *layout, struct nt_graph_node *node, en
 	if (reason != NEUTRINO_REASON_PROBED)
 		return;
 	layout->probed++;
-	node->has_twin = !nt_own_memory_measures_only;
+	node->has_twin = !nt_own_memory_is_memusage;
 	layout->twins += node->has_twin;
 	if (node->room < node->size)
 		node->room = node->size;
@@ -541,7 +541,7 @@ bool nt_graph_layout_put_twin(const struct nt_graph_target *target, struct nt_la
  */
 bool nt_graph_layout_records(const struct nt_layout *layout)
 {
-	return nt_own_memory_measures_only ? layout->probed : layout->twins;
+	return nt_own_memory_is_memusage ? layout->probed : layout->twins;
 }
 
 /*

@@ -48,7 +48,7 @@ struct nt_graph_memory *nt_graph_memory_of(CUcontext context)
 	return memory;
 }
 
-/* The next unused cell of the current page, 0 if there is none. */
+/* The next unused cell (device memory that says where results go) of the current page, 0 if there is none. */
 static CUdeviceptr next_cell(struct nt_graph_memory *memory)
 {
 	CUdeviceptr ret = 0;

@@ -11,9 +11,9 @@
 #define IDENTITY_BYTES 65536u
 
 /*
- * Decide whether an image (GPU code that the program loads) has twins (copies with probes) in a patched file: looks in
- * the .neutrino section of the loaded file that contains its bytes. is_file: the bytes were read from a file by us, and
- * so are in no loaded object. arch: such as "sm_90". Sets ret->reason (PROBED: *twins and ret->key are set) and
+ * Decide whether an image (GPU code of the program) has twins (copies with probes) in a patched file: looks in the
+ * .neutrino section of the loaded file that contains its bytes. is_file: the bytes were read from a file by us, and so
+ * are in no loaded object. arch: such as "sm_90". Sets ret->reason (PROBED: *twins and ret->key are set) and
  * ret->detail.
  */
 void nt_assess_by_section(const struct nt_image_bytes *bytes, bool is_file, const char *arch,
@@ -48,9 +48,8 @@ void nt_assess_by_section(const struct nt_image_bytes *bytes, bool is_file, cons
 }
 
 /*
- * Decide whether an image (GPU code that the program loads) can have twins (copies with probes) in a run with probes of
- * its own: sets ret->key, the key of its cache entry, or else ret->reason and ret->detail. ret->reason is PROBED
- * before.
+ * Decide whether an image (GPU code of the program) can have twins (copies with probes) in a run with probes of its
+ * own: sets ret->key, the key of its cache entry, or else ret->reason and ret->detail. ret->reason is PROBED before.
  */
 void nt_assess_by_run(const struct nt_image_bytes *bytes, const char *arch, struct nt_assessment *ret)
 {
@@ -63,9 +62,9 @@ void nt_assess_by_run(const struct nt_image_bytes *bytes, const char *arch, stru
 }
 
 /*
- * Compute an identity for an image without twins (copies with probes), by which it is found again: the hash of its size
- * and of its first IDENTITY_BYTES, which is quicker than hashing all of it. If two images had the same, the trace would
- * show them as one.
+ * Compute an identity for an image (GPU code of the program) without twins (copies with probes), by which it is found
+ * again: the hash of its size and of its first IDENTITY_BYTES, which is quicker than hashing all of it. If two images
+ * had the same, the trace would show them as one.
  */
 void nt_assess_identity(const struct nt_image_bytes *bytes, uint8_t ret[32])
 {

@@ -22,8 +22,8 @@ const struct nt_backend nt_backend_table[NT_BACKENDS] = {
 #define LOG_MOST (UINT32_MAX - 1)
 
 /*
- * Choose the memory of each log of a launch (extent->log_units). most: bytes that all its maps may take; size: bytes of
- * the other maps. Returns the bytes of all maps.
+ * Choose the memory of each log of a launch (extent->log_units). most: bytes that all its maps (stores of probe
+ * results) may take; size: bytes of the other maps. Returns the bytes of all maps.
  */
 static uint64_t choose_log(const struct nt_attempt *attempt, uint64_t most, uint64_t size, struct nt_extent *extent)
 {
@@ -53,10 +53,10 @@ static uint64_t choose_log(const struct nt_attempt *attempt, uint64_t most, uint
 }
 
 /*
- * Set attempt->size, the bytes of memory for a launch's probe results, and how much of them the logs get: as much as
- * earlier launches of the kernel needed and more, less if all would otherwise take more than `most` bytes. Logs of a
- * kernel without an earlier launch get all that is left; in a graph enough for some records of each thread, warp or
- * block.
+ * Set attempt->size, the bytes of memory for a launch's probe results, and how much of them the logs (to which threads
+ * append records) get: as much as earlier launches of the kernel needed and more, less if all would otherwise take more
+ * than `most` bytes. Logs of a kernel without an earlier launch get all that is left; in a graph enough for some
+ * records of each thread, warp or block.
  */
 void nt_backend_measure(struct nt_attempt *attempt, uint64_t most)
 {
@@ -68,8 +68,9 @@ void nt_backend_measure(struct nt_attempt *attempt, uint64_t most)
 }
 
 /*
- * Make the logs of a launch smaller until it takes at most half of the pool's free memory: their need is not known, and
- * other launches come before this one's results are fetched. The pool is asked to grow all the same.
+ * Make the logs (to which threads append records) of a launch smaller until it takes at most half of the pool's free
+ * memory: their need is not known, and other launches come before this one's results are fetched. The pool is asked to
+ * grow all the same.
  */
 static void leave_half(struct nt_attempt *attempt)
 {
@@ -86,7 +87,8 @@ static void leave_half(struct nt_attempt *attempt)
 
 /*
  * Have the pool (device memory for results in one context) get enough memory for a kernel that the program has just
- * obtained, if earlier launches have shown how much its logs need. pool may be NULL. Not on the launch path.
+ * obtained, if earlier launches have shown how much its logs (to which threads append records) need. pool may be NULL.
+ * Not on the launch path.
  */
 void nt_backend_expect(struct nt_kernel *kernel, struct nt_pool *pool)
 {
@@ -100,7 +102,10 @@ void nt_backend_expect(struct nt_kernel *kernel, struct nt_pool *pool)
 	nt_pool_expect(pool, kernel, size < most ? size : most);
 }
 
-/* Give each log of a launch so many units of memory, and compute the bytes of all its maps anew. */
+/*
+ * Give each log of a launch so many units of memory, and compute the bytes of all its maps (stores of probe results)
+ * anew.
+ */
 static void set_units(struct nt_attempt *attempt, uint64_t units)
 {
 	const struct nt_kernel *kernel = attempt->function->kernel;
@@ -146,8 +151,8 @@ static uint64_t least_units(struct nt_attempt *attempt)
 
 /*
  * Take memory from the pool for all results of a launch (attempt->room, ->base, ->size). If the pool has not enough at
- * the moment, logs get less, but not below what is known to be needed. PROBED, or the reason why there is none.
- * Lock-free.
+ * the moment, logs (to which threads append records) get less, but not below what is known to be needed. PROBED, or the
+ * reason why there is none. Lock-free.
  */
 enum neutrino_reason nt_backend_take_room(struct nt_attempt *attempt)
 {

@@ -173,8 +173,8 @@ bool nt_choice_has_context(CUcontext context)
 }
 
 /*
- * Whether any launch of an image that is loaded now can be chosen by --duration and --device, so that it needs twins
- * (copies with probes). context: of a module; NULL for a library, which any context can use.
+ * Whether any launch of an image (GPU code of the program) that is loaded now can be chosen by --duration and --device,
+ * so that it needs twins (copies with probes). context: of a module; NULL for a library, which any context can use.
  */
 bool nt_choice_has_image(CUcontext context)
 {

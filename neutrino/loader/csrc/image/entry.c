@@ -179,7 +179,7 @@ const struct neutrino_twin_kernel *nt_entry_find(const struct nt_entry *entry, c
 	if (entry->index) {
 		/* At most half of the index is filled. Of two rows with one name the first is found, as by the search. */
 		for (uint32_t i = (uint32_t)nt_hash_text(name) & mask; entry->index[i]; i = (i + 1) & mask) {
-			NT_STEP();
+			NT_COUNT_STEP();
 			if (strcmp(name_of(entry, entry->index[i] - 1), name) == 0)
 				return &entry->kernels[entry->index[i] - 1];
 		}
@@ -192,8 +192,8 @@ const struct neutrino_twin_kernel *nt_entry_find(const struct nt_entry *entry, c
 }
 
 /*
- * Copy an entry's maps (stores that probes write to) as a kernel's twin (copy with probes) has them: logs that it never
- * saves to have cap 0. For nt_memory_free; NULL without memory.
+ * Copy an entry's maps (stores that probes write to) as a kernel's twin (copy with probes) has them: logs (to which
+ * threads append records) that it never saves to have cap 0. For nt_memory_free; NULL without memory.
  */
 struct neutrino_map *nt_entry_maps(const struct nt_entry *entry, const struct neutrino_twin_kernel *kernel)
 {

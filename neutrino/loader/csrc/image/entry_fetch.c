@@ -217,8 +217,9 @@ static uint64_t waited;
 static bool was_said;
 
 /*
- * Wait in a thread of the program until an errand is done, or until a deadline (nt_clock_now_ns; 0: none); returns
- * whether it is. Once the process has waited more than a second in all, one line on the terminal says for what.
+ * Wait in a thread of the program until an errand (a function that a helper thread calls) is done, or until a deadline
+ * (nt_clock_now_ns; 0: none); returns whether it is. Once the process has waited more than a second in all, one line on
+ * the terminal says for what.
  */
 static bool wait_for(struct nt_errand *errand, uint64_t deadline)
 {
@@ -273,8 +274,8 @@ static uint64_t request_deadline(void)
 static int begun_count, timeouts;
 
 /*
- * A request to the listener for the twins (copies with probes, which it makes) of an image of size bytes, which follows
- * the request on the socket. kind: whether somebody waits for them or they are made ahead.
+ * A request to the listener for the twins (copies with probes, which it makes) of an image (GPU code of the program) of
+ * size bytes, which follows the request on the socket. kind: whether somebody waits for them or they are made ahead.
  */
 static struct neutrino_request twins_request(uint32_t kind, const uint8_t key[32], const char *arch, int driver_version,
 					     size_t size)
@@ -373,8 +374,8 @@ static void wait_until_readable(int fd, const struct nt_begun *begun)
 }
 
 /*
- * Send a request and its image without waiting, since the listener (it makes twins) waits for all of a request that it
- * has begun to read: true if the socket's buffer takes all at once.
+ * Send a request and its image (GPU code of the program) without waiting, since the listener (it makes twins) waits for
+ * all of a request that it has begun to read: true if the socket's buffer takes all at once.
  */
 static bool send_at_once(int fd, const struct nt_begun *begun)
 {
@@ -483,8 +484,8 @@ void nt_entry_fetch_drop(struct nt_begun *begun)
 }
 
 /*
- * Move the answer out of a request whose errand is done: into *ret, the caller's, or as a message into error. False if
- * there is no entry (an image's twins).
+ * Move the answer out of a request whose errand (a function that a helper thread calls) is done: into *ret, the
+ * caller's, or as a message into error. False if there is no entry (an image's twins).
  */
 static bool take_answer(struct nt_begun *begun, struct nt_entry *ret, char *error, size_t error_size)
 {

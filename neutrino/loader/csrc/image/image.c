@@ -126,7 +126,7 @@ static uint64_t key_hash(const uint8_t key[32])
 	return hash;
 }
 
-/* The image with that key, or NULL. Under the mutex. */
+/* The image (GPU code of the program) with that key, or NULL. Under the mutex. */
 static struct nt_image *find_image(const uint8_t key[32])
 {
 	uint64_t hash = key_hash(key);
@@ -138,8 +138,8 @@ static struct nt_image *find_image(const uint8_t key[32])
 }
 
 /*
- * Copy bytes into an image: the program may free them, or unload its library, before they are needed. Without memory the
- * image has no copy.
+ * Copy bytes into an image (GPU code of the program): the program may free them, or unload its library, before they are
+ * needed. Without memory the image has no copy.
  */
 static void copy_bytes(struct nt_image *image, const void *data, size_t size)
 {
@@ -150,7 +150,7 @@ static void copy_bytes(struct nt_image *image, const void *data, size_t size)
 	image->copy_size = size;
 }
 
-/* Free an image that is in no table. */
+/* Free an image (GPU code of the program) that is in no table. */
 static void free_image(struct nt_image *image)
 {
 	nt_entry_fetch_drop(image->begun);
@@ -161,10 +161,9 @@ static void free_image(struct nt_image *image)
 }
 
 /*
- * The record of an image (GPU code that the program loads) with these bytes, made if it is new; NULL without memory.
- * source: path of the file that the driver loaded, NULL if the program gave it bytes in memory. caller: return address
- * of the program's call. may_be_chosen: whether any launch of its kernels can be; else it needs no twins (copies with
- * probes).
+ * The record of an image (GPU code of the program) with these bytes, made if it is new; NULL without memory. source:
+ * path of the file that the driver loaded, NULL if the program gave it bytes in memory. caller: return address of the
+ * program's call. may_be_chosen: whether any launch of its kernels can be; else it needs no twins (copies with probes).
  */
 struct nt_image *nt_image_of(const struct nt_image_bytes *bytes, const char *source, const void *caller,
 			     bool may_be_chosen)
@@ -288,8 +287,8 @@ bool nt_image_is_answered(struct nt_image *image, unsigned milliseconds)
 }
 
 /*
- * Write the event of an image into the trace. cached: whether its twins (copies with probes) were in the cache.
- * ready_ms: milliseconds until they were there.
+ * Write the event of an image (GPU code of the program) into the trace. cached: whether its twins (copies with probes)
+ * were in the cache. ready_ms: milliseconds until they were there.
  */
 static void log_image(const struct nt_image *image, bool cached, double ready_ms)
 {
@@ -329,9 +328,9 @@ static void open_copied_entry(struct nt_image *image)
 }
 
 /*
- * Get the entry (the twins) of an image, in a run with probes of its own, from the cache or from the process that makes
- * twins, and wait for that. Without one the image gets a reason. Returns whether it was in the cache. By the one thread
- * that resolves the image.
+ * Get the entry (the twins) of an image (GPU code of the program), in a run with probes of its own, from the cache or
+ * from the process that makes twins, and wait for that. Without one the image gets a reason. Returns whether it was in
+ * the cache. By the one thread that resolves the image.
  */
 static bool fetch_entry(struct nt_image *image)
 {
@@ -353,8 +352,8 @@ static bool fetch_entry(struct nt_image *image)
 }
 
 /*
- * Have an image go without twins (copies with probes), because nothing is probed any more. By the one thread that
- * resolves the image.
+ * Have an image (GPU code of the program) go without twins (copies with probes), because nothing is probed any more. By
+ * the one thread that resolves the image.
  */
 static void leave_out(struct nt_image *image)
 {
@@ -471,7 +470,7 @@ static void log_kernel(const struct nt_image *image, const struct nt_kernel *ker
 	nt_event_string(&event, "reason", words[reason] ? words[reason] : "unknown");
 	nt_event_string(&event, "detail", detail ? detail : "");
 	/* What an earlier process has learnt. */
-	if (nt_own_memory_measures_only && kernel->log_kept.units) {
+	if (nt_own_memory_is_memusage && kernel->log_kept.units) {
 		nt_event_number(&event, "log_units", kernel->log_kept.units);
 		nt_event_number(&event, "log_per_warp", kernel->log_kept.per_warp);
 	}
@@ -486,7 +485,7 @@ static void log_kernel(const struct nt_image *image, const struct nt_kernel *ker
 			     texts[reason] ? texts[reason] : "", detail && *detail ? ": " : "", detail ? detail : "");
 }
 
-/* The kernel of that name in an image, or NULL. Under the mutex. */
+/* The kernel of that name in an image (GPU code of the program), or NULL. Under the mutex. */
 static struct nt_kernel *find_kernel(const struct nt_image *image, const char *name)
 {
 	uint64_t hash = nt_hash_text(name);
@@ -498,8 +497,9 @@ static struct nt_kernel *find_kernel(const struct nt_image *image, const char *n
 }
 
 /*
- * Set what launches of a kernel need, by the entry (the twins) of its image, which is resolved. Returns the kernel's
- * reason, and in *detail what that does not say, or NULL. Without memory it is PROBED without maps.
+ * Set what launches of a kernel need, by the entry (the twins) of its image (GPU code of the program), which is
+ * resolved. Returns the kernel's reason, and in *detail what that does not say, or NULL. Without memory it is PROBED
+ * without maps (stores of probe results).
  */
 static enum neutrino_reason describe(const struct nt_image *image, struct nt_kernel *kernel, const char **detail)
 {
@@ -540,8 +540,8 @@ static enum neutrino_reason describe(const struct nt_image *image, struct nt_ker
 }
 
 /*
- * The record of the kernel of that name in an image, made and logged if it is new: not ready if its image is not
- * resolved. NULL without memory.
+ * The record of the kernel of that name in an image (GPU code of the program), made and logged if it is new: not ready
+ * if its image is not resolved. NULL without memory.
  */
 struct nt_kernel *nt_image_kernel(struct nt_image *image, const char *name)
 {
@@ -584,7 +584,10 @@ struct nt_kernel *nt_image_kernel(struct nt_image *image, const char *name)
 	return kernel;
 }
 
-/* The image is resolved: set what is known of a kernel that was obtained before, and log it again. By one thread. */
+/*
+ * The image (GPU code of the program) is resolved: set what is known of a kernel that was obtained before, and log it
+ * again. By one thread.
+ */
 void nt_image_complete(struct nt_kernel *kernel)
 {
 	const char *detail;
@@ -600,8 +603,8 @@ void nt_image_complete(struct nt_kernel *kernel)
 }
 
 /*
- * What memory the logs of an image's kernels wanted, where that is more than the cache has: `most` rows at
- * most; returns how many. ret may be NULL. Under the mutex.
+ * What memory the logs (to which threads append records) of an image's kernels wanted, where that is more than the
+ * cache has: `most` rows at most; returns how many. ret may be NULL. Under the mutex.
  */
 static uint32_t needs_of(const struct nt_image *image, struct nt_need *ret, uint32_t most)
 {
@@ -623,8 +626,8 @@ static uint32_t needs_of(const struct nt_image *image, struct nt_need *ret, uint
 }
 
 /*
- * Keep in the cache, for later processes, what memory the logs of all images' kernels wanted, where it is more than is
- * kept there.
+ * Keep in the cache, for later processes, what memory the logs (to which threads append records) of all images' kernels
+ * wanted, where it is more than is kept there.
  */
 void nt_image_keep_needs(void)
 {

@@ -63,8 +63,8 @@ void nt_image_keep_needs(void);
 void nt_image_resolve(struct nt_image *image);
 
 /*
- * Whether it is known what twins (probed copies of kernels) the image has, so that nobody waits for that any more.
- * Lock-free.
+ * Whether it is known what twins (probed copies of kernels) the image (GPU code of the program) has, so that nobody
+ * waits for that any more. Lock-free.
  */
 static inline bool nt_image_is_resolved(const struct nt_image *image)
 {

@@ -207,7 +207,7 @@ bool nt_image_bytes_measure(const void *image, size_t limit, struct nt_image_byt
 	return measure_ptx(data, limit, ret);
 }
 
-/* The name of a kind of image: "fatbin", "cubin", "ptx" or "unknown". */
+/* The name of a kind of image (GPU code of the program): "fatbin", "cubin", "ptx" or "unknown". */
 const char *nt_image_bytes_kind(enum nt_image_kind kind)
 {
 	switch (kind) {

@@ -105,8 +105,9 @@ struct nt_need nt_needs_of(const uint8_t key[32], const char *kernel)
 }
 
 /*
- * Have the writer thread store how much log memory kernels of one image wanted, for later processes; what the cache has
- * of other kernels of it is kept. key: of the image's twins (copies with probes); needs: count of them, copied.
+ * Have the writer thread store how much log memory kernels of one image (GPU code of the program) wanted, for later
+ * processes; what the cache has of other kernels of it is kept. key: of the image's twins (copies with probes); needs:
+ * count of them, copied.
  */
 void nt_needs_keep(const uint8_t key[32], const struct nt_need *needs, uint32_t count)
 {

@@ -143,12 +143,13 @@ static void retire_all(struct nt_owner *owner)
 	}
 	/* The drain thread frees them; a process without probed kernels has none until now. */
 	nt_drain_thread_start();
-	nt_wake_from(NT_ASLEEP);
+	nt_wake_drain_from(NT_ASLEEP);
 }
 
 /*
- * Whether a kernel of the image, which the program obtains, has to do without a twin for now; false if the image's
- * twins (copies with probes) are known, which they are after this call if it takes no long wait.
+ * Whether a kernel of the image (GPU code of the program), which the program obtains, has to do without a twin for
+ * now; false if the image's twins (copies with probes) are known, which they are after this call if it takes no long
+ * wait.
  */
 static bool is_deferred(struct nt_image *image)
 {
@@ -229,8 +230,8 @@ static struct nt_owner *find_owner(void *handle, bool is_library)
 }
 
 /*
- * Register a module or library that the program has loaded from an image. alias: the library that the driver made this
- * module of, or NULL. Takes the mutex.
+ * Register a module or library that the program has loaded from an image (GPU code of the program). alias: the library
+ * that the driver made this module of, or NULL. Takes the mutex.
  */
 static void add_owner(void *handle, bool is_library, struct nt_image *image, struct nt_owner *alias)
 {
@@ -268,8 +269,8 @@ static void add_owner(void *handle, bool is_library, struct nt_image *image, str
 }
 
 /*
- * Register a module or library that the program has just loaded from an image. source: path of its file, NULL if it was
- * in memory. caller: return address of the program's call, by which its library is found.
+ * Register a module or library that the program has just loaded from an image (GPU code of the program). source: path
+ * of its file, NULL if it was in memory. caller: return address of the program's call, by which its library is found.
  */
 void nt_registry_loaded(void *handle, bool is_library, const struct nt_image_bytes *bytes, const char *source,
 			const void *caller)

@@ -102,8 +102,8 @@ void nt_requests_add(struct nt_function *function, CUcontext context)
 }
 
 /*
- * A new image may have twins (copies with probes): have the background thread ask for them ahead. Does nothing if twins
- * are not loaded in the background, or only by --hot.
+ * A new image (GPU code of the program) may have twins (copies with probes): have the background thread ask for them
+ * ahead. Does nothing if twins are not loaded in the background, or only by --hot.
  */
 void nt_requests_announce(struct nt_image *image)
 {

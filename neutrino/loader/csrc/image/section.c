@@ -126,10 +126,10 @@ static int search_object(struct dl_phdr_info *object, size_t size, void *argumen
 }
 
 /*
- * Find the twins (copies with probes) of an image in the .neutrino section of the loaded object that contains it. arch:
- * of the device, such as "sm_90". embedded: whether that is the embedded device instead of a GPU. Unless the answer is
- * NONE, ret->library is the object's path; the other members are set if it is FOUND, and valid while the object is
- * loaded.
+ * Find the twins (copies with probes) of an image (GPU code of the program) in the .neutrino section of the loaded
+ * object that contains it. arch: of the device, such as "sm_90". embedded: whether that is the embedded device instead
+ * of a GPU. Unless the answer is NONE, ret->library is the object's path; the other members are set if it is FOUND, and
+ * valid while the object is loaded.
  */
 enum nt_section_answer nt_section_find(const struct nt_image_bytes *image, const char *arch, bool embedded,
 				       struct nt_section_twins *ret)

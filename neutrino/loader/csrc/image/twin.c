@@ -23,8 +23,8 @@ struct nt_part {
 #define USERS_LIMIT_NS UINT64_C(30000000000)
 
 /*
- * The parts of a module or library, one for each image of its twins (copies with probes), allocated by the first call
- * and not loaded yet. NULL without memory. Lock-free, from any thread.
+ * The parts of a module or library, one for each GPU image of its twins (copies with probes), allocated by the first
+ * call and not loaded yet. NULL without memory. Lock-free, from any thread.
  */
 static struct nt_part *parts_of(struct nt_owner *owner)
 {
@@ -419,8 +419,8 @@ enum neutrino_reason nt_twin_choose(struct nt_attempt *attempt)
 /* --- submission --- */
 
 /*
- * Fill in the probe block, the last parameter of a twin (copy with probes): where the launch's maps are, and the
- * addresses of module variables. block: of the kernel's block_size bytes.
+ * Fill in the probe block, the last parameter of a twin (copy with probes): where the launch's maps (stores of probe
+ * results) are, and the addresses of module variables. block: of the kernel's block_size bytes.
  */
 static void fill_block(uint8_t *block, const struct nt_attempt *attempt)
 {

@@ -360,8 +360,9 @@ static CUresult run_twin(struct nt_attempt *attempt, enum neutrino_reason reason
 		return run_original(function, launch, NEUTRINO_REASON_TABLE_FULL);
 	}
 
-	CUresult result = nt_own_memory_measures_only ? launch->submit(launch, function->handle.handle, launch->parameters, launch->extra)
-					   : kernel->backend->submit(attempt);
+	CUresult result = nt_own_memory_is_memusage
+				  ? launch->submit(launch, function->handle.handle, launch->parameters, launch->extra)
+				  : kernel->backend->submit(attempt);
 	/* Before nt_room_submitted, after which the drain thread may complete the record. */
 	if (result != CUDA_SUCCESS)
 		__atomic_store_n(&record->state, NEUTRINO_LAUNCH_FALLBACK, __ATOMIC_RELEASE);
@@ -371,7 +372,7 @@ static CUresult run_twin(struct nt_attempt *attempt, enum neutrino_reason reason
 		nt_counters_count(kernel->id, NEUTRINO_REASON_PROBED);
 		return result;
 	}
-	if (may_be_caused_by_probe(result) && !nt_own_memory_measures_only)
+	if (may_be_caused_by_probe(result) && !nt_own_memory_is_memusage)
 		return run_original(function, launch, NEUTRINO_REASON_REFUSED);
 	nt_counters_count(kernel->id, NEUTRINO_REASON_REFUSED);
 	return result;

@@ -3,7 +3,7 @@
 #include "base/settings.h"
 #include "trace/trace.h"
 
-bool nt_own_memory_measures_only;
+bool nt_own_memory_is_memusage;
 
 /* Where memory is that is only counted: no device has so high addresses. */
 #define FIRST_ADDRESS (UINT64_C(1) << 56)
@@ -15,7 +15,7 @@ static uint64_t next_address = FIRST_ADDRESS;
 /* Read from the settings whether device memory is only counted in this process (--memusage), or taken. */
 void nt_own_memory_begin(void)
 {
-	nt_own_memory_measures_only = nt_settings()->measures_only;
+	nt_own_memory_is_memusage = nt_settings()->measures_only;
 }
 
 /* Set *value to the greater one of itself and `least`. Lock-free. */
@@ -49,7 +49,7 @@ bool nt_own_memory_left(uint64_t *left, uint64_t *total)
 
 	if (!nt_driver.cuMemGetInfo_v2 || nt_driver.cuMemGetInfo_v2(&free_bytes, &all) != CUDA_SUCCESS)
 		return false;
-	uint64_t counted = nt_own_memory_measures_only ? __atomic_load_n(&all_now, __ATOMIC_RELAXED) : 0;
+	uint64_t counted = nt_own_memory_is_memusage ? __atomic_load_n(&all_now, __ATOMIC_RELAXED) : 0;
 	*left = free_bytes > counted ? free_bytes - counted : 0;
 	*total = all;
 	return true;
@@ -64,7 +64,7 @@ CUdeviceptr nt_own_memory_get(enum nt_own_memory kind, uint64_t size)
 	CUdeviceptr address = 0;
 	uint64_t left, total;
 
-	if (!nt_own_memory_measures_only) {
+	if (!nt_own_memory_is_memusage) {
 		if (nt_driver.cuMemAlloc_v2(&address, size) != CUDA_SUCCESS)
 			return 0;
 	} else if (!nt_own_memory_left(&left, &total) || left >= size) {
@@ -87,7 +87,7 @@ void nt_own_memory_gone(enum nt_own_memory kind, uint64_t size)
 /* Free device memory of nt_own_memory_get; kind and size as there. */
 void nt_own_memory_free(enum nt_own_memory kind, CUdeviceptr address, uint64_t size)
 {
-	if (!nt_own_memory_measures_only)
+	if (!nt_own_memory_is_memusage)
 		nt_driver.cuMemFree_v2(address);
 	nt_own_memory_gone(kind, size);
 }

@@ -14,7 +14,7 @@
  * Whether all launches run their originals, and only the memory that their twins would take is measured (--memusage). Set
  * before the trace begins.
  */
-extern bool nt_own_memory_measures_only;
+extern bool nt_own_memory_is_memusage;
 
 enum nt_own_memory {
 	NT_OWN_POOLS,

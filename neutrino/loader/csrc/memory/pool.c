@@ -29,7 +29,7 @@ void nt_pool_too_large(struct nt_pool *pool, struct nt_kernel *kernel, uint64_t 
 		return;
 	__atomic_store_n(&kernel->size_noted, true, __ATOMIC_RELAXED);
 	__atomic_store_n(&pool->oversized_size, size, __ATOMIC_RELEASE);
-	nt_wake_from(NT_DOZING);
+	nt_wake_drain_from(NT_DOZING);
 }
 
 /*
@@ -105,7 +105,7 @@ static bool make_pool(struct nt_pool *pool)
 	if (!pool->segments || !nt_streams_make(pool))
 		return false;
 	/* Nothing is copied then. */
-	if (nt_own_memory_measures_only)
+	if (nt_own_memory_is_memusage)
 		return nt_slabs_make(pool) && make_mark(pool);
 	if (nt_driver.cuMemHostAlloc(&staging, STAGING_SIZE, CU_MEMHOSTALLOC_PORTABLE) != CUDA_SUCCESS)
 		return false;
@@ -186,7 +186,7 @@ static bool wait_out(struct nt_pool *pool, enum pool_state state, unsigned milli
 {
 	uint64_t until = nt_clock_now_ns() + (uint64_t)milliseconds * 1000000;
 
-	nt_wake_up();
+	nt_wake_drain();
 	while (__atomic_load_n(&pool->state, __ATOMIC_ACQUIRE) == (int)state) {
 		if (nt_clock_now_ns() >= until)
 			return false;
@@ -227,7 +227,7 @@ static bool request(int *flag, unsigned milliseconds)
 	uint64_t until = nt_clock_now_ns() + (uint64_t)milliseconds * 1000000;
 
 	__atomic_store_n(flag, 1, __ATOMIC_RELEASE); /* of a flush: NT_FLUSH_NOW */
-	nt_wake_up();
+	nt_wake_drain();
 	while (__atomic_load_n(flag, __ATOMIC_ACQUIRE)) {
 		if (nt_clock_now_ns() >= until)
 			return false;
@@ -252,7 +252,7 @@ void nt_pool_expect(struct nt_pool *pool, struct nt_kernel *kernel, uint64_t siz
 	nt_raise_to(&pool->largest_expected, size);
 	/* A drain thread that has to wait for the device must not stop the program again and again. */
 	if (__atomic_load_n(&too_slow, __ATOMIC_RELAXED))
-		nt_wake_up();
+		nt_wake_drain();
 	else if (!request(&pool->expect, LIMIT_MS))
 		__atomic_store_n(&too_slow, 1, __ATOMIC_RELAXED);
 }
@@ -298,7 +298,7 @@ void nt_pool_flush_gently(void)
 			__atomic_compare_exchange_n(&nt_pools[i].flush, &none, NT_FLUSH_GENTLY, false, __ATOMIC_ACQ_REL,
 						    __ATOMIC_ACQUIRE);
 	}
-	nt_wake_up();
+	nt_wake_drain();
 }
 
 /* Whether what nt_pool_flush_gently or nt_pool_flush_all has asked for is done in all contexts. */
@@ -331,7 +331,7 @@ bool nt_pool_give_back(unsigned milliseconds)
 	CUdevice device;
 	bool freed = false;
 
-	if (nt_own_memory_measures_only || nt_driver.cuCtxGetDevice(&device) != CUDA_SUCCESS)
+	if (nt_own_memory_is_memusage || nt_driver.cuCtxGetDevice(&device) != CUDA_SUCCESS)
 		return false;
 	for (unsigned i = 0; i < CONTEXTS; i++) {
 		struct nt_pool *pool = &nt_pools[i];

@@ -262,7 +262,7 @@ enum nt_room_result nt_room_take(struct nt_pool *pool, CUstream handle, uint64_t
 	nt_grace_reading_end(reading);
 	/* A thread that dozes has to make room; one that sleeps is woken once the launch is submitted. */
 	if (result == NT_ROOM_FULL || (result == NT_ROOM && ret->slot == 0))
-		nt_wake_from(NT_DOZING);
+		nt_wake_drain_from(NT_DOZING);
 	return result;
 }
 
@@ -286,5 +286,5 @@ void nt_room_submitted(const struct nt_room *room, struct nt_kernel *kernel, str
 	/* Last: a slot with a sequence is read by the drain thread. */
 	__atomic_store_n(&slot->sequence, sequence, __ATOMIC_RELEASE);
 	nt_segment_release(room->segment, room->stream);
-	nt_wake_from(NT_ASLEEP);
+	nt_wake_drain_from(NT_ASLEEP);
 }

@@ -48,7 +48,7 @@ static CUdeviceptr allocate(struct nt_pool *pool, uint64_t size)
 
 	if (!base)
 		return 0;
-	if (nt_own_memory_measures_only || (nt_driver.cuMemsetD8Async(base, 0, size, pool->stream) == CUDA_SUCCESS &&
+	if (nt_own_memory_is_memusage || (nt_driver.cuMemsetD8Async(base, 0, size, pool->stream) == CUDA_SUCCESS &&
 					    nt_driver.cuStreamSynchronize(pool->stream) == CUDA_SUCCESS)) {
 		__atomic_fetch_add(&pool->size, size, __ATOMIC_RELAXED);
 		return base;

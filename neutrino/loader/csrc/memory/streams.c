@@ -232,7 +232,7 @@ void nt_streams_forget(CUcontext context, CUstream handle)
 				 recordable ? stream : NULL);
 	}
 	leave(pool, stream);
-	nt_wake_from(NT_ASLEEP);
+	nt_wake_drain_from(NT_ASLEEP);
 }
 
 /* --- waits of the program --- */
@@ -272,7 +272,7 @@ void nt_streams_watermark_after(const struct nt_watermark *mark, CUcontext conte
 		return;
 	if (!mark->handle) {
 		nt_raise_to(&mark->pool->watermark, mark->moment + 1);
-		nt_wake_from(NT_DOZING);
+		nt_wake_drain_from(NT_DOZING);
 		return;
 	}
 	uint32_t *reading = nt_grace_reading_begin();
@@ -280,7 +280,7 @@ void nt_streams_watermark_after(const struct nt_watermark *mark, CUcontext conte
 	if (stream == mark->stream && stream->life == mark->life)
 		nt_raise_to(&stream->watermark, mark->moment);
 	nt_grace_reading_end(reading);
-	nt_wake_from(NT_DOZING);
+	nt_wake_drain_from(NT_DOZING);
 }
 
 /* --- rows --- */

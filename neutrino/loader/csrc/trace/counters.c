@@ -54,7 +54,7 @@ void nt_counters_mark(uint32_t shard, uint64_t bit)
 	__atomic_fetch_or(&nt_grace_shards[shard].used, bit, __ATOMIC_RELAXED);
 	__atomic_fetch_or(&nt_grace_shards[shard].changed, bit, __ATOMIC_SEQ_CST);
 	/* A launch that is not probed wakes nobody else. */
-	nt_wake_from(NT_ASLEEP);
+	nt_wake_drain_from(NT_ASLEEP);
 }
 
 /*

@@ -178,7 +178,7 @@ void nt_event_strings(struct nt_event *event, const char *key, char *const *valu
 	event_member_end(event, start);
 }
 
-/* End an event, and have the writer append it to events.jsonl. */
+/* End an event, and have the writer (the thread that writes the trace's files) append it to events.jsonl. */
 void nt_event_end(struct nt_event *event)
 {
 	if (!event->text)

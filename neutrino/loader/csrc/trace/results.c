@@ -81,8 +81,8 @@ uint64_t nt_results_removed(void)
 }
 
 /*
- * What the writer keeps of a kernel's result files, by its id, made if it is new; NULL without memory. Pointers of
- * earlier calls may move.
+ * What the writer (the thread that writes the trace's files) keeps of a kernel's result files, by its id, made if it is
+ * new; NULL without memory. Pointers of earlier calls may move.
  */
 static struct result *result_of(uint32_t kernel)
 {

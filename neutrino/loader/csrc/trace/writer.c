@@ -106,7 +106,7 @@ static bool write_line(enum nt_writer_lines file, const void *data, size_t size)
 	return written;
 }
 
-/* Append a "note" event by the writer itself, "COUNT TEXT". False if that fails. */
+/* Append a "note" event, by the thread that writes the trace's files itself, "COUNT TEXT". False if that fails. */
 static bool write_note(const char *text, uint64_t count)
 {
 	char line[256];
@@ -275,15 +275,16 @@ static bool open_trace(const struct start *start)
 	return true;
 }
 
-/* Whether the writer has something to do. Under the mutex. */
+/* Whether the writer (the thread that writes the trace's files) has something to do. Under the mutex. */
 static bool has_work(void)
 {
 	return queue.first || queue.is_woken;
 }
 
 /*
- * Wait until the writer has something to do, for its guest too. Under the mutex, which is released meanwhile. Launches
- * that run originals are only counted, and wake nobody: so counters are looked at from time to time.
+ * Wait until the writer (the thread that writes the trace's files) has something to do, for its guest too. Under the
+ * mutex, which is released meanwhile. Launches that run originals are only counted, and wake nobody: so counters are
+ * looked at from time to time.
  */
 static void wait_for_work(void)
 {
@@ -436,7 +437,7 @@ static bool enqueue_new(enum job_kind kind, enum nt_writer_lines lines, const ch
 
 /*
  * Have a line appended to events.jsonl or event.log, or samples to benchmark.bin. text: of nt_memory_alloc, freed by
- * the writer.
+ * the writer (the thread that writes the trace's files).
  */
 void nt_writer_line(enum nt_writer_lines file, char *text, size_t size)
 {
