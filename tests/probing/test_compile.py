@@ -9,7 +9,7 @@ import pytest
 
 from neutrino.cli.probe import main
 from neutrino.ptx.isa import opcodes
-from neutrino.ptx.snippets import operands
+from neutrino.ptx.snippets import sites
 from neutrino.ptx.snippets.lowering import lower
 from neutrino.targets import written as write
 from neutrino.verification import load_all, load_probe_file, read_probes
@@ -164,10 +164,10 @@ def work(calls: int, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
 
     line = "    x{0}: nl.u32 = nl.in1\n    total += folded(x{0})"
     text = CALLS.format(calls="\n".join(line.format(number) for number in range(calls)))
-    operands.possible.cache_clear()
+    sites.possible.cache_clear()
     with monkeypatch.context() as patched:
         patched.setattr(ast, "iter_child_nodes", counted_children)
-        patched.setattr(operands, "find", counted_find)
+        patched.setattr(sites, "find", counted_find)
         load_all(source=text)
     return steps, rows
 

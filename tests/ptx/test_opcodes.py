@@ -14,9 +14,9 @@ from machine import ptxas_version, refused_lines, run_ptxas
 from ptx_text import array
 
 from neutrino.probing.model import CLASSES
-from neutrino.ptx.instrument.operands import SiteOperands
 from neutrino.ptx.instrument.programs import probe_module
 from neutrino.ptx.instrument.registers import Scratch, UnsupportedError
+from neutrino.ptx.instrument.site_values import SiteOperands
 from neutrino.ptx.isa.instruction import read_instruction
 from neutrino.ptx.isa.opcodes import FIRST_PARTS, OPCODES, Measure, find
 from neutrino.ptx.text.body import Body

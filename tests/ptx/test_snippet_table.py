@@ -14,7 +14,7 @@ from neutrino.errors import ProbeError
 from neutrino.ptx.isa.form_table import FORBIDDEN, NEWER_FORMS, REASONS, SINCE_ALL, Need
 from neutrino.ptx.isa.forms import TYPE, is_collective
 from neutrino.ptx.isa.forms import forms as known_forms
-from neutrino.ptx.isa.measures import machine_arithmetic
+from neutrino.ptx.isa.instruction import machine_arithmetic
 from neutrino.ptx.isa.opcodes import FIRST_PARTS
 from neutrino.ptx.isa.scalars import SPECIAL_REGISTERS
 from neutrino.ptx.snippets.reading import REGISTER_TYPES

@@ -120,6 +120,6 @@ def test_coverage_writes_nothing(probe_set: Callable[[str], ProbeSet]) -> None:
     assert written["twin_bodies.py"]
     assert not many["twin_bodies.py"]
     assert many["site_planner.py"] > few["site_planner.py"]
-    for file in ("operands.py", "emission.py", "records.py"):
+    for file in ("site_values.py", "emission.py", "records.py"):
         assert few[file] == many[file], file
         assert not again[file], file

@@ -24,8 +24,14 @@ from neutrino.probing.ir.structured import Save, registers_of
 from neutrino.probing.model import Lanes
 from neutrino.ptx.analysis.counter_placement import Fork, Row
 from neutrino.ptx.analysis.flow_graph import FlowGraph, branch_labels
-from neutrino.ptx.isa.instruction import Instruction, Mnemonic, guard_register
-from neutrino.ptx.isa.measures import constant_bytes, constant_operations, opcode_value
+from neutrino.ptx.isa.instruction import (
+    Instruction,
+    Mnemonic,
+    constant_bytes,
+    constant_operations,
+    guard_register,
+    opcode_value,
+)
 from neutrino.ptx.snippets.writer import operand_text
 from neutrino.ptx.text.body import Body, Statement
 

@@ -101,8 +101,8 @@ class Emission:
     UnsupportedError for what cannot be written.
 
     kernel: for the body of a function that a kernel calls, the kernel's own emission; block is then the register
-    that holds the address of its state, which begins as the probe block does (``functions.py``). sites: how many the
-    kernel and its functions have; None of a function, and where no map need be as small as it can.
+    that holds the address of its state, which begins as the probe block does (``function_copies.py``). sites: how many
+    the kernel and its functions have; None of a function, and where no map need be as small as it can.
 
     scratch: gives registers for
     intermediate values; registers, sums: the probes' registers, and the sums, in this body.

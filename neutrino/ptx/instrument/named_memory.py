@@ -15,7 +15,7 @@ from neutrino.ptx.analysis.linkage import Callee
 from neutrino.ptx.instrument.registers import Kept, UnsupportedError, Value
 from neutrino.ptx.isa.instruction import REGISTER, Instruction, Mnemonic
 from neutrino.ptx.isa.scalars import TYPE_BYTES
-from neutrino.ptx.snippets.operands import PARAMETER
+from neutrino.ptx.snippets.sites import PARAMETER
 from neutrino.ptx.text.body import Body, Statement
 from neutrino.ptx.text.inserted import Edits, mem, op
 from neutrino.ptx.text.module import Parameter

@@ -22,17 +22,23 @@ from neutrino.ptx.analysis.flow_graph import End, all_ends
 from neutrino.ptx.analysis.linkage import Callee, Linkage, Needs, ObstacleError
 from neutrino.ptx.analysis.matching import Found, Spot, near_misses
 from neutrino.ptx.instrument.emission import Emission, needed_version
-from neutrino.ptx.instrument.functions import around_call, copy_header, copy_name, pass_address, with_their_callers
+from neutrino.ptx.instrument.function_copies import (
+    around_call,
+    copy_header,
+    copy_name,
+    pass_address,
+    with_their_callers,
+)
 from neutrino.ptx.instrument.named_memory import (
     Parameters,
     check_given_addresses,
     pass_by_address,
     read_through_global_memory,
 )
-from neutrino.ptx.instrument.operands import LaneMasks, PlaceOperands
 from neutrino.ptx.instrument.registers import UnsupportedError
 from neutrino.ptx.instrument.rewriting import Rewriting, SkipError, check_text, parameters_of
 from neutrino.ptx.instrument.site_planner import SitePlanner
+from neutrino.ptx.instrument.site_values import LaneMasks, PlaceOperands
 from neutrino.ptx.instrument.site_writer import Placed
 from neutrino.ptx.instrument.twin import Shown, SiteList
 from neutrino.ptx.text.inserted import Edits

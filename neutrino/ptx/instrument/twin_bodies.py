@@ -1,5 +1,5 @@
 """Writes the bodies of one twin, as edits of the originals': that of the kernel, and those of the functions that it
-calls and that get copies (``functions.py`` says what copies are).
+calls and that get copies (``function_copies.py`` says what copies are).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from neutrino.probing.ir.probe_set import Probe, Snippet
 from neutrino.ptx.analysis.flow_graph import End
 from neutrino.ptx.analysis.linkage import Call, Callee
 from neutrino.ptx.instrument.emission import Emission
-from neutrino.ptx.instrument.functions import (
+from neutrino.ptx.instrument.function_copies import (
     FunctionCopy,
     State,
     around_call,
@@ -24,13 +24,13 @@ from neutrino.ptx.instrument.functions import (
 )
 from neutrino.ptx.instrument.log_room import needs_lanes_together, place_rooms
 from neutrino.ptx.instrument.named_memory import Parameters, pass_by_address, read_through_global_memory
-from neutrino.ptx.instrument.operands import LaneMasks, PlaceOperands
 from neutrino.ptx.instrument.plan import BodyPlan, KernelPlan
 from neutrino.ptx.instrument.registers import Kept
 from neutrino.ptx.instrument.rewriting import Rewriting
+from neutrino.ptx.instrument.site_values import LaneMasks, PlaceOperands
 from neutrino.ptx.instrument.site_writer import RunWriter, SiteWriter
 from neutrino.ptx.instrument.twin import TwinKernel
-from neutrino.ptx.isa.measures import machine_arithmetic
+from neutrino.ptx.isa.instruction import machine_arithmetic
 from neutrino.ptx.text.body import Body
 from neutrino.ptx.text.inserted import Declaration, Edits, Line, Lines, after, op
 from neutrino.ptx.text.module import Function, Module

@@ -54,9 +54,10 @@ from neutrino.ptx.isa.scalars import (
     range_hint,
 )
 from neutrino.ptx.snippets.lanes import Uniform
-from neutrino.ptx.snippets.operands import (
+from neutrino.ptx.snippets.sites import (
     HELPER,
     HELPERS,
+    SiteChecker,
     SnippetSide,
     can_save,
     helper_type,
@@ -66,7 +67,6 @@ from neutrino.ptx.snippets.operands import (
     parse_saved_operand,
     value_type,
 )  # fmt: skip
-from neutrino.ptx.snippets.sites import SiteChecker
 from neutrino.ptx.snippets.writer import TARGET
 
 _INSTRUCTION = re.compile(

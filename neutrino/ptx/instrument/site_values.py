@@ -10,8 +10,18 @@ from dataclasses import replace
 
 from neutrino.ptx.instrument.registers import Guard, Scratch, UnsupportedError, Value, bits, under
 from neutrino.ptx.isa.forms import FLOATS, is_untyped, value_type
-from neutrino.ptx.isa.instruction import REGISTER, Address, Instruction, object_parts, read_address, vector_elements
-from neutrino.ptx.isa.measures import constant_bytes, constant_operations, matrix_depth, opcode_value
+from neutrino.ptx.isa.instruction import (
+    REGISTER,
+    Address,
+    Instruction,
+    constant_bytes,
+    constant_operations,
+    matrix_depth,
+    object_parts,
+    opcode_value,
+    read_address,
+    vector_elements,
+)
 from neutrino.ptx.isa.opcodes import Measure, Role
 from neutrino.ptx.isa.scalars import SPECIAL_REGISTERS, integer, known_integer
 from neutrino.ptx.text.body import Body

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from isa_examples import EXAMPLES
 
 from neutrino.emulator.device import Device
-from neutrino.ptx.instrument.operands import SiteOperands
 from neutrino.ptx.instrument.registers import Guard, Scratch, UnsupportedError, Value, bits
+from neutrino.ptx.instrument.site_values import SiteOperands
 from neutrino.ptx.isa.instruction import read_instruction
 from neutrino.ptx.text.body import Body
 from neutrino.ptx.text.module import parse
