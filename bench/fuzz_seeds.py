@@ -394,7 +394,7 @@ def twins(kernels: int) -> bytes:
     probed = KernelEntry("first", Reason.PROBED, twin="first__neutrino", parameters=((0, 8), (8, 24)),
                          variables=("table",), block_offset=32, block_size=block_size(len(maps), 1),
                          capped=min(kernels, 2) - 1,
-                         files={"manifest.json": b"{}", "original.ptx": PTX})  # fmt: skip
+                         files={"manifest.json": b"{}", "original.ptx": PTX}, lanes=32)  # fmt: skip
     others = [KernelEntry(f"other{index}", Reason.NO_SITE, "no load") for index in range(1, kernels)]
     return write_entry(bytes(range(32)), maps, [probed, *others][:kernels], [cubin(), PTX][:kernels])
 

@@ -57,7 +57,7 @@ def write_trace(path: Path, size: int) -> Json:
     writer.kernel(1, "vecadd", maps=[BLOCK_SCHED])
     header = bytes(writer.frames.pop(1))
     blocks = size // (LAUNCHES * WARPS * BLOCK_SCHED.size)
-    _, regions = region_layout([BLOCK_SCHED], blocks, WARPS)
+    _, regions = region_layout([BLOCK_SCHED], blocks, WARPS, lanes=32)
     random = np.random.default_rng(1)
     columns: dict[str, list[Any]] = {name: [] for name in FIELDS}
     with (path / "result" / "1.bin").open("wb") as file:

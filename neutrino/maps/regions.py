@@ -28,7 +28,7 @@ from neutrino.maps.declaration import NO_LIMIT, Layout, Map, MapType
 from neutrino.maps.log import LOG_CONTROL, LOG_UNIT
 
 LANES = 32
-"""Lanes of a warp on NVIDIA's GPUs; launches on other ones record how many."""
+"""Lanes of a warp where a file of an earlier version says none: it is of NVIDIA's GPUs."""
 REGION_ALIGN = 128
 """Every records and counts section of a region starts at a multiple of this."""
 COPIES_LEAST, COPIES_MOST = 8, 128
@@ -79,7 +79,7 @@ def copies_of(entry: Map, warps: int) -> int:
     return min(copies_in(warps), most_copies(entry.kind, entry.size))
 
 
-def rows_of(per: Per, blocks: int, warps_per_block: int, lanes: int = LANES) -> int:
+def rows_of(per: Per, blocks: int, warps_per_block: int, lanes: int) -> int:
     """Return how many rows a launch has of a map with a row for each block, warp, thread or multiprocessor."""
     if per is Per.SM:
         return SM_ROWS
@@ -110,7 +110,7 @@ def has_counts(entry: Map) -> bool:
 
 
 def region_layout(
-    maps: Sequence[Map], blocks: int, warps_per_block: int, lanes: int = LANES, log_units: int = 0,
+    maps: Sequence[Map], blocks: int, warps_per_block: int, lanes: int, log_units: int = 0,
     *, in_frame: bool = False,
 ) -> tuple[tuple[Region, ...], int]:
     """Return where each map's data are in a launch's device memory, and the bytes of all (``nt_region_of`` in C).

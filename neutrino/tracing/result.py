@@ -279,7 +279,7 @@ class Result:
                 continue
             # A single copy.
             record = np.ndarray((1,), entry.dtype, data, begin + FRAME.size + region.records)
-            views[entry.name] = MapView(entry, Geometry(0, 0), record, None)
+            views[entry.name] = MapView(entry, Geometry(0, 0, 0), record, None)
         return WholeRun(int(frame["launch"]), MapViews(views, self.not_probed))
 
 

@@ -15,7 +15,7 @@ from neutrino.errors import TraceError
 from neutrino.maps.declaration import Layout, Map, Report, has_no_count
 from neutrino.maps.log import LOG_CONTROL, chunks, first_slots, slices
 from neutrino.maps.owners import row_owners
-from neutrino.maps.regions import LANES, Region, copies_of, copy_stride, row_stride, rows_of
+from neutrino.maps.regions import Region, copies_of, copy_stride, row_stride, rows_of
 from neutrino.tracing.aggregate import Tiles, plain_bytes, ranges_of, saves_of
 
 Array = npt.NDArray[Any]
@@ -43,7 +43,7 @@ class Geometry:
 
     blocks: int
     threads: int
-    lanes: int = LANES
+    lanes: int
     log_units: int = 0
 
     @property

@@ -75,7 +75,8 @@ class KernelEntry:
     bytes. image: index of the entry's image that has the twin. capped: index of the one that has it compiled with a
     register cap, 0 if none has. files: names and contents of the files for ``kernel/<id>/``. unused_logs: in ascending
     order the indices of the entry's maps that are logs to which nothing in the twin saves. fewer_blocks: which
-    launches may run it though fewer blocks of it fit on a multiprocessor. lanes: of a warp, one of ``WARP_SIZES``.
+    launches may run it though fewer blocks of it fit on a multiprocessor. lanes: of a warp, one of ``WARP_SIZES``; 0
+    without a twin.
     """
 
     name: str
@@ -91,7 +92,11 @@ class KernelEntry:
     files: Mapping[str, bytes] = field(default_factory=dict)
     unused_logs: tuple[int, ...] = ()
     fewer_blocks: FewerBlocks = FewerBlocks.NONE
-    lanes: int = LANES
+    lanes: int = 0
+
+    def __post_init__(self) -> None:
+        if self.twin and self.lanes not in WARP_SIZES:
+            raise ValueError(f"{self.twin}: {self.lanes} lanes of a warp, expected 32 or 64")
 
 
 @dataclass(frozen=True)
@@ -452,7 +457,7 @@ def _kernel(reader: _Reader, row_offset: int, row: np.void) -> KernelEntry:
         image=int(row["image"]),
         capped=int(row["capped"]),
         fewer_blocks=FewerBlocks(fewer),
-        lanes=int(row["lanes"]) or LANES,
+        lanes=int(row["lanes"]) or (LANES if row["twin_offset"] else 0),
         files={
             reader.text(int(file["name_offset"]), "file name"): reader.span(
                 int(file["offset"]), int(file["size"]), "file"

@@ -102,7 +102,7 @@ class Files:
             blocks, threads = (int(np.prod(launch[name].astype(np.uint64))) for name in ("grid", "block"))
             warps_per_block = -(-threads // 32)
             warps = blocks * warps_per_block
-            (first, total), size = region_layout(maps, blocks, warps_per_block)
+            (first, total), size = region_layout(maps, blocks, warps_per_block, 32)
             data = self.frame(launch)
             assert len(data) == size
             ran = np.frombuffer(data, np.uint8, copies_in(warps) * copy_stride(entered.size), total.records)

@@ -128,7 +128,7 @@ def test_errors_name_the_place() -> None:
 
 @given(st.binary(max_size=300))
 def test_a_right_digest_does_not_excuse_wrong_bounds(tail):
-    kernel = KernelEntry("k", Reason.PROBED, twin="k__neutrino", files={"a": b"b"})
+    kernel = KernelEntry("k", Reason.PROBED, twin="k__neutrino", files={"a": b"b"}, lanes=32)
     whole = bytearray(write_entry(bytes(32), [], [kernel], [b"image"]))
     start = TWINS_HEADER.size
     whole[start : start + len(tail)] = tail[: len(whole) - start]
@@ -164,7 +164,8 @@ def test_the_hook_takes_what_python_takes(hook: ctypes.CDLL, data: st.DataObject
     ]
     block = block_size(3, 1)
     kernels = [
-        KernelEntry("a", Reason.PROBED, "", "a", ((0, 8), (8, 4)), ("v",), 16, block, 1, 2, {"f": b"text"}, (2,)),
+        KernelEntry("a", Reason.PROBED, "", "a", ((0, 8), (8, 4)), ("v",), 16, block, 1, 2, {"f": b"text"}, (2,),
+                    lanes=32),
         KernelEntry("b", Reason.NO_SITE, "none"),
     ]
     whole = bytearray(write_entry(bytes(32), maps, kernels, [b"first", b"second", b"capped"]))
@@ -196,7 +197,7 @@ def test_entries_of_other_versions_are_refused(hook: ctypes.CDLL) -> None:
     maps = [Map(name, kind, Level.WARP, 16, 1, (), Span(1, 1)) for name, kind in (("a", ARRAY), ("l", Log()))]
     size = block_size(2, 0)
     kernels = [
-        KernelEntry(name, Reason.PROBED, "", "twin", block_size=size, unused_logs=unused)
+        KernelEntry(name, Reason.PROBED, "", "twin", block_size=size, unused_logs=unused, lanes=32)
         for name, unused in (("a", ()), ("b", (1,)), ("c", ()))
     ]
     result = (ctypes.c_uint64 * 16)()
@@ -268,9 +269,16 @@ def test_c_reads_what_python_writes(tmp_path):
         pytest.skip("no C compiler")
     kernels = [
         KernelEntry("a", Reason.NO_PTX, "no"),
-        KernelEntry("b", Reason.PROBED, "", "b__neutrino", ((0, 8), (8, 4)), ("v", "w"), 16, 32, 1, 2, {"f": b"text"}),
+        KernelEntry("b", Reason.PROBED, "", "b__neutrino", ((0, 8), (8, 4)), ("v", "w"), 16, 32, 1, 2, {"f": b"text"},
+                    lanes=32),
     ]
     (tmp_path / "entry").write_bytes(write_entry(bytes(32), [], kernels, 3 * [b"image"]))
     printed = subprocess.run([tmp_path / "read", tmp_path / "entry"], check=True, capture_output=True, text=True).stdout
     assert printed == "1 2 a 1 no b__neutrino 8 1 2 w f text"
     assert TWIN_KERNEL.size % 8 == 0
+
+
+@pytest.mark.parametrize("lanes", [0, 16, 128])
+def test_a_twin_says_how_many_lanes_its_warps_have(lanes: int) -> None:
+    with pytest.raises(ValueError, match=f"{lanes} lanes of a warp, expected 32 or 64"):
+        KernelEntry("k", Reason.PROBED, twin="k__neutrino", lanes=lanes)

@@ -118,7 +118,7 @@ def test_a_histogram_takes_at_most_a_mebibyte(kind: str) -> None:
     largest = [] if kind[1:] == "8" else ['scale = "linear"\nlow = 1\nhigh = 4097\nstep = 1']
     for scale in [*SCALES.values(), *largest]:
         maps = probes_of(table(scale), kind).maps
-        _, size = region_layout(maps, blocks=1 << 22, warps_per_block=32)
+        _, size = region_layout(maps, blocks=1 << 22, warps_per_block=32, lanes=32)
         assert size <= 1 << 20
 
 

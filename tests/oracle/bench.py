@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from neutrino.emulator.device import Device, Function
+from neutrino.emulator.geometry import WARP
 from neutrino.emulator.tracer import TracedStatement, Tracer
 from neutrino.errors import DeviceFaultError, PtxRefusedError
 from neutrino.probing.ir.probe_set import ProbeSet
@@ -57,7 +58,7 @@ class Kernel:
 
     @property
     def geometry(self) -> Geometry:
-        return Geometry(prod(self.grid), prod(self.block))
+        return Geometry(prod(self.grid), prod(self.block), WARP)
 
 
 @dataclass(frozen=True)

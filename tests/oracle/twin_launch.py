@@ -15,6 +15,7 @@ from math import prod
 import numpy as np
 
 from neutrino.emulator.device import Device
+from neutrino.emulator.geometry import WARP
 from neutrino.emulator.module import LoadedModule
 from neutrino.emulator.state import Observer
 from neutrino.maps.declaration import Layout, Map
@@ -41,7 +42,7 @@ class Launch:
 
     @property
     def geometry(self) -> Geometry:
-        return Geometry(prod(self.grid), prod(self.block), log_units=self.log_units)
+        return Geometry(prod(self.grid), prod(self.block), WARP, log_units=self.log_units)
 
 
 _SHIFT = 1 << 40
@@ -58,7 +59,7 @@ class Regions:
         self._warps = geometry.blocks * geometry.warps
         self._log_first = log_first
         self._layout, self._size = region_layout(
-            maps, geometry.blocks, geometry.warps, log_units=geometry.log_units
+            maps, geometry.blocks, geometry.warps, geometry.lanes, log_units=geometry.log_units
         )
         self._sections: dict[int, tuple[int, int]] = {}
         for region in self._layout:
