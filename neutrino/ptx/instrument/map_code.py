@@ -39,7 +39,7 @@ from neutrino.maps.log_groups import GroupLayout
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.ir.structured import Save, constant_key
 from neutrino.ptx.analysis.register_values import Sum
-from neutrino.ptx.instrument.lane_totals import MATCHES, REDUCES, EndingThreads, check_architecture
+from neutrino.ptx.instrument.lanes_together import MATCHES, REDUCES, EndingThreads, check_architecture
 from neutrino.ptx.instrument.log_groups import GroupCode, PendingSave
 from neutrino.ptx.instrument.log_single import SingleCode
 from neutrino.ptx.instrument.map_statements import (

@@ -16,7 +16,7 @@ from neutrino.ir.statements import Compare, Convert, Operation, Operator, Reduct
 from neutrino.ir.types import Type
 from neutrino.maps.builder import Lanes, SavedValues
 from neutrino.maps.declaration import Map
-from neutrino.ptx.instrument.lane_totals import LaneTree
+from neutrino.ptx.instrument.lanes_together import LaneTree
 from neutrino.ptx.instrument.registers import Take
 from neutrino.ptx.isa.instruction import Instruction
 from neutrino.ptx.isa.scalars import WARP_LANES

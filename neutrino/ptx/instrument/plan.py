@@ -29,6 +29,7 @@ from neutrino.ptx.instrument.function_copies import (
     pass_address,
     with_their_callers,
 )
+from neutrino.ptx.instrument.lanes_together import LaneMasks
 from neutrino.ptx.instrument.named_memory import (
     Parameters,
     check_given_addresses,
@@ -38,7 +39,7 @@ from neutrino.ptx.instrument.named_memory import (
 from neutrino.ptx.instrument.registers import UnsupportedError
 from neutrino.ptx.instrument.rewriting import Rewriting, SkipError, check_text, parameters_of
 from neutrino.ptx.instrument.site_planner import SitePlanner
-from neutrino.ptx.instrument.site_values import LaneMasks, PlaceOperands
+from neutrino.ptx.instrument.site_values import PlaceOperands
 from neutrino.ptx.instrument.site_writer import Placed
 from neutrino.ptx.instrument.twin import Shown, SiteList
 from neutrino.ptx.text.inserted import Edits

@@ -8,7 +8,8 @@ import struct
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from neutrino.ptx.instrument.registers import Guard, Scratch, UnsupportedError, Value, bits, under
+from neutrino.ptx.instrument.lanes_together import LaneMasks, leader
+from neutrino.ptx.instrument.registers import Guard, Scratch, UnsupportedError, Value, bits
 from neutrino.ptx.isa.forms import FLOATS, is_untyped, value_type
 from neutrino.ptx.isa.instruction import (
     REGISTER,
@@ -25,7 +26,7 @@ from neutrino.ptx.isa.instruction import (
 from neutrino.ptx.isa.opcodes import Measure, Role
 from neutrino.ptx.isa.scalars import SPECIAL_REGISTERS, integer, known_integer
 from neutrino.ptx.text.body import Body
-from neutrino.ptx.text.inserted import Lines, branches, op, vector
+from neutrino.ptx.text.inserted import Lines, op, vector
 
 _EVERYWHERE = frozenset({"LANES", "LEADER", "THREAD", "BLOCK"})
 """Helpers that have a value wherever a probe runs."""
@@ -64,42 +65,6 @@ def _block(scratch: Scratch, here: Lines) -> Value:
         op("mad.wide.u32", number, row, b, wide),
     ]
     return Value(number, "u64")
-
-
-def _leader(lanes: Value, scratch: Scratch, here: Lines) -> Value:
-    """LEADER: whether no lane below the thread's is among those of LANES. Only their threads have the right value."""
-    lower, leads = scratch.take("b32"), scratch.take("pred")
-    here += [
-        op("mov.u32", lower, "%lanemask_lt"),
-        op("and.b32", lower, lower, lanes.text),
-        op("setp.eq.u32", leads, lower, "0"),
-    ]
-    return Value(leads, "pred")
-
-
-class LaneMasks:
-    """The masks of the lanes that come to one place together, for LANES in the snippets there.
-
-    Code of a snippet may branch, after which a GPU need not run its lanes together. So masks of later snippets are
-    those from before it. lines: the code at the place, as it grows. first: lines to put before it.
-    """
-
-    def __init__(self, lines: Lines) -> None:
-        self._lines = lines
-        self._known: dict[Guard | None, str] = {}
-        self.first: Lines = []
-
-    def of(self, guard: Guard | None, scratch: Scratch, here: Lines) -> Value:
-        """That of the lanes for which a guard holds, None for all. Under it, ``activemask`` gives these.
-
-        Code goes to here, whose lines come after those so far, or to first.
-        """
-        is_parted = branches(self._lines)
-        if not is_parted or guard not in self._known:
-            self._known[guard] = mask = scratch.take("b32")
-            line = op("activemask.b32", mask, when=under(guard))
-            (self.first if is_parted else here).append(line)
-        return Value(self._known[guard], "b32")
 
 
 class PlaceOperands:
@@ -150,7 +115,7 @@ class PlaceOperands:
     def _resolve(self, helper: str) -> Value:
         """The value of a helper that has one everywhere."""
         if helper == "LEADER":
-            return _leader(self("LANES", None), self._scratch, self.here)
+            return leader(self("LANES", None), self._scratch, self.here)
         if helper != "LANES":
             return (_thread if helper == "THREAD" else _block)(self._scratch, self.here)
         return self._masks.of(self._guard, self._scratch, self.here)
@@ -279,7 +244,7 @@ class SiteOperands:
             "OPS": self._operations,
             "PRED": self._predicate,
             "LANES": self._lanes,
-            "LEADER": lambda: _leader(self("LANES", None), self._scratch, self.here),
+            "LEADER": lambda: leader(self("LANES", None), self._scratch, self.here),
             "THREAD": lambda: _thread(self._scratch, self.here),
             "BLOCK": lambda: _block(self._scratch, self.here),
             "SITE": lambda: Value(str(self._site), None),

@@ -23,10 +23,11 @@ from neutrino.ptx.analysis.matching import Hit, Spot
 from neutrino.ptx.analysis.register_values import Addresses, Choices, Pointers, Sum
 from neutrino.ptx.analysis.surroundings import Locations
 from neutrino.ptx.instrument.emission import Emission
+from neutrino.ptx.instrument.lanes_together import LaneMasks
 from neutrino.ptx.instrument.map_code import Counted, Later
 from neutrino.ptx.instrument.registers import Guard, UnsupportedError, bits, under
 from neutrino.ptx.instrument.rewriting import ProbeFacts
-from neutrino.ptx.instrument.site_values import LaneMasks, PlaceOperands, SiteOperands
+from neutrino.ptx.instrument.site_values import PlaceOperands, SiteOperands
 from neutrino.ptx.instrument.twin import Shown
 from neutrino.ptx.isa.instruction import Instruction, guard_register, opcode_value
 from neutrino.ptx.snippets.folding import BY_OPCODE, decided

@@ -22,12 +22,13 @@ from neutrino.ptx.instrument.function_copies import (
     pass_address,
     reach,
 )
+from neutrino.ptx.instrument.lanes_together import LaneMasks
 from neutrino.ptx.instrument.log_room import needs_lanes_together, place_rooms
 from neutrino.ptx.instrument.named_memory import Parameters, pass_by_address, read_through_global_memory
 from neutrino.ptx.instrument.plan import BodyPlan, KernelPlan
 from neutrino.ptx.instrument.registers import Kept
 from neutrino.ptx.instrument.rewriting import Rewriting
-from neutrino.ptx.instrument.site_values import LaneMasks, PlaceOperands
+from neutrino.ptx.instrument.site_values import PlaceOperands
 from neutrino.ptx.instrument.site_writer import RunWriter, SiteWriter
 from neutrino.ptx.instrument.twin import TwinKernel
 from neutrino.ptx.isa.instruction import machine_arithmetic

@@ -1,4 +1,4 @@
-"""Code for what lanes of a warp have together: the greatest of their values, and the sum of floating-point numbers.
+"""Code for what lanes of a warp have together: which they are, the greatest of their values, the sum of floats.
 
 Each thread adds up floating-point numbers in a register of its own, in f64, in the order in which it saves. Where
 threads of a warp end together, their sums are added up by a tree over the lanes, and the lowest lane adds the total to
@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from neutrino.ptx.instrument.registers import Take, UnsupportedError
+from neutrino.ptx.instrument.registers import Guard, Scratch, Take, UnsupportedError, Value, under
 from neutrino.ptx.isa.scalars import WARP_LANES
-from neutrino.ptx.text.inserted import Lines, op, vector
+from neutrino.ptx.text.inserted import Lines, branches, op, vector
 
 _ADD = "add.rn.f64"
 """How sums are added: ``rn``, so that ptxas fuses it with no product of the program."""
@@ -21,6 +21,42 @@ REDUCES = 80
 _ATOMIC = 60
 """PTX ISA, "red": ``.f64`` requires sm_60."""
 _DISTANCES = (1, 2, 4, 8, 16)
+
+
+def leader(lanes: Value, scratch: Scratch, here: Lines) -> Value:
+    """LEADER: whether no lane below the thread's is among those of LANES. Only their threads have the right value."""
+    lower, leads = scratch.take("b32"), scratch.take("pred")
+    here += [
+        op("mov.u32", lower, "%lanemask_lt"),
+        op("and.b32", lower, lower, lanes.text),
+        op("setp.eq.u32", leads, lower, "0"),
+    ]
+    return Value(leads, "pred")
+
+
+class LaneMasks:
+    """The masks of the lanes that come to one place together, for LANES in the snippets there.
+
+    Code of a snippet may branch, after which a GPU need not run its lanes together. So masks of later snippets are
+    those from before it. lines: the code at the place, as it grows. first: lines to put before it.
+    """
+
+    def __init__(self, lines: Lines) -> None:
+        self._lines = lines
+        self._known: dict[Guard | None, str] = {}
+        self.first: Lines = []
+
+    def of(self, guard: Guard | None, scratch: Scratch, here: Lines) -> Value:
+        """That of the lanes for which a guard holds, None for all. Under it, ``activemask`` gives these.
+
+        Code goes to here, whose lines come after those so far, or to first.
+        """
+        is_parted = branches(self._lines)
+        if not is_parted or guard not in self._known:
+            self._known[guard] = mask = scratch.take("b32")
+            line = op("activemask.b32", mask, when=under(guard))
+            (self.first if is_parted else here).append(line)
+        return Value(self._known[guard], "b32")
 
 
 def check_architecture(architecture: int) -> None:
