@@ -80,7 +80,7 @@ static bool add_to_frontier(struct member *member, CUgraphNode node)
 }
 
 /* Make a stream part of a capture. NULL without memory. Under the mutex. */
-static struct member *join(struct ed_capture *capture, struct ed_queue *queue)
+static struct member *join_capture(struct ed_capture *capture, struct ed_queue *queue)
 {
 	struct member *more = realloc(capture->members, (capture->member_count + 1) * sizeof(*more));
 
@@ -93,7 +93,7 @@ static struct member *join(struct ed_capture *capture, struct ed_queue *queue)
 }
 
 /* End a capture for all its streams, and free it. Its graph stays. Under the mutex. */
-static void end(struct ed_capture *capture)
+static void end_and_free(struct ed_capture *capture)
 {
 	for (size_t i = 0; i < capture->member_count; i++) {
 		__atomic_store_n(&capture->members[i].queue->capture, NULL, __ATOMIC_RELEASE);
@@ -276,7 +276,7 @@ static CUresult wait_in_capture(struct ed_queue *queue, CUevent event, struct ed
 	/* Nothing is left of an invalidated capture that a stream outside of it could wait for. */
 	if (capture->is_invalidated)
 		return queue->capture ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : CUDA_ERROR_INVALID_VALUE;
-	struct member *member = queue->capture ? member_of(capture, queue) : join(capture, queue);
+	struct member *member = queue->capture ? member_of(capture, queue) : join_capture(capture, queue);
 	for (size_t i = 0; member && i < event->node_count; i++)
 		if (!add_to_frontier(member, event->nodes[i]))
 			member = NULL;
@@ -388,7 +388,7 @@ void ed_capture_stream_gone(struct ed_queue *queue)
 	if (capture && capture->origin == queue) {
 		if (capture->owns_graph)
 			ed_graph_destroy(capture->graph);
-		end(capture);
+		end_and_free(capture);
 	} else if (capture) {
 		struct member *member = member_of(capture, queue);
 		capture->is_invalidated = true;
@@ -406,8 +406,8 @@ void ed_capture_stream_gone(struct ed_queue *queue)
  * `count` nodes that the first captured node depends on. mode: which other calls are refused meanwhile. per_thread: the
  * default stream is the thread's own.
  */
-static CUresult begin(CUstream stream, CUgraph graph, const CUgraphNode *dependencies, size_t count, int mode,
-		      bool per_thread)
+static CUresult begin_capture(CUstream stream, CUgraph graph, const CUgraphNode *dependencies, size_t count, int mode,
+			      bool per_thread)
 {
 	static uint64_t last_id;
 	struct ed_queue *queue;
@@ -439,12 +439,12 @@ static CUresult begin(CUstream stream, CUgraph graph, const CUgraphNode *depende
 	capture->next = captures;
 	captures = capture;
 	__atomic_add_fetch(&capture_count, 1, __ATOMIC_ACQ_REL);
-	struct member *member = capture->graph ? join(capture, queue) : NULL;
+	struct member *member = capture->graph ? join_capture(capture, queue) : NULL;
 	for (size_t i = 0; member && i < count; i++)
 		if (!add_to_frontier(member, dependencies[i]))
 			member = NULL;
 	if (!member) {
-		end(capture);
+		end_and_free(capture);
 		result = CUDA_ERROR_OUT_OF_MEMORY;
 	}
 out:
@@ -456,7 +456,7 @@ out:
 API cuStreamBeginCapture(CUstream stream)
 {
 	ENTER_OR_RETURN();
-	return begin(stream, NULL, NULL, 0, CU_STREAM_CAPTURE_MODE_GLOBAL, false);
+	return begin_capture(stream, NULL, NULL, 0, CU_STREAM_CAPTURE_MODE_GLOBAL, false);
 }
 
 /*
@@ -466,7 +466,7 @@ API cuStreamBeginCapture(CUstream stream)
 API cuStreamBeginCapture_ptsz(CUstream stream)
 {
 	ENTER_OR_RETURN();
-	return begin(stream, NULL, NULL, 0, CU_STREAM_CAPTURE_MODE_GLOBAL, true);
+	return begin_capture(stream, NULL, NULL, 0, CU_STREAM_CAPTURE_MODE_GLOBAL, true);
 }
 
 /*
@@ -476,7 +476,7 @@ API cuStreamBeginCapture_ptsz(CUstream stream)
 API cuStreamBeginCapture_v2(CUstream stream, int mode)
 {
 	ENTER_OR_RETURN();
-	return begin(stream, NULL, NULL, 0, mode, false);
+	return begin_capture(stream, NULL, NULL, 0, mode, false);
 }
 
 /*
@@ -486,7 +486,7 @@ API cuStreamBeginCapture_v2(CUstream stream, int mode)
 API cuStreamBeginCapture_v2_ptsz(CUstream stream, int mode)
 {
 	ENTER_OR_RETURN();
-	return begin(stream, NULL, NULL, 0, mode, true);
+	return begin_capture(stream, NULL, NULL, 0, mode, true);
 }
 
 /* Emulated CUDA driver call: begin a capture of a stream into an existing graph, after `count` of its nodes. */
@@ -495,7 +495,7 @@ API cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph, const CUgraphNod
 {
 	ENTER_OR_RETURN();
 	(void)data;
-	return graph ? begin(stream, graph, dependencies, count, mode, false) : CUDA_ERROR_INVALID_VALUE;
+	return graph ? begin_capture(stream, graph, dependencies, count, mode, false) : CUDA_ERROR_INVALID_VALUE;
 }
 
 /*
@@ -507,7 +507,7 @@ API cuStreamBeginCaptureToGraph_ptsz(CUstream stream, CUgraph graph, const CUgra
 {
 	ENTER_OR_RETURN();
 	(void)data;
-	return graph ? begin(stream, graph, dependencies, count, mode, true) : CUDA_ERROR_INVALID_VALUE;
+	return graph ? begin_capture(stream, graph, dependencies, count, mode, true) : CUDA_ERROR_INVALID_VALUE;
 }
 
 /*
@@ -562,7 +562,7 @@ static CUresult end_capture(CUstream stream, CUgraph *ret, bool per_thread)
 		ed_graph_destroy(capture->graph);
 	if (ret)
 		*ret = result ? NULL : capture->graph;
-	end(capture);
+	end_and_free(capture);
 out:
 	pthread_mutex_unlock(&mutex);
 	return result;

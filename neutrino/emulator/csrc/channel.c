@@ -149,7 +149,7 @@ static bool is_inherited(const char *variable)
 }
 
 /* Give a descriptor the number `target`, so that it stays open over exec. */
-static void put(int fd, int target)
+static void move_descriptor(int fd, int target)
 {
 	if (fd == target)
 		fcntl(fd, F_SETFD, 0);
@@ -185,9 +185,9 @@ static _Noreturn void become_device(int socket, int host_process, char *const *a
 		dup2(null, fd);
 	if (host_process == SOCKET_FD)
 		host_process = fcntl(host_process, F_DUPFD, FIRST_FREE_FD);
-	put(socket, SOCKET_FD);
+	move_descriptor(socket, SOCKET_FD);
 	if (host_process >= 0)
-		put(host_process, HOST_PROCESS_FD);
+		move_descriptor(host_process, HOST_PROCESS_FD);
 	else
 		close(HOST_PROCESS_FD);
 	if (syscall(SYS_close_range, FIRST_FREE_FD, ~0u, 0) != 0)
@@ -348,7 +348,7 @@ static bool receive_all(void *to, size_t size)
  * Receive one message from the device process (it runs the kernels). data: its body, with a zero byte after it, to be
  * freed by the caller. False at the end of the socket, an error, or without memory.
  */
-static bool receive(struct header *header, uint8_t **data)
+static bool receive_message(struct header *header, uint8_t **data)
 {
 	if (!receive_all(header, sizeof(*header)))
 		return false;
@@ -360,7 +360,7 @@ static bool receive(struct header *header, uint8_t **data)
 }
 
 /* Make a reply an error with that status and a copy of the text. */
-static void fail(struct ed_reply *reply, int status, const char *text)
+static void make_error(struct ed_reply *reply, int status, const char *text)
 {
 	reply->status = status;
 	reply->data = (uint8_t *)strdup(text);
@@ -371,7 +371,7 @@ static void fail(struct ed_reply *reply, int status, const char *text)
  * The socket to the device process (it runs the kernels) is of no use any more: every waiting thread gets an error.
  * Under the mutex.
  */
-static void all_fail(void)
+static void fail_all_waiters(void)
 {
 	if (!broken)
 		ed_say("the device process has ended");
@@ -379,7 +379,7 @@ static void all_fail(void)
 	for (struct waiter *waiter = waiters; waiter; waiter = waiter->next) {
 		if (waiter->done)
 			continue;
-		fail(waiter->reply, CUDA_ERROR_UNKNOWN, "the device process has ended");
+		make_error(waiter->reply, CUDA_ERROR_UNKNOWN, "the device process has ended");
 		waiter->done = true;
 	}
 	pthread_cond_broadcast(&arrived);
@@ -393,7 +393,7 @@ static void wait_for(struct waiter *waiter)
 {
 	while (!waiter->done) {
 		if (broken) {
-			all_fail();
+			fail_all_waiters();
 			break;
 		}
 		if (reading) {
@@ -404,11 +404,11 @@ static void wait_for(struct waiter *waiter)
 		uint8_t *data = NULL;
 		reading = true;
 		pthread_mutex_unlock(&mutex);
-		bool received = receive(&header, &data);
+		bool received = receive_message(&header, &data);
 		pthread_mutex_lock(&mutex);
 		reading = false;
 		if (!received) {
-			all_fail();
+			fail_all_waiters();
 			break;
 		}
 		struct waiter *recipient = waiters;
@@ -457,7 +457,7 @@ static bool wait_ready(struct ed_reply *ret)
 	while (!waiter.done)
 		pthread_cond_wait(&arrived, &mutex);
 	if (!ready)
-		fail(ret, CUDA_ERROR_NO_DEVICE, "there is no device process");
+		make_error(ret, CUDA_ERROR_NO_DEVICE, "there is no device process");
 	return ready;
 }
 
@@ -509,7 +509,7 @@ void ed_channel_call(enum ed_request kind, const struct iovec *parts, int count,
 	bool sent = send_message(&header, parts, count);
 	pthread_mutex_lock(&mutex);
 	if (!sent)
-		all_fail();
+		fail_all_waiters();
 	wait_for(&waiter);
 	pthread_mutex_unlock(&mutex);
 }

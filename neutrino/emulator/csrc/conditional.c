@@ -77,7 +77,7 @@ bool ed_condition_are_used(const struct ed_graph *graph)
  * Make a condition (a value in device memory that kernels set, and by which a conditional node runs its bodies) for a
  * graph. *ret gets its handle, which is its address.
  */
-static CUresult make(uint64_t *ret, CUgraph graph, CUcontext handle, uint32_t default_value, unsigned flags)
+static CUresult make_condition(uint64_t *ret, CUgraph graph, CUcontext handle, uint32_t default_value, unsigned flags)
 {
 	struct ed_context *context;
 
@@ -118,7 +118,7 @@ API cuGraphConditionalHandleCreate(uint64_t *handle, CUgraph graph, CUcontext co
 				   unsigned int flags)
 {
 	ENTER_OR_RETURN();
-	return make(handle, graph, context, value, flags);
+	return make_condition(handle, graph, context, value, flags);
 }
 
 /* --- nodes --- */
@@ -127,7 +127,7 @@ API cuGraphConditionalHandleCreate(uint64_t *handle, CUgraph graph, CUcontext co
  * Take the condition (a conditional node's value) of a handle for a node, with a hold. NULL if there is none, or
  * another node has it.
  */
-static struct ed_condition *take(uint64_t handle)
+static struct ed_condition *take_condition(uint64_t handle)
 {
 	pthread_mutex_lock(&mutex);
 	struct ed_condition *condition = all;
@@ -185,7 +185,7 @@ CUresult ed_graph_add_conditional(const struct ed_place *place, void *given)
 		result = ed_context_of(parameters.context, &operation.context);
 	if (result)
 		return result;
-	operation.conditional.condition = take(parameters.handle);
+	operation.conditional.condition = take_condition(parameters.handle);
 	if (!operation.conditional.condition)
 		return CUDA_ERROR_INVALID_VALUE;
 	operation.conditional.type = parameters.type;

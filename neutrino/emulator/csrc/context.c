@@ -83,7 +83,7 @@ void ed_device_fail(CUresult fault, const char *line)
 }
 
 /* The calling thread's current context, NULL without one. */
-static CUcontext current(void)
+static CUcontext current_handle(void)
 {
 	return stack.depth ? stack.contexts[stack.depth - 1] : NULL;
 }
@@ -94,7 +94,7 @@ static CUcontext current(void)
  */
 CUresult ed_context_of(CUcontext handle, struct ed_context **ret)
 {
-	*ret = handle ? handle : current();
+	*ret = handle ? handle : current_handle();
 	if (!*ret)
 		return CUDA_ERROR_INVALID_CONTEXT;
 	if (!ed_object_check(*ret, ED_CONTEXT))
@@ -108,7 +108,7 @@ CUresult ed_context_of(CUcontext handle, struct ed_context **ret)
 /* The calling thread's context as the program named it (a green one is itself here), NULL without one. */
 CUcontext ed_context_handle(void)
 {
-	return current();
+	return current_handle();
 }
 
 /*
@@ -132,7 +132,7 @@ static uint64_t next_id(void)
 }
 
 /* Make a context with its default stream. version: for cuCtxGetApiVersion. NULL without memory. */
-static struct ed_context *make(unsigned flags, unsigned version)
+static struct ed_context *make_context(unsigned flags, unsigned version)
 {
 	struct ed_context *context = ed_object_take(ED_CONTEXT, sizeof(*context));
 
@@ -150,7 +150,7 @@ static struct ed_context *make(unsigned flags, unsigned version)
 }
 
 /* Wait for all work of a context, then free its streams, events, modules and memory. */
-static void empty(struct ed_context *context)
+static void empty_context(struct ed_context *context)
 {
 	ed_queue_wait_all(context);
 	ed_printed_flush();
@@ -161,9 +161,9 @@ static void empty(struct ed_context *context)
 }
 
 /* Free a context with all that it has. Its default stream goes last: the handle must be invalid before that. */
-static void destroy(struct ed_context *context)
+static void destroy_context(struct ed_context *context)
 {
-	empty(context);
+	empty_context(context);
 	struct ed_queue *legacy = context->legacy;
 	ed_object_give(context);
 	ed_queue_give(legacy);
@@ -186,7 +186,7 @@ struct ed_context *ed_context_make_green(struct ed_context *of)
 }
 
 /* Make a context the thread's current one, above the one that was; an error if too many are below it. */
-static CUresult push(CUcontext context)
+static CUresult push_context(CUcontext context)
 {
 	if (stack.depth == DEPTH)
 		return CUDA_ERROR_INVALID_VALUE;
@@ -196,7 +196,7 @@ static CUresult push(CUcontext context)
 }
 
 /* The thread's current context, which there must be, is so no more; returns it. */
-static CUcontext leave(void)
+static CUcontext pop_context(void)
 {
 	CUcontext context = stack.contexts[--stack.depth];
 
@@ -216,7 +216,7 @@ static bool are_flags(unsigned flags)
  * What the forms of cuCtxCreate do: make a context and make it the thread's current one. version: of the API of the
  * form that was called.
  */
-static CUresult create(CUcontext *ret, unsigned flags, CUdevice device, unsigned version)
+static CUresult create_context(CUcontext *ret, unsigned flags, CUdevice device, unsigned version)
 {
 	if (!ret)
 		return CUDA_ERROR_INVALID_VALUE;
@@ -226,12 +226,12 @@ static CUresult create(CUcontext *ret, unsigned flags, CUdevice device, unsigned
 		return CUDA_ERROR_INVALID_VALUE;
 	if (ed_device_fault())
 		return ed_device_fault();
-	struct ed_context *context = make(flags, version);
+	struct ed_context *context = make_context(flags, version);
 	if (!context)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	CUresult result = push(context);
+	CUresult result = push_context(context);
 	if (result)
-		destroy(context);
+		destroy_context(context);
 	else
 		*ret = context;
 	return result;
@@ -241,14 +241,14 @@ static CUresult create(CUcontext *ret, unsigned flags, CUdevice device, unsigned
 API cuCtxCreate(CUcontext *context, unsigned int flags, CUdevice device)
 {
 	ENTER_OR_RETURN();
-	return create(context, flags, device, 3010);
+	return create_context(context, flags, device, 3010);
 }
 
 /* Emulated CUDA driver call: make a context and make it current. */
 API cuCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice device)
 {
 	ENTER_OR_RETURN();
-	return create(context, flags, device, 3020);
+	return create_context(context, flags, device, 3020);
 }
 
 /* Emulated CUDA driver call: make a context and make it current. Parts of the device (affinity) cannot be asked for. */
@@ -256,14 +256,14 @@ API cuCtxCreate_v3(CUcontext *context, void *affinity, int count, unsigned int f
 {
 	ENTER_OR_RETURN();
 	(void)affinity;
-	return count ? CUDA_ERROR_NOT_SUPPORTED : create(context, flags, device, 3020);
+	return count ? CUDA_ERROR_NOT_SUPPORTED : create_context(context, flags, device, 3020);
 }
 
 /* Emulated CUDA driver call: make a context and make it current. Further parameters are not supported. */
 API cuCtxCreate_v4(CUcontext *context, void *parameters, unsigned int flags, CUdevice device)
 {
 	ENTER_OR_RETURN();
-	return parameters ? CUDA_ERROR_NOT_SUPPORTED : create(context, flags, device, 3020);
+	return parameters ? CUDA_ERROR_NOT_SUPPORTED : create_context(context, flags, device, 3020);
 }
 
 /*
@@ -277,9 +277,9 @@ static CUresult destroy_handle(CUcontext handle)
 		return CUDA_ERROR_CONTEXT_IS_DESTROYED;
 	if (handle->is_primary || handle->green_of)
 		return CUDA_ERROR_INVALID_CONTEXT;
-	destroy(handle);
-	if (current() == handle)
-		leave();
+	destroy_context(handle);
+	if (current_handle() == handle)
+		pop_context();
 	return CUDA_SUCCESS;
 }
 
@@ -318,7 +318,7 @@ API cuCtxAttach(CUcontext *context, unsigned int flags)
 /* What cuCtxDetach does: destroy the thread's current context, unless it is attached or the primary one. */
 static CUresult detach(CUcontext handle)
 {
-	if (!handle || !ed_object_check(handle, ED_CONTEXT) || handle != current() || handle->green_of)
+	if (!handle || !ed_object_check(handle, ED_CONTEXT) || handle != current_handle() || handle->green_of)
 		return CUDA_ERROR_INVALID_CONTEXT;
 	if (__atomic_load_n(&handle->attached, __ATOMIC_RELAXED)) {
 		__atomic_sub_fetch(&handle->attached, 1, __ATOMIC_RELAXED);
@@ -343,7 +343,7 @@ CUresult ed_context_retain_primary(CUcontext *context)
 {
 	pthread_mutex_lock(&mutex);
 	if (!primary) {
-		primary = make(primary_flags, 3020);
+		primary = make_context(primary_flags, 3020);
 		if (primary)
 			primary->is_primary = true;
 	}
@@ -379,7 +379,7 @@ static void end_primary(void)
 		__atomic_store_n(&context->is_ended, 1, __ATOMIC_RELEASE);
 	pthread_mutex_unlock(&mutex);
 	if (context)
-		empty(context);
+		empty_context(context);
 }
 
 /* Release the primary context once; the last time ends it. An error if it is not retained. */
@@ -488,7 +488,7 @@ API cuCtxGetCurrent(CUcontext *context)
 	ENTER_OR_RETURN();
 	if (!context)
 		return CUDA_ERROR_INVALID_VALUE;
-	*context = current();
+	*context = current_handle();
 	return CUDA_SUCCESS;
 }
 
@@ -508,8 +508,8 @@ API cuCtxSetCurrent(CUcontext context)
 	if (context && !is_or_was_context(context))
 		return CUDA_ERROR_CONTEXT_IS_DESTROYED;
 	if (stack.depth)
-		leave();
-	return context ? push(context) : CUDA_SUCCESS;
+		pop_context();
+	return context ? push_context(context) : CUDA_SUCCESS;
 }
 
 /* What cuCtxPushCurrent does: make a context the thread's current one, above the one that was. */
@@ -517,7 +517,7 @@ static CUresult push_handle(CUcontext context)
 {
 	if (!context)
 		return CUDA_ERROR_INVALID_VALUE;
-	return is_or_was_context(context) ? push(context) : CUDA_ERROR_CONTEXT_IS_DESTROYED;
+	return is_or_was_context(context) ? push_context(context) : CUDA_ERROR_CONTEXT_IS_DESTROYED;
 }
 
 /* Emulated CUDA driver call: make a context current, above the one that is. */
@@ -538,11 +538,11 @@ API cuCtxPushCurrent_v2(CUcontext context)
  * What cuCtxPopCurrent does: the context below the current one becomes current again. ret gets the one that was; it may
  * be NULL.
  */
-static CUresult pop(CUcontext *ret)
+static CUresult pop_handle(CUcontext *ret)
 {
 	if (!stack.depth)
 		return CUDA_ERROR_INVALID_CONTEXT;
-	CUcontext context = leave();
+	CUcontext context = pop_context();
 	if (ret)
 		*ret = context;
 	return CUDA_SUCCESS;
@@ -552,14 +552,14 @@ static CUresult pop(CUcontext *ret)
 API cuCtxPopCurrent(CUcontext *context)
 {
 	ENTER_OR_RETURN();
-	return pop(context);
+	return pop_handle(context);
 }
 
 /* Emulated CUDA driver call: take the current context off, so that the one below it is current again. */
 API cuCtxPopCurrent_v2(CUcontext *context)
 {
 	ENTER_OR_RETURN();
-	return pop(context);
+	return pop_handle(context);
 }
 
 /* Emulated CUDA driver call: the device of the current context, always 0. */
@@ -613,7 +613,7 @@ API cuCtxGetId(CUcontext handle, unsigned long long *id)
 	CUresult result = ed_context_of(handle, &unused);
 	/* A green context has an id of its own. */
 	if (!result && id)
-		*id = __atomic_load_n(&(handle ? handle : current())->id, __ATOMIC_ACQUIRE);
+		*id = __atomic_load_n(&(handle ? handle : current_handle())->id, __ATOMIC_ACQUIRE);
 	return !id ? CUDA_ERROR_INVALID_VALUE : result;
 }
 
@@ -635,7 +635,7 @@ API cuCtxGetApiVersion(CUcontext handle, unsigned int *version)
  * Wait for all work of a context, and print what kernels have printed. An error if a stream of it is captured, or the
  * device's fault.
  */
-static CUresult synchronize(struct ed_context *context)
+static CUresult synchronize_context(struct ed_context *context)
 {
 	CUresult result = ed_capture_waits_for_all(context);
 
@@ -650,7 +650,7 @@ static CUresult synchronize(struct ed_context *context)
 API cuCtxSynchronize(void)
 {
 	ENTER_CONTEXT_OR_RETURN(context);
-	return synchronize(context);
+	return synchronize_context(context);
 }
 
 /* Emulated CUDA driver call: wait for all work of a context (NULL: the current one). */
@@ -660,5 +660,5 @@ API cuCtxSynchronize_v2(CUcontext handle)
 
 	ENTER_OR_RETURN();
 	CUresult result = ed_context_of(handle, &context);
-	return result ? result : synchronize(context);
+	return result ? result : synchronize_context(context);
 }

@@ -15,7 +15,7 @@
  * The number of bytes from the first to the last of a copy's rows, on the side with this pitch (bytes from row to row)
  * and slice size.
  */
-static uint64_t extent(uint64_t pitch, uint64_t slice, const struct ed_copy *copy)
+static uint64_t bytes_spanned(uint64_t pitch, uint64_t slice, const struct ed_copy *copy)
 {
 	return (copy->depth - 1) * slice + (copy->height - 1) * pitch + copy->width;
 }
@@ -35,8 +35,8 @@ CUresult ed_copy_run(const struct ed_copy *copy)
 		return (CUresult)failure;
 	if (!copy->width || !copy->height || !copy->depth)
 		return CUDA_SUCCESS;
-	if (!is_there(copy->to, extent(copy->to_pitch, copy->to_slice, copy)) ||
-	    (!copy->staged && !is_there(copy->from, extent(copy->from_pitch, copy->from_slice, copy))))
+	if (!is_there(copy->to, bytes_spanned(copy->to_pitch, copy->to_slice, copy)) ||
+	    (!copy->staged && !is_there(copy->from, bytes_spanned(copy->from_pitch, copy->from_slice, copy))))
 		return CUDA_ERROR_ILLEGAL_ADDRESS;
 	uint8_t *to = ed_memory_here(copy->to);
 	const uint8_t *from = copy->staged ? copy->staged : ed_memory_here(copy->from);
@@ -80,7 +80,7 @@ CUresult ed_fill_run(const struct ed_fill *fill)
  * Copy the source's bytes into a buffer now, at the call: the program may change pageable memory as soon as the call
  * returns. False without memory.
  */
-static bool stage(struct ed_copy *copy)
+static bool stage_source(struct ed_copy *copy)
 {
 	copy->staged = malloc(copy->width * copy->height * copy->depth);
 	if (!copy->staged)
@@ -100,7 +100,7 @@ static bool is_pageable(uint64_t address)
 }
 
 /* Check, when a call is made, a copy's pitch, and that its memory is allocated. No bytes are right, too. */
-static CUresult check(const struct ed_copy *copy)
+static CUresult check_copy(const struct ed_copy *copy)
 {
 	uint64_t size = copy->width * copy->height * copy->depth;
 
@@ -108,8 +108,8 @@ static CUresult check(const struct ed_copy *copy)
 		return CUDA_SUCCESS;
 	if (!copy->to || !copy->from || copy->width > copy->to_pitch * (copy->height > 1) + copy->width)
 		return CUDA_ERROR_INVALID_VALUE;
-	return is_there(copy->to, extent(copy->to_pitch, copy->to_slice, copy)) &&
-			       is_there(copy->from, extent(copy->from_pitch, copy->from_slice, copy))
+	return is_there(copy->to, bytes_spanned(copy->to_pitch, copy->to_slice, copy)) &&
+			       is_there(copy->from, bytes_spanned(copy->from_pitch, copy->from_slice, copy))
 		       ? CUDA_SUCCESS
 		       : CUDA_ERROR_INVALID_VALUE;
 }
@@ -118,8 +118,8 @@ static CUresult check(const struct ed_copy *copy)
  * The queue (a stream's work) of a copy's or fill's stream. A synchronous call on a captured stream is an error.
  * per_thread: the default stream is the thread's own.
  */
-static CUresult begin(struct ed_context *context, CUstream stream, bool per_thread, bool is_async,
-		      struct ed_queue **queue)
+static CUresult find_queue(struct ed_context *context, CUstream stream, bool per_thread, bool is_async,
+			   struct ed_queue **queue)
 {
 	CUresult result = ed_stream_queue(context, stream, per_thread, queue);
 
@@ -136,16 +136,16 @@ static CUresult submit_copy(struct ed_context *context, const struct ed_copy *re
 	struct ed_operation operation = {.type = CU_GRAPH_NODE_TYPE_MEMCPY, .copy = *request};
 	struct ed_copy *copy = &operation.copy;
 	struct ed_moment done;
-	CUresult result = begin(context, stream, per_thread, is_async, &queue);
+	CUresult result = find_queue(context, stream, per_thread, is_async, &queue);
 
 	if (!result)
-		result = check(copy);
+		result = check_copy(copy);
 	if (result || !copy->width || !copy->height || !copy->depth)
 		return result;
 	operation.context = queue->context;
 	bool is_captured = __atomic_load_n(&queue->capture, __ATOMIC_ACQUIRE) != NULL;
 	/* A synchronous copy from pageable memory waits; a captured one reads when the graph runs. */
-	if (is_async && !is_captured && is_pageable(copy->from) && !stage(copy))
+	if (is_async && !is_captured && is_pageable(copy->from) && !stage_source(copy))
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	result = ed_stream_submit(queue, &operation, &done);
 	if (result || is_captured)
@@ -238,7 +238,7 @@ API cuMemcpyPeerAsync(CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CU
  * The address that a memory type and the two pointers of a copy's structure stand for. False for an unsupported type
  * (arrays).
  */
-static bool place(int type, const void *host, CUdeviceptr device, uint64_t *ret)
+static bool find_address(int type, const void *host, CUdeviceptr device, uint64_t *ret)
 {
 	*ret = type == CU_MEMORYTYPE_HOST ? (uint64_t)(uintptr_t)host : device;
 	return type == CU_MEMORYTYPE_HOST || type == CU_MEMORYTYPE_DEVICE || type == CU_MEMORYTYPE_UNIFIED;
@@ -259,8 +259,8 @@ CUresult ed_copy_from(const CUDA_MEMCPY3D *p, struct ed_copy *ret)
 		.height = p->Height,
 		.depth = p->Depth,
 	};
-	if (!place(p->dstMemoryType, p->dstHost, p->dstDevice, &ret->to) ||
-	    !place(p->srcMemoryType, p->srcHost, p->srcDevice, &ret->from))
+	if (!find_address(p->dstMemoryType, p->dstHost, p->dstDevice, &ret->to) ||
+	    !find_address(p->srcMemoryType, p->srcHost, p->srcDevice, &ret->from))
 		return CUDA_ERROR_INVALID_VALUE;
 	ret->to_slice = ret->to_pitch * (p->dstHeight ? p->dstHeight : p->Height);
 	ret->from_slice = ret->from_pitch * (p->srcHeight ? p->srcHeight : p->Height);
@@ -268,7 +268,7 @@ CUresult ed_copy_from(const CUDA_MEMCPY3D *p, struct ed_copy *ret)
 		return CUDA_ERROR_INVALID_VALUE;
 	ret->to += p->dstZ * ret->to_slice + p->dstY * ret->to_pitch + p->dstXInBytes;
 	ret->from += p->srcZ * ret->from_slice + p->srcY * ret->from_pitch + p->srcXInBytes;
-	return check(ret);
+	return check_copy(ret);
 }
 
 /* Copy rows in slices, in a stream; not is_async waits for the end where the driver would. */
@@ -342,7 +342,7 @@ static CUresult submit_fill(const struct ed_fill *fill, CUstream stream, bool pe
 	struct ed_queue *queue;
 
 	GET_CONTEXT_OR_RETURN(context);
-	CUresult result = begin(context, stream, per_thread, is_async, &queue);
+	CUresult result = find_queue(context, stream, per_thread, is_async, &queue);
 	if (!result)
 		result = check_fill(fill);
 	if (result || !fill->width || !fill->height)

@@ -98,7 +98,7 @@ API cuEventCreate(CUevent *event, unsigned int flags)
 }
 
 /* Free an event of the program, and its place in a capture. */
-static CUresult destroy(CUevent event)
+static CUresult destroy_event(CUevent event)
 {
 	if (!ed_object_check(event, ED_EVENT))
 		return CUDA_ERROR_INVALID_HANDLE;
@@ -111,7 +111,7 @@ static CUresult destroy(CUevent event)
 /* What cuEventDestroy does. After a fault of the device the event is freed, but the call returns the fault. */
 static CUresult destroy_handle(CUevent event)
 {
-	CUresult result = destroy(event);
+	CUresult result = destroy_event(event);
 
 	return result ? result : ed_device_fault();
 }
@@ -139,7 +139,7 @@ static bool is_of_context(const void *event, const void *context)
 /* Free an event whose context is destroyed; for ed_object_each. */
 static void forget_event(void *event)
 {
-	destroy(event);
+	destroy_event(event);
 }
 
 /* Free all events of a context that is destroyed. */
@@ -152,7 +152,7 @@ void ed_event_forget_context(const struct ed_context *context)
  * What the forms of cuEventRecord do: record an event on a stream, or in its capture. per_thread: the default stream is
  * the thread's own.
  */
-static CUresult record(struct ed_context *context, CUevent event, CUstream stream, bool per_thread)
+static CUresult record_on_stream(struct ed_context *context, CUevent event, CUstream stream, bool per_thread)
 {
 	struct ed_queue *queue;
 	bool captured = false;
@@ -173,7 +173,7 @@ static CUresult record(struct ed_context *context, CUevent event, CUstream strea
 API cuEventRecord(CUevent event, CUstream stream)
 {
 	ENTER_CONTEXT_OR_RETURN(context);
-	return record(context, event, stream, false);
+	return record_on_stream(context, event, stream, false);
 }
 
 /*
@@ -182,14 +182,14 @@ API cuEventRecord(CUevent event, CUstream stream)
 API cuEventRecord_ptsz(CUevent event, CUstream stream)
 {
 	ENTER_CONTEXT_OR_RETURN(context);
-	return record(context, event, stream, true);
+	return record_on_stream(context, event, stream, true);
 }
 
 /* Emulated CUDA driver call: record an event after the work of a stream so far; flags are only checked. */
 API cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned int flags)
 {
 	ENTER_CONTEXT_OR_RETURN(context);
-	return flags > 1 ? CUDA_ERROR_INVALID_VALUE : record(context, event, stream, false);
+	return flags > 1 ? CUDA_ERROR_INVALID_VALUE : record_on_stream(context, event, stream, false);
 }
 
 /*
@@ -199,7 +199,7 @@ API cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned int flags)
 API cuEventRecordWithFlags_ptsz(CUevent event, CUstream stream, unsigned int flags)
 {
 	ENTER_CONTEXT_OR_RETURN(context);
-	return flags > 1 ? CUDA_ERROR_INVALID_VALUE : record(context, event, stream, true);
+	return flags > 1 ? CUDA_ERROR_INVALID_VALUE : record_on_stream(context, event, stream, true);
 }
 
 /*

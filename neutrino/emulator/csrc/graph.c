@@ -241,7 +241,7 @@ CUresult ed_graph_check_place(const CUgraphNode *ret, CUgraph graph, const CUgra
 }
 
 /* CUDA_ERROR_INVALID_VALUE unless a node can be added to a graph at this place. */
-static CUresult check(const struct ed_place *place)
+static CUresult check_place(const struct ed_place *place)
 {
 	return ed_graph_check_place(place->ret, place->graph, place->dependencies, place->count);
 }
@@ -299,7 +299,7 @@ CUDA_KERNEL_NODE_PARAMS ed_graph_widen(const CUDA_KERNEL_NODE_PARAMS_v1 *p)
 CUresult ed_graph_add_kernel(const struct ed_place *place, const CUDA_KERNEL_NODE_PARAMS *parameters)
 {
 	struct ed_operation operation;
-	CUresult result = check(place);
+	CUresult result = check_place(place);
 
 	if (!result)
 		result = ed_graph_kernel(parameters, NULL, &operation);
@@ -329,7 +329,7 @@ API cuGraphAddKernelNode_v2(CUgraphNode *node, CUgraph graph, const CUgraphNode 
 CUresult ed_graph_add_copy(const struct ed_place *place, const CUDA_MEMCPY3D *parameters, CUcontext handle)
 {
 	struct ed_operation operation = {.type = CU_GRAPH_NODE_TYPE_MEMCPY};
-	CUresult result = check(place);
+	CUresult result = check_place(place);
 
 	if (!result)
 		result = ed_context_of(handle, &operation.context);
@@ -350,7 +350,7 @@ API cuGraphAddMemcpyNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *de
 CUresult ed_graph_add_fill(const struct ed_place *place, const CUDA_MEMSET_NODE_PARAMS *parameters, CUcontext handle)
 {
 	struct ed_operation operation = {.type = CU_GRAPH_NODE_TYPE_MEMSET};
-	CUresult result = check(place);
+	CUresult result = check_place(place);
 
 	if (!result)
 		result = ed_context_of(handle, &operation.context);
@@ -370,7 +370,7 @@ API cuGraphAddMemsetNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *de
 /* Add a node that calls a function of the program at a place of a graph. */
 CUresult ed_graph_add_host(const struct ed_place *place, const CUDA_HOST_NODE_PARAMS *parameters)
 {
-	CUresult result = check(place);
+	CUresult result = check_place(place);
 
 	if (result || !parameters || !parameters->fn)
 		return result ? result : CUDA_ERROR_INVALID_VALUE;
@@ -395,7 +395,7 @@ API cuGraphAddHostNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *depe
 CUresult ed_graph_add_event(const struct ed_place *place, int type,
 			  CUevent event)
 {
-	CUresult result = check(place);
+	CUresult result = check_place(place);
 
 	if (result || !ed_object_check(event, ED_EVENT))
 		return result ? result : CUDA_ERROR_INVALID_HANDLE;
@@ -423,7 +423,7 @@ API cuGraphAddEventWaitNode(CUgraphNode *node, CUgraph graph, const CUgraphNode 
 CUresult ed_graph_add_empty(const struct ed_place *place)
 {
 	struct ed_operation operation = {.type = CU_GRAPH_NODE_TYPE_EMPTY};
-	CUresult result = check(place);
+	CUresult result = check_place(place);
 
 	return result ? result : ed_graph_add_operation(place, &operation);
 }
@@ -439,7 +439,7 @@ API cuGraphAddEmptyNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dep
 CUresult ed_graph_add_child(const struct ed_place *place, CUgraph child)
 {
 	struct ed_operation operation = {.type = CU_GRAPH_NODE_TYPE_EMPTY};
-	CUresult result = check(place);
+	CUresult result = check_place(place);
 
 	if (result || !ed_object_check(child, ED_GRAPH) || child == place->graph)
 		return result ? result : CUDA_ERROR_INVALID_VALUE;

@@ -168,7 +168,7 @@ static void set_events(const struct ed_plan *plan, struct ed_moment moment)
  * What cuGraphLaunch does: put the plan on a stream as one operation, after the executable graph's last launch and the
  * events that it waits for. per_thread: the default stream is the thread's own.
  */
-static CUresult launch(CUgraphExec exec, CUstream stream, bool per_thread)
+static CUresult launch_exec(CUgraphExec exec, CUstream stream, bool per_thread)
 {
 	struct ed_queue *queue;
 	struct ed_moment after[64], done;
@@ -204,14 +204,14 @@ static CUresult launch(CUgraphExec exec, CUstream stream, bool per_thread)
 API cuGraphLaunch(CUgraphExec exec, CUstream stream)
 {
 	ENTER_OR_RETURN();
-	return launch(exec, stream, false);
+	return launch_exec(exec, stream, false);
 }
 
 /* Emulated CUDA driver call: launch an executable graph in a stream; the default one is the thread's own. */
 API cuGraphLaunch_ptsz(CUgraphExec exec, CUstream stream)
 {
 	ENTER_OR_RETURN();
-	return launch(exec, stream, true);
+	return launch_exec(exec, stream, true);
 }
 
 /* What cuGraphUpload does: only checks its arguments, since plans are not uploaded to the device. */

@@ -36,7 +36,7 @@ static CUresult find_step(CUgraphExec exec, CUgraphNode node, int type, struct e
  * Give a step another operation of its type, and free the old one. What the new one was read from may lie in the old
  * one.
  */
-static void replace(struct ed_step *step, const struct ed_operation *operation)
+static void replace_operation(struct ed_step *step, const struct ed_operation *operation)
 {
 	ed_operation_release(&step->operation);
 	step->operation = *operation;
@@ -52,7 +52,7 @@ static CUresult set_kernel(CUgraphExec exec, CUgraphNode node, const CUDA_KERNEL
 	if (!result)
 		result = ed_graph_kernel(parameters, &step->operation.kernel, &operation);
 	if (!result)
-		replace(step, &operation);
+		replace_operation(step, &operation);
 	return result;
 }
 
@@ -89,7 +89,7 @@ static CUresult set_memory(CUgraphExec exec, CUgraphNode node, int type, const v
 		result = type == CU_GRAPH_NODE_TYPE_MEMCPY ? ed_copy_from(parameters, &operation.copy)
 							   : ed_fill_from(parameters, &operation.fill);
 	if (!result)
-		replace(step, &operation);
+		replace_operation(step, &operation);
 	return result;
 }
 
@@ -231,7 +231,7 @@ API cuGraphNodeGetEnabled(CUgraphExec exec, CUgraphNode node, unsigned int *is_e
  * What the forms of cuGraphExecUpdate do: replace an executable graph's plan by one of another graph of the same shape.
  * verdict: a CUgraphExecUpdateResult; error_node: the node that differs, or NULL.
  */
-static CUresult update(CUgraphExec exec, CUgraph graph, CUgraphNode *error_node, int *verdict)
+static CUresult update_exec(CUgraphExec exec, CUgraph graph, CUgraphNode *error_node, int *verdict)
 {
 	GET_CONTEXT_OR_RETURN(context);
 	*error_node = NULL;
@@ -259,7 +259,7 @@ API cuGraphExecUpdate(CUgraphExec exec, CUgraph graph, CUgraphNode *error_node, 
 	int found;
 
 	ENTER_OR_RETURN();
-	CUresult result = update(exec, graph, &node, &found);
+	CUresult result = update_exec(exec, graph, &node, &found);
 	if (error_node)
 		*error_node = node;
 	if (verdict)
@@ -276,7 +276,7 @@ API cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph, CUgraphExecUpdateResul
 	int found;
 
 	ENTER_OR_RETURN();
-	CUresult result = update(exec, graph, &node, &found);
+	CUresult result = update_exec(exec, graph, &node, &found);
 	if (info)
 		*info = (CUgraphExecUpdateResultInfo){found, node, NULL};
 	return result;

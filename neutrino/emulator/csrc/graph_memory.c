@@ -62,7 +62,7 @@ void ed_graph_memory_run(const struct ed_graph_memory *memory)
 }
 
 /* The allocation of a graph that begins at an address, NULL without one. Under the mutex. */
-static struct ed_graph_memory *find(uint64_t address)
+static struct ed_graph_memory *find_allocation(uint64_t address)
 {
 	struct ed_graph_memory *memory = all;
 
@@ -108,7 +108,7 @@ CUresult ed_graph_memory_allocate(struct ed_context *context, uint64_t size, uin
 CUresult ed_graph_memory_free(struct ed_context *context, uint64_t address, struct ed_operation *operation)
 {
 	pthread_mutex_lock(&mutex);
-	struct ed_graph_memory *memory = find(address);
+	struct ed_graph_memory *memory = find_allocation(address);
 	if (memory)
 		ed_graph_memory_hold(memory);
 	pthread_mutex_unlock(&mutex);
@@ -123,7 +123,7 @@ CUresult ed_graph_memory_free(struct ed_context *context, uint64_t address, stru
 bool ed_graph_memory_free_outside(uint64_t address, CUresult *ret)
 {
 	pthread_mutex_lock(&mutex);
-	struct ed_graph_memory *memory = find(address);
+	struct ed_graph_memory *memory = find_allocation(address);
 	if (memory)
 		*ret = __atomic_exchange_n(&memory->is_live, 0, __ATOMIC_ACQ_REL) ? CUDA_SUCCESS
 										  : CUDA_ERROR_INVALID_VALUE;
@@ -135,14 +135,14 @@ bool ed_graph_memory_free_outside(uint64_t address, CUresult *ret)
  * Mark what the steps of a type (allocate or free), in child graphs too, leave allocated (is_live); only_ask: change
  * nothing. False where something to allocate is allocated already; only if only_ask.
  */
-static bool mark(const struct ed_plan *plan, int type, bool is_live, bool only_ask)
+static bool mark_allocated(const struct ed_plan *plan, int type, bool is_live, bool only_ask)
 {
 	bool free_before = true;
 
 	for (size_t i = 0; i < plan->count; i++) {
 		const struct ed_operation *operation = &plan->steps[i].operation;
 		if (operation->type == CU_GRAPH_NODE_TYPE_GRAPH)
-			free_before &= mark(operation->plan, type, is_live, only_ask);
+			free_before &= mark_allocated(operation->plan, type, is_live, only_ask);
 		else if (operation->type == type && only_ask)
 			free_before &= !__atomic_load_n(&operation->memory->is_live, __ATOMIC_ACQUIRE);
 		else if (operation->type == type)
@@ -157,10 +157,10 @@ static bool mark(const struct ed_plan *plan, int type, bool is_live, bool only_a
  */
 CUresult ed_graph_memory_launch(const struct ed_plan *plan, bool auto_free)
 {
-	if (!auto_free && !mark(plan, CU_GRAPH_NODE_TYPE_MEM_ALLOC, true, true))
+	if (!auto_free && !mark_allocated(plan, CU_GRAPH_NODE_TYPE_MEM_ALLOC, true, true))
 		return CUDA_ERROR_INVALID_VALUE;
-	mark(plan, CU_GRAPH_NODE_TYPE_MEM_ALLOC, true, false);
-	mark(plan, CU_GRAPH_NODE_TYPE_MEM_FREE, false, false);
+	mark_allocated(plan, CU_GRAPH_NODE_TYPE_MEM_ALLOC, true, false);
+	mark_allocated(plan, CU_GRAPH_NODE_TYPE_MEM_FREE, false, false);
 	return CUDA_SUCCESS;
 }
 

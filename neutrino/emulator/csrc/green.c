@@ -124,8 +124,8 @@ API cuGreenCtxGetDevResource(CUcontext green, struct resource *resource, int typ
  * What cuDevSmResourceSplitByCount does: split multiprocessors into groups of one size, at least `least`; *count is how
  * many groups are wanted, then made. Without groups only their number. rest: what is left, or NULL.
  */
-static CUresult split(struct resource *groups, uint32_t *count, const struct resource *input, struct resource *rest,
-		      unsigned flags, unsigned least)
+static CUresult split_multiprocessors(struct resource *groups, uint32_t *count, const struct resource *input,
+				      struct resource *rest, unsigned flags, unsigned least)
 {
 	uint32_t unit = flags & IGNORE_COSCHEDULING ? SMALL_PARTITION : PARTITION;
 
@@ -151,7 +151,7 @@ API cuDevSmResourceSplitByCount(struct resource *groups, unsigned int *count, co
 				struct resource *rest, unsigned int flags, unsigned int least)
 {
 	ENTER_OR_RETURN();
-	return split(groups, count, input, rest, flags, least);
+	return split_multiprocessors(groups, count, input, rest, flags, least);
 }
 
 /* Emulated CUDA driver call: a description of `count` groups of multiprocessors, by which a green context is made. */
@@ -179,7 +179,7 @@ API cuDevResourceGenerateDesc(uintptr_t *description, const struct resource *res
  * What cuGreenCtxCreate does: make a green context (a name for the primary one, with a part of the multiprocessors).
  * description: of cuDevResourceGenerateDesc, 0 for the whole device.
  */
-static CUresult create(CUcontext *ret, uintptr_t description, CUdevice device, unsigned flags)
+static CUresult create_green(CUcontext *ret, uintptr_t description, CUdevice device, unsigned flags)
 {
 	CUcontext primary;
 
@@ -206,7 +206,7 @@ static CUresult create(CUcontext *ret, uintptr_t description, CUdevice device, u
 API cuGreenCtxCreate(CUcontext *green, uintptr_t description, CUdevice device, unsigned int flags)
 {
 	ENTER_OR_RETURN();
-	return create(green, description, device, flags);
+	return create_green(green, description, device, flags);
 }
 
 /* Emulated CUDA driver call: destroy a green context; its streams stay, and answer that it is destroyed. */

@@ -146,7 +146,7 @@ void ed_image_forget(struct ed_loaded *loaded)
  * Read the device process's description of an image's kernels and variables (server.py writes it). ret owns the reply's
  * data. False, with everything freed, for one that cannot be read.
  */
-static bool describe(struct ed_reply *reply, struct ed_loaded *ret)
+static bool read_description(struct ed_reply *reply, struct ed_loaded *ret)
 {
 	struct cursor cursor = {reply->data, reply->data + reply->size, false};
 
@@ -198,7 +198,7 @@ bool ed_image_copy(const struct ed_loaded *loaded, struct ed_loaded *ret)
 	if (!reply.data)
 		return false;
 	memcpy(reply.data, loaded->reply, loaded->reply_size + 1);
-	return describe(&reply, ret);
+	return read_description(&reply, ret);
 }
 
 /*
@@ -268,7 +268,7 @@ CUresult ed_image_load(const void *image, size_t size, unsigned count, const int
 		free(reply.data);
 		return reply.status;
 	}
-	return describe(&reply, ret) ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
+	return read_description(&reply, ret) ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
 }
 
 /* Unload an image from the device process (it runs the kernels), and free its description. */

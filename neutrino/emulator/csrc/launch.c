@@ -52,7 +52,8 @@ CUresult ed_launch_run(const struct ed_kernel_work *work)
  * Copy a launch's parameters into the kernel's parameter buffer, work->parameters: from one pointer each, or from the
  * buffer that extra names; not both.
  */
-static CUresult pack(const struct ed_description *kernel, void **parameters, void **extra, struct ed_kernel_work *work)
+static CUresult pack_parameters(const struct ed_description *kernel, void **parameters, void **extra,
+				struct ed_kernel_work *work)
 {
 	uint8_t *ret = work->parameters;
 	const void *buffer = NULL;
@@ -171,7 +172,7 @@ CUresult ed_launch_prepare(struct ed_context *context, CUfunction handle, const 
 	memcpy(ret->tuning, ed_tuning_default, sizeof(ret->tuning));
 	if (!ret->parameters)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	result = pack(kernel, parameters, extra, ret);
+	result = pack_parameters(kernel, parameters, extra, ret);
 	if (result) {
 		free(ret->parameters);
 		ret->parameters = NULL;
@@ -189,7 +190,7 @@ struct launch {
 };
 
 /* Put a launch on its stream. A launch that is refused invalidates the stream's capture, if any. */
-static CUresult launch(const struct launch *request)
+static CUresult submit_launch(const struct launch *request)
 {
 	struct ed_queue *queue;
 
@@ -225,21 +226,22 @@ static CUresult launch(const struct launch *request)
 API cuLaunchKernel(CUfunction function, SHAPE_PARAMETERS, CUstream stream, void **parameters, void **extra)
 {
 	ENTER_OR_RETURN();
-	return launch(&(struct launch){function, SHAPE, false, stream, parameters, extra, {0}});
+	return submit_launch(&(struct launch){function, SHAPE, false, stream, parameters, extra, {0}});
 }
 
 /* Emulated CUDA driver call: launch a kernel in a stream; the default one is the thread's own. */
 API cuLaunchKernel_ptsz(CUfunction function, SHAPE_PARAMETERS, CUstream stream, void **parameters, void **extra)
 {
 	ENTER_OR_RETURN();
-	return launch(&(struct launch){function, SHAPE, true, stream, parameters, extra, {0}});
+	return submit_launch(&(struct launch){function, SHAPE, true, stream, parameters, extra, {0}});
 }
 
 /* Emulated CUDA driver call: launch a kernel whose blocks all run at the same time; an error if not so many fit. */
 API cuLaunchCooperativeKernel(CUfunction function, SHAPE_PARAMETERS, CUstream stream, void **parameters)
 {
 	ENTER_OR_RETURN();
-	return launch(&(struct launch){function, SHAPE, false, stream, parameters, NULL, {.is_cooperative = true}});
+	return submit_launch(
+		&(struct launch){function, SHAPE, false, stream, parameters, NULL, {.is_cooperative = true}});
 }
 
 /*
@@ -249,7 +251,8 @@ API cuLaunchCooperativeKernel(CUfunction function, SHAPE_PARAMETERS, CUstream st
 API cuLaunchCooperativeKernel_ptsz(CUfunction function, SHAPE_PARAMETERS, CUstream stream, void **parameters)
 {
 	ENTER_OR_RETURN();
-	return launch(&(struct launch){function, SHAPE, true, stream, parameters, NULL, {.is_cooperative = true}});
+	return submit_launch(
+		&(struct launch){function, SHAPE, true, stream, parameters, NULL, {.is_cooperative = true}});
 }
 
 /*
@@ -272,7 +275,7 @@ static CUresult launch_config(const CUlaunchConfig *config, CUfunction function,
 		.extra = extra,
 	};
 	CUresult result = ed_launch_attributes_read(config, &request.attributes);
-	return result ? result : launch(&request);
+	return result ? result : submit_launch(&request);
 }
 
 /* Emulated CUDA driver call: launch a kernel by a configuration, with attributes. */

@@ -149,7 +149,7 @@ static bool find_place(struct ed_region *region, uint64_t size, size_t *index, u
  * Tell the device process (it runs the kernels) which memory kernels may access (kind: allow or forbid). With
  * ed_memory_mutex held, so that messages stay in order.
  */
-static void tell(enum ed_request kind, uint64_t address, uint64_t size)
+static void tell_device_process(enum ed_request kind, uint64_t address, uint64_t size)
 {
 	uint64_t words[] = {address, size};
 
@@ -160,7 +160,7 @@ static void tell(enum ed_request kind, uint64_t address, uint64_t size)
  * Insert a piece into a region's list at an index, which keeps the order. Variables of modules do not count as memory
  * in use. False without memory.
  */
-static bool insert(struct ed_region *region, size_t index, struct ed_piece piece)
+static bool insert_piece(struct ed_region *region, size_t index, struct ed_piece piece)
 {
 	if (region->count == region->room) {
 		size_t room = region->room ? region->room * 2 : 256;
@@ -204,10 +204,10 @@ uint64_t ed_region_take(struct ed_region *region, uint64_t size, struct ed_piece
 	if (size <= ed_region_size(region) && find_place(region, size, &index, &offset)) {
 		like.offset = offset;
 		like.size = size;
-		if (insert(region, index, like)) {
+		if (insert_piece(region, index, like)) {
 			memset(region_bytes(region) + offset, ED_POISON, size);
 			address = ed_region_base(region) + offset;
-			tell(ED_REQUEST_ALLOW, address, size);
+			tell_device_process(ED_REQUEST_ALLOW, address, size);
 		}
 	}
 	pthread_mutex_unlock(&ed_memory_mutex);
@@ -218,9 +218,9 @@ uint64_t ed_region_take(struct ed_region *region, uint64_t size, struct ed_piece
  * Free a piece of a region: kernels may not access it any more, its bytes are poisoned, and its place is remembered.
  * With ed_memory_mutex held.
  */
-static void give(struct ed_region *region, struct ed_piece *piece)
+static void free_piece(struct ed_region *region, struct ed_piece *piece)
 {
-	tell(ED_REQUEST_FORBID, ed_region_base(region) + piece->offset, piece->size);
+	tell_device_process(ED_REQUEST_FORBID, ed_region_base(region) + piece->offset, piece->size);
 	memset(region_bytes(region) + piece->offset, ED_POISON, piece->size);
 	if (region->freed_count == REMEMBERED)
 		memmove(&region->freed[0], &region->freed[1], --region->freed_count * sizeof(region->freed[0]));
@@ -238,8 +238,8 @@ void ed_memory_add_variable(struct ed_context *context, uint64_t address, uint64
 
 	pthread_mutex_lock(&ed_memory_mutex);
 	if (size && ed_region_of(address, &offset) == &ed_device_region)
-		insert(&ed_device_region, pieces_until(&ed_device_region, offset),
-		       (struct ed_piece){.offset = offset, .size = size, .context = context, .sort = VARIABLE});
+		insert_piece(&ed_device_region, pieces_until(&ed_device_region, offset),
+			     (struct ed_piece){.offset = offset, .size = size, .context = context, .sort = VARIABLE});
 	pthread_mutex_unlock(&ed_memory_mutex);
 }
 
@@ -271,7 +271,7 @@ CUresult ed_memory_release(uint64_t address, bool is_pinned)
 	pthread_mutex_lock(&ed_memory_mutex);
 	struct ed_piece *piece = ed_piece_at(region, offset);
 	if (piece && piece->offset == offset && piece->sort != VARIABLE && (piece->sort == PINNED) == is_pinned) {
-		give(region, piece);
+		free_piece(region, piece);
 		result = CUDA_SUCCESS;
 	}
 	pthread_mutex_unlock(&ed_memory_mutex);
@@ -293,7 +293,7 @@ void ed_memory_forget_context(const struct ed_context *context)
 	for (int i = 0; i < 2; i++)
 		for (size_t at = regions[i]->count; at-- > 0;)
 			if (regions[i]->pieces[at].context == context && regions[i]->pieces[at].sort != VARIABLE)
-				give(regions[i], &regions[i]->pieces[at]);
+				free_piece(regions[i], &regions[i]->pieces[at]);
 	pthread_mutex_unlock(&ed_memory_mutex);
 }
 

@@ -14,7 +14,7 @@
 #include "write_value.h"
 
 /* Replace a pointer to size bytes by one to a copy of them. False without memory; NULL stays NULL. */
-static bool duplicate(uint8_t **data, size_t size)
+static bool duplicate_bytes(uint8_t **data, size_t size)
 {
 	if (!*data)
 		return true;
@@ -53,9 +53,9 @@ bool ed_operation_copy(struct ed_operation *to, const struct ed_operation *from)
 	*to = *from;
 	switch (from->type) {
 	case CU_GRAPH_NODE_TYPE_KERNEL:
-		return duplicate(&to->kernel.parameters, to->kernel.size);
+		return duplicate_bytes(&to->kernel.parameters, to->kernel.size);
 	case CU_GRAPH_NODE_TYPE_MEMCPY:
-		return duplicate(&to->copy.staged, to->copy.width * to->copy.height * to->copy.depth);
+		return duplicate_bytes(&to->copy.staged, to->copy.width * to->copy.height * to->copy.depth);
 	case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
 		if (to->event.mark)
 			__atomic_add_fetch(&to->event.mark->holders, 1, __ATOMIC_ACQ_REL);

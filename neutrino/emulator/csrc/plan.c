@@ -216,7 +216,7 @@ static bool may_run(const struct ed_plan *plan, size_t number, const bool *done)
  * The next step to run: the first that may, or with the setting seed a random one. plan->count if none may: there is a
  * cycle, or all are done. done: by step.
  */
-static size_t choose(const struct ed_plan *plan, const bool *done, uint64_t *random)
+static size_t next_step(const struct ed_plan *plan, const bool *done, uint64_t *random)
 {
 	size_t chosen = plan->count, candidates = 0;
 
@@ -241,7 +241,7 @@ bool ed_plan_is_acyclic(const struct ed_plan *plan)
 	size_t left = done ? plan->count : 1;
 
 	while (done && left) {
-		size_t next = choose(plan, done, &random);
+		size_t next = next_step(plan, done, &random);
 		if (next == plan->count)
 			break;
 		done[next] = true;
@@ -264,7 +264,7 @@ CUresult ed_plan_run(struct ed_plan *plan)
 	if (!done)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	for (size_t i = 0; i < plan->count && !ed_device_fault(); i++) {
-		size_t next = choose(plan, done, &random);
+		size_t next = next_step(plan, done, &random);
 		if (!plan->steps[next].is_disabled)
 			ed_operation_run(&plan->steps[next].operation);
 		done[next] = true;

@@ -46,7 +46,7 @@ static void do_item(struct ed_queue *queue, struct ed_item *item)
 }
 
 /* Main function of a queue's thread: runs the queue's items in order, for as long as the process lives. */
-static void *serve(void *argument)
+static void *serve_queue(void *argument)
 {
 	struct ed_queue *queue = argument;
 
@@ -78,7 +78,7 @@ static bool start_thread(struct ed_queue *queue)
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	pthread_attr_init(&attributes);
 	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-	bool started = pthread_create(&queue->thread, &attributes, serve, queue) == 0;
+	bool started = pthread_create(&queue->thread, &attributes, serve_queue, queue) == 0;
 	pthread_attr_destroy(&attributes);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	return started;
@@ -183,7 +183,7 @@ void ed_moment_wait(struct ed_moment moment)
  * the context's blocking streams, and theirs for its. Queues whose stream is gone count too. ret: room for `most`
  * moments, at least 1. Returns how many there are; those that have passed are left out.
  */
-static size_t implied(const struct ed_queue *queue, struct ed_moment *ret, size_t most)
+static size_t rule_moments(const struct ed_queue *queue, struct ed_moment *ret, size_t most)
 {
 	size_t count = 0;
 
@@ -212,7 +212,7 @@ struct ed_moment ed_queue_submit(struct ed_queue *queue, struct ed_operation *op
 				 size_t count)
 {
 	struct ed_moment rules[1024];
-	size_t rule_count = implied(queue, rules, sizeof(rules) / sizeof(rules[0]));
+	size_t rule_count = rule_moments(queue, rules, sizeof(rules) / sizeof(rules[0]));
 	struct ed_item *item = malloc(sizeof(*item) + (count + rule_count) * sizeof(item->after[0]));
 
 	if (!item) {

@@ -43,7 +43,7 @@ static void copy_value(char *to, size_t size, const char *from, const char *end)
  * Set the setting of a name (length bytes) to the value in [value, end). Each TEXT and NUMBER line is one setting; an
  * unknown name is said on stderr.
  */
-static void set(const char *key, size_t length, const char *value, const char *end)
+static void set_setting(const char *key, size_t length, const char *value, const char *end)
 {
 	char number[32];
 
@@ -104,7 +104,7 @@ static void read_settings(void)
 		const char *end = strchrnul(text, ';');
 		const char *equals = memchr(text, '=', (size_t)(end - text));
 		if (equals)
-			set(text, (size_t)(equals - text), equals + 1, end);
+			set_setting(text, (size_t)(equals - text), equals + 1, end);
 		else if (end != text)
 			ed_say("NEUTRINO_EMBEDDED: no value for %.*s", (int)(end - text), text);
 		text = *end ? end + 1 : end;

@@ -168,7 +168,7 @@ CUresult ed_stream_make(struct ed_context *context, CUcontext green, CUstream *r
 }
 
 /* What cuStreamCreate does: make a stream in the thread's context; of a green context if that is the current one. */
-static CUresult create(CUstream *ret, unsigned flags, int priority)
+static CUresult create_stream(CUstream *ret, unsigned flags, int priority)
 {
 	GET_CONTEXT_OR_RETURN(context);
 	CUcontext handle = ed_context_handle();
@@ -179,18 +179,18 @@ static CUresult create(CUstream *ret, unsigned flags, int priority)
 API cuStreamCreate(CUstream *stream, unsigned int flags)
 {
 	ENTER_OR_RETURN();
-	return create(stream, flags, 0);
+	return create_stream(stream, flags, 0);
 }
 
 /* Emulated CUDA driver call: make a stream in the current context. Its priority can be asked for, and has no effect. */
 API cuStreamCreateWithPriority(CUstream *stream, unsigned int flags, int priority)
 {
 	ENTER_OR_RETURN();
-	return create(stream, flags, priority);
+	return create_stream(stream, flags, priority);
 }
 
 /* Free a stream. The handle is invalid before its queue is given back; work on it still runs. */
-static CUresult destroy(CUstream stream)
+static CUresult destroy_stream(CUstream stream)
 {
 	if (!ed_object_check(stream, ED_STREAM))
 		return CUDA_ERROR_INVALID_HANDLE;
@@ -206,7 +206,7 @@ static CUresult destroy_handle(CUstream stream)
 {
 	if (ed_object_is(stream, ED_STREAM) && stream->green && !ed_object_is(stream->green, ED_CONTEXT))
 		return CUDA_ERROR_CONTEXT_IS_DESTROYED;
-	CUresult result = destroy(stream);
+	CUresult result = destroy_stream(stream);
 
 	return ed_device_fault() ? CUDA_ERROR_INVALID_HANDLE : result;
 }
@@ -234,7 +234,7 @@ static bool is_of_context(const void *stream, const void *context)
 /* Free a stream whose context is destroyed; for ed_object_each. */
 static void forget_stream(void *stream)
 {
-	destroy(stream);
+	destroy_stream(stream);
 }
 
 /* Free all streams of a context that is destroyed. */
@@ -361,7 +361,7 @@ API cuStreamGetId_ptsz(CUstream stream, unsigned long long *id)
  * What cuStreamQuery does: CUDA_ERROR_NOT_READY while work of the stream has not ended. per_thread: the default stream
  * is the thread's own.
  */
-static CUresult query(struct ed_context *context, CUstream handle, bool per_thread)
+static CUresult query_stream(struct ed_context *context, CUstream handle, bool per_thread)
 {
 	struct ed_queue *queue;
 	CUresult result = ed_stream_queue(context, handle, per_thread, &queue);
@@ -379,7 +379,7 @@ static CUresult query(struct ed_context *context, CUstream handle, bool per_thre
 API cuStreamQuery(CUstream stream)
 {
 	ENTER_CONTEXT_OR_RETURN(context);
-	return query(context, stream, false);
+	return query_stream(context, stream, false);
 }
 
 /*
@@ -389,14 +389,14 @@ API cuStreamQuery(CUstream stream)
 API cuStreamQuery_ptsz(CUstream stream)
 {
 	ENTER_CONTEXT_OR_RETURN(context);
-	return query(context, stream, true);
+	return query_stream(context, stream, true);
 }
 
 /*
  * What cuStreamSynchronize does: wait for all work of a stream, and print what kernels have printed. per_thread: the
  * default stream is the thread's own.
  */
-static CUresult synchronize(struct ed_context *context, CUstream handle, bool per_thread)
+static CUresult synchronize_stream(struct ed_context *context, CUstream handle, bool per_thread)
 {
 	struct ed_queue *queue;
 	CUresult result = ed_stream_queue(context, handle, per_thread, &queue);
@@ -417,14 +417,14 @@ static CUresult synchronize(struct ed_context *context, CUstream handle, bool pe
 API cuStreamSynchronize(CUstream stream)
 {
 	ENTER_CONTEXT_OR_RETURN(context);
-	return synchronize(context, stream, false);
+	return synchronize_stream(context, stream, false);
 }
 
 /* Emulated CUDA driver call: wait for all work of a stream; the default one is the thread's own. */
 API cuStreamSynchronize_ptsz(CUstream stream)
 {
 	ENTER_CONTEXT_OR_RETURN(context);
-	return synchronize(context, stream, true);
+	return synchronize_stream(context, stream, true);
 }
 
 /*

@@ -99,7 +99,7 @@ static const struct {
 };
 
 /* The CUDA version that a function of the driver came with, as 12030 for 12.3. */
-static int since(const char *name)
+static int cuda_version_of(const char *name)
 {
 	for (size_t i = 0; i < sizeof(versions) / sizeof(versions[0]); i++)
 		if (!strcmp(versions[i].name, name))
@@ -158,7 +158,7 @@ static bool has_suffix(const char *symbol)
  * What cuGetProcAddress does: the newest variant of a function (name, _v2 ...) that the CUDA version has; with the flag
  * for it, that of per-thread default streams. status: a CUdriverProcAddressQueryResult; may be NULL.
  */
-static CUresult get(const char *symbol, void **function, int version, uint64_t flags, int *status)
+static CUresult get_proc_address(const char *symbol, void **function, int version, uint64_t flags, int *status)
 {
 	static const char *const suffixes[] = {"_v4", "_v3", "_v2", ""};
 	static const char *const per_thread[] = {"_ptsz", "_ptds", ""};
@@ -176,7 +176,7 @@ static CUresult get(const char *symbol, void **function, int version, uint64_t f
 		snprintf(name, sizeof(name), "%s%s", symbol, suffixes[i]);
 		if (!look_up(name))
 			continue;
-		if (since(name) > version) {
+		if (cuda_version_of(name) > version) {
 			failure = VERSION_NOT_SUFFICIENT;
 			continue;
 		}
@@ -200,7 +200,7 @@ API cuGetProcAddress(const char *symbol, void **function, int version, uint64_t 
 	static struct ed_counter counter;
 
 	ed_count(&counter, __func__, __builtin_return_address(0));
-	return get(symbol, function, version, flags, NULL);
+	return get_proc_address(symbol, function, version, flags, NULL);
 }
 
 /*
@@ -212,5 +212,5 @@ API cuGetProcAddress_v2(const char *symbol, void **function, int version, uint64
 	static struct ed_counter counter;
 
 	ed_count(&counter, __func__, __builtin_return_address(0));
-	return get(symbol, function, version, flags, status);
+	return get_proc_address(symbol, function, version, flags, status);
 }

@@ -29,7 +29,7 @@ static const volatile char path[] = NT_FRONT_DRIVER;
  * known then. own: this library's own cuInit; if the look-up finds that, it has found this library and not the driver.
  * From any thread.
  */
-static bool load(nt_driver_start *own)
+static bool find_driver(nt_driver_start *own)
 {
 	struct nt_driver found = {0};
 	int cancelling;
@@ -67,5 +67,5 @@ static bool load(nt_driver_start *own)
  */
 bool nt_driver_load_now(nt_driver_start *own)
 {
-	return !__atomic_load_n(&failed, __ATOMIC_ACQUIRE) && load(own);
+	return !__atomic_load_n(&failed, __ATOMIC_ACQUIRE) && find_driver(own);
 }

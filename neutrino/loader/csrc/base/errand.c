@@ -34,7 +34,7 @@ static enum {
 static __thread __attribute__((tls_model("initial-exec"))) bool is_own;
 
 /* Wake at most `count` threads that sleep on a futex (a word of memory that the kernel lets threads wait on). */
-static void wake(uint32_t *word, int count)
+static void wake_futex(uint32_t *word, int count)
 {
 	syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, count, NULL, NULL, 0);
 }
@@ -43,7 +43,7 @@ static void wake(uint32_t *word, int count)
  * Remove the first errand (a function that a helper thread is to call) from the queue; NULL if that is empty. Under the
  * mutex.
  */
-static struct nt_errand *take(void)
+static struct nt_errand *take_errand(void)
 {
 	struct nt_errand *taken = first;
 
@@ -60,7 +60,7 @@ static struct nt_errand *take(void)
  * End an errand (a function that a helper thread calls): tell whoever waits for it (state: DONE or NOT_RUN), or release
  * its argument if it was dropped, that is nobody waits any more. The errand must not be touched after that.
  */
-static void settle(struct nt_errand *errand, uint32_t state)
+static void settle_errand(struct nt_errand *errand, uint32_t state)
 {
 	void (*release)(void *) = errand->release;
 	void *argument = errand->argument;
@@ -69,7 +69,7 @@ static void settle(struct nt_errand *errand, uint32_t state)
 	if (__atomic_exchange_n(&errand->state, state, __ATOMIC_ACQ_REL) == DROPPED)
 		release(argument);
 	else
-		wake(&errand->state, INT_MAX);
+		wake_futex(&errand->state, INT_MAX);
 }
 
 /*
@@ -97,10 +97,10 @@ static void *run_errands(void *unused)
 		}
 		if (first && nt_own_table_count_filters(filters_fd) != filters) {
 			usability = FORBIDDEN;
-		} else if ((errand = take())) {
+		} else if ((errand = take_errand())) {
 			nt_lock_release(&mutex);
 			errand->run(errand->argument);
-			settle(errand, DONE);
+			settle_errand(errand, DONE);
 			nt_lock_take(&mutex);
 		} else {
 			uint32_t seen = wakes;
@@ -111,8 +111,8 @@ static void *run_errands(void *unused)
 			idle--;
 		}
 	}
-	while ((errand = take()))
-		settle(errand, NOT_RUN);
+	while ((errand = take_errand()))
+		settle_errand(errand, NOT_RUN);
 	threads--;
 	nt_lock_release(&mutex);
 	return NULL;
@@ -148,7 +148,7 @@ bool nt_errand_start(struct nt_errand *errand)
 	}
 	nt_lock_release(&mutex);
 	if (taken)
-		wake(&wakes, 1);
+		wake_futex(&wakes, 1);
 	errno = before;
 	return taken;
 }

@@ -11,7 +11,7 @@
 struct nt_handle nt_handles_gone = {.handle = &nt_handles_gone};
 
 /* Free an old array of rows, once no reader can have it any more: nt_grace_retire calls it. */
-static void release(struct nt_retired *record)
+static void free_rows(struct nt_retired *record)
 {
 	nt_memory_free(record); /* the first member of the rows */
 }
@@ -58,7 +58,7 @@ static bool make_space(struct nt_handles *table)
 	}
 	__atomic_store_n(&table->rows, (uintptr_t)rows + bits, __ATOMIC_RELEASE);
 	if (before)
-		nt_grace_retire(&before->retired, release);
+		nt_grace_retire(&before->retired, free_rows);
 	return true;
 }
 

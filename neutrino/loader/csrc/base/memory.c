@@ -79,7 +79,7 @@ static uint64_t free_blocks[MOST_BITS + 1];
 static uint64_t cut;
 
 /* Map fresh zeroed pages for an allocation; NULL if that fails. errno stays. */
-static void *map(size_t size)
+static void *map_pages(size_t size)
 {
 	int before = errno;
 	void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -89,7 +89,7 @@ static void *map(size_t size)
 }
 
 /* Put a free block of 2^bits bytes into the list of its size. Lock-free. */
-static void put(struct head *head, unsigned bits)
+static void put_free_block(struct head *head, unsigned bits)
 {
 	uint64_t before = __atomic_load_n(&free_blocks[bits], __ATOMIC_RELAXED), after;
 
@@ -100,7 +100,7 @@ static void put(struct head *head, unsigned bits)
 }
 
 /* Take a block of 2^bits bytes out of the list of free ones; NULL if that is empty. Lock-free. */
-static struct head *take(unsigned bits)
+static struct head *take_free_block(unsigned bits)
 {
 	uint64_t before = __atomic_load_n(&free_blocks[bits], __ATOMIC_ACQUIRE), after;
 	struct head *head;
@@ -120,7 +120,7 @@ static struct head *take(unsigned bits)
  * Get a new block of `size` bytes: cut off the mapped piece of 1 MiB that is in use, or of a new one. NULL without
  * memory. Lock-free.
  */
-static struct head *cut_off(uint64_t size)
+static struct head *cut_new_block(uint64_t size)
 {
 	for (;;) {
 		uint64_t before = __atomic_load_n(&cut, __ATOMIC_ACQUIRE);
@@ -131,7 +131,7 @@ static struct head *cut_off(uint64_t size)
 				return (struct head *)(uintptr_t)address;
 			continue;
 		}
-		void *piece = map(PIECE_SIZE);
+		void *piece = map_pages(PIECE_SIZE);
 		if (!piece)
 			return NULL;
 		/* The rest of the old one is lost, at most 128 KiB of 1 MiB. */
@@ -159,12 +159,12 @@ void *nt_memory_alloc(size_t size)
 		bits++;
 	if (bits > MOST_BITS) {
 		whole = (whole + 4095) & ~UINT64_C(4095);
-		head = map(whole);
+		head = map_pages(whole);
 	} else {
 		whole = UINT64_C(1) << bits;
-		head = take(bits);
+		head = take_free_block(bits);
 		if (!head)
-			head = cut_off(whole);
+			head = cut_new_block(whole);
 	}
 	if (!head)
 		return NULL;
@@ -250,7 +250,7 @@ void nt_memory_free(void *memory)
 		munmap(head, size);
 		errno = before;
 	} else {
-		put(head, (unsigned)__builtin_ctzll(size));
+		put_free_block(head, (unsigned)__builtin_ctzll(size));
 	}
 }
 

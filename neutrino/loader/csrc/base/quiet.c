@@ -16,7 +16,7 @@ static int is_recording;
 #define PAUSE_US 50
 
 /* Wait until another thread sets a flag to 0, but for a second at most, whatever has happened to that thread. */
-static void wait_for(const int *flag)
+static void wait_until_zero(const int *flag)
 {
 	uint64_t until = nt_clock_now_ns() + LONGEST_WAIT_NS;
 
@@ -27,7 +27,7 @@ static void wait_for(const int *flag)
 /* Have a launch of the program wait until our thread has loaded its image into the driver; a second at most. */
 void nt_quiet_wait(void)
 {
-	wait_for(&nt_quiet_is_loading);
+	wait_until_zero(&nt_quiet_is_loading);
 }
 
 /*
@@ -36,7 +36,7 @@ void nt_quiet_wait(void)
  */
 void nt_quiet_capture_begins(void)
 {
-	wait_for(&is_recording);
+	wait_until_zero(&is_recording);
 }
 
 /* Whether the driver can tell when a context is idle: it needs cuCtxRecordEvent (CUDA 12.5). */
@@ -46,7 +46,7 @@ bool nt_quiet_is_supported(void)
 }
 
 /* How many launches of the program have begun so far, in all threads. */
-static uint64_t begun(void)
+static uint64_t launches_begun(void)
 {
 	uint64_t sum = 0;
 
@@ -65,7 +65,7 @@ static bool all_submitted(uint64_t *ret)
 
 	for (unsigned i = 0; i < NT_SHARDS; i++)
 		submitted += __atomic_load_n(&nt_quiet_shards[i].submitted, __ATOMIC_SEQ_CST);
-	*ret = begun();
+	*ret = launches_begun();
 	return *ret == submitted;
 }
 
@@ -87,7 +87,7 @@ static bool wait_until_past(CUevent event, uint64_t launches, uint64_t deadline)
 	CUresult result;
 
 	while ((result = nt_driver.cuEventQuery(event)) == CUDA_ERROR_NOT_READY) {
-		if (nt_clock_now_ns() >= deadline || begun() != launches)
+		if (nt_clock_now_ns() >= deadline || launches_begun() != launches)
 			return false;
 		nt_clock_sleep_us(PAUSE_US);
 	}
@@ -110,7 +110,7 @@ bool nt_quiet_begin(CUcontext context, unsigned milliseconds)
 	do {
 		if (all_submitted(&launches) && nt_quiet_record(context, event) && wait_until_past(event, launches, deadline)) {
 			__atomic_store_n(&nt_quiet_is_loading, 1, __ATOMIC_SEQ_CST);
-			is_quiet = begun() == launches;
+			is_quiet = launches_begun() == launches;
 			if (!is_quiet)
 				nt_quiet_end();
 		}

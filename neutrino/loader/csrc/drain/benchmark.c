@@ -73,7 +73,7 @@ static struct timer *timer_of(const struct nt_pool *pool)
  * A hash of a 64-bit value in which each bit depends on all bits of it: the finalizer of splitmix64 (Steele, Lea,
  * Flood, 2014).
  */
-static uint64_t mix(uint64_t value)
+static uint64_t hash_word(uint64_t value)
 {
 	value += UINT64_C(0x9e3779b97f4a7c15);
 	value = (value ^ value >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
@@ -92,7 +92,7 @@ static uint64_t key_of(const struct neutrino_sample *sample)
 	uint64_t key = seed;
 
 	for (unsigned i = 0; i < sizeof(words) / sizeof(words[0]); i++)
-		key = mix(key ^ words[i]);
+		key = hash_word(key ^ words[i]);
 	return key ? key : 1;
 }
 
@@ -131,7 +131,7 @@ void nt_benchmark_draw(struct nt_timing *timing)
 	sample->number = __atomic_fetch_add(&timing->group->launches, 1, __ATOMIC_RELAXED);
 	uint64_t draw = sample->graph ? sample->number / REPLAYS_OF_DRAW : sample->number;
 	/* Of each two draws, the first is probed or the second. */
-	timing->is_probed = (draw ^ mix(key ^ mix(draw / 2))) & 1;
+	timing->is_probed = (draw ^ hash_word(key ^ hash_word(draw / 2))) & 1;
 	sample->kind = timing->is_probed ? NEUTRINO_SAMPLE_PROBED : NEUTRINO_SAMPLE_ORIGINAL;
 	if (draw < WARM_UP_DRAWS || (sample->graph && sample->number % REPLAYS_OF_DRAW == 0))
 		sample->flags |= NEUTRINO_SAMPLE_IS_WARM_UP;
@@ -269,7 +269,7 @@ static bool time_between(CUevent begin, CUevent end, int64_t *ret)
 }
 
 /* Record an event on the pool's own stream, and wait until it is past; false if that fails. */
-static bool mark(const struct nt_pool *pool, CUevent event)
+static bool record_and_wait(const struct nt_pool *pool, CUevent event)
 {
 	return nt_driver.cuEventRecord(event, pool->stream) == CUDA_SUCCESS &&
 	       nt_driver.cuStreamSynchronize(pool->stream) == CUDA_SUCCESS;
@@ -281,7 +281,7 @@ static void renew_reference(const struct nt_pool *pool, struct timer *timer)
 	CUevent next = timer->references[!timer->reference];
 	int64_t since;
 
-	if (!mark(pool, next) || !time_between(timer->references[timer->reference], next, &since))
+	if (!record_and_wait(pool, next) || !time_between(timer->references[timer->reference], next, &since))
 		return;
 	timer->reference_ns += since;
 	timer->reference = !timer->reference;
@@ -293,7 +293,7 @@ static void renew_reference(const struct nt_pool *pool, struct timer *timer)
  */
 static bool have_reference(const struct nt_pool *pool, struct timer *timer)
 {
-	if (!timer->reference_ns && mark(pool, timer->references[timer->reference]))
+	if (!timer->reference_ns && record_and_wait(pool, timer->references[timer->reference]))
 		timer->reference_ns = (int64_t)nt_clock_now_ns();
 	return timer->reference_ns;
 }
@@ -302,7 +302,7 @@ static bool have_reference(const struct nt_pool *pool, struct timer *timer)
  * Put the begin and the duration of a launch into its sample, in nanoseconds, by its two events, which are past; false
  * if the driver does not say.
  */
-static bool complete(const struct nt_pool *pool, struct timer *timer, struct nt_pair *pair)
+static bool complete_sample(const struct nt_pool *pool, struct timer *timer, struct nt_pair *pair)
 {
 	int64_t since, elapsed;
 
@@ -337,8 +337,8 @@ static void add_floor(const struct nt_pool *pool, struct timer *timer, struct ba
 			.stream = (uint64_t)(uintptr_t)pool->stream,
 			.device = (uint32_t)nt_pools_device(pool),
 		};
-		if (nt_driver.cuEventRecord(pair->begin, pool->stream) == CUDA_SUCCESS && mark(pool, pair->end) &&
-		    complete(pool, timer, pair))
+		if (nt_driver.cuEventRecord(pair->begin, pool->stream) == CUDA_SUCCESS &&
+		    record_and_wait(pool, pair->end) && complete_sample(pool, timer, pair))
 			add_sample(batch, &pair->sample);
 	}
 	give_pair(timer, pair);
@@ -393,7 +393,7 @@ static void note_waiting(struct waiting *waiting, const struct neutrino_sample *
 }
 
 /* Give back a pair of events whose launch cannot be timed after all, which is counted. */
-static void drop(struct timer *timer, struct nt_pair *pair)
+static void drop_pair(struct timer *timer, struct nt_pair *pair)
 {
 	count_untimed(group_of(&pair->sample, key_of(&pair->sample)));
 	__atomic_store_n(&timer->states[pair - timer->pairs], PAIR_UNUSED, __ATOMIC_RELAXED);
@@ -432,8 +432,8 @@ struct nt_drained nt_benchmark_drain(const struct nt_pool *pool)
 			continue;
 		}
 		drained.worked = true;
-		if (result != CUDA_SUCCESS || !complete(pool, timer, pair) || !add_sample(&batch, &pair->sample)) {
-			drop(timer, pair);
+		if (result != CUDA_SUCCESS || !complete_sample(pool, timer, pair) || !add_sample(&batch, &pair->sample)) {
+			drop_pair(timer, pair);
 			continue;
 		}
 		__atomic_store_n(&timer->states[number], PAIR_UNUSED, __ATOMIC_RELAXED);
@@ -525,7 +525,7 @@ void nt_benchmark_unmake(const struct nt_pool *pool, bool has_context)
 		return;
 	for (uint32_t i = 0; i < PAIRS && timer->pairs; i++) {
 		if (__atomic_load_n(&timer->states[i], __ATOMIC_ACQUIRE) == PAIR_PENDING)
-			drop(timer, &timer->pairs[i]);
+			drop_pair(timer, &timer->pairs[i]);
 		end_event(&timer->pairs[i].begin, has_context);
 		end_event(&timer->pairs[i].end, has_context);
 	}

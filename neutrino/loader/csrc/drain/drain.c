@@ -325,7 +325,7 @@ static uint32_t complete_until(const struct nt_pool *pool, const struct nt_segme
  * Make a segment (memory for launches) available to launches again. is_zeroed false: its memory could not be zeroed,
  * and it is never used again.
  */
-static void recycle(struct nt_pool *pool, struct nt_segment *segment, bool is_zeroed)
+static void recycle_segment(struct nt_pool *pool, struct nt_segment *segment, bool is_zeroed)
 {
 	bool is_small = segment->chunks == 0;
 
@@ -380,14 +380,14 @@ static void drain_full_large(struct nt_pool *pool, struct nt_segment *segment)
 	bool is_zeroed = true;
 
 	if (nt_own_memory_is_memusage) {
-		recycle(pool, segment, true);
+		recycle_segment(pool, segment, true);
 		return;
 	}
 	for (unsigned i = 0; i < written.count; i++)
 		is_zeroed &= !written.ranges[i].size ||
 			     nt_driver.cuMemsetD8Async(segment->address + written.ranges[i].from, 0, written.ranges[i].size,
 						       pool->stream) == CUDA_SUCCESS;
-	recycle(pool, segment, nt_driver.cuStreamSynchronize(pool->stream) == CUDA_SUCCESS && is_zeroed);
+	recycle_segment(pool, segment, nt_driver.cuStreamSynchronize(pool->stream) == CUDA_SUCCESS && is_zeroed);
 }
 
 #define MOST_PARTS (STAGING_SIZE / SEGMENT_SIZE)
@@ -433,7 +433,7 @@ static bool drain_batch(struct nt_pool *pool, CUcontext context, struct batch *b
 			write_part(&batch->parts[i], pool->staging + batch->parts[i].staged, copied);
 	bool is_zeroed = zero_batch(pool, batch);
 	for (unsigned i = 0; i < batch->count; i++)
-		recycle(pool, batch->parts[i].segment, is_zeroed);
+		recycle_segment(pool, batch->parts[i].segment, is_zeroed);
 	batch->count = 0;
 	return true;
 }

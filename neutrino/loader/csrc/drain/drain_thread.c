@@ -77,7 +77,7 @@ static bool wait_between_captures(struct nt_pool *pool)
  * Do what was asked for: wait for all launches of a pool (device memory for results) and fetch their results; false if
  * that has to wait for the end of a capture.
  */
-static bool flush(struct nt_pool *pool, enum nt_flush kind)
+static bool flush_pool(struct nt_pool *pool, enum nt_flush kind)
 {
 	if (kind == NT_FLUSH_NOW)
 		wait_for_all(pool);
@@ -178,10 +178,10 @@ static void mark_stale(struct nt_pool *pool, struct nt_drained drained)
  * Do what a ready pool (device memory for results) needs, whose context is current: fetch results, do what was asked
  * for, get or free memory. Returns what was found.
  */
-static struct nt_drained tend(struct nt_pool *pool)
+static struct nt_drained tend_pool(struct nt_pool *pool)
 {
 	enum nt_flush wanted = (enum nt_flush)__atomic_load_n(&pool->flush, __ATOMIC_ACQUIRE);
-	bool is_put_off = wanted && !flush(pool, wanted);
+	bool is_put_off = wanted && !flush_pool(pool, wanted);
 	struct nt_drained drained = nt_drain_pool(pool, false);
 	/* Soon again: nothing announces the end of a capture. */
 	drained.worked |= is_put_off;
@@ -201,7 +201,7 @@ static struct nt_drained tend(struct nt_pool *pool)
 /*
  * Do what a pool (device memory for results) needs now, whatever its state is, in its context. Returns what was found.
  */
-static struct nt_drained visit(struct nt_pool *pool)
+static struct nt_drained visit_pool(struct nt_pool *pool)
 {
 	struct nt_drained drained = {0};
 	int state = __atomic_load_n(&pool->state, __ATOMIC_ACQUIRE);
@@ -218,7 +218,7 @@ static struct nt_drained visit(struct nt_pool *pool)
 		if (state == POOL_CLOSING)
 			close_pool(pool);
 		else
-			drained = tend(pool);
+			drained = tend_pool(pool);
 		if (nt_wake_drain_is_stopped())
 			return drained;
 		nt_driver.cuCtxPopCurrent_v2(&popped);
@@ -235,14 +235,14 @@ static struct nt_drained visit(struct nt_pool *pool)
  * One round of the drain thread (it fetches results) over all pools, and all else that it does from time to time.
  * Returns what was found.
  */
-static struct nt_drained visit_all(void)
+static struct nt_drained visit_all_pools(void)
 {
 	struct nt_drained all = {0};
 
 	nt_grace_step();
 	nt_grace_release();
 	for (unsigned i = 0; i < CONTEXTS && !nt_wake_drain_is_stopped(); i++) {
-		struct nt_drained drained = visit(&nt_pools[i]);
+		struct nt_drained drained = visit_pool(&nt_pools[i]);
 		all.worked |= drained.worked;
 		all.in_flight |= drained.in_flight;
 		all.is_sparse |= drained.is_sparse;
@@ -260,7 +260,7 @@ static struct nt_drained visit_all(void)
  * by half each time, while launches are in flight that are not complete. Once nothing has been in flight for some time
  * it sleeps until a launch wakes it.
  */
-static void *drain(void *unused)
+static void *drain_forever(void *unused)
 {
 	enum { SHORTEST_PAUSE = 1000, DOZE = 8000, LONGEST_PAUSE = 4000000, PAUSE_STEP = 500 }; /* microseconds */
 	const uint64_t idle_limit = 1000000000, last_look = 10000000000;			 /* nanoseconds */
@@ -273,7 +273,7 @@ static void *drain(void *unused)
 	/* Calls of this thread must neither fail because the program captures a stream, nor become part of the capture. */
 	nt_driver.cuThreadExchangeStreamCaptureMode(&mode);
 	while (!nt_wake_drain_is_stopped()) {
-		struct nt_drained drained = visit_all();
+		struct nt_drained drained = visit_all_pools();
 		uint64_t now = nt_clock_now_ns();
 		bool is_idle = !drained.worked && !drained.is_sparse && !drained.in_flight;
 		if (!is_idle || !idle_since)
@@ -295,7 +295,7 @@ static void *drain(void *unused)
 		 * which they cannot cross any more.
 		 */
 		__atomic_exchange_n(&nt_wake_drain_depth, depth, __ATOMIC_SEQ_CST);
-		drained = visit_all();
+		drained = visit_all_pools();
 		if (drained.worked || ((drained.in_flight || drained.is_sparse) && depth == NT_ASLEEP)) {
 			__atomic_store_n(&nt_wake_drain_depth, NT_AWAKE, __ATOMIC_RELEASE);
 			pause = SHORTEST_PAUSE;
@@ -325,6 +325,6 @@ bool nt_drain_thread_start(void)
 
 	NT_LOCKED(&mutex);
 	if (!started)
-		started = nt_thread_start(drain, NULL, "neutrino-drain");
+		started = nt_thread_start(drain_forever, NULL, "neutrino-drain");
 	return started;
 }

@@ -45,7 +45,7 @@ struct nt_extent nt_frames_extent(const struct nt_kernel *kernel, const struct n
  * records). wanted: units that this one wanted, of the log that wanted most; in_turn: its warps had no chunks of their
  * own.
  */
-static void learn(struct nt_kernel *kernel, uint64_t wanted, bool in_turn, uint64_t warps)
+static void learn_log_need(struct nt_kernel *kernel, uint64_t wanted, bool in_turn, uint64_t warps)
 {
 	uint64_t per_warp = nt_need_per_warp(wanted, warps), before = __atomic_load_n(&kernel->log_wanted, __ATOMIC_RELAXED);
 
@@ -89,7 +89,7 @@ unsigned nt_frames_shrink(struct nt_kernel *kernel, struct neutrino_frame *frame
 	/* No launch can have more. 0 stands for not known yet. */
 	wanted = wanted < UINT32_MAX ? wanted : UINT32_MAX;
 	if (kernel->log_count)
-		learn(kernel, wanted, in_turn, extent.warps);
+		learn_log_need(kernel, wanted, in_turn, extent.warps);
 	frame->log_units = wanted < extent.log_units ? (uint32_t)wanted : extent.log_units;
 	unsigned count = nt_regions_ranges(kernel->maps, kernel->map_count, &extent, frame->log_units, ret);
 	frame->size = 0;

@@ -75,7 +75,7 @@ static struct nt_run *run_of(struct nt_kernel *kernel)
 }
 
 /* Combine a word of a result with that of another launch: by their maximum or their sum. */
-static void combine(uint64_t *word, uint64_t other, bool keeps_greatest)
+static void combine_words(uint64_t *word, uint64_t other, bool keeps_greatest)
 {
 	if (!keeps_greatest)
 		*word += other;
@@ -111,7 +111,7 @@ void nt_runs_add(struct nt_kernel *kernel, unsigned number, const uint8_t *data,
 		if (place >= record)
 			continue;
 		memcpy(&word, data + i * WORD, WORD);
-		combine(&part[place], word, keeps_greatest);
+		combine_words(&part[place], word, keeps_greatest);
 	}
 }
 
@@ -131,7 +131,7 @@ void nt_runs_added(struct nt_kernel *kernel, bool is_complete)
 		if (!nt_regions_is_of_run(map))
 			continue;
 		for (uint64_t end = at + map->record_size / WORD; at < end; at++)
-			combine(&run->words[at], run->part[at], nt_regions_keeps_greatest(map));
+			combine_words(&run->words[at], run->part[at], nt_regions_keeps_greatest(map));
 	}
 	memset(run->part, 0, run->count * WORD);
 	run->launches += is_complete;

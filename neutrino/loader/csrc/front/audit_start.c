@@ -66,7 +66,7 @@ static size_t length_of(const char *text)
 }
 
 /* The entry of the environment that begins so; NULL if there is none. */
-static char **variable(const char *prefix)
+static char **find_variable(const char *prefix)
 {
 	for (char **entry = environment; *entry; entry++)
 		if (begins_with(*entry, prefix))
@@ -172,7 +172,7 @@ static void read_stack(const void *stack)
 		return;
 	arguments = first;
 	environment = first + count + 1;
-	char **tunables = variable(TUNABLES), **before = variable(BEFORE);
+	char **tunables = find_variable(TUNABLES), **before = find_variable(BEFORE);
 	room = tunables ? room_of(*tunables + sizeof(TUNABLES) - 1) : DEFAULT_ROOM;
 	if (!before || !tunables)
 		return;
@@ -227,7 +227,7 @@ static uint64_t auxiliary(uint64_t type)
 }
 
 /* Append text, with NUL, at `to`, which must have room; returns where the next text goes. */
-static char *copied(char *to, const char *text)
+static char *append_text(char *to, const char *text)
 {
 	while (*text)
 		*to++ = *text++;
@@ -239,7 +239,7 @@ static char *copied(char *to, const char *text)
  * Run the program anew (execve) with these environment variables. name: what it was started as; a script runs by its
  * own name, so that the process is called by it. Returns only if that fails.
  */
-static void run(const char *name, char **variables)
+static void run_anew(const char *name, char **variables)
 {
 	struct stat by_name, running;
 
@@ -256,7 +256,7 @@ static void run(const char *name, char **variables)
 }
 
 /* Write a number in decimal digits; returns where they begin, in digits, which has at least 24 bytes. */
-static const char *decimal(char *digits, uint64_t number)
+static const char *write_decimal(char *digits, uint64_t number)
 {
 	char *digit = digits + 23;
 
@@ -273,7 +273,7 @@ static const char *decimal(char *digits, uint64_t number)
  */
 static void begin_again(void)
 {
-	char **tunables = variable(TUNABLES), digits[24];
+	char **tunables = find_variable(TUNABLES), digits[24];
 	uint64_t own = tunables ? room_of(*tunables + sizeof(TUNABLES) - 1) : DEFAULT_ROOM;
 	const char *before = tunables ? *tunables : "", *name = (const char *)(uintptr_t)auxiliary(AT_EXECFN);
 	size_t count = 0;
@@ -285,18 +285,19 @@ static void begin_again(void)
 		return;
 	char **variables = __builtin_alloca((count + 3) * sizeof(*variables));
 	char *text = __builtin_alloca(length_of(before) + 128), *kept = __builtin_alloca(length_of(before) + 64);
-	char *end = copied(text, tunables ? before : TUNABLES);
+	char *end = append_text(text, tunables ? before : TUNABLES);
 	if (tunables && before[sizeof(TUNABLES) - 1])
-		end = copied(end, ":");
-	copied(copied(end, ROOM "="), decimal(digits, (own < DEFAULT_ROOM ? DEFAULT_ROOM : own) + needed));
-	copied(copied(kept, BEFORE), before);
+		end = append_text(end, ":");
+	append_text(append_text(end, ROOM "="),
+		    write_decimal(digits, (own < DEFAULT_ROOM ? DEFAULT_ROOM : own) + needed));
+	append_text(append_text(kept, BEFORE), before);
 	for (size_t i = 0; i < count; i++)
 		variables[i] = environment + i == tunables ? text : environment[i];
 	if (!tunables)
 		variables[count++] = text;
 	variables[count++] = kept;
 	variables[count] = NULL;
-	run(name, variables);
+	run_anew(name, variables);
 }
 
 /*
@@ -312,9 +313,9 @@ static void say_how_to_start(void)
 	/* More libraries may follow. */
 	for (said = UINT64_C(1) << 16; said < 2 * needed; said *= 2)
 		;
-	end = copied(end, "neutrino: this program's libraries need more static TLS than glibc has beside LD_AUDIT; it starts with "
-			  TUNABLES ROOM "=");
-	end = copied(copied(end, decimal(digits, said)), ", or with neutrino --follow none\n");
+	end = append_text(end, "neutrino: this program's libraries need more static TLS than glibc has beside LD_AUDIT; "
+			       "it starts with " TUNABLES ROOM "=");
+	end = append_text(append_text(end, write_decimal(digits, said)), ", or with neutrino --follow none\n");
 	nt_audit_call(SYS_write, 2, (long)text, end - text, 0);
 }
 
@@ -324,7 +325,7 @@ static void say_how_to_start(void)
  */
 static void leave_children_alone(void)
 {
-	char **audit = variable(AUDIT);
+	char **audit = find_variable(AUDIT);
 	char *to = audit ? *audit + sizeof(AUDIT) - 1 : NULL;
 	const char *from = to;
 
@@ -381,7 +382,7 @@ void nt_audit_start_end(void)
 	if (has_started)
 		return;
 	has_started = true;
-	char **follow = environment ? variable(FOLLOW) : NULL;
+	char **follow = environment ? find_variable(FOLLOW) : NULL;
 	if (follow && is_same(*follow, FOLLOW "none"))
 		leave_children_alone();
 }

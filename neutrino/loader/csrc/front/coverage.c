@@ -31,7 +31,7 @@ struct text {
 };
 
 /* Append to a text, formatted as by printf; what does not fit as a whole is left out. */
-__attribute__((format(printf, 2, 3))) static void add(struct text *text, const char *format, ...)
+__attribute__((format(printf, 2, 3))) static void append(struct text *text, const char *format, ...)
 {
 	size_t free = sizeof(text->data) - text->used;
 	va_list arguments;
@@ -49,19 +49,19 @@ static void add_number(struct text *text, uint64_t number)
 {
 	if (number >= 1000) {
 		add_number(text, number / 1000);
-		add(text, ",%03u", (unsigned)(number % 1000));
+		append(text, ",%03u", (unsigned)(number % 1000));
 	} else {
-		add(text, "%u", (unsigned)number);
+		append(text, "%u", (unsigned)number);
 	}
 }
 
 /* Append "PART of WHOLE WHAT", as "3 of 1,200 launches". */
-static void add_of(struct text *text, uint64_t part, uint64_t whole, const char *what)
+static void append_share(struct text *text, uint64_t part, uint64_t whole, const char *what)
 {
 	add_number(text, part);
-	add(text, " of ");
+	append(text, " of ");
 	add_number(text, whole);
-	add(text, " %s", what);
+	append(text, " %s", what);
 }
 
 /*
@@ -72,13 +72,13 @@ static void begin_line(struct text *text, const char *rank)
 {
 	size_t digits = rank ? strspn(rank, "0123456789") : 0;
 
-	add(text, "neutrino: ");
+	append(text, "neutrino: ");
 	if (digits && digits < 10 && !rank[digits])
-		add(text, "rank %s: ", rank);
+		append(text, "rank %s: ", rank);
 }
 
 /* Add up the process's launches and kernels from the trace's counters: chosen, probed, and by reason. */
-static void count(struct coverage *ret)
+static void count_launches(struct coverage *ret)
 {
 	uint32_t last = nt_image_kernels();
 
@@ -109,33 +109,33 @@ static void add_share(struct text *text, const struct coverage *coverage)
 	const char *nothing = nt_own_memory_is_memusage ? "nothing would be probed: " : "nothing was probed: ";
 
 	if (!coverage->chosen) {
-		add(text, "%s", nothing);
+		append(text, "%s", nothing);
 		if (coverage->left_out) {
-			add(text, "none of ");
+			append(text, "none of ");
 			add_number(text, coverage->left_out);
-			add(text, " launches was chosen (" NEUTRINO_CHOICE_OPTIONS ")");
+			append(text, " launches was chosen (" NEUTRINO_CHOICE_OPTIONS ")");
 		} else {
-			add(text, "no launch of a kernel was seen");
+			append(text, "no launch of a kernel was seen");
 		}
 		return;
 	}
 	if (!coverage->probed)
-		add(text, "%s", nothing);
-	add_of(text, coverage->probed, coverage->chosen, "launches");
+		append(text, "%s", nothing);
+	append_share(text, coverage->probed, coverage->chosen, "launches");
 	if (coverage->probed) {
 		/* Rounded down: 100 only if nothing is missing. In floating point, since the product may overflow. */
 		unsigned percent = coverage->probed == coverage->chosen
 					   ? 100
 					   : (unsigned)((double)coverage->probed / (double)coverage->chosen * 100);
-		add(text, " %sprobed (%s%u %%)", nt_own_memory_is_memusage ? "would be " : "", percent ? "" : "under ",
-		    percent ? percent : 1);
+		append(text, " %sprobed (%s%u %%)", nt_own_memory_is_memusage ? "would be " : "", percent ? "" : "under ",
+		       percent ? percent : 1);
 	}
-	add(text, ", ");
-	add_of(text, coverage->kernels_probed, coverage->kernels, "kernels");
+	append(text, ", ");
+	append_share(text, coverage->kernels_probed, coverage->kernels, "kernels");
 	if (coverage->left_out) {
-		add(text, "; not chosen: ");
+		append(text, "; not chosen: ");
 		add_number(text, coverage->left_out);
-		add(text, " more");
+		append(text, " more");
 	}
 }
 
@@ -151,33 +151,34 @@ static void add_reasons(struct text *text, struct coverage *coverage, bool with_
 	uint64_t rest = coverage->chosen - coverage->probed - coverage->unmatched;
 
 	if (coverage->unmatched) {
-		add(text, "no instruction matches in the kernels of ");
+		append(text, "no instruction matches in the kernels of ");
 		add_number(text, coverage->unmatched);
-		add(text, " launch%s", coverage->unmatched == 1 ? "" : "es");
+		append(text, " launch%s", coverage->unmatched == 1 ? "" : "es");
 		if (!rest)
 			return;
-		add(text, "; ");
+		append(text, "; ");
 	}
-	add(text, nt_own_memory_is_memusage ? "would not be: " : "not probed: ");
+	append(text, nt_own_memory_is_memusage ? "would not be: " : "not probed: ");
 	for (int said = 0; rest && said < REASONS_SAID; said++) {
 		unsigned most = 0;
 		for (unsigned reason = 1; reason < NEUTRINO_REASON_SLOTS; reason++)
 			if (coverage->by_reason[reason] > coverage->by_reason[most])
 				most = reason;
-		add(text, "%s", said ? "; " : "");
+		append(text, "%s", said ? "; " : "");
 		add_number(text, coverage->by_reason[most]);
-		add(text, " %s", words[most] ? words[most] : "unknown");
+		append(text, " %s", words[most] ? words[most] : "unknown");
 		if (with_remedies && texts[most])
-			add(text, " (%s%s%s)", texts[most], remedies[most] ? ": " : "", remedies[most] ? remedies[most] : "");
+			append(text, " (%s%s%s)", texts[most], remedies[most] ? ": " : "",
+			       remedies[most] ? remedies[most] : "");
 		rest -= coverage->by_reason[most];
 		coverage->by_reason[most] = 0;
 	}
 	if (rest) {
-		add(text, "; ");
+		append(text, "; ");
 		add_number(text, rest);
-		add(text, " for other reasons");
+		append(text, " for other reasons");
 	}
-	add(text, "; see neutrino-report TRACE --why");
+	append(text, "; see neutrino-report TRACE --why");
 }
 
 /*
@@ -190,18 +191,18 @@ void nt_coverage_say(const char *rank)
 	struct coverage coverage;
 	uint32_t incomplete = nt_image_incomplete();
 
-	count(&coverage);
+	count_launches(&coverage);
 	begin_line(&text, rank);
 	bool has_rank = text.data[sizeof("neutrino: ") - 1];
 	if (nt_own_memory_is_memusage)
-		add(&text, "--memusage: ");
+		append(&text, "--memusage: ");
 	add_share(&text, &coverage);
 	if (incomplete)
-		add(&text, "; without some of the probes: %u kernel%s, see neutrino-report TRACE --why", incomplete,
-		    incomplete == 1 ? "" : "s");
+		append(&text, "; without some of the probes: %u kernel%s, see neutrino-report TRACE --why", incomplete,
+		       incomplete == 1 ? "" : "s");
 	if (coverage.probed < coverage.chosen) {
 		if (has_rank) {
-			add(&text, "; ");
+			append(&text, "; ");
 		} else {
 			nt_quiet_write_say("%s\n", text.data);
 			text.used = 0;
@@ -256,10 +257,10 @@ void nt_coverage_say_missed(const char *rank)
 	const char *tool = NULL;
 
 	begin_line(&text, rank);
-	add(&text, "nothing was recorded: process %d used the GPU, but ", (int)getpid());
+	append(&text, "nothing was recorded: process %d used the GPU, but ", (int)getpid());
 	if (dl_iterate_phdr(find_tool, &tool))
-		add(&text, "%s calls the driver in its place: run it without that tool", tool);
+		append(&text, "%s calls the driver in its place: run it without that tool", tool);
 	else
-		add(&text, "did not call the CUDA driver through Neutrino");
+		append(&text, "did not call the CUDA driver through Neutrino");
 	nt_quiet_write_say("%s\n", text.data);
 }

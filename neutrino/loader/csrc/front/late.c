@@ -28,7 +28,7 @@ struct paths {
  * Callback of dl_iterate_phdr: collect the paths of objects that may be a hook (Neutrino's library in the process), by
  * their names: copies of this library, or a library under the driver's name.
  */
-static int collect(struct dl_phdr_info *object, size_t size, void *argument)
+static int collect_paths(struct dl_phdr_info *object, size_t size, void *argument)
 {
 	struct paths *paths = argument;
 	const char *slash = object->dlpi_name ? strrchr(object->dlpi_name, '/') : NULL;
@@ -72,7 +72,7 @@ static bool has_other_hook(void)
 
 	if (!paths)
 		return true;
-	dl_iterate_phdr(collect, paths);
+	dl_iterate_phdr(collect_paths, paths);
 	for (unsigned i = 0; i < paths->count && !ret; i++) {
 		void *handle = dlopen(paths->rows[i], RTLD_LAZY | RTLD_NOLOAD);
 		const int *hook = handle ? dlsym(handle, "neutrino_hook") : NULL;

@@ -253,7 +253,7 @@ static const any_function core2[] = {
  * Put our functions into one of NVTX's tables, by their numbers in it; NULL ones are left out. False if NVTX lacks the
  * table, or it is shorter than ours.
  */
-static bool set(const struct callbacks *callbacks, int module, const any_function *functions, unsigned count)
+static bool set_table(const struct callbacks *callbacks, int module, const any_function *functions, unsigned count)
 {
 	any_function **table = NULL;
 	unsigned size = 0;
@@ -282,8 +282,8 @@ EXPORTED int InitializeInjectionNvtx2(const void *(*table_of)(uint32_t id))
 	const struct callbacks *callbacks = nt_ranges_are_set() && table_of ? table_of(TABLES_CALLBACKS) : NULL;
 	if (!callbacks || callbacks->size < sizeof(*callbacks))
 		return 0;
-	bool is_set = set(callbacks, MODULE_CORE, core, sizeof(core) / sizeof(core[0]));
-	is_set &= set(callbacks, MODULE_CORE2, core2, sizeof(core2) / sizeof(core2[0]));
+	bool is_set = set_table(callbacks, MODULE_CORE, core, sizeof(core) / sizeof(core[0]));
+	is_set &= set_table(callbacks, MODULE_CORE2, core2, sizeof(core2) / sizeof(core2[0]));
 	if (is_set)
 		nt_ranges_arrive();
 	return is_set;

@@ -111,7 +111,7 @@ static void next_step(void)
  * End the trace: fetch the results of all launches, write what is left, and say where the trace is. In the thread that
  * does the end.
  */
-static void end(void)
+static void end_trace(void)
 {
 #ifdef NEUTRINO_LATE
 	nt_process_missed();
@@ -171,7 +171,7 @@ static void *wait_for_end(void *unused)
 #endif
 		syscall(SYS_futex, &ending.wanted, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
 	}
-	end();
+	end_trace();
 	__atomic_store_n(&ending.step, LAST_STEP, __ATOMIC_RELEASE);
 	syscall(SYS_futex, &ending.step, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
 	return NULL;
@@ -203,7 +203,7 @@ void nt_process_prepare_end(void)
 }
 
 /* Have the thread that ends the trace do something: a bit of END_.... */
-static void want(uint32_t bit)
+static void ask_end_thread(uint32_t bit)
 {
 	__atomic_fetch_or(&ending.wanted, bit, __ATOMIC_RELEASE);
 	syscall(SYS_futex, &ending.wanted, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
@@ -244,10 +244,10 @@ static void at_exit(void)
 		return;
 	if (!ending.has_thread) {
 		/* No thread could be started. */
-		end();
+		end_trace();
 		return;
 	}
-	want(END_ALL);
+	ask_end_thread(END_ALL);
 	if (wait_for_last_step())
 		return;
 	/* Neither thread must be in the driver when its own handlers run. */
@@ -281,7 +281,7 @@ static bool is_ahead_enabled(void)
 }
 
 /* Decide whether this process is recorded, and prepare its end. Runs once, at the first cuInit, or the first image. */
-static void start(void)
+static void decide_recording(void)
 {
 	/* NEUTRINO_KEY: this is a run with probes of its own, which replace those of patched files. */
 	bool has_run = nt_settings()->key;
@@ -402,7 +402,7 @@ void nt_process_start(void)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-	pthread_once(&once, start);
+	pthread_once(&once, decide_recording);
 }
 
 /*
@@ -490,7 +490,7 @@ void nt_process_end_missed(void)
 
 	if (!ending.has_thread || nt_mode_of_process() >= NT_TRACING)
 		return;
-	want(END_MISSED);
+	ask_end_thread(END_MISSED);
 	if (!__atomic_load_n(&ending.missed, __ATOMIC_ACQUIRE))
 		syscall(SYS_futex, &ending.missed, FUTEX_WAIT_PRIVATE, 0, &limit, NULL, 0);
 }

@@ -195,7 +195,8 @@ struct mark {
  * Redirect the slot (a pointer for calls into another object) of one relocation to our function, if it is one of a
  * replaced function and is bound to the real one, or would be. Sets *mark if the slot is the object's first.
  */
-static void redirect(const struct nt_object *object, const struct nt_dynamic *dynamic, const ElfW(Rela) *row, struct mark *mark)
+static void redirect_slot(const struct nt_object *object, const struct nt_dynamic *dynamic, const ElfW(Rela) *row,
+			  struct mark *mark)
 {
 	uint32_t type = (uint32_t)ELF64_R_TYPE(row->r_info);
 	void *real = NULL;
@@ -344,7 +345,7 @@ static struct processed process_object(const struct nt_object *object, uint64_t 
 	/* In table 1 the relocations without a symbol come first. */
 	for (int table = 0; table < 2; table++)
 		for (size_t i = table ? dynamic.relative : 0; i < dynamic.rows[table]; i++)
-			redirect(object, &dynamic, &dynamic.tables[table][i], &ret.mark);
+			redirect_slot(object, &dynamic, &dynamic.tables[table][i], &ret.mark);
 	if (search)
 		nt_cached_pointers_redirect(search, object);
 	return ret;
@@ -377,7 +378,7 @@ static void in_child(void)
  * with the dynamic loader's lock held: no object is partly loaded or relocated, and none is loaded or unloaded
  * meanwhile.
  */
-static void pass(void)
+static void redirect_new_objects(void)
 {
 	struct objects objects = {0};
 	uint64_t state = loader_state();
@@ -438,7 +439,7 @@ static void nothing(void)
  */
 __attribute__((used)) static void (*choose_nothing(void))(void)
 {
-	pass();
+	redirect_new_objects();
 	return nothing;
 }
 
@@ -475,7 +476,7 @@ bool nt_slots_start(void)
 	self = dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
 	if (!self)
 		return false;
-	pass();
+	redirect_new_objects();
 	return true;
 }
 

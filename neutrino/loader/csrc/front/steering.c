@@ -68,7 +68,7 @@ static unsigned next_look(void)
 /*
  * Write the answer to the request that was taken last into the file. is_understood: false if its command is not known.
  */
-static void answer(bool is_understood)
+static void write_answer(bool is_understood)
 {
 	struct neutrino_control control = {
 		.is_understood = is_understood,
@@ -94,7 +94,7 @@ static void switch_recording(bool is_on)
 }
 
 /* Begin to do a request of neutrino-ctl; one that is under way is given up for it. */
-static void take(uint64_t request)
+static void take_request(uint64_t request)
 {
 	steering.last = request;
 	steering.work = WORK_WRITE;
@@ -110,7 +110,7 @@ static void take(uint64_t request)
 		steering.work = WORK_DRAIN;
 		break;
 	default:
-		answer(false);
+		write_answer(false);
 	}
 }
 
@@ -130,7 +130,7 @@ static bool look(void)
 		if (nt_raw_pread(steering.fd, &request, sizeof(request), offsetof(struct neutrino_control, request)) ==
 			    sizeof(request) &&
 		    request != steering.last)
-			take(request);
+			take_request(request);
 		steering.next_ns = now + UINT64_C(1000000) * next_look();
 	}
 	if (steering.work == WORK_DRAIN && nt_pool_are_all_flushed())
@@ -151,7 +151,7 @@ static void written(bool is_last)
 	if (steering.fd < 0)
 		return;
 	if (steering.work == WORK_WRITE)
-		answer(true);
+		write_answer(true);
 	/* A trace that is complete has no such file. */
 	if (is_last && !nt_files_is_filtered())
 		nt_files_unlink(FILE_NAME);

@@ -93,7 +93,7 @@ static void use_layout(struct exec *exec, struct nt_layout *layout)
 }
 
 /* Put the original kernels back into an executable graph for good, because its replays cannot be recorded. */
-static void give_up(struct exec *exec)
+static void put_originals_back(struct exec *exec)
 {
 	struct nt_layout *layout = nt_graph_layout_copy(exec->layout);
 
@@ -107,12 +107,12 @@ static void give_up(struct exec *exec)
  * Get spare memory, to which twins (copies with probes) in replays write that find no room for results; without it the
  * originals run.
  */
-static void have_room(struct exec *exec)
+static void get_spare_memory(struct exec *exec)
 {
 	if (!nt_graph_layout_records(exec->layout) || nt_graph_memory_spare(exec->memory, exec->layout->size))
 		return;
 	nt_event_note("graph %u: no device memory for its maps: its kernels run unprobed", exec->layout->graph);
-	give_up(exec);
+	put_originals_back(exec);
 }
 
 /*
@@ -120,7 +120,7 @@ static void have_room(struct exec *exec)
  */
 static void complete_layout(struct exec *exec)
 {
-	have_room(exec);
+	get_spare_memory(exec);
 	log_layout(exec->layout);
 }
 
@@ -128,7 +128,7 @@ static void complete_layout(struct exec *exec)
  * The layout (what its kernel nodes run) of an executable graph, to be changed: a copy of it once a replay has used it.
  * NULL without memory.
  */
-static struct nt_layout *changeable(struct exec *exec)
+static struct nt_layout *changeable_layout(struct exec *exec)
 {
 	struct nt_layout *layout = exec->layout;
 
@@ -293,7 +293,7 @@ void nt_graph_node_set(CUgraphExec handle, CUgraphNode node, const void *paramet
 {
 	struct change change = begin_change();
 	struct exec *exec = find_exec(handle);
-	struct nt_layout *layout = exec ? changeable(exec) : NULL;
+	struct nt_layout *layout = exec ? changeable_layout(exec) : NULL;
 	CUDA_KERNEL_NODE_PARAMS set = {0};
 
 	memcpy(&set, parameters, is_v2 ? sizeof(set) : offsetof(CUDA_KERNEL_NODE_PARAMS, kern));
@@ -302,7 +302,7 @@ void nt_graph_node_set(CUgraphExec handle, CUgraphNode node, const void *paramet
 		set.kern = NULL;
 	if (layout) {
 		nt_graph_layout_set(&exec->target, layout, node, &set);
-		have_room(exec);
+		get_spare_memory(exec);
 	}
 	end_change(change);
 }
@@ -325,12 +325,12 @@ void nt_graph_child_set(CUgraphExec handle, CUgraphNode node, CUgraph child)
 {
 	struct change change = begin_change();
 	struct exec *exec = find_exec(handle);
-	struct nt_layout *layout = exec ? changeable(exec) : NULL;
+	struct nt_layout *layout = exec ? changeable_layout(exec) : NULL;
 	CUgraph own;
 
 	if (layout && nt_driver.cuGraphChildGraphNodeGetGraph(node, &own) == CUDA_SUCCESS) {
 		nt_graph_layout_set_child(&exec->target, layout, own, child);
-		have_room(exec);
+		get_spare_memory(exec);
 	}
 	end_change(change);
 }
@@ -343,7 +343,7 @@ void nt_graph_node_enabled(CUgraphExec handle, CUgraphNode node, unsigned enable
 {
 	struct change change = begin_change();
 	struct exec *exec = find_exec(handle);
-	struct nt_layout *layout = exec ? changeable(exec) : NULL;
+	struct nt_layout *layout = exec ? changeable_layout(exec) : NULL;
 
 	if (layout)
 		nt_graph_layout_enable(layout, node, enabled);
@@ -457,7 +457,7 @@ static struct neutrino_launch *add_record(const struct exec *exec, const struct 
  * Have the kernels whose launches in the next replay are chosen run their twins (copies with probes), and the others
  * their originals; with is_original all of them these. Returns whether any is chosen.
  */
-static bool choose(struct exec *exec, bool is_original)
+static bool choose_kernels(struct exec *exec, bool is_original)
 {
 	enum nt_chosen chosen = is_original ? NT_CHOSEN_NONE : nt_graph_choice_ask(exec->layout);
 	struct nt_layout *layout = chosen == NT_CHOSEN_OTHERS ? nt_graph_choice_leave_out(exec->layout) : NULL;
@@ -480,8 +480,8 @@ static bool choose(struct exec *exec, bool is_original)
  * Launch an executable graph that has twins (copies with probes) in it, with memory for their results if there is some.
  * real: the driver's function; is_chosen: whether any of its kernels' launches is chosen.
  */
-static CUresult replay(struct exec *exec, CUstream stream, bool per_thread, CUresult (*real)(CUgraphExec, CUstream),
-		       bool is_chosen)
+static CUresult launch_with_twins(struct exec *exec, CUstream stream, bool per_thread,
+				  CUresult (*real)(CUgraphExec, CUstream), bool is_chosen)
 {
 	CUresult (*write)(CUstream, CUdeviceptr, uint64_t, unsigned) =
 		nt_driver.cuStreamWriteValue64_v2 ? nt_driver.cuStreamWriteValue64_v2 : nt_driver.cuStreamWriteValue64;
@@ -508,7 +508,7 @@ static CUresult replay(struct exec *exec, CUstream stream, bool per_thread, CUre
 	bool is_set = nt_own_memory_is_memusage ||
 		      (follow_last(exec, stream, id) && write(stream, exec->target.cell, base, 0) == CUDA_SUCCESS);
 	if (!is_set)
-		give_up(exec);
+		put_originals_back(exec);
 	if (is_set && has_room)
 		__atomic_add_fetch(&layout->in_flight, 1, __ATOMIC_ACQ_REL);
 	CUresult result = real(exec->handle.handle, given);
@@ -539,7 +539,7 @@ static CUresult replay(struct exec *exec, CUstream stream, bool per_thread, CUre
  * With --benchmark: draw whether the next replay of a graph runs originals or twins (copies with probes). False if it
  * is not timed.
  */
-static bool draw(const struct exec *exec, CUstream stream, bool per_thread, struct nt_timing *timing)
+static bool draw_replay(const struct exec *exec, CUstream stream, bool per_thread, struct nt_timing *timing)
 {
 	timing->pool = nt_launch_is_ended() || nt_choice_is_off() ? NULL : nt_pools_find(exec->target.context);
 	if (!timing->pool || !exec->layout->probed)
@@ -555,11 +555,11 @@ static bool draw(const struct exec *exec, CUstream stream, bool per_thread, stru
  * Launch an executable graph, whose nodes have what is to run, and count the replay. is_chosen: whether any of its
  * kernels' launches is chosen. Returns the driver's result.
  */
-static CUresult run(struct exec *exec, CUstream stream, bool per_thread, CUresult (*real)(CUgraphExec, CUstream),
-		    bool is_chosen)
+static CUresult launch_exec(struct exec *exec, CUstream stream, bool per_thread,
+			    CUresult (*real)(CUgraphExec, CUstream), bool is_chosen)
 {
 	if (nt_graph_layout_records(exec->layout))
-		return replay(exec, stream, per_thread, real, is_chosen);
+		return launch_with_twins(exec, stream, per_thread, real, is_chosen);
 	CUresult result = real(exec->handle.handle, stream);
 	if (result == CUDA_SUCCESS)
 		__atomic_add_fetch(is_chosen ? &exec->layout->replays : &exec->layout->replays_left_out, 1,
@@ -576,7 +576,7 @@ static CUresult run_timed(struct exec *exec, CUstream stream, bool per_thread, C
 	bool is_drawn = timing->is_probed ? is_chosen && layout->twins >= layout->probed : !layout->twins;
 
 	nt_benchmark_begin(timing);
-	CUresult result = run(exec, stream, per_thread, real, is_chosen);
+	CUresult result = launch_exec(exec, stream, per_thread, real, is_chosen);
 	/* Twins that found no room, or whose originals were put back, were not what was drawn. */
 	bool is_recorded = exec->layout == layout && __atomic_load_n(&layout->replays, __ATOMIC_RELAXED) == replays + 1;
 	nt_benchmark_end(timing, result == CUDA_SUCCESS && is_drawn && (is_recorded || !timing->is_probed));
@@ -607,10 +607,11 @@ CUresult nt_graph_launch(CUgraphExec handle, CUstream stream, bool per_thread)
 		struct nt_timing timing;
 		if (is_benchmark)
 			timing = (struct nt_timing){0};
-		bool is_timed = is_benchmark && draw(exec, stream, per_thread, &timing);
-		bool is_chosen = (!is_benchmark && !nt_choice_is_by_launch()) || choose(exec, is_timed && !timing.is_probed);
+		bool is_timed = is_benchmark && draw_replay(exec, stream, per_thread, &timing);
+		bool is_chosen = (!is_benchmark && !nt_choice_is_by_launch()) ||
+				 choose_kernels(exec, is_timed && !timing.is_probed);
 		result = is_timed ? run_timed(exec, stream, per_thread, real, is_chosen, &timing)
-				  : run(exec, stream, per_thread, real, is_chosen);
+				  : launch_exec(exec, stream, per_thread, real, is_chosen);
 	}
 	nt_grace_reading_end(reading);
 	nt_quiet_launch_ends();

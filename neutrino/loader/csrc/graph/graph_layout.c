@@ -131,7 +131,7 @@ static struct nt_launch launch_of(const struct place *place)
 }
 
 /* The program's kernel parameters in one buffer of size bytes, for nt_memory_free. NULL without memory. */
-static uint8_t *pack(const struct nt_kernel *kernel, const CUDA_KERNEL_NODE_PARAMS *parameters, size_t size)
+static uint8_t *pack_parameters(const struct nt_kernel *kernel, const CUDA_KERNEL_NODE_PARAMS *parameters, size_t size)
 {
 	uint8_t *ret = nt_memory_alloc_zeroed(1, size + 1);
 
@@ -201,7 +201,7 @@ static enum neutrino_reason probe_node(const struct nt_graph_target *target, str
 	if (attempt.size > target->most || offset > target->most - attempt.size)
 		return NEUTRINO_REASON_MAP_SIZE;
 	size_t packed_size = nt_twin_parameters_size(kernel);
-	uint8_t *packed = pack(kernel, parameters, packed_size);
+	uint8_t *packed = pack_parameters(kernel, parameters, packed_size);
 	if (!packed || (!nt_own_memory_is_memusage && kernel->backend->submit(&attempt) != CUDA_SUCCESS)) {
 		nt_memory_free(packed);
 		return NEUTRINO_REASON_REFUSED;

@@ -14,7 +14,7 @@ static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
  * Repeat a call of the program, which has set something of a function, for the function's twins (its copies with
  * probes). Errors are ignored: the program's own call has succeeded.
  */
-static void apply(const struct nt_function *function, const struct nt_setting *setting)
+static void apply_setting(const struct nt_function *function, const struct nt_setting *setting)
 {
 	void *const twins[] = {function->twin, function->capped};
 
@@ -45,7 +45,7 @@ static void apply(const struct nt_function *function, const struct nt_setting *s
  * Keep a setting of the program for a function whose twin (its copy with probes) is not ready, to repeat it once that
  * is; false if it is ready, or without memory. Takes the mutex.
  */
-static bool keep(struct nt_function *function, const struct nt_setting *setting)
+static bool keep_setting(struct nt_function *function, const struct nt_setting *setting)
 {
 	struct nt_setting *kept = NULL, **link;
 
@@ -74,9 +74,9 @@ void nt_attributes_set(const void *handle, struct nt_setting setting)
 	uint32_t *reading = nt_grace_reading_begin();
 	struct nt_function *function = nt_function_find(handle);
 
-	if (function && !keep(function, &setting)) {
+	if (function && !keep_setting(function, &setting)) {
 		if (nt_function_reason(function) != NEUTRINO_REASON_NOT_READY)
-			apply(function, &setting);
+			apply_setting(function, &setting);
 		nt_twin_forget_shapes(function);
 	}
 	nt_grace_reading_end(reading);
@@ -99,7 +99,7 @@ void nt_attributes_publish(struct nt_function *function, enum neutrino_reason re
 		if (!next)
 			return;
 		if (reason == NEUTRINO_REASON_PROBED)
-			apply(function, next);
+			apply_setting(function, next);
 		last = next;
 	}
 }

@@ -106,7 +106,7 @@ void nt_backend_expect(struct nt_kernel *kernel, struct nt_pool *pool)
  * Give each log of a launch so many units of memory, and compute the bytes of all its maps (stores of probe results)
  * anew.
  */
-static void set_units(struct nt_attempt *attempt, uint64_t units)
+static void set_log_units(struct nt_attempt *attempt, uint64_t units)
 {
 	const struct nt_kernel *kernel = attempt->function->kernel;
 
@@ -118,7 +118,7 @@ static void set_units(struct nt_attempt *attempt, uint64_t units)
  * Units of a log that a launch is likely to want at most: as many as any earlier launch, or as many for each of its
  * warps as any earlier one had.
  */
-static uint64_t needed_units(const struct nt_attempt *attempt)
+static uint64_t needed_log_units(const struct nt_attempt *attempt)
 {
 	const struct nt_kernel *kernel = attempt->function->kernel;
 	uint64_t per_warp = __atomic_load_n(&kernel->log_per_warp, __ATOMIC_RELAXED), of_warps;
@@ -135,16 +135,16 @@ static uint64_t needed_units(const struct nt_attempt *attempt)
  * launch that finds no room for it is not probed, and counted, rather than probed in part. May lower the units asked
  * for to what the pool can have.
  */
-static uint64_t least_units(struct nt_attempt *attempt)
+static uint64_t least_log_units(struct nt_attempt *attempt)
 {
-	uint64_t wanted = needed_units(attempt), units = attempt->extent.log_units;
+	uint64_t wanted = needed_log_units(attempt), units = attempt->extent.log_units;
 
 	if (wanted < LOG_LEAST || wanted > units)
 		return LOG_LEAST;
 	/* More than the pool can have is not asked for. */
 	while (units > wanted && !nt_room_reaches(attempt->pool, attempt->size)) {
 		units = units / 2 > wanted ? units / 2 : wanted;
-		set_units(attempt, units);
+		set_log_units(attempt, units);
 	}
 	return nt_room_reaches(attempt->pool, attempt->size) ? wanted : LOG_LEAST;
 }
@@ -163,7 +163,7 @@ enum neutrino_reason nt_backend_take_room(struct nt_attempt *attempt)
 	if (kernel->log_count && !__atomic_load_n(&kernel->log_wanted, __ATOMIC_RELAXED))
 		leave_half(attempt);
 	else if (kernel->log_count)
-		least = least_units(attempt);
+		least = least_log_units(attempt);
 	for (;;) {
 		switch (nt_room_take(attempt->pool, attempt->stream, attempt->size, &attempt->room)) {
 		case NT_ROOM:
@@ -179,6 +179,6 @@ enum neutrino_reason nt_backend_take_room(struct nt_attempt *attempt)
 		uint64_t units = attempt->extent.log_units;
 		if (units <= least)
 			return NEUTRINO_REASON_POOL_FULL;
-		set_units(attempt, units / 2 > least ? units / 2 : least);
+		set_log_units(attempt, units / 2 > least ? units / 2 : least);
 	}
 }

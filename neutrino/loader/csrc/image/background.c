@@ -117,7 +117,7 @@ static bool hand_on(struct nt_kernel **list)
  * Main function of the background thread that gets twins (kernels' copies with probes) from the cache or the listener
  * (it makes twins). It opens files, and calls no driver.
  */
-static void *fetch(void *unused)
+static void *fetch_twins(void *unused)
 {
 	struct nt_kernel *list = NULL;
 	struct nt_image *begun = NULL;
@@ -159,7 +159,7 @@ static void *fetch(void *unused)
  * Begin to call the driver in the loading thread; false while a context is being destroyed, or when the process ends.
  * is_inside tells the others. Takes the mutex.
  */
-static bool enter(void)
+static bool enter_driver(void)
 {
 	nt_lock_take(&mutex);
 	bool may_enter = !holds && !is_stopped;
@@ -178,7 +178,7 @@ static bool load_all(struct nt_kernel **list)
 
 	while (*list) {
 		struct nt_kernel *kernel = *list;
-		bool is_done = enter() && nt_registry_make_ready(kernel, QUIET_MS);
+		bool is_done = enter_driver() && nt_registry_make_ready(kernel, QUIET_MS);
 		__atomic_store_n(&is_inside, 0, __ATOMIC_RELEASE);
 		if (!is_done) {
 			list = &kernel->next_requested;
@@ -196,7 +196,7 @@ static bool load_all(struct nt_kernel **list)
  * Main function of the background thread that loads twins (kernels' copies with probes) into the driver. It opens no
  * file.
  */
-static void *load(void *unused)
+static void *load_twins(void *unused)
 {
 	struct nt_kernel *list = NULL;
 	int mode = CU_STREAM_CAPTURE_MODE_RELAXED;
@@ -233,7 +233,7 @@ void nt_background_start(void)
 	if (__atomic_exchange_n(&is_started, 1, __ATOMIC_ACQ_REL))
 		return;
 	/* They name themselves. */
-	if (!nt_thread_start(fetch, NULL, NULL) || !nt_thread_start(load, NULL, NULL))
+	if (!nt_thread_start(fetch_twins, NULL, NULL) || !nt_thread_start(load_twins, NULL, NULL))
 		nt_event_note("no thread could be started to get twins: kernels run unprobed");
 }
 

@@ -314,7 +314,7 @@ struct nt_begun {
 };
 
 /* Free a request for an entry (an image's twins) with all that it has, also an answer that nobody took. */
-static void release(void *argument)
+static void free_request(void *argument)
 {
 	struct nt_begun *begun = argument;
 
@@ -416,7 +416,7 @@ static void ask_ahead(void *argument)
  * Errand of nt_entry_fetch_request: ask the listener for twins (copies with probes, which it makes), and wait for them
  * until the request's deadline. In a thread with a descriptor table of its own.
  */
-static void ask(void *argument)
+static void ask_and_wait(void *argument)
 {
 	struct nt_begun *begun = argument;
 	int fd = connect_listener(begun->deadline);
@@ -448,7 +448,7 @@ struct nt_begun *nt_entry_fetch_begin(const uint8_t key[32], const char *arch, i
 		__atomic_sub_fetch(&begun_count, 1, __ATOMIC_RELAXED);
 		return NULL;
 	}
-	begun->errand = (struct nt_errand){.run = ask_ahead, .release = release, .argument = begun};
+	begun->errand = (struct nt_errand){.run = ask_ahead, .release = free_request, .argument = begun};
 	begun->request = twins_request(REQUEST_MAKE_AHEAD, key, arch, driver_version, size);
 	begun->process = getpid();
 	begun->deadline = request_deadline();
@@ -458,7 +458,7 @@ struct nt_begun *nt_entry_fetch_begin(const uint8_t key[32], const char *arch, i
 		if (nt_errand_start(&begun->errand))
 			return begun;
 	}
-	release(begun);
+	free_request(begun);
 	__atomic_sub_fetch(&begun_count, 1, __ATOMIC_RELAXED);
 	return NULL;
 }
@@ -512,7 +512,7 @@ bool nt_entry_fetch_request(struct nt_begun *begun, const uint8_t key[32], const
 				 .image = image, .deadline = request_deadline()};
 	bool is_valid = false, is_cached = true, is_late = false, was_begun = begun;
 
-	again.errand = (struct nt_errand){.run = ask, .argument = &again};
+	again.errand = (struct nt_errand){.run = ask_and_wait, .argument = &again};
 	if (__atomic_load_n(&timeouts, __ATOMIC_RELAXED) >= MOST_TIMEOUTS) {
 		nt_entry_fetch_drop(begun);
 		snprintf(error, error_size, "the helper took too long for others, and is not waited for any more");
@@ -523,7 +523,7 @@ bool nt_entry_fetch_request(struct nt_begun *begun, const uint8_t key[32], const
 		is_valid = !is_cached && take_answer(begun, ret, error, error_size);
 		/* Its own deadline is earlier than that of whoever waits for it. */
 		is_late = begun->is_late;
-		release(begun);
+		free_request(begun);
 	} else if (begun) {
 		snprintf(error, error_size, "the helper took too long");
 		nt_entry_fetch_drop(begun);
@@ -536,7 +536,7 @@ bool nt_entry_fetch_request(struct nt_begun *begun, const uint8_t key[32], const
 		/* It has a deadline, and the image and what is on this stack are used until then. */
 		if (nt_errand_start(&again.errand))
 			wait_for(&again.errand, 0);
-		if (!nt_errand_has_run(&again.errand) && !nt_errand_run(ask, &again))
+		if (!nt_errand_has_run(&again.errand) && !nt_errand_run(ask_and_wait, &again))
 			snprintf(again.error, sizeof(again.error), "a seccomp filter of the program may forbid to ask the helper");
 		is_valid = take_answer(&again, ret, error, error_size);
 	}

@@ -355,7 +355,7 @@ static bool fetch_entry(struct nt_image *image)
  * Have an image (GPU code of the program) go without twins (copies with probes), because nothing is probed any more. By
  * the one thread that resolves the image.
  */
-static void leave_out(struct nt_image *image)
+static void resolve_without_twins(struct nt_image *image)
 {
 	image->reason = NEUTRINO_REASON_NOT_SELECTED;
 	nt_image_drop(image);
@@ -365,7 +365,7 @@ static void leave_out(struct nt_image *image)
  * The last step of resolving an image (getting its twins): log it, and let other threads use it. cached: whether its
  * twins were in the cache; begin: since when it was resolved, in nanoseconds. By the same thread.
  */
-static void settle(struct nt_image *image, bool cached, uint64_t begin)
+static void finish_resolving(struct nt_image *image, bool cached, uint64_t begin)
 {
 	if (image->reason == NEUTRINO_REASON_PROBED)
 		nt_entry_index(&image->entry);
@@ -397,7 +397,7 @@ bool nt_image_resolve_at_once(struct nt_image *image)
 		return nt_image_is_resolved(image);
 	}
 	image->entry = entry;
-	settle(image, true, begin);
+	finish_resolving(image, true, begin);
 	return true;
 }
 
@@ -420,12 +420,12 @@ void nt_image_resolve(struct nt_image *image)
 	}
 	/* Twins that no launch can have are not waited for. */
 	if (image->reason == NEUTRINO_REASON_PROBED && nt_choice_has_ended())
-		leave_out(image);
+		resolve_without_twins(image);
 	else if (image->from_section)
 		open_copied_entry(image);
 	else if (image->reason == NEUTRINO_REASON_PROBED)
 		cached = fetch_entry(image);
-	settle(image, cached, begin);
+	finish_resolving(image, cached, begin);
 }
 
 /*
@@ -501,7 +501,7 @@ static struct nt_kernel *find_kernel(const struct nt_image *image, const char *n
  * resolved. Returns the kernel's reason, and in *detail what that does not say, or NULL. Without memory it is PROBED
  * without maps (stores of probe results).
  */
-static enum neutrino_reason describe(const struct nt_image *image, struct nt_kernel *kernel, const char **detail)
+static enum neutrino_reason describe_kernel(const struct nt_image *image, struct nt_kernel *kernel, const char **detail)
 {
 	const struct nt_entry *entry = &image->entry;
 
@@ -564,7 +564,7 @@ struct nt_kernel *nt_image_kernel(struct nt_image *image, const char *name)
 	kernel->image = image;
 	kernel->reason = NEUTRINO_REASON_NOT_READY;
 	if (kernel->name && (!image->has_entry || nt_image_is_resolved(image)))
-		kernel->reason = describe(image, kernel, &detail);
+		kernel->reason = describe_kernel(image, kernel, &detail);
 	bool has_memory = kernel->name && (kernel->maps || kernel->reason != NEUTRINO_REASON_PROBED);
 	nt_lock_take(&mutex);
 	struct nt_kernel *other = kernel->name ? find_kernel(image, name) : NULL;
@@ -594,7 +594,7 @@ void nt_image_complete(struct nt_kernel *kernel)
 
 	if (kernel->reason != NEUTRINO_REASON_NOT_READY)
 		return;
-	enum neutrino_reason reason = describe(kernel->image, kernel, &detail);
+	enum neutrino_reason reason = describe_kernel(kernel->image, kernel, &detail);
 	/* Without memory. */
 	if (reason == NEUTRINO_REASON_PROBED && !kernel->maps)
 		reason = NEUTRINO_REASON_LOAD;

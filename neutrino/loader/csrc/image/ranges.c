@@ -65,7 +65,7 @@ static int has_arrived, was_any;
 static __thread __attribute__((tls_model("initial-exec"))) struct thread *own;
 
 /* Whether a text matches a pattern, in which ANY_TEXT stands for any text, also none. */
-static bool matches(const char *pattern, const char *text)
+static bool matches_pattern(const char *pattern, const char *text)
 {
 	const char *after_any = NULL, *retry = NULL;
 
@@ -117,7 +117,7 @@ static void thread_ends(void *argument)
 }
 
 /* Cut the next part off a text: up to a separator, which becomes NUL, or to its end. *text then begins after it. */
-static char *part(char **text, char separator)
+static char *cut_part(char **text, char separator)
 {
 	char *ret = *text, *end = strchr(ret, separator);
 
@@ -135,9 +135,9 @@ static void read_patterns(void)
 
 	while (text && *text && ranges.count < MOST_PATTERNS) {
 		struct pattern *pattern = &ranges.patterns[ranges.count++];
-		char *one = part(&text, BETWEEN_PATTERNS);
-		pattern->is_pushed_only = *part(&one, BETWEEN_PARTS) == PUSHED_ONLY;
-		pattern->domain = part(&one, BETWEEN_PARTS);
+		char *one = cut_part(&text, BETWEEN_PATTERNS);
+		pattern->is_pushed_only = *cut_part(&one, BETWEEN_PARTS) == PUSHED_ONLY;
+		pattern->domain = cut_part(&one, BETWEEN_PARTS);
 		pattern->name = one;
 	}
 	if (!ranges.count)
@@ -179,7 +179,7 @@ struct nt_domain *nt_ranges_domain_named(const char *name)
 	char *copy;
 
 	for (uint32_t i = 0; i < ranges.count; i++)
-		patterns |= (uint64_t)matches(ranges.patterns[i].domain, name) << i;
+		patterns |= (uint64_t)matches_pattern(ranges.patterns[i].domain, name) << i;
 	/* The default one has the first place, whether it is chosen or not. */
 	if (!patterns && *name)
 		return ret;
@@ -230,7 +230,7 @@ struct nt_chosen_range nt_ranges_chosen(const struct nt_domain *domain, const ch
 
 	for (uint64_t left = domain->patterns; left && !ret.if_started; left &= left - 1) {
 		const struct pattern *pattern = &ranges.patterns[__builtin_ctzll(left)];
-		if (!matches(pattern->name, name))
+		if (!matches_pattern(pattern->name, name))
 			continue;
 		ret.if_pushed = true;
 		ret.if_started = !pattern->is_pushed_only;

@@ -50,7 +50,7 @@ static enum neutrino_reason reason_before(const struct nt_function *function)
  * module's function is prepared in its own context, which is made current meanwhile. quiet_ms: how long the context may
  * take to become idle, else NOT_READY; 0 in the program's thread, which does not wait for that. Without the lock.
  */
-static enum neutrino_reason prepare(struct nt_function *function, unsigned quiet_ms)
+static enum neutrino_reason prepare_function(struct nt_function *function, unsigned quiet_ms)
 {
 	CUcontext current = NULL, own = function->context, popped; /* own: NULL for a CUkernel */
 	int mode = CU_STREAM_CAPTURE_MODE_RELAXED;
@@ -198,7 +198,7 @@ static void add_function(struct nt_owner *owner, void *handle, struct nt_kernel 
 		if (is_kernel)
 			nt_driver.cuCtxGetCurrent(&function->wanted_in);
 	} else {
-		function->reason = prepare(function, 0);
+		function->reason = prepare_function(function, 0);
 	}
 	bool is_ready = function->reason != NEUTRINO_REASON_NOT_READY;
 	nt_lock_take(&mutex);
@@ -300,7 +300,7 @@ void nt_registry_alias(CUmodule module, CUlibrary library)
  * What nt_registry_obtained does, in the reading section (what is found in it is not freed) that it has begun: find the
  * function's kernel by name, get the image's twins (copies with probes), and register the function.
  */
-static void obtained(void *owner_handle, bool is_library, void *handle, const char *name)
+static void register_obtained(void *owner_handle, bool is_library, void *handle, const char *name)
 {
 	struct nt_owner *owner = find_owner(owner_handle, is_library);
 
@@ -328,7 +328,7 @@ void nt_registry_obtained(void *owner_handle, bool is_library, void *handle, con
 {
 	uint32_t *reading = nt_grace_reading_begin();
 
-	obtained(owner_handle, is_library, handle, name);
+	register_obtained(owner_handle, is_library, handle, name);
 	nt_grace_reading_end(reading);
 }
 
@@ -346,7 +346,7 @@ void nt_registry_function_of(CUkernel kernel, CUfunction handle)
 }
 
 /* Take one module or library and its functions out of all lists and tables, and mark it as gone. Under the lock. */
-static void take_one(struct nt_owner *owner)
+static void unlist_owner(struct nt_owner *owner)
 {
 	*owner->link = owner->next;
 	if (owner->next)
@@ -366,7 +366,7 @@ static void take_one(struct nt_owner *owner)
  * Take a module or library, the modules made of it, and their functions out of all lists and tables; returns them,
  * linked by next, for retire_all. NULL if another thread has done so. Under the lock.
  */
-static struct nt_owner *take_owner(struct nt_owner *gone)
+static struct nt_owner *unlist_with_aliases(struct nt_owner *gone)
 {
 	struct nt_owner *taken = NULL;
 
@@ -374,11 +374,11 @@ static struct nt_owner *take_owner(struct nt_owner *gone)
 		return NULL; /* by another thread */
 	while (gone->aliases) {
 		struct nt_owner *alias = gone->aliases;
-		take_one(alias);
+		unlist_owner(alias);
 		alias->next = taken;
 		taken = alias;
 	}
-	take_one(gone);
+	unlist_owner(gone);
 	gone->next = taken;
 	return gone;
 }
@@ -393,7 +393,7 @@ void nt_registry_unloading(void *handle, bool is_library)
 
 	if (owner) {
 		nt_lock_take(&mutex);
-		taken = take_owner(owner);
+		taken = unlist_with_aliases(owner);
 		nt_lock_release(&mutex);
 	}
 	if (taken) {
@@ -417,7 +417,7 @@ static void forget_owners(CUcontext context)
 		if (!row || row == &nt_handles_gone || owner->is_library || owner->context != context)
 			continue;
 		nt_lock_take(&mutex);
-		struct nt_owner *taken = take_owner(owner);
+		struct nt_owner *taken = unlist_with_aliases(owner);
 		nt_lock_release(&mutex);
 		retire_all(taken);
 	}
@@ -549,7 +549,7 @@ bool nt_registry_make_ready(struct nt_kernel *kernel, unsigned milliseconds)
 
 	while ((function = take_unready(kernel, skipped))) {
 		struct nt_owner *owner = nt_function_library_of(function->owner);
-		enum neutrino_reason reason = prepare(function, milliseconds);
+		enum neutrino_reason reason = prepare_function(function, milliseconds);
 		if (reason == NEUTRINO_REASON_NOT_READY)
 			skipped++;
 		else

@@ -66,7 +66,7 @@ void nt_requests_take(struct nt_inbox *inbox, struct nt_kernel **list)
 }
 
 /* Request a kernel's twin (copy with probes) from the thread in the background, unless that was done. Lock-free. */
-static void request(struct nt_kernel *kernel)
+static void request_twin(struct nt_kernel *kernel)
 {
 	if (__atomic_exchange_n(&kernel->is_requested, 1, __ATOMIC_ACQ_REL))
 		return;
@@ -98,7 +98,7 @@ void nt_requests_add(struct nt_function *function, CUcontext context)
 
 	if (function->is_kernel)
 		__atomic_compare_exchange_n(&function->wanted_in, &none, context, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
-	request(function->kernel);
+	request_twin(function->kernel);
 }
 
 /*
@@ -125,5 +125,5 @@ void nt_requests_added(const struct nt_function *function)
 	nt_upcalls.background_start();
 	/* A CUkernel that was obtained without a context waits for its first launch, which has one. */
 	if (!nt_requests_hot && (!function->is_kernel || __atomic_load_n(&function->wanted_in, __ATOMIC_ACQUIRE)))
-		request(function->kernel);
+		request_twin(function->kernel);
 }

@@ -306,7 +306,7 @@ enum shape_choice {
  * Pack a choice of code (twin, capped twin, original) with the most blocks of a launch that it holds for, as a shape's
  * word has them.
  */
-static uint32_t for_blocks(enum shape_choice choice, uint64_t blocks)
+static uint32_t pack_choice(enum shape_choice choice, uint64_t blocks)
 {
 	return (uint32_t)choice | (uint32_t)(blocks < SHAPE_BLOCKS_MOST ? blocks : SHAPE_BLOCKS_MOST) << SHAPE_BLOCKS_SHIFT;
 }
@@ -349,10 +349,10 @@ static uint32_t choose_for_shape(const struct nt_function *function, int threads
 			  capped >= original;
 	enum shape_choice fewer = has_capped ? SHAPE_FEWER_OR_CAPPED : SHAPE_FEWER_OR_ORIGINAL;
 	if (row && row->fewer_blocks == NEUTRINO_FEWER_ANY && LEAST_SHARE * twin >= original)
-		return for_blocks(fewer, SHAPE_BLOCKS_MOST);
+		return pack_choice(fewer, SHAPE_BLOCKS_MOST);
 	/* Half of the GPU stays free for what the blocks may wait for. */
 	if (row && row->fewer_blocks == NEUTRINO_FEWER_ALL_FIT && twin > 0)
-		return for_blocks(fewer, (uint64_t)twin * multiprocessors() / 2);
+		return pack_choice(fewer, (uint64_t)twin * multiprocessors() / 2);
 	return has_capped ? SHAPE_CAPPED : SHAPE_ORIGINAL;
 }
 
@@ -360,7 +360,7 @@ static uint32_t choose_for_shape(const struct nt_function *function, int threads
  * The choice of code for launches of a shape (threads of a block, bytes of shared memory), remembered or from the
  * driver. Lock-free, on the launch path.
  */
-static uint32_t shape_of(struct nt_function *function, uint64_t threads, unsigned shared)
+static uint32_t choice_for_shape(struct nt_function *function, uint64_t threads, unsigned shared)
 {
 	uint64_t shape = (threads & SHAPE_THREADS_MASK) | (uint64_t)shared << SHAPE_SHARED_SHIFT;
 
@@ -402,7 +402,8 @@ enum neutrino_reason nt_twin_choose(struct nt_attempt *attempt)
 	attempt->addresses = addresses_in(function, attempt->context);
 	if (!attempt->addresses)
 		return NEUTRINO_REASON_CONTEXT;
-	uint32_t found = shape_of(function, attempt->extent.threads, attempt->launch->shared), most = found >> SHAPE_BLOCKS_SHIFT;
+	uint32_t found = choice_for_shape(function, attempt->extent.threads, attempt->launch->shared);
+	uint32_t most = found >> SHAPE_BLOCKS_SHIFT;
 	enum shape_choice choice = (enum shape_choice)(found & SHAPE_CHOICE_MASK);
 	if (choice == SHAPE_FEWER_OR_CAPPED || choice == SHAPE_FEWER_OR_ORIGINAL) {
 		attempt->variant = NT_VARIANT_FEWER_BLOCKS;

@@ -74,7 +74,7 @@ static CUresult run_original(const struct nt_function *function, const struct nt
  */
 void nt_launch_capture_begins(void)
 {
-	/* Before the other: see record() of quiet.c. */
+	/* Before the other: see nt_quiet_record. */
 	__atomic_add_fetch(&nt_captures, 1, __ATOMIC_SEQ_CST);
 	nt_quiet_capture_begins();
 	nt_drain_thread_pass();
@@ -216,7 +216,7 @@ static struct preparation {
  * Main function of a thread that prepares one context for probed launches (argument: its struct preparation), then
  * ends.
  */
-static void *prepare(void *argument)
+static void *prepare_context(void *argument)
 {
 	struct preparation *preparation = argument;
 	CUcontext context = __atomic_load_n(&preparation->context, __ATOMIC_ACQUIRE), popped;
@@ -255,7 +255,7 @@ static void start_preparation(CUcontext context)
 	if (!preparation)
 		return; /* more contexts than rows: kernels of this one run unprobed */
 	__atomic_store_n(&preparation->is_running, 1, __ATOMIC_RELEASE);
-	if (!nt_thread_start(prepare, preparation, NULL)) {
+	if (!nt_thread_start(prepare_context, preparation, NULL)) {
 		__atomic_store_n(&preparation->is_running, 0, __ATOMIC_RELEASE);
 		nt_event_note("context %p could not be prepared: its kernels run unprobed", context);
 	}

@@ -10,7 +10,7 @@
  * as unknown during a trace). In a reading section (what is found in it is not freed), which lasts until the launch is
  * made.
  */
-static struct nt_function *recorded(CUfunction handle)
+static struct nt_function *recorded_function(CUfunction handle)
 {
 	if (nt_mode_of_process() < NT_TRACING)
 		return NULL;
@@ -34,11 +34,11 @@ static uint32_t *begin_launch(void)
  * Before a launch that nt_launch_find has looked up: as begin_launch. *ret: the function if its launches are recorded,
  * or NULL.
  */
-static uint32_t *begin_with(CUfunction handle, struct nt_found found, struct nt_function **ret)
+static uint32_t *begin_found_launch(CUfunction handle, struct nt_found found, struct nt_function **ret)
 {
 	if (!found.reading) {
 		uint32_t *reading = begin_launch();
-		*ret = recorded(handle);
+		*ret = recorded_function(handle);
 		return reading;
 	}
 	*ret = found.function;
@@ -79,7 +79,7 @@ static CUresult submit_config(const struct nt_launch *l, CUfunction function, vo
 CUresult nt_launch_forms_plain(CUfunction handle, struct nt_launch *launch, struct nt_found found)
 {
 	struct nt_function *function;
-	uint32_t *reading = begin_with(handle, found, &function);
+	uint32_t *reading = begin_found_launch(handle, found, &function);
 
 	launch->submit = submit_plain;
 	launch->is_ordinary = true;
@@ -97,7 +97,7 @@ CUresult nt_launch_forms_config(const CUlaunchConfig *config, CUfunction handle,
 				bool per_thread, struct nt_found found)
 {
 	struct nt_function *function = NULL;
-	uint32_t *reading = config ? begin_with(handle, found, &function) : begin_launch();
+	uint32_t *reading = config ? begin_found_launch(handle, found, &function) : begin_launch();
 
 	/* Also without a configuration, which the driver refuses. */
 	if (!function) {
@@ -142,7 +142,7 @@ static CUresult submit_cooperative(const struct nt_launch *l, CUfunction functio
 CUresult nt_launch_forms_cooperative(CUfunction handle, struct nt_launch *launch)
 {
 	uint32_t *reading = begin_launch();
-	struct nt_function *function = recorded(handle);
+	struct nt_function *function = recorded_function(handle);
 
 	launch->submit = submit_cooperative;
 	CUresult result = function ? nt_launch(function, launch)
@@ -156,7 +156,7 @@ void nt_launch_forms_other(CUfunction handle)
 {
 	nt_quiet_launch_begins();
 	uint32_t *reading = nt_grace_reading_begin();
-	const struct nt_function *function = recorded(handle);
+	const struct nt_function *function = recorded_function(handle);
 	enum neutrino_reason reason = function ? nt_function_reason(function) : 0;
 
 	/* By the kernel's own reason if it has one. */

@@ -182,7 +182,7 @@ struct nt_pool *nt_pool_prepare(CUcontext context)
  * Wake the drain thread (it fetches results), and wait until it has taken a pool (device memory for results) out of
  * that state; false after so many milliseconds.
  */
-static bool wait_out(struct nt_pool *pool, enum pool_state state, unsigned milliseconds)
+static bool wait_while_in_state(struct nt_pool *pool, enum pool_state state, unsigned milliseconds)
 {
 	uint64_t until = nt_clock_now_ns() + (uint64_t)milliseconds * 1000000;
 
@@ -207,9 +207,9 @@ void nt_pool_forget_context(CUcontext context, unsigned milliseconds)
 	if (!pool)
 		return;
 	/* The drain thread closes the pool; nothing happens to one that failed. */
-	wait_out(pool, POOL_PREPARING, milliseconds);
+	wait_while_in_state(pool, POOL_PREPARING, milliseconds);
 	__atomic_compare_exchange_n(&pool->state, &ready, POOL_CLOSING, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
-	bool closed = wait_out(pool, POOL_CLOSING, milliseconds);
+	bool closed = wait_while_in_state(pool, POOL_CLOSING, milliseconds);
 	/* No launch uses the pool any more: the program may not launch in a context while it destroys it. */
 	__atomic_store_n(&pool->context, NULL, __ATOMIC_RELEASE);
 	if (closed)
@@ -222,7 +222,7 @@ void nt_pool_forget_context(CUcontext context, unsigned milliseconds)
  * Ask something of the drain thread (it fetches results) by setting a flag, which it clears when that is done, and
  * wait; false after so many milliseconds.
  */
-static bool request(int *flag, unsigned milliseconds)
+static bool ask_drain_thread(int *flag, unsigned milliseconds)
 {
 	uint64_t until = nt_clock_now_ns() + (uint64_t)milliseconds * 1000000;
 
@@ -253,7 +253,7 @@ void nt_pool_expect(struct nt_pool *pool, struct nt_kernel *kernel, uint64_t siz
 	/* A drain thread that has to wait for the device must not stop the program again and again. */
 	if (__atomic_load_n(&too_slow, __ATOMIC_RELAXED))
 		nt_wake_drain();
-	else if (!request(&pool->expect, LIMIT_MS))
+	else if (!ask_drain_thread(&pool->expect, LIMIT_MS))
 		__atomic_store_n(&too_slow, 1, __ATOMIC_RELAXED);
 }
 
@@ -265,7 +265,7 @@ void nt_pool_flush(CUcontext context, unsigned milliseconds)
 {
 	struct nt_pool *pool = nt_pools_find(context);
 
-	if (pool && !request(&pool->flush, milliseconds))
+	if (pool && !ask_drain_thread(&pool->flush, milliseconds))
 		nt_event_note("a context may have ended before its records could be copied back");
 }
 
@@ -281,7 +281,7 @@ bool nt_pool_flush_all(unsigned milliseconds)
 	for (unsigned i = 0; i < CONTEXTS; i++) {
 		uint64_t now = nt_clock_now_ns();
 		if (__atomic_load_n(&nt_pools[i].state, __ATOMIC_ACQUIRE) == POOL_READY)
-			all &= request(&nt_pools[i].flush, now < until ? (unsigned)((until - now) / 1000000) : 0);
+			all &= ask_drain_thread(&nt_pools[i].flush, now < until ? (unsigned)((until - now) / 1000000) : 0);
 	}
 	return all;
 }
@@ -338,7 +338,7 @@ bool nt_pool_give_back(unsigned milliseconds)
 		if (__atomic_load_n(&pool->state, __ATOMIC_ACQUIRE) != POOL_READY || pool->device != device)
 			continue;
 		uint64_t before = __atomic_load_n(&pool->size, __ATOMIC_RELAXED);
-		if (before && request(&pool->give_back, milliseconds))
+		if (before && ask_drain_thread(&pool->give_back, milliseconds))
 			freed |= __atomic_load_n(&pool->size, __ATOMIC_RELAXED) < before;
 	}
 	return freed;
@@ -362,7 +362,7 @@ void nt_pool_context_gone(CUcontext context, unsigned milliseconds)
 		return;
 	}
 	nt_pools_find(context);
-	wait_out(pool, POOL_GONE, milliseconds);
+	wait_while_in_state(pool, POOL_GONE, milliseconds);
 }
 
 /*
@@ -383,7 +383,7 @@ bool nt_pool_drain_all(unsigned milliseconds)
 	}
 	for (unsigned i = 0; i < CONTEXTS; i++) {
 		uint64_t now = nt_clock_now_ns();
-		drained &= wait_out(&nt_pools[i], POOL_CLOSING, now < until ? (unsigned)((until - now) / 1000000) : 0);
+		drained &= wait_while_in_state(&nt_pools[i], POOL_CLOSING, now < until ? (unsigned)((until - now) / 1000000) : 0);
 	}
 	return drained;
 }

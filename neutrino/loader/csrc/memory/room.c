@@ -179,7 +179,7 @@ static enum nt_room_result take_large(struct nt_pool *pool, CUstream handle, uin
  * Take room for a launch of size bytes on a stream, in the reading section (what is found in it is not freed) of
  * nt_room_take: behind the launches before in the stream's segment, or in a new one.
  */
-static enum nt_room_result take(struct nt_pool *pool, CUstream handle, uint64_t size, struct nt_room *ret)
+static enum nt_room_result take_room(struct nt_pool *pool, CUstream handle, uint64_t size, struct nt_room *ret)
 {
 	if (size > SEGMENT_SIZE)
 		return take_large(pool, handle, size, ret);
@@ -257,7 +257,7 @@ static enum nt_room_result take(struct nt_pool *pool, CUstream handle, uint64_t 
 enum nt_room_result nt_room_take(struct nt_pool *pool, CUstream handle, uint64_t size, struct nt_room *ret)
 {
 	uint32_t *reading = nt_grace_reading_begin();
-	enum nt_room_result result = take(pool, handle, size, ret);
+	enum nt_room_result result = take_room(pool, handle, size, ret);
 
 	nt_grace_reading_end(reading);
 	/* A thread that dozes has to make room; one that sleeps is woken once the launch is submitted. */

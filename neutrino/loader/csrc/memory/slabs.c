@@ -42,7 +42,7 @@ static bool is_little(uint64_t size)
 }
 
 /* Allocate size bytes of device memory for a pool, all zero; 0 if there are none. */
-static CUdeviceptr allocate(struct nt_pool *pool, uint64_t size)
+static CUdeviceptr allocate_zeroed(struct nt_pool *pool, uint64_t size)
 {
 	CUdeviceptr base = nt_own_memory_get(NT_OWN_POOLS, size);
 
@@ -79,7 +79,7 @@ static bool make_segments(struct nt_segment *first, uint32_t count, uint32_t slo
  */
 static CUdeviceptr place_segments(struct nt_pool *pool, struct nt_segment *first, uint32_t count, uint64_t size)
 {
-	CUdeviceptr base = allocate(pool, count * size);
+	CUdeviceptr base = allocate_zeroed(pool, count * size);
 
 	for (uint32_t i = 0; base && i < count; i++)
 		first[i].address = base + i * size;
@@ -236,7 +236,7 @@ static uint64_t areas_size(const struct nt_pool *pool)
 }
 
 /* Remember that there was no memory for a launch of size bytes, so that launches do not insist on it. */
-static void refuse(struct nt_pool *pool, uint64_t size)
+static void note_refused_size(struct nt_pool *pool, uint64_t size)
 {
 	if (!pool->large_refused || size < pool->large_refused)
 		__atomic_store_n(&pool->large_refused, size, __ATOMIC_RELEASE);
@@ -286,7 +286,7 @@ static void grow_large(struct nt_pool *pool, uint64_t size)
 	if (wanted > size && !leaves_enough(wanted))
 		wanted = size;
 	if (!leaves_enough(wanted) || !make_area(pool, number, wanted / CHUNKS))
-		refuse(pool, asked);
+		note_refused_size(pool, asked);
 	else if (wanted >= pool->large_refused)
 		__atomic_store_n(&pool->large_refused, 0, __ATOMIC_RELEASE);
 }
@@ -344,7 +344,7 @@ void nt_slabs_grow(struct nt_pool *pool)
 
 	if (nt_clock_now_ns() < pool->grow_after) {
 		if (large)
-			refuse(pool, large);
+			note_refused_size(pool, large);
 		return;
 	}
 	if (__atomic_load_n(&pool->expect, __ATOMIC_ACQUIRE))
@@ -383,7 +383,7 @@ struct nt_area *nt_slabs_area(struct nt_pool *pool, const struct nt_segment *seg
 }
 
 /* Free device memory, or only count it no more if it is gone with its context. */
-static void lose(CUdeviceptr base, uint64_t size, bool has_context)
+static void free_or_forget(CUdeviceptr base, uint64_t size, bool has_context)
 {
 	if (has_context)
 		nt_own_memory_free(NT_OWN_POOLS, base, size);
@@ -402,14 +402,14 @@ void nt_slabs_unmake(struct nt_pool *pool, bool has_context)
 		if (slots)
 			munmap(slots, (size_t)SLAB_SEGMENTS * SLOTS * sizeof(*slots));
 		if (pool->slabs[i].base)
-			lose(pool->slabs[i].base, pool->slabs[i].count * SEGMENT_SIZE, has_context);
+			free_or_forget(pool->slabs[i].base, pool->slabs[i].count * SEGMENT_SIZE, has_context);
 	}
 	for (uint32_t i = 0; i < AREAS; i++) {
 		struct nt_slot *slots = pool->segments ? pool->segments[SMALL_MOST + i * CHUNKS].slots : NULL;
 		if (slots)
 			munmap(slots, CHUNKS * sizeof(*slots));
 		if (pool->areas[i].base)
-			lose(pool->areas[i].base, CHUNKS * pool->areas[i].chunk_size, has_context);
+			free_or_forget(pool->areas[i].base, CHUNKS * pool->areas[i].chunk_size, has_context);
 	}
 	for (uint32_t i = 0; has_context && pool->segments && i < SEGMENTS; i++)
 		if (pool->segments[i].event)

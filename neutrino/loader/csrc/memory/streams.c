@@ -171,7 +171,7 @@ void nt_streams_release(struct nt_pool *pool, struct nt_stream *stream)
 }
 
 /* Take a stream out of the table, whose state the caller has set to gone. Takes the mutex. */
-static void leave(struct nt_pool *pool, struct nt_stream *stream)
+static void leave_table(struct nt_pool *pool, struct nt_stream *stream)
 {
 	nt_lock_take(&pool->streams_mutex);
 	unlink_row(pool, stream);
@@ -196,7 +196,7 @@ void nt_streams_retire(struct nt_pool *pool, struct nt_stream *stream)
 	/* A launch that takes a segment counts it first, and then changes the state. */
 	if (!(state >> STATE_SEGMENT_SHIFT) && __atomic_load_n(&stream->references, __ATOMIC_ACQUIRE) == 1 &&
 	    __atomic_compare_exchange_n(&stream->state, &state, gone_state(state), false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
-		leave(pool, stream);
+		leave_table(pool, stream);
 }
 
 /*
@@ -231,7 +231,7 @@ void nt_streams_forget(CUcontext context, CUstream handle)
 		nt_segment_close(&pool->segments[number - 1], (uint32_t)(state >> STATE_COUNT_SHIFT) & STATE_COUNT_MASK,
 				 recordable ? stream : NULL);
 	}
-	leave(pool, stream);
+	leave_table(pool, stream);
 	nt_wake_drain_from(NT_ASLEEP);
 }
 

@@ -130,7 +130,7 @@ struct neutrino_launch *nt_records_at(uint64_t index)
 }
 
 /* Offer a chunk's free records to threads. Under the mutex; there must be room in the line. */
-static void offer(struct chunk *chunk)
+static void offer_chunk(struct chunk *chunk)
 {
 	uint64_t tail = line.tail;
 
@@ -186,12 +186,12 @@ static bool prepare_chunk(uint64_t now)
 	__atomic_store_n(&chunk_of_run[next_run % RUNS], number + 1, __ATOMIC_RELEASE);
 	__atomic_store_n(&chunk->word, next_run << COUNT_BITS, __ATOMIC_RELEASE);
 	next_run++;
-	offer(chunk);
+	offer_chunk(chunk);
 	return true;
 }
 
 /* How many records of a chunk threads have taken so far. */
-static uint32_t taken(const struct chunk *chunk)
+static uint32_t records_taken(const struct chunk *chunk)
 {
 	return (uint32_t)(__atomic_load_n(&chunk->word, __ATOMIC_ACQUIRE) & COUNT_MASK);
 }
@@ -217,7 +217,7 @@ bool nt_records_prepare(void)
 		struct chunk *chunk = &chunks[i];
 		if (!chunk->is_live)
 			continue;
-		uint32_t count = taken(chunk);
+		uint32_t count = records_taken(chunk);
 		changed |= (mask_of(count) & ~chunk->submitted) || chunk->dirty;
 		/* What a thread left that has ended, or launches no more, is offered to others. */
 		if (count != chunk->seen) {
@@ -226,7 +226,7 @@ bool nt_records_prepare(void)
 		} else if (count && count < CHUNK_RECORDS && chunk->offered < head && now - chunk->since_ns > IDLE_NS &&
 			   line.tail - head < READY - 1) {
 			chunk->since_ns = now;
-			offer(chunk);
+			offer_chunk(chunk);
 		}
 	}
 	/* Twice as many ahead if the last ones did not suffice. */
@@ -311,7 +311,7 @@ uint32_t nt_records_collect(struct nt_changed *ret, uint32_t most, bool is_last)
 			continue;
 		if (rechecks)
 			find_refused(chunk);
-		uint32_t wanted = (mask_of(taken(chunk)) & ~chunk->submitted) | chunk->dirty;
+		uint32_t wanted = (mask_of(records_taken(chunk)) & ~chunk->submitted) | chunk->dirty;
 		for (; wanted; wanted &= wanted - 1) {
 			uint32_t number = (uint32_t)__builtin_ctz(wanted);
 			if (!copy_record(chunk, number, &ret[count]))

@@ -269,7 +269,7 @@ static bool open_if_room(uint32_t kernel, struct result *result)
  * Append a piece of launches' data to its kernel's result file; if that fails, cut off what was written of its launch,
  * and return false.
  */
-static bool append(const struct nt_piece *piece, struct result *result)
+static bool append_piece(const struct nt_piece *piece, struct result *result)
 {
 	if (piece->begins) {
 		/* Without memory for its last piece, the frame before has no end. */
@@ -312,7 +312,7 @@ void nt_results_write(const struct nt_piece *piece)
 	if (result && piece->begins && !result->is_partial)
 		keep_limit();
 	if (result)
-		written = append(piece, result);
+		written = append_piece(piece, result);
 	if (result && !nt_files_keep_open())
 		close_result(result);
 	if (result)

@@ -73,7 +73,7 @@ static const struct nt_writer_records records = {
  * Start the trace's parts, and its directory, whose path is put into `path` (PATH_MAX bytes). False if that fails:
  * errno is set, and `failure` says why.
  */
-static bool start(char *path)
+static bool start_trace(char *path)
 {
 	static char reason[256];
 	const char *why = NULL;
@@ -106,7 +106,7 @@ bool nt_trace_start(void)
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancelling);
 	nt_lock_take(&mutex);
 	if (state == UNTRIED) {
-		state = start(path) ? STARTED : FAILED;
+		state = start_trace(path) ? STARTED : FAILED;
 		if (state == STARTED)
 			nt_path_set(path);
 	}

@@ -153,7 +153,7 @@ static bool write_held(bool is_ending)
 }
 
 /* Keep an event that could not be written, for a later try; false if too many are kept. */
-static bool hold(struct job *job)
+static bool hold_event(struct job *job)
 {
 	if (held_bytes + job->size > HELD_LIMIT)
 		return false;
@@ -166,7 +166,7 @@ static bool hold(struct job *job)
 }
 
 /* Do a job of the queue (write a line, a file, a piece of data ...), and free it unless its event is kept for later. */
-static void run(struct job *job)
+static void do_job(struct job *job)
 {
 	bool is_event = job->kind == JOB_LINE && job->lines == NT_WRITER_EVENTS, written = true;
 
@@ -191,7 +191,7 @@ static void run(struct job *job)
 		records->write_piece(job->data);
 		break;
 	}
-	if (!written && is_event && hold(job))
+	if (!written && is_event && hold_event(job))
 		return;
 	/* What is missing is noted once the disk accepts data again. */
 	if (!written)
@@ -217,7 +217,7 @@ static uint64_t *counter_of(const struct job *job)
  * Do all jobs of a list, then write records and counters that have changed. lost: jobs for which there was no room. In
  * the writer's thread, or in one that writes for itself.
  */
-static void work(struct job *jobs, uint64_t lost, bool is_ending, bool is_last)
+static void do_jobs(struct job *jobs, uint64_t lost, bool is_ending, bool is_last)
 {
 	if (lost)
 		write_note("events, lines of event.log or files were lost: the disk was too slow", lost);
@@ -226,7 +226,7 @@ static void work(struct job *jobs, uint64_t lost, bool is_ending, bool is_last)
 		uint64_t room = room_of(job);
 		uint64_t *counter = counter_of(job);
 		jobs = job->next;
-		run(job);
+		do_job(job);
 		nt_lock_take(&queue.mutex);
 		*counter -= room;
 		pthread_cond_broadcast(&queue.done);
@@ -329,7 +329,7 @@ static void *write_files(void *argument)
 		queue.is_woken = false;
 		queue.is_busy = true;
 		nt_lock_release(&queue.mutex);
-		work(jobs, lost, is_ending, is_last);
+		do_jobs(jobs, lost, is_ending, is_last);
 		nt_lock_take(&queue.mutex);
 		queue.is_busy = false;
 		queue.rounds++;
@@ -375,7 +375,7 @@ static void run_here(struct job *job)
 	static pthread_mutex_t mutex = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 
 	nt_lock_take(&mutex);
-	work(job, 0, queue.is_ending, queue.is_last);
+	do_jobs(job, 0, queue.is_ending, queue.is_last);
 	nt_lock_release(&mutex);
 }
 
