@@ -63,6 +63,7 @@ def _names() -> _Names:
     free.restype = None
 
     def demangle_one(name: str) -> str:
+        """Return the readable form of one name; the name itself if it is not mangled."""
         status = ctypes.c_int()
         # Without a buffer of the caller, the result is allocated, and must be freed. NULL: not a mangled name.
         pointer = cxa_demangle(name.encode("ascii"), None, None, ctypes.byref(status))

@@ -30,6 +30,7 @@ class _State:
     """What is in this process. digest: of the probes and kernels that ``install`` chose; request: its options."""
 
     def __init__(self) -> None:
+        """Nothing is in this process yet."""
         self.lock = threading.RLock()
         self.hook: Hook | None = None
         self.digest = ""
@@ -384,6 +385,7 @@ class Recording:
         return Coverage.of(counters)
 
     def __repr__(self) -> str:
+        """Say whether it goes on, or what was recorded where."""
         if self.end is None:
             return "<recording>"
         return f"<{len(self.launches)} launches of {len(self.kernels)} kernels in {self.trace.path}>"
@@ -441,6 +443,7 @@ def _patterns(name: str, given: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def _scope(given: str) -> Any:
+    """Return the ``Scope`` that an option names. Raises NeutrinoError for another word."""
     from neutrino.run.range_choice import Scope
 
     if given not in {scope.value for scope in Scope}:
@@ -449,6 +452,7 @@ def _scope(given: str) -> Any:
 
 
 def _numbers(launches: Sequence[TraceLaunch]) -> Any:
+    """Return the numbers of launches in their trace, as int64 of shape (n,)."""
     import numpy as np
 
     return np.array([launch.index for launch in launches], np.int64)

@@ -13,12 +13,14 @@ from neutrino.probing.target import Language, Languages
 
 # Imported when they are asked for: a run has probes for one of them.
 def _ptx() -> Language:
+    """Import and return PTX."""
     from neutrino.ptx.snippets.language import PTX
 
     return PTX
 
 
 def _gcn() -> Language:
+    """Import and return the assembly of AMD's GPUs."""
     from neutrino.gcn.language import GCN
 
     return GCN

@@ -48,6 +48,7 @@ class Function:
     """
 
     def __init__(self, module: LoadedModule, text: FunctionText) -> None:
+        """As for the class."""
         self.module = module
         self.name = text.name
         self.text = text

@@ -80,6 +80,7 @@ class _State:
         return _State(self.greatest, dict(self.ranges), dict(self.tests), dict(self.less))
 
     def joined(self, other: _State) -> _State:
+        """Return what is known where two ways meet: what holds on both."""
         return _State(
             self.greatest,
             {name: item.joined(other.ranges[name]) for name, item in self.ranges.items() if name in other.ranges},
@@ -88,6 +89,7 @@ class _State:
         )
 
     def value(self, value: Value) -> Range:
+        """Return the range of an operand: all of its type if nothing else is known."""
         if isinstance(value, Register):
             return self.ranges.get(value.name) or _full(value.type)
         if isinstance(value, Constant):
@@ -105,6 +107,7 @@ class _State:
         self.ranges[register.name] = value
 
     def forget(self, name: str) -> None:
+        """Forget what is known of a register, and of others by it. name: of the register, which is assigned."""
         self.ranges.pop(name, None)
         self.tests = {
             tested: item for tested, item in self.tests.items()
@@ -171,6 +174,7 @@ def _without(one: Range, other: Range) -> Range:
 
 
 def _operands(test: Compare | Operation | Convert) -> tuple[Value, ...]:
+    """Return the operands of the statement that a predicate is from."""
     if isinstance(test, Compare):
         return test.left, test.right
     return test.sources if isinstance(test, Operation) else (test.source,)
@@ -193,6 +197,9 @@ def with_bounds(
 
 
 def _bounded(statements: Sequence[Statement], turns: Mapping[int, int]) -> tuple[Statement, ...]:
+    """Return statements with bounds of their loops. turns: by the id of a loop without one, how often it turns at most.
+    One that never turns leaves its test.
+    """
     result: list[Statement] = []
     for statement in statements:
         if isinstance(statement, If):
@@ -242,6 +249,7 @@ class _Follower:
         return state
 
     def _if(self, statement: If, state: _State) -> _State:
+        """Follow both sides of an ``if``; return what is known after it. state: what is known before."""
         sides = [
             self.run(body, inside)
             for body, holds in ((statement.then, True), (statement.otherwise, False))
@@ -251,6 +259,7 @@ class _Follower:
         return sides[0].joined(sides[-1]) if sides else state
 
     def _while(self, loop: While, state: _State) -> _State:
+        """Follow a loop turn by turn, and note in ``turns`` how often it turns; return what is known after it."""
         exits: list[_State] = []
         most = loop.bound or BUDGET
         turns = 0

@@ -143,6 +143,7 @@ class ClauseText:
         names: dict[int, str] = {}
 
         def plain(match: re.Match[str]) -> str:
+            """Replace ``@NAME`` by a name that Python reads, and note at which byte it stands."""
             if match[0][0] != "@":
                 return match[0]
             names[len(written[: match.start()].encode())] = match[1] or UNNAMED

@@ -40,6 +40,7 @@ class Function:
 
     @property
     def _arguments(self) -> list[ast.arg]:
+        """The parameters that can be given by position."""
         return [*self.node.args.posonlyargs, *self.node.args.args]
 
     @functools.cached_property
@@ -49,6 +50,7 @@ class Function:
 
     @functools.cached_property
     def _saves(self) -> bool:
+        """Whether there is a call of a method ``save`` in it."""
         return any(
             isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "save"
             for node in ast.walk(self.node)

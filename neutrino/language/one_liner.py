@@ -168,6 +168,7 @@ class _Operands(ast.NodeTransformer):
     def __init__(
         self, faults: Faults, kinds: Mapping[str, Type], of_elements: Mapping[str, Type], *, is_typed: bool
     ) -> None:
+        """As for the class."""
         self._faults = faults
         self._kinds = kinds
         self._of_elements = of_elements
@@ -530,6 +531,7 @@ class _Reader:
     """Reads the clauses of one text. uses: how its maps are used."""
 
     def __init__(self, faults: _OneLineFaults, text: str, language: Language) -> None:
+        """text: the clauses. language: of the kernels' assembly."""
         self._faults = faults
         self._language = language
         self._text = ClauseText(faults, text)

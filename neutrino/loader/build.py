@@ -96,6 +96,7 @@ def compile_objects(target: Path, names: Sequence[str], options: Sequence[str]) 
     """
 
     def compile_floor(floor: str) -> None:
+        """Compile the sources of one folder of ``csrc``, the floor."""
         (target / floor).mkdir(parents=True)
         paths = [str(CSRC / name) for name in names if name.startswith(f"{floor}/")]
         if paths:

@@ -67,6 +67,7 @@ class Steered:
         return Answer(Recording(int(answer["off"]) & sum(Recording)), int(answer["pool_bytes"]))
 
     def _lock(self) -> bool:
+        """Take the lock of the file, by which only one process asks at a time; return whether it was free."""
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -164,6 +165,7 @@ def _open_if_control(link: Path, process: Path) -> tuple[int, Path] | None:
 
 
 def _name_of(thread: Path) -> str:
+    """Return the name of a thread, "" if that has ended. thread: its folder in ``/proc``."""
     with contextlib.suppress(OSError):
         return (thread / "comm").read_text().rstrip("\n")
     return ""

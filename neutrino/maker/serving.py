@@ -89,14 +89,17 @@ def start_run_maker(settings: TwinSettings, begin: Callable[[], None]) -> socket
     """
 
     def make(connection: socket.socket, header: bytes) -> None:
+        """Answer one request, in a worker. header: the head of the request, which was read."""
         begin()
         signal.alarm(WORKER_LIMIT_S)
         serve_twins(connection, header, settings)
 
     def prepare(header: bytes | None) -> None:
+        """Prepare the maker for forking workers. header: of the first request, None before there is one."""
         _prepare(header, settings)
 
     def make_ahead(header: bytes, cubin: bytes) -> None:
+        """Make the entry of a cubin before it is asked for. header: of the first request."""
         _make_ahead(header, cubin, settings)
 
     ahead = Ahead(settings.compiled, make_ahead) if settings.compiled else None

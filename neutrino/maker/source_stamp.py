@@ -22,6 +22,7 @@ def package_stamp(package: Path = _PACKAGE) -> str:
 
 
 def _rows(folder: str) -> Iterator[tuple[str, int, int, int]]:
+    """Yield path, size in bytes, and both times in ns of each Python source in a folder, and in those below it."""
     with os.scandir(folder) as entries:
         for entry in entries:
             if entry.name.endswith(".py"):

@@ -80,6 +80,7 @@ def make_task_runner(context: tuple[Path, Settings, Slots]) -> Callable[[Task], 
 
 
 def _run_task(maker: _TwinMaker, task: Task) -> TaskResult:
+    """Do one task of a worker: make an image's twins, or report an image that is skipped."""
     if isinstance(task.item, SkippedImage):
         return maker.report_skipped(task.item)
     return maker.make(task.item, task.digest)

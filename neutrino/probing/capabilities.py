@@ -137,6 +137,7 @@ def capability_faults(draft: DraftProbes, target: Able) -> list[Diagnostic]:
     faults = []
 
     def fault(what: str, span: Span, hint: str = "") -> None:
+        """Add a diagnostic that the target lacks something. what: with its article, as people say it."""
         message = f"{what} is not available for kernels in {target.name}"
         line = lines[span.line - 1] if 0 < span.line <= len(lines) else ""
         faults.append(Diagnostic(draft.file, span.line, span.column, line, message, hint, code=CODE))
@@ -181,12 +182,14 @@ def _asked_of_places(probe: Probe) -> Iterator[tuple[str, str]]:
 
 
 def _statements(probe: Probe) -> Iterator[Statement]:
+    """Yield the statements of both of a probe's snippets, with those inside conditions and loops."""
     for snippet in (probe.before, probe.after):
         if snippet is not None:
             yield from walk(snippet.statements)
 
 
 def _asked_in(statement: Statement) -> Iterator[tuple[str, str]]:
+    """Yield what a statement asks of a target: the kind of the capability, as ``Capabilities`` has it, and its name."""
     if isinstance(statement, Operation):
         yield "helpers", statement.operator.value
     elif isinstance(statement, Collective):

@@ -44,6 +44,7 @@ class ConditionError(Exception):
     """A fault in a condition, at an offset of the text."""
 
     def __init__(self, start: int, message: str, hint: str = "") -> None:
+        """start: the offset. hint: what to write instead, "" without one."""
         super().__init__(message)
         self.start = start
         self.message = message
@@ -79,6 +80,7 @@ class _Parser:
         self._depth = 0
 
     def whole(self) -> _Form:
+        """Read the text to its end. Raises ConditionError."""
         form = self._either(negated=False)
         token = self._tokens[0]
         if token.text:
@@ -106,6 +108,7 @@ class _Parser:
         return form
 
     def _part(self, *, negated: bool) -> _Form:
+        """Read a word, ``!`` with what it negates, or parentheses; negated: return the opposite."""
         token = self._tokens.pop(0)
         if token.text not in {"(", "!"}:
             if not token.text or token.text in _OPERATORS:
@@ -139,6 +142,7 @@ def _joined(one: _Form, other: _Form, token: Literal) -> _Form:
 
 
 def _check_count(count: int, token: Literal) -> None:
+    """Raise ConditionError for a condition with too many alternatives. token: the operator that makes so many."""
     if count > MAX_ALTERNATIVES:
         message = f"this comes to {count} alternatives, more than {MAX_ALTERNATIVES}"
         raise ConditionError(token.start, message, 'a class such as "memory" stands for many instructions')

@@ -60,6 +60,7 @@ class Document:
     """
 
     def __init__(self, file: str, text: str) -> None:
+        """Parse a file. file: its path, for messages. text: what is in it."""
         self.file = file
         self.text = text
         # tomllib reads CRLF as LF too.

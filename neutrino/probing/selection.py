@@ -30,6 +30,7 @@ class Selection:
     _drops: tuple[_Pattern, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        """Compile the patterns."""
         # Compiled here, so that a wrong pattern is reported at once. Plain assignment fails, as the class is frozen.
         object.__setattr__(self, "_keeps", _compile("-k", self.keep))
         object.__setattr__(self, "_drops", _compile("--filter", self.drop))

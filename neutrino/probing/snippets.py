@@ -72,6 +72,7 @@ class SnippetReader:
         maps: Mapping[str, Map | None],
         levelless: Collection[str] = (),
     ) -> None:
+        """As for the class."""
         self._document = document
         self._snippets = snippets
         self._maps = maps

@@ -111,6 +111,7 @@ class _Reader:
     """Reads one document; faults are reported to it."""
 
     def __init__(self, document: Document, languages: Languages) -> None:
+        """languages: all that a file may be in, by platform."""
         self._document = document
         self._language = self._read_platform(languages)
         self._snippets = self._language.snippets(document)

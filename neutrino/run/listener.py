@@ -155,6 +155,7 @@ def _listen(listening: socket.socket, command_pidfd: int, command_pid: int, sett
     workers: dict[int, int] = {}
 
     def begin() -> None:
+        """Close in a worker of the maker what the listener has open."""
         listening.close()
         os.close(command_pidfd)
 

@@ -25,6 +25,7 @@ class Hook:
     """The hook that is in this process: ``csrc/front/control.h``."""
 
     def __init__(self, library: Any, driver: Any = None) -> None:
+        """library: the hook, opened by cffi. driver: what must stay open as long as it, None for nothing."""
         self._library = library
         # cffi closes a library that nothing refers to.
         self._driver = driver

@@ -96,6 +96,7 @@ class _Witness:
     """
 
     def __init__(self) -> None:
+        """Start it."""
         self._reports, reporting = os.pipe()
         os.set_blocking(self._reports, False)
         self._got: dict[int, float] = {}
@@ -117,6 +118,7 @@ class _Witness:
         self._pid = 0
 
     def __exit__(self, *_: object) -> None:
+        """End it."""
         os.close(self._reports)
         if self._pid:
             os.kill(self._pid, signal.SIGKILL)

@@ -87,6 +87,7 @@ class ScriptLog:
         raise subprocess.TimeoutExpired(child.args, limit)
 
     def _close_write(self) -> None:
+        """Close this process's end of the pipe for writing, once."""
         if self.write >= 0:
             os.close(self.write)
             self.write = -1

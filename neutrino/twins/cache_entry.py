@@ -419,6 +419,7 @@ def _kernel(reader: _Reader, row_offset: int, row: np.void) -> KernelEntry:
     """
 
     def optional_text(member: str) -> str:
+        """Return the text that a member of the row points to, "" for none."""
         # An offset of 0, where the header is, means that there is no text.
         offset = int(row[member])
         return reader.text(offset, member) if offset else ""

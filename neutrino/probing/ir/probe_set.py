@@ -110,6 +110,7 @@ class ProbeSet:
     seal: InitVar[_Seal | None] = None
 
     def __post_init__(self, seal: _Seal | None) -> None:
+        """Refuse a set that ``verified`` has not made. Raises TypeError."""
         # So that no set exists that the verifier has not seen.
         if seal is not _SEAL:
             raise TypeError("a ProbeSet is made by neutrino.load_probes, which verifies what is in it")

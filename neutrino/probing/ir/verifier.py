@@ -157,6 +157,7 @@ class _Checker:
     """
 
     def __init__(self, draft: DraftProbes) -> None:
+        """draft: the file's probes."""
         self._file = draft.file
         self._lines = draft.source.split("\n")
         self._registers = {register.name: register for register in draft.registers}

@@ -50,6 +50,7 @@ struct pass {
     TYPE value;                                                                                                        \
     memcpy(&value, at, sizeof value)
 
+/* The integer of that type at an address, extended to 64 bits by its sign. */
 INLINED uint64_t load_integer(enum type type, const uint8_t *at)
 {
     switch (type) {
@@ -63,6 +64,7 @@ INLINED uint64_t load_integer(enum type type, const uint8_t *at)
     }
 }
 
+/* The floating-point number of that type at an address. */
 INLINED double load_float(enum type type, const uint8_t *at)
 {
     if (type == F32) { LOAD(float); return value; }
@@ -70,6 +72,10 @@ INLINED double load_float(enum type type, const uint8_t *at)
     return value;
 }
 
+/*
+ * The number of that type at an address as an unsigned key. Keys of floating-point numbers are in the order of these; that
+ * of a NaN is the greatest.
+ */
 INLINED uint64_t load_key(enum type type, const uint8_t *at)
 {
     if (type == F32) {
@@ -87,6 +93,7 @@ INLINED uint64_t load_key(enum type type, const uint8_t *at)
     return load_integer(type, at);
 }
 
+/* Add count unsigned numbers, stride bytes apart, to the range of a field and to its 128-bit sum. */
 INLINED void add_unsigned(enum type type, const uint8_t *at, size_t count, size_t stride, struct range *range)
 {
     uint64_t least = range->minimum, greatest = range->maximum, sum = 0;
@@ -105,6 +112,7 @@ INLINED void add_unsigned(enum type type, const uint8_t *at, size_t count, size_
     *range = (struct range){ least, greatest, { (uint64_t)all, (uint64_t)(all >> 64) }, 0 };
 }
 
+/* As add_unsigned, for signed numbers. */
 INLINED void add_signed(enum type type, const uint8_t *at, size_t count, size_t stride, struct range *range)
 {
     int64_t least = (int64_t)range->minimum, greatest = (int64_t)range->maximum, sum = 0;
@@ -122,6 +130,7 @@ INLINED void add_signed(enum type type, const uint8_t *at, size_t count, size_t 
     *range = (struct range){ (uint64_t)least, (uint64_t)greatest, { (uint64_t)all, (uint64_t)(all >> 64) }, 0 };
 }
 
+/* As add_unsigned, for floating-point numbers: the sum is a double, and NaNs are counted. */
 INLINED void add_floats(enum type type, const uint8_t *at, size_t count, size_t stride, struct range *range)
 {
     double least, greatest, sum;
@@ -142,6 +151,10 @@ INLINED void add_floats(enum type type, const uint8_t *at, size_t count, size_t 
     range->nans = nans;
 }
 
+/*
+ * Visit one field, of a type that the compiler knows, in count records that are stride bytes apart: add it to its range, or
+ * count it in the bucket of its key.
+ */
 INLINED void visit_type(enum type type, const uint8_t *at, size_t count, size_t stride, const struct field *field)
 {
     if (field->range) {
@@ -179,6 +192,7 @@ INLINED void visit_type(enum type type, const uint8_t *at, size_t count, size_t 
         }                                                                                                              \
         break;
 
+/* As visit_type, for a field of any type. records: the first record. */
 static void visit_field(const struct field *field, const uint8_t *records, size_t count, size_t stride)
 {
     const uint8_t *at = records + field->offset;
@@ -201,6 +215,7 @@ static void visit(struct pass *pass, const uint8_t *records, uint64_t count)
     }
 }
 
+/* Visit the records that were gathered. */
 static void flush(struct pass *pass)
 {
     visit(pass, pass->scratch, pass->gathered / pass->size);

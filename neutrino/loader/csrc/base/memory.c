@@ -19,31 +19,37 @@
 
 #ifdef IS_WATCHED
 
+/* As malloc; under a sanitizer, which watches malloc, it is malloc. */
 void *nt_memory_alloc(size_t size)
 {
 	return malloc(size);
 }
 
+/* As calloc; under a sanitizer, which watches malloc, it is calloc. */
 void *nt_memory_alloc_zeroed(size_t count, size_t size)
 {
 	return calloc(count, size);
 }
 
+/* As aligned_alloc, for any size; alignment is a power of two. */
 void *nt_memory_alloc_aligned(size_t alignment, size_t size)
 {
 	return aligned_alloc(alignment, (size + alignment - 1) & ~(alignment - 1));
 }
 
+/* As realloc; under a sanitizer, which watches malloc, it is realloc. */
 void *nt_memory_realloc(void *memory, size_t size)
 {
 	return realloc(memory, size);
 }
 
+/* As strdup; under a sanitizer, which watches malloc, it is strdup. */
 char *nt_memory_strdup(const char *text)
 {
 	return strdup(text);
 }
 
+/* As free; under a sanitizer, which watches malloc, it is free. */
 void nt_memory_free(void *memory)
 {
 	free(memory);
