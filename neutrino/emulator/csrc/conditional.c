@@ -111,8 +111,8 @@ static CUresult make_condition(uint64_t *ret, CUgraph graph, CUcontext handle, u
 }
 
 /*
- * Emulated CUDA driver call: make the handle of a condition for a graph, by which a conditional node runs its bodies.
- * value: at each launch, with flag 1.
+ * Emulated CUDA driver call: make the handle of a condition (a value in device memory that kernels set, and by which a
+ * conditional node runs its bodies). value: what it is set to at each launch, with flag 1.
  */
 API cuGraphConditionalHandleCreate(uint64_t *handle, CUgraph graph, CUcontext context, unsigned int value,
 				   unsigned int flags)
@@ -207,7 +207,7 @@ CUresult ed_graph_add_conditional(const struct ed_place *place, void *given)
 
 /* --- running --- */
 
-/* The condition's value in device memory, as this process has it mapped. */
+/* Where this process has a condition (a conditional node's value in device memory) mapped. */
 static uint32_t *value_of(const struct ed_condition *condition)
 {
 	return (uint32_t *)(void *)ed_memory_here(condition->address);
@@ -233,8 +233,8 @@ void ed_condition_begin(const struct ed_plan *plan)
 }
 
 /*
- * Run the bodies of a conditional node, as its condition's value says: one of them, or (WHILE) the only one again and
- * again. The device's error if one fails.
+ * Run the bodies (graphs) of a conditional node, as its condition (a value that kernels set) says: one of them, or of a
+ * WHILE node the only one again and again. The device's error if one fails.
  */
 CUresult ed_condition_run(const struct ed_operation *operation)
 {

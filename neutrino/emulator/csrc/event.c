@@ -47,8 +47,8 @@ void ed_event_set(CUevent event, struct ed_mark *mark)
 }
 
 /*
- * Record an event on a queue: its new mark gets the time when the work before it has run, and also what the `count`
- * moments in `after` stand for.
+ * Record an event on a queue (a stream's work): it is past when the work before it has run, and also that before the
+ * `count` moments (points in queues) in `after`.
  */
 static CUresult record_after(CUevent event, struct ed_queue *queue, const struct ed_moment *after, size_t count)
 {

@@ -15,8 +15,8 @@
 #define INSTANTIATE_FLAGS 15u /* CUgraphInstantiate_flags together */
 
 /*
- * Make an executable graph: a plan with copies of the graph's nodes. CUDA_ERROR_INVALID_VALUE for a graph with a cycle.
- * flags: CUgraphInstantiate_flags.
+ * Make an executable graph: its plan is a copy of the graph's nodes as steps to run. CUDA_ERROR_INVALID_VALUE for a
+ * graph with a cycle. flags: CUgraphInstantiate_flags.
  */
 static CUresult instantiate(CUgraphExec *ret, CUgraph graph, uint64_t flags)
 {
@@ -135,7 +135,10 @@ API cuGraphExecDestroy(CUgraphExec exec)
 	return CUDA_SUCCESS;
 }
 
-/* Collect the moments of the events that the plan's nodes wait for, `most` at most. Returns how many there are. */
+/*
+ * Collect the moments (when an event's last recording is past) of the events that the nodes of an executable graph's
+ * plan wait for, `most` at most. Returns how many there are.
+ */
 static size_t awaited(const struct ed_plan *plan, struct ed_moment *ret, size_t most)
 {
 	size_t count = 0;
@@ -165,8 +168,8 @@ static void set_events(const struct ed_plan *plan, struct ed_moment moment)
 }
 
 /*
- * What cuGraphLaunch does: put the plan on a stream as one operation, after the executable graph's last launch and the
- * events that it waits for. per_thread: the default stream is the thread's own.
+ * What cuGraphLaunch does: put the steps of an executable graph (its plan) on a stream as one operation, after its last
+ * launch and the events that it waits for. per_thread: the default stream is the thread's own.
  */
 static CUresult launch_exec(CUgraphExec exec, CUstream stream, bool per_thread)
 {

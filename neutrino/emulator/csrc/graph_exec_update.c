@@ -10,8 +10,9 @@
 #include "graph_node.h"
 
 /*
- * The step of an executable graph that a node names, for a change: launches under way keep the old plan, so it is
- * copied if there are any. CUDA_ERROR_INVALID_VALUE if the node names none of that type; type: negative for any.
+ * The step of an executable graph that a node names, for a change: launches under way keep the old steps (the plan), so
+ * these are copied if there are any. CUDA_ERROR_INVALID_VALUE if the node names none of that type; type: negative for
+ * any.
  */
 static CUresult find_step(CUgraphExec exec, CUgraphNode node, int type, struct ed_step **ret)
 {
@@ -228,8 +229,8 @@ API cuGraphNodeGetEnabled(CUgraphExec exec, CUgraphNode node, unsigned int *is_e
 }
 
 /*
- * What the forms of cuGraphExecUpdate do: replace an executable graph's plan by one of another graph of the same shape.
- * verdict: a CUgraphExecUpdateResult; error_node: the node that differs, or NULL.
+ * What the forms of cuGraphExecUpdate do: replace the steps of an executable graph (its plan) by those of another graph
+ * with the same nodes and edges. verdict: a CUgraphExecUpdateResult; error_node: the node that differs, or NULL.
  */
 static CUresult update_exec(CUgraphExec exec, CUgraph graph, CUgraphNode *error_node, int *verdict)
 {

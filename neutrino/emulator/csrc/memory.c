@@ -111,8 +111,8 @@ static uint64_t place_after(const struct ed_region *region, size_t index)
 }
 
 /*
- * Whether size bytes at an offset fit between piece index - 1 and piece index of a region, with red zones (bytes that
- * nobody may touch) on both sides.
+ * Whether size bytes at an offset fit between piece (allocation) index - 1 and piece index of a region, with red zones
+ * (bytes that nobody may touch) on both sides.
  */
 static bool fits(const struct ed_region *region, size_t index, uint64_t offset, uint64_t size)
 {
@@ -157,8 +157,8 @@ static void tell_device_process(enum ed_request kind, uint64_t address, uint64_t
 }
 
 /*
- * Insert a piece into a region's list at an index, which keeps the order. Variables of modules do not count as memory
- * in use. False without memory.
+ * Insert a piece (an allocation or a variable) into a region's list at an index, which keeps the order. Variables of
+ * modules do not count as memory in use. False without memory.
  */
 static bool insert_piece(struct ed_region *region, size_t index, struct ed_piece piece)
 {
@@ -179,7 +179,7 @@ static bool insert_piece(struct ed_region *region, size_t index, struct ed_piece
 	return true;
 }
 
-/* Remove a piece from its region's list. Its bytes are not touched. */
+/* Remove a piece (an allocation or a variable) from its region's list. Its bytes are not touched. */
 static void remove_piece(struct ed_region *region, struct ed_piece *piece)
 {
 	size_t index = (size_t)(piece - region->pieces);
@@ -215,8 +215,8 @@ uint64_t ed_region_take(struct ed_region *region, uint64_t size, struct ed_piece
 }
 
 /*
- * Free a piece of a region: kernels may not access it any more, its bytes are poisoned, and its place is remembered.
- * With ed_memory_mutex held.
+ * Free a piece (an allocation) of a region: kernels may not access it any more, its bytes are poisoned, and its place
+ * is remembered. With ed_memory_mutex held.
  */
 static void free_piece(struct ed_region *region, struct ed_piece *piece)
 {

@@ -46,8 +46,8 @@ static bool make_bodies(CUgraphNode node, struct ed_operation *operation, struct
 }
 
 /*
- * Make a plan of a graph: a copy of each node's operation, with the indices of the steps that it follows. One
- * reference; NULL without memory.
+ * Make a plan (the steps of an executable graph): a copy of each node's operation, with the indices of the steps that
+ * it follows. One reference; NULL without memory.
  */
 struct ed_plan *ed_plan_make(CUgraph graph, struct ed_context *context)
 {
@@ -167,8 +167,8 @@ static int compare_steps(const struct ed_step *before, const struct ed_step *now
 }
 
 /*
- * Whether a plan can take another one's place: the same steps in the same order; a CUgraphExecUpdateResult. *error: the
- * node of `now` that differs, NULL where the numbers of nodes do.
+ * Whether one plan (the steps of an executable graph) can take another one's place: the same steps in the same order; a
+ * CUgraphExecUpdateResult. *error: the node of `now` that differs, NULL where the numbers of nodes do.
  */
 int ed_plan_compare(const struct ed_plan *before, const struct ed_plan *now, CUgraphNode *error)
 {
@@ -184,8 +184,8 @@ int ed_plan_compare(const struct ed_plan *before, const struct ed_plan *now, CUg
 }
 
 /*
- * Let the steps of a plan have the nodes' names and the states (disabled) of those that they replace. The plans must be
- * alike by ed_plan_compare.
+ * Let the steps of a plan (an executable graph's) have the nodes' names and the states (disabled) of those that they
+ * replace. The plans must be alike by ed_plan_compare.
  */
 void ed_plan_rename(struct ed_plan *now, const struct ed_plan *before)
 {
@@ -213,8 +213,8 @@ static bool may_run(const struct ed_plan *plan, size_t number, const bool *done)
 }
 
 /*
- * The next step to run: the first that may, or with the setting seed a random one. plan->count if none may: there is a
- * cycle, or all are done. done: by step.
+ * The next step of an executable graph's plan to run: the first that may, or with the setting seed a random one.
+ * plan->count if none may: there is a cycle, or all are done. done: by step.
  */
 static size_t next_step(const struct ed_plan *plan, const bool *done, uint64_t *random)
 {
@@ -233,7 +233,7 @@ static size_t next_step(const struct ed_plan *plan, const bool *done, uint64_t *
 	return chosen;
 }
 
-/* Whether all steps of a plan can run in some order. */
+/* Whether all steps of a plan (an executable graph's) can run in some order. */
 bool ed_plan_is_acyclic(const struct ed_plan *plan)
 {
 	bool *done = calloc(plan->count + 1, sizeof(*done));
@@ -252,8 +252,8 @@ bool ed_plan_is_acyclic(const struct ed_plan *plan)
 }
 
 /*
- * Run the steps of a plan one after the other, in an order that the edges allow, up to the device's first fault, which
- * is returned.
+ * Run the steps of a plan (an executable graph's) one after the other, in an order that the edges allow, up to the
+ * device's first fault, which is returned.
  */
 CUresult ed_plan_run(struct ed_plan *plan)
 {

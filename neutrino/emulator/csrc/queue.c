@@ -167,7 +167,7 @@ bool ed_moment_is_past(struct ed_moment moment)
 	return !moment.queue || __atomic_load_n(&moment.queue->completed, __ATOMIC_ACQUIRE) >= moment.number;
 }
 
-/* Wait until the item that a moment stands for has run. */
+/* Wait until the work up to a moment (a point in a queue, that is in a stream's work) has run. */
 void ed_moment_wait(struct ed_moment moment)
 {
 	if (ed_moment_is_past(moment))
@@ -205,8 +205,9 @@ static size_t rule_moments(const struct ed_queue *queue, struct ed_moment *ret, 
 }
 
 /*
- * Append an operation to a queue, which owns it from then on, after `count` moments and those that the default stream's
- * rules ask for. Returns the moment at which it has run; .queue is NULL without memory.
+ * Append an operation to a queue (a stream's work), which owns it from then on, to run after `count` moments (points in
+ * queues) and what the default stream's rules ask for. Returns the moment at which it has run; .queue is NULL without
+ * memory.
  */
 struct ed_moment ed_queue_submit(struct ed_queue *queue, struct ed_operation *operation, const struct ed_moment *after,
 				 size_t count)

@@ -241,7 +241,8 @@ void nt_errand_accept_filters(void)
 }
 
 /*
- * Start a helper thread ahead if there is none, so that the next errand finds one (threads may not be startable later).
+ * Start a helper thread ahead if there is none, so that the next errand (a function for such a thread to call) finds
+ * one; threads may not be startable later.
  */
 void nt_errand_prepare(void)
 {

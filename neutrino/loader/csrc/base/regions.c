@@ -207,7 +207,10 @@ uint64_t nt_regions_region(const struct neutrino_map *map, const struct nt_exten
 	return align_up(offset + counts_size, NEUTRINO_REGION_ALIGN);
 }
 
-/* The bytes of memory that all maps of a kernel take in a launch of that extent; UINT64_MAX on overflow. */
+/*
+ * The bytes of device memory that all maps (stores of probe results) of a kernel take in a launch of that
+ * extent; UINT64_MAX on overflow.
+ */
 uint64_t nt_regions_size(const struct neutrino_map *maps, unsigned count, const struct nt_extent *extent)
 {
 	uint64_t offset = 0;
@@ -219,9 +222,9 @@ uint64_t nt_regions_size(const struct neutrino_map *maps, unsigned count, const 
 }
 
 /*
- * Write the head of the probe block (the parameter by which a twin finds its maps) and a row for each map, whose memory
- * begins at base: a device address, or with a cell (its device address, else 0) what must be added to the cell's value
- * to have one. Returns the address in block after them.
+ * Write the head of the probe block (the parameter by which a kernel's copy with probes finds its maps, the stores of
+ * results) and a row for each map, whose memory begins at base: a device address, or with a cell (its device address,
+ * else 0) what must be added to the cell's value to have one. Returns the address in block after them.
  */
 uint8_t *nt_regions_describe(const struct neutrino_map *maps, unsigned count, const struct nt_extent *extent,
 			     uint64_t base, uint64_t cell, uint8_t *block)
@@ -255,9 +258,10 @@ uint8_t *nt_regions_describe(const struct neutrino_map *maps, unsigned count, co
 }
 
 /*
- * Which parts of a launch's memory are to be copied if each log keeps only its first `units`, at most
- * extent->log_units: ranges in ascending order, without maps per run. Back to back they are the memory of an extent
- * with so many units that is in_frame. ret has room for count + 1; returns how many, from 1 on.
+ * Which parts of a launch's memory are to be copied if each log (a map to which threads append records) keeps only its
+ * first `units`, at most extent->log_units: ranges in ascending order, without maps that have one result for the
+ * process. Back to back they are the memory of an extent with so many units that is in_frame. ret has room for count +
+ * 1; returns how many, from 1 on.
  */
 unsigned nt_regions_ranges(const struct neutrino_map *maps, unsigned count, const struct nt_extent *extent,
 			   uint32_t units, struct nt_range *ret)

@@ -61,7 +61,7 @@ struct timer {
 };
 static struct timer timers[CONTEXTS];
 
-/* The events by which launches in a pool's context are timed. */
+/* The events by which launches in a context are timed; pool: the context's. */
 static struct timer *timer_of(const struct nt_pool *pool)
 {
 	return &timers[pool - nt_pools];
@@ -200,8 +200,8 @@ void nt_benchmark_begin(struct nt_timing *timing)
 }
 
 /*
- * Just after a timed launch, on its stream: record the second event, and have the drain thread fetch the time.
- * is_counted: what was drawn has been launched; else the time is not wanted. Lock-free.
+ * Just after a timed launch, on its stream: record the second event, so that the drain thread (it fetches results) can
+ * fetch the time. is_counted: what was drawn has been launched; else the time is not wanted. Lock-free.
  */
 void nt_benchmark_end(struct nt_timing *timing, bool is_counted)
 {
@@ -268,7 +268,7 @@ static bool time_between(CUevent begin, CUevent end, int64_t *ret)
 	return true;
 }
 
-/* Record an event on the pool's own stream, and wait until it is past; false if that fails. */
+/* Record an event on our own stream in the pool's context, and wait until it is past; false if that fails. */
 static bool record_and_wait(const struct nt_pool *pool, CUevent event)
 {
 	return nt_driver.cuEventRecord(event, pool->stream) == CUDA_SUCCESS &&

@@ -13,7 +13,10 @@
 #include "memory/own_memory.h"
 #include "trace/trace.h"
 
-/* Whether a slot is of a launch that the driver has refused, so that there is nothing to fetch. */
+/*
+ * Whether a slot (a launch in a segment of memory) is of a launch that the driver has refused, so that there is nothing
+ * to fetch.
+ */
 bool nt_drain_is_refused(const struct nt_slot *slot)
 {
 	return !slot->kernel && !slot->layout;
@@ -53,9 +56,9 @@ static struct part part_of(struct nt_segment *segment, uint32_t from, uint32_t t
 }
 
 /*
- * Copy parts of segments from the device into pool->staging, each to part->staged, and wait for all; false if that
- * fails, or with --memusage, where there is nothing. Those of adjacent segments are copied at once: every call of the
- * driver may keep a launch of the program waiting.
+ * Copy parts of segments (results of launches) from the device to host memory, pool->staging, each to part->staged, and
+ * wait for all; false if that fails, or with --memusage, where there is nothing. Those of adjacent segments are copied
+ * at once: every call of the driver may keep a launch of the program waiting.
  */
 static bool copy_parts(struct nt_pool *pool, const struct part *parts, unsigned count)
 {
@@ -79,8 +82,8 @@ static bool copy_parts(struct nt_pool *pool, const struct part *parts, unsigned 
 }
 
 /*
- * Have the results of a part's launches written, those of one kernel as one piece. data: what the device had from
- * part->begin on; not copied: they are lost.
+ * Have the results of a part's launches written, those of one kernel as one piece (one job of the writer). data: what
+ * the device had from part->begin on; not copied: they are lost.
  */
 static void write_part(const struct part *part, const uint8_t *data, bool copied)
 {
@@ -210,8 +213,9 @@ static void add_to_run(struct regions *regions, struct nt_kernel *kernel, const 
 }
 
 /*
- * Fetch the results of one large launch from the device in pieces, and have them written. frame: as of all its memory.
- * Returns which parts of that the launch may have written to (none known: count 0), to be zeroed.
+ * Fetch the results of one large launch from the device in pieces, and have them written. frame: the header of its
+ * results, as if all its memory was written. Returns which parts of that the launch may have written to (none known:
+ * count 0), to be zeroed.
  */
 static struct written write_regions(struct regions *regions, struct nt_kernel *kernel, uint64_t launch,
 				    struct neutrino_frame frame)

@@ -34,7 +34,10 @@ static void sleep_until_woken(enum nt_sleep depth, uint64_t nanoseconds)
 	__atomic_store_n(&nt_wake_drain_depth, NT_AWAKE, __ATOMIC_RELEASE);
 }
 
-/* Wait for all launches in the current context, the pool's; true if they are complete, which the pool remembers. */
+/*
+ * Wait for all launches in the current context, which is the pool's; true if they are complete, which is remembered in
+ * the pool.
+ */
 static bool wait_for_all(struct nt_pool *pool)
 {
 	uint64_t wave = __atomic_fetch_add(&pool->wave, 1, __ATOMIC_ACQ_REL);

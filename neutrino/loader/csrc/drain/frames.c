@@ -13,7 +13,7 @@
 
 static uint64_t launches_lost;
 
-/* The header of the frame (a launch's results in a file) of the launch in a slot, by its launch record. */
+/* The header of the frame (a launch's results in a file) of the launch in a slot of a segment, by its launch record. */
 struct neutrino_frame nt_frames_of(const struct nt_slot *slot)
 {
 	const struct neutrino_launch *launch = nt_records_at(slot->launch);
@@ -28,8 +28,8 @@ struct neutrino_frame nt_frames_of(const struct nt_slot *slot)
 }
 
 /*
- * The extent (blocks, warps, ...) of a frame's launch, with the memory for logs (to which threads append records) that
- * the frame has.
+ * The extent (blocks, warps, ...) of a launch by the header of its frame (its results in a file), with the memory for
+ * logs that the frame has.
  */
 struct nt_extent nt_frames_extent(const struct nt_kernel *kernel, const struct neutrino_frame *frame)
 {
@@ -161,7 +161,10 @@ void nt_frames_add_data(struct nt_piece *piece, const uint8_t *data, uint64_t si
 	piece->size += size;
 }
 
-/* Add a launch to a piece (results for the writer), with its frame's header; its data are added next. */
+/*
+ * Add a launch to a piece (results for the writer), with the header of its frame (its results in the file); its data
+ * are added next.
+ */
 void nt_frames_add(struct nt_piece *piece, uint64_t launch, const struct neutrino_frame *frame)
 {
 	piece->launches[piece->count++] = (struct nt_framed){launch, piece->size, frame->size};
@@ -176,8 +179,9 @@ static bool read_control(void *regions, uint64_t offset, struct nt_log_control *
 }
 
 /*
- * Add a launch with all its results to a piece. regions: as they were on the device. Learns from them what later
- * launches need, and adds to results of the run. frame is changed to what is written.
+ * Add a launch with all its results to a piece (a job for the writer). regions: as they were on the device. Learns from
+ * them what later launches need, and adds to results of the run. frame, the header of the results, is changed to what
+ * is written.
  */
 void nt_frames_add_launch(struct nt_piece *piece, struct nt_kernel *kernel, uint64_t launch, struct neutrino_frame *frame,
 			  const uint8_t *regions)

@@ -57,13 +57,16 @@ static struct neutrino_launch *add_record(const struct nt_slot *slot, size_t num
 	return record;
 }
 
-/* Whether a node's twin (copy with probes) has run, and is recorded, in each replay of its layout. */
+/* Whether the twin (copy with probes) of a graph's node runs, and is recorded, in each replay (launch) of the graph. */
 static bool has_run(const struct nt_graph_node *node)
 {
 	return node->reason == NEUTRINO_REASON_PROBED && !node->is_disabled && !node->is_left_out;
 }
 
-/* Complete the record of a replay itself (its kernels have their own); its layout may be freed after the last one. */
+/*
+ * Complete the record of a replay (launch of a graph) itself; its kernels have their own. Its layout (what its kernel
+ * nodes run) may be freed after the last one.
+ */
 static void settle_replay(const struct nt_slot *slot, bool is_written)
 {
 	nt_records_settle(slot->launch, is_written ? NEUTRINO_LAUNCH_WRITTEN : NEUTRINO_LAUNCH_LOST, 0, slot->size);
@@ -89,9 +92,9 @@ static struct neutrino_frame frame_of(const struct nt_graph_node *node, uint64_t
 }
 
 /*
- * Have the results of one kernel written, of all replays of a layout among the launches [from, to), as one piece.
- * first: the first of the layout's nodes that is this kernel's. data: what was copied from the device, from `begin`
- * bytes of the segment (memory for launches) on; NULL: they are lost.
+ * Have the results of one kernel written, of all replays of a graph with that layout (what its nodes run) among the
+ * launches [from, to), as one job of the writer. first: the first of the layout's nodes that is this kernel's. data:
+ * what was copied from the device, from `begin` bytes of the segment (memory for launches) on; NULL: they are lost.
  */
 static void write_kernel(const struct nt_segment *segment, uint32_t from, uint32_t to, const struct nt_layout *layout,
 			 size_t first, const uint8_t *data, uint64_t begin)

@@ -75,8 +75,8 @@ static inline enum neutrino_reason nt_function_reason(const struct nt_function *
 }
 
 /*
- * Set why launches of a function run the original (PROBED: they run its twin); what was set up before is visible to
- * whoever reads it.
+ * Set why launches of a function run the original; PROBED if they run its twin (copy with probes). What was set up
+ * before is visible to whoever reads it.
  */
 static inline void nt_function_set_reason(struct nt_function *function, enum neutrino_reason reason)
 {

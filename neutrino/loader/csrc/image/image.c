@@ -310,8 +310,8 @@ static void log_image(const struct nt_image *image, bool cached, double ready_ms
 }
 
 /*
- * Use the copy of an entry (the twins of an image) from a patched file, if it is valid; else the image gets a reason.
- * By the one thread that resolves the image.
+ * Use the copy of an entry (the copies with probes of an image's kernels) from a patched file, if it is valid; else the
+ * image gets a reason. By the one thread that resolves the image.
  */
 static void open_copied_entry(struct nt_image *image)
 {

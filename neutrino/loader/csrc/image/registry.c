@@ -93,8 +93,8 @@ static enum neutrino_reason prepare_function(struct nt_function *function, unsig
 }
 
 /*
- * If the current context is a new one at the address of an old one whose end was not seen, forget the old one's pool
- * and functions, before anything is added for the new one.
+ * If the current context is a new one at the address of an old one whose end was not seen, forget what was known of the
+ * old one (memory for results, functions), before anything is added for the new one.
  */
 static void forget_if_renewed(void)
 {
@@ -147,9 +147,8 @@ static void retire_all(struct nt_owner *owner)
 }
 
 /*
- * Whether a kernel of the image (GPU code of the program), which the program obtains, has to do without a twin for
- * now; false if the image's twins (copies with probes) are known, which they are after this call if it takes no long
- * wait.
+ * Whether a kernel of the image (GPU code of the program), which the program obtains, has to do without a twin (copy
+ * with probes) for now; false if the image's twins are known, which they are after this call if it takes no long wait.
  */
 static bool is_deferred(struct nt_image *image)
 {
@@ -513,8 +512,8 @@ void nt_registry_prepare_context(CUcontext context)
 }
 
 /*
- * The next function of the kernel whose twin is not loaded yet, after so many that are skipped; NULL if there is none.
- * Its module is marked as in use, so that its twins (copies with probes) stay loaded; the caller ends that. Takes the
+ * The next function of the kernel whose twin (copy with probes) is not loaded yet, after so many that are skipped; NULL
+ * if there is none. Its module is marked as in use, so that its twins stay loaded; the caller ends that. Takes the
  * mutex.
  */
 static struct nt_function *take_unready(const struct nt_kernel *kernel, unsigned skipped)

@@ -67,8 +67,8 @@ static void load_part(struct nt_owner *owner, struct nt_part *part, uint32_t num
 }
 
 /*
- * The driver's handle of the twin (copy with probes) of that name, in the entry's image of that index, which is loaded
- * if it is not; NULL if it cannot be had.
+ * The driver's handle of the twin (copy with probes) of that name; number: of the twins' image in the entry, which is
+ * loaded if it is not. NULL if it cannot be had.
  */
 static void *twin_function(struct nt_owner *owner, uint32_t number, const char *name)
 {
@@ -140,8 +140,8 @@ static bool add_addresses(struct nt_function *function, const struct nt_owner *o
 }
 
 /*
- * The twin's CUfunction in the current context, with its code loaded, so that its first launch does not have to. twin:
- * CUfunction or CUkernel, or NULL. NULL if that fails.
+ * The CUfunction of a twin (copy with probes) in the current context, with its code loaded, so that its first launch
+ * does not have to. twin: CUfunction or CUkernel, or NULL. NULL if that fails.
  */
 static CUfunction load_code(const struct nt_owner *owner, void *twin)
 {
@@ -303,8 +303,8 @@ enum shape_choice {
 #define SHAPE_BLOCKS_MOST 0xfffu
 
 /*
- * Pack a choice of code (twin, capped twin, original) with the most blocks of a launch that it holds for, as a shape's
- * word has them.
+ * Pack a choice of what runs (the kernel's copy with probes, that with fewer registers, or the original) with the most
+ * blocks of a launch that it holds for, into the bits that remember it.
  */
 static uint32_t pack_choice(enum shape_choice choice, uint64_t blocks)
 {
@@ -357,8 +357,8 @@ static uint32_t choose_for_shape(const struct nt_function *function, int threads
 }
 
 /*
- * The choice of code for launches of a shape (threads of a block, bytes of shared memory), remembered or from the
- * driver. Lock-free, on the launch path.
+ * The choice of what runs (copy with probes or original) for launches of a shape (threads of a block, bytes of shared
+ * memory), remembered or from the driver. Lock-free, on the launch path.
  */
 static uint32_t choice_for_shape(struct nt_function *function, uint64_t threads, unsigned shared)
 {
@@ -381,8 +381,8 @@ static uint32_t choice_for_shape(struct nt_function *function, uint64_t threads,
 }
 
 /*
- * Forget which code launches of each shape run, because the program has changed an attribute of the function: the
- * driver is asked again.
+ * Forget what launches of a function run (copy with probes or original) by threads and shared memory, because the
+ * program has changed an attribute of it: the driver is asked again.
  */
 void nt_twin_forget_shapes(struct nt_function *function)
 {

@@ -287,8 +287,8 @@ CUstream nt_launch_explicit_stream(CUstream stream, bool per_thread)
 }
 
 /*
- * Whether a twin's launch may have failed because of the probe, so that the original must be tried. Any other error is
- * the program's.
+ * Whether the launch of a kernel's copy with probes may have failed because of the probe, so that the original must be
+ * tried. Any other error is the program's.
  */
 static bool may_be_caused_by_probe(CUresult result)
 {
@@ -336,8 +336,8 @@ static struct neutrino_launch *add_record(const struct nt_attempt *attempt, uint
 
 /*
  * Launch the twin (copy with probes) with room for its results, and record it; or the original if that is not possible.
- * reason: PROBED, or why the twin cannot run. Sets attempt->is_submitted. The pool is found and the code is chosen
- * before.
+ * reason: PROBED, or why the twin cannot run. Sets attempt->is_submitted. The memory pool is found and the code is
+ * chosen before.
  */
 static CUresult run_twin(struct nt_attempt *attempt, enum neutrino_reason reason)
 {

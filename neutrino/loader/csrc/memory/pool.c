@@ -77,8 +77,8 @@ void nt_pool_unmake(struct nt_pool *pool, bool has_context)
 }
 
 /*
- * Make the pool's event that shows the end of launches which the program does not wait for; without it the pool works,
- * too. Always true.
+ * Make the event that shows the end of launches which the program does not wait for; without it the pool (device memory
+ * for results) works, too. Always true.
  */
 static bool make_mark(struct nt_pool *pool)
 {

@@ -24,8 +24,8 @@ uint64_t nt_pools_id_of(CUcontext context)
 }
 
 /*
- * Whether the pool's context is still the one that it was made in: the driver may have made a new one at its address,
- * and what was allocated in the old one may be the program's by now. Lock-free.
+ * Whether the context of a pool (device memory for results) is still the one that it was made in: the driver may have
+ * made a new one at its address, and what was allocated in the old one may be the program's by now. Lock-free.
  */
 bool nt_pools_is_current(const struct nt_pool *pool, CUcontext context)
 {
@@ -55,7 +55,7 @@ bool nt_pools_has(CUcontext context)
 	return nt_pools_known(context) != NULL;
 }
 
-/* Ordinal of the device that the pool's memory is on. */
+/* Ordinal of the device that a pool (device memory for results) is on. */
 CUdevice nt_pools_device(const struct nt_pool *pool)
 {
 	return pool->device;

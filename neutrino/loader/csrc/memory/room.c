@@ -5,7 +5,8 @@
 /* Everything here runs on the launch path: lock-free, from any thread. */
 
 /*
- * Take a free small segment (256 KiB of device memory for launches of one stream) of the pool; NULL if there is none.
+ * Take a free small segment (256 KiB of device memory for the results of one stream's launches) of the pool; NULL if
+ * there is none.
  */
 static struct nt_segment *take_small(struct nt_pool *pool)
 {
@@ -43,8 +44,8 @@ void nt_room_give(struct nt_pool *pool, struct nt_segment *segment)
 }
 
 /*
- * The pool's record of a stream, with one more reference for the segment that it will get; NULL if there is no row for
- * it.
+ * The record of a stream in its context's pool, with one more reference for the memory (segment) that it will get; NULL
+ * if there is no row for it.
  */
 static struct nt_stream *hold_stream(struct nt_pool *pool, CUstream handle)
 {
@@ -70,8 +71,8 @@ static struct nt_stream *hold_stream(struct nt_pool *pool, CUstream handle)
 }
 
 /*
- * Take a run of free chunks of an area for a launch of size bytes, which get a stream once there are some. NULL if there
- * is none that is long enough.
+ * Take a run of free chunks of an area (device memory for large launches) for a launch of size bytes; the segment that
+ * stands for them gets its stream later. NULL if there is none that is long enough.
  */
 static struct nt_segment *take_chunks(struct nt_pool *pool, struct nt_area *area, uint64_t size)
 {
@@ -107,7 +108,7 @@ static struct nt_segment *take_chunks(struct nt_pool *pool, struct nt_area *area
 	return NULL;
 }
 
-/* Bytes of the pool's memory for large launches that are free now, in one piece at best. Lock-free. */
+/* Bytes of device memory for large launches that are free in the pool now, in one stretch at best. Lock-free. */
 uint64_t nt_room_free_large(const struct nt_pool *pool)
 {
 	uint64_t most = 0;
@@ -176,8 +177,8 @@ static enum nt_room_result take_large(struct nt_pool *pool, CUstream handle, uin
 }
 
 /*
- * Take room for a launch of size bytes on a stream, in the reading section (what is found in it is not freed) of
- * nt_room_take: behind the launches before in the stream's segment, or in a new one.
+ * Take memory for the results of a launch of size bytes on a stream, in the reading section of nt_room_take: behind the
+ * launches before in the stream's current segment (256 KiB), or in a new one.
  */
 static enum nt_room_result take_room(struct nt_pool *pool, CUstream handle, uint64_t size, struct nt_room *ret)
 {
@@ -267,9 +268,9 @@ enum nt_room_result nt_room_take(struct nt_pool *pool, CUstream handle, uint64_t
 }
 
 /*
- * A launch that has room was submitted, or with launched false not: from now on its results may be fetched. It is of a
- * kernel, or a replay of a graph with that layout; the other is NULL. launch: its number in launches.bin; size: bytes
- * of its maps. Lock-free.
+ * A launch that has memory for results was submitted, or with launched false not: from now on its results may be
+ * fetched. It is of a kernel, or a launch of a graph with that layout (what its nodes run); the other is NULL. launch:
+ * its number in launches.bin; size: bytes of results. Lock-free.
  */
 void nt_room_submitted(const struct nt_room *room, struct nt_kernel *kernel, struct nt_layout *layout, uint64_t launch,
 		       uint64_t size, bool launched)

@@ -3,8 +3,8 @@
 /* Everything here runs on the launch path: lock-free, from any thread. */
 
 /*
- * Hand a full segment over to the drain thread, which fetches its results: with an event after its last launch if own
- * is its stream and the driver records one.
+ * Hand a full segment (device memory for launches of one stream) over to the drain thread, which fetches its results:
+ * with an event after its last launch if own is its stream and the driver records one.
  */
 static void hand_over(struct nt_segment *segment, const struct nt_stream *own)
 {
@@ -15,10 +15,10 @@ static void hand_over(struct nt_segment *segment, const struct nt_stream *own)
 }
 
 /*
- * Finish a segment if it is full and nobody holds it: hand it over to the drain thread (it fetches results). hold: its
- * value as the caller has seen it. Of several threads that see that, one does it. own: the stream that the calling
- * thread launches on, or is about to destroy, NULL if there is none: an event can be recorded only there, since the
- * program may destroy any other stream meanwhile. Lock-free.
+ * Finish a segment (device memory for launches of one stream) if it is full and nobody holds it: hand it over to the
+ * thread that fetches results. hold: its value as the caller has seen it. Of several threads that see that, one does
+ * it. own: the stream that the calling thread launches on, or is about to destroy, NULL if there is none: an event can
+ * be recorded only there, since the program may destroy any other stream meanwhile. Lock-free.
  */
 void nt_segment_finish(struct nt_segment *segment, uint32_t hold, const struct nt_stream *own)
 {
@@ -32,8 +32,8 @@ void nt_segment_finish(struct nt_segment *segment, uint32_t hold, const struct n
 }
 
 /*
- * Mark a segment as full, with `count` launches, so that the drain thread fetches its results once they are complete.
- * own: the stream that the calling thread launches on, or NULL. Lock-free.
+ * Mark a segment (device memory for launches of one stream) as full, with `count` launches, so that their results are
+ * fetched once they are complete. own: the stream that the calling thread launches on, or NULL. Lock-free.
  */
 void nt_segment_close(struct nt_segment *segment, uint32_t count, const struct nt_stream *own)
 {

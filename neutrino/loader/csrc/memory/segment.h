@@ -231,8 +231,8 @@ struct nt_area *nt_slabs_area(struct nt_pool *pool, const struct nt_segment *seg
 /* --- segment.c --- */
 
 /*
- * Whether a segment is full and no thread is about to add a launch to it, nor has anybody finished it: then the caller
- * must. hold: its value.
+ * Whether a segment (device memory for launches of one stream) is full and no thread is about to add a launch to it,
+ * nor has anybody finished it: then the caller must. hold: its count of holders and flags.
  */
 static inline bool nt_segment_is_last(uint32_t hold)
 {

@@ -242,7 +242,10 @@ static void note_refused_size(struct nt_pool *pool, uint64_t size)
 		__atomic_store_n(&pool->large_refused, size, __ATOMIC_RELEASE);
 }
 
-/* Bytes of the pool's largest area: those of the largest launch that can find room now. */
+/*
+ * Bytes of the largest area (device memory for large launches) of a pool: those of the largest launch that can find
+ * room now.
+ */
 static uint64_t largest_area(const struct nt_pool *pool)
 {
 	uint64_t largest = 0;
@@ -254,8 +257,8 @@ static uint64_t largest_area(const struct nt_pool *pool)
 }
 
 /*
- * Get an area for launches of size bytes, in place of others that nobody uses if the pool (device memory for results)
- * would have too much. If there is no memory, that is remembered.
+ * Get an area (device memory for large launches) for launches of size bytes, in place of others that nobody uses if the
+ * pool would have too much. If there is no memory, that is remembered.
  */
 static void grow_large(struct nt_pool *pool, uint64_t size)
 {
@@ -291,7 +294,10 @@ static void grow_large(struct nt_pool *pool, uint64_t size)
 		__atomic_store_n(&pool->large_refused, 0, __ATOMIC_RELEASE);
 }
 
-/* Get an area for the launches that are expected of kernels, beside the areas that there are. */
+/*
+ * Get an area (device memory for large launches) for the launches that are expected of kernels, beside the areas that
+ * there are.
+ */
 static void grow_expected(struct nt_pool *pool)
 {
 	uint64_t expected = __atomic_load_n(&pool->large_expected, __ATOMIC_ACQUIRE), most = nt_slabs_large_most(pool);
@@ -376,7 +382,7 @@ void nt_slabs_give_back(struct nt_pool *pool)
 	pool->grow_after = nt_clock_now_ns() + GROW_PAUSE_NS;
 }
 
-/* The area that a large segment is in. */
+/* The area (device memory for large launches) that a large segment is in. */
 struct nt_area *nt_slabs_area(struct nt_pool *pool, const struct nt_segment *segment)
 {
 	return &pool->areas[((uint64_t)(segment - pool->segments) - SMALL_MOST) / CHUNKS];
@@ -392,8 +398,8 @@ static void free_or_forget(CUdeviceptr base, uint64_t size, bool has_context)
 }
 
 /*
- * Free all device memory of a pool with its events and slots, whether or not launches use it. has_context: whether its
- * context is current; else it is gone, and what the driver has allocated in it.
+ * Free all device memory of a pool with its events and records of launches, whether or not launches use it.
+ * has_context: whether its context is current; else it is gone, and what the driver has allocated in it.
  */
 void nt_slabs_unmake(struct nt_pool *pool, bool has_context)
 {

@@ -22,13 +22,13 @@ static uint64_t stream_key(CUstream handle)
 	return (uint64_t)(uintptr_t)handle;
 }
 
-/* The row of a stream by its number in the pool (device memory for results), which counts from 1. */
+/* The row (record of a stream) of that number in a pool, which counts from 1. */
 static struct nt_stream *row_of(const struct nt_pool *pool, uint32_t number)
 {
 	return &__atomic_load_n(&pool->rows[(number - 1) / ROWS_OF_BLOCK], __ATOMIC_ACQUIRE)[(number - 1) % ROWS_OF_BLOCK];
 }
 
-/* The number of a stream's row in the pool (device memory for results), from 1; 0 if it is none of the pool's. */
+/* The number of a stream's row (its record) in a pool, from 1; 0 if it is none of the pool's. */
 static uint32_t number_of(const struct nt_pool *pool, const struct nt_stream *stream)
 {
 	for (uint32_t i = 0; i < pool->row_blocks; i++)
@@ -44,7 +44,7 @@ static uint32_t *bucket_of(const struct nt_pool *pool, uint64_t key)
 	return &pool->buckets[(key * UINT64_C(0x9e3779b97f4a7c15) >> 40) % BUCKETS];
 }
 
-/* Put a row for a stream among the pool's free ones. Lock-free. */
+/* Put a row (record of a stream) among the free ones of a pool. Lock-free. */
 static void give_row(struct nt_pool *pool, uint32_t number)
 {
 	uint64_t head = __atomic_load_n(&pool->free_rows, __ATOMIC_RELAXED), changed;
@@ -56,8 +56,8 @@ static void give_row(struct nt_pool *pool, uint32_t number)
 }
 
 /*
- * Take a free row for a stream, by its number; 0 if there is none. The count of changes shows if the first one was
- * taken and is back. Lock-free.
+ * Take a free row (record of a stream) of a pool, by its number; 0 if there is none. The count of changes shows if the
+ * first one was taken and is back. Lock-free.
  */
 static uint32_t take_row(struct nt_pool *pool)
 {
@@ -88,8 +88,8 @@ static struct nt_stream *find_in(const struct nt_pool *pool, uint32_t number, ui
 }
 
 /*
- * The pool's record of a stream by its handle; with add it is made if it is missing. NULL if it is missing, or there is
- * no free row. In a reading section (what is found in it is not freed), lock-free.
+ * The record of a stream in its context's pool by the stream's handle; with add it is made if it is missing. NULL if it
+ * is missing, or there is no free one. In a reading section (what is found in it is not freed), lock-free.
  */
 struct nt_stream *nt_streams_find(struct nt_pool *pool, CUstream handle, bool add)
 {
@@ -127,7 +127,10 @@ struct nt_stream *nt_streams_find(struct nt_pool *pool, CUstream handle, bool ad
 	}
 }
 
-/* A stream's next state, in which it has no segment: not equal to any recent state of it, as its generation goes on. */
+/*
+ * The next state of a stream, in which it has no segment (memory for results): not equal to any recent state of it, as
+ * its generation goes on.
+ */
 uint64_t nt_streams_without_segment(uint64_t state)
 {
 	return (((state >> STATE_GENERATION_SHIFT) + 1) & STATE_GENERATION_MASK) << STATE_GENERATION_SHIFT;
@@ -155,8 +158,8 @@ static void unlink_row(struct nt_pool *pool, struct nt_stream *stream)
 }
 
 /*
- * Give up a reference to a stream's row, of a segment or of the table: the last one frees the row after a grace period,
- * when no thread can be reading it. Lock-free.
+ * Give up a reference to a stream's record, of a segment (memory for results) or of the table: the last one frees it
+ * after a grace period, when no thread can be reading it. Lock-free.
  */
 void nt_streams_release(struct nt_pool *pool, struct nt_stream *stream)
 {
@@ -186,8 +189,8 @@ static uint64_t gone_state(uint64_t state)
 }
 
 /*
- * Take a stream that has no segment out of the table, unless a launch comes meanwhile. By the drain thread (it fetches
- * results).
+ * Take a stream that has no segment (memory for results) out of the table, unless a launch comes meanwhile. By the
+ * thread that fetches results.
  */
 void nt_streams_retire(struct nt_pool *pool, struct nt_stream *stream)
 {
@@ -200,8 +203,8 @@ void nt_streams_retire(struct nt_pool *pool, struct nt_stream *stream)
 }
 
 /*
- * Just before the program destroys a stream: close its segment, so that its results are fetched, while an event can be
- * recorded on it, and take the stream out of the table.
+ * Just before the program destroys a stream: close its segment (memory for results), so that its results are fetched,
+ * while an event can be recorded on it, and take the stream out of the table.
  */
 void nt_streams_forget(CUcontext context, CUstream handle)
 {
@@ -300,7 +303,7 @@ static bool add_rows(struct nt_pool *pool)
 	return true;
 }
 
-/* Make a pool's table of streams, with rows for some; false without memory. */
+/* Make the table of streams of a pool (device memory for results), with rows for some; false without memory. */
 bool nt_streams_make(struct nt_pool *pool)
 {
 	pthread_mutex_init(&pool->streams_mutex, NULL);
@@ -341,7 +344,7 @@ void nt_streams_tend(struct nt_pool *pool)
 		add_rows(pool);
 }
 
-/* Free a pool's table of streams. */
+/* Free the table of streams of a pool (device memory for results). */
 void nt_streams_unmake(struct nt_pool *pool)
 {
 	for (uint32_t i = 0; i < pool->row_blocks; i++) {

@@ -100,7 +100,7 @@ struct neutrino_launch *nt_records_take(uint64_t *index)
 	return NULL;
 }
 
-/* Which run of 32 consecutive record numbers a chunk holds: its first number is that times 32. */
+/* Which run of 32 consecutive record numbers a chunk (32 launch records) holds: its first number is that times 32. */
 static uint64_t run_of(const struct chunk *chunk)
 {
 	return __atomic_load_n(&chunk->word, __ATOMIC_RELAXED) >> COUNT_BITS;
@@ -129,7 +129,7 @@ struct neutrino_launch *nt_records_at(uint64_t index)
 	return chunk ? &chunk->records[index % CHUNK_RECORDS] : &none;
 }
 
-/* Offer a chunk's free records to threads. Under the mutex; there must be room in the line. */
+/* Offer the free records of a chunk (32 launch records) to threads. Under the mutex; there must be room in the line. */
 static void offer_chunk(struct chunk *chunk)
 {
 	uint64_t tail = line.tail;
@@ -190,13 +190,13 @@ static bool prepare_chunk(uint64_t now)
 	return true;
 }
 
-/* How many records of a chunk threads have taken so far. */
+/* How many records of a chunk (32 launch records) threads have taken so far. */
 static uint32_t records_taken(const struct chunk *chunk)
 {
 	return (uint32_t)(__atomic_load_n(&chunk->word, __ATOMIC_ACQUIRE) & COUNT_MASK);
 }
 
-/* A mask with a bit for each of the first `count` records of a chunk. */
+/* A mask with a bit for each of the first `count` records of a chunk (32 launch records). */
 static uint32_t mask_of(uint32_t count)
 {
 	return count >= CHUNK_RECORDS ? ALL_RECORDS : (UINT32_C(1) << count) - 1;
@@ -248,7 +248,7 @@ bool nt_records_start(void)
 
 /*
  * Give a launch record its last state: WRITTEN if its data begins at an offset of the kernel's data, LOST or MEASURED
- * without data. size: bytes of its maps. Takes the mutex.
+ * without data. size: bytes of its results. Takes the mutex.
  */
 void nt_records_settle(uint64_t index, enum neutrino_launch_state state, uint64_t offset, uint64_t size)
 {
@@ -264,7 +264,9 @@ void nt_records_settle(uint64_t index, enum neutrino_launch_state state, uint64_
 	nt_lock_release(&mutex);
 }
 
-/* Copy a chunk's record of that number (0 to 31), if it has a state; false if it has none yet. */
+/*
+ * Copy the record of that number (0 to 31) of a chunk (32 launch records), if it has a state; false if it has none yet.
+ */
 static bool copy_record(const struct chunk *chunk, uint32_t number, struct nt_changed *ret)
 {
 	const struct neutrino_launch *record = &chunk->records[number];
@@ -281,8 +283,8 @@ static bool copy_record(const struct chunk *chunk, uint32_t number, struct nt_ch
 }
 
 /*
- * Mark those records of a chunk as changed that were collected as submitted, and that the driver has refused since.
- * Under the mutex.
+ * Mark those launch records of a chunk as changed that were collected for writing as submitted, and that the driver has
+ * refused since. Under the mutex.
  */
 static void find_refused(struct chunk *chunk)
 {

@@ -53,8 +53,8 @@ static bool lost_any;
 static uint64_t retry_ns; /* when to write again after the disk was full */
 
 /*
- * Write the header of a kernel's result file, with its maps, to ret; returns its size in bytes, padded to 64, at most
- * NT_RESULTS_HEADER_MOST. From any thread.
+ * Write the header of a kernel's result file, with the descriptions of its maps (stores of probe results), to
+ * ret; returns its size in bytes, padded to 64, at most NT_RESULTS_HEADER_MOST. From any thread.
  */
 uint64_t nt_results_header(const struct nt_kernel *kernel, uint8_t *ret)
 {
@@ -266,8 +266,8 @@ static bool open_if_room(uint32_t kernel, struct result *result)
 }
 
 /*
- * Append a piece of launches' data to its kernel's result file; if that fails, cut off what was written of its launch,
- * and return false.
+ * Append a piece (some launches' results) to its kernel's result file; if that fails, cut off what was written of its
+ * launch, and return false.
  */
 static bool append_piece(const struct nt_piece *piece, struct result *result)
 {
@@ -295,8 +295,8 @@ static bool append_piece(const struct nt_piece *piece, struct result *result)
 }
 
 /*
- * Write a piece of launches' data to its kernel's result file, and settle the records of its launches: written, or
- * lost.
+ * Write a piece (some launches' results) to its kernel's result file, and settle the records of its launches: written,
+ * or lost.
  */
 void nt_results_write(const struct nt_piece *piece)
 {

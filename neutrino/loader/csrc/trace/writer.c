@@ -486,8 +486,8 @@ void nt_writer_copy(const char *name, const char *path)
 }
 
 /*
- * Have a piece of launches' data written, which becomes the writer's; false without memory. Waits while too much of it
- * is queued: for the drain thread (it fetches results).
+ * Have a piece (some launches' results) written, which becomes the writer's; false without memory. Waits while too much
+ * of it is queued: for the drain thread (it fetches results).
  */
 bool nt_writer_piece(struct nt_piece *piece)
 {
