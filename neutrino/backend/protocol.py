@@ -27,45 +27,43 @@ from neutrino.twins.values import LeftOut, Site, Twin, ignore
 
 
 class PlannedKernel(Protocol):
-    """Where the probes go in one kernel.
-
-    name: the kernel's. sites: the instructions that probes match, and the kernel's entry and ends if probes run there.
-    site_count: their number, which takes less time to find than the sites themselves. left_out: sites that cannot be
-    probed. probes_left_out: probes that cannot be placed in this kernel. lines: the line in its text (from 1) where the
-    kernel, and each function with probes that it calls, begins, by name.
-    """
+    """Where the probes go in one kernel."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """The kernel's name."""
 
     @property
-    def site_count(self) -> int: ...
+    def site_count(self) -> int:
+        """The number of sites, which takes less time to find than the sites themselves."""
 
     @property
-    def sites(self) -> Sequence[Site]: ...
+    def sites(self) -> Sequence[Site]:
+        """The instructions that probes match, and the kernel's entry and ends if probes run there."""
 
     @property
-    def left_out(self) -> Sequence[LeftOut]: ...
+    def left_out(self) -> Sequence[LeftOut]:
+        """Sites that cannot be probed."""
 
     @property
-    def probes_left_out(self) -> Sequence[ProbeLeftOut]: ...
+    def probes_left_out(self) -> Sequence[ProbeLeftOut]:
+        """Probes that cannot be placed in this kernel."""
 
     @property
-    def lines(self) -> Mapping[str, int]: ...
+    def lines(self) -> Mapping[str, int]:
+        """By name, the line of the text (from 1) where the kernel and each function with probes that it calls begin."""
 
 
 class Plan(Protocol):
-    """Where the probes go in the kernels that were asked for; immutable.
-
-    kernels: those that can be probed, as far as their code shows. refused: the others, by name, with reason and detail.
-    Each kernel that was asked for is in exactly one of the two.
-    """
+    """Where the probes go in the kernels that were asked for, each of which is in one of the two members; immutable."""
 
     @property
-    def kernels(self) -> Sequence[PlannedKernel]: ...
+    def kernels(self) -> Sequence[PlannedKernel]:
+        """The kernels that can be probed, as far as their code shows."""
 
     @property
-    def refused(self) -> Mapping[str, tuple[Reason, str]]: ...
+    def refused(self) -> Mapping[str, tuple[Reason, str]]:
+        """The other kernels, by name, with reason and detail."""
 
 
 _Plan = TypeVar("_Plan", bound=Plan)
@@ -84,19 +82,20 @@ class BackendResult:
 class Backend(Protocol[_Plan, _Code, _Outcomes]):
     """A way of probing the kernels of one image, for one device, with one set of probes.
 
-    target: the name of the target, such as ``ptx``. kernels: the names of all kernels of the image. refusal: why none
-    of them can be probed; None if some may. Which of a probe's tracepoints and operands are supported in a kernel shows
-    in the result of ``plan``.
+    Which of a probe's tracepoints and operands are supported in a kernel shows in the result of ``plan``.
     """
 
     @property
-    def target(self) -> str: ...
+    def target(self) -> str:
+        """The name of the target, such as ``ptx``."""
 
     @property
-    def kernels(self) -> Sequence[str]: ...
+    def kernels(self) -> Sequence[str]:
+        """The names of all kernels of the image."""
 
     @property
-    def refusal(self) -> tuple[Reason, str] | None: ...
+    def refusal(self) -> tuple[Reason, str] | None:
+        """Why no kernel of the image can be probed, as reason and detail; None if some may be."""
 
     def plan(self, kernels: Sequence[str]) -> _Plan:
         """Find where the probes go in the named kernels, without running any tool.
@@ -118,30 +117,30 @@ class Backend(Protocol[_Plan, _Code, _Outcomes]):
 
 
 class Shipped(Protocol):
-    """What a program ships for a device: the code that runs, and the text that it was made from, if there is any.
-
-    image: index in the container of the image that the driver picks, None where nothing fits. arch: what that code is
-    for. retargeted: from which architecture to which, if the text is for another one, else "".
-    """
+    """What a program ships for a device: the code that runs, and the text that it was made from, if there is any."""
 
     @property
-    def image(self) -> int | None: ...
+    def image(self) -> int | None:
+        """The index in the container of the image that the driver picks; None where nothing fits."""
 
     @property
-    def arch(self) -> str: ...
+    def arch(self) -> str:
+        """The architecture that this code is for."""
 
     @property
-    def retargeted(self) -> str: ...
+    def retargeted(self) -> str:
+        """From which architecture to which, if the text is for another one, else ""."""
 
     def summary(self) -> dict[str, object]:
         """Return what ``source.json`` of ``--save-temps`` says of it: everything but the text, which has a file."""
 
 
 class Tools(Protocol):
-    """What a target makes machine code with. identity: differs between builds, for cache keys."""
+    """What a target makes machine code with."""
 
     @property
-    def identity(self) -> str: ...
+    def identity(self) -> str:
+        """What differs between builds of the tools, for cache keys."""
 
     def limited(self, slots: AbstractContextManager[object]) -> Tools:
         """Return the same tools, each process of which takes one of these slots while it runs."""
@@ -201,48 +200,51 @@ class ShownTwin:
 class Target(Protocol):
     """An assembly language of devices, and all that is to be known of these to probe their kernels.
 
-    name: as ``ProbeSet.target`` has it, such as ``ptx``. language: as messages call it. lanes: how many lanes a warp
-    may have. capabilities: what probes may ask of it. files: names of the texts that a trace keeps of each twin, beside
-    ``manifest.json``. code_alone: devices for which it makes twins of machine code that comes without a text. sample: a
-    small image, of one kernel without parameters, for the embedded device. devices: the architectures that are known,
-    in ascending order. supported: in words, which of them and others kernels can be probed for. embedded_device: the
-    one that the embedded device has, "" if that runs none of them.
-
-    What has a body here is so of targets whose programs ship complete images, for which nothing is assembled. They
-    inherit it.
+    What returns something here is so of targets whose programs ship complete images, for which nothing is assembled.
+    They inherit it.
     """
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """The name of the target, as ``ProbeSet.target`` has it, such as ``ptx``."""
 
     @property
-    def language(self) -> str: ...
+    def language(self) -> str:
+        """The assembly language, as messages call it."""
 
     @property
-    def lanes(self) -> tuple[int, ...]: ...
+    def lanes(self) -> tuple[int, ...]:
+        """How many lanes a warp may have."""
 
     @property
-    def capabilities(self) -> Capabilities: ...
+    def capabilities(self) -> Capabilities:
+        """What probes may ask of the target."""
 
     @property
-    def files(self) -> tuple[str, ...]: ...
+    def files(self) -> tuple[str, ...]:
+        """The names of the texts that a trace keeps of each twin, beside ``manifest.json``."""
 
     @property
     def code_alone(self) -> frozenset[DeviceKind]:
+        """The devices for which twins are made of machine code that comes without a text."""
         return frozenset()
 
     @property
     def sample(self) -> bytes:
+        """A small image, of one kernel without parameters, for the embedded device."""
         return b""
 
     @property
-    def devices(self) -> tuple[str, ...]: ...
+    def devices(self) -> tuple[str, ...]:
+        """The architectures that are known, in ascending order."""
 
     @property
-    def supported(self) -> str: ...
+    def supported(self) -> str:
+        """In words, for which architectures kernels can be probed."""
 
     @property
     def embedded_device(self) -> str:
+        """The architecture that the embedded device has, "" if that runs none of these."""
         return ""
 
     # Architectures

@@ -86,10 +86,12 @@ class Able(Protocol):
     """What has capabilities, and a name: a target."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """The name of the target."""
 
     @property
-    def capabilities(self) -> Capabilities: ...
+    def capabilities(self) -> Capabilities:
+        """What probes may ask of it."""
 
 
 def lacking(probes: ProbeSet, capabilities: Capabilities) -> list[str]:

@@ -19,11 +19,16 @@ class File(Protocol):
     """One probe file, verified or not. Its members have the same meaning as in ``ProbeSet``."""
 
     @property
-    def file(self) -> str: ...
+    def file(self) -> str:
+        """Its path, for messages."""
+
     @property
-    def source(self) -> str: ...
+    def source(self) -> str:
+        """Its text."""
+
     @property
-    def maps(self) -> tuple[Map, ...]: ...
+    def maps(self) -> tuple[Map, ...]:
+        """The maps that it declares."""
 
 
 def merge_faults(parts: Sequence[File]) -> list[Diagnostic]:
