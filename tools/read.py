@@ -199,12 +199,22 @@ def row_type(row):
     return np.dtype([*formats, ("missed", "<u8")])
 
 
+def entries_in(tables, row):
+    """Return the entries of tables but the last one, ``[copy][entry][word]``; where keys have cells, those instead,
+    with 0 for the key. tables: their words, ``[copy][word]``. row: as of ``row_type``."""
+    words, stride = 2 + len(row["kept"]), row.get("stride", 0)
+    if not stride:
+        return tables.reshape(len(tables), -1, words)[:, :-1]
+    cells = tables[:, : row["places"] * words // stride * stride].reshape(len(tables), -1, stride)
+    return np.concatenate([np.zeros_like(cells[..., :1]), cells[..., : words - 1]], axis=-1)
+
+
 def keys_of_entries(first, place, row):
     """Return the keys of entries. first: their first words. place: their places. row: as of ``row_type``."""
     kind = row["fields"][0]["type"]
     # A place without a key is that of the key with its number; the one after all places has none, either.
-    is_numbered = (first == 0) & (place < row["places"])
-    number = (place % row.get("period", row["places"])).astype("<u8")
+    is_numbered = (first == 0) & ((place < row["places"]) | ("stride" in row))
+    number = (place % row["period"] if "period" in row else place).astype("<u8")
     if row.get("numbered"):
         numbered = np.array([key % (1 << 64) for key in row["numbered"]], "<u8")
         number = numbered.take(number.astype("<i8"), mode="clip")
@@ -213,14 +223,14 @@ def keys_of_entries(first, place, row):
 
 
 def merged_rows(copies, row):
-    """Return the rows of a launch, in the order of the keys. copies: of the table, ``[copy][entry][word]``.
+    """Return the rows of a launch, in the order of the keys. copies: of the table, ``[copy][word]``.
 
     row: as of ``row_type``.
     """
     # The kind of the values, where they are floating-point numbers.
     floats = next((field["type"] for field in row["fields"][1:] if field["type"][0] == "f"), "")
-    # The last entry is of the saves that found no place.
-    entries, lost = copies[:, :-1], copies[:, -1, 1]
+    # The last entry is of the saves that found no place: after the key their count.
+    entries, lost = entries_in(copies, row), copies[:, -1 - len(row["kept"])]
     copy, place = np.nonzero(entries[..., 1])
     found = entries[copy, place]
     keys, group = np.unique(keys_of_entries(found[:, 0], place, row), return_inverse=True)
@@ -241,15 +251,17 @@ def merged_rows(copies, row):
         combine.at(total, group, column)
         total = ~total if name == "min" else total
         rows[name] = numbers_of_places(total, floats) if floats else total
-    # Where a key has an entry, none of its saves is lost.
-    rows["missed"] = lost.sum()
-    np.subtract.at(rows["missed"], group, lost[copy])
+    # In a copy where a key has an entry, none of its saves is lost.
+    has_entry = np.zeros((len(keys), len(copies)), bool)
+    has_entry[group, copy] = True
+    rows["missed"] = (lost * ~has_entry).sum(axis=-1)
     return rows
 
 
 def rows_by_launch(copies, row):
     """Return the rows of each launch, as of ``merged_rows``. copies: the records; the last axis is the copy."""
-    tables = np.asarray(copies["words"]).reshape(-1, copies.shape[-1], row["places"] + 2, 2 + len(row["kept"]))
+    words = np.asarray(copies["words"])
+    tables = words.reshape(-1, copies.shape[-1], words.shape[-1])
     return [merged_rows(table, row) for table in tables]
 
 

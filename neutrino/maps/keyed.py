@@ -62,18 +62,18 @@ class Keyed(MapType):
 
     def as_made(self: AnyKeyed, row: Mapping[str, Any]) -> AnyKeyed | None:
         """Return the type with what a map's object in a manifest says of its keys; None if that is damaged."""
-        known = KnownKeys.as_made(row, self._table().places)
+        known = KnownKeys.as_made(row, self._table().places, len(self.keep))
         return None if known is None else replace(self, known=known)
 
     def for_sites(self: AnyKeyed, sites: int) -> AnyKeyed:
         """Return the type for a kernel all of whose keys are sites with numbers below this."""
-        return replace(self, known=KnownKeys.of_sites(sites, self._table().places))
+        return replace(self, known=KnownKeys.of_sites(sites, self._table().place_words, len(self.keep)))
 
     def for_keys(self: AnyKeyed, keys: Sequence[int]) -> AnyKeyed:
         """Return the type for a kernel all of whose keys are these constants; the same if there is no room for them."""
         if len(keys) > self.room:
             return self
-        return replace(self, known=KnownKeys.of_constants(keys, self._table().places))
+        return replace(self, known=KnownKeys.of_constants(keys, self._table().place_words, len(self.keep)))
 
     def number_of(self, key: int) -> int | None:
         """Return the number of a key, if it is a constant of all that there are; else None."""
@@ -97,7 +97,7 @@ class Keyed(MapType):
             value = code.saved(1, entry.fields[1])
             values = kept_of(code, value, self.keep) if value.type.is_float else dict.fromkeys(self.keep, value)
         if site is not None:
-            add_to_site(code, entry, table, site if site < table.places else table.places + 1, values, saved)
+            add_to_site(code, entry, table, site, values, saved)
             return code.statements
         key = code.saved(0, entry.fields[0])
         word = as_key(code, key) if key.type.is_float else code.as_bits(Type.U64, code.widened(key))
@@ -133,7 +133,7 @@ class Keyed(MapType):
         return lost_saves(copies, row)
 
     def _table(self) -> KeyTable:
-        return KeyTable(places_for(self.room), self.keep, self.known.period)
+        return KeyTable(places_for(self.room), self.keep, self.known)
 
 
 def value_fits(table: MapTable, fields: Sequence[Field]) -> bool:

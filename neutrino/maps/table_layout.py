@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from neutrino.abi.records import MAX_TABLE
 from neutrino.maps.float_keys import numbers_of_keys
 from neutrino.maps.float_sums import added_in_pairs
-from neutrino.maps.known_keys import power_of_two
+from neutrino.maps.known_keys import KnownKeys, power_of_two
 from neutrino.maps.order import numbers_of_places
 
 if TYPE_CHECKING:
@@ -31,16 +31,15 @@ class KeyTable:
     """The form of a table, an array of entries of u64 words, all 0 at first.
 
     An entry has a key with all bits inverted, a count of saves, and the aggregates in keep, of the least value the
-    inverse. A first word of 0 is a free place, or that of a key with a number (``known_keys.py``). places: of keys, a
-    power of two; then comes an entry for the key whose inverse is 0, then one for saves whose keys found no place. An
-    entry is never given up, so in one table either all saves of a key find it or none does. probes: how many places a
-    key may have. period: if not 0, an entry with a number may as well be that which so many places, or a multiple, are
-    before.
+    inverse. A first word of 0 is a free place. places: of keys, a power of two; then comes an entry for the key whose
+    inverse is 0, then one for saves whose keys found no place. An entry is never given up, so in one table either all
+    saves of a key find it or none does. known: where all keys have numbers, the words of the places are cells without
+    keys instead: a count and the aggregates. probes: how many places a key may have.
     """
 
     places: int
     keep: tuple[str, ...]
-    period: int = 0
+    known: KnownKeys
     probes: int = 8
 
     @property
@@ -52,6 +51,18 @@ class KeyTable:
     def all_words(self) -> int:
         """Of the table."""
         return (self.places + _MORE_ENTRIES) * self.words
+
+    @property
+    def place_words(self) -> int:
+        """Of all places."""
+        return self.places * self.words
+
+    def count_of(self, number: int) -> int:
+        """Return the word with the count of a key with a number, after which the aggregates are: in the entry of what
+        found no place if there are more numbers than cells."""
+        stride = self.known.stride
+        fits = (number + 1) * stride <= self.place_words
+        return number * stride if fits else (self.places + 1) * self.words + 1
 
 
 def places_for(room: int) -> int:
@@ -79,14 +90,26 @@ def row_type(row: Mapping[str, Any]) -> np.dtype[Any]:
     return np.dtype([*formats, ("missed", "<u8")])
 
 
+def entries_in(tables: Array, row: Mapping[str, Any]) -> Array:
+    """Return the entries of tables but the last one, ``[copy][entry][word]``; where keys have cells, those instead,
+    with 0 for the key. tables: their words, ``[copy][word]``. row: as of ``row_type``."""
+    import numpy as np
+
+    words, stride = 2 + len(row["kept"]), row.get("stride", 0)
+    if not stride:
+        return tables.reshape(len(tables), -1, words)[:, :-1]
+    cells = tables[:, : row["places"] * words // stride * stride].reshape(len(tables), -1, stride)
+    return np.concatenate([np.zeros_like(cells[..., :1]), cells[..., : words - 1]], axis=-1)
+
+
 def keys_of_entries(first: Array, place: Array, row: Mapping[str, Any]) -> Array:
     """Return the keys of entries. first: their first words. place: their places. row: as of ``row_type``."""
     import numpy as np
 
     kind = row["fields"][0]["type"]
     # A place without a key is that of the key with its number; the one after all places has none, either.
-    is_numbered = (first == 0) & (place < row["places"])
-    number = (place % row.get("period", row["places"])).astype("<u8")
+    is_numbered = (first == 0) & ((place < row["places"]) | ("stride" in row))
+    number = (place % row["period"] if "period" in row else place).astype("<u8")
     if row.get("numbered"):
         numbered = np.array([key % (1 << 64) for key in row["numbered"]], "<u8")
         number = numbered.take(number.astype("<i8"), mode="clip")
@@ -95,7 +118,7 @@ def keys_of_entries(first: Array, place: Array, row: Mapping[str, Any]) -> Array
 
 
 def merged_rows(copies: Array, row: Mapping[str, Any]) -> Array:
-    """Return the rows of a launch, in the order of the keys. copies: of the table, ``[copy][entry][word]``.
+    """Return the rows of a launch, in the order of the keys. copies: of the table, ``[copy][word]``.
 
     row: as of ``row_type``.
     """
@@ -103,8 +126,8 @@ def merged_rows(copies: Array, row: Mapping[str, Any]) -> Array:
 
     # The kind of the values, where they are floating-point numbers.
     floats = next((field["type"] for field in row["fields"][1:] if field["type"][0] == "f"), "")
-    # The last entry is of the saves that found no place.
-    entries, lost = copies[:, :-1], copies[:, -1, 1]
+    # The last entry is of the saves that found no place: after the key their count.
+    entries, lost = entries_in(copies, row), copies[:, -1 - len(row["kept"])]
     copy, place = np.nonzero(entries[..., 1])
     found = entries[copy, place]
     keys, group = np.unique(keys_of_entries(found[:, 0], place, row), return_inverse=True)
@@ -125,9 +148,10 @@ def merged_rows(copies: Array, row: Mapping[str, Any]) -> Array:
         combine.at(total, group, column)
         total = ~total if name == "min" else total
         rows[name] = numbers_of_places(total, floats) if floats else total
-    # Where a key has an entry, none of its saves is lost.
-    rows["missed"] = lost.sum()
-    np.subtract.at(rows["missed"], group, lost[copy])
+    # In a copy where a key has an entry, none of its saves is lost.
+    has_entry = np.zeros((len(keys), len(copies)), bool)
+    has_entry[group, copy] = True
+    rows["missed"] = (lost * ~has_entry).sum(axis=-1)
     return rows
 
 
@@ -135,7 +159,8 @@ def rows_by_launch(copies: Array, row: Mapping[str, Any]) -> list[Array]:
     """Return the rows of each launch, as of ``merged_rows``. copies: the records; the last axis is the copy."""
     import numpy as np
 
-    tables = np.asarray(copies["words"]).reshape(-1, copies.shape[-1], row["places"] + 2, 2 + len(row["kept"]))
+    words = np.asarray(copies["words"])
+    tables = words.reshape(-1, copies.shape[-1], words.shape[-1])
     return [merged_rows(table, row) for table in tables]
 
 

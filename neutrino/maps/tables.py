@@ -1,10 +1,11 @@
 """Adding saves to the entries of a table in memory: of keys that are searched for, and of sites.
 
 A key has a fixed number of places, which are tried one after the other, without a branch; lanes of a warp with equal
-keys add at once. Sites have their numbers as places. The lanes of a warp together hold what is saved at the first
+keys add at once. Sites have cells by their numbers. The lanes of a warp together hold what is saved at the first
 sites, twice as many as they are: lane n of site n. Where a lane ends, it adds what it holds to memory. Atomics at a
-site are left to lanes that are together without the one that holds. Each site has a copy of this code, so that it is
-short: a kernel with many sites waits for its instructions.
+site are left to lanes that are together without the one that holds; and to further sites, where two lanes add two
+neighbouring cells at once. Each site has a copy of this code, so that it is short: a kernel with many sites waits for
+its instructions.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ def add_to_key(
         inner = code.inner()
     adds, totals = _together(inner, table, here, key, values, saves) if here else _alone(values, saves)
     place = _find(inner, table, key, adds)
-    _add(inner, table, place, 0, totals, adds)
+    # After the key.
+    _add(inner, table, place, 1, totals, adds)
     if saves and here and inner is not code:
         code.branch(code.over(here, Reduction.ANY, saves), inner, code.inner())
 
@@ -51,10 +53,7 @@ def add_to_key(
 def add_to_site(
     code: Builder, entry: Map, table: KeyTable, site: int, values: Mapping[str, Register], saved: SavedValues
 ) -> None:  # fmt: skip
-    """Add the code that adds a save to the entry with a number, ``places`` + 1 at most.
-
-    values: as of ``add_to_key``.
-    """
+    """Add the code that adds a save to the cells of the key with a number. values: as of ``add_to_key``."""
     saves, lanes = code.saving(saved), saved.lanes
     # One number of 32 bits, whatever is kept of it.
     value = next(iter(values.values()), None)
@@ -67,7 +66,7 @@ def add_to_site(
     if saves and here and saved.may_branch:
         inner = code.inner()
     adds, totals = _together(inner, table, here, None, values, saves) if here else _alone(values, saves)
-    _add(inner, table, _site_base(inner, entry, table), site, totals, adds)
+    _add(inner, table, _site_base(inner, entry, table), table.count_of(site), totals, adds)
     if saves and here and inner is not code:
         code.branch(code.over(here, Reduction.ANY, saves), inner, code.inner())
 
@@ -85,9 +84,9 @@ def bring_sites(code: Builder, table: KeyTable, kept: Sequence[Kept], lanes: Lan
         if (_HELD + _OF_GROUP * group,) not in keys:
             continue
         registers = _registers(code, table, group)
-        place = code.locate(code.lane(), _base(code), table.words)
+        place = code.locate(code.lane(), _base(code), table.known.stride)
         holding = code.inner()
-        first = group * lanes.number * table.words + 1
+        first = group * lanes.number * table.known.stride
         updates = _updates(holding, table, registers)
         # Most warps raise nothing, and what another one raises meanwhile only gets greater: a load costs less than an
         # atomic.
@@ -142,14 +141,25 @@ def _hold(
     if value and is_product:
         totals["sum"] = memory.over(here, Reduction.SUM, value, Type.U64)
     below = memory.below(here)
-    leads = memory.compare(Relation.EQ, below, Constant(Type.LANES, 0))
+    shares = not is_held and ("sum" in keep or {"min", "max"} <= set(keep))
+    if shares:
+        # The lanes here by number. The lowest two add.
+        rank = memory.compute(Operator.POPC, below, type_=Type.U32)
+        leads = memory.compare(Relation.LT, rank, 2)
+    else:
+        rank = None
+        leads = memory.compare(Relation.EQ, below, Constant(Type.LANES, 0))
     if saves:
         leads = memory.compute(Operator.AND, memory.compare(Relation.NE, number, 0), leads)
     adding = memory.inner()
     totals["count"] = adding.convert(Type.U64, number)
-    # Zero is added: for a place that is the same in all lanes some targets would add up over the lanes once more.
-    place = adding.locate(adding.convert(Type.U32, below), _base(code))
-    _add(adding, table, place, site, totals, None)
+    if rank:
+        size = adding.compute(Operator.POPC, here, type_=Type.U32) if saves else number
+        _add_by_two(adding, table, _base(code), table.count_of(site), totals, rank, size)
+    else:
+        # Zero is added: for a place that is the same in all lanes some targets would add up over the lanes once more.
+        place = adding.locate(adding.convert(Type.U32, below), _base(code))
+        _add(adding, table, place, table.count_of(site), totals, None)
     memory.apart(leads, adding, here)
     if is_held:
         condition = code.absent(here, holder)
@@ -246,27 +256,49 @@ def _updates(
 
 
 def _add(
-    code: Builder, table: KeyTable, place: Register, entry: int, totals: Mapping[str, Register | Constant],
+    code: Builder, table: KeyTable, place: Register, count: int, totals: Mapping[str, Register | Constant],
     when: Register | None,
 ) -> None:  # fmt: skip
-    """Add the updates of the entry that is so many after a place."""
+    """Add the updates of the count that is so many words after a place, and of the aggregates after it."""
     # Next to each other, so that in the machine code one branch skips all of them.
-    for word, (operator, value) in enumerate(_updates(code, table, totals), 1):
-        code.update(operator, At(place, entry * table.words + word), value, when)
+    for word, (operator, value) in enumerate(_updates(code, table, totals), count):
+        code.update(operator, At(place, word), value, when)
+
+
+def _add_by_two(
+    code: Builder, table: KeyTable, base: Register, count: int, totals: Mapping[str, Register | Constant],
+    rank: Register, size: Register,
+) -> None:  # fmt: skip
+    """As ``_add``, by the lowest two of the lanes here: each adds one of two neighbouring cells that are updated alike,
+    which together are one access. rank: of the lane among those here. size: how many they are, a u32."""
+    place = code.locate(rank, base)
+    is_first = code.compare(Relation.EQ, rank, 0)
+    is_alone = code.compare(Relation.LT, size, 2)
+    updates = _updates(code, table, totals)
+    words = iter(enumerate(updates, count))
+    for word, (operator, value) in words:
+        after = word + 1 - count
+        if after == len(updates) or updates[after][0] is not operator:
+            code.update(operator, At(place, word), value, is_first)
+            continue
+        _, (_, other) = next(words)
+        code.update(operator, At(place, word), code.select(is_first, value, other, Type.U64), None)
+        code.update(operator, At(place, word + 1), other, is_alone)
 
 
 def _site_base(code: Builder, entry: Map, table: KeyTable) -> Register:
-    """Return the place of the entry of site 0: threads on other multiprocessors use other places of an entry, if it has
-    several."""
+    """Return the place of the cells of site 0: threads on other multiprocessors use other cells, if it has several."""
     base = code.base()
     # From as many multiprocessors on as there are copies.
     copies = most_copies(entry.kind, entry.size)
-    uses = min(table.places // table.period, COPIES_MOST // copies) if table.period else 1
+    words = table.known.period * table.known.stride
+    # A power of two, so that an AND gives each its number.
+    uses = min(1 << (table.place_words // words).bit_length() - 1, COPIES_MOST // copies) if words else 1
     if uses < 2:
         return base
     unit = code.compute(Operator.SHR, code.special(Special.CUID), copies.bit_length() - 1)
     use = code.compute(Operator.AND, unit, uses - 1)
-    return code.locate(use, base, table.period * table.words)
+    return code.locate(use, base, words)
 
 
 def _base(code: Builder) -> Kept:

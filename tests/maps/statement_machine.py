@@ -45,7 +45,8 @@ from neutrino.maps.builder import Combining, Lanes
 @dataclass
 class Warp:
     """lanes: of the target. memory: the record's words. kept: by key, the registers, a value by lane. sums: by cell,
-    what each lane has accumulated. saved: by field and lane; saving: the lanes that save."""
+    what each lane has accumulated. saved: by field and lane; saving: the lanes that save. unit: the multiprocessor.
+    atomics: of each update of memory that some lanes have executed, the cells."""
 
     lanes: Lanes
     memory: list[int]
@@ -53,6 +54,8 @@ class Warp:
     sums: dict[int, list[int]] = field(default_factory=dict)
     saved: Sequence[Sequence[int]] = ()
     saving: frozenset[int] = frozenset()
+    unit: int = 77
+    atomics: list[set[int]] = field(default_factory=list)
 
     def run(self, statements: Sequence[MapStatement], here: Sequence[int]) -> None:
         """Execute statements by the lanes that are here together."""
@@ -83,8 +86,15 @@ class _Run:
                     result = self.value(statement.source, lane) if alone else combine(values)
                     self.put(statement.destination, lane, result)
             else:
+                if isinstance(statement, AtomicUpdate):
+                    self.note(statement, here)
                 for lane in here:
                     self.step(statement, lane, here)
+
+    def note(self, statement: AtomicUpdate, here: Sequence[int]) -> None:
+        when = statement.when
+        if cells := {self.cell(statement.cell, lane) for lane in here if when is None or self.value(when, lane)}:
+            self.warp.atomics.append(cells)
 
     def reduce(self, statement: OverLanes, here: Sequence[int]) -> None:
         found = {}
@@ -196,7 +206,7 @@ class _Run:
             return self.of_kept(value)[lane]
         if isinstance(value, Register):
             return self.registers[value.name][lane]
-        return {Special.LANE: lane, Special.CUID: 77}[value]  # type: ignore[index]
+        return {Special.LANE: lane, Special.CUID: self.warp.unit}[value]  # type: ignore[index]
 
     def of_kept(self, register: Kept) -> list[int]:
         return self.warp.kept.setdefault(register.key, [register.initial] * self.warp.lanes.number)

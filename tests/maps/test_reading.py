@@ -22,6 +22,7 @@ from neutrino.maps.extreme import Maximum, Minimum
 from neutrino.maps.hash import Hash
 from neutrino.maps.histogram import Histogram
 from neutrino.maps.integer_scales import Edges, Steps
+from neutrino.maps.known_keys import KnownKeys
 from neutrino.maps.regions import copies_of
 from neutrino.maps.ring import Ring
 from neutrino.maps.topk import TopK
@@ -280,28 +281,43 @@ def test_sites_as_keys_have_places(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "%r0" not in printed
 
 
-def test_a_site_has_several_places(tmp_path: Path, reader: ModuleType) -> None:
+@pytest.mark.parametrize("is_of_cells", [False, True], ids=["as older versions wrote it", "cells"])
+def test_a_site_has_several_places(tmp_path: Path, reader: ModuleType, is_of_cells: bool) -> None:
     """Those that are a multiple of the period apart: the type has one where a kernel has few sites."""
     kind = Hash(8, ("sum", "min"))
-    assert kind.for_sites(17) == kind, "32 places"
-    entry = keyed("Hot", kind.for_sites(3))
+    cells = kind.for_sites(3)
+    assert cells.known == KnownKeys(12, is_by_site=True, stride=4), "of 32 places of 4 words"
+    assert kind.for_sites(17).known == KnownKeys(0, is_by_site=True, stride=4)
+    kind = cells if is_of_cells else replace(kind, known=KnownKeys(16, is_by_site=True))
+    entry = keyed("Hot", kind)
     words = np.zeros(entry.document()["words"], np.uint64)
-    for place, count, total, least in [(0, 5, 50, 9), (2, 7, 70, 8), (18, 1, 4, 4)]:
-        words[4 * place + 1 : 4 * place + 4] = count, total, ~np.uint64(least)
+    period = 12 if is_of_cells else 16
+    for place, count, total, least in [(0, 5, 50, 9), (2, 7, 70, 8), (period + 2, 1, 4, 4)]:
+        first = 4 * place + (0 if is_of_cells else 1)
+        words[first : first + 3] = count, total, ~np.uint64(least)
+    # What found no place.
+    words[-3:] = 1, 5, 0
     writer = TraceWriter(tmp_path / "trace")
     writer.kernel(1, "k", maps=(entry,))
     writer.launch(1, (1, 1, 1), (32, 1, 1), fill_regions((entry,), 1, {"Hot": words.view(entry.dtype)}))
     writer.write()
     wanted = [(0, 5, 50, 9, 0), (2, 8, 74, 4, 0)]
     (kernel,) = Trace(tmp_path / "trace").kernels
-    assert next(iter(kernel.launches())).maps["Hot"].valid().tolist() == wanted
+    view = next(iter(kernel.launches())).maps["Hot"]
+    assert (view.valid().tolist(), view.dropped, view.dropped_sum) == (wanted, 1, 5)
     _, _, records = reader.parse(tmp_path / "trace" / "result" / "1.bin")
     assert records["Hot"].tolist() == wanted
     manifest = tmp_path / "trace" / "kernel" / "1" / "manifest.json"
     text = manifest.read_text()
-    assert text.count('"period": 16') == 1
-    for damaged in ("8", "17", "32", "true", '"16"', "16.0"):
-        manifest.write_text(text.replace('"period": 16', f'"period": {damaged}'))
+    known = f'"period": {period}'
+    damages = [(known, f'"period": {other}') for other in ("true", f'"{period}"', f"{period}.0", "32", "-4", "17")]
+    if is_of_cells:
+        damages += [('"stride": 4', f'"stride": {other}') for other in ("2", "3", "true", '"4"', "-4")]
+    else:
+        damages += [(known, '"period": 8'), (known, f'{known}, "stride": 3')]
+    for whole, damaged in damages:
+        assert text.count(whole) == 1
+        manifest.write_text(text.replace(whole, damaged))
         (kernel,) = Trace(tmp_path / "trace").kernels
         with pytest.raises(TraceError, match="map 'Hot'"):
             _ = kernel.manifest

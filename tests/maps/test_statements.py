@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 
 import numpy as np
 import pytest
@@ -16,6 +16,7 @@ from neutrino.ir.statements import Operator
 from neutrino.ir.types import Type
 from neutrino.maps.builder import Builder, Combining, Lanes
 from neutrino.maps.declaration import Map
+from neutrino.maps.regions import most_copies
 from neutrino.verification import read_probes
 from tests.maps.statement_machine import Warp
 
@@ -162,6 +163,7 @@ def test_tables(kind: str, site: int | None, lanes: Lanes, may_branch: bool, con
     random = np.random.default_rng(11)
     most = (1 << int(kind[1:])) - 1
     keys = [0, 1, 77, (1 << 64) - 1, 1 << 40] if site is None else [site]
+    entry = entry if site is None else replace(entry, kind=entry.kind.for_sites(site + 1))
     warp, every = run(entry, Facts(lanes, may_branch, conditional, site), random, [keys, [0, 3, 1000, most, most - 1]])
     groups: dict[int, list[int]] = defaultdict(list)
     for key, value in saved(every):
@@ -169,6 +171,37 @@ def test_tables(kind: str, site: int | None, lanes: Lanes, may_branch: bool, con
     wanted = {key: (len(some), sum(some) % (1 << 64), min(some), max(some), 0) for key, some in groups.items()}
     names = ["key", "count", "sum", "min", "max", "missed"]
     assert {key: tuple(row) for key, *row in rows(entry, warp)[names].tolist()} == wanted
+
+
+@pytest.mark.parametrize("lanes", [way for way in WAYS if way.combining is Combining.REDUCE], ids=str)
+@pytest.mark.parametrize(
+    ("keep", "accesses"), [((), 1), (("sum",), 1), (("sum", "min", "max"), 2), (("min", "max"), 2), (("max",), 2)]
+)
+def test_further_sites_take_few_accesses(keep: tuple[str, ...], accesses: int, lanes: Lanes) -> None:
+    """Of a site that no lane holds: a warp's save is an access for the cells that are added to, and one for those of
+    which the greatest is kept, each to one sector of 32 bytes, in lines that other multiprocessors do not touch."""
+    site = 2 * lanes.number + 7
+    data = 'key = "u64", value = "u32"' if keep else 'key = "u64"'
+    entry = declared(f'type = "hash"\nkeep = {list(keep)}', data)
+    entry = replace(entry, kind=entry.kind.for_sites(site + 1))
+    facts = Facts(lanes, may_branch=True, is_conditional=False, site=site)
+    code = entry.kind.save(entry, facts)
+    begin = entry.kind.begin(entry, list(dict.fromkeys(kept_in(code))), facts.lanes)
+    of_units: list[set[int]] = []
+    apart = most_copies(entry.kind, entry.size)
+    for unit in (0, apart):
+        for here, wanted in ((list(range(lanes.number)), accesses), ([5, 9], accesses), ([3], 1 + len(keep))):
+            warp = Warp(lanes, [0] * (entry.size // 8), unit=unit)
+            warp.saved = [[site] * lanes.number, list(range(lanes.number))]
+            warp.run(begin, here)
+            warp.run(code, here)
+            assert len(warp.atomics) == wanted
+            assert len({cell // 4 for cells in warp.atomics for cell in cells}) == 1
+            (row,) = rows(entry, warp).tolist()
+            of_values = {"sum": sum(here), "min": min(here), "max": max(here)}
+            assert row == (site, len(here), *(of_values[name] for name in keep), 0)
+        of_units.append({cell // 16 for cells in warp.atomics for cell in cells})
+    assert not of_units[0] & of_units[1]
 
 
 @pytest.mark.parametrize("conditional", [False, True])
