@@ -42,8 +42,8 @@ struct nt_extent nt_frames_extent(const struct nt_kernel *kernel, const struct n
 
 /*
  * Learn from a launch how much memory later launches of the kernel should get for their logs (to which threads append
- * records). wanted: units that this one wanted, of the log that wanted most; in_turn: its warps had no chunks of their
- * own.
+ * records). wanted: units that this one wanted, of the log that wanted most; in_turn: its warps had no chunks
+ * (stretches of a log) of their own.
  */
 static void learn_log_need(struct nt_kernel *kernel, uint64_t wanted, bool in_turn, uint64_t warps)
 {

@@ -128,7 +128,8 @@ static __attribute__((noinline)) CUresult launch_plain(CUfunction function, unsi
 }
 
 /*
- * Wraps the driver's function: a launch of a kernel with probes runs its twin, every other goes to the driver at once.
+ * Wraps the driver's function: a kernel that has a copy with probes runs that, any other launch goes to the driver at
+ * once.
  */
 EXPORT NT_HOT_PATH CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
 			       unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared, CUstream stream,
@@ -143,8 +144,8 @@ EXPORT NT_HOT_PATH CUresult cuLaunchKernel(CUfunction function, unsigned grid_x,
 }
 
 /*
- * Wraps the driver's function, in which stream 0 is the thread's own: a launch of a kernel with probes runs its twin,
- * every other goes to the driver at once.
+ * Wraps the driver's function, in which stream 0 is the thread's own: a kernel that has a copy with probes runs that,
+ * any other launch goes to the driver at once.
  */
 EXPORT NT_HOT_PATH CUresult cuLaunchKernel_ptsz(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
 			       unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared, CUstream stream,
@@ -159,8 +160,8 @@ EXPORT NT_HOT_PATH CUresult cuLaunchKernel_ptsz(CUfunction function, unsigned gr
 }
 
 /*
- * Wraps the driver's function for launches with attributes: a launch of a kernel with probes runs its twin, every other
- * goes to the driver at once.
+ * Wraps the driver's function for launches with attributes: a kernel that has a copy with probes runs that, any other
+ * launch goes to the driver at once.
  */
 EXPORT NT_HOT_PATH CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function, void **parameters, void **extra)
 {
@@ -172,8 +173,8 @@ EXPORT NT_HOT_PATH CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfun
 }
 
 /*
- * Wraps the driver's function for launches with attributes, in which stream 0 is the thread's own: a launch of a kernel
- * with probes runs its twin, every other goes to the driver at once.
+ * Wraps the driver's function for launches with attributes, in which stream 0 is the thread's own: a kernel that has a
+ * copy with probes runs that, any other launch goes to the driver at once.
  */
 EXPORT NT_HOT_PATH CUresult cuLaunchKernelEx_ptsz(const CUlaunchConfig *config, CUfunction function, void **parameters,
 				      void **extra)
@@ -186,8 +187,8 @@ EXPORT NT_HOT_PATH CUresult cuLaunchKernelEx_ptsz(const CUlaunchConfig *config, 
 }
 
 /*
- * Wraps the driver's function for launches whose blocks all run at the same time: a kernel with probes runs its twin if
- * enough blocks of it fit.
+ * Wraps the driver's function for launches whose blocks all run at the same time: a kernel that has a copy with probes
+ * runs that if enough blocks of it fit.
  */
 EXPORT CUresult cuLaunchCooperativeKernel(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
 					  unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared,
@@ -201,7 +202,7 @@ EXPORT CUresult cuLaunchCooperativeKernel(CUfunction function, unsigned grid_x, 
 
 /*
  * Wraps the driver's function for launches whose blocks all run at the same time, in which stream 0 is the thread's
- * own: a kernel with probes runs its twin if enough blocks of it fit.
+ * own: a kernel that has a copy with probes runs that if enough blocks of it fit.
  */
 EXPORT CUresult cuLaunchCooperativeKernel_ptsz(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
 					       unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared,

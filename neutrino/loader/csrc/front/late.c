@@ -92,8 +92,8 @@ static void at_end(void)
 }
 
 /*
- * Runs when this library is loaded, before any code of the patched library whose stub loads it: decides whether it
- * records in this process, and puts itself in front of the driver.
+ * Runs when this library (the hook for processes that run already) is loaded, before any code of the patched library
+ * that has it loaded: decides whether it records in this process, and puts itself in front of the driver.
  */
 __attribute__((constructor)) static void start(void)
 {

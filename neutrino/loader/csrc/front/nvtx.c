@@ -269,8 +269,8 @@ static bool set_table(const struct callbacks *callbacks, int module, const any_f
 EXPORTED int InitializeInjectionNvtx2(const void *(*table_of)(uint32_t id));
 
 /*
- * What NVTX looks up and calls at its first use: puts our functions into its tables (table_of gives them). 1 if its
- * calls are to come here; 0: it calls nobody from then on.
+ * What NVTX (marks of programs for profilers) looks up and calls at its first use: puts our functions into its tables
+ * (table_of gives them). 1 if its calls are to come here; 0: it calls nobody from then on.
  */
 EXPORTED int InitializeInjectionNvtx2(const void *(*table_of)(uint32_t id))
 {

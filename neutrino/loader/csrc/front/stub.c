@@ -56,8 +56,8 @@ static void join_list(void)
 __attribute__((visibility("hidden"))) void nt_stub_init(void);
 
 /*
- * The initializer (DT_INIT) of the stub, called by the dynamic loader when a patched library is loaded: loads the late
- * hook, which records its kernels, if NEUTRINO_TRACEDIR is set.
+ * The initializer (DT_INIT) of the stub, a small library that patched ones name, so that the dynamic loader calls this
+ * when one is loaded: loads the late hook, which records its kernels, if NEUTRINO_TRACEDIR is set.
  */
 void nt_stub_init(void)
 {

@@ -400,7 +400,7 @@ void nt_graph_exec_ends(CUgraphExec handle)
 	nt_grace_reading_end(reading);
 }
 
-/* Before a context is destroyed: forget the executable graphs in it, and their device memory. */
+/* A context is destroyed: forget the executable graphs in it, and their device memory. */
 void nt_graph_context_ends(CUcontext context)
 {
 	nt_lock_take(&mutex);

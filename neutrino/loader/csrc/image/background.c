@@ -39,7 +39,7 @@ static __thread __attribute__((tls_model("initial-exec"))) bool is_holding;
 
 /*
  * When the trace begins: decide whether threads of ours load twins (kernels' copies with probes) so that the program
- * waits for none: only if --no-wait or --hot was given, and the driver can tell when a context is idle.
+ * waits for none: only with --no-wait, --when launch or --hot, and if the driver can tell when a context is idle.
  */
 void nt_background_begin(void)
 {
@@ -65,8 +65,8 @@ static bool is_ending(void)
 /* --- the thread that fetches entries, and calls no driver --- */
 
 /*
- * Ask the listener (the process that makes twins) for the images that were announced, and add them to the list; drop
- * those from it that are resolved meanwhile. list: images that were asked for, linked by next_begun.
+ * Ask the listener (the process that puts probes into kernels) for the images that were announced, and add them to the
+ * list; drop those from it that are resolved meanwhile. list: images that were asked for, linked by next_begun.
  */
 static void take_announced(struct nt_image **list)
 {
@@ -115,7 +115,7 @@ static bool hand_on(struct nt_kernel **list)
 
 /*
  * Main function of the background thread that gets twins (kernels' copies with probes) from the cache or the listener
- * (it makes twins). It opens files, and calls no driver.
+ * (it puts probes into kernels). It opens files, and calls no driver.
  */
 static void *fetch_twins(void *unused)
 {

@@ -35,8 +35,8 @@ extern NT_HIDDEN struct nt_choice {
 } __attribute__((aligned(64))) nt_choice;
 
 /*
- * Whether any option may leave launches out of probing (such as --launches, --device), so that each has to be checked.
- * Lock-free.
+ * Whether an option (such as --launches, --device) or neutrino-ctl may leave launches out of probing, so that each has
+ * to be checked. Lock-free.
  */
 static inline bool nt_choice_is_set(void)
 {

@@ -18,15 +18,15 @@ static bool rows_fit(size_t entry_size, uint64_t offset, uint64_t count, size_t 
 	return offset % 8 == 0 && offset <= entry_size && count <= (entry_size - offset) / row_size;
 }
 
-/* Whether a NUL-terminated string begins at an offset and ends within the entry (an image's twins). */
+/* Whether a NUL-terminated string begins at an offset and ends within the entry (an image's kernels with probes). */
 static bool string_fits(const struct nt_entry *entry, uint64_t offset)
 {
 	return offset < entry->size && memchr(entry->data + offset, 0, entry->size - offset);
 }
 
 /*
- * Whether everything that a kernel's row in an entry (an image's twins) refers to is within the entry, and its sizes
- * are such that it can be launched. Checks only; an entry comes from a file or another process.
+ * Whether everything that a kernel's row in an entry (an image's kernels with probes) refers to is within the entry,
+ * and its sizes are such that it can be launched. Checks only; an entry comes from a file or another process.
  */
 static bool kernel_fits(const struct nt_entry *entry, const struct neutrino_twin_kernel *kernel)
 {
@@ -81,8 +81,8 @@ static bool kernel_fits(const struct nt_entry *entry, const struct neutrino_twin
 }
 
 /*
- * Check an entry (the twins of one image, as the cache holds them): its size, digest, key and every offset; false if
- * anything is wrong. ret refers to data, which must be 8-byte aligned and stay unchanged.
+ * Check an entry (the kernels with probes of one image, as the cache holds them): its size, digest, key and every
+ * offset; false if anything is wrong. ret refers to data, which must be 8-byte aligned and stay unchanged.
  */
 bool nt_entry_open(const void *data, size_t size, const uint8_t key[32], struct nt_entry *ret)
 {
@@ -138,7 +138,8 @@ bool nt_entry_open(const void *data, size_t size, const uint8_t key[32], struct 
 }
 
 /*
- * The mangled name of the kernel in that row of an entry (an image's twins), NUL-terminated; it is a part of the entry.
+ * The mangled name of the kernel in that row of an entry (an image's kernels with probes), NUL-terminated; it is a part
+ * of the entry.
  */
 static const char *name_of(const struct nt_entry *entry, uint32_t row)
 {
@@ -169,8 +170,8 @@ void nt_entry_index(struct nt_entry *entry)
 }
 
 /*
- * The row of the kernel with that mangled name in an entry (an image's twins), NULL if it has none. By the index if
- * there is one.
+ * The row of the kernel with that mangled name in an entry (an image's kernels with probes), NULL if it has none. By
+ * the index if there is one.
  */
 const struct neutrino_twin_kernel *nt_entry_find(const struct nt_entry *entry, const char *name)
 {
@@ -211,8 +212,8 @@ struct neutrino_map *nt_entry_maps(const struct nt_entry *entry, const struct ne
 }
 
 /*
- * Whether the image of that index in an entry (an image's twins) has the twin of any kernel; twins (copies with probes)
- * with fewer registers (under a register cap) do not count.
+ * Whether the image of that index in an entry (an image's kernels with probes) has the twin of any kernel; twins
+ * (copies with probes) with fewer registers (under a register cap) do not count.
  */
 bool nt_entry_has_twins(const struct nt_entry *entry, uint32_t image)
 {
@@ -222,7 +223,9 @@ bool nt_entry_has_twins(const struct nt_entry *entry, uint32_t image)
 	return false;
 }
 
-/* The NUL-terminated string at an offset of an entry (an image's twins), a part of it; NULL for offset 0. */
+/*
+ * The NUL-terminated string at an offset of an entry (an image's kernels with probes), a part of it; NULL for offset 0.
+ */
 const char *nt_entry_string(const struct nt_entry *entry, uint64_t offset)
 {
 	return offset ? (const char *)entry->data + offset : NULL;

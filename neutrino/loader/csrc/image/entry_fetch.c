@@ -109,7 +109,7 @@ struct reading {
 
 /*
  * Errand of nt_entry_fetch_read (argument: its struct reading): read a cache file and check it. Sets is_valid, and the
- * entry (an image's twins), whose bytes are never freed.
+ * entry (an image's kernels with probes), whose bytes are never freed.
  */
 static void read_entry(void *argument)
 {
@@ -134,8 +134,8 @@ static void read_entry(void *argument)
 }
 
 /*
- * Read the entry (an image's twins) of that key from the cache. False if it is missing or not valid. ret refers to
- * memory that is never freed.
+ * Read the entry (an image's kernels with probes) of that key from the cache. False if it is missing or not valid. ret
+ * refers to memory that is never freed.
  */
 bool nt_entry_fetch_read(const uint8_t key[32], struct nt_entry *ret)
 {
@@ -250,7 +250,8 @@ static struct neutrino_request request_of(uint32_t kind)
 }
 
 /*
- * How long the process waits for an entry (an image's twins), in nanoseconds: NEUTRINO_TIMEOUT, by default two minutes.
+ * How long the process waits for an entry (an image's kernels with probes), in nanoseconds: NEUTRINO_TIMEOUT, by
+ * default two minutes.
  */
 uint64_t nt_entry_fetch_timeout(void)
 {
@@ -259,7 +260,10 @@ uint64_t nt_entry_fetch_timeout(void)
 	return (seconds && seconds < LONGEST_TIMEOUT_S ? seconds : DEFAULT_TIMEOUT_S) * SECOND_NS;
 }
 
-/* When to stop waiting for an entry (an image's twins) that is asked for now, on the clock of nt_clock_now_ns. */
+/*
+ * When to stop waiting for an entry (an image's kernels with probes) that is asked for now, on the clock of
+ * nt_clock_now_ns.
+ */
 static uint64_t request_deadline(void)
 {
 	return nt_clock_now_ns() + nt_entry_fetch_timeout();
@@ -289,7 +293,7 @@ static struct neutrino_request twins_request(uint32_t kind, const uint8_t key[32
 	return request;
 }
 
-/* Whether a cache entry (an image's twins) of that key seems to be there, without reading it. */
+/* Whether a cache entry (an image's kernels with probes) of that key seems to be there, without reading it. */
 static bool seems_cached(const uint8_t key[32])
 {
 	char path[PATH_MAX];
@@ -313,7 +317,9 @@ struct nt_begun {
 	char error[256];
 };
 
-/* Free a request for an entry (an image's twins) with all that it has, also an answer that nobody took. */
+/*
+ * Free a request for an entry (an image's kernels with probes) with all that it has, also an answer that nobody took.
+ */
 static void free_request(void *argument)
 {
 	struct nt_begun *begun = argument;
@@ -374,8 +380,8 @@ static void wait_until_readable(int fd, const struct nt_begun *begun)
 }
 
 /*
- * Send a request and its image (GPU code of the program) without waiting, since the listener (it makes twins) waits for
- * all of a request that it has begun to read: true if the socket's buffer takes all at once.
+ * Send a request and its image (GPU code of the program) without waiting, since the listener (it puts probes into
+ * kernels) waits for all of a request that it has begun to read: true if the socket's buffer takes all at once.
  */
 static bool send_at_once(int fd, const struct nt_begun *begun)
 {
@@ -485,7 +491,7 @@ void nt_entry_fetch_drop(struct nt_begun *begun)
 
 /*
  * Move the answer out of a request whose errand (a function that a helper thread calls) is done: into *ret, the
- * caller's, or as a message into error. False if there is no entry (an image's twins).
+ * caller's, or as a message into error. False if there is no entry (an image's kernels with probes).
  */
 static bool take_answer(struct nt_begun *begun, struct nt_entry *ret, char *error, size_t error_size)
 {
@@ -548,8 +554,8 @@ bool nt_entry_fetch_request(struct nt_begun *begun, const uint8_t key[32], const
 }
 
 /*
- * Errand of nt_entry_fetch_hello: send the trace's path (the argument) to the listener (it makes twins), within a
- * second.
+ * Errand of nt_entry_fetch_hello: send the trace's path (the argument) to the listener (it puts probes into kernels),
+ * within a second.
  */
 static void say_hello(void *argument)
 {
@@ -568,7 +574,7 @@ static void say_hello(void *argument)
 }
 
 /*
- * Tell the listener (the process of `neutrino` that makes twins) that this process has begun a trace at that path, so
+ * Tell the listener (the process that puts probes into kernels) that this process has begun a trace at that path, so
  * that it keeps running until this process has ended.
  */
 void nt_entry_fetch_hello(const char *trace)

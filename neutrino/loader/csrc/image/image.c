@@ -328,9 +328,9 @@ static void open_copied_entry(struct nt_image *image)
 }
 
 /*
- * Get the entry (the twins) of an image (GPU code of the program), in a run with probes of its own, from the cache or
- * from the process that makes twins, and wait for that. Without one the image gets a reason. Returns whether it was in
- * the cache. By the one thread that resolves the image.
+ * Get the entry (the kernels with probes) of an image (GPU code of the program), in a run with probes of its own, from
+ * the cache or from the process that puts probes into kernels, and wait for that. Without one the image gets a reason.
+ * Returns whether it was in the cache. By the one thread that resolves the image.
  */
 static bool fetch_entry(struct nt_image *image)
 {
@@ -497,9 +497,9 @@ static struct nt_kernel *find_kernel(const struct nt_image *image, const char *n
 }
 
 /*
- * Set what launches of a kernel need, by the entry (the twins) of its image (GPU code of the program), which is
- * resolved. Returns the kernel's reason, and in *detail what that does not say, or NULL. Without memory it is PROBED
- * without maps (stores of probe results).
+ * Set what launches of a kernel need, by the entry (the kernels with probes) of its image (GPU code of the program),
+ * which is resolved. Returns the kernel's reason, and in *detail what that does not say, or NULL. Without memory it is
+ * PROBED without maps (stores of probe results).
  */
 static enum neutrino_reason describe_kernel(const struct nt_image *image, struct nt_kernel *kernel, const char **detail)
 {

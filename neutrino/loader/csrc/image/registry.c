@@ -454,8 +454,8 @@ static void forget_functions(CUcontext context)
 }
 
 /*
- * Just before the program destroys a context: forget its modules and functions. The tables are walked without the lock:
- * what is added meanwhile is not of the context that goes.
+ * A context is destroyed: forget its modules and functions. The tables are walked without the lock: what is added
+ * meanwhile is not of the context that goes.
  */
 void nt_registry_forget_context(CUcontext context)
 {

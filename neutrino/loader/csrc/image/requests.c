@@ -12,8 +12,8 @@ struct nt_inbox nt_requests;
 struct nt_image *nt_requests_announced;
 
 /*
- * Whether twins (copies with probes) are requested when kernels are launched (--hot), not when the program obtains
- * them: then also twins that are in the cache are not loaded before.
+ * Whether twins (copies with probes) are requested when kernels are launched (--when launch, --hot), not when the
+ * program obtains them: then also twins that are in the cache are not loaded before.
  */
 bool nt_requests_are_by_launch(void)
 {

@@ -41,7 +41,7 @@ static struct nt_part *parts_of(struct nt_owner *owner)
 
 /*
  * Load one image of twins (copies of kernels with probes) into the driver, once; other threads that need it wait for
- * the first. number: index of the image in the entry (an image's twins).
+ * the first. number: index of the image in the entry (an image's kernels with probes).
  */
 static void load_part(struct nt_owner *owner, struct nt_part *part, uint32_t number)
 {

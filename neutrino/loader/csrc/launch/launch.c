@@ -181,7 +181,8 @@ uint32_t nt_launch_passed;
 
 /*
  * Look up the function of a launch. If it is certain by that alone that the launch runs the original, count it: then
- * there is nothing else to do for it (nt_launch_passes). Most launches of most programs are such: it takes few
+ * nt_launch_passes(result), and it only goes to the driver. Else the result has the function, and the reading section
+ * that was begun for it; NULL for both if nothing was looked up. Most launches of most programs pass: it takes few
  * instructions and touches little memory.
  */
 NT_HOT_PATH struct nt_found nt_launch_find(CUfunction handle)

@@ -29,7 +29,7 @@ struct nt_found nt_launch_find(CUfunction handle);
 /* For reading: the launch is counted, and runs the original. */
 extern NT_HIDDEN uint32_t nt_launch_passed;
 
-/* Whether nt_launch_find has counted the launch already, so that it only goes to the driver. */
+/* Whether nt_launch_find has counted the launch already as one of the original, so that it only goes to the driver. */
 static inline bool nt_launch_passes(struct nt_found found)
 {
 	return found.reading == &nt_launch_passed;
