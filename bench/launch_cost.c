@@ -6,6 +6,7 @@
 
 #include "driver_calls.h"
 
+/* The CPU time that this thread has taken so far, in nanoseconds. */
 static double thread_ns(void)
 {
 	struct timespec time;
@@ -14,6 +15,10 @@ static double thread_ns(void)
 	return (double)time.tv_sec * 1e9 + (double)time.tv_nsec;
 }
 
+/*
+ * Launch a kernel LAUNCHES times in each of BATCHES batches, and print the thread's CPU time per launch of each, in
+ * nanoseconds. Status 2 to 5: the arguments, the driver, the module or a launch failed.
+ */
 int main(int argc, char **argv)
 {
 	static char image[1 << 20];

@@ -25,6 +25,10 @@ static uint64_t given_back;
 static void **given; /* those to give out again */
 static size_t given_count, given_room;
 
+/*
+ * A handle for a new object of the program: one that was given back, if there is one to give out again, else a new
+ * number.
+ */
 static void *fresh(void)
 {
 	void *handle = NULL;
@@ -38,6 +42,7 @@ static void *fresh(void)
 	return handle;
 }
 
+/* The object of a handle is gone: every second such handle is given out again, the others never. */
 static void give_back(void *handle)
 {
 	pthread_mutex_lock(&given_mutex);
@@ -50,7 +55,9 @@ static void give_back(void *handle)
 	pthread_mutex_unlock(&given_mutex);
 }
 
-/* The function of a name in a module: the same one whenever it is asked for. */
+/*
+ * The handle of the function of that name in a module (or kernel in a library): the same one whenever it is asked for.
+ */
 static void *named(void *module, const char *name)
 {
 	uint64_t hash = 0;

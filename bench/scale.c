@@ -29,6 +29,7 @@ static long alive, threads;
 static FILE *samples;
 static double begin;
 
+/* Seconds on a clock that only goes forward. */
 static double now(void)
 {
 	struct timespec time;
@@ -37,13 +38,14 @@ static double now(void)
 	return (double)time.tv_sec + (double)time.tv_nsec / 1e9;
 }
 
+/* End the process with this status if a call of the driver has failed. */
 static void check(CUresult result, int status)
 {
 	if (result)
 		_exit(status);
 }
 
-/* Open descriptors of a thread's table. */
+/* How many descriptors are open in the table of a thread, by its id as text. */
 static uint64_t descriptors_of(const char *thread)
 {
 	char path[300];
@@ -58,7 +60,10 @@ static uint64_t descriptors_of(const char *thread)
 	return count;
 }
 
-/* Of this thread's table, and of that of the hook's writer, which has one of its own. */
+/*
+ * How many descriptors are open in this thread's table, and in that of the hook's (Neutrino's library's) writer thread,
+ * which has one of its own.
+ */
 static uint64_t descriptors(void)
 {
 	char path[300], name[32], own[32];
@@ -80,6 +85,7 @@ static uint64_t descriptors(void)
 	return count;
 }
 
+/* Append a line to the samples: seconds since the begin, launches so far, bytes in memory, open descriptors. */
 static void sample(void)
 {
 	uint64_t resident = 0;
@@ -97,7 +103,7 @@ static void sample(void)
 	fflush(samples);
 }
 
-/* Take a sample at each 200th part of the work. */
+/* Take a sample at each 200th part of the work. done, amount: of the work, in its units. */
 static void passed(long done, long amount)
 {
 	long step = amount > SAMPLES ? amount / SAMPLES : 1;
@@ -106,6 +112,7 @@ static void passed(long done, long amount)
 		sample();
 }
 
+/* Launch a kernel of an image (PROBED or OTHER) in a stream, and count that. */
 static void launch(CUfunction function, int image, CUstream stream)
 {
 	unsigned long long counter = 0;
@@ -123,6 +130,7 @@ struct loaded {
 	int image;
 };
 
+/* Load an image as a module or a library, and get its kernel. The process ends if that fails. */
 static struct loaded load(int image, bool is_library)
 {
 	struct loaded new = {.is_library = is_library, .image = image};
@@ -137,19 +145,24 @@ static struct loaded load(int image, bool is_library)
 	return new;
 }
 
+/* Unload what load() has loaded. */
 static void unload(struct loaded *old)
 {
 	check(old->is_library ? cuLibraryUnload(old->handle) : cuModuleUnload(old->handle), 6);
 	old->handle = NULL;
 }
 
-/* A pause after each count: so many come about as fast as in front of a driver that does something. */
+/*
+ * Pause a millisecond after each `count` of what is done: so many come about as fast as in front of a driver that does
+ * something.
+ */
 static void rest(long done, long count)
 {
 	if (done % count == count - 1)
 		usleep(1000);
 }
 
+/* Make `amount` streams, launch in each and destroy them, one by one; then as many in turns of `alive` at once. */
 static void run_streams(long amount, bool samples_too)
 {
 	CUstream *list = calloc((size_t)alive, sizeof(*list));
@@ -185,6 +198,10 @@ static void run_streams(long amount, bool samples_too)
 	free(list);
 }
 
+/*
+ * Load `amount` modules and libraries, launch a kernel of each, and unload each when `alive` others were loaded after
+ * it.
+ */
 static void run_handles(long amount, bool samples_too)
 {
 	struct loaded *ring = calloc((size_t)alive, sizeof(*ring));
@@ -214,6 +231,7 @@ struct share {
 	bool samples_too;
 };
 
+/* Main function of a launching thread (argument: struct share): launches its amount in a stream of its own. */
 static void *launch_share(void *argument)
 {
 	const struct share *share = argument;
@@ -231,6 +249,7 @@ static void *launch_share(void *argument)
 	return NULL;
 }
 
+/* Have `threads` threads, this one among them, launch kernels `amount` times together. */
 static void run_launches(long amount, bool samples_too)
 {
 	pthread_t others[MOST_THREADS];
@@ -250,7 +269,10 @@ static void run_launches(long amount, bool samples_too)
 	streams += (uint64_t)threads;
 }
 
-/* amount: launches of a turn. */
+/*
+ * Do all cases by turns until so many seconds have passed, with pauses twice as long as the work. amount: launches of a
+ * turn.
+ */
 static void soak(long amount, double seconds)
 {
 	double last = 0;
@@ -271,6 +293,7 @@ static void soak(long amount, double seconds)
 	}
 }
 
+/* Read the file of an image into a buffer of the size of images[0]; false if that fails. */
 static bool read_image(const char *path, char *ret)
 {
 	FILE *file = fopen(path, "rb");
@@ -281,6 +304,10 @@ static bool read_image(const char *path, char *ret)
 	return is_read;
 }
 
+/*
+ * Do the case of the first argument; the others are described at the top of the file. Status 7 (GOOD) if every call has
+ * succeeded.
+ */
 int main(int argc, char **argv)
 {
 	begin = now();

@@ -22,28 +22,33 @@ static const char *kernel;
 static uint64_t launches, loads, signals, failures, most_loads;
 static int is_over;
 
+/* Count one more; from any thread, and from a signal handler. */
 static void count(uint64_t *number)
 {
 	__atomic_fetch_add(number, 1, __ATOMIC_RELAXED);
 }
 
+/* What was counted so far. */
 static uint64_t read_count(const uint64_t *number)
 {
 	return __atomic_load_n(number, __ATOMIC_RELAXED);
 }
 
+/* Count a failure, if something is wrong; the test goes on. */
 static void check(bool is_wrong)
 {
 	if (is_wrong)
 		count(&failures);
 }
 
+/* Handler of both signals: only counts. */
 static void on_signal(int number)
 {
 	(void)number;
 	count(&signals);
 }
 
+/* Launch the kernel in a stream (NULL: the default one), and count that. */
 static void launch(CUfunction function, CUstream stream)
 {
 	unsigned long long counter = 0;
@@ -54,7 +59,10 @@ static void launch(CUfunction function, CUstream stream)
 	count(&launches);
 }
 
-/* Launches in streams of its own, of which it makes others from time to time, and waits for them. */
+/*
+ * Main function of a launching thread: launches in streams of its own, of which it makes others from time to time, and
+ * waits for them, until the time is over.
+ */
 static void *launch_often(void *unused)
 {
 	CUmodule module;
@@ -82,7 +90,10 @@ static void *launch_often(void *unused)
 	return NULL;
 }
 
-/* Loads, as a module and as a library, launches a few times and unloads. */
+/*
+ * Main function of a loading thread: loads the image as a module and as a library, launches a few times and unloads,
+ * until the time is over.
+ */
 static void *load_often(void *unused)
 {
 	CUmodule module;
@@ -107,6 +118,7 @@ static void *load_often(void *unused)
 	return NULL;
 }
 
+/* Seconds on a clock that only goes forward. */
 static double now(void)
 {
 	struct timespec time;
@@ -115,6 +127,10 @@ static double now(void)
 	return (double)time.tv_sec + (double)time.tv_nsec / 1e9;
 }
 
+/*
+ * Run the threads, and send them signals at random until the time is over or enough was loaded; print the numbers of
+ * launches, loads and signals. Status 6 if any call failed.
+ */
 int main(int argc, char **argv)
 {
 	/* One interrupts system calls, the other has them begun again. */
