@@ -50,7 +50,7 @@ struct pass {
     TYPE value;                                                                                                        \
     memcpy(&value, at, sizeof value)
 
-/* The integer of that type at an address, extended to 64 bits by its sign. */
+/* The integer of that type at an address, which need not be aligned, extended to 64 bits by its sign. */
 INLINED uint64_t load_integer(enum type type, const uint8_t *at)
 {
     switch (type) {
@@ -64,7 +64,7 @@ INLINED uint64_t load_integer(enum type type, const uint8_t *at)
     }
 }
 
-/* The floating-point number of that type at an address. */
+/* The floating-point number (F32 or F64) at an address, which need not be aligned, as a double. */
 INLINED double load_float(enum type type, const uint8_t *at)
 {
     if (type == F32) { LOAD(float); return value; }
@@ -73,8 +73,8 @@ INLINED double load_float(enum type type, const uint8_t *at)
 }
 
 /*
- * The number of that type at an address as an unsigned key. Keys of floating-point numbers are in the order of these; that
- * of a NaN is the greatest.
+ * The number of that type at an address as an unsigned key: keys of floating-point numbers are in the order of these,
+ * and that of a NaN is the greatest. Keys of signed integers are their 64 bits.
  */
 INLINED uint64_t load_key(enum type type, const uint8_t *at)
 {
@@ -93,7 +93,10 @@ INLINED uint64_t load_key(enum type type, const uint8_t *at)
     return load_integer(type, at);
 }
 
-/* Add count unsigned numbers, stride bytes apart, to the range of a field and to its 128-bit sum. */
+/*
+ * Add `count` unsigned numbers, stride bytes apart from `at` on, to the least and greatest of a field (range) and to
+ * its 128-bit sum.
+ */
 INLINED void add_unsigned(enum type type, const uint8_t *at, size_t count, size_t stride, struct range *range)
 {
     uint64_t least = range->minimum, greatest = range->maximum, sum = 0;
@@ -112,7 +115,10 @@ INLINED void add_unsigned(enum type type, const uint8_t *at, size_t count, size_
     *range = (struct range){ least, greatest, { (uint64_t)all, (uint64_t)(all >> 64) }, 0 };
 }
 
-/* As add_unsigned, for signed numbers. */
+/*
+ * Add `count` signed numbers, stride bytes apart from `at` on, to the least and greatest of a field (range) and to its
+ * 128-bit sum.
+ */
 INLINED void add_signed(enum type type, const uint8_t *at, size_t count, size_t stride, struct range *range)
 {
     int64_t least = (int64_t)range->minimum, greatest = (int64_t)range->maximum, sum = 0;
@@ -130,7 +136,10 @@ INLINED void add_signed(enum type type, const uint8_t *at, size_t count, size_t 
     *range = (struct range){ (uint64_t)least, (uint64_t)greatest, { (uint64_t)all, (uint64_t)(all >> 64) }, 0 };
 }
 
-/* As add_unsigned, for floating-point numbers: the sum is a double, and NaNs are counted. */
+/*
+ * Add `count` floating-point numbers, stride bytes apart from `at` on, to the least and greatest of a field (range) and
+ * to its sum, a double. NaNs are counted, and spoil the sum only.
+ */
 INLINED void add_floats(enum type type, const uint8_t *at, size_t count, size_t stride, struct range *range)
 {
     double least, greatest, sum;
@@ -152,8 +161,8 @@ INLINED void add_floats(enum type type, const uint8_t *at, size_t count, size_t 
 }
 
 /*
- * Visit one field, of a type that the compiler knows, in count records that are stride bytes apart: add it to its range, or
- * count it in the bucket of its key.
+ * Visit one field in `count` records that are stride bytes apart: add it to its range (least, greatest, sum), or count
+ * it in the bucket of its key. type and stride are constants where this is inlined, so that the loops are fast.
  */
 INLINED void visit_type(enum type type, const uint8_t *at, size_t count, size_t stride, const struct field *field)
 {
@@ -192,7 +201,10 @@ INLINED void visit_type(enum type type, const uint8_t *at, size_t count, size_t 
         }                                                                                                              \
         break;
 
-/* As visit_type, for a field of any type. records: the first record. */
+/*
+ * Visit one field, of any type, in `count` records that are stride bytes apart: add it to its range (least, greatest,
+ * sum), or count it in its bucket. records: the first record.
+ */
 static void visit_field(const struct field *field, const uint8_t *records, size_t count, size_t stride)
 {
     const uint8_t *at = records + field->offset;
@@ -202,7 +214,7 @@ static void visit_field(const struct field *field, const uint8_t *records, size_
     }
 }
 
-/* Records back to back, in blocks that stay in the cache for all fields. */
+/* Visit all fields of `count` records that lie back to back, in blocks that stay in the cache for all fields. */
 static void visit(struct pass *pass, const uint8_t *records, uint64_t count)
 {
     pass->visited += count;
@@ -215,14 +227,17 @@ static void visit(struct pass *pass, const uint8_t *records, uint64_t count)
     }
 }
 
-/* Visit the records that were gathered. */
+/* Visit the records that were gathered in pass->scratch, and empty it. */
 static void flush(struct pass *pass)
 {
     visit(pass, pass->scratch, pass->gathered / pass->size);
     pass->gathered = 0;
 }
 
-/* Records back to back, of which there may be few: those are gathered. */
+/*
+ * Visit all fields of `count` records that lie back to back; if these are few, they are copied to pass->scratch, to be
+ * visited together with others.
+ */
 static void visit_few(struct pass *pass, const uint8_t *records, uint64_t count)
 {
     uint64_t bytes = count * pass->size;
@@ -239,7 +254,11 @@ static void visit_few(struct pass *pass, const uint8_t *records, uint64_t count)
     pass->gathered += bytes;
 }
 
-/* A tile whose slots have counts. lanes: of it, those that exist. */
+/*
+ * Visit the records of a tile (slots of a warp, row by row) whose slots have counts: each lane has as many records as
+ * its count, at most cap. counts: u32 for each lane; lanes: how many of them exist. saves gets the greatest count, and
+ * how much counts exceed cap.
+ */
 static void visit_slots(struct pass *pass, const struct shape *shape, const uint8_t *tile, const uint8_t *counts,
                         uint64_t lanes, struct saves *saves)
 {
@@ -269,14 +288,17 @@ static void visit_slots(struct pass *pass, const struct shape *shape, const uint
     }
 }
 
-/* The version of these functions' parameters. */
+/* The version of these functions' parameters, which the Python side compares with its own. */
 EXPORTED uint64_t nt_aggregate_interface(void)
 {
     return INTERFACE;
 }
 
-/* Visit all records once; return how many there are. counts: of the first launch's slots, u32 [block][tile][lane], as far apart as launches; NULL
- * where each slot that exists has one record. saves: what counts say is added to it. */
+/*
+ * Visit all records of many launches once; return how many there are. shape: where they lie. counts: of the first
+ * launch's slots, u32 [block][tile][lane], as far apart as launches; NULL where each slot that exists has one record.
+ * fields: what is aggregated, and where to. saves: what counts say is added to it.
+ */
 EXPORTED uint64_t nt_aggregate(const uint8_t *records, const uint8_t *counts, const struct shape *shape,
                                const struct field *fields, uint64_t field_count, struct saves *saves)
 {
