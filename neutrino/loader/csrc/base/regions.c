@@ -65,7 +65,7 @@ bool nt_regions_is_valid(const struct neutrino_map *map)
 
 /*
  * Whether a launch adds to what an earlier one left in the same memory, so that several launches may share it: so it is
- * if no map has slots, which a launch writes anew.
+ * if no map (a store of probe results) has slots, which a launch writes anew.
  */
 bool nt_regions_add_up(const struct neutrino_map *maps, unsigned count)
 {
@@ -75,27 +75,36 @@ bool nt_regions_add_up(const struct neutrino_map *maps, unsigned count)
 	return true;
 }
 
-/* Whether a map is a log that the kernel saves to: one with cap 0 has control words only, which stay zero. */
+/*
+ * Whether a map (a store of probe results) is a log that the kernel saves to: one with cap 0 has control words only,
+ * which stay zero.
+ */
 bool nt_regions_is_log(const struct neutrino_map *map)
 {
 	return map_types[map->kind].layout == NEUTRINO_IN_CHUNKS && map->cap;
 }
 
-/* Whether a map has one result for the whole process: its values are added up over all launches. */
+/*
+ * Whether a map (a store of probe results) has one result for the whole process: its values are added up over all
+ * launches.
+ */
 bool nt_regions_is_of_run(const struct neutrino_map *map)
 {
 	return map->per == NEUTRINO_PER_RUN;
 }
 
-/* Whether two records of the map are combined word by word by their maximum; else by their sum. */
+/*
+ * Whether two records of the map (a store of probe results) are combined word by word by their maximum; else by their
+ * sum.
+ */
 bool nt_regions_keeps_greatest(const struct neutrino_map *map)
 {
 	return map_types[map->kind].keeps_greatest;
 }
 
 /*
- * How many slots a map has in a launch of that extent: one for each thread, warp or block, whichever its level is.
- * False on overflow.
+ * How many slots a map (a store of probe results) has in a launch of that extent: one for each thread, warp or block,
+ * whichever its level is. False on overflow.
  */
 static bool slots_of(const struct neutrino_map *map, const struct nt_extent *extent, uint64_t *ret)
 {
@@ -169,8 +178,8 @@ static bool rows_size(const struct neutrino_map *map, const struct nt_extent *ex
 }
 
 /*
- * Compute where the memory of one map is in a launch of that extent, if it begins at offset (in bytes): its records and
- * counts. Returns the offset after it, where the next map's begins; UINT64_MAX on overflow.
+ * Compute where the memory of one map (a store of probe results) is in a launch of that extent, if it begins at offset
+ * (in bytes): its records and counts. Returns the offset after it, where the next map's begins; UINT64_MAX on overflow.
  */
 uint64_t nt_regions_region(const struct neutrino_map *map, const struct nt_extent *extent, uint64_t offset,
 			   struct nt_region *ret)

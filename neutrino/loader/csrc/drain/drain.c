@@ -275,7 +275,7 @@ static void write_large(void *argument, CUdeviceptr from, struct nt_kernel *kern
 
 /*
  * Fetch the results of the one launch of a large segment (memory for one large launch) from the device, or of all
- * kernels of the one replay. Returns which parts of the memory were written to, to be zeroed.
+ * kernels of the one replay (launch of a graph). Returns which parts of the memory were written to, to be zeroed.
  */
 static struct written drain_large(struct nt_pool *pool, struct nt_segment *segment)
 {

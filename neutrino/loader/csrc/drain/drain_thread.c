@@ -235,8 +235,8 @@ static struct nt_drained visit_pool(struct nt_pool *pool)
 }
 
 /*
- * One round of the drain thread (it fetches results) over all pools, and all else that it does from time to time.
- * Returns what was found.
+ * One round of the drain thread (it fetches results) over all pools (device memory for results), and all else that it
+ * does from time to time. Returns what was found.
  */
 static struct nt_drained visit_all_pools(void)
 {
@@ -293,7 +293,7 @@ static void *drain_forever(void *unused)
 		}
 		enum nt_sleep depth = is_idle && now - idle_since >= idle_limit ? NT_ASLEEP : NT_DOZING;
 		/*
-		 * A launch that is submitted while the depth is set is usually seen by visit_all, or wakes this thread.
+		 * A launch that is submitted while the depth is set is usually seen by visit_all_pools, or wakes this thread.
 		 * If neither happens, because the two cross, it waits for the next launch or for the last visit, after
 		 * which they cannot cross any more.
 		 */

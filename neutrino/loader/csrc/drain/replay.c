@@ -28,8 +28,8 @@ static struct neutrino_launch *take_record(uint64_t *index)
 }
 
 /*
- * Make the launch record of one kernel in a graph's replay. slot: the replay; number: of the kernel's node. *index gets
- * the record's number. NULL if there is none.
+ * Make the launch record of one kernel in a graph's replay (launch). slot: the replay; number: of the kernel's node.
+ * *index gets the record's number. NULL if there is none.
  */
 static struct neutrino_launch *add_record(const struct nt_slot *slot, size_t number, uint64_t *index)
 {
@@ -73,13 +73,16 @@ static void settle_replay(const struct nt_slot *slot, bool is_written)
 	__atomic_sub_fetch(&slot->layout->in_flight, 1, __ATOMIC_ACQ_REL);
 }
 
-/* The results of a replay are lost with its context: complete its record. */
+/* The results of a replay (launch of a graph) are lost with its context: complete its record. */
 void nt_replay_lost(const struct nt_slot *slot)
 {
 	settle_replay(slot, false);
 }
 
-/* The header of the frame (a launch's results in a file) of a node in a replay. launch: number of its record. */
+/*
+ * The header of the frame (a launch's results in a file) of a node in a replay (launch of a graph). launch: number of
+ * its record.
+ */
 static struct neutrino_frame frame_of(const struct nt_graph_node *node, uint64_t launch)
 {
 	struct neutrino_frame frame = {.launch = launch, .size = node->size, .lanes = node->kernel->lanes,
@@ -92,9 +95,10 @@ static struct neutrino_frame frame_of(const struct nt_graph_node *node, uint64_t
 }
 
 /*
- * Have the results of one kernel written, of all replays of a graph with that layout (what its nodes run) among the
- * launches [from, to), as one job of the writer. first: the first of the layout's nodes that is this kernel's. data:
- * what was copied from the device, from `begin` bytes of the segment (memory for launches) on; NULL: they are lost.
+ * Have the results of one kernel written, of all replays (launches) of a graph with that layout (what its nodes run)
+ * among the launches [from, to), as one job of the writer. first: the first of the layout's nodes that is this
+ * kernel's. data: what was copied from the device, from `begin` bytes of the segment (memory for launches) on; NULL:
+ * they are lost.
  */
 static void write_kernel(const struct nt_segment *segment, uint32_t from, uint32_t to, const struct nt_layout *layout,
 			 size_t first, const uint8_t *data, uint64_t begin)
@@ -171,8 +175,8 @@ void nt_replay_write(const struct nt_segment *segment, uint32_t from, uint32_t t
 }
 
 /*
- * Have the results of the one graph replay in a large segment (memory for one large launch) written, kernel by kernel:
- * write() fetches one's from the device; argument: for it.
+ * Have the results of the one replay (launch of a graph) in a large segment (memory for one large launch) written,
+ * kernel by kernel: write() fetches one's from the device; argument: for it.
  */
 void nt_replay_write_large(const struct nt_segment *segment, nt_write_frame *write, void *argument)
 {

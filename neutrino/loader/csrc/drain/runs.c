@@ -84,8 +84,8 @@ static void combine_words(uint64_t *word, uint64_t other, bool keeps_greatest)
 }
 
 /*
- * Combine a part of a launch's data with the rest of it. number: of the map, among those with one result for the
- * process. data: size bytes that are `at` bytes into the map's memory, both multiples of 8.
+ * Combine a part of a launch's data with the rest of it. number: of the map (a store of probe results), among those
+ * with one result for the process. data: size bytes that are `at` bytes into the map's memory, both multiples of 8.
  */
 void nt_runs_add(struct nt_kernel *kernel, unsigned number, const uint8_t *data, uint64_t at, uint64_t size)
 {
@@ -140,7 +140,7 @@ void nt_runs_added(struct nt_kernel *kernel, bool is_complete)
 
 /*
  * Write a kernel's result for the process: the header of its result file, then a frame (a launch's results) with one
- * record of each such map. False without memory, or room in the writer's queue.
+ * record of each such map (a store of probe results). False without memory, or room in the writer's queue.
  */
 static bool write_run(const struct nt_run *run)
 {

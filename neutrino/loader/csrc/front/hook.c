@@ -215,8 +215,8 @@ EXPORT CUresult cuLaunchCooperativeKernel_ptsz(CUfunction function, unsigned gri
 }
 
 /*
- * Wraps the driver's function: the replay of a graph is recorded, and runs with the twins (copies with probes) of its
- * kernels.
+ * Wraps the driver's function: a launch (replay) of a graph is recorded, and runs with the twins (copies with probes)
+ * of its kernels.
  */
 EXPORT CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream)
 {
@@ -225,8 +225,8 @@ EXPORT CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream)
 }
 
 /*
- * Wraps the driver's function, in which stream 0 is the thread's own: the replay of a graph is recorded, and runs with
- * the twins (copies with probes) of its kernels.
+ * Wraps the driver's function, in which stream 0 is the thread's own: a launch (replay) of a graph is recorded, and
+ * runs with the twins (copies with probes) of its kernels.
  */
 EXPORT CUresult cuGraphLaunch_ptsz(CUgraphExec exec, CUstream stream)
 {

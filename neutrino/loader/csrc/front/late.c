@@ -93,7 +93,8 @@ static void at_end(void)
 
 /*
  * Runs when this library (the hook for processes that run already) is loaded, before any code of the patched library
- * that has it loaded: decides whether it records in this process, and puts itself in front of the driver.
+ * (neutrino-patch has added probes to it) that has it loaded: decides whether it records in this process, and puts
+ * itself in front of the driver.
  */
 __attribute__((constructor)) static void start(void)
 {

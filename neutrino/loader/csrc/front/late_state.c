@@ -11,7 +11,7 @@ bool nt_late_came;
 
 /*
  * Whether this copy of the library records in this process. Decided before the program runs any code of the patched
- * library.
+ * library (neutrino-patch has added probes to it).
  */
 bool nt_late_is_active(void)
 {

@@ -50,7 +50,8 @@ static void say_where(void)
 }
 
 /*
- * Note a patched library whose twins (copies with probes) were not used, in the trace and where that helps on stderr.
+ * Note a patched library (neutrino-patch has added probes to it) whose twins (copies with probes) were not used, in the
+ * trace and where that helps on stderr.
  */
 static void note_unused(const char *library)
 {
@@ -178,8 +179,8 @@ static void *wait_for_end(void *unused)
 }
 
 /*
- * After fork, in the child: the threads that a late hook starts before the program uses the driver are the parent's. The child
- * may be recorded itself, and starts its own then.
+ * After fork, in the child: the threads that a late hook (Neutrino's library for processes that run already) starts
+ * before the program uses the driver are the parent's. The child may be recorded itself, and starts its own then.
  */
 static void forget_threads(void)
 {
@@ -270,7 +271,7 @@ static void in_child(void)
 	nt_pool_child();
 }
 
-/* Whether to record with the twins (copies with probes) in patched files. */
+/* Whether to record with the twins (copies with probes) in patched files (neutrino-patch has added probes to them). */
 static bool is_ahead_enabled(void)
 {
 #ifdef NEUTRINO_LATE

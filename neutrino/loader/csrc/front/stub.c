@@ -56,8 +56,9 @@ static void join_list(void)
 __attribute__((visibility("hidden"))) void nt_stub_init(void);
 
 /*
- * The initializer (DT_INIT) of the stub, a small library that patched ones name, so that the dynamic loader calls this
- * when one is loaded: loads the late hook, which records its kernels, if NEUTRINO_TRACEDIR is set.
+ * The initializer (DT_INIT) of the stub, a small library that patched libraries name, so that the dynamic loader calls
+ * this when one is loaded: loads the late hook (Neutrino's library for processes that run already), which records its
+ * kernels, if NEUTRINO_TRACEDIR is set.
  */
 void nt_stub_init(void)
 {

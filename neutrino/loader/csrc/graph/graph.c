@@ -79,7 +79,7 @@ static void log_layout(const struct nt_layout *layout)
 
 /*
  * Give an executable graph a new layout (what its kernel nodes run, and where their results go) in place of its present
- * one, which is freed once its replays are done.
+ * one, which is freed once its replays (launches) are done.
  */
 static void use_layout(struct exec *exec, struct nt_layout *layout)
 {
@@ -92,7 +92,9 @@ static void use_layout(struct exec *exec, struct nt_layout *layout)
 	nt_lock_release(&mutex);
 }
 
-/* Put the original kernels back into an executable graph for good, because its replays cannot be recorded. */
+/*
+ * Put the original kernels back into an executable graph for good, because its replays (launches) cannot be recorded.
+ */
 static void put_originals_back(struct exec *exec)
 {
 	struct nt_layout *layout = nt_graph_layout_copy(exec->layout);
@@ -104,8 +106,8 @@ static void put_originals_back(struct exec *exec)
 }
 
 /*
- * Get spare memory, to which twins (copies with probes) in replays write that find no room for results; without it the
- * originals run.
+ * Get spare memory, to which twins (copies with probes) in replays (launches of graphs) write that find no room for
+ * results; without it the originals run.
  */
 static void get_spare_memory(struct exec *exec)
 {
@@ -125,8 +127,8 @@ static void complete_layout(struct exec *exec)
 }
 
 /*
- * The layout (what its kernel nodes run) of an executable graph, to be changed: a copy of it once a replay has used it.
- * NULL without memory.
+ * The layout (what its kernel nodes run) of an executable graph, to be changed: a copy of it once a replay (launch of a
+ * graph) has used it. NULL without memory.
  */
 static struct nt_layout *changeable_layout(struct exec *exec)
 {
@@ -424,8 +426,8 @@ static uint64_t stream_id(CUstream stream)
 }
 
 /*
- * Make the stream wait for the last replay of an executable graph, also in another stream: our write of where results
- * go comes before the driver's own wait. False if it cannot.
+ * Make the stream wait for the last replay (launch) of an executable graph, also in another stream: our write of where
+ * results go comes before the driver's own wait. False if it cannot.
  */
 static bool follow_last(struct exec *exec, CUstream stream, uint64_t id)
 {
@@ -434,7 +436,7 @@ static bool follow_last(struct exec *exec, CUstream stream, uint64_t id)
 	return exec->is_recorded && nt_driver.cuStreamWaitEvent(stream, exec->event, 0) == CUDA_SUCCESS;
 }
 
-/* Take and fill in the launch record of a replay; *index gets its number. NULL if there is none. */
+/* Take and fill in the launch record of a replay (launch of a graph); *index gets its number. NULL if there is none. */
 static struct neutrino_launch *add_record(const struct exec *exec, const struct nt_pool *pool, CUstream stream,
 					   uint64_t *index)
 {
@@ -454,8 +456,8 @@ static struct neutrino_launch *add_record(const struct exec *exec, const struct 
 }
 
 /*
- * Have the kernels whose launches in the next replay are chosen run their twins (copies with probes), and the others
- * their originals; with is_original all of them these. Returns whether any is chosen.
+ * Have the kernels whose launches in the next replay (launch of the graph) are chosen run their twins (copies with
+ * probes), and the others their originals; with is_original all of them these. Returns whether any is chosen.
  */
 static bool choose_kernels(struct exec *exec, bool is_original)
 {
@@ -522,7 +524,7 @@ static CUresult launch_with_twins(struct exec *exec, CUstream stream, bool per_t
 				   : has_room ? &layout->replays
 					      : &layout->replays_full,
 				   1, __ATOMIC_RELEASE);
-	/* give_up has made another layout, in which the originals run. */
+	/* put_originals_back has made another layout, in which the originals run. */
 	if (!is_set && result == CUDA_SUCCESS)
 		__atomic_add_fetch(is_chosen ? &exec->layout->replays : &exec->layout->replays_left_out, 1, __ATOMIC_RELEASE);
 	if (has_room) {
@@ -536,8 +538,8 @@ static CUresult launch_with_twins(struct exec *exec, CUstream stream, bool per_t
 }
 
 /*
- * With --benchmark: draw whether the next replay of a graph runs originals or twins (copies with probes). False if it
- * is not timed.
+ * With --benchmark: draw whether the next replay (launch) of a graph runs originals or twins (copies with probes).
+ * False if it is not timed.
  */
 static bool draw_replay(const struct exec *exec, CUstream stream, bool per_thread, struct nt_timing *timing)
 {
@@ -552,7 +554,7 @@ static bool draw_replay(const struct exec *exec, CUstream stream, bool per_threa
 }
 
 /*
- * Launch an executable graph, whose nodes have what is to run, and count the replay. is_chosen: whether any of its
+ * Launch an executable graph, whose nodes have what is to run, and count that replay. is_chosen: whether any of its
  * kernels' launches is chosen. Returns the driver's result.
  */
 static CUresult launch_exec(struct exec *exec, CUstream stream, bool per_thread,
@@ -645,8 +647,9 @@ static void count_replays(const struct nt_layout *layout, const uint64_t *replay
 }
 
 /*
- * Bring the trace's launch counters up to date with the replays of graphs so far, and free layouts that are no longer
- * used. By the drain thread (it fetches results) from time to time, and at the end.
+ * Bring the trace's launch counters up to date with the replays (launches) of graphs so far, and free layouts (what
+ * graphs' nodes run) that are no longer used. By the drain thread (it fetches results) from time to time, and at the
+ * end.
  */
 void nt_graph_count_all(void)
 {

@@ -4,8 +4,9 @@
 #include "memory/own_memory.h"
 
 /*
- * Take the numbers of the launches of a graph's next replay, and note in the layout (what its kernel nodes run) which
- * are chosen for probing (is_wanted). Returns whether any is, and whether that is as before. Lock-free.
+ * Take the numbers of the launches of a graph's next replay (launch of a graph), and note in the layout (what its
+ * kernel nodes run) which are chosen for probing (is_wanted). Returns whether any is, and whether that is as before.
+ * Lock-free.
  */
 enum nt_chosen nt_graph_choice_ask(struct nt_layout *layout)
 {
@@ -47,7 +48,7 @@ struct nt_layout *nt_graph_choice_leave_out(const struct nt_layout *layout)
 
 /*
  * Have the nodes that the layout (what its kernel nodes run) does not leave out run their twins (copies with probes),
- * or if not is_any none, and the others their originals. Without effect on replays that were launched before. False if
+ * or if not is_any none, and the others their originals. Without effect on launches of the graph before this. False if
  * a twin could not be put there.
  */
 bool nt_graph_choice_swap(const struct nt_graph_target *target, struct nt_layout *layout, bool is_any)

@@ -385,7 +385,7 @@ static struct nt_graph_node *find_node(struct nt_layout *layout, CUgraphNode nod
 
 /*
  * The program has given a node of the executable graph these parameters (NULL: they are not known): put its twin (copy
- * with probes) there again. No replay has used the layout (what its kernel nodes run).
+ * with probes) there again. No replay (launch of a graph) has used the layout (what its kernel nodes run).
  */
 void nt_graph_layout_set(const struct nt_graph_target *target, struct nt_layout *layout, CUgraphNode node,
 			 const CUDA_KERNEL_NODE_PARAMS *parameters)
@@ -421,7 +421,7 @@ void nt_graph_layout_set(const struct nt_graph_target *target, struct nt_layout 
 
 /*
  * The program has given the kernel nodes in a child graph those of another graph: put their twins (copies with probes)
- * there again. No replay has used the layout (what its kernel nodes run).
+ * there again. No replay (launch of a graph) has used the layout (what its kernel nodes run).
  */
 void nt_graph_layout_set_child(const struct nt_graph_target *target, struct nt_layout *layout, CUgraph child, CUgraph other)
 {
@@ -536,8 +536,8 @@ bool nt_graph_layout_put_twin(const struct nt_graph_target *target, struct nt_la
 }
 
 /*
- * Whether replays need memory for results: twins (copies with probes) are in the executable graph, or with --memusage
- * would be.
+ * Whether replays (launches of graphs) need memory for results: twins (copies with probes) are in the executable graph,
+ * or with --memusage would be.
  */
 bool nt_graph_layout_records(const struct nt_layout *layout)
 {

@@ -62,7 +62,7 @@ static CUdeviceptr next_cell(struct nt_graph_memory *memory)
 
 /*
  * A new cell: 8 bytes of device memory, in which the twins (copies with probes) of a graph find where their results
- * go; 0 without memory. Never used again, since a replay may still read it.
+ * go; 0 without memory. Never used again, since a replay (launch of a graph) may still read it.
  */
 CUdeviceptr nt_graph_memory_cell(struct nt_graph_memory *memory)
 {
@@ -86,8 +86,8 @@ CUdeviceptr nt_graph_memory_cell(struct nt_graph_memory *memory)
 }
 
 /*
- * Have at least size bytes of spare device memory, to which all replays without room write; false if there are not so
- * many.
+ * Have at least size bytes of spare device memory, to which all replays (launches of graphs) without room write; false
+ * if there are not so many.
  */
 bool nt_graph_memory_spare(struct nt_graph_memory *memory, uint64_t size)
 {
@@ -113,7 +113,7 @@ bool nt_graph_memory_spare(struct nt_graph_memory *memory, uint64_t size)
 	return true;
 }
 
-/* Where the spare device memory is, to which replays without room write. On the launch path. */
+/* Where the spare device memory is, to which replays (launches of graphs) without room write. On the launch path. */
 CUdeviceptr nt_graph_memory_spare_address(const struct nt_graph_memory *memory)
 {
 	return __atomic_load_n(&memory->spare, __ATOMIC_ACQUIRE);

@@ -329,7 +329,7 @@ static unsigned multiprocessors(void)
 /*
  * Ask the driver how many blocks of the original and of its twins (copies with probes) fit on a multiprocessor, and
  * choose which one launches of that shape run. threads: of a block; shared: bytes of dynamic shared memory. Returns the
- * choice as for_blocks packs it.
+ * choice as pack_choice packs it.
  */
 static uint32_t choose_for_shape(const struct nt_function *function, int threads, unsigned shared)
 {

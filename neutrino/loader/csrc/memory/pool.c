@@ -323,8 +323,8 @@ uint64_t nt_pool_size_all(void)
 }
 
 /*
- * After the driver has refused the program memory: have what no launch uses of the pools on the current device freed,
- * and wait for that, so many milliseconds at most for each. Whether anything was.
+ * After the driver has refused the program memory: have what no launch uses of the pools (device memory for results) on
+ * the current device freed, and wait for that, so many milliseconds at most for each. Whether anything was.
  */
 bool nt_pool_give_back(unsigned milliseconds)
 {
@@ -366,8 +366,8 @@ void nt_pool_context_gone(CUcontext context, unsigned milliseconds)
 }
 
 /*
- * At the end of the process: have the results in all pools fetched, and wait for that. False if so many milliseconds
- * did not suffice.
+ * At the end of the process: have the results in all pools (device memory for results) fetched, and wait for that.
+ * False if so many milliseconds did not suffice.
  */
 bool nt_pool_drain_all(unsigned milliseconds)
 {
@@ -388,7 +388,7 @@ bool nt_pool_drain_all(unsigned milliseconds)
 	return drained;
 }
 
-/* In the child after fork: discard all pools, which belong to the parent's contexts. */
+/* In the child after fork: discard all pools (device memory for results), which belong to the parent's contexts. */
 void nt_pool_child(void)
 {
 	for (unsigned i = 0; i < CONTEXTS; i++) {
