@@ -11,8 +11,8 @@
 #include "memory/pool.h"
 
 /*
- * Before the program destroys a stream: forget it, and what is known of the order of launches in it. Default streams
- * are ignored, which cannot be destroyed.
+ * Before the program destroys a stream: close its memory for results, so that these are fetched, and forget the stream.
+ * Default streams are ignored, which cannot be destroyed.
  */
 void nt_lifetimes_stream_ends(CUstream stream)
 {

@@ -115,8 +115,8 @@ static void set_log_units(struct nt_attempt *attempt, uint64_t units)
 }
 
 /*
- * Units of a log that a launch is likely to want at most: as many as any earlier launch, or as many for each of its
- * warps as any earlier one had.
+ * Units of a log that a launch is likely to want at most: as many as any earlier launch wanted, or as many for each of
+ * its warps as any earlier one wanted for each, whichever is less.
  */
 static uint64_t needed_log_units(const struct nt_attempt *attempt)
 {

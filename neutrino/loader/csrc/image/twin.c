@@ -241,8 +241,8 @@ static bool wait_for_users(const struct nt_owner *owner)
 }
 
 /*
- * Unload all twins (copies with probes) of a module or library, just before the program unloads that. Those that
- * another thread still uses or loads stay.
+ * Unload all twins (copies with probes) of a module or library, just before the program unloads that. If another thread
+ * still uses them after half a minute, all stay; one that another thread is loading stays, too.
  */
 void nt_twin_unload_all(struct nt_owner *owner)
 {

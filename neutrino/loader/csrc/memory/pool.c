@@ -238,7 +238,7 @@ static bool ask_drain_thread(int *flag, unsigned milliseconds)
 
 /*
  * A kernel was obtained one launch of which takes size bytes: have the pool (device memory for results) get memory for
- * it beside what was expected before, and wait for that; once for each kernel. Not on the launch path.
+ * it beside what was expected before, and wait for that; once for each kernel in a pool. Not on the launch path.
  */
 void nt_pool_expect(struct nt_pool *pool, struct nt_kernel *kernel, uint64_t size)
 {
