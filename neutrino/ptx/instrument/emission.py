@@ -92,6 +92,10 @@ _COMPUTES_ONLY = frozenset(
 """Instructions that only compute from registers, the same in each thread whatever the others do."""
 
 
+def _computes_only(opcode: str) -> bool:
+    return opcode.partition(".")[0] in _COMPUTES_ONLY
+
+
 class Emission:
     """Turns snippets into the code to insert into one body (of a kernel or a called function), and keeps track of the
     registers that this code needs. It inserts nothing itself: it returns lines of PTX.
@@ -214,7 +218,11 @@ class Emission:
                     if code.branches:
                         self._written.parted, code.branches = len(self._written.instructions), False
                 is_own = all(register.is_local for register in statement.writes)
-                self._instruction(statement, resolve, guard if is_own else inside, code.lines)
+                # What other threads compute into registers of the snippet's own nobody reads; and ptxas merges nothing
+                # with it.
+                is_everywhere = is_own and statement.guard is None and _computes_only(statement.opcode)
+                when = None if is_everywhere else guard if is_own else inside
+                self._instruction(statement, resolve, when, code.lines)
                 continue
             save_guard = self._save_guard(statement, inside, code.lines)
             if level is Level.GROUP and statement.map.level is Level.WARP:
@@ -352,31 +360,27 @@ class Emission:
 
     def _instruction(self, statement: Assembly, resolve: Resolver, guard: Guard | None, lines: Lines) -> None:
         """Append an instruction of a snippet, under its own predicate and the snippet's guard."""
-        own = statement.guard
-        # What other threads compute into registers of the snippet's own nobody reads; and ptxas merges nothing with it.
-        if (
-            own is None
-            and statement.opcode.partition(".")[0] in _COMPUTES_ONLY
-            and all(register.is_local for register in statement.writes)
-        ):
-            guard = None
-        when = guard
+        own, opcode, when = statement.guard, statement.opcode, guard
         if own is not None:
             # Before the operands, as in the text: this may append code and take scratch registers.
-            register = self._operand_text(own, statement.opcode, -1, resolve, lines)
+            register = self._operand_text(own, opcode, -1, resolve, lines)
             when = Guard(register, statement.is_inverted)
-        opcode, operands = self._moved(statement, resolve, lines) or (
-            statement.opcode,
+        is_move = opcode.startswith("mov.")
+        moved = self._moved(statement, resolve, lines) if is_move else None
+        written, operands = moved or (
+            opcode,
             [
-                self._operand_text(operand, statement.opcode, position, resolve, lines)
+                # Most are registers.
+                self._register(operand) if isinstance(operand, Register)
+                else self._operand_text(operand, opcode, position, resolve, lines)
                 for position, operand in enumerate(statement.operands)
             ],
-        )
+        )  # fmt: skip
         if own is not None and guard is not None:
             when = Guard(both(register, statement.is_inverted, guard, self.scratch.take, lines), False)
-        if statement.opcode.startswith("mov.b"):
+        if is_move and opcode.startswith("mov.b"):
             self._check_parameter(statement)
-        self._write(opcode, *operands, when=when, lines=lines)
+        self._write(written, *operands, when=when, lines=lines)
 
     def _write(self, opcode: str, *operands: str, when: Guard | None = None, lines: Lines) -> None:
         """Append an instruction, and remember it. when: its guard."""
@@ -386,12 +390,12 @@ class Emission:
 
     def _moved(self, move: Assembly, resolve: Resolver, lines: Lines) -> tuple[str, list[str]] | None:
         """Return the opcode and operands of a move between a predicate and a number, either of which a value of the
-        site may be: 1 or 0 of a predicate; of a number whether it is not 0. None for any other instruction.
+        site may be: 1 or 0 of a predicate; of a number whether it is not 0. None for any other move.
 
         Raises UnsupportedError for a predicate that would go into a register of floats.
         """
         source = move.operands[-1]
-        if not move.opcode.startswith("mov.") or not isinstance(source, SiteOperand):
+        if not isinstance(source, SiteOperand):
             return None
         (target,) = move.writes
         # The target first, in the order in which the operands stand.
@@ -485,12 +489,14 @@ class Emission:
 
     def _register(self, register: Register) -> str:
         """The name that a probe's register has in the twin; of a local one a scratch register for this snippet."""
+        known = self._locals.get(register.name)
+        if known is not None:
+            return known
         if not register.is_local:
             return self.registers.use(register.name)
-        if register.name not in self._locals:
-            width = bits(register.type)
-            self._locals[register.name] = self.scratch.take(f"b{width}" if width else "pred")
-        return self._locals[register.name]
+        width = bits(register.type)
+        known = self._locals[register.name] = self.scratch.take(f"b{width}" if width else "pred")
+        return known
 
     def _site_value(self, operand: SiteOperand, resolve: Resolver, lines: Lines) -> Value:
         """The value of a helper. One of the kernel's parameters is the same at all places; code that loads it is

@@ -489,9 +489,10 @@ class Sums:
                 continue
             if statement.guard is not None:
                 read.add(statement.guard.name)
+            adds_constants = statement.map.adds_constants
             for field, operand in zip(statement.map.fields, statement.operands, strict=True):
                 name = operand_text(operand)
-                if not statement.map.adds_constants or not self._field_fits(name, field):
+                if not adds_constants or not self._field_fits(name, field):
                     read.add(name)
         lines: Lines = []
         # Keys that are strings are registers, the others fields.

@@ -3,6 +3,7 @@ can be counted from it: bytes accessed, operations, and machine instructions."""
 
 from __future__ import annotations
 
+import functools
 import re
 from dataclasses import dataclass
 from functools import cached_property
@@ -254,6 +255,7 @@ _MACHINE_CLASS_AND_PACKING = {
 }
 
 
+@functools.lru_cache(maxsize=1024)
 def machine_arithmetic(opcode: str) -> tuple[str, ...]:
     """Return the floating-point machine instructions (``FMUL``, ``HADD2`` …) that ptxas emits for a PTX opcode.
 
