@@ -6,11 +6,11 @@ from enum import Enum
 
 
 class Emit(Enum):
-    """The form in which twins are loaded into the driver. The values are those of ``--emit`` and of manifests."""
+    """The form in which twins are loaded into the driver. Targets name them (``Target.forms``)."""
 
-    CODE = "sass"
+    CODE = "code"
     """Machine code."""
-    TEXT = "ptx"
+    TEXT = "text"
     """Text, which the driver compiles for its device."""
     BOTH = "both"
     """A container of both, from which the driver picks."""

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from neutrino.abi.reasons import Reason
 from neutrino.assemble.attempts import Outcomes
 from neutrino.assemble.builds import TwinBuild
+from neutrino.assemble.emit import Emit
 from neutrino.assemble.outcome import Outcome, Result
 from neutrino.backend.manifest import assembled_members, probed_entry, unassembled_manifest
 from neutrino.backend.protocol import BackendResult
@@ -17,19 +18,21 @@ from neutrino.twins.values import Twin
 _Twin = TypeVar("_Twin", bound=Twin)
 
 
-def entries_of(outcomes: Outcomes, refused: Mapping[str, tuple[Reason, str]]) -> BackendResult:
+def entries_of(
+    outcomes: Outcomes, refused: Mapping[str, tuple[Reason, str]], forms: Mapping[Emit, str]
+) -> BackendResult:
     """Return the entries of all kernels, and the images of the twins (instrumented copies) that were accepted.
 
     outcomes: of the attempts to assemble and verify the twins, by the kernel's name. refused: why no twin was written
-    for other kernels. The images that twins are normally launched from come first; images of versions under a register
-    cap follow.
+    for other kernels. forms: the target's. The images that twins are normally launched from come first; images of
+    versions under a register cap follow.
     """
     # A build has one image for all its twins.
     results = [outcome.result for outcome in outcomes.values() if outcome.result is not None]
     capped_results = [outcome.under_cap for outcome in outcomes.values() if outcome.under_cap is not None]
     images = _distinct(result.built for result in (*results, *capped_results))
     entries = {name: KernelEntry(name, *refusal) for name, refusal in refused.items()}
-    entries |= {name: _entry(outcome, images) for name, outcome in outcomes.items()}
+    entries |= {name: _entry(outcome, images, forms) for name, outcome in outcomes.items()}
     return BackendResult(entries, tuple(built.image for built in images))
 
 
@@ -57,10 +60,11 @@ def _distinct(builds: Iterable[TwinBuild]) -> list[TwinBuild]:
     return list({id(built): built for built in builds}.values())
 
 
-def _entry(outcome: Outcome, images: Sequence[TwinBuild]) -> KernelEntry:
+def _entry(outcome: Outcome, images: Sequence[TwinBuild], forms: Mapping[Emit, str]) -> KernelEntry:
     """Return the entry of one twin: with its manifest if it was accepted, else with the reason why not.
 
     outcome: of the attempts to assemble and verify it. images: the builds whose images the entry refers to by index.
+    forms: the target's.
     """
     twin, result = outcome.twin, outcome.result
     if outcome.refusal is not None:
@@ -69,7 +73,7 @@ def _entry(outcome: Outcome, images: Sequence[TwinBuild]) -> KernelEntry:
     if result is None or outcome.run is None or outcome.run.original is None:
         raise LookupError(f"{twin.name}: neither refused nor there")
     assembly, original, under_cap = outcome.run.assembly, outcome.run.original, outcome.under_cap
-    manifest = unassembled_manifest(twin, assembly.arch, result.built.emit)
+    manifest = unassembled_manifest(twin, assembly.arch, forms[result.built.emit])
     manifest |= assembled_members(twin, original, result, under_cap, outcome.run.verifier.retargeting)
     manifest["numerics"] = dict(result.numerics)
     manifest["assembler"] = assembly.name

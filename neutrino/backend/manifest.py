@@ -10,7 +10,6 @@ from typing import Any
 from neutrino.abi.entries import FewerBlocks
 from neutrino.abi.reasons import Reason
 from neutrino.assemble.builds import OriginalBuild, spills
-from neutrino.assemble.emit import Emit
 from neutrino.assemble.outcome import Result
 from neutrino.assemble.retargeting import Retargeting
 from neutrino.demangle import demangle
@@ -19,11 +18,11 @@ from neutrino.twins.cache_entry import KernelEntry
 from neutrino.twins.values import AssembledTwin, Site, Twin
 
 
-def unassembled_manifest(twin: Twin, arch: str, emit: Emit) -> dict[str, Any]:
+def unassembled_manifest(twin: Twin, arch: str, form: str) -> dict[str, Any]:
     """Return the manifest of a twin (instrumented kernel), in which all that only an assembler reports is None.
 
-    arch: what the twin's code is for, as ``sm_90``. emit: the form in which the driver gets the twin, PTX, machine code
-    or both. In the manifest, offsets and sizes are in bytes; ``block`` is the probe block, the twin's last parameter.
+    arch: what the twin's code is for, as ``sm_90``. form: in which the driver gets the twin, one of the target's
+    ``forms``. In the manifest, offsets and sizes are in bytes; ``block`` is the probe block, the twin's last parameter.
     """
     return {
         "name": twin.name,
@@ -43,7 +42,7 @@ def unassembled_manifest(twin: Twin, arch: str, emit: Emit) -> dict[str, Any]:
         "numerics": None,
         "assembler": None,
         "maxnreg": None,
-        "emit": emit.value,
+        "emit": form,
         "retargeted": None,
     }
 

@@ -247,6 +247,11 @@ class Target(Protocol):
         """The architecture that the embedded device has, "" if that runs none of these."""
         return ""
 
+    @property
+    def forms(self) -> Mapping[Emit, str]:
+        """How manifests call the forms of twins."""
+        return {Emit.CODE: "code", Emit.TEXT: self.name, Emit.BOTH: "both"}
+
     # Architectures
 
     def device_of(self, arch: str) -> str | None:

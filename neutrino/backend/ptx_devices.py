@@ -13,6 +13,8 @@ LANGUAGE = "PTX"
 DEVICES = tuple(
     f"sm_{number}" for number in (75, 80, 86, 87, 88, 89, 90, 100, 101, 103, 110, 120, 121)
 )  # PTX ISA 9.0, ".target": the architectures from FIRST_ARCHITECTURE on.
+FORMS = {Emit.CODE: "sass", Emit.TEXT: "ptx", Emit.BOTH: "both"}
+"""As ``Target.forms``."""
 EMBEDDED_DEVICE = "sm_90"
 """The architecture that the embedded device's driver names."""
 

@@ -12,6 +12,7 @@ from neutrino.assemble.dump import Dump
 from neutrino.assemble.parallel import StoppableSlots
 from neutrino.backend.kernel_entries import entries_of
 from neutrino.backend.protocol import BackendResult
+from neutrino.backend.ptx_devices import FORMS
 from neutrino.backend.ptx_linked_source import LinkedSource, program
 from neutrino.backend.ptx_twin import fewer_probes, refusals, tell_of_long, unknown_encoding
 from neutrino.backend.ptx_units import LinkedUnits
@@ -132,4 +133,4 @@ class LinkedTwins:
 
     def entries(self, code: LinkedCode, outcomes: Outcomes) -> BackendResult:
         """Return the kernels' cache entries, and the images of the twins that were accepted."""
-        return entries_of(outcomes, refusals(code.program.skipped))
+        return entries_of(outcomes, refusals(code.program.skipped), FORMS)

@@ -61,6 +61,7 @@ class PtxTarget:
     code_alone: frozenset[DeviceKind] = frozenset()
     sample = b".version 6.0\n.target sm_50\n.address_size 64\n.visible .entry k() { ret; }\0"
     devices = ptx_devices.DEVICES
+    forms = ptx_devices.FORMS
     supported = ptx_devices.SUPPORTED
     embedded_device = ptx_devices.EMBEDDED_DEVICE
 

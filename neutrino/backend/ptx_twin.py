@@ -14,7 +14,7 @@ from neutrino.assemble.retargeting import Retargeting
 from neutrino.backend.kernel_entries import entries_of, unassembled_entries
 from neutrino.backend.manifest import unassembled_manifest
 from neutrino.backend.protocol import BackendResult
-from neutrino.backend.ptx_devices import SUPPORTED, rank
+from neutrino.backend.ptx_devices import FORMS, SUPPORTED, rank
 from neutrino.backend.ptx_images import driver_image
 from neutrino.backend.ptx_module import OneModule
 from neutrino.backend.ptx_parts import split
@@ -200,7 +200,7 @@ class PtxTwins:
         Without an assembler no twin was verified: the images are PTX, and manifests have no register counts.
         """
         if self.assembler is not None:
-            return entries_of(outcomes, refusals(code.module.skipped))
+            return entries_of(outcomes, refusals(code.module.skipped), FORMS)
 
         def image(part: Sequence[TwinKernel]) -> bytes:
             """Return the image of one part: a module with its twins only."""
@@ -209,7 +209,7 @@ class PtxTwins:
 
         def manifest(twin: TwinKernel) -> dict[str, object]:
             """Return the manifest of one twin."""
-            return unassembled_manifest(twin, self.source.arch, self.emit)
+            return unassembled_manifest(twin, self.source.arch, FORMS[self.emit])
 
         return unassembled_entries(code.parts, manifest, image)
 

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from neutrino.probing.ir.probe_set import ProbeSet
 
 DONE, BAD_INPUT, NOTHING = 0, 2, 3
+_FORMS = {"sass": "CODE", "ptx": "TEXT", "both": "BOTH"}
+"""Words of --emit, with the names of the forms of twins, in the order of the help."""
 _STDOUT = "standard output"
 _WRITE_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}
 """Errors that only writing can cause."""
@@ -135,7 +137,7 @@ def _parser() -> argparse.ArgumentParser:
         help="embedded: make twins for the embedded device, which runs PTX on the CPU",
     )  # fmt: skip
     parser.add_argument(
-        "--emit", choices=("sass", "ptx", "both"), default="sass",
+        "--emit", choices=tuple(_FORMS), default="sass",
         help="the form of the twins: machine code (sass, the default), PTX that the driver compiles, or both",
     )  # fmt: skip
     parser.add_argument(
@@ -278,7 +280,7 @@ def _patch(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
         probes,
         Selection(tuple(options.kernel), tuple(options.filter)),
         kind,
-        Emit(options.emit),
+        Emit[_FORMS[options.emit]],
         retarget=options.retarget or options.retarget_unproven,
         save_temps=options.save_temps.absolute() if options.save_temps else None,
         unproven=options.retarget_unproven,

@@ -138,7 +138,7 @@ class _TwinMaker:
 
         # The key covers everything that the twins depend on: the tools, the form and the settings, the patcher's
         # sources, the architecture. The image itself is represented by its digest.
-        made_with = f"{tools.identity if tools else 'none'} {settings.emit.value}{_retarget_key(settings)}"
+        made_with = f"{tools.identity if tools else 'none'} {target.forms[settings.emit]}{_retarget_key(settings)}"
         run = run_key(
             settings.probes.digest, settings.selection.digest, made_with, f"{__version__} {patcher_identity()}",
             settings.device, settings.max_registers,

@@ -16,7 +16,6 @@ PACKAGE = Path(__file__).resolve().parents[2] / "neutrino"
 NEUTRAL = ("assemble", "maker", "patched_files", "twins")
 """Packages that hold nothing of one assembly language, as ``backend`` but for its modules ``ptx_*``."""
 PUBLISHED = {
-    "assemble/emit.py": {"ptx"},  # the word of --emit and of manifests
     "patched_files/patch_plan.py": {"NO_PTX"},  # the name of a reason, as it is in files
     "backend/registry.py": {"PtxTarget"},  # the row of the target
 }

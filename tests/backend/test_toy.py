@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import struct
 from dataclasses import dataclass
 from pathlib import Path
@@ -196,7 +197,10 @@ def loads():
 
 def test_kernels_without_a_site_and_not_selected_have_their_reasons(toy: Target) -> None:
     loads = load_all(source=HEAD)
-    reasons = {kernel.name: kernel.reason for kernel in patched(loads).kernels}
+    (squares, nothing) = patched(loads).kernels
+    assert (squares.lanes, json.loads(squares.files["manifest.json"])["emit"]) == (LANES, "toy")
+    assert (nothing.lanes, nothing.files) == (0, {})
+    reasons = {kernel.name: kernel.reason for kernel in (squares, nothing)}
     assert reasons == {"squares": Reason.PROBED, "nothing": Reason.NO_SITE}
     reasons = {kernel.name: kernel.reason for kernel in patched(loads, "nothing").kernels}
     assert reasons == {"squares": Reason.NOT_SELECTED, "nothing": Reason.NO_SITE}

@@ -252,7 +252,7 @@ class ToyBackend(NamedTuple):
 
     def entries(self, code: list[ToyKernel], outcomes: None) -> BackendResult:
         return unassembled_entries(
-            [code], lambda twin: unassembled_manifest(twin, "toy64", Emit.TEXT),
+            [code], lambda twin: unassembled_manifest(twin, "toy64", ToyTarget().forms[Emit.TEXT]),
             lambda part: "".join(twin.text for twin in part).encode(),
         )  # fmt: skip
 
