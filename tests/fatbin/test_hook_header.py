@@ -50,7 +50,7 @@ def sees_ptx(hook: tuple[FFI, object], image: bytes) -> bool:
     measured = ffi.new("struct nt_image_bytes *")
     assert library.nt_image_bytes_measure(ffi.from_buffer(image), len(image), measured)
     assert measured.size == len(image)
-    return bool(measured.has_ptx)
+    return bool(measured.has_text)
 
 
 @pytest.mark.parametrize("name", _BUILDS)

@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/front.h"
@@ -68,4 +69,24 @@ static bool find_driver(nt_driver_start *own)
 bool nt_driver_load_now(nt_driver_start *own)
 {
 	return !__atomic_load_n(&failed, __ATOMIC_ACQUIRE) && find_driver(own);
+}
+
+/*
+ * Write the architecture of the current context's device, else of device 0, as Neutrino's targets name it, and say which
+ * device that is; false if the driver fails. The rest of the hook only compares and hands on such names: what they look
+ * like is between a driver and its target.
+ */
+bool nt_driver_arch(char ret[NT_DRIVER_ARCH], CUdevice *device)
+{
+	int major, minor;
+
+	if (nt_driver.cuCtxGetDevice(device) != CUDA_SUCCESS && nt_driver.cuDeviceGet(device, 0) != CUDA_SUCCESS)
+		return false;
+	if (nt_driver.cuDeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, *device) !=
+		    CUDA_SUCCESS ||
+	    nt_driver.cuDeviceGetAttribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, *device) !=
+		    CUDA_SUCCESS)
+		return false;
+	snprintf(ret, NT_DRIVER_ARCH, "sm_%d%d", major, minor);
+	return true;
 }

@@ -28,6 +28,16 @@ bool nt_driver_load_now(nt_driver_start *own);
 
 extern NT_HIDDEN bool nt_driver_loaded;
 
+enum {
+	NT_DRIVER_ARCH = 16, /* bytes of an architecture's name, with its NUL, as in neutrino_layout.h */
+};
+
+/*
+ * The architecture of the current context's device, else of device 0, as its target names it ("sm_90"), and which device
+ * that is; false if the driver fails.
+ */
+bool nt_driver_arch(char ret[NT_DRIVER_ARCH], CUdevice *device);
+
 /* Whether the real GPU driver was found, so that nt_driver (its functions) can be used. Lock-free. */
 static inline bool nt_driver_known(void)
 {

@@ -21,7 +21,7 @@ void nt_assess_by_section(const struct nt_image_bytes *bytes, bool is_file, cons
 {
 	bool embedded = nt_driver.neutrinoEmbeddedRefusal != NULL;
 
-	ret->reason = bytes->has_ptx ? NEUTRINO_REASON_NOT_PATCHED : NEUTRINO_REASON_NO_PTX;
+	ret->reason = bytes->has_text ? NEUTRINO_REASON_NOT_PATCHED : NEUTRINO_REASON_NO_PTX;
 	switch (is_file ? NT_SECTION_NONE : nt_section_find(bytes, arch, embedded, twins)) {
 	case NT_SECTION_FOUND:
 		ret->reason = NEUTRINO_REASON_PROBED;
@@ -53,7 +53,7 @@ void nt_assess_by_section(const struct nt_image_bytes *bytes, bool is_file, cons
  */
 void nt_assess_by_run(const struct nt_image_bytes *bytes, const char *arch, struct nt_assessment *ret)
 {
-	if (!bytes->has_ptx && !nt_settings()->takes_code) {
+	if (!bytes->has_text && !nt_settings()->takes_code) {
 		ret->reason = NEUTRINO_REASON_NO_PTX;
 	} else if (!nt_entry_fetch_key(arch, bytes->data, bytes->size, ret->key)) {
 		ret->reason = NEUTRINO_REASON_HELPER;

@@ -73,24 +73,6 @@ static bool is_vendor_library(const char *path)
 	return false;
 }
 
-/*
- * The architecture ("sm_90") and ordinal of the current context's device, else of device 0; false if the driver fails.
- */
-static bool device_arch(char ret[16], CUdevice *device)
-{
-	int major, minor;
-
-	if (nt_driver.cuCtxGetDevice(device) != CUDA_SUCCESS && nt_driver.cuDeviceGet(device, 0) != CUDA_SUCCESS)
-		return false;
-	if (nt_driver.cuDeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, *device) !=
-		    CUDA_SUCCESS ||
-	    nt_driver.cuDeviceGetAttribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, *device) !=
-		    CUDA_SUCCESS)
-		return false;
-	snprintf(ret, 16, "sm_%d%d", major, minor);
-	return true;
-}
-
 /* The driver's CUDA version, as 12040 for 12.4; 0 if the driver fails. */
 static int driver_version(void)
 {
@@ -172,10 +154,10 @@ struct nt_image *nt_image_of(const struct nt_image_bytes *bytes, const char *sou
 	const char *caller_library = source ? NULL : library_of(caller);
 	struct nt_section_twins twins;
 	struct nt_assessment assessment = {.reason = NEUTRINO_REASON_PROBED};
-	char arch[16] = "";
+	char arch[NT_DRIVER_ARCH] = "";
 	CUdevice device;
 
-	if (device_arch(arch, &device))
+	if (nt_driver_arch(arch, &device))
 		log_device(device, arch);
 	if (is_vendor_library(source ? source : library) || is_vendor_library(caller_library))
 		assessment.reason = NEUTRINO_REASON_VENDOR;

@@ -153,7 +153,7 @@ static bool measure_fatbin(const uint8_t *data, size_t limit, struct nt_image_by
 	    !is_mapped(data, header_size + size, limit))
 		return false;
 
-	bool has_ptx = false;
+	bool has_text = false;
 	size_t end = header_size + size;
 	for (size_t offset = header_size; offset + ENTRY_LEAST <= end;) {
 		const uint8_t *entry = data + offset;
@@ -162,11 +162,11 @@ static bool measure_fatbin(const uint8_t *data, size_t limit, struct nt_image_by
 		if (entry_header < ENTRY_LEAST || entry_header > end - offset || payload > end - offset - entry_header)
 			break;
 		unsigned kind = load16(entry + ENTRY_KIND);
-		has_ptx |= kind == FATBIN_KIND_PTX ||
+		has_text |= kind == FATBIN_KIND_PTX ||
 			   (kind == FATBIN_KIND_ELF && may_have_debug_ptx(entry, entry_header, payload));
 		offset += entry_header + payload;
 	}
-	*ret = (struct nt_image_bytes){data, end, NT_IMAGE_FATBIN, has_ptx};
+	*ret = (struct nt_image_bytes){data, end, NT_IMAGE_FATBIN, has_text};
 	return true;
 }
 
@@ -179,7 +179,7 @@ static bool measure_ptx(const uint8_t *data, size_t limit, struct nt_image_bytes
 
 	if (!size || !memmem(data, size, directive, strlen(directive)))
 		return false;
-	*ret = (struct nt_image_bytes){data, size, NT_IMAGE_PTX, true};
+	*ret = (struct nt_image_bytes){data, size, NT_IMAGE_TEXT, true};
 	return true;
 }
 
@@ -215,7 +215,7 @@ const char *nt_image_bytes_kind(enum nt_image_kind kind)
 		return "fatbin";
 	case NT_IMAGE_CUBIN:
 		return "cubin";
-	case NT_IMAGE_PTX:
+	case NT_IMAGE_TEXT:
 		return "ptx";
 	case NT_IMAGE_UNKNOWN:
 		break;

@@ -1,4 +1,4 @@
-/* What a program hands to the driver: where an image's bytes end, and whether it can hold PTX at all. */
+/* What a program hands to the driver: where an image's bytes end, and whether it can hold text of a target at all. */
 #ifndef NEUTRINO_IMAGE_BYTES_H
 #define NEUTRINO_IMAGE_BYTES_H
 
@@ -10,14 +10,14 @@ enum nt_image_kind {
 	NT_IMAGE_UNKNOWN,
 	NT_IMAGE_FATBIN,
 	NT_IMAGE_CUBIN,
-	NT_IMAGE_PTX,
+	NT_IMAGE_TEXT,
 };
 
 struct nt_image_bytes {
 	const uint8_t *data; /* of the container itself, without a fatbin wrapper */
 	size_t size;
 	enum nt_image_kind kind;
-	bool has_ptx;
+	bool has_text; /* or may have: twins are made from it */
 };
 
 /*
