@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from neutrino.emulator.datatypes import DOUBLE_WORD, Array
-from neutrino.emulator.memory import (
+from neutrino.emulator.address_space import (
     CONST_BASE,
     LOCAL_BASE,
     PARAM_BASE,
@@ -17,6 +16,7 @@ from neutrino.emulator.memory import (
     Space,
     Window,
 )
+from neutrino.emulator.datatypes import DOUBLE_WORD, Array
 from neutrino.emulator.state import Indices, State
 from neutrino.errors import FaultKind
 

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from neutrino.emulator.address_space import POISON, Space
 from neutrino.emulator.atomics import Atomics
 from neutrino.emulator.datatypes import Array
-from neutrino.emulator.memory import POISON, Space
 from neutrino.emulator.state import Indices
 from neutrino.errors import FaultKind
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from neutrino.emulator.address_space import Space
 from neutrino.emulator.datatypes import PREDICATE
-from neutrino.emulator.memory import Space
 from neutrino.emulator.memory_source import SPACES, MemorySource
 from neutrino.emulator.resolved_operands import Negated, Operand, Register, Sink
 from neutrino.emulator.values_source import U32, U64

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from neutrino.emulator.access import Accesses
+from neutrino.emulator.address_space import Space
 from neutrino.emulator.blocks import Block, Key
 from neutrino.emulator.datatypes import PREDICATE, TYPES, poison, word
 from neutrino.emulator.device_functions import DEVICE_FUNCTIONS
-from neutrino.emulator.memory import Space
 from neutrino.emulator.provided import PROVIDED
 from neutrino.emulator.resolution import Instruction
 from neutrino.emulator.resolved_operands import Operand, Register, Symbol, Variable, Vector

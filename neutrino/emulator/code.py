@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from neutrino.emulator.memory import FUNCTION_BASE, FUNCTION_STRIDE
+from neutrino.emulator.address_space import FUNCTION_BASE, FUNCTION_STRIDE
 from neutrino.emulator.resolution import Program, resolve, single_declarations, variable_size
 from neutrino.emulator.resolved_operands import Variable
 from neutrino.emulator.text import Declaration, FunctionText, Statement, read_module

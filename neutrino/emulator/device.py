@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from neutrino.emulator.address_space import ALIGNMENT, CONST_BASE, HEAP_BASE, Memory, OutOfMemoryError, Space, Window
 from neutrino.emulator.launch import Run, Statistics
-from neutrino.emulator.memory import ALIGNMENT, CONST_BASE, HEAP_BASE, Memory, OutOfMemoryError, Space, Window
-from neutrino.emulator.module import Function, LoadedModule, Parameter
+from neutrino.emulator.loaded_module import Function, LoadedModule, Parameter
 from neutrino.emulator.state import DeviceState, Observer
 from neutrino.errors import EmulatorError
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from neutrino.emulator.access import Accesses
-from neutrino.emulator.memory import OutOfMemoryError, Space
+from neutrino.emulator.address_space import OutOfMemoryError, Space
 from neutrino.emulator.state import Indices
 from neutrino.errors import FaultKind
 

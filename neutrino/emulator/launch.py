@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from neutrino.emulator.address_space import Memory
 from neutrino.emulator.geometry import MULTIPROCESSORS, WARP, Dimensions
-from neutrino.emulator.memory import Memory
-from neutrino.emulator.module import Function
+from neutrino.emulator.loaded_module import Function
 from neutrino.emulator.scheduler import Batch
 from neutrino.emulator.state import DeviceState, Observer
 from neutrino.errors import FaultKind

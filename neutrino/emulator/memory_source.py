@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from neutrino.emulator.address_space import Space
 from neutrino.emulator.arithmetic import find_operation
 from neutrino.emulator.datatypes import TYPES, word
-from neutrino.emulator.memory import Space
 from neutrino.emulator.resolved_operands import Memory, Operand, Register, Sink, Symbol
 from neutrino.emulator.values_source import U32, U64, ValueSource
 

@@ -6,10 +6,18 @@ from typing import Any
 
 import numpy as np
 
+from neutrino.emulator.address_space import (
+    CONST_BASE,
+    FUNCTION_BASE,
+    LOCAL_BASE,
+    PARAM_BASE,
+    SHARED_BASE,
+    SPACE_SIZE,
+    Space,
+)
 from neutrino.emulator.arithmetic import Operation, find_operation
 from neutrino.emulator.blocks import uses_carry
 from neutrino.emulator.datatypes import DOUBLE_WORD, PREDICATE, Array, word
-from neutrino.emulator.memory import CONST_BASE, FUNCTION_BASE, LOCAL_BASE, PARAM_BASE, SHARED_BASE, SPACE_SIZE, Space
 from neutrino.emulator.memory_source import SPACES
 from neutrino.emulator.register_helpers import uniform
 from neutrino.emulator.resolution import Instruction

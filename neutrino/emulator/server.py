@@ -22,12 +22,12 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
+from neutrino.emulator.address_space import CONST_BASE, OutOfMemoryError, Window
 from neutrino.emulator.code import module_code
 from neutrino.emulator.device import Device, Function, Run
+from neutrino.emulator.loaded_module import LoadedModule
 from neutrino.emulator.loaded_ptx import ImageError, find_ptx
 from neutrino.emulator.loading_checks import check_names
-from neutrino.emulator.memory import CONST_BASE, OutOfMemoryError, Window
-from neutrino.emulator.module import LoadedModule
 from neutrino.errors import DeviceFaultError, FaultKind, PtxRefusedError
 
 SOCKET_FD = 3

@@ -8,9 +8,9 @@ from typing import Any, NoReturn, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from neutrino.emulator.address_space import POISON, Memory, Space, Window
 from neutrino.emulator.geometry import WARP, Dimensions, Shape, block_registers, shape
 from neutrino.emulator.kernel import Kernel
-from neutrino.emulator.memory import POISON, Memory, Space, Window
 from neutrino.emulator.text import Statement
 from neutrino.errors import DeviceFaultError, FaultKind
 

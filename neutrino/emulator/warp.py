@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from neutrino.emulator.address_space import POISON
 from neutrino.emulator.datatypes import Array
 from neutrino.emulator.geometry import WARP
-from neutrino.emulator.memory import POISON
 from neutrino.emulator.state import Indices, State
 
 _LANE_BITS = np.uint32(1) << np.arange(WARP, dtype=np.uint32)

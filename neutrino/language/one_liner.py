@@ -31,7 +31,7 @@ from neutrino.ir.types import Type
 from neutrino.language.clauses import UNNAMED, Clause, ClauseText, map_of
 from neutrino.language.faults import Faults, LanguageError, TooManyFaultsError
 from neutrino.language.locals import Result
-from neutrino.language.statements import Names, SnippetReader
+from neutrino.language.probe_bodies import Names, SnippetReader
 from neutrino.language.uses import (
     ALL_FUNCTIONS,
     FUNCTIONS,

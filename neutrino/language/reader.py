@@ -36,8 +36,8 @@ from neutrino.language.faults import Faults, LanguageError, TooManyFaultsError
 from neutrino.language.functions import Function
 from neutrino.language.literals import Number
 from neutrino.language.live import LiveText, declarations
+from neutrino.language.probe_bodies import Names, SnippetReader, statement_words
 from neutrino.language.saves import Record, saving_to
-from neutrino.language.statements import Names, SnippetReader, statement_words
 from neutrino.maps.declaration import Map
 from neutrino.maps.registry import TYPE_KEYS
 from neutrino.probing.document import MAX_SIZE, Document, KeyPath, printable, shown

@@ -5,9 +5,9 @@ The listener starts it, idle, and workers of the listener hand connections over 
 cached imports no patcher, and others do once: at the first request, or while the program starts if twins are likely to
 be missing. At most one worker runs for each processor; more requests wait, in their order.
 
-From the first request on, other workers make twins of the cubins that compilers of the program write (``compiled.py``),
-before the program asks for them; from the start on, if an earlier run has left what the first request will be. These
-have a low priority, so that the program's own compilers go first.
+From the first request on, other workers make twins of the cubins that compilers of the program write
+(``compiled_cubins.py``), before the program asks for them; from the start on, if an earlier run has left what the first
+request will be. These have a low priority, so that the program's own compilers go first.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from neutrino.emulator.device import Device
 from neutrino.emulator.launch import Statistics
-from neutrino.emulator.module import LoadedModule
+from neutrino.emulator.loaded_module import LoadedModule
 from neutrino.emulator.state import Observer
 
 HEAD = ".version 8.5\n.target sm_90a\n.address_size 64\n"

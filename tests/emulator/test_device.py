@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from neutrino.emulator.address_space import POISON, OutOfMemoryError, Window
 from neutrino.emulator.code import module_code
 from neutrino.emulator.device import Device
 from neutrino.emulator.kernel import kernel_of
-from neutrino.emulator.memory import POISON, OutOfMemoryError, Window
 from neutrino.errors import DeviceFaultError, FaultKind, PtxRefusedError
 from tests.emulator.kernels_by_hand import HEAD, Kernel, words
 

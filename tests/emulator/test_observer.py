@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from neutrino.emulator.memory import Space
+from neutrino.emulator.address_space import Space
 from neutrino.emulator.text import Statement
 from tests.emulator.kernels_by_hand import Kernel
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from neutrino.emulator.memory import Space
+from neutrino.emulator.address_space import Space
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.tracing.views import MapView
 from neutrino.verification import load_probe_file, load_probes

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from neutrino.emulator.memory import LOCAL_BASE, PARAM_BASE, SHARED_BASE, Space
+from neutrino.emulator.address_space import LOCAL_BASE, PARAM_BASE, SHARED_BASE, Space
 from neutrino.emulator.tracer import Access, Execution
 from neutrino.maps.declaration import Layout
 from neutrino.tracing.views import Geometry, MapView

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from bench.registers import PROBES
-from neutrino.emulator.memory import Space
+from neutrino.emulator.address_space import Space
 from neutrino.emulator.tracer import Execution, Tracer
 from neutrino.ptx.isa.opcodes import find
 from neutrino.resources import shipped_probes

@@ -16,7 +16,7 @@ import numpy as np
 
 from neutrino.emulator.device import Device
 from neutrino.emulator.geometry import WARP
-from neutrino.emulator.module import LoadedModule
+from neutrino.emulator.loaded_module import LoadedModule
 from neutrino.emulator.state import Observer
 from neutrino.maps.declaration import Layout, Map
 from neutrino.maps.regions import copies_in, region_layout

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pytest
 
 from bench.registers import PROBES
-from neutrino.emulator.memory import Space
+from neutrino.emulator.address_space import Space
 from neutrino.emulator.tracer import Access, Execution, Tracer
 from neutrino.ptx.isa.opcodes import find
 from neutrino.tracing.views import MapView

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from neutrino.emulator.address_space import OutOfMemoryError, Window
 from neutrino.emulator.code import module_code
 from neutrino.emulator.constant_expressions import evaluate_integer, float_bits
 from neutrino.emulator.datatypes import TYPES
 from neutrino.emulator.kernel import Kernel, kernel_of
-from neutrino.emulator.memory import OutOfMemoryError, Window
 from neutrino.emulator.text import Declaration, FunctionText, split_operands
 from neutrino.errors import PtxRefusedError
 
