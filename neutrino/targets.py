@@ -1,4 +1,4 @@
-"""The targets by what probe files call them, for what reads and verifies probes.
+"""Which assembly a probe file is for: the targets by the platform that files name, for what reads and verifies them.
 
 ``backend/registry.py`` has those whose kernels can be probed, and chooses one for an image.
 """

@@ -1,1 +1,1 @@
-"""GCN assembly and its twins. Empty in this release: AMD code objects are listed, not probed."""
+"""AMD's GCN assembly, as far as probe files may hold it; AMD's code objects are listed, and not probed yet."""

@@ -614,7 +614,7 @@ class _Layout(Document):
         return self._paths.index(path) + 1 if path in self._paths else 0
 
     def value(self, *path: str) -> int:
-        """Return the same as ``key``: the place is that of the value."""
+        """Return the number of the place of a key's value, which is that of the key: ``key``."""
         return self.key(*path)
 
     def report(self, offset: int, code: str, message: str, hint: str = "", severity: str = "error") -> None:
@@ -627,5 +627,5 @@ class _Layout(Document):
         self.report(0, "missing-key", f"map {path[-1]} has no {key}", f"write {example.replace(' = ', '=')}")
 
     def span(self, offset: int) -> Span:
-        """Return no true place: the reader knows those of its constructs."""
+        """Return the file's first place for any offset, since offsets are numbers here: ``found`` has the places."""
         return Span(1, 1)

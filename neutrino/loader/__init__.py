@@ -1,1 +1,1 @@
-"""Starts a command with the hook between it and its driver, and a listener process that makes twins."""
+"""The hook between a program and its GPU driver: C, its build, and how the program comes to load it."""

@@ -1,4 +1,4 @@
-"""Patching an image that a program loads: makes the cache entry with its twins, by calling the other packages in turn.
+"""The patcher: makes the cache entry, with twins, of an image that a program loads, by calling other packages in turn.
 
 A twin is the instrumented copy of a kernel, which the hook launches in its place.
 

@@ -1,1 +1,1 @@
-"""A run of a command: starts it with its probes, and what is beside it: the listener, scripts, traces, the terminal."""
+"""One run of a command with probes: its start, and what is beside it: the listener, scripts, traces, the terminal."""
