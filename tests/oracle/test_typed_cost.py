@@ -22,6 +22,10 @@ directions."""
 NOT_JUDGED = {"smem_bank_conflict", "block_sched"}
 """Other algorithms: one is to execute less where accesses have no conflict, one is about the last thread of a warp."""
 
+CLOCK_REGISTERS = 4.2
+"""Most that ``block_sched`` may add in the mean over the kernels of ``FILES``. These are small: what the end computes
+counts there more than elsewhere."""
+
 
 def test_each_probe_by_hand_has_one_in_python() -> None:
     assert {path.stem for path in HAND.glob("*.toml")} <= {
@@ -48,3 +52,16 @@ def test_they_cost_no_more(name: str, ptxas: object) -> None:
     assert by_kernel
     assert sum(instructions for _, _, instructions in by_kernel) <= 0, by_kernel
     assert fmean(registers for _, registers, _ in by_kernel) <= MORE_REGISTERS.get(name, 0), by_kernel
+
+
+def test_a_clock_from_entry_to_exit_costs_few_registers(ptxas: object) -> None:
+    """In the mean over kernels of all sizes: the clock takes two, what else lives beside it is little."""
+    probe = str(shipped_probes()["block_sched"])
+    added = []
+    for file in FILES:
+        text = (FIXTURES / file).read_bytes().decode("latin-1")
+        rows = examine(file, text, [probe], find_assembler())[probe]
+        probed = (dict(zip(COLUMNS, row, strict=True)) for row in rows if row[2] == "probed")
+        added += [row["with"] - row["registers"] for row in probed]
+    assert len(added) > len(FILES)
+    assert fmean(added) <= CLOCK_REGISTERS

@@ -87,11 +87,12 @@ class ProbeBlock:
 
     def load_map(
         self, index: int, register: str, lines: Lines, *, counts: bool = False, ending: bool,
-        take: Take | None = None,
+        take: Take | None = None, users: str | None = None,
     ) -> None:  # fmt: skip
         """Append code that brings the address of the index-th map's records, or of its counts, into a register.
 
-        ending: the code stands where the thread ends. take: as of the block, None for its own.
+        ending: the code stands where the thread ends. take: as of the block, None for its own. users: a predicate, of
+        the threads that use the address; where it is false, the address may be wrong. None: all threads use it.
         """
         take = take or self._take
         lines.append(self.load("u64", register, BLOCK_HEADER + BLOCK_PER_MAP * index + (8 if counts else 0)))
@@ -101,7 +102,7 @@ class ProbeBlock:
             lines.append(self.load("u64", shift, BLOCK_CELL))
         elif ending and not self._has_shift:
             shift = take("b64")
-            lines += self._load_shift(shift)
+            lines += self._load_shift(shift, users)
         else:
             # Where a product and its sum may stand around the code, no load may be predicated. So it is loaded at the
             # entry; not also for the end, since the register would live through the whole kernel.
@@ -136,13 +137,18 @@ class ProbeBlock:
             return [], []
         return [Declaration("reg", "u64", self._shift)], self._load_shift(self._shift)
 
-    def _load_shift(self, register: str) -> Lines:
-        """Code that loads what is added to the addresses of maps: 0 outside of graphs."""
+    def _load_shift(self, register: str, users: str | None = None) -> Lines:
+        """Code that loads what is added to the addresses of maps: 0 outside of graphs. users: as of ``load_map``."""
         cell, is_there = self._take("b64"), self._take("pred")
+        is_needed = op("setp.ne.u64", is_there, cell, "0")
+        if users is not None:
+            # ptxas loads as early as it can. A load that waits for this predicate holds no registers beside those that
+            # the predicate is computed from.
+            is_needed = op("setp.ne.and.u64", is_there, cell, "0", users)
         return [
             self.load("u64", cell, BLOCK_CELL),
             op("mov.u64", register, "0"),
-            op("setp.ne.u64", is_there, cell, "0"),
+            is_needed,
             op("ld.global.u64", register, mem(cell), when=is_there),
         ]
 

@@ -286,7 +286,7 @@ class Records:
         # The address of the record: an array [slot][cap][lane] of records, see ``maps/regions.py``. At the levels warp
         # and block there is no index of a lane.
         base = self._take("b64")
-        self._block.load_map(index, base, lines, ending=ending)
+        self._block.load_map(index, base, lines, ending=ending, users=takes_part)
         self._scaled(base, slot.index, target.cap * lanes * target.size, lines)
         if lanes > 1:
             self._scaled(base, slot.lane, target.size, lines)
