@@ -22,7 +22,7 @@ from neutrino.ir.operands import (
     SpecialRegister,
 )
 from neutrino.ir.statements import Assembly
-from neutrino.maps.declaration import Map
+from neutrino.maps.declaration import Layout, Map
 from neutrino.probing.ir.probe_set import ProbeSet, Snippet
 from neutrino.probing.ir.structured import Save
 from neutrino.ptx.instrument.log_groups import WAITING_ALIGN
@@ -303,6 +303,11 @@ class Emission:
     def kept(self) -> list[Kept]:
         """Registers that the code names and that are live from the kernel's entry to its exit."""
         return self.registers.kept + self._maps.kept + list((self._for_parameters or {}).values())
+
+    @property
+    def has_logs(self) -> bool:
+        """Whether probes have logs."""
+        return any(entry.kind.layout is Layout.CHUNKS for entry in self._maps.maps)
 
     @property
     def has_end(self) -> bool:

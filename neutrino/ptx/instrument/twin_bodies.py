@@ -113,7 +113,7 @@ class BodyRewriter:
             variables=self._variables,
             places=self.plan.found.places,
             # The code of places between instructions is written before that of the others.
-            may_wait=not self.plan.spots,
+            may_wait=self.emission.has_logs and not self.plan.spots,
         )
         # First, so that it stands before the code of the instruction that follows the place.
         for spot in self.plan.spots:
@@ -144,7 +144,7 @@ class BodyRewriter:
         """How many floating-point instructions are inserted, by SASS mnemonic: twin and original are compared by their
         counts."""
         counts: Counter[str] = Counter()
-        for opcode, count in self.edits.inserted_opcodes().items():
+        for opcode, count in Counter(self.edits.inserted_opcodes()).items():
             for mnemonic in machine_arithmetic(opcode):
                 counts[mnemonic] += count
         return counts
@@ -160,6 +160,8 @@ class BodyRewriter:
 
     def place_rooms(self) -> None:
         """Insert the tests for room in logs, once the code of all sites and ends is written."""
+        if not self.emission.has_logs:
+            return
         scratch = self.emission.scratch
         mark = scratch.mark()
         # They may stand within code that has registers in use.

@@ -5,11 +5,11 @@ Inserted code is printed once, by ``Inserted.text``. Whatever asks what it does 
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
+from itertools import chain
 from typing import NamedTuple, Protocol, TypeAlias
 
 from neutrino.ptx.isa.instruction import Instruction
@@ -188,13 +188,9 @@ class Edits:
         """Replace the text from start to end."""
         self.edits.append((start, end, text))
 
-    def inserted_opcodes(self) -> Counter[str]:
-        """How many instructions with each opcode are inserted."""
-        counts: Counter[str] = Counter()
-        for _, _, new in self.edits:
-            if not isinstance(new, str):
-                counts.update(new.opcodes)
-        return counts
+    def inserted_opcodes(self) -> Iterator[str]:
+        """Yield the opcode of each instruction that is inserted."""
+        return chain.from_iterable(new.opcodes for _, _, new in self.edits if not isinstance(new, str))
 
     def apply(self, text: str, start: int, end: int) -> str:
         """Return the text from start to end with the edits, which must lie in it and not overlap."""
