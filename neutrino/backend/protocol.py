@@ -18,10 +18,12 @@ from neutrino.abi.reasons import Reason
 from neutrino.assemble.dump import Dump
 from neutrino.assemble.emit import Emit
 from neutrino.device.kind import DeviceKind
+from neutrino.errors import NeutrinoError
 from neutrino.fatbin import Container, Image
 from neutrino.probing.capabilities import Capabilities
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.twins.cache_entry import KernelEntry
+from neutrino.twins.launches import KernelText
 from neutrino.twins.probe_units import ProbeLeftOut
 from neutrino.twins.values import LeftOut, Site, Twin, ignore
 
@@ -348,6 +350,17 @@ class Target(Protocol):
         driver_version: as its driver says it, None if that is not known. Raises ToolMissingError.
         """
         return None
+
+    def check_text(self, text: str) -> None:
+        """Raise NeutrinoError for a file's content that cannot be a text of this target's. text: as latin-1."""
+        return
+
+    def kernel_text(self, text: str) -> KernelText:
+        """Read a text, of latin-1 characters, to launch its kernels with inputs that are made up.
+
+        Raises NeutrinoError if that cannot be done.
+        """
+        raise NeutrinoError(f"kernels in {self.language} cannot be tried: no device here runs them")
 
     def tools_for(self, kernel: PlannedKernel, shipped: Shipped) -> Tools | None:
         """Find the tools for the twin of one planned kernel. None for code that is not assembled kernel by kernel.

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from neutrino.backend.protocol import Backend, Options, PlannedKernel, Shipped, ShownTwin, Tools
     from neutrino.probing.ir.probe_set import ProbeSet
     from neutrino.twins.cache_entry import KernelEntry
+    from neutrino.twins.launches import KernelText
 
 NOT_ASSEMBLED = "no ptxas on this machine: neither registers nor arithmetic of the twins were verified"
 """The note of a patched file for the embedded device."""
@@ -191,6 +192,18 @@ class PtxTarget:
     def run_tools(self, driver_version: int | None) -> Tools:
         """As ``Target``. driver_version: as in ``cuDriverGetVersion``."""
         return find_assembler(driver_version)
+
+    def check_text(self, text: str) -> None:
+        """As ``Target``."""
+        from neutrino.backend.ptx_launches import check_text
+
+        check_text(text)
+
+    def kernel_text(self, text: str) -> KernelText:
+        """As ``Target``."""
+        from neutrino.backend.ptx_launches import PtxKernels
+
+        return PtxKernels(text)
 
     def tools_for(self, kernel: PlannedKernel, shipped: Shipped) -> Tools | None:
         """As ``Target``. None for device-linked code."""

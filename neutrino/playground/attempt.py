@@ -15,18 +15,18 @@ from typing import Any
 
 import numpy as np
 
+from neutrino.backend.registry import EMBEDDED_DEVICE, target_of_device
 from neutrino.errors import NeutrinoError
 from neutrino.loader.embedded_driver import VARIABLE, EmbeddedDevice, stand_in
 from neutrino.places import scratch_parent
 from neutrino.playground.elements import ElementType, element_type
 from neutrino.playground.launch_inputs import MOST_SHARED, Buffer, Choices, Inputs, Number, make_inputs
-from neutrino.playground.parameters import Kernel, Role, check_text, choose_kernel, read_kernel
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.selection import Selection
-from neutrino.ptx.text.module import Module, parse
 from neutrino.run.probes import RunProbes
 from neutrino.run.start import Request, prepare
 from neutrino.tracing import Trace, TraceKernel
+from neutrino.twins.launches import Kernel, Role
 
 _ROOT = Path(__file__).resolve().parents[2]
 _PROGRAM = "neutrino.playground.launcher"
@@ -122,11 +122,13 @@ def attempt(request: AttemptRequest) -> Attempt:
     Raises NeutrinoError for an invalid kernel or invalid settings, for a kernel that the device refuses, and for a
     launch that ends by a fault, with the argument that an access missed; and OSError.
     """
-    check_text(request.text)
-    module = parse(request.text)
-    kernel = read_kernel(module, choose_kernel(module, request.kernel))
+    target = target_of_device(EMBEDDED_DEVICE)
+    target.check_text(request.text)
+    kernels = target.kernel_text(request.text)
+    kernel = kernels.kernel(kernels.choose(request.kernel))
     inputs = make_inputs(kernel, request.choices)
-    variables = _variables(module)
+    # They are compared after both runs, as the buffers are.
+    variables = [(name, element_type(word)) for name, word in kernels.variables]
     # The folders' names are part of the messages: see ``_check_finished``.
     with tempfile.TemporaryDirectory(prefix="neutrino-try-", dir=scratch_parent()) as scratch:
         folders = [Path(scratch) / name for name in ("plain", "probed")]
@@ -156,21 +158,6 @@ def attempt(request: AttemptRequest) -> Attempt:
     trace, probed_kernel = _trace_of(request.tracedir, probed_run.pid, kernel.name)
     printed_plain, printed_probed = printed
     return Attempt(kernel, inputs, outputs, (printed_plain, printed_probed), trace, probed_kernel)
-
-
-def _variables(module: Module) -> list[tuple[str, ElementType]]:
-    """Return the names of the module's ``.global`` variables, which a kernel can write, with their element types.
-
-    They are compared after both runs, as the buffers are.
-
-    An ``extern`` one is left out: it has its memory in another module.
-    """
-    return [
-        # The type is ``.f32``, or ``.v2.f32`` for vectors: the element's comes last.
-        (variable.name, element_type(variable.type.rpartition(".")[2]))
-        for variable in module.variables
-        if variable.space == "global" and "extern" not in variable.linkage
-    ]
 
 
 def _buffers_after(inputs: Inputs, folders: Sequence[Path]) -> Iterator[Output]:

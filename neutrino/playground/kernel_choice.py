@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from neutrino.backend.protocol import Target
 from neutrino.backend.registry import EMBEDDED_DEVICE, target_of_device
 from neutrino.demangle import demangle
 from neutrino.device.kind import DeviceKind
 from neutrino.errors import FormatError, NeutrinoError
 from neutrino.fatbin.inputs import Input
-from neutrino.playground.parameters import check_text, choose_kernel
 from neutrino.probing.selection import Selection
-from neutrino.ptx.text.module import parse
 
 _MAX_NAMED = 20
 """Kernels that an error lists."""
@@ -29,17 +28,18 @@ def find_kernel(path: Path, selection: Selection) -> tuple[str, str]:
         raise NeutrinoError(f"{path}: a folder, expected a file")
     found: dict[tuple[str, str], None] = {}  # as a set that keeps its order
     others: dict[str, None] = {}
-    for text in _modules(path):
-        module = parse(text)
-        if not module.entries:
+    target = target_of_device(EMBEDDED_DEVICE)
+    for text in _modules(path, target):
+        kernels = target.kernel_text(text)
+        if not kernels.names:
             # Raises with the reason why there is none.
-            choose_kernel(module, None)
-        for entry in module.entries:
-            if selection.selects(entry.name, demangle(entry.name)):
+            kernels.choose(None)
+        for name in kernels.names:
+            if selection.selects(name, demangle(name)):
                 # Raises if the module has two of that name.
-                found[text, choose_kernel(module, entry.name).name] = None
+                found[text, kernels.choose(name)] = None
             else:
-                others[entry.name] = None
+                others[name] = None
     if not found:
         raise NeutrinoError(f"no kernel matches; the file has {_listed(list(others))}")
     exact = [key for key in found if key[1] in selection.keep]
@@ -51,17 +51,16 @@ def find_kernel(path: Path, selection: Selection) -> tuple[str, str]:
     return next(iter(found))
 
 
-def _modules(path: Path) -> Iterator[str]:
+def _modules(path: Path, target: Target) -> Iterator[str]:
     """Yield the PTX modules of a file, each once. Raises NeutrinoError for a file without PTX, and FormatError."""
     source = Input(path, is_named=True)
     data = source.data()
     texts: dict[bytes, None] = {}
-    target = target_of_device(EMBEDDED_DEVICE)
     try:
         containers = source.read(data)
     except FormatError:
         # Of text that only begins like something else, the words are those for text.
-        check_text(bytes(data).decode("latin-1"))
+        target.check_text(bytes(data).decode("latin-1"))
         raise
     for container in containers:
         image = target.picked(container, EMBEDDED_DEVICE, DeviceKind.EMBEDDED)
@@ -69,7 +68,7 @@ def _modules(path: Path) -> Iterator[str]:
             texts[bytes(image.data)] = None
     if not texts:
         text = bytes(data).decode("latin-1")
-        check_text(text)
+        target.check_text(text)
         texts[bytes(data)] = None
     for content in texts:
         # A text in a library ends in zero bytes.

@@ -147,6 +147,12 @@ def records(trace: Trace, name: str) -> Any:
     return launch.maps[name]
 
 
+def test_no_device_here_runs_its_kernels_to_try_them(toy: Target) -> None:
+    toy.check_text(TEXT)
+    with pytest.raises(NeutrinoError, match="kernels in toy text cannot be tried"):
+        toy.kernel_text(TEXT)
+
+
 def test_the_original_computes_what_it_says() -> None:
     few = [value < 3 for value in VALUES]
     sums = [sum(k * k for k in range(value)) + (7 << 32) * is_few for value, is_few in zip(VALUES, few, strict=True)]

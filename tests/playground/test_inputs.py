@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from neutrino.backend.ptx_launches import PtxKernels
 from neutrino.errors import NeutrinoError
 from neutrino.playground.elements import NAMES, ElementType, element_type
 from neutrino.playground.launch_inputs import Buffer, Choices, Inputs, Number, make_inputs
-from neutrino.playground.parameters import Kernel, Role, Value, read_kernel
-from neutrino.ptx.text.module import Parameter, parse
+from neutrino.twins.launches import Kernel, Parameter, Role, Value
 
 
 def kernel(*values: Value, block: tuple[int, int, int] | None = None, exact: bool = False) -> Kernel:
-    parameters = tuple((Parameter(value.name, 0, value.size, value.size, f"b{8 * value.size}", False), (value,))
+    parameters = tuple((Parameter(value.name, value.size), (value,))
                        for value in values)  # fmt: skip
     return Kernel("k", parameters, block, exact, dynamic_shared=False)
 
@@ -108,9 +108,8 @@ def test_positions_are_those_of_the_parameters() -> None:
     ret;
 }
 """
-    module = parse(text)
-    (entry,) = module.entries
-    found = read_kernel(module, entry)
+    kernels = PtxKernels(text)
+    found = kernels.kernel(kernels.choose(None))
 
     def chosen(**arguments: str) -> dict[str, tuple[str, bytes]]:
         keys = {key.removeprefix("_").replace("p", "+"): text for key, text in arguments.items()}

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from neutrino.backend.ptx_launches import PtxKernels
 from neutrino.errors import NeutrinoError
 from neutrino.playground.elements import element_type
-from neutrino.playground.parameters import Kernel, Role, Value, choose_kernel, read_kernel
-from neutrino.ptx.text.module import parse
+from neutrino.twins.launches import Kernel, Role, Value
 from tests.kernels.cases import Case, cases
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "embedded" / "kernels.ptx"
@@ -18,8 +18,8 @@ HEAD = ".version 8.0\n.target sm_90\n.address_size 64\n"
 
 
 def kernel_of(text: str, name: str | None = None) -> Kernel:
-    module = parse(text)
-    return read_kernel(module, choose_kernel(module, name))
+    kernels = PtxKernels(text)
+    return kernels.kernel(kernels.choose(name))
 
 
 def entry(parameters: str, body: str, header: str = "", before: str = "") -> Kernel:
@@ -187,11 +187,11 @@ def test_most_element_types_are_those_of_the_kernels_tests() -> None:
 
 
 def test_which_kernel() -> None:
-    module = parse(EXAMPLE.read_text())
-    assert choose_kernel(module, "sum").name == "sum"
+    kernels = PtxKernels(EXAMPLE.read_text())
+    assert kernels.choose("sum") == "sum"
     with pytest.raises(NeutrinoError, match=r"2 kernels in it; choose one with --kernel: saxpy, sum"):
-        choose_kernel(module, None)
+        kernels.choose(None)
     with pytest.raises(NeutrinoError, match=r"no kernel saxp in it; it has saxpy, sum"):
-        choose_kernel(module, "saxp")
+        kernels.choose("saxp")
     with pytest.raises(NeutrinoError, match="no kernel in it"):
-        choose_kernel(parse(HEAD), None)
+        PtxKernels(HEAD).choose(None)

@@ -10,14 +10,15 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from enum import Enum
+from functools import cached_property
 
 from neutrino.errors import NeutrinoError
 from neutrino.ptx.isa.instruction import REGISTER, Instruction, read_address, read_instruction, vector_elements
 from neutrino.ptx.isa.opcodes import STATE_SPACES
 from neutrino.ptx.isa.scalars import TYPE_BYTES
-from neutrino.ptx.text.module import Function, Kind, Module, Parameter
+from neutrino.ptx.text.module import Function, Kind, Module, Parameter, parse
+from neutrino.twins import launches
+from neutrino.twins.launches import Kernel, Role, Value
 
 # An instruction: after a ``;``, brace, label or space; perhaps with a guard; up to the ``;``.
 _STATEMENT = re.compile(r"(?<=[;{}:\s])(?:@\s*!?\s*[\w$%]+\s+)?[a-z]\w*(?:\.[\w:]+)*\b[^;:]*(?=;)", re.ASCII)
@@ -39,47 +40,34 @@ _ADDRESS_OPERATIONS = frozenset({"mov", "cvta", "add", "sub", "selp", "or", "shf
 """Operations whose 64-bit result can be an address in the same buffer as the address in an operand."""
 
 
-class Role(Enum):
-    """What an argument is used for."""
+class PtxKernels:
+    """The ``KernelText`` of a PTX module."""
 
-    POINTER = "pointer"
-    INTEGER = "integer"
-    FLOAT = "float"
+    def __init__(self, text: str) -> None:
+        self._module = parse(text)
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """As ``KernelText``."""
+        return tuple(entry.name for entry in self._module.entries)
 
-@dataclass(frozen=True)
-class Value:
-    """One number in the parameters: a whole parameter, or a part of a structure that the kernel loads.
+    def choose(self, name: str | None) -> str:
+        """As ``KernelText``."""
+        return choose_kernel(self._module, name).name
 
-    name: the parameter's, with ``+8`` for a part of it. offset: bytes in the parameter. size: bytes. type: as ``f32``;
-    for a pointer that of the elements it points at, else the value's own. loads, stores, updates: what the kernel does
-    through a pointer; updates are atomics. One that is passed to a function counts as loaded and stored.
-    """
+    def kernel(self, name: str) -> Kernel:
+        """As ``KernelText``. Raises PtxError for parameters of unknown form."""
+        return read_kernel(self._module, choose_kernel(self._module, name))
 
-    name: str
-    offset: int
-    size: int
-    role: Role
-    type: str
-    loads: bool = False
-    stores: bool = False
-    updates: bool = False
-
-
-@dataclass(frozen=True)
-class Kernel:
-    """A kernel and the launches that it accepts.
-
-    parameters: each with the values in it; none for a structure of which the kernel loads nothing. block: threads of a
-    block in x, y, z, where the text says them (``.reqntid``, ``.maxntid``), else None. exact: it must be launched with
-    just these (``.reqntid``). dynamic_shared: it uses shared memory whose size the launch gives.
-    """
-
-    name: str
-    parameters: tuple[tuple[Parameter, tuple[Value, ...]], ...]
-    block: tuple[int, int, int] | None
-    exact: bool
-    dynamic_shared: bool
+    @cached_property
+    def variables(self) -> tuple[tuple[str, str], ...]:
+        """As ``KernelText``. An ``extern`` one is left out: it has its memory in another module."""
+        return tuple(
+            # The type is ``.f32``, or ``.v2.f32`` for vectors: the element's comes last.
+            (variable.name, variable.type.rpartition(".")[2])
+            for variable in self._module.variables
+            if variable.space == "global" and "extern" not in variable.linkage
+        )
 
 
 def check_text(text: str) -> None:
@@ -149,7 +137,10 @@ def read_kernel(module: Module, entry: Function) -> Kernel:
     return Kernel(
         entry.name,
         tuple(
-            (parameter, tuple(flow.values(parameter, is_pointer=parameter.name in pointers)))
+            (
+                launches.Parameter(parameter.name, parameter.size),
+                tuple(flow.values(parameter, is_pointer=parameter.name in pointers)),
+            )
             for parameter in parameters
         ),
         block,
