@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from neutrino.ptx.analysis.flow_graph import FlowGraph
@@ -141,7 +141,7 @@ def place_rooms(body: Body, edits: Edits, opening: Sequence[Line], log: Callable
         at, lines = inserted[number]
         before = edits.edits[number - 1][2]
         if isinstance(before, Inserted):
-            edits.edits[number - 1] = (at, at, replace(before, lines=_with(lines, chosen, number)))
+            edits.edits[number - 1] = (at, at, Inserted(_with(lines, chosen, number), is_after=before.is_after))
     return list(_with(opening, chosen, 0))
 
 

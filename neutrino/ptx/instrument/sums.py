@@ -356,6 +356,8 @@ class Sums:
         self._all_sums: dict[tuple[int, int], str] = kernel._all_sums if kernel else {}
         # The counters that runs of sites add to, in place of the probes' registers and the sums; None without counters.
         self._tallies: Tallies | None = None
+        # Their registers.
+        self._counters: list[Word] = []
         # By field, what snippets at the ends add to it that is computed from counters.
         self._ending: dict[tuple[int, int], list[Form]] = {}
         # The probes' registers to which `settle` has added what the counters stand for.
@@ -374,10 +376,7 @@ class Sums:
     @property
     def kept_tallies(self) -> list[Kept]:
         """The counters that sums are computed from."""
-        return [
-            Kept(self._tally_name(index), f"u{counter.bits}", "0", f"u{counter.bits}")
-            for index, counter in enumerate(self._tallies.counters if self._tallies else ())
-        ]
+        return [Kept(word.name, f"u{word.bits}", "0", f"u{word.bits}") for word in self._counters]
 
     @property
     def has_end(self) -> bool:
@@ -401,6 +400,9 @@ class Sums:
         for index, entry in enumerate(self._maps):
             widths.update(((index, number), field.type.size * 8) for number, field in enumerate(entry.fields))
         self._tallies = plan_tallies(rows, widths, forks)
+        self._counters = [
+            Word(f"{self._prefix}c{index}", counter.bits) for index, counter in enumerate(self._tallies.counters)
+        ]
 
     def add_row(self, number: int, guard: Guard | None) -> Lines:
         """The code that adds to the counters when a run of sites is executed, for the run's beginning; [] without
@@ -410,12 +412,9 @@ class Sums:
         """
         if self._tallies is None:
             return []
-        lines: Lines = []
-        for index, amount in self._tallies.adds[number]:
-            name = self._tally_name(index)
-            opcode = f"add.u{self._tallies.counters[index].bits}"
-            lines.append(op(opcode, name, name, str(amount), when=under(guard)))
-        return lines
+        when = under(guard)
+        added = [(self._counters[index], str(amount)) for index, amount in self._tallies.adds[number]]
+        return [op(f"add.u{word.bits}", word.name, word.name, amount, when=when) for word, amount in added]
 
     def add(
         self, index: int, save: Save, operand_value: Callable[[SavedOperand], Value], lines: Lines, slots: Slots,
@@ -513,8 +512,8 @@ class Sums:
         sums = EndSums(self._maps, self._take, self._block, self._architecture)
         tallies = self._tallies or Tallies((), (), {})
         # First the counters: forms name them by their index.
-        for index, counter in enumerate(tallies.counters):
-            sums.keep(Word(self._tally_name(index), counter.bits))
+        for word in self._counters:
+            sums.keep(word)
         for key, forms in self._ending.items():
             for form in forms:
                 sums.add(key, form)
@@ -561,14 +560,9 @@ class Sums:
             return form
         return replace(form, constant=(form.constant + self._registers.initial(operand)) % (1 << 64))
 
-    def _tally_name(self, index: int) -> str:
-        return f"{self._prefix}c{index}"
-
     def _value_here(self, form: Form, width: int, lines: Lines) -> str:
         """A register of that width in bits with the value in this thread of a form of the counters."""
-        counters = self._tallies.counters if self._tallies else ()
-        words = [Word(self._tally_name(index), counter.bits) for index, counter in enumerate(counters)]
-        return value_of(form, width, words, None, self._take, lines)
+        return value_of(form, width, self._counters, None, self._take, lines)
 
 
 def _unsigned(field: Field) -> str:

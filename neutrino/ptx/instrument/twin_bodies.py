@@ -353,10 +353,11 @@ class KernelRewriter(BodyRewriter):
         emission = Emission(
             rewriting.probes, names.prefix, names.block, rewriting.architecture, parameters, sites=plan.next_site
         )
-        bodies = (function.body for function in (plan.kernel.callee, *plan.needs.functions))
-        collective = any(rewriting.facts.holds_collective(probe) for probe in rewriting.probes.probes)
-        if rewriting.architecture >= _MEET and (collective or needs_lanes_together(bodies)):
-            emission.keep_lanes_together()
+        if emission.has_logs and rewriting.architecture >= _MEET:
+            bodies = (function.body for function in (plan.kernel.callee, *plan.needs.functions))
+            collective = any(rewriting.facts.holds_collective(probe) for probe in rewriting.probes.probes)
+            if collective or needs_lanes_together(bodies):
+                emission.keep_lanes_together()
         super().__init__(rewriting, plan.kernel, emission, order)
         self.whole = plan
         self.needs = plan.needs

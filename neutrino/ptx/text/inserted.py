@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from functools import cached_property
 from itertools import chain
 from typing import NamedTuple, Protocol, TypeAlias
 
@@ -139,26 +138,36 @@ def branches(lines: Iterable[Line]) -> bool:
     return any(opcode.startswith("bra") for line in lines for opcode in line.opcodes)
 
 
-@dataclass(frozen=True)
 class Inserted:
-    """Instructions, one per line, that go right before another one, or right after one."""
+    """Code that goes right before an instruction, or right after one. It is printed once, wherever it goes."""
 
-    lines: tuple[Line, ...]
-    is_after: bool
+    __slots__ = ("_opcodes", "_text", "is_after", "lines")
 
-    @cached_property
+    def __init__(self, lines: Iterable[Line], *, is_after: bool) -> None:
+        self.lines = tuple(lines)
+        self.is_after = is_after
+        self._text: str | None = None
+        self._opcodes: list[str] | None = None
+
+    @property
     def text(self) -> str:
         """What stands in the text; "" for no instructions."""
-        if not self.lines:
-            return ""
-        lines = [line.text for line in self.lines]
-        return "\n\t".join(["", *lines] if self.is_after else [*lines, ""])
+        if self._text is None:
+            lines = [line.text for line in self.lines]
+            self._text = "\n\t".join(["", *lines] if self.is_after else [*lines, ""]) if lines else ""
+        return self._text
 
-
-    @cached_property
+    @property
     def opcodes(self) -> list[str]:
         """Those of its instructions, in their order."""
-        return [opcode for line in self.lines for opcode in line.opcodes]
+        if self._opcodes is None:
+            self._opcodes = opcodes = []
+            for line in self.lines:
+                if isinstance(line, Instruction):
+                    opcodes.append(line.opcode)
+                else:
+                    opcodes += line.opcodes
+        return self._opcodes
 
 
 @dataclass
@@ -206,9 +215,9 @@ class Edits:
 
 def before(lines: Sequence[Line]) -> Inserted:
     """Instructions that go right before another one."""
-    return Inserted(tuple(lines), is_after=False)
+    return Inserted(lines, is_after=False)
 
 
 def after(lines: Sequence[Line]) -> Inserted:
     """Instructions that go right after another one."""
-    return Inserted(tuple(lines), is_after=True)
+    return Inserted(lines, is_after=True)
