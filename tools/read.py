@@ -24,7 +24,7 @@ COPIES_LEAST, COPIES_MOST, WARPS_PER_COPY, COPY_ALIGN, SM_ROWS, ROW_ALIGN = 8, 1
 LOG_CONTROL, LOG_UNIT, LOG_HEADER, LOG_ROWS_MOST = 128, 32, 64, 32
 LOG_LANE, LOG_LANE_HEADER, LOG_LANE_ROWS, LOG_LANE_ROWS_AT, LOG_LANE_LEFT = 2147483648, 16, 32767, 16, 12
 GROUP_ALIGN, GROUP_WORDS, GROUP_ROWS_AT, GROUP_ROWS_FIELD_AT = 16, 12, 20, 24
-GROUP_FURTHER_AT, GROUP_OWN_LANES_AT, GROUP_TWO_VALUES = 28, 23, 1
+GROUP_FURTHER_AT, GROUP_OWN_LANES_AT, GROUP_TWO_VALUES, GROUP_WIDE = 28, 23, 1, 1073741824
 LEVELS = ("thread", "warp", "block")
 PERS = ("launch", "block", "warp", "thread", "sm", "run")
 RESULT_HEADER = np.dtype([
@@ -39,11 +39,23 @@ FRAME = np.dtype([
 ])
 
 
+def lanes_at(words, mask_words, places):
+    """Return a row for each mask of lanes, with 1 for those in it.
+
+    words: of a log, u32. mask_words: of a mask. places: of the masks, in bytes.
+    """
+    masks = words[places[:, None] // 4 + np.arange(mask_words)]
+    return np.unpackbits(masks.view(np.uint8), axis=1, bitorder="little")
+
+
 def read_groups(data, chunks, shape, row_type):
     """Return the records of chunks of groups, as ``Log.read`` does, but for ``order``, which only grows in each lane.
 
     data: uint8, whole units. chunks: rows of a chunk's first byte, its end and its slot. shape: as in their headers.
     """
+    # Words of a mask of lanes.
+    mask_words = 2 if shape & GROUP_WIDE else 1
+    shape &= ~GROUP_WIDE
     # The fields: sizes, and offsets as C has them.
     sizes, offsets, end = [], [], 0
     while 1 <= shape & 7 <= 4:
@@ -54,11 +66,12 @@ def read_groups(data, chunks, shape, row_type):
     record_size = row_type["record"].itemsize
     if shape or not sizes or -(-end // max(sizes)) * max(sizes) != record_size:
         return np.empty(0, row_type)
-    rows_at = GROUP_WORDS + 4 * sizes.count(8)
+    words_end = GROUP_WORDS + 4 * (mask_words - 1)
+    rows_at = words_end + 4 * sizes.count(8)
     record = -(-rows_at // max(sizes)) * max(sizes)
     head = -(-(record + record_size) // GROUP_ALIGN) * GROUP_ALIGN
     later = -(-record_size // 4) * 4
-    size_of_further = -(-(later + 8) // GROUP_ALIGN) * GROUP_ALIGN
+    size_of_further = -(-(later + 4 + 4 * mask_words) // GROUP_ALIGN) * GROUP_ALIGN
     words = data.view("<u4")
     if rows_at == record:
         rows_at = head
@@ -69,14 +82,14 @@ def read_groups(data, chunks, shape, row_type):
     while len(at):
         has_head = at + head <= ends
         at, ends, slots = at[has_head], ends[has_head], slots[has_head]
-        mask, forms = words[at // 4], words[at // 4 + 1].astype(np.int64)
-        lanes = np.unpackbits(mask.view(np.uint8).reshape(-1, 4), axis=1).sum(axis=1, dtype=np.int64)
+        forms = words[at // 4 + mask_words].astype(np.int64)
+        lanes = lanes_at(words, mask_words, at).sum(axis=1, dtype=np.int64)
         areas, after = [], at + head
         for number, size in enumerate(sizes):
             areas.append(after)
             width = np.minimum((1 << (forms >> 2 * number & 3)) & ~1, size)
             is_mask = (size <= 2) & (forms >> 2 * number & 3 == GROUP_TWO_VALUES)
-            after = after + np.where(is_mask, 8, lanes * width + 7 & ~7)
+            after = after + np.where(is_mask, 8 * mask_words, lanes * width + 7 & ~7)
         after = -(-after // GROUP_ALIGN) * GROUP_ALIGN
         if rows_at == head:
             after = after + GROUP_ALIGN * (forms >> GROUP_ROWS_AT & 7 != 0)
@@ -87,26 +100,24 @@ def read_groups(data, chunks, shape, row_type):
     at, slots, lanes, further, *areas = np.concatenate(found, axis=1)
     # Further records are as groups of their own, with the head of the first.
     first = record + at
-    times = 1 + (words[at // 4 + 1] >> GROUP_FURTHER_AT).astype(np.int64)
+    times = 1 + (words[at // 4 + mask_words] >> GROUP_FURTHER_AT).astype(np.int64)
     part = np.arange(times.sum()) - np.repeat(np.cumsum(times) - times, times)
     is_further = part > 0
     at, slots, lanes, further, first, *areas = [
         np.repeat(column, times) for column in (at, slots, lanes, further, first, *areas)
     ]
     first = np.where(is_further, further + (part - 1) * size_of_further, first)
-    orders = words[at // 4 + 2] + np.where(is_further, words[(first + later) // 4 * is_further], 0)
+    orders = words[at // 4 + mask_words + 1] + np.where(is_further, words[(first + later) // 4 * is_further], 0)
 
     # A row for each lane of each group. rank: of the lane among those of its group's head.
-    mask = np.ascontiguousarray(words[at // 4])
-    bits = np.unpackbits(mask.view(np.uint8).reshape(-1, 4), axis=1, bitorder="little")
+    bits = lanes_at(words, mask_words, at)
     ranks = np.cumsum(bits, axis=1) - 1
-    own = is_further & (words[at // 4 + 1] >> GROUP_OWN_LANES_AT & 1 != 0)
-    mask[own] = words[(first + later + 4)[own] // 4]
-    bits[own] = np.unpackbits(mask[own].view(np.uint8).reshape(-1, 4), axis=1, bitorder="little")
+    own = is_further & (words[at // 4 + mask_words] >> GROUP_OWN_LANES_AT & 1 != 0)
+    bits[own] = lanes_at(words, mask_words, (first + later + 4)[own])
     group, lane = np.nonzero(bits)
     rank = ranks[group, lane].astype(np.int64)
     records = np.zeros((len(group), record_size), np.uint8)
-    stride_at, split = GROUP_WORDS, words[at // 4 + 1]
+    stride_at, split = words_end, words[at // 4 + mask_words]
     # Only the first record has areas with a value for each lane.
     small = sum(GROUP_TWO_VALUES << 2 * place for place, size in enumerate(sizes) if size <= 2)
     split[is_further] &= np.uint32(0xFFF << GROUP_ROWS_AT | small)
@@ -116,9 +127,9 @@ def read_groups(data, chunks, shape, row_type):
         values = data.view(f"<u{size}")[(first + offset) // size][group]
         if size == 8:
             stride = np.where(form == 0, words[(at + stride_at) // 4].view("<i4"), 0).astype(np.int64)
-            # From lane to lane, and of a field in rows from row to row; else all 32 are in one.
+            # From lane to lane, and of a field in rows from row to row; else all are in one.
             log = np.where(split >> GROUP_ROWS_FIELD_AT & 15 == number, split >> GROUP_ROWS_AT & 7, 0)
-            log = np.where(log, log, 5).astype(np.int64)[group]
+            log = np.where(log, log, 6).astype(np.int64)[group]
             steps = stride[group] * (rank & (1 << log) - 1) + to_next[group] * (rank >> log)
             values += steps.view(np.uint64)
             stride_at += 4
@@ -126,8 +137,8 @@ def read_groups(data, chunks, shape, row_type):
             two = np.flatnonzero((form == GROUP_TWO_VALUES)[group])
             of_two = group[two]
             place = np.where(is_further, first + later + 4, areas[number])[of_two] // 4
-            has_other = words[place] >> lane[two].astype(np.uint32) & 1 != 0
-            other = words[areas[number][of_two] // 4 + 1]
+            has_other = words[place + lane[two] // 32] >> (lane[two] % 32).astype(np.uint32) & 1 != 0
+            other = words[areas[number][of_two] // 4 + mask_words]
             values[two] = np.where(has_other, other.astype(values.dtype), values[two])
         # What was added to the lowest lane's value, in 2 or 4 bytes; or the value itself.
         for code, kind in ((1, "<i2"), (2, "<i4"), (3, f"<u{size}")):
@@ -438,7 +449,10 @@ def _read_log(copies, row):
             rows, mask = mask >> LOG_LANE_ROWS_AT & LOG_LANE_ROWS, 0
             length = -(-(LOG_LANE_HEADER + rows * size) // LOG_UNIT)
         elif rows:
-            length = -(-(LOG_HEADER + mask.bit_count() * rows * size) // LOG_UNIT)
+            # Of a warp of 64 lanes with the mask of the upper ones, and a header that may be a unit longer.
+            mask |= length << 32
+            columns = mask.bit_count()
+            length = -(-(LOG_HEADER + LOG_UNIT * (columns > 48) + columns * rows * size) // LOG_UNIT)
         if not (mask or is_of_lane) or not length or at + length > taken:
             # A warp may have no records; and the last chunk may not have fitted, so that nothing was written.
             if at < own and own_each:
@@ -453,9 +467,9 @@ def _read_log(copies, row):
     row_type = np.dtype([("slot", "<u4"), ("lane", "<u4"), ("order", "<u4"), ("record", f"V{size}")])
     parts, places = [np.empty(0, row_type)], [np.empty(0, np.int64)]
     for (mask, rows, length), firsts in forms.items():
-        lanes = np.flatnonzero((mask or 1) >> np.arange(64) & 1)
+        lanes = np.array([lane for lane in range(64) if (mask or 1) >> lane & 1])
         chunks = units[np.array(firsts)[:, None] + np.arange(length)].reshape(len(firsts), -1)
-        begin = LOG_HEADER if mask else LOG_LANE_HEADER
+        begin = LOG_HEADER + LOG_UNIT * (len(lanes) > 48) if mask else LOG_LANE_HEADER
         records = np.ascontiguousarray(chunks[:, begin : begin + rows * len(lanes) * size])
         part = np.empty((len(firsts), rows, len(lanes)), row_type)
         part["record"] = records.view(f"V{size}").reshape(part.shape)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from neutrino.abi.structures import align_up
 from neutrino.ir.memory import AppendToLog, CloseLog, Kept, MapStatement
 from neutrino.maps.builder import Lanes, SavedValues
 from neutrino.maps.declaration import Layout, Map, MapType
@@ -24,8 +25,9 @@ LOG_UNIT = 32
 """Bytes; chunks begin at multiples of it."""
 LOG_HEADER = 64
 """Bytes of a chunk before its records: u32 the slot (its warp, at block level its block), u32 a mask of the lanes that
-have it, u32 rows, u32 unused; then a byte for each of these lanes, how many of its rows it has not filled. A chunk of
-groups has no rows: u32 the slot, u32 the shape of its records, u32 0, u32 its units; then the groups."""
+have it, u32 rows, u32 the mask of lanes from 32 on; then a byte for each of these lanes, how many of its rows are not
+filled. More than 48 lanes take ``LOG_UNIT`` more. A chunk of groups has no rows: u32 the slot, u32 the shape of its
+records, u32 0, u32 its units; then the groups."""
 LOG_ROWS_MOST = 32
 """Records of a lane in a chunk of columns, at most. Its first chunk has one row, each further one twice as many."""
 LOG_LANE_HEADER = 16
@@ -48,6 +50,11 @@ def most_rows(record_size: int) -> int:
     return rows
 
 
+def header_of(lanes: int) -> int:
+    """Return the bytes of a chunk before its records, by how many lanes have it."""
+    return max(LOG_HEADER, align_up(16 + lanes, LOG_UNIT))
+
+
 def lane_rows(record_size: int) -> tuple[int, int]:
     """Return the least rows of the first chunk that one lane takes, and the most of any. record_size: in bytes."""
     least = (_LANE_CHUNK - LOG_LANE_HEADER) // record_size
@@ -65,18 +72,21 @@ def chunks(region: Rows, size: int) -> Rows:
 
     units, own, own_each = _opened(region)
     heads = _heads(units, own, own_each, size)
-    found = [(head.at, head.length, head.slot, head.rows, head.mask) for head in heads]
+    found = [
+        (head.at, head.length, head.slot, head.rows, head.mask.bit_count() if head.rows else head.mask)
+        for head in heads
+    ]
     table = np.array(found, np.int64).reshape(-1, 5)
     # Of chunks of one lane these are its records.
     counts = np.where(table[:, 4], 0, table[:, 3])
     # Chunks of rows: after 16 bytes, how many rows each lane has left.
     of_rows = np.flatnonzero(table[:, 3] * table[:, 4])
     if of_rows.size:
-        firsts, rows_each, masks = table[of_rows, 0], table[of_rows, 3], table[of_rows, 4]
-        heads = units.reshape(-1, LOG_UNIT)[firsts[:, None] + np.arange(LOG_HEADER // LOG_UNIT)]
-        left = heads.reshape(len(of_rows), LOG_HEADER)[:, 16:]
+        firsts, rows_each, lanes = table[of_rows, 0], table[of_rows, 3], table[of_rows, 4]
+        # Those of 64 lanes are in three units; others have a record in the third.
+        heads = units.reshape(-1, LOG_UNIT)[firsts[:, None] + np.arange(LOG_HEADER // LOG_UNIT + 1)]
+        left = heads.reshape(len(of_rows), -1)[:, 16:80]
         filled = np.maximum(rows_each[:, None] - left, 0)
-        lanes = np.array([mask.bit_count() for mask in masks.tolist()])
         filled[np.arange(filled.shape[1]) >= lanes[:, None]] = 0
         counts[of_rows] = filled.sum(axis=1, dtype=np.int64)
     of_groups = (table[:, 3] == 0) & (table[:, 4] != 0)
@@ -125,7 +135,9 @@ def _heads(units: Rows, own: int, own_each: int, size: int) -> Iterator[_Head]:
             left, rows, mask = length, mask >> LOG_LANE_ROWS_AT & LOG_LANE_ROWS, 0
             length = -(-(LOG_LANE_HEADER + rows * size) // LOG_UNIT)
         elif rows:
-            length = -(-(LOG_HEADER + mask.bit_count() * rows * size) // LOG_UNIT)
+            mask |= length << 32
+            lanes = mask.bit_count()
+            length = -(-(header_of(lanes) + lanes * rows * size) // LOG_UNIT)
         if (mask or is_of_lane) and length and at + length <= taken:
             yield _Head(at, length, slot, mask, max(rows - left, 0) if is_of_lane else rows)
         elif at >= own or not own_each:
@@ -266,7 +278,10 @@ class Log(MapType):
                 rows, mask = mask >> LOG_LANE_ROWS_AT & LOG_LANE_ROWS, 0
                 length = -(-(LOG_LANE_HEADER + rows * size) // LOG_UNIT)
             elif rows:
-                length = -(-(LOG_HEADER + mask.bit_count() * rows * size) // LOG_UNIT)
+                # Of a warp of 64 lanes with the mask of the upper ones, and a header that may be a unit longer.
+                mask |= length << 32
+                columns = mask.bit_count()
+                length = -(-(LOG_HEADER + LOG_UNIT * (columns > 48) + columns * rows * size) // LOG_UNIT)
             if not (mask or is_of_lane) or not length or at + length > taken:
                 # A warp may have no records; and the last chunk may not have fitted, so that nothing was written.
                 if at < own and own_each:
@@ -281,9 +296,9 @@ class Log(MapType):
         row_type = np.dtype([("slot", "<u4"), ("lane", "<u4"), ("order", "<u4"), ("record", f"V{size}")])
         parts, places = [np.empty(0, row_type)], [np.empty(0, np.int64)]
         for (mask, rows, length), firsts in forms.items():
-            lanes = np.flatnonzero((mask or 1) >> np.arange(64) & 1)
+            lanes = np.array([lane for lane in range(64) if (mask or 1) >> lane & 1])
             chunks = units[np.array(firsts)[:, None] + np.arange(length)].reshape(len(firsts), -1)
-            begin = LOG_HEADER if mask else LOG_LANE_HEADER
+            begin = LOG_HEADER + LOG_UNIT * (len(lanes) > 48) if mask else LOG_LANE_HEADER
             records = np.ascontiguousarray(chunks[:, begin : begin + rows * len(lanes) * size])
             part = np.empty((len(firsts), rows, len(lanes)), row_type)
             part["record"] = records.view(f"V{size}").reshape(part.shape)

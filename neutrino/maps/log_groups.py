@@ -23,6 +23,9 @@ GROUP_ALIGN = 16
 """Groups begin at multiples of it, in bytes; so long is the header of a chunk of groups, too."""
 GROUP_WORDS = 12
 """Bytes of a group before its strides: u32 mask of its lanes, u32 forms, 2 bits for each field, u32 order."""
+GROUP_WIDE = 1 << 30
+"""Of the shape in a chunk's header the bit that is 1 where a warp has 64 lanes: all masks of lanes in the groups of the
+chunk are u64 then, at multiples of 4, and what follows them is 4 bytes further."""
 GROUP_CHUNK_LEAST = 128
 """Bytes of a lane's first chunk of groups; each further one has twice as many, as far as the most."""
 GROUP_CHUNK_MOST = 4096
@@ -56,7 +59,8 @@ class GroupLayout:
     have one. record: offset of the record of the lowest lane. head: bytes before the areas, what every group has. rows:
     offset of the stride from row to row, where there are rows: before the record, if there is room, or after the head.
     further: bytes of the lowest lane's part of further records, each at the end of the group, with u32 at offset later:
-    how much greater its order is than that of the first; and u32 mask as in the area of a field with one of two values.
+    how much greater its order is than that of the first; and the mask as in the area of a field with one of two values.
+    masks: bytes of a mask of lanes.
     """
 
     shape: int
@@ -66,21 +70,40 @@ class GroupLayout:
     rows: int
     later: int
     further: int
+    masks: int
 
     @classmethod
-    def of(cls, fields: Sequence[Field], size: int) -> GroupLayout | None:
-        """Return the layout for records of these fields and this size in bytes, None if they are too many fields."""
+    def of(cls, fields: Sequence[Field], size: int, lanes: int = 32) -> GroupLayout | None:
+        """Return the layout for records of these fields and this size in bytes, None if they are too many fields.
+
+        lanes: of a warp, 32 or 64.
+        """
         sizes = [field.type.size for field in fields]
         if len(fields) > GROUP_FIELDS_MOST:
             return None
         shape = sum(bytes_.bit_length() << _SHAPE_BITS * number for number, bytes_ in enumerate(sizes))
         strided = [number for number, bytes_ in enumerate(sizes) if bytes_ == _STRIDED]
-        strides = {number: GROUP_WORDS + 4 * place for place, number in enumerate(strided)}
-        end = GROUP_WORDS + 4 * len(strides)
+        masks = lanes // 8
+        words = GROUP_WORDS - 4 + masks
+        shape |= GROUP_WIDE * (lanes > 32)
+        strides = {number: words + 4 * place for place, number in enumerate(strided)}
+        end = words + 4 * len(strides)
         record = align_up(end, max(sizes))
         head = align_up(record + size, GROUP_ALIGN)
         later = align_up(size, 4)
-        return cls(shape, strides, record, head, end if end < record else head, later, align_up(later + 8, GROUP_ALIGN))
+        further = align_up(later + 4 + masks, GROUP_ALIGN)
+        return cls(shape, strides, record, head, end if end < record else head, later, further, masks)
+
+
+def lanes_at(words: Array, mask_words: int, places: Array) -> Any:
+    """Return a row for each mask of lanes, with 1 for those in it.
+
+    words: of a log, u32. mask_words: of a mask. places: of the masks, in bytes.
+    """
+    import numpy as np
+
+    masks = words[places[:, None] // 4 + np.arange(mask_words)]
+    return np.unpackbits(masks.view(np.uint8), axis=1, bitorder="little")
 
 
 def read_groups(data: Array, chunks: Array, shape: int, row_type: np.dtype[Any]) -> Array:
@@ -90,6 +113,9 @@ def read_groups(data: Array, chunks: Array, shape: int, row_type: np.dtype[Any])
     """
     import numpy as np
 
+    # Words of a mask of lanes.
+    mask_words = 2 if shape & GROUP_WIDE else 1
+    shape &= ~GROUP_WIDE
     # The fields: sizes, and offsets as C has them.
     sizes, offsets, end = [], [], 0
     while 1 <= shape & 7 <= 4:
@@ -100,11 +126,12 @@ def read_groups(data: Array, chunks: Array, shape: int, row_type: np.dtype[Any])
     record_size = row_type["record"].itemsize
     if shape or not sizes or -(-end // max(sizes)) * max(sizes) != record_size:
         return np.empty(0, row_type)
-    rows_at = GROUP_WORDS + 4 * sizes.count(8)
+    words_end = GROUP_WORDS + 4 * (mask_words - 1)
+    rows_at = words_end + 4 * sizes.count(8)
     record = -(-rows_at // max(sizes)) * max(sizes)
     head = -(-(record + record_size) // GROUP_ALIGN) * GROUP_ALIGN
     later = -(-record_size // 4) * 4
-    size_of_further = -(-(later + 8) // GROUP_ALIGN) * GROUP_ALIGN
+    size_of_further = -(-(later + 4 + 4 * mask_words) // GROUP_ALIGN) * GROUP_ALIGN
     words = data.view("<u4")
     if rows_at == record:
         rows_at = head
@@ -115,14 +142,14 @@ def read_groups(data: Array, chunks: Array, shape: int, row_type: np.dtype[Any])
     while len(at):
         has_head = at + head <= ends
         at, ends, slots = at[has_head], ends[has_head], slots[has_head]
-        mask, forms = words[at // 4], words[at // 4 + 1].astype(np.int64)
-        lanes = np.unpackbits(mask.view(np.uint8).reshape(-1, 4), axis=1).sum(axis=1, dtype=np.int64)
+        forms = words[at // 4 + mask_words].astype(np.int64)
+        lanes = lanes_at(words, mask_words, at).sum(axis=1, dtype=np.int64)
         areas, after = [], at + head
         for number, size in enumerate(sizes):
             areas.append(after)
             width = np.minimum((1 << (forms >> 2 * number & 3)) & ~1, size)
             is_mask = (size <= 2) & (forms >> 2 * number & 3 == GROUP_TWO_VALUES)
-            after = after + np.where(is_mask, 8, lanes * width + 7 & ~7)
+            after = after + np.where(is_mask, 8 * mask_words, lanes * width + 7 & ~7)
         after = -(-after // GROUP_ALIGN) * GROUP_ALIGN
         if rows_at == head:
             after = after + GROUP_ALIGN * (forms >> GROUP_ROWS_AT & 7 != 0)
@@ -133,26 +160,24 @@ def read_groups(data: Array, chunks: Array, shape: int, row_type: np.dtype[Any])
     at, slots, lanes, further, *areas = np.concatenate(found, axis=1)
     # Further records are as groups of their own, with the head of the first.
     first = record + at
-    times = 1 + (words[at // 4 + 1] >> GROUP_FURTHER_AT).astype(np.int64)
+    times = 1 + (words[at // 4 + mask_words] >> GROUP_FURTHER_AT).astype(np.int64)
     part = np.arange(times.sum()) - np.repeat(np.cumsum(times) - times, times)
     is_further = part > 0
     at, slots, lanes, further, first, *areas = [
         np.repeat(column, times) for column in (at, slots, lanes, further, first, *areas)
     ]
     first = np.where(is_further, further + (part - 1) * size_of_further, first)
-    orders = words[at // 4 + 2] + np.where(is_further, words[(first + later) // 4 * is_further], 0)
+    orders = words[at // 4 + mask_words + 1] + np.where(is_further, words[(first + later) // 4 * is_further], 0)
 
     # A row for each lane of each group. rank: of the lane among those of its group's head.
-    mask = np.ascontiguousarray(words[at // 4])
-    bits = np.unpackbits(mask.view(np.uint8).reshape(-1, 4), axis=1, bitorder="little")
+    bits = lanes_at(words, mask_words, at)
     ranks = np.cumsum(bits, axis=1) - 1
-    own = is_further & (words[at // 4 + 1] >> GROUP_OWN_LANES_AT & 1 != 0)
-    mask[own] = words[(first + later + 4)[own] // 4]
-    bits[own] = np.unpackbits(mask[own].view(np.uint8).reshape(-1, 4), axis=1, bitorder="little")
+    own = is_further & (words[at // 4 + mask_words] >> GROUP_OWN_LANES_AT & 1 != 0)
+    bits[own] = lanes_at(words, mask_words, (first + later + 4)[own])
     group, lane = np.nonzero(bits)
     rank = ranks[group, lane].astype(np.int64)
     records = np.zeros((len(group), record_size), np.uint8)
-    stride_at, split = GROUP_WORDS, words[at // 4 + 1]
+    stride_at, split = words_end, words[at // 4 + mask_words]
     # Only the first record has areas with a value for each lane.
     small = sum(GROUP_TWO_VALUES << 2 * place for place, size in enumerate(sizes) if size <= 2)
     split[is_further] &= np.uint32(0xFFF << GROUP_ROWS_AT | small)
@@ -162,9 +187,9 @@ def read_groups(data: Array, chunks: Array, shape: int, row_type: np.dtype[Any])
         values = data.view(f"<u{size}")[(first + offset) // size][group]
         if size == 8:
             stride = np.where(form == 0, words[(at + stride_at) // 4].view("<i4"), 0).astype(np.int64)
-            # From lane to lane, and of a field in rows from row to row; else all 32 are in one.
+            # From lane to lane, and of a field in rows from row to row; else all are in one.
             log = np.where(split >> GROUP_ROWS_FIELD_AT & 15 == number, split >> GROUP_ROWS_AT & 7, 0)
-            log = np.where(log, log, 5).astype(np.int64)[group]
+            log = np.where(log, log, 6).astype(np.int64)[group]
             steps = stride[group] * (rank & (1 << log) - 1) + to_next[group] * (rank >> log)
             values += steps.view(np.uint64)
             stride_at += 4
@@ -172,8 +197,8 @@ def read_groups(data: Array, chunks: Array, shape: int, row_type: np.dtype[Any])
             two = np.flatnonzero((form == GROUP_TWO_VALUES)[group])
             of_two = group[two]
             place = np.where(is_further, first + later + 4, areas[number])[of_two] // 4
-            has_other = words[place] >> lane[two].astype(np.uint32) & 1 != 0
-            other = words[areas[number][of_two] // 4 + 1]
+            has_other = words[place + lane[two] // 32] >> (lane[two] % 32).astype(np.uint32) & 1 != 0
+            other = words[areas[number][of_two] // 4 + mask_words]
             values[two] = np.where(has_other, other.astype(values.dtype), values[two])
         # What was added to the lowest lane's value, in 2 or 4 bytes; or the value itself.
         for code, kind in ((1, "<i2"), (2, "<i4"), (3, f"<u{size}")):
@@ -196,29 +221,31 @@ def count_groups(data: Array, chunks: Array, shape: int, record_size: int) -> Ar
 
     counts = np.zeros(len(chunks), np.int64)
     sizes: list[int] = []
+    mask_words = 2 if shape & GROUP_WIDE else 1
+    shape &= ~GROUP_WIDE
     while 1 <= shape & 7 <= 4:
         sizes.append(1 << (shape & 7) - 1)
         shape >>= _SHAPE_BITS
     if shape or not sizes:
         return counts
-    end = GROUP_WORDS + 4 * sizes.count(_STRIDED)
+    end = GROUP_WORDS + 4 * (mask_words - 1) + 4 * sizes.count(_STRIDED)
     record = align_up(end, max(sizes))
     head = align_up(record + record_size, GROUP_ALIGN)
-    further = align_up(align_up(record_size, 4) + 8, GROUP_ALIGN)
+    further = align_up(align_up(record_size, 4) + 4 + 4 * mask_words, GROUP_ALIGN)
     words = data.view("<u4")
+
     # As read_groups: of all chunks the first group, then of all chunks the next one, and so on.
     number, at, ends = np.arange(len(chunks)), chunks[:, 0] + GROUP_ALIGN, chunks[:, 1]
     while len(at):
         has_head = at + head <= ends
         number, at, ends = number[has_head], at[has_head], ends[has_head]
-        forms = words[at // 4 + 1].astype(np.int64)
-        mask = np.ascontiguousarray(words[at // 4]).view(np.uint8).reshape(-1, 4)
-        lanes = np.unpackbits(mask, axis=1).sum(axis=1, dtype=np.int64)
+        forms = words[at // 4 + mask_words].astype(np.int64)
+        lanes = lanes_at(words, mask_words, at).sum(axis=1, dtype=np.int64)
         after = at + head
         for field, size in enumerate(sizes):
             width = np.minimum((1 << (forms >> 2 * field & 3)) & ~1, size)
             is_mask = (size <= 2) & (forms >> 2 * field & 3 == GROUP_TWO_VALUES)
-            after = after + np.where(is_mask, 8, lanes * width + 7 & ~7)
+            after = after + np.where(is_mask, 8 * mask_words, lanes * width + 7 & ~7)
         after = -(-after // GROUP_ALIGN) * GROUP_ALIGN
         if end == record:
             after = after + GROUP_ALIGN * (forms >> GROUP_ROWS_AT & 7 != 0)
@@ -230,8 +257,8 @@ def count_groups(data: Array, chunks: Array, shape: int, record_size: int) -> Ar
         records[own] = lanes[own]
         for place in range(int(times[own].max(initial=0))):
             own = own[times[own] > place]
-            masks = np.ascontiguousarray(words[(begin[own] + further * place + align_up(record_size, 4) + 4) // 4])
-            records[own] += np.unpackbits(masks.view(np.uint8).reshape(-1, 4), axis=1).sum(axis=1, dtype=np.int64)
+            masks = begin[own] + further * place + align_up(record_size, 4) + 4
+            records[own] += lanes_at(words, mask_words, masks).sum(axis=1, dtype=np.int64)
         np.add.at(counts, number[is_whole], records[is_whole])
         number, at, ends = number[is_whole], after[is_whole], ends[is_whole]
     return counts

@@ -40,7 +40,9 @@ from neutrino.maps.log_groups import (
     GROUP_ROWS_AT,
     GROUP_ROWS_FIELD_AT,
     GROUP_TWO_VALUES,
+    GROUP_WIDE,
     GROUP_WORDS,
+    lanes_at,
     read_groups,
 )
 from neutrino.maps.order import numbers_of_places
@@ -86,7 +88,7 @@ def python_layout() -> str:
         },
         {
             "GROUP_FURTHER_AT": GROUP_FURTHER_AT, "GROUP_OWN_LANES_AT": GROUP_OWN_LANES_AT,
-            "GROUP_TWO_VALUES": GROUP_TWO_VALUES,
+            "GROUP_TWO_VALUES": GROUP_TWO_VALUES, "GROUP_WIDE": GROUP_WIDE,
         },
     )  # fmt: skip
     lines = [f"{', '.join(row)} = {', '.join(map(_literal, row.values()))}" for row in constants]
@@ -102,7 +104,8 @@ def python_layout() -> str:
         lines += _numpy_dtype(name, struct)
 
     # What logs are read with, besides.
-    lines += ["", "", *_source(read_groups)]
+    for reader in (lanes_at, read_groups):
+        lines += ["", "", *_source(reader)]
 
     # How copies of sums are added up, and which buckets histograms of floating-point numbers have.
     lines += ["", "", *_source(added_in_pairs)]

@@ -20,6 +20,7 @@ from neutrino.maps.log import (
     Log,
     chunks,
     first_slots,
+    header_of,
     lane_rows,
     most_rows,
     slices,
@@ -36,8 +37,8 @@ ROW = {"size": 8}
 
 
 def _chunk(slot: int, mask: int, rows: int, left: tuple[int, ...], values: list[int]) -> bytes:
-    head = np.array([slot, mask, rows, 0], "<u4").tobytes() + bytes(left)
-    text = head.ljust(LOG_HEADER, b"\0") + np.array(values, "<u8").tobytes()
+    head = np.array([slot, mask % (1 << 32), rows, mask >> 32], "<u4").tobytes() + bytes(left)
+    text = head.ljust(header_of(mask.bit_count()), b"\0") + np.array(values, "<u8").tobytes()
     return text + bytes(-len(text) % LOG_UNIT)
 
 
@@ -118,6 +119,18 @@ def test_chunks_of_one_lane_and_of_columns_are_told_apart() -> None:
     """A mask may have the highest lane; version 5 has such chunks at all levels."""
     highest = _chunk(1, 1 << 31, 2, (1,), [7, 0])
     assert _rows(_region(highest + _OTHER)) == [(1, 31, 0, 7), (2, 0, 0, 5)]
+
+
+@pytest.mark.parametrize("mask", [1 << 40, 0b11 << 31, (1 << 48) - 1, (1 << 49) - 1, (1 << 64) - 1, 1 << 63 | 1])
+def test_columns_of_warps_of_64_lanes(mask: int) -> None:
+    lanes = [lane for lane in range(64) if mask >> lane & 1]
+    left = tuple(lane % 3 for lane in lanes)
+    wide = _chunk(5, mask, 2, left, [100 * row + lane for row in range(2) for lane in lanes])
+    expected = [(5, lane, row, 100 * row + lane) for lane in lanes for row in range(2 - lane % 3)]
+    region = _region(wide + TWO)
+    assert _rows(region) == [(3, 0, 0, 5), *expected]
+    assert chunks(region, 8)[:, 3].tolist() == [len(expected), 1]
+    assert sorted(row for part in slices(region, 8, 1) for row in _rows(part)) == _rows(region)
 
 
 @pytest.mark.parametrize(("most", "rows"), [(0, 1), (1, 1), (2, 5), (9, 5)])

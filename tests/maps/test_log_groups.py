@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from neutrino.emulator.device import Device
-from neutrino.maps.log import LOG_CONTROL, LOG_UNIT, Log
+from neutrino.maps.log import LOG_CONTROL, LOG_UNIT, Log, chunks
 from neutrino.maps.log_groups import GROUP_ALIGN, GroupLayout
 from neutrino.ptx.instrument.programs import probe_module
 from neutrino.ptx.text.module import parse
@@ -362,3 +362,89 @@ def test_a_damaged_header_has_no_records(shape: int) -> None:
         damaged = view.records.copy()
         damaged[LOG_CONTROL + 16 : LOG_CONTROL + 128] = random.integers(0, 256, 112)
         assert len(Log.read(damaged, {"size": 8})) <= 32 * 6
+
+
+def _wide_and_narrow_group(random: np.random.Generator, lanes: int, order: int) -> tuple[bytes, list[list[Any]]]:
+    """A group of records of u64, u32, u8 in random forms, as docs/trace.md has it; and its rows, by hand: lane, order,
+    the fields. lanes: of a warp."""
+    chosen = sorted(random.choice(lanes, int(random.integers(1, lanes + 1)), replace=False).tolist())
+    others = np.array(chosen) % 3 == 1
+    forms = [int(random.choice([0, 0, 1, 2, 3])), int(random.choice([0, 0, 1, 3])), int(random.choice([0, 0, 1, 3]))]
+    log = int(random.integers(0, 5)) * (forms == [0, 0, 0])
+    times = int(random.integers(0, 4)) * (forms[:2] == [0, 0] and forms[2] != 3)
+    has_own = int(times > 0 and forms[2] == 0)
+    rank = np.arange(len(chosen))
+    base, stride, to_next = 1 << 40, -12, 4096
+    flat = base + stride * (rank % (1 << log) if log else rank) + to_next * (rank >> log) * bool(log)
+    spread = [random.integers(-half, half, len(chosen)) for half in (1 << 15, 1 << 31)]
+    for one in spread:
+        one[0] = 0
+    first = [
+        [flat, base + spread[0], base + spread[1], random.integers(0, 1 << 62, len(chosen))][forms[0]],
+        [np.full(len(chosen), 77_777), 77_777 + spread[0], None, random.integers(0, 1 << 32, len(chosen))][forms[1]],
+        [np.full(len(chosen), 9), np.where(others, 200, 9), None, random.integers(0, 256, len(chosen))][forms[2]],
+    ]
+    # The lowest lane has the value in the record, and of two values the less one stands there.
+    record = struct.pack("<QIB3x", int(first[0][0]), int(first[1][0]), 9 if forms[2] == 1 else int(first[2][0]))
+
+    def mask(of: list[int]) -> bytes:
+        return sum(1 << lane for lane in of).to_bytes(lanes // 8, "little")
+
+    some = [lane for lane, is_other in zip(chosen, others, strict=True) if is_other]
+    word = forms[0] | forms[1] << 2 | forms[2] << 4 | log << 20 | has_own << 23 | times << 28
+    head = mask(chosen) + struct.pack("<IIi", word, order, stride)
+    # With masks of 32 lanes the record comes at once, and the stride from row to row after it.
+    to_next_row = struct.pack("<i", to_next)
+    group = head + (to_next_row if lanes == 64 else b"") + record
+    group += bytes(-len(group) % GROUP_ALIGN)
+    if log and lanes == 32:
+        group += to_next_row.ljust(GROUP_ALIGN, b"\0")
+    areas = (
+        {1: (first[0] - first[0][0]).astype("<i2"), 2: (first[0] - first[0][0]).astype("<i4"), 3: first[0]},
+        {1: (first[1] - first[1][0]).astype("<i2"), 3: first[1].astype("<u4")},
+        {3: first[2].astype("<u1")},
+    )
+    for form, area in zip(forms, areas, strict=True):
+        data = area[form].tobytes() if form in area else b""
+        if area is areas[2] and form == 1:
+            data = mask(some) + struct.pack("<I", 200)
+        group += data + bytes(-len(data) % 8)
+    group += bytes(-len(group) % GROUP_ALIGN)
+    rows = [[lane, order, *(int(value[n]) for value in first)] for n, lane in enumerate(chosen)]
+    for further in range(1, times + 1):
+        own = [lane for lane in chosen if (lane + further) % 2] if has_own else some
+        part = struct.pack("<QIB3xI", base + 8 * further, 5 + further, 9, further) + mask(own)
+        group += part + bytes(-len(part) % GROUP_ALIGN)
+        for n, lane in enumerate(chosen):
+            if not has_own or lane in own:
+                small = 200 if forms[2] == 1 and lane in own else 9
+                rows.append([lane, order + further, int(flat[n]) + 8 * further, 5 + further, small])
+    return group, rows
+
+
+@pytest.mark.parametrize("lanes", [32, 64])
+def test_groups_with_masks_of_32_and_of_64_lanes_are_read(lanes: int) -> None:
+    random = np.random.default_rng(lanes)
+    layout_shape = 4 | 3 << 3 | 1 << 6 | (1 << 30) * (lanes == 64)
+    data, expected = b"", []
+    for slot in range(40):
+        groups = b""
+        for number in range(int(random.integers(1, 5))):
+            group, rows = _wide_and_narrow_group(random, lanes, 10 * number + 1)
+            groups += group
+            expected += [[slot, *row] for row in rows]
+        # A group without a lane ends a chunk.
+        size = -(-(GROUP_ALIGN + len(groups) + GROUP_ALIGN) // LOG_UNIT) * LOG_UNIT
+        chunk = struct.pack("<4I", slot, layout_shape, 0, size // LOG_UNIT) + groups
+        data += chunk.ljust(size, b"\0")
+    region = np.frombuffer(struct.pack("<Q", len(data) // LOG_UNIT).ljust(LOG_CONTROL, b"\0") + data, np.uint8)
+    found = Log.read(region, {"size": 16})
+    fields = np.ascontiguousarray(found["record"]).view([("a", "<u8"), ("b", "<u4"), ("c", "u1"), ("_", "V3")])
+    read = [
+        [int(row["slot"]), int(row["lane"]), int(a["a"]), int(a["b"]), int(a["c"])]
+        for row, a in zip(found, fields, strict=True)
+    ]
+    expected.sort(key=lambda row: (row[0], row[1], row[2]))
+    assert read == [[slot, lane, *values] for slot, lane, _, *values in expected]
+    assert chunks(region, 16)[:, 3].tolist() == np.bincount([row[0] for row in expected], minlength=40).tolist()
+    assert max(row[1] for row in read) == lanes - 1
