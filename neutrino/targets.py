@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
+from neutrino.errors import NeutrinoError
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.target import Language, Languages
 
@@ -45,6 +46,20 @@ class _Lazy(Mapping[str, Language]):
 
 LANGUAGES: Languages = _Lazy()
 """All languages that probe files may be in, by platform."""
+
+
+def platform_of(arch: str) -> str:
+    """Return the platform of the devices of an architecture, such as ``gfx1100``.
+
+    Raises NeutrinoError for what is no name of an architecture.
+    """
+    for language in LANGUAGES.values():
+        # An example without its number.
+        beginning = language.device.rstrip("0123456789")
+        if arch.startswith(beginning) and arch[len(beginning) :][:1].isdigit():
+            return language.platform
+    examples = " or ".join(language.device for language in LANGUAGES.values())
+    raise NeutrinoError(f"--target {arch}: not an architecture; write it as {examples}")
 
 
 def lowered(probes: ProbeSet) -> ProbeSet:

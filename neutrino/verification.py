@@ -145,9 +145,12 @@ def read_probes(file: str, text: str) -> ProbeSet:
 
 
 def check_probes(
-    names: Sequence[str], one_liners: Sequence[str] = (), *, defines: Mapping[str, int | float] | None = None
-) -> Checked:
+    names: Sequence[str], one_liners: Sequence[str] = (), *, defines: Mapping[str, int | float] | None = None,
+    platform: str = DEFAULT_PLATFORM,
+) -> Checked:  # fmt: skip
     """Check the named probe files as ``load_probes``, but return the errors instead of raising ProbeError.
+
+    platform: the one that probes in Python and in one line are for; a file in TOML names its own.
 
     Raises NeutrinoError when no file is named and there is no one-liner, or a file does not exist. A constant of
     ``defines`` that no file has is no error here; ``require_constants`` raises it.
@@ -155,18 +158,18 @@ def check_probes(
     if not names and not one_liners:
         raise NeutrinoError(NO_PROBE)
     # A file that is named twice is read once.
-    readers = [_reader(name, defines or {}) for name in dict.fromkeys(names)]
+    readers = [_reader(name, defines or {}, platform) for name in dict.fromkeys(names)]
     if one_liners:
-        readers.append(lambda: _read_one_liners(one_liners))
+        readers.append(lambda: _read_one_liners(one_liners, platform))
     return _check(readers)
 
 
-def _read_one_liners(texts: Sequence[str]) -> DraftProbes:
+def _read_one_liners(texts: Sequence[str], platform: str = DEFAULT_PLATFORM) -> DraftProbes:
     """Read probes in one line each: a fault in the second text is in line 2. Raises ProbeError."""
     # Imported here because most runs have none.
     from neutrino.language.one_liner import read_one_liner
 
-    return read_one_liner("\n".join(texts), LANGUAGES[DEFAULT_PLATFORM])
+    return read_one_liner("\n".join(texts), LANGUAGES[platform])
 
 
 def require_constants(defines: Mapping[str, int | float], parts: Sequence[WrittenProbes | DraftProbes]) -> None:
@@ -183,21 +186,23 @@ def require_constants(defines: Mapping[str, int | float], parts: Sequence[Writte
     )
 
 
-def _reader(name: str, defines: Mapping[str, int | float]) -> _Read:
-    """Return a function that reads the probe file of that name. defines: as for ``check_probes``."""
-    return lambda: _read_file(_find(name), defines)
+def _reader(name: str, defines: Mapping[str, int | float], platform: str = DEFAULT_PLATFORM) -> _Read:
+    """Return a function that reads the probe file of that name. defines, platform: as for ``check_probes``."""
+    return lambda: _read_file(_find(name), defines, platform)
 
 
-def _read_file(path: str | Path, defines: Mapping[str, int | float] | None = None) -> WrittenProbes | DraftProbes:
+def _read_file(
+    path: str | Path, defines: Mapping[str, int | float] | None = None, platform: str = DEFAULT_PLATFORM
+) -> WrittenProbes | DraftProbes:
     """Read a probe file, in Python or TOML by its suffix. Raises ProbeError, NeutrinoError for a missing file.
 
-    defines: as for ``check_probes``; files in TOML have no constants.
+    defines, platform: as for ``check_probes``; files in TOML have no constants.
     """
     if str(path).endswith(".py"):
         # Imported here because most probes are in TOML.
         from neutrino.language.reader import read_python_file
 
-        return read_python_file(path, LANGUAGES[DEFAULT_PLATFORM], defines or {})
+        return read_python_file(path, LANGUAGES[platform], defines or {})
     return read_probe_file(path, LANGUAGES)
 
 

@@ -37,6 +37,10 @@ def configure(commands: Commands) -> None:
     )
     parser.add_argument("probe", nargs="+", metavar="PROBE", help="a probe file, or the name of a shipped probe")
     add_define(parser)
+    parser.add_argument(
+        "--target", metavar="ARCH", help="architecture of the devices that files in Python are for, such as sm_90 or "
+        "gfx1100 (default: NVIDIA's; a file in TOML names its platform)",
+    )  # fmt: skip
     parser.add_argument("-q", "--quiet", action="store_true", help="print only warnings of valid files")
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
     parser.set_defaults(run=run)
@@ -60,7 +64,14 @@ def run(options: argparse.Namespace) -> int:
     """Check every file. Returns the exit status: 2 if any is invalid."""
     # A file that is named twice is checked once.
     defines = dict(options.define)
-    checked = [_check(name, defines) for name in dict.fromkeys(options.probe)]
+    from neutrino.probing.model import DEFAULT_PLATFORM
+
+    platform = DEFAULT_PLATFORM
+    if options.target is not None:
+        from neutrino.targets import platform_of
+
+        platform = platform_of(options.target)
+    checked = [_check(name, defines, platform) for name in dict.fromkeys(options.probe)]
     # In a file that cannot be read, there may be any constant.
     if defines and all(item.probes is not None for item in checked):
         from neutrino.verification import require_constants
@@ -79,12 +90,15 @@ def run(options: argparse.Namespace) -> int:
     return DONE if all(item.ok for item in checked) else BAD_INPUT
 
 
-def _check(name: str, defines: Mapping[str, int | float]) -> _Checked:
-    """Check one probe file. name: its path, or the name of a shipped probe. defines: values of ``-D`` by name."""
+def _check(name: str, defines: Mapping[str, int | float], platform: str) -> _Checked:
+    """Check one probe file. name: its path, or the name of a shipped probe. defines: values of ``-D`` by name.
+
+    platform: for what names none.
+    """
     from neutrino.verification import check_probes
 
     try:
-        checked = check_probes([name], defines=defines)
+        checked = check_probes([name], defines=defines, platform=platform)
     except NeutrinoError as error:
         # Such as of a file that does not exist; what is wrong in a file is a diagnostic.
         return _Checked(name, None, [_unreadable(name, str(error))])
@@ -149,7 +163,8 @@ def _description(checked: _Checked, probes: WrittenProbes | DraftProbes) -> Iter
         yield f"  … {counted(len(probes.probes) - _MAX_LISTED, 'more probe')} (--json)"
     language = LANGUAGES[probes.platform]
     if language.verifier is None:
-        yield f"  its assembly is for {language.vendor}'s GPUs: not verified, and not yet inserted into kernels"
+        what = "it" if isinstance(probes, DraftProbes) else "its assembly"
+        yield f"  {what} is for {language.vendor}'s GPUs: not verified, and not yet inserted into kernels"
 
 
 def _document(checked: _Checked) -> dict[str, Any]:

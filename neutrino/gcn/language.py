@@ -124,6 +124,7 @@ class Gcn:
     other_platforms: ClassVar[tuple[str, ...]] = ("rocm", "amd")
     vendor: ClassVar[str] = "AMD"
     devices: ClassVar[str] = "AMD GPUs"
+    device: ClassVar[str] = "gfx1100"
     words: ClassVar[Words] = GcnWords()
     register_types: ClassVar[tuple[str, ...]] = REGISTER_TYPES
     register_files: ClassVar[tuple[str, ...]] = ("sgpr", "vgpr")

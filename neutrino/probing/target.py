@@ -133,15 +133,17 @@ class Language(Protocol):
     """A target as probe files see it.
 
     platform: what files call it, and other_platforms: what else users may. vendor, devices: whose it is, and which
-    devices it is for, in words. register_types: what ``register`` of a probe counts; register_files: the values of its
-    key ``type``, () where registers are declared in snippets. save_guard: a regular expression of the predicate before
-    a SAVE, with the groups ``negated`` and ``guard``. verifier: None where nothing can verify the assembly yet.
+    devices it is for, in words. device: an architecture of these, an example. register_types: what ``register`` of a
+    probe counts; register_files: the values of its key ``type``, () where registers are declared in snippets.
+    save_guard: a regular expression of the predicate before a SAVE, with the groups ``negated`` and ``guard``.
+    verifier: None where nothing can verify the assembly yet.
     """
 
     platform: ClassVar[str]
     other_platforms: ClassVar[tuple[str, ...]]
     vendor: ClassVar[str]
     devices: ClassVar[str]
+    device: ClassVar[str]
     words: ClassVar[Words]
     register_types: ClassVar[tuple[str, ...]]
     register_files: ClassVar[tuple[str, ...]]

@@ -69,6 +69,23 @@ def test_a_sound_file_is_told_in_words_and_json(probe: Probe, tmp_path: Path) ->
     ]  # fmt: skip
 
 
+def test_python_is_read_for_the_target_that_is_named(probe: Probe, tmp_path: Path) -> None:
+    """A file in TOML names its own platform."""
+    text = (ROOT / "probes" / "block_sched.py").read_text()
+    (tmp_path / "sched.py").write_text(text)
+    (tmp_path / "loads.toml").write_text(SOUND)
+    unverified = "  it is for AMD's GPUs: not verified, and not yet inserted into kernels"
+    for target, platform in ((), "cuda"), (("--target", "sm_100a"), "cuda"), (("--target", "gfx1100"), "hip"):
+        said = probe("check", *target, "sched.py").out
+        assert "sched.py: valid: 2 probes, 1 map" in said
+        assert (unverified in said.splitlines()) == (platform == "hip")
+        files = json.loads(probe("check", *target, "--json", "sched.py", "loads.toml").out)["files"]
+        assert [file["platform"] for file in files] == [platform, "cuda"]
+    refused = probe("check", "--target", "amd", "sched.py")
+    assert refused.status == 2
+    assert "--target amd: not an architecture; write it as sm_90 or gfx1100" in refused.err
+
+
 PLACED = """\
 [map.Times]
 type = "array"

@@ -223,6 +223,7 @@ class Toy:
     other_platforms: ClassVar[tuple[str, ...]] = ("blocks",)
     vendor: ClassVar[str] = "Anvil"
     devices: ClassVar[str] = "toys"
+    device: ClassVar[str] = "toy1"
     words: ClassVar[ToyWords] = ToyWords()
     register_types: ClassVar[tuple[str, ...]] = ("u64",)
     register_files: ClassVar[tuple[str, ...]] = ()

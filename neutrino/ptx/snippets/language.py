@@ -147,6 +147,7 @@ class Ptx:
     other_platforms: ClassVar[tuple[str, ...]] = ()
     vendor: ClassVar[str] = "NVIDIA"
     devices: ClassVar[str] = "NVIDIA GPUs and the embedded device"
+    device: ClassVar[str] = "sm_90"
     words: ClassVar[Words] = PtxWords()
     register_types: ClassVar[tuple[str, ...]] = REGISTER_TYPES
     register_files: ClassVar[tuple[str, ...]] = ()
