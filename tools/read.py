@@ -26,7 +26,7 @@ LOG_LANE, LOG_LANE_HEADER, LOG_LANE_ROWS, LOG_LANE_ROWS_AT, LOG_LANE_LEFT = 2147
 GROUP_ALIGN, GROUP_WORDS, GROUP_ROWS_AT, GROUP_ROWS_FIELD_AT = 16, 12, 20, 24
 GROUP_FURTHER_AT, GROUP_OWN_LANES_AT, GROUP_TWO_VALUES, GROUP_WIDE = 28, 23, 1, 1073741824
 LEVELS = ("thread", "warp", "block")
-PERS = ("launch", "block", "warp", "thread", "sm", "run")
+PERS = ("launch", "block", "warp", "thread", "sm", "run", "run")
 RESULT_HEADER = np.dtype([
     ("magic", "S8"), ("version", "<u4"), ("kernel", "<u4"), ("maps", "<u4"), ("map_size", "<u4"), ("base", "<u8"),
 ])

@@ -44,5 +44,7 @@ class Per(enum.Enum):
         return self not in (Per.LAUNCH, Per.RUN)
 
 
-PERS = (Per.LAUNCH, Per.BLOCK, Per.WARP, Per.THREAD, Per.SM, Per.RUN)
-"""By their numbers in files."""
+PERS = (Per.LAUNCH, Per.BLOCK, Per.WARP, Per.THREAD, Per.SM, Per.RUN, Per.RUN)
+"""By their numbers in files, of which ``RUN`` has two."""
+RUN_OF_FLOATS = 6
+"""The number of ``RUN`` where a map's words, but for a count before them, are sums of f64."""

@@ -31,6 +31,7 @@ class Average(MapType):
     field_hint = "an average takes one field"
     most_fields = 1
     takes_per = True
+    counts_first = True
     whole = "a mean over all threads"
     report = Report.MEANS
 

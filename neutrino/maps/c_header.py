@@ -23,7 +23,7 @@ from neutrino.abi.launches import (
     REASON_SLOTS,
     LaunchState,
 )
-from neutrino.abi.levels import LEVELS, PERS
+from neutrino.abi.levels import LEVELS, PERS, RUN_OF_FLOATS
 from neutrino.abi.probe_block import BLOCK_HEADER, BLOCK_PER_MAP, BLOCK_PER_VARIABLE, MAX_MAPS
 from neutrino.abi.reasons import CHOICE_OPTIONS, REASON_REMEDY, REASON_TEXT, Reason
 from neutrino.abi.records import MAX_RECORD, MAX_TABLE
@@ -110,12 +110,14 @@ def c_header() -> str:
         limit = f", .copies_bytes = {kind.copies_bytes}" if kind.layout is Layout.COPIES else ""
         limit += ", .takes_per = true" if kind.takes_per else ""
         limit += ", .keeps_greatest = true" if kind.keeps_greatest else ""
+        limit += ", .counts_first = 1" if kind.counts_first else ""
         limit += ", .counts_one = 1" if kind.keeps_last else ""
         lines.append(f"    {{.layout = NEUTRINO_IN_{kind.layout.name}{limit}}}, /* {kind.name} */ \\")
     lines += ["", "enum neutrino_level {"]
     lines += [f"    NEUTRINO_LEVEL_{level.name} = {number}," for number, level in enumerate(LEVELS)]
     lines += ["};", "", "/* Whose values are one result. */", "enum neutrino_per {"]
-    lines += [f"    NEUTRINO_PER_{per.name} = {number}," for number, per in enumerate(PERS)]
+    lines += [f"    NEUTRINO_PER_{per.name} = {number}," for number, per in enumerate(PERS[:RUN_OF_FLOATS])]
+    lines.append(f"    NEUTRINO_PER_RUN_OF_FLOATS = {RUN_OF_FLOATS},")
     lines += ["};", "", "#define NEUTRINO_REASON_WORDS \\"]
     lines += [f'    [{reason.value}] = "{reason.word}", \\' for reason in Reason]
     lines += ["", f'#define NEUTRINO_CHOICE_OPTIONS "{CHOICE_OPTIONS}"']

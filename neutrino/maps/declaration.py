@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from neutrino.abi.levels import Level, Per
+from neutrino.abi.levels import PERS, RUN_OF_FLOATS, Level, Per
 from neutrino.abi.records import Field, lay_out_fields
 from neutrino.abi.scalars import ScalarType
 from neutrino.errors import Span
@@ -84,7 +84,8 @@ class MapType(ABC):
     settles: a SAVE leaves values in registers that are written to memory where the thread
     ends. adds_constants: saving a constant is an addition of it. combines_lanes: its code exchanges values between the
     lanes of a warp. takes_per: its results may be those of blocks, warps and so on. keeps_greatest: its
-    cells are combined by their maximum, not their sum. in_older_dialect: ``datamodel`` has a name for it. whole: the
+    cells are combined by their maximum, not their sum. counts_first: before sums of floats is a count of them.
+    in_older_dialect: ``datamodel`` has a name for it. whole: the
     launch's result in words; "" with slots. report: how reports show such a map.
     """
 
@@ -101,6 +102,7 @@ class MapType(ABC):
     adds_constants: ClassVar[bool] = False
     takes_per: ClassVar[bool] = False
     keeps_greatest: ClassVar[bool] = False
+    counts_first: ClassVar[bool] = False
     combines_lanes: ClassVar[bool] = False
     in_older_dialect: ClassVar[bool] = False
     whole: ClassVar[str] = ""
@@ -255,6 +257,16 @@ class Map:
             **layout,
             **self.kind.document(self.fields),
         }
+
+    @property
+    def per_number(self) -> int:
+        """The number of ``per`` in files, which for a run says whether floats are added up."""
+        return RUN_OF_FLOATS if self.per is Per.RUN and self.sums_floats else PERS.index(self.per)
+
+    @property
+    def sums_floats(self) -> bool:
+        """Whether cells are sums of floating-point numbers."""
+        return not self.kind.keeps_greatest and has_floats(self.kind.cells(self.fields))
 
     @property
     def whole(self) -> str:

@@ -83,13 +83,9 @@ def read_map(document: Document, name: str, table: Mapping[str, Any]) -> Map | N
     if word == Per.RUN.value and map_class and map_class.takes_per and narrow:
         message = f"a {map_class.name} over the run with the field '{narrow[0].name}' of {narrow[0].type.value}"
         document.report(document.value(*path, "per"), "per", message, "write u64 or s64: the sum of a run needs it")
-    summed = [] if map_class and map_class.keeps_greatest else [
-        field for field in map_type.cells(fields) if field.type in FLOATS
-    ]  # fmt: skip
-    if word == Per.RUN.value and map_class and map_class.takes_per and summed and not narrow:
-        message = f"{_a(map_class)} over the run with a field of {fields[0].type.value}"
-        hint = "leave per out: each launch has a result, and reports show their total"
-        document.report(document.value(*path, "per"), "per", message, hint)
+    if word == Per.RUN.value and map_type.adds_constants and len({field.type in FLOATS for field in fields}) > 1:
+        message = f"{_a(type(map_type))} over the run with integers and floating-point numbers"
+        document.report(document.value(*path, "per"), "per", message, "write a map for the fields of either kind")
     span = document.span(document.key(*path))
     if word == _SITE and map_class:
         return _by_site(document, path, map_class, level or Level.THREAD, fields, span)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from neutrino.abi.levels import LEVELS, PERS, Per
+from neutrino.abi.levels import LEVELS, Per
 from neutrino.abi.results import FRAME, FRAME_MAGIC, MAP_DESCRIPTOR, RESULT_HEADER, RESULT_MAGIC
 from neutrino.abi.structures import align_up
 from neutrino.abi.versions import RESULT_VERSION, RESULT_VERSIONS
@@ -127,7 +127,7 @@ class Result:
                 entry.name.encode("utf-8", "surrogatepass"),
                 number_of(entry.kind),
                 LEVELS.index(entry.level),
-                PERS.index(entry.per),
+                entry.per_number,
                 entry.size,
                 entry.cap,
             )

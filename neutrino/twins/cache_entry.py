@@ -180,7 +180,7 @@ def write_entry(key: bytes, maps: Sequence[Map], kernels: Sequence[KernelEntry],
             )
         map_rows.append({
             "name": name, "kind": number_of(map_.kind), "level": LEVELS.index(map_.level),
-            "per": PERS.index(map_.per), "record_size": map_.size, "cap": map_.cap,
+            "per": map_.per_number, "record_size": map_.size, "cap": map_.cap,
         })  # fmt: skip
     maps_offset = writer.table(MAP_DESCRIPTOR, map_rows)
     kernels_offset = writer.table(TWIN_KERNEL, [_kernel_row(writer, kernel) for kernel in kernels])

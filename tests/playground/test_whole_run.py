@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import math
+import platform
 import signal
 import sys
 from pathlib import Path
@@ -151,6 +153,75 @@ def test_the_run_has_what_all_launches_have(
     assert maps["All"]["records"] == maps["Each"]["records"] == launches
     assert [field["total"] for field in maps["All"]["fields"]] == [field["total"] for field in maps["Each"]["fields"]]
     assert f"All: {launches} launches of a sum per run" in run("report", "trace").stdout
+
+
+FLOATS = """
+[map.Total]
+type = "sum"
+level = "thread"
+per = "run"
+data = { value = "f32", twice = "f64" }
+[map.Mean]
+type = "avg"
+level = "thread"
+per = "run"
+data = { value = "f32" }
+[probe.loads]
+position = "ld.global.f32"
+level = "thread"
+after = '''
+.reg .f64 %two; cvt.f64.f32 %two, OUT; add.rn.f64 %two, %two, %two;
+SAVE [ Total ] { OUT, %two };
+SAVE [ Mean ] { OUT };
+'''
+"""
+# Rounds upwards, as its threads do, and those that they start.
+ROUNDING = """
+import ctypes, sys
+assert ctypes.CDLL("libm.so.6").fesetround(0x800) == 0
+vector = ctypes.CDLL(sys.argv[1])
+x, y = (ctypes.c_float * 64)(), (ctypes.c_float * 64)()
+for number in map(float, sys.argv[2:]):
+    x[5], y[:] = number, [0] * 64
+    assert vector.vector_saxpy(64, ctypes.c_float(2), x, y) == 0
+"""
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the number of a rounding mode")
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        # Of which each sum of two is rounded.
+        (2.0**80, 1.25, -(2.0**80), 2.0**-140, 3.5),
+        (2.0**53, 1.0), (2.0**53, 1.0, 2.0**-30), (-(2.0**53), -1.0, -(2.0**-30)),
+        (1.0, math.inf, -3.0), (math.inf, 2.0, -math.inf, 1.0), (0.0, math.nan),
+        (1.5, 2.0**-149, -1.5),
+    ],
+)  # fmt: skip
+def test_floats_are_added_up_as_if_at_once(
+    run: Run, demo: Path, tmp_path: Path, numbers: tuple[float, ...]
+) -> None:  # fmt: skip
+    """The sum over the launches is the exact one, rounded once."""
+    (tmp_path / "p.toml").write_text(FLOATS)
+    (tmp_path / "program.py").write_text(ROUNDING)
+    done = run(
+        "run", "--device", "embedded", "-q", "-p", "./p.toml",
+        sys.executable, "program.py", demo / "libvector.so", *map(repr, numbers),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    (path,) = find_traces(tmp_path / "trace")
+    (kernel,) = [item for item in Trace(path).kernels if item.name == "saxpy"]
+    whole = kernel.whole_run
+    assert whole.launches == len(numbers)
+    (total,), (mean,) = (whole.maps[name].valid().tolist() for name in ("Total", "Mean"))
+    try:
+        exact = math.fsum(numbers)
+    except ValueError:
+        # Infinities of both signs.
+        exact = math.nan
+    count = 2 * 64 * len(numbers)
+    wanted = np.array([exact, 2 * exact, count, exact, exact / count])
+    np.testing.assert_array_equal(np.array([*total, *mean]), wanted)
 
 
 def test_a_killed_run_is_there(run: Run, demo: Path, tmp_path: Path) -> None:

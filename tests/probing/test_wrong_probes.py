@@ -379,6 +379,10 @@ WRONG = {
         '[map.N]\ntype = "sum"\nlevel = "warp"\nper = ¦"run"\ndata = { a = "u64", b = "u32" }\n' + at_load(""),
         "a sum over the run with the field 'b' of u32", "write u64 or s64",
     ),
+    "integers and floats summed over the run": (
+        '[map.N]\ntype = "sum"\nlevel = "warp"\nper = ¦"run"\ndata = { a = "u64", b = "f32" }\n' + at_load(""),
+        "a sum over the run with integers and floating-point numbers", "write a map for the fields of either kind",
+    ),
     "a mean per site": (
         '[map.N]\ntype = "avg"\nlevel = "warp"\nper = ¦"site"\ndata = { a = "u32" }\n' + at_load(""),
         'per is "site", which an avg has not', "the mean is sum / count",

@@ -82,7 +82,7 @@ enum neutrino_map_layout {
     {.layout = NEUTRINO_IN_COPIES, .copies_bytes = 131072, .takes_per = true}, /* histogram */ \
     {.layout = NEUTRINO_IN_COPIES, .copies_bytes = 0, .takes_per = true, .keeps_greatest = true}, /* min */ \
     {.layout = NEUTRINO_IN_COPIES, .copies_bytes = 0, .takes_per = true, .keeps_greatest = true}, /* max */ \
-    {.layout = NEUTRINO_IN_COPIES, .copies_bytes = 0, .takes_per = true}, /* avg */ \
+    {.layout = NEUTRINO_IN_COPIES, .copies_bytes = 0, .takes_per = true, .counts_first = 1}, /* avg */ \
     {.layout = NEUTRINO_IN_SLOTS, .counts_one = 1}, /* ring */ \
     {.layout = NEUTRINO_IN_COPIES, .copies_bytes = 524288}, /* hash */ \
     {.layout = NEUTRINO_IN_COPIES, .copies_bytes = 524288}, /* topk */ \
@@ -102,6 +102,7 @@ enum neutrino_per {
     NEUTRINO_PER_THREAD = 3,
     NEUTRINO_PER_SM = 4,
     NEUTRINO_PER_RUN = 5,
+    NEUTRINO_PER_RUN_OF_FLOATS = 6,
 };
 
 #define NEUTRINO_REASON_WORDS \

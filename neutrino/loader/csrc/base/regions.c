@@ -12,6 +12,7 @@ struct map_type {
 	uint32_t counts_one;   /* slots with room for one record count what was saved, too */
 	bool takes_per;	       /* whether its results may be those of blocks, warps and so on */
 	bool keeps_greatest;   /* words are combined by their maximum, not their sum */
+	uint64_t counts_first; /* words with counts before sums of floating-point numbers */
 };
 
 static const struct map_type map_types[] = {NEUTRINO_MAP_TYPES};
@@ -54,11 +55,11 @@ enum nt_extent_result nt_regions_extent(const uint32_t grid[3], const uint32_t b
  */
 bool nt_regions_is_valid(const struct neutrino_map *map)
 {
-	if (map->kind >= MAP_TYPES || map->level > NEUTRINO_LEVEL_BLOCK || map->per > NEUTRINO_PER_RUN)
+	if (map->kind >= MAP_TYPES || map->level > NEUTRINO_LEVEL_BLOCK || map->per > NEUTRINO_PER_RUN_OF_FLOATS)
 		return false;
 	const struct map_type *type = &map_types[map->kind];
 	return memchr(map->name, 0, sizeof(map->name)) && (type->takes_per || !map->per) &&
-	       (map->per != NEUTRINO_PER_RUN || map->record_size % sizeof(uint64_t) == 0) && map->record_size &&
+	       (!nt_regions_is_of_run(map) || map->record_size % sizeof(uint64_t) == 0) && map->record_size &&
 	       map->record_size <= (type->layout == NEUTRINO_IN_COPIES ? NEUTRINO_MAX_TABLE : NEUTRINO_MAX_RECORD) &&
 	       (type->layout == NEUTRINO_IN_SLOTS ? map->cap : map->cap == 1);
 }
@@ -90,7 +91,13 @@ bool nt_regions_is_log(const struct neutrino_map *map)
  */
 bool nt_regions_is_of_run(const struct neutrino_map *map)
 {
-	return map->per == NEUTRINO_PER_RUN;
+	return map->per == NEUTRINO_PER_RUN || map->per == NEUTRINO_PER_RUN_OF_FLOATS;
+}
+
+/* From which word of a record on a map that has one result for the process has sums of f64; SIZE_MAX: it has none. */
+size_t nt_regions_floats_from(const struct neutrino_map *map)
+{
+	return map->per == NEUTRINO_PER_RUN_OF_FLOATS ? map_types[map->kind].counts_first : SIZE_MAX;
 }
 
 /*

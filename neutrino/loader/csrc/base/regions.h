@@ -6,6 +6,7 @@
 #define NEUTRINO_REGIONS_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/neutrino_layout.h"
@@ -80,6 +81,9 @@ bool nt_regions_is_log(const struct neutrino_map *map);
 
 /* Whether a map's values are added up over all launches of the process. */
 bool nt_regions_is_of_run(const struct neutrino_map *map);
+
+/* From which word of a record on a map of the run has sums of floating-point numbers, f64; SIZE_MAX: it has none. */
+size_t nt_regions_floats_from(const struct neutrino_map *map);
 
 /* Whether the words of its record are combined by their maximum; else they are added. */
 bool nt_regions_keeps_greatest(const struct neutrino_map *map);

@@ -20,8 +20,10 @@ struct nt_run {
 	const struct nt_kernel *kernel;
 	uint64_t launches;
 	uint64_t *words;
-	uint64_t *part; /* of the launch that is being added */
-	size_t count;	/* words */
+	uint64_t *part;	   /* of the launch that is being added */
+	double *rests;	   /* of words that are sums of f64: what rounding has taken from them */
+	double *part_rests; /* the same of part */
+	size_t count;	   /* words */
 	bool is_changed;
 };
 
@@ -62,13 +64,15 @@ static struct nt_run *run_of(struct nt_kernel *kernel)
 		if (nt_regions_is_of_run(&kernel->maps[i]))
 			run->count += kernel->maps[i].record_size / WORD;
 	if (run)
-		run->words = nt_memory_alloc_zeroed(2 * run->count, WORD);
+		run->words = nt_memory_alloc_zeroed(4 * run->count, WORD);
 	if (!run || !run->words) {
 		nt_memory_free(run);
 		nt_event_note("kernel %u %s: no memory for its result of the run: it lacks launches", kernel->id, kernel->name);
 		return NULL;
 	}
 	run->part = run->words + run->count;
+	run->rests = (double *)(run->part + run->count);
+	run->part_rests = run->rests + run->count;
 	run->kernel = kernel;
 	run->next = runs;
 	return kernel->run = runs = run;
@@ -84,6 +88,57 @@ static void combine_words(uint64_t *word, uint64_t other, bool keeps_greatest)
 }
 
 /*
+ * Have this thread round to the nearest number and keep subnormal ones, whatever the program does: threads inherit that
+ * from those that start them. Returns what was in force, for reset_rounding.
+ */
+static uint64_t set_rounding(void)
+{
+#if defined(__x86_64__)
+	uint32_t before, usual = 0x1f80;
+	__asm__ volatile("stmxcsr %0" : "=m"(before));
+	__asm__ volatile("ldmxcsr %0" : : "m"(usual) : "memory");
+#elif defined(__aarch64__)
+	uint64_t before;
+	__asm__ volatile("mrs %0, fpcr\n\tmsr fpcr, xzr" : "=r"(before) : : "memory");
+#endif
+	return before;
+}
+
+static void reset_rounding(uint64_t before)
+{
+#if defined(__x86_64__)
+	uint32_t control = (uint32_t)before;
+	__asm__ volatile("ldmxcsr %0" : : "m"(control) : "memory");
+#elif defined(__aarch64__)
+	__asm__ volatile("msr fpcr, %0" : : "r"(before) : "memory");
+#endif
+}
+
+/* Add a number to a word that is a sum of f64, and to rest what rounding takes from it. */
+static void add_number(uint64_t *word, double *rest, double number)
+{
+	double sum, total;
+
+	memcpy(&sum, word, WORD);
+	total = sum + number;
+	/* What the total has of the number. */
+	double added = total - sum;
+	*rest += (sum - (total - added)) + (number - added);
+	memcpy(word, &total, WORD);
+}
+
+/* A sum with its rest, which is no number once the sum is infinite or none itself. */
+static void round_sum(uint64_t *word, double rest)
+{
+	double sum;
+
+	memcpy(&sum, word, WORD);
+	if (rest == rest)
+		sum += rest;
+	memcpy(word, &sum, WORD);
+}
+
+/*
  * Combine a part of a launch's data with the rest of it. number: of the map (a store of probe results), among those
  * with one result for the process. data: size bytes that are `at` bytes into the map's memory, both multiples of 8.
  */
@@ -91,7 +146,7 @@ void nt_runs_add(struct nt_kernel *kernel, unsigned number, const uint8_t *data,
 {
 	struct nt_run *run = run_of(kernel);
 	const struct neutrino_map *map = kernel->maps;
-	uint64_t *part = run ? run->part : NULL;
+	uint64_t first = 0;
 
 	if (!run)
 		return;
@@ -100,19 +155,27 @@ void nt_runs_add(struct nt_kernel *kernel, unsigned number, const uint8_t *data,
 			continue;
 		if (!number--)
 			break;
-		part += map->record_size / WORD;
+		first += map->record_size / WORD;
 	}
 	/* The launch has copies of the record, each in cache lines of its own. */
 	uint64_t record = map->record_size / WORD, stride = align_up(map->record_size, NEUTRINO_COPY_ALIGN) / WORD;
 	bool keeps_greatest = nt_regions_keeps_greatest(map);
-	uint64_t place = at / WORD % stride;
+	size_t floats_from = nt_regions_floats_from(map);
+	uint64_t place = at / WORD % stride, rounding = set_rounding();
 	for (uint64_t i = 0; i < size / WORD; i++, place = place + 1 == stride ? 0 : place + 1) {
 		uint64_t word;
 		if (place >= record)
 			continue;
 		memcpy(&word, data + i * WORD, WORD);
-		combine_words(&part[place], word, keeps_greatest);
+		if (place < floats_from) {
+			combine_words(&run->part[first + place], word, keeps_greatest);
+			continue;
+		}
+		double number_there;
+		memcpy(&number_there, &word, WORD);
+		add_number(&run->part[first + place], &run->part_rests[first + place], number_there);
 	}
+	reset_rounding(rounding);
 }
 
 /*
@@ -126,14 +189,27 @@ void nt_runs_added(struct nt_kernel *kernel, bool is_complete)
 
 	if (!run)
 		return;
+	uint64_t rounding = set_rounding();
 	for (uint32_t i = 0; is_complete && i < kernel->map_count; i++) {
 		const struct neutrino_map *map = &kernel->maps[i];
 		if (!nt_regions_is_of_run(map))
 			continue;
-		for (uint64_t end = at + map->record_size / WORD; at < end; at++)
-			combine_words(&run->words[at], run->part[at], nt_regions_keeps_greatest(map));
+		size_t floats_from = nt_regions_floats_from(map);
+		for (uint64_t place = 0; place < map->record_size / WORD; place++, at++) {
+			if (place < floats_from) {
+				combine_words(&run->words[at], run->part[at], nt_regions_keeps_greatest(map));
+				continue;
+			}
+			double sum;
+			memcpy(&sum, &run->part[at], WORD);
+			add_number(&run->words[at], &run->rests[at], sum);
+			if (run->part_rests[at] == run->part_rests[at])
+				add_number(&run->words[at], &run->rests[at], run->part_rests[at]);
+		}
 	}
+	reset_rounding(rounding);
 	memset(run->part, 0, run->count * WORD);
+	memset(run->part_rests, 0, run->count * WORD);
 	run->launches += is_complete;
 	run->is_changed |= is_complete;
 }
@@ -156,6 +232,7 @@ static bool write_run(const struct nt_run *run)
 	uint8_t *data = nt_memory_alloc_zeroed(1, header_size + sizeof(frame) + frame.size);
 	if (!data)
 		return false;
+	uint64_t rounding = set_rounding();
 	memcpy(data, header, header_size);
 	memcpy(data + header_size, &frame, sizeof(frame));
 	for (uint32_t i = 0; i < run->kernel->map_count; i++) {
@@ -163,9 +240,13 @@ static bool write_run(const struct nt_run *run)
 		if (!nt_regions_is_of_run(map))
 			continue;
 		memcpy(data + header_size + sizeof(frame) + size, run->words + at, map->record_size);
+		uint64_t *written_words = (uint64_t *)(void *)(data + header_size + sizeof(frame) + size);
+		for (uint64_t place = nt_regions_floats_from(map); place < map->record_size / WORD; place++)
+			round_sum(&written_words[place], run->rests[at + place]);
 		at += map->record_size / WORD;
 		size += align_up(map->record_size, NEUTRINO_REGION_ALIGN);
 	}
+	reset_rounding(rounding);
 	snprintf(name, sizeof(name), "result/%u.run", run->kernel->id);
 	bool written = nt_writer_file(name, data, header_size + sizeof(frame) + frame.size);
 	nt_memory_free(data);
