@@ -26,7 +26,7 @@ from neutrino.ptx.isa.forms import (
 )
 from neutrino.ptx.isa.opcodes import NO_AFTER
 from neutrino.ptx.isa.scalars import SPECIAL_REGISTERS
-from neutrino.ptx.snippets.reading import REGISTER_TYPES
+from neutrino.ptx.snippets.language import REGISTER_TYPES
 from neutrino.ptx.snippets.sites import HELPER_TYPES, SnippetSide, misplaced
 from tests.fronts import parse_tracepoint
 

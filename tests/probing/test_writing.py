@@ -24,8 +24,8 @@ from neutrino.probing.ir.probe_set import Probe, ProbeSet, Snippet, verified
 from neutrino.probing.ir.structured import Save
 from neutrino.probing.merging import merge
 from neutrino.probing.model import Lanes
+from neutrino.ptx.snippets.language import REGISTER_TYPES
 from neutrino.ptx.snippets.lowering import lower
-from neutrino.ptx.snippets.reading import REGISTER_TYPES
 from neutrino.resources import shipped_probes
 from neutrino.targets import trace_text
 from neutrino.targets import written as write

@@ -17,7 +17,7 @@ from neutrino.ptx.isa.forms import forms as known_forms
 from neutrino.ptx.isa.instruction import machine_arithmetic
 from neutrino.ptx.isa.opcodes import FIRST_PARTS
 from neutrino.ptx.isa.scalars import SPECIAL_REGISTERS
-from neutrino.ptx.snippets.reading import REGISTER_TYPES
+from neutrino.ptx.snippets.language import REGISTER_TYPES
 from neutrino.verification import load_probe_file
 
 pytestmark = pytest.mark.usefixtures("tools")
