@@ -115,7 +115,8 @@ def _run(results: Mapping[str, Json], name: str, way: Way) -> dict[str, Json]:
 
 def _outputs(results: Mapping[str, Json], name: str, ways: tuple[Way, ...]) -> str:
     """Check that a program computed, printed and launched the same with its original library and in each of the ways
-    with the patched one, and that only ways that record left a trace. Returns a line of figures; raises BrokenError.
+    with the patched one, and that only ways that record left a trace. ways: in which it was used. Returns a line of
+    figures; raises BrokenError.
     """
     plain = _run(results, name, Way.PLAIN)
     need(len(set(plain["outputs"])) == len(plain["outputs"]) or name == "loader", "seeds with the same outputs")

@@ -39,7 +39,7 @@ def bits_of(name: str) -> int:
 
 
 def random_words(size: int, *key: object) -> Words:
-    """Words of 64 random bits; the same for the same key."""
+    """``size`` words of 64 pseudo-random bits; the same for the same key on every machine."""
     start = int.from_bytes(hashlib.sha256(repr(key).encode()).digest()[:8], "little")
     # Splitmix64.
     word = np.uint64(start) + np.arange(1, size + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)

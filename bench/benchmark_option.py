@@ -164,7 +164,8 @@ def judge(results: Json) -> list[Verdict]:
 def _outputs(runs: Sequence[Json], outputs: dict[str, str]) -> str:
     """Check that all runs computed what the first plain one did, and timed every launch.
 
-    outputs: digests by kernel. Returns a line of figures; raises BrokenError (by ``need``).
+    outputs: digests by kernel. runs: what processes reported. Returns a line of figures; raises BrokenError (by
+    ``need``).
     """
     need(len(runs) >= FEWEST, f"{len(runs)} processes, expected {FEWEST} or more")
     need(tuple(outputs) == KERNELS, f"kernels of the plain run are {', '.join(outputs) or 'none'}")
@@ -179,7 +180,7 @@ def _outputs(runs: Sequence[Json], outputs: dict[str, str]) -> str:
 def _draws(runs: Sequence[Json]) -> str:
     """Check that ``--benchmark`` timed each launch, half of them with the probe.
 
-    Returns a line of figures; raises BrokenError.
+    runs: what processes reported. Returns a line of figures; raises BrokenError.
     """
     need(bool(runs), "no runs")
     half = (_LAUNCHES - 2) // 2

@@ -240,7 +240,9 @@ def record(out: Path, only: Sequence[str]) -> None:
 
 
 def soak(out: Path, seconds: int) -> None:
-    """A training step for a long time, and before it for a short time, plain and probed."""
+    """Train a model for so many seconds with a probe, and before it for a short time plain and probed; write what was
+    printed and recorded into the folder out.
+    """
     results: dict[str, Json] = {**made_with("soak_h200"), "seconds": seconds, "runs": {}}
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
         folder = Path(name)

@@ -50,7 +50,9 @@ _REFUSED_ORIGINAL = "refuses the original"
 
 
 def texts(image: bytes, name: str) -> Iterator[str]:
-    """The PTX texts in an image: its PTX entries, and what line information left in its cubins."""
+    """The PTX texts in an image (a file's bytes): its PTX entries, and what line information left in its
+    machine code.
+    """
     for item in read_container(image, name).images:
         if item.kind is ImageKind.PTX:
             yield item.data.decode("latin-1")

@@ -261,7 +261,11 @@ def read_device() -> tuple[str, str]:
 
 
 def record(out: Path, patience: float = PATIENCE, budget: float = BUDGET) -> int:
-    """Run every case and write the results. 0 when at least one case gave a result, else 1."""
+    """Run every case of tests/kernels on the GPU and write the results into the folder out.
+
+    patience: seconds that a case may take; budget: that all may. Returns 0 when at least one case gave a result, else
+    1.
+    """
     device, driver = read_device()
     names = [case.name for case in cases()]
     began = time.monotonic()

@@ -127,7 +127,7 @@ def run(command: str, folder: Path) -> str:
 
 
 def record(out: Path) -> None:
-    """Run the README's GPU commands in a fresh folder and write what they printed."""
+    """Run the README's commands that need a GPU in a fresh folder, and write what they printed into the folder out."""
     outputs = {}
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)

@@ -63,7 +63,7 @@ def _peak() -> int:
 
 
 def _allocated(run: Callable[[bytes], int], data: bytes) -> int:
-    """Bytes that Python allocates at most at a time while running an input."""
+    """Run a target on an input; the most bytes that Python held allocated meanwhile."""
     tracemalloc.start()
     try:
         run(data)

@@ -37,7 +37,9 @@ MOST_UNCOVERED = 0.02
 
 
 def record(out: Path) -> None:
-    """Build, run every case plain and probed, and write what they printed and recorded."""
+    """Build the programs, run every case plain and probed, and write what they printed and recorded into the folder
+    out.
+    """
     results: dict[str, Json] = {**made_with("graphs_h200"), "cases": {}, "submit": {name: [] for name in SUBMITS}}
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)

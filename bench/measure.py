@@ -176,7 +176,10 @@ def _sched(records: np.ndarray[Any, Any]) -> list[Json]:
 
 
 def most_resident(start: np.ndarray[Any, Any], end: np.ndarray[Any, Any], sm: np.ndarray[Any, Any]) -> int:
-    """The most warps whose [start, end) on one multiprocessor share a moment."""
+    """The most warps that were on one multiprocessor at once.
+
+    start, end: clocks of each warp, sm: its multiprocessor.
+    """
     moments = np.concatenate([start, end])
     places = np.concatenate([sm, sm])
     steps = np.concatenate([np.ones(len(start), np.int64), -np.ones(len(end), np.int64)])

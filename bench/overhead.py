@@ -203,7 +203,7 @@ def judge(results: Json) -> list[Verdict]:
 def _outputs(runs: Sequence[Json], outputs: dict[str, str]) -> str:
     """Check that all processes computed what the first plain one did.
 
-    outputs: digests by kernel. Returns a line; raises BrokenError (by ``need``).
+    outputs: digests by kernel. runs: what processes reported. Returns a line; raises BrokenError (by ``need``).
     """
     need(len(runs) >= FEWEST, f"{len(runs)} processes, expected {FEWEST} or more")
     need(tuple(outputs) == KERNELS, f"kernels of the plain run are {', '.join(outputs) or 'none'}")
@@ -217,7 +217,10 @@ def _outputs(runs: Sequence[Json], outputs: dict[str, str]) -> str:
 
 
 def _launches(runs: Sequence[Json]) -> str:
-    """Check that every launch of each process ran with the probe. Returns a line; raises BrokenError (by ``need``)."""
+    """Check that every launch of each process ran with the probe.
+
+    runs: what processes reported. Returns a line; raises BrokenError (by ``need``).
+    """
     need(bool(runs), "no runs")
     for run in runs:
         for name in KERNELS:
@@ -248,7 +251,7 @@ def _times(results: Json, mode: str, limit: Limit, wanted: Limit) -> str:
 def _complete(runs: Sequence[Json], limit: Limit) -> str:
     """Check that a probe which records every access lost none, and how many bytes each takes.
 
-    Returns a line of figures; raises BrokenError (by ``need``).
+    runs: what processes reported. Returns a line of figures; raises BrokenError (by ``need``).
     """
     need(bool(runs), "no runs")
     records = data = 0

@@ -48,7 +48,7 @@ def probe_sets() -> dict[str, ProbeSet]:
 
 
 def corpus(folder: Path, source: str) -> list[str]:
-    """The PTX texts of one source. Raises ToolError, OSError."""
+    """The PTX texts of one of SOURCES. folder: where the corpus is, or is made. Raises ToolError, OSError."""
     if source == "fixtures":
         paths = sorted((ROOT / "tests" / "fixtures" / "kernels").rglob("*.ptx"))
         return [path.read_bytes().decode("latin-1") for path in paths]

@@ -111,7 +111,7 @@ def collectives(mask: int, values: Mapping[int, int], lane: int) -> dict[str, in
 
 def judge_collectives(run: Json, case: Case) -> str:
     """Check what instructions between lanes gave every thread, by the manual, for the lanes that were at a line
-    together. Returns a line of figures; raises BrokenError (by ``need``).
+    together. run: the results of the case. Returns a line of figures; raises BrokenError (by ``need``).
     """
     counted: dict[str, list[int]] = {}
     for recorded in recorded_launches(run, case):
@@ -146,7 +146,7 @@ def _told(counted: Mapping[str, Sequence[int]]) -> str:
 def judge_lines(run: Json, case: Case) -> str:
     """Check that every thread has a record for each line that it came to, and which lanes were there with it.
 
-    Returns a line of figures; raises BrokenError (by ``need``).
+    run: the results of the case. Returns a line of figures; raises BrokenError (by ``need``).
     """
     counted: dict[str, list[int]] = {}
     for recorded in recorded_launches(run, case):

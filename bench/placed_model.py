@@ -178,13 +178,19 @@ class Kernels:
         return total
 
     def _twice(self, thread: Thread, x: int) -> int:
-        """The device function ``twice`` of placed.cu, which calls ``weigh`` two times."""
+        """The device function ``twice`` of placed.cu, which calls ``weigh`` two times.
+
+        What it does is noted in ``thread``; it returns what the C++ does.
+        """
         thread.entered["twice"] += 1
         first = self._weigh(thread, x ^ 0x5A, x & 3)
         return first + 7 * self._weigh(thread, (x + 1) & _WORD, 2)
 
     def _calls(self, thread: Thread, x: int, lane: int) -> int:
-        """The kernel ``calls`` of placed.cu: calls device functions from several places, as often as x says."""
+        """The kernel ``calls`` of placed.cu: calls device functions from several places, as often as x says.
+
+        What it does is noted in ``thread``; it returns what the C++ does.
+        """
         result = self._weigh(thread, x, x & 7)
         if x % 3 == 0:
             result ^= self._weigh(thread, result, 3)
@@ -193,7 +199,10 @@ class Kernels:
         return result
 
     def _depth(self, thread: Thread, n: int) -> int:
-        """The recursive device function ``depth`` of placed.cu, n calls below the first."""
+        """The recursive device function ``depth`` of placed.cu, n calls below the first.
+
+        What it does is noted in ``thread``; it returns what the C++ does.
+        """
         thread.entered["depth"] += 1
         value = self.table[n & 255]
         thread.loads.append((n & 255, value, thread.entered["depth"]))
@@ -202,11 +211,17 @@ class Kernels:
         return ((self._depth(thread, n - 1) * 3) & _WORD) ^ value
 
     def _descend(self, thread: Thread, x: int, lane: int) -> int:
-        """The kernel ``descend`` of placed.cu: a recursion whose depth x says."""
+        """The kernel ``descend`` of placed.cu: a recursion whose depth x says.
+
+        What it does is noted in ``thread``; it returns what the C++ does.
+        """
         return self._depth(thread, x & 15)
 
     def _inlined(self, thread: Thread, x: int, lane: int) -> int:
-        """The kernel ``inlined`` of placed.cu: what runs at each of its named lines, in a loop and inlined twice."""
+        """The kernel ``inlined`` of placed.cu: what runs at each of its named lines, in a loop and inlined twice.
+
+        What it does is noted in ``thread``; it returns what the C++ does.
+        """
         total = x
         for k in range(x & 7):
             total = sad(total, k, 11)
@@ -223,7 +238,10 @@ class Kernels:
         return total
 
     def _lanes(self, thread: Thread, x: int, lane: int) -> int:
-        """The kernel ``lanes`` of placed.cu: lines to which only some lanes of a warp come."""
+        """The kernel ``lanes`` of placed.cu: lines to which only some lanes of a warp come.
+
+        What it does is noted in ``thread``; it returns what the C++ does.
+        """
         def at(line: str, a: int, b: int, c: int) -> int:
             """Run the instruction at a named line, note its result, and return it."""
             result = sad(a, b, c)
@@ -242,7 +260,10 @@ class Kernels:
         return at("AGAIN", total, lane, 5)
 
     def _guarded(self, thread: Thread, x: int, lane: int) -> int:
-        """The kernel ``guarded`` of placed.cu: instructions that a predicate (@p) lets only some lanes run."""
+        """The kernel ``guarded`` of placed.cu: instructions that a predicate (@p) lets only some lanes run.
+
+        What it does is noted in ``thread``; it returns what the C++ does.
+        """
         low = x & 31
         total = sad(x, low, lane) if low < lane else x
         thread.others.append(("SAD", total))
@@ -251,7 +272,10 @@ class Kernels:
         return total + value
 
     def _bursts(self, thread: Thread, x: int, lane: int) -> int:
-        """The kernel ``bursts`` of placed.cu: a seventh of the threads loop far longer than the others."""
+        """The kernel ``bursts`` of placed.cu: a seventh of the threads loop far longer than the others.
+
+        What it does is noted in ``thread``; it returns what the C++ does.
+        """
         return self._weigh(thread, x, 70 + (x & 63) if x % 7 == 0 else x & 3)
 
 

@@ -80,7 +80,7 @@ def recorded_launches(run: Json, case: Case, trace: Json | None = None, program:
 
 
 def same_sums(recorded: Recorded, name: str, expected: Mapping[str, int]) -> None:
-    """A sum map holds exactly these fields with these values. Raises BrokenError."""
+    """Check that a map of sums holds exactly these fields with these values. name: the map's. Raises BrokenError."""
     found = recorded.maps[name]
     for key, value in expected.items():
         need(found[key] == value, f"seed {recorded.launch.seed}, {name}.{key}: {found[key]}, expected {value}")

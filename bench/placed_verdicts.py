@@ -115,7 +115,10 @@ def _plain(results: Json) -> str:
 
 
 def _outputs(run: Json, case: Case) -> str:
-    """Check that a probed run ended well and computed what its source gives. Returns a line; raises BrokenError."""
+    """Check that a probed run ended well and computed what its source gives.
+
+    run: the results of the case. Returns a line; raises BrokenError.
+    """
     need(run.get("exit") == 0, f"exit status {run.get('exit')}")
     _same_outputs(run["program"], case.launches)
     return f"{len(case.launches)} launches, as without Neutrino"
@@ -124,7 +127,7 @@ def _outputs(run: Json, case: Case) -> str:
 def _counts(run: Json, case: Case) -> str:
     """Check the sums of a case's launches (calls, loads, values) against the source.
 
-    Returns a line; raises BrokenError.
+    run: the results of the case. Returns a line; raises BrokenError.
     """
     total = 0
     for recorded in recorded_launches(run, case):
@@ -159,7 +162,7 @@ def _check_counts(recorded: Recorded) -> None:
 def _recursion(run: Json, case: Case) -> str:
     """Check sums in a recursive function, or that its kernel was left alone with that reason.
 
-    Returns a line; raises BrokenError.
+    run: the results of the case. Returns a line; raises BrokenError.
     """
     kernels = run["traces"][0]["kernels"]
     if [kernel["reason"] for kernel in kernels] == ["unsupported"]:
@@ -183,7 +186,7 @@ def _recursion(run: Json, case: Case) -> str:
 def _lines(run: Json, case: Case) -> str:
     """Check how often each source line was come to, in loops and where it is inlined.
 
-    Returns a line; raises BrokenError.
+    run: the results of the case. Returns a line; raises BrokenError.
     """
     most = 0.0
     for recorded in recorded_launches(run, case):
@@ -215,7 +218,10 @@ def _load_records(recorded: Recorded, thread: Thread) -> list[tuple[int, int, in
 
 
 def _thread_records(run: Json, case: Case) -> str:
-    """Check the records that each thread saved inside functions, in order. Returns a line; raises BrokenError."""
+    """Check the records that each thread saved inside functions, in order.
+
+    run: the results of the case. Returns a line; raises BrokenError.
+    """
     saved = 0
     for recorded in recorded_launches(run, case):
         at = f"placed.cu:{lines()['LOAD']}"
@@ -238,7 +244,10 @@ def _thread_records(run: Json, case: Case) -> str:
 
 
 def _warp_records(run: Json, case: Case) -> str:
-    """Check the records that the first lane of each warp saved. Returns a line; raises BrokenError."""
+    """Check the records that the first lane of each warp saved.
+
+    run: the results of the case. Returns a line; raises BrokenError.
+    """
     saved = 0
     for recorded in recorded_launches(run, case):
         expected = {
@@ -249,7 +258,10 @@ def _warp_records(run: Json, case: Case) -> str:
 
 
 def _block_records(run: Json, case: Case) -> str:
-    """Check the records that the first thread of each block saved. Returns a line; raises BrokenError."""
+    """Check the records that the first thread of each block saved.
+
+    run: the results of the case. Returns a line; raises BrokenError.
+    """
     saved = 0
     for recorded in recorded_launches(run, case):
         expected = {
@@ -284,7 +296,7 @@ def _guarded(launch: Launch) -> list[Guarded]:
 def _guards(run: Json, case: Case) -> str:
     """Check records of predicated instructions, saved only by lanes that run them.
 
-    Returns a line; raises BrokenError.
+    run: the results of the case. Returns a line; raises BrokenError.
     """
     total = 0
     for recorded in recorded_launches(run, case):
@@ -310,7 +322,7 @@ def _guards(run: Json, case: Case) -> str:
 def _guards_reaching(run: Json, case: Case) -> str:
     """Check records of predicated instructions, saved by every lane that comes to them, also with a false predicate.
 
-    Returns a line; raises BrokenError.
+    run: the results of the case. Returns a line; raises BrokenError.
     """
     total = 0
     for recorded in recorded_launches(run, case):

@@ -57,7 +57,10 @@ class Ended:
 def run(
     command: Sequence[str], folder: Path, *, more: Mapping[str, str] | None = None, limit: float = 280
 ) -> Ended:  # fmt: skip
-    """Run a program for at most limit seconds. more: of the environment. SystemExit: it failed."""
+    """Run a program, which must succeed, for at most ``limit`` seconds: what it printed, in words.
+
+    more: environment variables. Raises SystemExit with its output when it fails.
+    """
     done = subprocess.run(
         command, env={**environment(folder), **(more or {})}, capture_output=True, text=True, timeout=limit, check=False
     )  # fmt: skip

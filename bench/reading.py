@@ -132,7 +132,10 @@ def report(path: Path) -> Json:
 
 
 def record(folder: Path) -> Json:
-    """Raw samples, round by round. SystemExit: the library of aggregates is not built."""
+    """Write the three traces into folder, and measure aggregates and reports on them: raw samples, round by round.
+
+    Raises SystemExit when the library of aggregates is not built.
+    """
     library: Callable[[], Any] = aggregate._library
     if library() is None:
         raise SystemExit("the library is not built: python -m neutrino.tracing.build")

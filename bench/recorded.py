@@ -61,7 +61,7 @@ def judge_files(paths: Sequence[Path], made_by: str, keys: Sequence[str], say: C
 
 
 def read_results(path: Path, keys: Sequence[str]) -> dict[str, Json]:
-    """The object in a file of JSON, which has these keys. Raises ResultsError."""
+    """The object in a file of JSON results. keys: those that it must have. Raises ResultsError."""
     try:
         found = json.loads(path.read_text())
     except OSError as error:

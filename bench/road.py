@@ -229,7 +229,7 @@ class Road:
         tasks = [(entry, mode) for mode in Mode for entry in workloads if mode in entry.modes]
 
         def keep(task: tuple[Workload, Mode]) -> None:
-            """Run a workload in a mode, and keep what came out in the results."""
+            """Run a workload in a mode (a pair of both, task), and keep what came out in the results."""
             entry, mode = task
             kept = self.run(f"{entry.name}_{mode.value}", entry, mode)
             with self._lock:

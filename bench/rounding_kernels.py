@@ -135,14 +135,20 @@ class _Writer:
 
 
 def _polynomial(w: _Writer) -> str:
-    """The body of a kernel that evaluates polynomials: each sum adds to a product of the turn before."""
+    """Random C++ for the body of a kernel that evaluates polynomials: each sum adds to a product of the turn before.
+
+    w: gives the pieces.
+    """
     code = [w.let("x", w.x()), w.let("y", w.x())]
     code += [f"s = {w.sum(w.mul('s', 'x'), 'y')};", f"t = {w.sum(w.mul('t', 'y'), w.mul('x', 's'))};"]
     return f"{w.begin('s', 't')} {w.loop(' '.join(code) + w.kept('s', 't'))} {w.end('s', 't')}"
 
 
 def _shared(w: _Writer) -> str:
-    """The body of a kernel with a product that several sums read: fusing it into one leaves the others."""
+    """Random C++ for the body of a kernel with a product that several sums read: fusing it into one leaves the others.
+
+    w: gives the pieces.
+    """
     code = [w.let("x", w.x()), w.let("p", w.mul("x", w.x())), f"s = {w.sum('p', 's')};"]
     code += [f"t = {w.sum('p', 't')};"] if w.random.random() < 0.7 else [f"t = {w.mul('p', 't')};"]
     code += [f"u = {w.sum('u', w.mul('p', 'x'))};"]
@@ -150,14 +156,19 @@ def _shared(w: _Writer) -> str:
 
 
 def _carried(w: _Writer) -> str:
-    """The body of a kernel in which a product of one turn of the loop is added in the next."""
+    """Random C++ for the body of a kernel in which a product of one turn of the loop is added in the next.
+
+    w: gives the pieces.
+    """
     code = [f"s = {w.sum('s', 'p')};", w.let("x", w.x()), f"p = {w.mul('p' if w.random.random() < 0.3 else 's', 'x')};"]
     code += [f"t = {w.sum('t', w.mul('x', 'p'))};"]
     return f"{w.begin('s', 't', 'p')} {w.loop(' '.join(code) + w.kept('s', 'p'))} {w.end('s', 't', 'p')}"
 
 
 def _branches(w: _Writer) -> str:
-    """The body of a kernel with products before branches, and sums after or within them, taken by lane and by turn."""
+    """Random C++ for the body of a kernel with products before branches, and sums after or within them, taken by lane
+    and by turn. w: gives the pieces.
+    """
     condition = w.random.choice(["i & 1", "here % 3 == 0", "(here >> i) & 1", "i > 3"])
     code = [w.let("x", w.x()), w.let("p", w.mul("x", w.x())), w.let("q", w.mul("x", "s"))]
     code += [f"if ({condition}) {{ s = {w.sum('s', 'p')}; {w.kept('s')} }}"]
@@ -166,7 +177,9 @@ def _branches(w: _Writer) -> str:
 
 
 def _dual(w: _Writer) -> str:
-    """The body of a kernel with sums of two products, either of which may be fused, and two accumulators."""
+    """Random C++ for the body of a kernel with sums of two products, either of which may be fused, and two
+    accumulators. w: gives the pieces.
+    """
     code = [w.let("x", w.x()), w.let("y", w.x())]
     code += [w.let("p", w.sum(w.mul("x", w.x()), w.mul("y", w.x()))), f"s = {w.sum('s', 'p')};"]
     code += [f"t = {w.sum(w.mul('t', 'x'), w.mul('s', 'y'))};"]
@@ -176,14 +189,19 @@ def _dual(w: _Writer) -> str:
 
 
 def _beside(w: _Writer) -> str:
-    """The body of a kernel with the same product twice: fused by the source, and left for the compiler to fuse."""
+    """Random C++ for the body of a kernel with the same product twice: fused by the source, and left for the compiler
+    to fuse. w: gives the pieces.
+    """
     code = [w.let("x", w.x()), w.let("y", w.x()), w.let("p", w.mul("x", "y")), f"s = {w.sum('p', 's')};"]
     code += ["t = fused(x, y, t);", f"u = {w.sum('u', w.sub('fused(x, y, s)', w.mul('x', 'y')))};"]
     return f"{w.begin('s', 't', 'u')} {w.loop(' '.join(code) + w.kept('p', 's'))} {w.end('s', 't', 'u')}"
 
 
 def _complex(w: _Writer) -> str:
-    """The body of a kernel that multiplies complex numbers: a difference and a sum of two products each."""
+    """Random C++ for the body of a kernel that multiplies complex numbers: a difference and a sum of two products each.
+
+    w: gives the pieces.
+    """
     code = [w.let("x", w.x()), w.let("y", w.x())]
     code += [w.let("re", w.sub(w.mul("s", "x"), w.mul("t", "y"))), w.let("im", w.add(w.mul("s", "y"), w.mul("t", "x")))]
     code += ["s = re; t = im;", f"u = {w.sum(w.add(w.mul('s', 's'), w.mul('t', 't')), 'u')};"]
@@ -191,8 +209,8 @@ def _complex(w: _Writer) -> str:
 
 
 def _errors(w: _Writer) -> str:
-    """The body of a kernel that computes what sums and products lose (two-sum, two-product, Kahan): differences of
-    nothing but roundings.
+    """Random C++ for the body of a kernel that computes what sums and products lose (two-sum, two-product, Kahan):
+    differences of nothing but roundings. w: gives the pieces.
     """
     code = [w.let("x", w.x()), w.let("p", w.mul("x", w.x())), w.let("y", w.sub("p", "lost"))]
     code += [w.let("v", w.add("s", "y"))]
@@ -203,7 +221,10 @@ def _errors(w: _Writer) -> str:
 
 
 def _dot(w: _Writer) -> str:
-    """The body of a kernel that sums products through shared memory and between lanes."""
+    """Random C++ for the body of a kernel that sums products through shared memory and between lanes.
+
+    w: gives the pieces.
+    """
     shuffle = w.random.choice(["xor", "down"])
     code = [f"tile[threadIdx.x] = {w.mul(w.x(), w.x())}; __syncthreads();"]
     code += [w.let("x", "tile[(threadIdx.x * 5 + i) & 63]"), w.let("p", w.mul("x", "tile[(threadIdx.x ^ i) & 63]"))]
@@ -214,7 +235,7 @@ def _dot(w: _Writer) -> str:
 
 
 def _mixed(w: _Writer) -> str:
-    """The body of a kernel of random operations, one after the other, in a loop."""
+    """Random C++ for the body of a kernel of random operations, one after the other, in a loop. w: gives the pieces."""
     names = ["s", "t", "u", "v", "p", "q"]
     code = [w.let("x", w.x()), w.let("y", w.x())]
     for _ in range(w.random.randrange(5, 12)):
@@ -233,7 +254,10 @@ def _mixed(w: _Writer) -> str:
 
 
 def _divisions(w: _Writer) -> str:
-    """The body of a kernel of divisions, which the compiler expands to products and sums."""
+    """Random C++ for the body of a kernel of divisions, which the compiler expands to products and sums.
+
+    w: gives the pieces.
+    """
     quotients = ["quotient(x, y)", "(x / y)", "__fdividef(x, y)", "quotient(s, y)", "(t / y)", "quotient(1.0f, y)"]
     one, other = w.random.sample(quotients, 2)
     code = [w.let("x", w.x()), w.let("y", w.x()), w.let("q", one)]
@@ -245,7 +269,10 @@ def _divisions(w: _Writer) -> str:
 
 
 def _functions(w: _Writer) -> str:
-    """The body of a kernel of functions that expand to products: roots, exponentials, logarithms."""
+    """Random C++ for the body of a kernel of functions that expand to products: roots, exponentials, logarithms.
+
+    w: gives the pieces.
+    """
     of_x = ["rsqrtf(fabsf(x))", "__expf(x)", "sqrtf(fabsf(x))", "__logf(fabsf(x))", "expf(x)", "tanhf(x)", "__sinf(x)",
             "__frcp_rn(x)", "1.0f / (1.0f + __expf(-x))"]  # fmt: skip
     code = [w.let("x", w.x()), w.let("e", w.random.choice(of_x)), w.let("g", w.random.choice(of_x))]
@@ -255,7 +282,7 @@ def _functions(w: _Writer) -> str:
 
 
 def _wide(w: _Writer) -> str:
-    """The body of a kernel that adds float products to double accumulators."""
+    """Random C++ for the body of a kernel that adds float products to double accumulators. w: gives the pieces."""
     x, y = w.x(), w.x()
     code = [f"float x = {x}, y = {y}; float p = {w.mul('x', 'y')};"]
     code += [f"s = {w.sum('s', 'double(p)')};", f"t = {w.sum('t', w.mul('double(x)', 'double(y)'))};"]
@@ -266,7 +293,9 @@ def _wide(w: _Writer) -> str:
 
 
 def _apart(w: _Writer) -> str:
-    """The body of a kernel in which no product reaches a sum: nothing to fuse, whatever the compiler repeats."""
+    """Random C++ for the body of a kernel in which no product reaches a sum: nothing to fuse, whatever the compiler
+    repeats. w: gives the pieces.
+    """
     code = [w.let("x", w.x()), w.let("y", w.x()), f"p = {w.mul('p', 'x')};", f"s = {w.sum('s', 'y')};"]
     code += [f"t = fused(t, x, y); u = {w.mul('u', 's')};"]
     code += [f"if (here & i) {{ u = {w.mul('u', 'x')}; s = {w.add('s', 'x')}; }}"]

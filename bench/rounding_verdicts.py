@@ -142,7 +142,7 @@ def _plain(runs: _Runs, suite: str) -> str:
 
 
 def _differing(one: Run, other: Run) -> list[str]:
-    """Names of the kernels whose output differs between two runs."""
+    """Names of the kernels whose output differs between one run and another."""
     return [name for name, digest in one.outputs.items() if other.outputs.get(name) != digest]
 
 

@@ -110,11 +110,17 @@ class Bench:
         return {"output": done.stdout, "stderr": stderr, "exit": done.returncode, "samples": rows}
 
     def plain(self, name: str, size: Size) -> Json:
-        """Run a case without the hook: what it printed, and samples of its memory."""
+        """Run a case of scale.c without the hook: what it printed, and samples of its memory.
+
+        size: how much of it to do.
+        """
         return self._run(name, size, plain_environment(self._driver))
 
     def hooked(self, name: str, size: Size, traces: Path) -> Json:
-        """Run a case with the hook: what it printed, and samples of its memory. traces: the folder for its trace."""
+        """Run a case of scale.c with the hook: what it printed, and samples of its memory.
+
+        size: how much of it to do. traces: the folder for its trace.
+        """
         environment = hooked_environment(self._driver, self._library, self._folder / "cache", traces)
         limit = {"NEUTRINO_MAX_TRACE_SIZE": str(size.limit)} if size.limit else {}
         return self._run(name, size, {**environment, **limit})
@@ -260,7 +266,10 @@ def _file_of(name: str) -> str:
 
 
 def record(names: Sequence[str], seconds: int, out: Path, work: Path | None) -> None:
-    """Run cases, and write what they printed, sampled and traced into the file in the folder out."""
+    """Run cases, and write what they printed, sampled and traced into their files in the folder out.
+
+    seconds: that the soak takes. work: parent of scratch folders.
+    """
     for name in names:
         path = out / _file_of(name)
         size, sources = SIZES[name], made_of(path.stem)

@@ -150,7 +150,7 @@ def judge(results: Json) -> list[Verdict]:
 def _outputs(runs: Sequence[Json], outputs: dict[str, str]) -> str:
     """Check that all processes computed what the first plain one did, and timed every launch.
 
-    outputs: digests by kernel. Returns a line; raises BrokenError (by ``need``).
+    outputs: digests by kernel. runs: what processes reported. Returns a line; raises BrokenError (by ``need``).
     """
     need(len(runs) >= FEWEST, f"{len(runs)} processes, expected {FEWEST} or more")
     need(tuple(outputs) == KERNELS, f"kernels of the plain run are {', '.join(outputs) or 'none'}")
@@ -167,8 +167,8 @@ def _outputs(runs: Sequence[Json], outputs: dict[str, str]) -> str:
 def _launches(runs: Sequence[Json], *, every: bool) -> str:
     """Check how many launches had the probe.
 
-    every: all must have; else the line counts those that had not, with reasons as far as recorded. Raises BrokenError
-    (by ``need``).
+    every: all must have; else the line counts those that had not, with reasons as far as recorded. runs: what processes
+    reported. Raises BrokenError (by ``need``).
     """
     need(bool(runs), "no runs")
     originals, reasons = Counter[str](), Counter[str]()

@@ -39,7 +39,7 @@ LEFT_OUT = 37
 
 
 def _active(grid: Sequence[int], block: Sequence[int]) -> int:
-    """How many threads of a launch work: all but LEFT_OUT."""
+    """How many threads of a launch work: all but LEFT_OUT. grid, block: its sizes in x, y and z."""
     return int(np.prod(grid) * np.prod(block)) - LEFT_OUT
 
 
@@ -125,7 +125,9 @@ def _extremes(view: Any) -> list[Json]:
 
 
 def _threads(array: np.ndarray[Any, Any], block: Sequence[int]) -> np.ndarray[Any, Any]:
-    """[block][warp][k][lane] as [thread in grid order][k], lanes that do not exist left out."""
+    """A map's records [block][warp][k][lane] as [thread in grid order][k], without the lanes that no thread of the
+    block has.
+    """
     blocks, warps, cap, lanes = array.shape
     by_thread = array.transpose(0, 1, 3, 2).reshape(blocks, warps * lanes, cap)
     return by_thread[:, : int(np.prod(block))].reshape(-1, cap)

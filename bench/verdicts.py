@@ -214,7 +214,7 @@ def ended_well(run: Mapping[str, Json], what: str) -> None:
 def _outputs(results: Mapping[str, Json], entry: Workload) -> str:
     """Check that a workload computed and printed the same, bit for bit, in every mode.
 
-    Returns a line; raises BrokenError.
+    entry: the workload. Returns a line; raises BrokenError.
     """
     plain = _run(results, entry, Mode.PLAIN)
     ended_well(plain, "plain")
@@ -244,7 +244,7 @@ def _trace(results: Mapping[str, Json], entry: Workload, mode: Mode) -> dict[str
 def _probed(results: Mapping[str, Json], entry: Workload, mode: Mode) -> str:
     """Check what probes recorded of every launch of a workload against what the program says of it.
 
-    Returns a line of figures; raises BrokenError.
+    entry: the workload. Returns a line of figures; raises BrokenError.
     """
     trace = _trace(results, entry, mode)
     need(trace["complete"], "the trace is not complete")
@@ -278,7 +278,7 @@ def _probed(results: Mapping[str, Json], entry: Workload, mode: Mode) -> str:
 
 def _replays(results: Mapping[str, Json], entry: Workload, mode: Mode) -> str:
     """Check that each launch in replays of graphs was probed, as many as the program and the list of cases say, and no
-    other. Returns a line; raises BrokenError.
+    other. entry: the workload. Returns a line; raises BrokenError.
     """
     run, trace = _run(results, entry, mode), _trace(results, entry, mode)
     counters: dict[str, dict[str, int]] = {name: {} for name in entry.replayed}
@@ -347,7 +347,7 @@ def gmem_row(row: Mapping[str, Json], _device: Mapping[str, Json]) -> None:
 
 def _kernels(trace: Mapping[str, Json], entry: Workload) -> str:
     """Check that every twin (the copy with the probe) has its registers, spills and arithmetic on record, and what was
-    not probed its reason. Returns a line on registers; raises BrokenError.
+    not probed its reason. entry: the workload. Returns a line on registers; raises BrokenError.
     """
     twins = []
     listed: dict[str, set[str]] = {}

@@ -15,7 +15,7 @@ Parameters = list[dict[str, jax.Array]]
 
 
 def initial(key: jax.Array) -> Parameters:
-    """Random weights of every layer."""
+    """Random weights of every layer. key: JAX's, from which random numbers are made."""
     shapes = {"mix": (WIDTH, 3 * WIDTH), "out": (WIDTH, WIDTH), "up": (WIDTH, 4 * WIDTH), "down": (4 * WIDTH, WIDTH)}
     keys = iter(jax.random.split(key, LAYERS * len(shapes)))
     return [
@@ -43,7 +43,7 @@ def forward(parameters: Parameters, x: jax.Array) -> jax.Array:
 
 @jax.jit
 def step(parameters: Parameters, x: jax.Array) -> tuple[Parameters, jax.Array]:
-    """One training step, compiled by XLA: the new weights, and the loss."""
+    """One training step on x, compiled by XLA: the new weights (parameters), and the loss."""
     def loss(parameters: Parameters) -> jax.Array:
         """The mean square of how far the output is from x one word on."""
         return jnp.square(forward(parameters, x) - jnp.roll(x, 1, -1)).mean()

@@ -12,14 +12,14 @@ X = torch.randn(10_000, generator=torch.Generator().manual_seed(1)).cuda()
 
 @triton.jit
 def scale(x, y, n, factor, block: tl.constexpr):
-    """Each of n elements times the factor."""
+    """y = x * factor, of n elements, ``block`` of them in each program."""
     at = tl.program_id(0) * block + tl.arange(0, block)
     tl.store(y + at, tl.load(x + at, mask=at < n) * factor, mask=at < n)
 
 
 @triton.jit
 def row_sums(x, y, columns, block: tl.constexpr):
-    """The sum of each row; a program a row."""
+    """y = the sum of each row of x, of ``columns`` elements; a program a row."""
     at = tl.arange(0, block)
     values = tl.load(x + tl.program_id(0) * columns + at, mask=at < columns, other=0.0)
     tl.store(y + tl.program_id(0), tl.sum(values, axis=0))

@@ -37,7 +37,7 @@ class Driver:
             raise SystemExit(f"{name}: error {status}")
 
     def number(self, name: str, *arguments: Any) -> int:
-        """A call that answers with a number or a handle, at its first argument."""
+        """Call a function of the driver that answers with a number or a handle at its first argument; that answer."""
         value = ctypes.c_uint64()
         self(name, ctypes.byref(value), *arguments)
         return value.value

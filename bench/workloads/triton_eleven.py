@@ -32,7 +32,7 @@ _BUSY = 2_000_000
 
 @triton.jit
 def gemm(a, b, c, m, n, k, tile_m: tl.constexpr, tile_n: tl.constexpr, tile_k: tl.constexpr):
-    """c = a b, of m x k and k x n elements, a tile of c in a program."""
+    """c = a b, of m x k and k x n elements. A program computes a tile of c, tile_m x tile_n, in steps of tile_k."""
     rows = tl.program_id(0) * tile_m + tl.arange(0, tile_m)
     columns = tl.program_id(1) * tile_n + tl.arange(0, tile_n)
     inner = tl.arange(0, tile_k)
@@ -164,7 +164,7 @@ def layernorm(x, weight, bias, y, columns, tile: tl.constexpr):
 
 @triton.jit
 def softmax(x, y, columns, tile: tl.constexpr):
-    """Softmax of a row (a program each) of ``columns`` elements."""
+    """y = softmax of each row of x, of ``columns`` elements; a program a row, in a tile of no fewer elements."""
     row = tl.program_id(0)
     column = tl.arange(0, tile)
     inside = column < columns
@@ -175,7 +175,7 @@ def softmax(x, y, columns, tile: tl.constexpr):
 
 @triton.jit
 def total(x, y, columns, tile: tl.constexpr):
-    """The sum of a row (a program each) of ``columns`` elements."""
+    """y = the sum of each row of x, of ``columns`` elements; a program a row, tile by tile."""
     row = tl.program_id(0)
     column = tl.arange(0, tile)
     sums = tl.zeros((tile,), dtype=tl.float32)
@@ -186,7 +186,7 @@ def total(x, y, columns, tile: tl.constexpr):
 
 @triton.jit
 def pool(x, y, height, width, tile: tl.constexpr):
-    """The greatest of each 2 x 2 pixels, of [image][row][column]."""
+    """y = the greatest of each 2 x 2 pixels of x, [image][height][width]; a program computes ``tile`` of them."""
     # The greatest of each 2 x 2, of [image][row][column].
     out_width = width // 2
     place = tl.program_id(0) * tile + tl.arange(0, tile)
@@ -200,7 +200,7 @@ def pool(x, y, height, width, tile: tl.constexpr):
 
 @triton.jit
 def embedding(table, indices, y, width: tl.constexpr):
-    """The row of a table for each index."""
+    """y = the row of a table, ``width`` elements, for each index; a program a row."""
     row = tl.load(indices + tl.program_id(0))
     column = tl.arange(0, width)
     tl.store(y + tl.program_id(0) * width + column, tl.load(table + row * width + column))
@@ -208,7 +208,7 @@ def embedding(table, indices, y, width: tl.constexpr):
 
 @triton.jit
 def gather(x, indices, y, count, tile: tl.constexpr):
-    """The element of x for each index."""
+    """y = the element of x at each of ``count`` indices; a program computes ``tile`` of them."""
     place = tl.program_id(0) * tile + tl.arange(0, tile)
     inside = place < count
     tl.store(y + place, tl.load(x + tl.load(indices + place, mask=inside), mask=inside), mask=inside)

@@ -17,7 +17,7 @@ TILE_M, TILE_N, TILE_K, WARPS, STAGES = 128, 128, 64, 4, 3
 
 @triton.jit
 def matmul_kernel(a, b, c, m, n, k, tile_m: tl.constexpr, tile_n: tl.constexpr, tile_k: tl.constexpr):
-    """c = a b, of m x k and k x n elements, a tile of c in a program."""
+    """c = a b, of m x k and k x n elements. A program computes a tile of c, tile_m x tile_n, in steps of tile_k."""
     rows = tl.program_id(0) * tile_m + tl.arange(0, tile_m)
     columns = tl.program_id(1) * tile_n + tl.arange(0, tile_n)
     inner = tl.arange(0, tile_k)

@@ -16,7 +16,7 @@ ROWS, COLUMNS, BLOCK, WARPS = 768, 4000, 4096, 4
 
 @triton.jit
 def softmax_kernel(x, y, columns, block: tl.constexpr):
-    """Softmax of a row (a program each) of ``columns`` elements."""
+    """y = softmax of each row of x, of ``columns`` elements; a program a row, in a block of no fewer elements."""
     row = tl.program_id(0)
     offsets = tl.arange(0, block)
     mask = offsets < columns

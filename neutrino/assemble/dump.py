@@ -13,7 +13,7 @@ class Dump:
     folder: Path | None = None
 
     def write(self, name: str, data: bytes | str) -> None:
-        """Write a file of that name into the folder, if there is one. Raises OSError."""
+        """Write data to the file of that name in the folder of ``--save-temps``, if there is one. Raises OSError."""
         if self.folder is None:
             return
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)

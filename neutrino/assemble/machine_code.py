@@ -84,16 +84,25 @@ class CodeReader(Protocol):
         """Read an image of machine code. name: for errors. Raises FormatError."""
 
     def same_code(self, shipped: bytes | memoryview, assembled: bytes | memoryview) -> CodeComparison:
-        """Return what compares the kernels of two images. Raises FormatError."""
+        """Return what compares the kernels of two images: the one that is shipped, and one assembled here.
+
+        Raises FormatError.
+        """
 
     def contradiction(self, running: MachineKernel, assembled: MachineKernel, arch: str) -> str | None:
-        """Return what shows that two kernels of one name are not the same program; None if nothing does."""
+        """Return what shows that two kernels of one name are not the same program; None if nothing does.
+
+        running: of the code that runs. assembled: of text assembled here, for ``arch``.
+        """
 
     def has_known_stack(self, kernel: MachineKernel) -> bool:
         """Return whether the code states how much stack the kernel takes with all that it calls."""
 
     def arithmetic(self, code: bytes, arch: str) -> dict[str, int]:
-        """Count the instructions that compute with floats, by mnemonic. Raises FormatError."""
+        """Count a kernel's instructions that compute with floats, by mnemonic.
+
+        code: its machine code, for ``arch``. Raises FormatError.
+        """
 
     def arithmetic_difference(
         self, original: Mapping[str, int], twin: Mapping[str, int], own: Mapping[str, int]

@@ -38,7 +38,10 @@ class Verifier:
     def __init__(
         self, assembly: Assembly, retargeting: Retargeting | None, explicit: ExplicitTwins | None = None
     ) -> None:
-        """The parameters are described for the class."""
+        """assembly: what assembled the twins.
+
+        retargeting: set if their text is for another architecture. explicit: those with explicit FMA, None without any.
+        """
         self._assembly = assembly
         self._arithmetic = ArithmeticComparison(assembly, explicit)
         self.retargeting = retargeting
@@ -59,7 +62,10 @@ class Verifier:
         return {twin.name: self._verdict(twin, original, built, new_warnings) for twin in twins}
 
     def numerics(self, twin: AssembledTwin, original: OriginalBuild, built: TwinBuild) -> dict[str, Any]:
-        """Return what the manifest of an accepted twin holds under ``numerics``."""
+        """Return what the manifest of an accepted twin (instrumented copy) says of its arithmetic.
+
+        original, built: the originals and the twins as they were built.
+        """
         return self._arithmetic.manifest(twin, original, built)
 
     def of_refused_original(self, reason: str) -> Verdict:

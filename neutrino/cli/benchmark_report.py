@@ -126,7 +126,7 @@ def _name(group: BenchmarkGroup, names: Mapping[int, str]) -> str:
 
 
 def _extent(group: BenchmarkGroup, extent: tuple[int, ...]) -> str:
-    """A grid or block as ``64x2``; nothing of a graph."""
+    """A grid or block as text, ``64x2`` or ``128``; "" for a group of graph replays, which has none."""
     if group.graph:
         return ""
     while len(extent) > 1 and extent[-1] == 1:

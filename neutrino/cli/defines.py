@@ -10,7 +10,7 @@ _MAX_DIGITS = 100
 
 
 def add_define(parser: argparse.ArgumentParser) -> None:
-    """Add the option to a command."""
+    """Add the option ``-D NAME=VALUE`` to a command's parser."""
     parser.add_argument(
         "-D", "--define", type=_define, action="append", default=[], metavar="NAME=VALUE",
         help="give a constant of a probe in Python another value: a number, true or false; repeatable",

@@ -134,7 +134,9 @@ def _hunk(lines: Sequence[Line], start: int, end: int, first: int) -> Iterator[s
 
 
 def _range(start: int, count: int) -> str:
-    """Return a range of lines as ``@@`` lines have it: ``7,3``, or ``7`` for one line."""
+    """Return lines ``start`` to ``start + count - 1`` as ``@@`` lines of a diff have them: ``7,3``, or ``7`` for one
+    line.
+    """
     # As in diff(1), an empty range has the number of the line before it.
     return str(start) if count == 1 else f"{start if count else start - 1},{count}"
 

@@ -33,7 +33,9 @@ def exact(number: Number) -> str:
 
 
 def bucket_range(low: Number, high: Number) -> str:
-    """Return a bucket in words: ``7``, ``4 to 7``, ``2 to <4``, ``not a number``."""
+    """Return a histogram's bucket in words, from its least and greatest number: ``7``, ``4 to 7``, ``2 to <4``, ``not a
+    number``.
+    """
     first, last = bucket_ends(low, high)
     if first == "NaN":
         return "not a number"
@@ -54,7 +56,10 @@ def _end(number: float, way: float, mark: str, is_single: bool) -> str:
 
 
 def _shortest(number: float, is_single: bool) -> str:
-    """Return the shortest text that is read as this number, and no other of its type."""
+    """Return the shortest text that is read as this number, and no other of its type.
+
+    is_single: that is f32, else f64.
+    """
     if number == 0 or math.isinf(number):
         return f"{number + 0:g}"
     if is_single:

@@ -9,7 +9,7 @@ from neutrino.device.register_limits import LEAST_CAP, MOST_CAP
 
 
 def add_max_registers(parser: argparse.ArgumentParser) -> None:
-    """Add the option; None without it."""
+    """Add the option ``--max-registers N`` to a command's parser; without it the value is None."""
     parser.add_argument(
         "--max-registers",
         type=_registers,
@@ -21,7 +21,10 @@ def add_max_registers(parser: argparse.ArgumentParser) -> None:
 
 
 def _registers(text: str) -> int:
-    """Parse the option's value."""
+    """Parse the value of --max-registers, for argparse.
+
+    Raises ArgumentTypeError for a number that ptxas does not take.
+    """
     if not re.fullmatch(r"\d{1,4}", text, re.ASCII) or not LEAST_CAP <= int(text) <= MOST_CAP:
         raise argparse.ArgumentTypeError(
             f"{text!r} is not a number from {LEAST_CAP} to {MOST_CAP}: ptxas takes no fewer registers for a "

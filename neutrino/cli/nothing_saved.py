@@ -33,6 +33,7 @@ class NothingSaved:
     """Says of maps of a trace that are empty why they are."""
 
     def __init__(self, trace: Trace) -> None:
+        """trace: of the run."""
         self._trace = trace
 
     def in_run(self, names: Mapping[int, str], map_name: str) -> str:
@@ -117,7 +118,7 @@ class NothingSaved:
             return None
 
     def _saving(self, map_name: str) -> list[_Probe]:
-        """Return the probes that save to a map."""
+        """Return the probes of the run that save to a map."""
         from neutrino.probing.ir.structured import Save
 
         found = []
@@ -134,7 +135,7 @@ class NothingSaved:
 
 
 def is_nothing(entry: MapSummary) -> bool:
-    """Whether nothing has been saved to a map, or only what adds up to 0."""
+    """Whether a map's summary shows that nothing has been saved to it, or only what adds up to 0."""
     from neutrino.maps.declaration import Report
 
     if entry.kind.report in (Report.BUCKETS, Report.KEYS):

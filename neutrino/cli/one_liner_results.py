@@ -318,7 +318,7 @@ def _key_lines(result: _Result, use: Use) -> Iterable[str]:
 
 
 def _bucket_lines(result: _Result) -> Iterable[str]:
-    """Yield a line for each bucket that is not empty, with a bar."""
+    """Yield a line for each bucket of a histogram that is not empty: its range, how many values, and a bar."""
     buckets = sorted((part, value.number) for part, value in result.parts.items())
     largest = max(count for _, count in buckets)
     texts = [(bucket_range(low, high), f"{count:,}") for (low, high), count in buckets]
@@ -328,7 +328,7 @@ def _bucket_lines(result: _Result) -> Iterable[str]:
 
 
 def _only(result: _Result, use: Use) -> str:
-    """Return the number of a map without keys as text."""
+    """Return the one number of a map without keys as text. use: what the one-liner does with the map."""
     return _number(result.parts[()].shown(use.function), use.value.is_address)
 
 
@@ -342,7 +342,7 @@ def _number(value: Any, is_address: bool = False) -> str:
 
 
 def _key(key: int | float | str, use: Use) -> str:
-    """Return a key as text: a number, or the place of an instruction."""
+    """Return a key as text: a number, or the place of an instruction. use: what the one-liner does with the map."""
     if isinstance(key, float):
         return exact(key)
     return escaped(key) if isinstance(key, str) else _number(key, use.value.is_address)

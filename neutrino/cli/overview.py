@@ -197,7 +197,9 @@ def _field(entry: MapSummary, name: str) -> FieldSummary | None:
 
 
 def _most_at(entry: MapSummary) -> str:
-    """The site with most records of a map, and its share."""
+    """The site (instruction that a probe matches) with most records of a map, and its share, as
+    ``file.cu:42 (31%)``.
+    """
     if not entry.sites:
         return ""
     site = entry.sites[0]
@@ -231,7 +233,7 @@ class FoldedReason:
 
 
 def folded(rows: Sequence[NotProbed]) -> list[FoldedReason]:
-    """Return what was not probed by reason, that with most launches first."""
+    """Add up launches that were not probed by reason; that with most launches first."""
     by_reason: dict[Reason, list[NotProbed]] = {}
     for row in rows:
         by_reason.setdefault(row.reason, []).append(row)

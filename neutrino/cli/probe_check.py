@@ -61,7 +61,10 @@ class _Checked:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Check every file. Returns the exit status: 2 if any is invalid."""
+    """Check every probe file that the options name, and print what is wrong.
+
+    Returns the exit status: 2 if any is invalid.
+    """
     # A file that is named twice is checked once.
     defines = dict(options.define)
     from neutrino.probing.model import DEFAULT_PLATFORM
@@ -168,7 +171,7 @@ def _description(checked: _Checked, probes: WrittenProbes | DraftProbes) -> Iter
 
 
 def _document(checked: _Checked) -> dict[str, Any]:
-    """Return a file's object in the JSON document."""
+    """Return a checked probe file's object in the JSON document."""
     from neutrino.cli.probe_documents import map_document, probe_document
 
     probes = checked.probes

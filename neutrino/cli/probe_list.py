@@ -103,7 +103,7 @@ def _range(sizes: list[int]) -> str:
 
 
 def _document(name: str, path: str, probes: ProbeSet) -> dict[str, Any]:
-    """Return a shipped probe file's object in the JSON document."""
+    """Return a shipped probe file's object in the JSON document. name: the probe's; path: of the file."""
     from neutrino.cli.probe_documents import map_document, probe_document, snippet_sizes
 
     sizes = snippet_sizes(probes)

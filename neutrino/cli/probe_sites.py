@@ -106,7 +106,7 @@ class _Instruction:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Show the sites. Returns the exit status."""
+    """Show where the probes go in a file's kernels. Returns the exit status."""
     from neutrino.cli.loading import load
 
     kernels = Kernels(options, load(options.probe, defines=options.define))

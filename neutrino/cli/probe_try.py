@@ -377,7 +377,10 @@ def _print_records(console: Console, result: Attempt, rows: int) -> None:
 
 
 def _print_map(console: Console, view: MapView, kernel: TraceKernel, rows: int) -> None:
-    """Print the records of a map as a table, or sums as a list. rows: records at most."""
+    """Print what was recorded in a map as a table, or sums as a list.
+
+    view: the map's data; kernel: that it is of. rows: records at most.
+    """
     from neutrino.maps.declaration import Report, all_zero_words
 
     columns = _columns(view, kernel)
@@ -478,7 +481,10 @@ def _table(*titles: str) -> Any:
 
 
 def _cell(value: int | float | str, *, is_exact: bool) -> str:
-    """Return a number, or a text that may come from the program, as it is printed."""
+    """Return a value as a table shows it: a number, or a text that may come from the program.
+
+    is_exact: without rounding.
+    """
     if isinstance(value, str):
         return escaped(value)
     return exact(value) if is_exact else _number(value)

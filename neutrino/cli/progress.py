@@ -28,7 +28,7 @@ class Progress:
         self._shown = False
 
     def show(self, text: str) -> None:
-        """Replace the line, unless that was done less than ``_INTERVAL_S`` seconds ago."""
+        """Show a text in the line of progress, unless another was shown less than ``_INTERVAL_S`` seconds ago."""
         if not self._is_terminal or time.monotonic() < self._next:
             return
         # Terminals may begin a new line after a character in the last column.

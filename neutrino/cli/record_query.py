@@ -150,7 +150,7 @@ class _Query:
         self._write_records(first)
 
     def _write_records(self, rows: _Whole | FirstRows) -> None:
-        """Print records in the form that is asked for."""
+        """Print records in the form that is asked for: JSON, CSV or a table. rows: the records, in parts."""
         if self._options.json:
             titles = self._record_titles(self._fields)
             found = (zip(*self._json_columns(part), strict=True) for part in rows)
@@ -174,7 +174,7 @@ class _Query:
             self._footing(shown, rows.count, "record")
 
     def _record_titles(self, fields: Sequence[str]) -> list[str]:
-        """Return the titles of records in CSV and JSON."""
+        """Return the titles of the columns of records in CSV and JSON. fields: of the map."""
         launch, *places = list(self._types)[: self._recorded.places]
         trace = [self._title("trace")] if len(self._traces) > 1 else []
         sites = [self._title("place"), self._title("instruction")] if self._site else []
@@ -185,7 +185,9 @@ class _Query:
         return f"[{word}]" if word in self._fields else word
 
     def _owners(self, part: Rows, name: str) -> list[list[str]]:
-        """Return the columns trace, if there are several, launch, and kernel if it has a name."""
+        """Return the columns that say whose records are: the trace (if there are several), the launch, and the kernel's
+        name unless "".
+        """
         trace = [[part.kernel.trace_path.name] * len(part)] if len(self._traces) > 1 else []
         launches = [str(number) for number in part.columns[next(iter(self._types))].tolist()]
         return [*trace, launches, *([[name] * len(part)] if name else [])]
@@ -430,7 +432,9 @@ class _Query:
         return [found[index] for index in np.argsort(keys, kind="stable").tolist()]
 
     def _key_text(self, row: _Group) -> str:
-        """Return a group's key as text, of a word as it is shown to people."""
+        """Return the key of a group as text: a number, an address in hexadecimal, or the line, site or kernel that it
+        stands for.
+        """
         key = row.key[0]
         if self._key is not None:
             # A condition is no address, whatever it is about.
@@ -483,7 +487,10 @@ class _Query:
         return notes
 
     def _write_json(self, titles: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-        """Print the document up to its rows, one on each line. ``_end_json`` prints the rest."""
+        """Print the JSON document up to its rows, one on each line; ``_end_json`` prints the rest.
+
+        titles: of the columns.
+        """
         head = {
             "traces": [{"path": str(trace.path)} for trace in self._traces],
             "map": self._name,
@@ -569,7 +576,9 @@ class _Cells:
 
 
 def _explained(option: str, rows: Iterator[Rows]) -> Iterator[Rows]:
-    """Yield records. Raises _QueryError for a fault in an option's expression."""
+    """Pass on records; a fault in an option's expression, found while they are computed, becomes a _QueryError that
+    names the option.
+    """
     try:
         yield from rows
     except ExpressionError as error:

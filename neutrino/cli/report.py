@@ -90,7 +90,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    """Read the traces and print their report. Returns the exit status, as ``main`` does."""
+    """Read the traces that the options name, and print their report.
+
+    Returns the exit status: 0 done, 2 bad input, 3 no kernel was probed.
+    """
     print_anything()
     if not options.trace and options.why and Path(options.why).exists():
         # `neutrino-report --why TRACE`.
@@ -279,7 +282,10 @@ def _console() -> Console:
 
 
 def _print_why(reasons: Sequence[tuple[Trace, Sequence[Why]]], options: argparse.Namespace) -> None:
-    """Print for each trace why launches were not probed. Raises as ``_print``."""
+    """Print for each trace why launches of its kernels were not probed, as text or JSON.
+
+    Raises OSError if stdout cannot be written.
+    """
     if options.json:
         documents = [
             {
@@ -344,7 +350,7 @@ class _Report:
             self._line(f"note: {note}")
 
     def show_usage(self, usage: MemoryUsage, keep: Callable[[TraceKernel], bool]) -> None:
-        """Print what a run would take that was only measured. keep: whether to list a kernel."""
+        """Print what a run with --memusage says that recording would take. keep: whether to list a kernel."""
         self._heading(usage.trace)
         for line in usage_lines(usage, keep, shows_all=self.show_all, is_wide=self.wide):
             self._line(line, soft_wrap=True)

@@ -17,7 +17,7 @@ from neutrino.tracing.summary import BucketSummary, KernelSummary, KeySummary, M
 
 
 def trace_document(summary: TraceSummary) -> dict[str, Any]:
-    """Return a trace's object in the JSON document."""
+    """Return the object of a trace in the JSON document of ``neutrino-report --json``, from its summary."""
     trace = summary.trace
     benchmark = readable_benchmark(trace)
     return {

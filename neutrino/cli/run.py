@@ -96,14 +96,14 @@ def _hot(text: str) -> int:
 
 
 def _duration(text: str) -> int:
-    """Parse seconds such as ``2.5`` into milliseconds."""
+    """Parse the value of --duration, seconds such as ``2.5``, into milliseconds, for argparse."""
     if not re.fullmatch(r"\d{1,6}(\.\d{1,3})?", text, re.ASCII) or not float(text):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds such as 30 or 2.5")
     return round(float(text) * 1000)
 
 
 def _size(text: str) -> int:
-    """Parse a size such as ``512M`` or ``2GiB``, into bytes, from 4M to 1024G."""
+    """Parse an option's size such as ``512M`` or ``2GiB`` into bytes, for argparse: from 4M to 1024G."""
     # G, GB and GiB are the same unit.
     match = re.fullmatch(r"(\d+)([KMG]?)", text.strip().upper().removesuffix("IB").removesuffix("B"))
     if not match:

@@ -59,7 +59,10 @@ class _Reading:
 
 
 def _result_text(options: argparse.Namespace, path: Path, reading: _Reading) -> str:
-    """Return what is printed of a trace."""
+    """Return what is printed at the end of a run of one of its traces: results of -e, --benchmark or --memusage.
+
+    reading: shows the progress.
+    """
     # Imported here, after COMMAND has ended: it needs NumPy.
     from neutrino.cli.benchmark_report import benchmark_text
     from neutrino.cli.memory_report import memory_results

@@ -130,7 +130,7 @@ def coverage_document(coverage: Coverage) -> dict[str, Any]:
 
 
 def why_document(why: Why) -> dict[str, Any]:
-    """Return a kernel's object in the JSON document."""
+    """Return a kernel's object in the JSON document of ``neutrino-report --why``."""
     return {
         "kernel": why.kernel.id,
         "name": why.kernel.name,

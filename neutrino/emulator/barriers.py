@@ -79,7 +79,10 @@ class Barriers(State, ABC):
 
     @abstractmethod
     def add(self, key: Key, lanes: Lanes) -> None:
-        """Make threads runnable at a block of the program. Implemented by the batch."""
+        """Let threads go on at a place of the program (key: negative call depth, function, basic block).
+
+        The batch implements it.
+        """
 
     @property
     def waiting_at_barriers(self) -> bool:

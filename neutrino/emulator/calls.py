@@ -98,7 +98,10 @@ class Calls(Accesses, ABC):
 
     @abstractmethod
     def add(self, key: Key, lanes: Lanes) -> None:
-        """Make threads runnable at a block of the program. Implemented by the batch."""
+        """Let threads go on at a place of the program (key: negative call depth, function, basic block).
+
+        The batch implements it.
+        """
 
     @abstractmethod
     def file(self, depth: int, function: int) -> RegisterFile:

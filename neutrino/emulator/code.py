@@ -109,7 +109,7 @@ class ModuleCode:
         return self._lasting[id(declaration)]
 
     def _add_shared(self, declaration: Declaration) -> Variable:
-        """Give a ``.shared`` variable the next number and return it."""
+        """Enter a ``.shared`` variable under the next number, and return it."""
         size, alignment = variable_size(declaration)
         variable = Variable(declaration.name, "shared", size, alignment, len(self.shared))
         self.shared.append(variable)

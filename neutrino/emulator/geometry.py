@@ -103,7 +103,9 @@ def _thread_index(extent: int, values: Array) -> Any:
 
 @lru_cache(maxsize=64)
 def shape(block: Dimensions, blocks: int) -> Shape:
-    """Return the shape of a batch, cached from one launch to the next."""
+    """Return how the threads of ``blocks`` thread blocks are arranged that run together, cached from one launch to the
+    next.
+    """
     return Shape(block, blocks)
 
 

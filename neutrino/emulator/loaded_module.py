@@ -48,7 +48,7 @@ class Function:
     """
 
     def __init__(self, module: LoadedModule, text: FunctionText) -> None:
-        """As for the class."""
+        """module: that it is in. text: the kernel, parsed."""
         self.module = module
         self.name = text.name
         self.text = text

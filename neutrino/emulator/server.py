@@ -138,7 +138,7 @@ class Server:
         return bool(data)
 
     def _reply(self, request_id: int, status: int, body: bytes = b"") -> None:
-        """Send a reply. status: a CUresult."""
+        """Send the reply to a request of the host. status: a CUresult. body: what follows the header."""
         self._channel.sendall(_HEADER.pack(status, len(body), request_id) + body)
 
     def _handle(self, request: _Request, request_id: int, body: bytes) -> None:
@@ -187,7 +187,7 @@ class Server:
         self._reply(request_id, _Status.SUCCESS, _describe(self._last_module, module))
 
     def _unload(self, request_id: int, module_id: int) -> None:
-        """Free a module. An unknown id is no error."""
+        """Free a module, and reply to the request. An unknown id is no error."""
         module = self._modules.pop(module_id, None)
         if module is not None:
             self._device.unload(module.loaded)

@@ -58,6 +58,7 @@ class DeviceState:
     """
 
     def __init__(self, heap: Window) -> None:
+        """heap: where a kernel's ``malloc`` allocates."""
         self.steps = CLOCK_START
         self.heap = heap
         self.printed = bytearray()

@@ -37,7 +37,7 @@ class _CallError(Exception):
     """
 
     def __init__(self, call: str, code: int, name: str, log: str) -> None:
-        """The parameters are as in the class."""
+        """call: the driver's function. code, name: the CUresult. log: what the driver said when it loaded an image."""
         super().__init__(f"{call}: {name}")
         self.call = call
         self.code = code
@@ -84,7 +84,7 @@ class _Driver:
         return address[0], size[0]
 
     def read(self, address: int, size: int) -> bytes:
-        """Copy ``size`` bytes of device memory."""
+        """Copy ``size`` bytes of device memory from an address."""
         data = bytearray(size)
         self("cuMemcpyDtoH_v2", ffi.from_buffer(data), address, size)
         return bytes(data)

@@ -135,7 +135,7 @@ class Range:
     total: int | float = 0
 
     def add(self, count: int, minimum: int | float, maximum: int | float, total: int | float) -> None:
-        """Add what is known of further values. count: at least 1."""
+        """Add what is known of further values: how many, the least, the greatest, the sum. count: at least 1."""
         if not self.count:
             self.minimum, self.maximum = minimum, maximum
         # No comparison with a NaN holds, so that one stays.
@@ -401,7 +401,7 @@ def _values(result: Array, kind: str) -> tuple[int | float, int | float, int | f
 
 
 def _kind(tiles: Tiles, name: str) -> tuple[str, int]:
-    """Return a field's type without its byte order, ``u4``, and its offset."""
+    """Return a field's type without its byte order, such as ``u4``, and its offset in a record, in bytes."""
     fields: Any = tiles.records.dtype.fields
     kind, offset, *_ = fields[name]
     return kind.str[1:], offset

@@ -197,7 +197,7 @@ class _Reader:
         return len(before.decode("utf-8", "surrogatepass"))
 
     def _fail(self, node: ast.expr, message: str, hint: str = "") -> ExpressionError:
-        """Return the error for a part of the expression that cannot be used."""
+        """Return the error for a part (node) of the expression that cannot be used; the message says why."""
         return ExpressionError(self._text, self._at(node), message, hint)
 
     def _refuse(self, node: ast.expr, kind: ast.AST) -> ExpressionError:
@@ -461,14 +461,14 @@ def _integers(values: Array | Number) -> Array | int:
 
 
 def _fractions(values: Array | Number) -> Array | float:
-    """Return numbers as f64, rounded as Python does."""
+    """Return numbers, an array or one, as f64, rounded as Python does."""
     if not isinstance(values, np.ndarray):
         return float(values)
     return values.astype(np.float64, copy=False)
 
 
 def _range(values: Array | int) -> tuple[int, int]:
-    """Return the least and the greatest of some integers; zeros without any."""
+    """Return the least and the greatest of integers, an array or one; zeros for an empty array."""
     if not isinstance(values, np.ndarray):
         return values, values
     return (int(values.min()), int(values.max())) if values.size else (0, 0)
@@ -501,7 +501,9 @@ def _bounds(sign: str, a_low: int, a_high: int, b_low: int, b_high: int) -> tupl
 
 
 def _dtype_for(low: int, high: int) -> np.dtype[Any]:
-    """Return the type in which all integers of a range are exact."""
+    """Return NumPy's type in which all integers from low to high are exact; that of Python's integers if there is no
+    other.
+    """
     if low >= -(1 << 63) and high < 1 << 63:
         return np.dtype(np.int64)
     return np.dtype(np.uint64) if low >= 0 and high < 1 << 64 else _OBJECTS

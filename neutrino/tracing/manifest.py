@@ -201,7 +201,9 @@ class _Reader:
         )
 
     def probes_left_out(self, table: dict[str, Any]) -> tuple[ProbeLeftOut, ...]:
-        """Return the probes that are not in the twin. Earlier manifests have none of these."""
+        """Return the probes that are not in the twin, from the manifest's table; none for earlier manifests, which do
+        not say so.
+        """
         if "probes_left_out" not in table:
             return ()
         rows = [self.table(row, "a probe that is left out") for row in self.rows(table, "probes_left_out")]
@@ -308,5 +310,5 @@ class _MapOptions:
         raise TraceError(f"{self._reader.path}: map {self._name!r} has no {key}")
 
     def fault(self, key: str, message: str, hint: str) -> None:
-        """Raise TraceError: a key has an invalid value."""
+        """Raise TraceError: a key of the map has an invalid value, as the message says."""
         raise TraceError(f"{self._reader.path}: map {self._name!r}: {message}")

@@ -220,7 +220,7 @@ class Groups:
         self._parts = [(self.keys, self.counts, dict(self._totals))]
 
     def of(self, name: str) -> GroupedField:
-        """Return what is known of a field, after ``finish``."""
+        """Return the least, mean, greatest value and sum of a field in each group. To be called after ``finish``."""
         if name not in self._totals:
             return GroupedField([], [], [], [])
         known = self._totals[name]

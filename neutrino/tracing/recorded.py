@@ -214,7 +214,7 @@ def _boxes(shape: tuple[int, ...], most: int) -> Iterator[tuple[slice, ...]]:
 
 
 def _of_log(view: MapView) -> Iterator[tuple[dict[str, Array], Array]]:
-    """Yield the records of a log of one launch, by slot, lane and order."""
+    """Yield the records of a log in one launch, each with its place: block, warp, lane and order."""
     document = view.map.document()
     for part in slot_slices(view.records, view.map.size, _LOG_BYTES):
         read = view.map.kind.read(part, document)

@@ -97,7 +97,7 @@ class Result:
         return there
 
     def _read_part(self, path: Path) -> _Part:
-        """Map a file. Raises TraceError if its header or its maps are not those of the kernel."""
+        """Map a file of the kernel's data. Raises TraceError if its header or its maps are not those of the kernel."""
         data = map_file(path)
 
         # The header.

@@ -35,7 +35,9 @@ def key_name(entry: Map) -> str:
 
 
 def site_column(entry: Map) -> str:
-    """Return the column of a map's records that has numbers of sites; "" for none."""
+    """Return the column of a map's records that says by number at which site (matched instruction) they were saved; ""
+    for none.
+    """
     if entry.kind.report is Report.KEYS:
         return key_name(entry) if is_by_site(entry) else ""
     found = [field for field in entry.fields if field.name == "site" and field.type.value[0] != "f"]

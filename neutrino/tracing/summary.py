@@ -381,7 +381,7 @@ def _summarize_map(entry: Map, records: MapRecords, sites: Sequence[dict[str, An
 
 
 def _summarize_means(entry: Map, records: MapRecords) -> MapSummary:
-    """Summarize an average: the range of the launches' means, and the mean of all values."""
+    """Summarize a map of averages: the range of the launches' means, and the mean of all values."""
     ranges = ranges_of(records.tiles(), ("count", "mean"))
     means, values = ranges.fields["mean"], int(ranges.fields["count"].total)
     fields = []
@@ -444,7 +444,10 @@ def _kernel_notes(summary: KernelSummary) -> list[str]:
 
 
 def _missing_notes(name: str, lost: int, removed: int, pending: int) -> list[str]:
-    """Return notes about a kernel's launches whose data are missing. name: the kernel's."""
+    """Return notes about a kernel's launches whose data are missing.
+
+    name: the kernel's. lost, removed, pending: how many, by why.
+    """
     notes = []
     if lost:
         notes.append(f"{name}: the data of {_counted(lost, 'launch')} were lost on their way back")

@@ -537,7 +537,10 @@ class Trace:
         return TraceKernels(kernels[identity] for identity in sorted(kernels))
 
     def _read_kernel(self, row: dict[str, Any]) -> TraceKernel:
-        """Return the kernel of an event. Raises TraceError for an invalid one."""
+        """Return the kernel that an event (a row of ``events.jsonl``) is about.
+
+        Raises TraceError for an invalid one.
+        """
         path = self.path / "events.jsonl"
         identity = member(row, "id", int, path)
         word = member(row, "reason", str, path)

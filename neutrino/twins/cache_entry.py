@@ -131,6 +131,7 @@ class _Writer:
     """
 
     def __init__(self, header_size: int) -> None:
+        """header_size: bytes to leave free at the beginning."""
         self.data = bytearray(header_size)
         self._text_offsets: dict[bytes, int] = {}
         """By the text with its NUL."""
@@ -255,6 +256,7 @@ class _Reader:
     """Reads parts of an entry. name: its file, for error messages."""
 
     def __init__(self, data: bytes, name: str) -> None:
+        """data: the whole entry. name: its file, for error messages."""
         self.data = data
         self.name = name
 
@@ -295,6 +297,7 @@ def read_entry(data: bytes, name: str) -> Entry:
     (header,) = reader.table(TWINS_HEADER, offset=0, rows=1, field="header")
 
     def error(member: str, found: str, expected: str) -> FormatError:
+        """Return the error for a member of the header: what was found there, what was expected."""
         return FormatError(name, _header_offset(member), member, found, expected)
 
     # NumPy strips the NULs at the end of a string.
@@ -390,6 +393,7 @@ def _check_kernel(file: str, row_offset: int, kernel: KernelEntry, maps: int, im
     """
 
     def check(is_valid: bool, field: str, found: object, expected: str) -> None:
+        """Raise FormatError, with what was found and expected in the field, unless it is valid."""
         if not is_valid:
             raise FormatError(file, row_offset, f"{field} of kernel {kernel.name!r}", str(found), expected)
 
@@ -419,7 +423,7 @@ def _kernel(reader: _Reader, row_offset: int, row: np.void) -> KernelEntry:
     """
 
     def optional_text(member: str) -> str:
-        """Return the text that a member of the row points to, "" for none."""
+        """Return the text that a member of the row points to; "" if it points nowhere."""
         # An offset of 0, where the header is, means that there is no text.
         offset = int(row[member])
         return reader.text(offset, member) if offset else ""

@@ -21,7 +21,7 @@ class ArithmeticComparison:
     """
 
     def __init__(self, assembly: Assembly, explicit: ExplicitTwins | None = None) -> None:
-        """The parameters are described for the class."""
+        """assembly: what assembled the twins. explicit: those with explicit FMA, None without any."""
         self._assembler = assembly.name
         self._arch = assembly.arch
         self._reader = assembly.reader
@@ -123,7 +123,10 @@ class ArithmeticComparison:
         return self._reader.kinds_difference(self._count(before), self._count(after), twin.own_arithmetic)
 
     def _proof(self, twin: AssembledTwin, original: OriginalBuild, built: TwinBuild) -> NumericsProof:
-        """Return what proves that an accepted twin computes the same as its original."""
+        """Return what proves that an accepted twin computes the same as its original.
+
+        original, built: the originals and the twins as they were built.
+        """
         if self._explicit is not None:
             return NumericsProof.LINES if twin.name in self._explicit.codes else NumericsProof.PINNED
         return NumericsProof.COUNTS if self._count_difference(twin, original, built) is None else NumericsProof.NO_PAIR

@@ -359,7 +359,7 @@ def _to_pair(modifiers: Modifiers, source: str, target: str) -> Operation:
     shift = 4 if element == "e2m1" else 8 if format.bits <= 8 else 16
 
     def join(low: Lanes, high: Lanes) -> Lanes:
-        """Pack two words of the narrow format."""
+        """Pack two words of the narrow format into one register, the second above the first."""
         return low.astype(dtype) | (high.astype(dtype) << dtype.type(shift))
 
     def convert(value: Lanes) -> Lanes:

@@ -334,7 +334,7 @@ def _choose(mnemonic: str, name: str, propagate: bool) -> Function:
     register_word = np.dtype(f"u{REGISTERS[name].itemsize}")
 
     def choose(a: Lanes, b: Lanes) -> Lanes:
-        """Return the smaller or larger of two registers of the type `name`."""
+        """Return the smaller (min) or larger (max) of two registers of the type `name`."""
         if name == "bf16":
             # Compare the values as float32, whose upper half is the bf16 word.
             chosen = choose_values(decode(a, name), decode(b, name), np.dtype(np.uint32))
@@ -342,7 +342,7 @@ def _choose(mnemonic: str, name: str, propagate: bool) -> Function:
         return choose_values(a, b, register_word)
 
     def choose_values(a: Lanes, b: Lanes, word: np.dtype[Any]) -> Lanes:
-        """Return the smaller or larger of two floats. word: the unsigned type of their size."""
+        """Return the smaller (min) or larger (max) of two floats. word: the unsigned type of their size."""
         # NumPy's fmin and fmax return the number if one of the two is NaN.
         result = pick(a, b)
         if propagate:
