@@ -108,8 +108,8 @@ def _traced(kernel: TraceKernel) -> Json:
 
 
 def _measured(kernel: TraceKernel) -> list[Json]:
-    """What ``latency`` recorded of each launch of a kernel that chases pointers: [site, count, sum, min, max] of its
-    loads, and the cycles that reading two clocks takes.
+    """What ``latency`` recorded of each launch of a kernel that chases pointers: [instruction's number (site), count,
+    sum, min, max] of its loads, and the cycles that reading two clocks takes.
     """
     found = []
     for launch in kernel.launches():

@@ -109,8 +109,10 @@ def record(out: Path) -> int:
 
 
 def faults(results: dict[str, Any]) -> list[str]:
-    """What the recorded runs fall short in, a line each: every program was run, printed the same with the hook as
-    without, and its launches were probed or left alone for a reason that is expected."""
+    """What the recorded runs fall short in, a line each: every program was run, printed the same with the hook
+    (Neutrino's library in the program) as without, and its launches were probed or left alone for a reason that is
+    expected.
+    """
     found = []
     if [(row["seed"], row["threads"], row["calls"]) for row in results["runs"]] != RUNS:
         found.append("not every program was run")

@@ -69,8 +69,9 @@ def record(neutrino: Sequence[str], rounds: int) -> Json:
 
 
 def _once(neutrino: Sequence[str], mode: str, program: Path, folder: Path, number: int) -> Json:
-    """Run the loop of small launches in one process: µs per launch, of each batch, through the hook and past it, and
-    how many launches were probed. mode: one of MODES; number: of the process, for file names.
+    """Run the loop of small launches in one process: µs per launch, of each batch, through the hook (Neutrino's library
+    in the program) and past it, and how many launches were probed. mode: one of MODES; number: of the process, for file
+    names.
     """
     name = f"{mode.replace(' ', '_')}_{number}"
     report, traces = folder / f"{name}.json", folder / name
@@ -104,8 +105,8 @@ def _run(argv: Sequence[str], folder: Path, name: str) -> None:
 
 
 def times(results: Json, mode: str) -> float:
-    """How many times as long launches take through Neutrino's hook as past it: the median over processes of the ratios
-    of their batches' medians.
+    """How many times as long launches take through the hook (Neutrino's library in the program) as past it: the median
+    over processes of the ratios of their batches' medians.
     """
     ratios = (statistics.median(run["through_us"]) / statistics.median(run["past_us"]) for run in results["runs"][mode])
     return float(statistics.median(ratios))
@@ -138,7 +139,7 @@ def _launches(results: Json, mode: str) -> str:
 
 
 def _time(results: Json, mode: str) -> str:
-    """Check how many times as long launches take through the hook.
+    """Check how many times as long launches take through the hook (Neutrino's library in the program).
 
     Returns a line, which is a ``Missed`` when the wanted bound is exceeded but the accepted one is not; raises
     BrokenError (by ``need``).
@@ -151,7 +152,9 @@ def _time(results: Json, mode: str) -> str:
 
 
 def table(results: Json) -> str:
-    """For people: µs per launch through the hook and past it, and their ratio, a line for each mode."""
+    """For people: µs per launch through the hook (Neutrino's library in the program) and past it, and their ratio, a
+    line for each mode.
+    """
     lines = [f"{results['device']}, driver {results['driver']}"]
     lines.append(f"{'':12}{'through µs':>12}{'past µs':>10}{'ratio':>8}")
     for mode, runs in results["runs"].items():

@@ -272,8 +272,8 @@ def _wrong_trace(name: str, trace: Json) -> Iterator[str]:
 
 
 def _wrong_submit(samples: Json) -> Iterator[str]:
-    """Say where submitting a launch takes too much longer with the hook. Processes differ by more than what is
-    measured, so it is too much where three rounds of four exceed the bound.
+    """Say where submitting a launch takes too much longer with the hook (Neutrino's library in the program). Processes
+    differ by more than what is measured, so it is too much where three rounds of four exceed the bound.
 
     samples: number of threads → mode → µs of each round.
     """

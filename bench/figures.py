@@ -176,13 +176,15 @@ def _kernel_times() -> list[str]:
 
 
 def _choice() -> list[str]:
-    """Nanoseconds that the hook adds to a launch after ``off`` and with ``--every``, and what the latter is
-    in percent.
+    """Nanoseconds that the hook (Neutrino's library in the program) adds to a launch after ``off`` and with
+    ``--every``, and what the latter is in percent.
     """
     results = _results("choice_h200")
 
     def nanoseconds(mode: str) -> float:
-        """Nanoseconds that a launch takes longer through the hook than past it, by medians."""
+        """Nanoseconds that a launch takes longer through the hook (Neutrino's library in the program) than past it, by
+        medians.
+        """
         runs = results["runs"][mode]
         through, past = (
             statistics.median(value for run in runs for value in run[what]) for what in ("through_us", "past_us")

@@ -343,7 +343,7 @@ def dynamic_hosts() -> list[bytes]:
 
 
 def patched_hosts() -> list[bytes]:
-    """Libraries with a section of twins attached, as neutrino-patch writes them."""
+    """Libraries with a section of twins (copies with probes) attached, as neutrino-patch writes them."""
     made = []
     with tempfile.TemporaryDirectory() as name:
         for data, section in zip(dynamic_hosts()[:3], [*sections(), sections()[1]], strict=True):
@@ -386,8 +386,9 @@ def archive(members: Sequence[tuple[str, bytes]], *, thin: bool = False) -> byte
 
 
 def twins(kernels: int) -> bytes:
-    """A cache entry of that many kernels: the first has a twin, and one under a cap if it is not alone; the others say
-    why they have none."""
+    """A cache entry of that many kernels: the first has a twin (copy with probes), and one under a cap if it is not
+    alone; the others say why they have none.
+    """
     fields, span = (Field("start", ScalarType.U64, 0),), Span(1, 1)
     maps = [Map("BlockSched", ARRAY, Level.WARP, 8, 1, fields, span),
             Map("Bytes", SUM, Level.THREAD, 8, 1, fields, span)]  # fmt: skip

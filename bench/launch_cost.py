@@ -33,8 +33,8 @@ class Bench:
     """The null driver, the program and cache entries, in a folder of their own."""
 
     def __init__(self, folder: Path) -> None:
-        """Build the null driver and the program, and make a cache for each way of launching: with a twin, or a reason
-        for none.
+        """Build the null driver and the program, and make a cache for each way of launching: with a twin (copy with
+        probes), or a reason for none.
         """
         self._folder = folder
         self._driver = build_driver(folder)
@@ -69,7 +69,10 @@ class Bench:
         return [float(line) for line in done.stdout.split()]
 
     def times(self, library: Path, way: str) -> list[float]:
-        """Nanoseconds that a launch takes, for each batch. library: folder with the hook; way: one of WAYS."""
+        """Nanoseconds that a launch takes, for each batch.
+
+        library: folder with the hook (Neutrino's library in the program); way: one of WAYS.
+        """
         return self._run(library, way, LAUNCHES, BATCHES)
 
     def instructions(self, library: Path, way: str) -> float:

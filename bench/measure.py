@@ -123,7 +123,7 @@ def pair(launches: Sequence[Launch], trace: Trace) -> Pairing:
 
 
 def _written(launch: TraceLaunch | None, name: str) -> MapView | None:
-    """What a launch recorded in the map of that name; None without the launch or the map."""
+    """What a launch recorded in the map (what probes save to) of that name; None without the launch or the map."""
     return None if launch is None else launch.maps.get(name)
 
 
@@ -205,7 +205,8 @@ def gmem_columns(pairing: Pairing) -> list[list[Json]]:
 
 
 def kernel_rows(trace: Trace) -> list[dict[str, Json]]:
-    """What became of each kernel of a trace: probed or why not, registers, sites, launches.
+    """What became of each kernel of a trace: probed or why not, registers, sites (instructions that probes match),
+    launches.
 
     Kernels that differ in nothing (a module loaded again) are one row, their counters added.
     """
@@ -353,7 +354,8 @@ def measure(report: Path, trace_directory: Path) -> dict[str, Json]:
 
 
 def image_rows(trace: Trace) -> list[list[Json]]:
-    """[kind, bytes, found in the cache, ms until its twins were ready] of each image that was looked up.
+    """[kind, bytes, found in the cache, ms until its twins (copies with probes) were ready] of each image that was
+    looked up.
 
     None in place of the third when a patched file's section had the twins.
     """

@@ -75,7 +75,9 @@ _LIMIT = 150.0
 
 
 def digests(kernels: Iterable[tuple[str, Iterable[TraceLaunch]]]) -> list[list[str]]:
-    """Of each launch, in the order of submission, the kernel's name and a digest of what its maps hold."""
+    """Of each launch, in the order of submission, the kernel's name and a digest of what its maps (what probes save to)
+    hold.
+    """
     found = []
     for kernel, launches in kernels:
         for launch in launches:

@@ -42,7 +42,10 @@ def plain_environment(driver: Path) -> dict[str, str]:
 
 
 def hooked_environment(driver: Path, library: Path, cache: Path, trace: Path) -> Mapping[str, str]:
-    """With these variables alone a program gets the hook. library: the folder of its build. trace: of its traces."""
+    """With these variables alone a program gets the hook (Neutrino's library in the program).
+
+    library: the folder of its build. trace: of its traces.
+    """
     with mock.patch.object(install, "_BUILT", library):
         module = install.install_hook(driver, cache)
     return {

@@ -75,7 +75,7 @@ def parsing(probes: ProbeSet, modules: Sequence[str]) -> dict[str, int]:
 def writing(probes: ProbeSet, modules: Sequence[str]) -> dict[str, int]:
     """Read PTX texts, match, and write the twins (copies of the kernels with the probes).
 
-    Returns numbers of sites and of characters written.
+    Returns numbers of sites (instructions that probes match) and of characters written.
     """
     sites = written = 0
     for text in modules:

@@ -211,8 +211,8 @@ def pack(array: np.ndarray[Any, Any]) -> str:
 
 
 def _map(view: MapView) -> Json:
-    """What a launch recorded in one map, for JSON: totals of a map of sums; of another its records and how many each
-    slot (thread, warp or block) saved.
+    """What a launch recorded in one map (what probes save to), for JSON: totals of a map of sums; of another its
+    records and how many each slot (thread, warp or block) saved.
     """
     if view.map.kind == SUM:
         return view.total()
@@ -228,7 +228,7 @@ def _map(view: MapView) -> Json:
 
 def _trace(trace: Trace) -> Json:
     """All that a trace says, for JSON: what became of each kernel, and launch by launch, in order of submission, what
-    its maps hold.
+    its maps (what probes save to) hold.
     """
     rows: list[tuple[int, Json]] = []
     kernels = []

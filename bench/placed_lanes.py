@@ -44,11 +44,11 @@ def _line_names(recorded: Recorded) -> dict[int, str]:
 
 
 def _groups(recorded: Recorded, name: str, found: Found) -> Iterator[Group]:
-    """The records of each warp put together by what they say of who was there.
+    """Yield the lanes (threads of a warp) that were at a source line together, with what each recorded there.
 
-    Of one line and one mask each lane's first record belongs to the others' first one, and so on: all lanes of the mask
-    took part each time. Raises BrokenError where that does not come out even, or where the program does not let a lane
-    of a mask come there.
+    Each lane records the mask of the lanes that it was with, so all lanes of a mask must have as many records of the
+    line. recorded: the launch. name: of the map; found: its records by block, warp, lane. Raises BrokenError where the
+    masks contradict each other or the program.
     """
     shape, x = recorded.launch.shape, inputs(recorded.launch)[1]
     sites = _line_names(recorded)
@@ -72,7 +72,7 @@ def _groups(recorded: Recorded, name: str, found: Found) -> Iterator[Group]:
 
 
 def _as_fields(recorded: Recorded, name: str) -> dict[tuple[int, ...], list[dict[str, int]]]:
-    """What each slot (block, warp, lane) holds in a map, each record as field → value."""
+    """What each slot (block, warp, lane) holds in a map (what probes save to), each record as field → value."""
     fields = [field for field, *_ in recorded.maps[name]["fields"]]
     return {
         slot: [dict(zip(fields, record, strict=True)) for record in records]

@@ -80,7 +80,10 @@ def recorded_launches(run: Json, case: Case, trace: Json | None = None, program:
 
 
 def same_sums(recorded: Recorded, name: str, expected: Mapping[str, int]) -> None:
-    """Check that a map of sums holds exactly these fields with these values. name: the map's. Raises BrokenError."""
+    """Check that a map (what probes save to) of sums holds exactly these fields with these values.
+
+    name: the map's. Raises BrokenError.
+    """
     found = recorded.maps[name]
     for key, value in expected.items():
         need(found[key] == value, f"seed {recorded.launch.seed}, {name}.{key}: {found[key]}, expected {value}")
@@ -93,8 +96,8 @@ def unpack(text: str) -> bytes:
 
 
 def _shape(shape: Shape, level: str) -> tuple[int, ...]:
-    """The axes of a map that has a slot for each thread, warp or block (level): blocks, warps, lanes, as far as it
-    goes.
+    """The axes of a map (what probes save to) that has a slot for each thread, warp or block (level): blocks, warps,
+    lanes, as far as it goes.
     """
     axes = (shape.grid, shape.warps, LANES)
     return axes[: {"thread": 3, "warp": 2, "block": 1}[level]]

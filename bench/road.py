@@ -76,11 +76,13 @@ class Road:
         return self._end - time.monotonic()
 
     def environment(self, log: Path, program: str, extra: Iterable[tuple[str, str]] = ()) -> dict[str, str]:
-        """What every run gets, with and without Neutrino: caches of our own, and the watches.
+        """Environment variables of a run, with or without Neutrino: caches of the bench's own, and watches that log
+        which modules and assemblers are started.
 
         Runs of one program share a cache, and each run has a folder for temporary files. Neutrino imports the patcher
-        ahead when the run before, with the same probes and cache, asked for twins, and when a compiler writes a cubin
-        into that folder: of neither must another program of the bench be the cause.
+        ahead when the run before, with the same probes and cache, asked for twins (copies with probes), and when a
+        compiler writes a cubin into that folder: of neither must another program of the bench be the cause. log: where
+        the watches write. extra: further variables.
         """
         cache, temporary = self.folder / "caches" / program, self.folder / "temporary" / log.stem
         for folder in (cache, temporary):

@@ -78,8 +78,8 @@ class Bench(placed.Bench):
     def suite(self, suite: str, probe: str, argv: Sequence[str]) -> Json:
         """Run a suite of kernels once, as it is or under a probe: digests of what each computed and what became of it.
 
-        probe: its name, or one that begins with PLAIN (no probe) or UNJUDGED (twins kept whose arithmetic differs).
-        argv: the program.
+        probe: its name, or one that begins with PLAIN (no probe) or UNJUDGED (copies with probes are kept even if their
+        arithmetic differs). argv: the program.
         """
         name = f"{suite}_{probe or 'plain'}"
         report, traces = self.folder / f"{name}.json", self.folder / f"{name}.trace"

@@ -14,7 +14,7 @@ from neutrino.cli.run import main
 
 
 def _no_difference(*_: object) -> None:
-    """Stands in for the check that refuses twins whose fused instructions differ: refuses none."""
+    """Stands in for the check that refuses twins (copies with probes) whose fused instructions differ: refuses none."""
 
 
 if __name__ == "__main__":

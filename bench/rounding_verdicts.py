@@ -208,7 +208,8 @@ def _unfused(runs: _Runs) -> str:
 
 
 def _unjudged(runs: _Runs) -> str:
-    """Check that the comparison of machine code is needed: without it some twins compute something else.
+    """Check that the comparison of machine code is needed: without it some twins (copies with probes) compute something
+    else.
 
     Returns a line; raises BrokenError.
     """

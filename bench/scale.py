@@ -77,8 +77,8 @@ class Bench:
     """The null driver, the program, its images and their cache entries, in a folder of their own."""
 
     def __init__(self, folder: Path, library: Path = BUILT) -> None:
-        """Build the driver and the program in folder, and make a cache in which one image's kernel has a twin, the
-        other's a reason for none. library: folder with the hook.
+        """Build the driver and the program in folder, and make a cache in which one image's kernel has a twin (copy
+        with probes), the other's a reason for none. library: folder with the hook.
         """
         self._folder, self._library = folder, library
         self._driver = build_driver(folder)
@@ -126,7 +126,9 @@ class Bench:
         return self._run(name, size, {**environment, **limit})
 
     def run(self, name: str, size: Size) -> Json:
-        """Run a case plain (but for the soak, which takes an hour) and with the hook; also what its trace says."""
+        """Run a case plain (but for the soak, which takes an hour) and with the hook (Neutrino's library in the
+        program); also what its trace says.
+        """
         plain = None if size.seconds else self.plain(name, size)
         with tempfile.TemporaryDirectory(dir=self._folder) as folder:
             hooked = self.hooked(name, size, Path(folder))

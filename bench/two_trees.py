@@ -71,8 +71,8 @@ class _Tree:
         )  # fmt: skip
 
     def ask(self, probe: str, paths: list[Path]) -> list[dict[str, Any]]:
-        """Let the process probe PTX files: for each its processor seconds, a digest of the twins, and numbers of
-        kernels and bytes. Raises RuntimeError without pipes.
+        """Let the process probe PTX files: for each its processor seconds, a digest of the twins (copies with probes),
+        and numbers of kernels and bytes. Raises RuntimeError without pipes.
         """
         if self._process.stdin is None or self._process.stdout is None:
             raise RuntimeError("the process has no pipes")
@@ -88,7 +88,8 @@ class _Tree:
 def measure(trees: tuple[_Tree, _Tree], paths: list[Path], probe: str, rounds: int) -> list[dict[str, Any]]:
     """Probe files in both trees, in turns.
 
-    Returns for each file the best seconds of either (other, own), and whether the twins are the same.
+    Returns for each file the best seconds of either (other, own), and whether the twins (copies with probes) are the
+    same.
     """
     rows = []
     turns = [[tree.ask(probe, paths) for tree in trees] for _ in range(rounds)]

@@ -119,7 +119,7 @@ def _buckets(values: np.ndarray[Any, Any], starts: Sequence[int]) -> list[int]:
 
 
 def _extremes(view: Any) -> list[Json]:
-    """The one record of a map of extremes: address, value, bits."""
+    """The one record of a map (what probes save to) of extremes: address, value, bits."""
     (row,) = view.valid()
     return [int(row["address"]), float(row["value"]), int(row["bits"])]
 

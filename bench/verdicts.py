@@ -395,8 +395,8 @@ def _workload(name: str) -> Workload:
 
 
 def _fused(results: Mapping[str, Json]) -> str:
-    """Check that the originals of kernels full of products and sums have fused instructions, so that their twins were
-    really tried. Returns a line; raises BrokenError.
+    """Check that the originals of kernels full of products and sums have fused instructions, so that their twins
+    (copies with probes) were really tried. Returns a line; raises BrokenError.
     """
     counts = []
     for mode in (Mode.BLOCK_SCHED, Mode.GMEM_BYTES, Mode.BOTH):
@@ -493,7 +493,7 @@ def _first(results: Mapping[str, Json]) -> str:
 
 
 def _warm(results: Mapping[str, Json], name: str) -> str:
-    """Check that a second run took every twin from the cache: no ptxas, no patcher, ready in time.
+    """Check that a second run took every twin (copy with probes) from the cache: no ptxas, no patcher, ready in time.
 
     Returns a line; raises BrokenError.
     """

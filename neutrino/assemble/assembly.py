@@ -88,22 +88,22 @@ class Assembly(Protocol):
 
     @property
     def is_part(self) -> bool:
-        """Whether these are only some of the twins of an image, so that ``originals`` raises CutError if they are
-        refused.
+        """Whether these are only some of the twins (copies with probes) of an image, so that ``originals`` raises
+        CutError if they are refused.
         """
 
     @property
     def can_be_explicit(self) -> bool:
-        """Whether twins can be written so that their text says what is fused (``explicit``)."""
+        """Whether twins (copies with probes) can be written so that their text says what is fused (``explicit``)."""
 
     def of(self, twins: Sequence[AssembledTwin], mark: str, *, is_part: bool, unfused: bool = False) -> Assembly:
-        """Return the assembly of other twins of the same kernels, or of some of them.
+        """Return the assembly of other twins (copies with probes) of the same kernels, or of some of them.
 
         mark, is_part: as for the class. unfused: whether the assembler is asked to fuse no product with a sum.
         """
 
     def explicit(self, twins: Sequence[AssembledTwin]) -> ExplicitTwins:
-        """Write twins so that their text says which products are fused with sums.
+        """Write twins (copies with probes) so that their text says which products are fused with sums.
 
         These are the ones that are fused in the original's machine code. That leaves the assembler no choice. A twin
         that cannot be written so is in the result's ``refused``, with the reason. Raises as ``Assembler.assemble``, and
@@ -125,7 +125,7 @@ class Assembly(Protocol):
     def twins(
         self, names: Collection[str], registers: Mapping[str, int] | None = None, *, stage: str = ""
     ) -> AssembledTwins:
-        """Assemble the twins of the named kernels.
+        """Assemble the twins (copies with probes) of the named kernels.
 
         registers: limits per thread, by the kernel's name, beside the user's. stage: name of the files under
         ``--save-temps``; "" writes none.

@@ -123,7 +123,7 @@ class Job:
 
     @property
     def twins(self) -> tuple[AssembledTwin, ...]:
-        """All twins, of all parts."""
+        """All twins (copies of kernels with probes) to assemble, of all parts of the module."""
         return tuple(twin for part in self.parts for twin in part)
 
 

@@ -103,7 +103,8 @@ class OriginalsRefusedError(Exception):
 
 
 def build_originals(assembly: Assembly, names: Sequence[str], *, is_variant: bool) -> OriginalBuild:
-    """Assemble the text of the named original kernels, for what ptxas reports of it and to compare with the twins.
+    """Assemble the text of the named original kernels, for what ptxas reports of it and to compare with the twins
+    (copies with probes).
 
     is_variant: whether their text is for another architecture than the machine code that runs. Then the two will be
     compared, and if the text is refused, only the kernels that are refused alone are given up. Raises

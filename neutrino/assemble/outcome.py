@@ -69,8 +69,8 @@ class Outcome:
 
     @property
     def limit(self) -> int | None:
-        """The register cap per thread that keeps the twin within its original's share of the register file, or within
-        what all threads of a full multiprocessor have.
+        """The register cap per thread that keeps the twin (copy with probes) within its original's share of the
+        register file, or within what all threads of a full multiprocessor have.
 
         So as many blocks of the twin fit on a multiprocessor as of the original. None if the twin does not exceed that
         share, or is not accepted.

@@ -38,7 +38,7 @@ class Verifier:
     def __init__(
         self, assembly: Assembly, retargeting: Retargeting | None, explicit: ExplicitTwins | None = None
     ) -> None:
-        """assembly: what assembled the twins.
+        """assembly: what assembled the twins (copies with probes).
 
         retargeting: set if their text is for another architecture. explicit: those with explicit FMA, None without any.
         """
@@ -49,7 +49,8 @@ class Verifier:
     def verdicts(
         self, twins: Sequence[AssembledTwin], original: OriginalBuild, built: TwinBuild
     ) -> dict[str, Verdict | None]:
-        """Return why each of these twins is refused, by the original kernel's name; None for one that may be used.
+        """Return why each of these twins (copies with probes) is refused, by the original kernel's name; None for one
+        that may be used.
 
         Raises as ``Assembler.assemble`` and ``build_originals``: the originals' text may be assembled now, and if a
         warning does not name its kernel, each twin alone.
@@ -69,7 +70,10 @@ class Verifier:
         return self._arithmetic.manifest(twin, original, built)
 
     def of_refused_original(self, reason: str) -> Verdict:
-        """Return the verdict on a twin whose original the assembler refuses. reason: the assembler's."""
+        """Return the verdict on a twin (copy with probes) whose original the assembler refuses.
+
+        reason: the assembler's.
+        """
         detail = f"{self._assembly.name} refuses the original: {reason}"
         if self.retargeting is None:
             return Verdict(Reason.ASSEMBLER, detail, of_probes=False)
@@ -78,7 +82,7 @@ class Verifier:
     def _verdict(
         self, twin: AssembledTwin, original: OriginalBuild, built: TwinBuild, new_warnings: Mapping[str, str]
     ) -> Verdict | None:
-        """Return why a twin is refused; None if it may be used.
+        """Return why a twin (copy with probes) is refused; None if it may be used.
 
         new_warnings: ptxas' warnings about twins but not about their originals, by the kernel's name.
         """
@@ -108,7 +112,7 @@ class Verifier:
 
     @staticmethod
     def _variant_verdict(retargeting: Retargeting, detail: str) -> Verdict:
-        """The verdict on a twin whose text is for another architecture than the code that runs.
+        """The verdict on a twin (copy with probes) whose text is for another architecture than the code that runs.
 
         detail: why it is refused.
         """
@@ -137,7 +141,7 @@ class Verifier:
         return f"{NOT_SHOWN}: {made} ({difference})"
 
     def _stack_growth(self, twin: AssembledTwin, original: OriginalBuild, built: TwinBuild) -> str | None:
-        """Return why the twin might need more stack than a thread has; None if it does not.
+        """Return why the twin (copy with probes) might need more stack than a thread has; None if it does not.
 
         original, built: the originals and the twins as they were built, with the sizes of their stack frames.
         """
@@ -158,7 +162,8 @@ def _parameter_difference(twin: AssembledTwin, original: OriginalBuild, built: T
     """Return what is wrong with the parameters in the machine code of an original or its twin; None if nothing is.
 
     A twin is the instrumented copy. Both must have those of the PTX, and the twin the probe block (what a launch passes
-    to its probes) after them. The hook, which launches the twin, copies them by these offsets.
+    to its probes) after them. The hook (Neutrino's library in the program), which launches the twin, copies them by
+    these offsets.
     """
     expected = [(parameter.offset, parameter.size) for parameter in twin.parameters]
     # In machine code a parameter is (index, offset, size).

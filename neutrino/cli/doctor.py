@@ -71,7 +71,9 @@ def print_diagnosis(driver: Path | None = None) -> int:
 
 
 def _system() -> Finding:
-    """Which system this is: the hook needs Linux on x86-64, and glibc as new as the one that it was built with."""
+    """Which system this is: the hook (Neutrino's library in the program) needs Linux on x86-64, and glibc as new as the
+    one that it was built with.
+    """
     machine, system = platform.machine(), platform.system()
     name, version = platform.libc_ver()
     text = f"{system} on {machine}, {name or 'no glibc'} {version}".rstrip()
@@ -84,7 +86,9 @@ def _system() -> Finding:
 
 
 def _needed_glibc() -> tuple[int, ...]:
-    """The newest version of glibc whose symbols the hook uses; () if the hook was not built."""
+    """The newest version of glibc whose symbols the hook (Neutrino's library in the program) uses; () if the hook was
+    not built.
+    """
     try:
         found = re.findall(rb"GLIBC_(\d+)\.(\d+)\0", _COMPILED.read_bytes())
     except OSError:

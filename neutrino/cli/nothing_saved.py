@@ -44,8 +44,8 @@ class NothingSaved:
         return f"nothing was saved: {self._in_run(names, map_name)}"
 
     def in_kernel(self, kernel: TraceKernel, map_name: str) -> str:
-        """Return why a map is empty in a kernel whose twin (copy with the probes) has been launched; "" if that is not
-        known.
+        """Return why a map (what probes save to) is empty in a kernel whose twin (copy with the probes) has been
+        launched; "" if that is not known.
         """
         probes = self._saving(map_name)
         if not probes:
@@ -53,8 +53,8 @@ class NothingSaved:
         return self._at_sites([kernel], probes) or f"no instruction matches {_tracepoints(probes)}"
 
     def _in_run(self, names: Mapping[int, str], map_name: str) -> str:
-        """Return why a map is empty in all kernels: nothing launched or chosen, no instruction matched, or none was
-        reached. names: of kernels by id, as shown.
+        """Return why a map (what probes save to) is empty in all kernels: nothing launched or chosen, no instruction
+        matched, or none was reached. names: of kernels by id, as shown.
         """
         from neutrino.abi.reasons import Reason
 
@@ -181,7 +181,8 @@ def _matches_nothing(kernel: TraceKernel) -> bool:
 
 
 def not_probed_lines(trace: Trace, names: Mapping[int, str], map_name: str) -> Iterator[str]:
-    """Yield the lines about kernels that could not take the probe of a map, each with the reason and what helps.
+    """Yield the lines about kernels that could not take the probe of a map (what probes save to), each with the reason
+    and what helps.
 
     names: of kernels by id, as shown.
     """

@@ -12,8 +12,9 @@ if TYPE_CHECKING:
 
 
 def registers_text(registers: Mapping[str, Any], arch: str, max_registers: int | None) -> str:
-    """Return the registers of an original and its twin, as ``registers 40 → 72 (48 → 28 warps by registers on a
-    multiprocessor)``. registers, max_registers: as in a manifest."""
+    """Return the registers of an original and its twin (copy with probes), as ``registers 40 → 72 (48 → 28 warps by
+    registers on a multiprocessor)``. registers, max_registers: as in a manifest.
+    """
     text = f"registers {registers['original']} → {registers['twin']}"
     before, after = (warps_by_registers(registers[which], arch) for which in ("original", "twin"))
     if after < before:

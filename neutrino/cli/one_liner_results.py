@@ -56,7 +56,7 @@ class _Value:
 
     def add(self, function: str, other: _Value) -> None:
         """Take in what was recorded of another kernel, or by other launches: the sum, or for min and max the least or
-        greatest. function: of the map.
+        greatest. function: of the map (what probes save to).
         """
         if other.number is None:
             return
@@ -92,14 +92,17 @@ class _Result:
     lost: int = 0
 
     def add(self, function: str, other: _Result) -> None:
-        """Take in what the map has of another kernel, or of other launches. function: of the map."""
+        """Take in what the map (what probes save to) has of another kernel, or of other launches.
+
+        function: of the map.
+        """
         for part, value in other.parts.items():
             self.parts.setdefault(part, _Value()).add(function, value)
         self.lost += other.lost
 
     def size(self, function: str) -> Any:
         """Return the number by which kernels are ordered: the sum of all parts, or for min and max the least or
-        greatest. function: of the map.
+        greatest. function: of the map (what probes save to).
         """
         numbers = [value.shown(function) for value in self.parts.values()]
         if function in ("min", "max"):
@@ -208,7 +211,7 @@ def _remedy(said: re.Match[str]) -> str:
 
 
 def _result(use: Use, view: Any, kernel: TraceKernel) -> _Result:
-    """Return what a map has recorded in some launches of a kernel, by bucket or key.
+    """Return what a map (what probes save to) has recorded in some launches of a kernel, by bucket or key.
 
     use: what the one-liner does with it. view: the map's records.
     """
@@ -302,7 +305,7 @@ def _columns(rows: Sequence[tuple[str, str]]) -> Iterable[str]:
 def _key_lines(result: _Result, use: Use) -> Iterable[str]:
     """Yield a line for each key, those with the largest numbers first (of a ``min`` the smallest).
 
-    use: what the one-liner does with the map.
+    use: what the one-liner does with the map (what probes save to).
     """
     numbers = {key: value.shown(use.function) for key, value in result.parts.items()}
     sign = 1 if use.function == "min" else -1
@@ -328,7 +331,10 @@ def _bucket_lines(result: _Result) -> Iterable[str]:
 
 
 def _only(result: _Result, use: Use) -> str:
-    """Return the one number of a map without keys as text. use: what the one-liner does with the map."""
+    """Return the one number of a map (what probes save to) without keys as text.
+
+    use: what the one-liner does with the map.
+    """
     return _number(result.parts[()].shown(use.function), use.value.is_address)
 
 
@@ -342,7 +348,10 @@ def _number(value: Any, is_address: bool = False) -> str:
 
 
 def _key(key: int | float | str, use: Use) -> str:
-    """Return a key as text: a number, or the place of an instruction. use: what the one-liner does with the map."""
+    """Return a key as text: a number, or the place of an instruction.
+
+    use: what the one-liner does with the map (what probes save to).
+    """
     if isinstance(key, float):
         return exact(key)
     return escaped(key) if isinstance(key, str) else _number(key, use.value.is_address)

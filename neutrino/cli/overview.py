@@ -47,7 +47,8 @@ def overview(kernels: Sequence[KernelSummary], label: Callable[[KernelSummary], 
 
 
 def lines_not_probed(kernels: Sequence[KernelSummary], label: Callable[[KernelSummary], str]) -> Iterator[str]:
-    """Yield a line for each map that some launched kernels have no figures of: they could not take its probe.
+    """Yield a line for each map (what probes save to) that some launched kernels have no figures of: they could not
+    take its probe.
 
     label: as for ``overview``.
     """
@@ -62,7 +63,9 @@ def lines_not_probed(kernels: Sequence[KernelSummary], label: Callable[[KernelSu
 
 
 def _size(entry: MapSummary) -> int | float:
-    """How much a map has measured in a kernel (a total, a count, a time): kernels are sorted by it."""
+    """How much a map (what probes save to) has measured in a kernel (a total, a count, a time): kernels are sorted by
+    it.
+    """
     if entry.kind.report is Report.TOTALS:
         totals = [field.total or 0 for field in entry.fields]
         return sum(total for total in totals if math.isfinite(total))
@@ -78,7 +81,7 @@ def _size(entry: MapSummary) -> int | float:
 
 
 def _table(entries: Sequence[MapSummary], kernels: Sequence[tuple[str, int]]) -> OverviewTable:
-    """The table of one map, a row for each kernel.
+    """The table of one map (what probes save to), a row for each kernel.
 
     entries: what the map has of each. kernels: their names and launches.
     """
@@ -109,7 +112,7 @@ Columns = tuple[list[str], list[list[str]], list[str]]
 def _totals(entries: Sequence[MapSummary]) -> Columns:
     """The columns of sums: the total of each field that is not 0 everywhere.
 
-    entries: what the map has of each kernel.
+    entries: what the map (what probes save to) has of each kernel.
     """
     by_name = [{field.name: field.total or 0 for field in entry.fields} for entry in entries]
     names = [name for name in by_name[0] if any(totals.get(name) for totals in by_name)] or list(by_name[0])[:1]
@@ -192,7 +195,7 @@ def _records(entries: Sequence[MapSummary]) -> Columns:
 
 
 def _field(entry: MapSummary, name: str) -> FieldSummary | None:
-    """What a map has of the field of that name; None without it."""
+    """What a map (what probes save to) has of the field of that name; None without it."""
     return next((field for field in entry.fields if field.name == name), None)
 
 

@@ -438,7 +438,7 @@ def _progress() -> Iterator[Progress | None]:
         bar.refresh()
 
         def show(done: int, total: int, item: str) -> None:
-            """Show that ``done`` of ``total`` twins are made, and which one is being made now."""
+            """Show that ``done`` of ``total`` twins (copies with probes) are made, and which one is being made now."""
             bar.update(task, completed=done, total=total, description=item, refresh=True)
 
         yield show
@@ -484,7 +484,10 @@ def _print_sections(console: Console, report: Report) -> None:
 
 
 def _counts(report: Report) -> str:
-    """Return the line with the numbers of kernels and of twins. A kernel may have a twin for each architecture."""
+    """Return the line with the numbers of kernels and of twins (copies with probes).
+
+    A kernel may have a twin for each architecture.
+    """
     kernels = len({(kernel.container, kernel.name) for kernel in report.kernels})
     probed = f"{report.probed:,} of {len(report.kernels):,} probed"
     if len(report.kernels) > kernels:
@@ -537,7 +540,9 @@ def _print_probed(console: Console, kernels: Sequence[KernelReport]) -> None:
 
 
 def _print_probes_left_out(console: Console, kernels: Sequence[KernelReport]) -> None:
-    """Print which probes are not in the twins of which kernels: of each probe and reason the first kernel."""
+    """Print which probes are not in the twins (copies with probes) of which kernels: of each probe and reason the first
+    kernel.
+    """
     from neutrino.cli.kernel_names import shorten
     from neutrino.demangle import demangle
 
@@ -556,7 +561,9 @@ def _print_probes_left_out(console: Console, kernels: Sequence[KernelReport]) ->
 
 
 def _print_occupancy(console: Console, kernels: Sequence[KernelReport]) -> None:
-    """Print which twins may run with fewer blocks at a time than their originals: of the worst, both numbers."""
+    """Print which twins (copies with probes) may run with fewer blocks at a time than their originals: of the worst,
+    both numbers.
+    """
     from neutrino.cli.kernel_names import shorten
     from neutrino.demangle import demangle
 

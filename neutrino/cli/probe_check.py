@@ -137,7 +137,8 @@ def _unreadable(name: str, message: str) -> Diagnostic:
 
 
 def _description(checked: _Checked, probes: WrittenProbes | DraftProbes) -> Iterator[str]:
-    """Yield the lines about a valid file: how many probes and maps it has, then each map and the first probes.
+    """Yield the lines about a valid file: how many probes and maps it has, then each map (what probes save to) and the
+    first probes.
 
     checked: the result of the check, whose diagnostics are warnings alone.
     """

@@ -63,7 +63,8 @@ def with_comments(
 
 
 def _labels(pieces: _Pieces, sites: Sequence[Site], probes: ProbeSet, first: int) -> dict[int, Counter[str]]:
-    """Return for each piece of inserted code what its comment says: phrases, with the number of sites of each.
+    """Return for each piece of inserted code what its comment says: phrases, with the number of sites (instructions
+    that probes match) of each.
 
     A phrase is as ``NAME: before POSITION``. Pieces are numbered as in ``_Pieces``. first: the line of the PTX file
     where the original begins.
@@ -132,7 +133,8 @@ class _Pieces:
             index += 1
 
     def code_before(self, probe: Probe, line: int) -> int | None:
-        """Return the piece with the code that a probe runs before its site; None if none can be found.
+        """Return the piece with the code that a probe runs before its site (instruction that probes match); None if
+        none can be found.
 
         line: the site's line in the original. The piece is the one right before the site, or one above it if the
         additions of several sites were combined there.

@@ -81,7 +81,10 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _warn_of_length(name: str, warning: str) -> None:
-    """Say on stderr, before the assembler is waited for, that a kernel's twin is long. warning: "" if it is not."""
+    """Say on stderr, before the assembler is waited for, that a kernel's twin (copy with probes) is long.
+
+    warning: "" if it is not.
+    """
     if warning:
         say(
             f"{name}: {warning} (--text-only does not assemble; a position that fewer instructions match makes it "
@@ -128,7 +131,8 @@ def _why_not_probed(kernel: Preview) -> str:
 
 
 def _assemble(kernel: Preview, probes: ProbeSet, max_registers: int | None) -> tuple[KernelEntry | None, str]:
-    """Assemble a kernel's twin and verify it, as patching does. max_registers: the user's cap, None without one.
+    """Assemble a kernel's twin (copy with probes) and verify it, as patching does. max_registers: the user's cap, None
+    without one.
 
     Returns the result, None if there is none, and the reason for that case in words.
     """
@@ -142,7 +146,9 @@ def _assemble(kernel: Preview, probes: ProbeSet, max_registers: int | None) -> t
 
 
 def _manifest(entry: KernelEntry | None) -> dict[str, Any]:
-    """Return the manifest (facts such as registers) of an assembled twin; empty if it was refused or not assembled."""
+    """Return the manifest (facts such as registers) of an assembled twin (copy with probes); empty if it was refused or
+    not assembled.
+    """
     if entry is None or "manifest.json" not in entry.files:
         return {}
     manifest: dict[str, Any] = json.loads(entry.files["manifest.json"])
@@ -150,7 +156,8 @@ def _manifest(entry: KernelEntry | None) -> dict[str, Any]:
 
 
 def _assembly_result(entry: KernelEntry | None, manifest: dict[str, Any]) -> str:
-    """Return in words the registers and spills of an assembled twin, or why it was refused; "" if not assembled.
+    """Return in words the registers and spills of an assembled twin (copy with probes), or why it was refused; "" if
+    not assembled.
 
     entry: the result of assembling; None if there is none. manifest: of the twin; empty if it was refused.
     """
@@ -233,7 +240,9 @@ def _print(lines: Iterator[str]) -> None:
 
 
 def _document(shown: _Shown, entry: KernelEntry | None, manifest: dict[str, Any]) -> dict[str, Any]:
-    """Return the JSON document about a kernel: its sites, the cost of its twin, and both texts."""
+    """Return the JSON document about a kernel: its sites (instructions that probes match), the cost of its twin (copy
+    with probes), and both texts.
+    """
     from neutrino.demangle import demangle
 
     kernel, twin = shown.kernel, shown.text.twin

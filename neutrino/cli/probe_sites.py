@@ -127,7 +127,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _collect(file: File, previews: Iterator[Preview]) -> _FileSites:
-    """Return a file's sites, taken from the previews (plans of where probes go) of its kernels.
+    """Return a file's sites (instructions that probes match), taken from the previews (plans of where probes go) of its
+    kernels.
 
     previews: consumed one by one, since the plans of all kernels of a large file would fill the memory.
     """
@@ -170,7 +171,8 @@ def _instructions(plan: PlannedKernel) -> Iterator[_Instruction]:
 
 
 def _lines(found: _FileSites, *, everything: bool, width: int) -> Iterator[str]:
-    """Yield the text about one file: its kernels' sites, what was left out, and the kernels without a site.
+    """Yield the text about one file: its kernels' sites (instructions that probes match), what was left out, and the
+    kernels without a site.
 
     everything: show all sites (--all); else a file with many has only their numbers. width: of the text, in columns.
     """
@@ -210,7 +212,8 @@ def _lines(found: _FileSites, *, everything: bool, width: int) -> Iterator[str]:
 
 
 def _site_table(sites: Sequence[_Instruction], *, width: int | None) -> Iterator[str]:
-    """Yield the table of one kernel's sites, cut to a width in columns; None cuts nothing.
+    """Yield the table of one kernel's sites (instructions that probes match), cut to a width in columns; None cuts
+    nothing.
 
     It has columns for source lines and called functions only if a site has any.
     """
@@ -278,7 +281,8 @@ def _probes_left_out_lines(kernels: Sequence[_Probed]) -> Iterator[str]:
 
 
 def _count_table(kernels: Sequence[_Probed], width: int) -> Iterator[str]:
-    """Yield the table of how many sites kernels have, those with most first. width: of the table, in columns.
+    """Yield the table of how many sites (instructions that probes match) kernels have, those with most first. width: of
+    the table, in columns.
 
     Kernels whose shortened names are the same share a row: instances of one template may be hundreds.
     """
@@ -357,7 +361,8 @@ def _table(
 
 
 def _document(found: _FileSites) -> dict[str, Any]:
-    """Return a file's object in the JSON document: its kernels, first those with sites.
+    """Return a file's object in the JSON document: its kernels, first those with sites (instructions that probes
+    match).
 
     All kernels have the same members: those without a site have empty ones.
     """
@@ -373,7 +378,9 @@ def _document(found: _FileSites) -> dict[str, Any]:
 
 
 def _probed_document(kernel: _Probed) -> dict[str, Any]:
-    """Return the JSON object of a kernel with sites; ``left_out`` has what matches but cannot be probed."""
+    """Return the JSON object of a kernel with sites (instructions that probes match); ``left_out`` has what matches but
+    cannot be probed.
+    """
     return _kernel(kernel) | {
         "reason": None,
         "detail": "",

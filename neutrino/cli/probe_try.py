@@ -348,7 +348,10 @@ def _print_difference(console: Console, result: Attempt) -> None:
 
 
 def _print_records(console: Console, result: Attempt, rows: int) -> None:
-    """Print what the probe recorded: sites and registers, then each map. rows: records of a map at most."""
+    """Print what the probe recorded: sites (instructions that probes match) and registers, then each map.
+
+    rows: records of a map at most.
+    """
     manifest = result.probed.manifest
     if manifest is None:
         # The kernel has no twin; run() reports why.
@@ -377,7 +380,7 @@ def _print_records(console: Console, result: Attempt, rows: int) -> None:
 
 
 def _print_map(console: Console, view: MapView, kernel: TraceKernel, rows: int) -> None:
-    """Print what was recorded in a map as a table, or sums as a list.
+    """Print what was recorded in a map (what probes save to) as a table, or sums as a list.
 
     view: the map's data; kernel: that it is of. rows: records at most.
     """

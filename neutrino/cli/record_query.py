@@ -174,7 +174,7 @@ class _Query:
             self._footing(shown, rows.count, "record")
 
     def _record_titles(self, fields: Sequence[str]) -> list[str]:
-        """Return the titles of the columns of records in CSV and JSON. fields: of the map."""
+        """Return the titles of the columns of records in CSV and JSON. fields: of the map (what probes save to)."""
         launch, *places = list(self._types)[: self._recorded.places]
         trace = [self._title("trace")] if len(self._traces) > 1 else []
         sites = [self._title("place"), self._title("instruction")] if self._site else []
@@ -231,7 +231,8 @@ class _Query:
     # Groups.
 
     def _read_key(self, text: str) -> Expression | None:
-        """Return the expression of --group-by; None for a word (kernel, line or site) that is no field of the map.
+        """Return the expression of --group-by; None for a word (kernel, line, or site: an instruction that probes
+        match) that is no field of the map (what probes save to).
 
         Raises _QueryError for a word that the records say nothing of, and for a fault in the expression.
         """
@@ -358,17 +359,23 @@ class _Query:
 
     @property
     def _adds_up(self) -> bool:
-        """Whether rows of a table by site are added up, as if the saves of a line were those of one site."""
+        """Whether rows of a table by site (instruction that probes match) are added up, as if the saves of a line were
+        those of one site.
+        """
         return self._is_table and self._key is None
 
     def _table_titles(self) -> list[str]:
-        """Return the titles of the numbers of groups of a table by site: count, sum, least … and how many sites."""
+        """Return the titles of the numbers of groups of a table by site: count, sum, least … and how many sites
+        (instructions that probes match).
+        """
         kept = [name for name in KEPT if name in self._fields]
         sites = [] if self._by == "site" else ["sites"]
         return ["count", *kept, *(["mean"] if "sum" in kept else []), *sites]
 
     def _added_up(self, rows: Iterator[Rows]) -> list[_Group]:
-        """Return all groups of a table by site, unsorted, each with what its rows have together."""
+        """Return all groups of a table by site (instruction that probes match), unsorted, each with what its rows have
+        together.
+        """
         kept = [name for name in KEPT if name in self._fields]
         form = [("key", "<i8"), ("count", "<u8"), *((name, self._types[name]) for name in kept)]
         by_kernel: dict[int, _Lines] = {}
@@ -413,8 +420,9 @@ class _Query:
         return np.array([lines.setdefault(text, len(lines)) for text in texts], np.int64)[index]
 
     def _sorted(self, found: list[_Group]) -> list[_Group]:
-        """Return groups in the order of --sort, without it those with most records first, of tables by site those with
-        the greatest sum or count."""
+        """Return groups in the order of --sort, without it those with most records first, of tables by site
+        (instruction that probes match) those with the greatest sum or count.
+        """
         found.sort(key=lambda row: (row.key[0] != row.key[0], row.key[0], row.kernel))
         if self._order is None:
             sizes = [row.values.get("sum", row.count) if self._adds_up else row.count for row in found]
@@ -432,8 +440,8 @@ class _Query:
         return [found[index] for index in np.argsort(keys, kind="stable").tolist()]
 
     def _key_text(self, row: _Group) -> str:
-        """Return the key of a group as text: a number, an address in hexadecimal, or the line, site or kernel that it
-        stands for.
+        """Return the key of a group as text: a number, an address in hexadecimal, or the line, site (instruction that
+        probes match) or kernel that it stands for.
         """
         key = row.key[0]
         if self._key is not None:
@@ -586,12 +594,15 @@ def _explained(option: str, rows: Iterator[Rows]) -> Iterator[Rows]:
 
 
 def _map_names(kernel: TraceKernel) -> list[str]:
-    """The names of the maps (what probes save to) that a kernel's twin has."""
+    """The names of the maps (what probes save to) that a kernel's twin (copy with probes) has."""
     return [entry.name for entry in kernel.manifest.probed_maps] if kernel.manifest else []
 
 
 def _map_name(kernels: Iterable[TraceKernel], given: Sequence[str]) -> str:
-    """Return the name of the map to read. given: by --map. Raises NeutrinoError if there is none, or are several."""
+    """Return the name of the map (what probes save to) to read.
+
+    given: by --map. Raises NeutrinoError if there is none, or are several.
+    """
     known = sorted({name for kernel in kernels for name in _map_names(kernel)})
     if len(given) > 1:
         raise NeutrinoError("--map: the records of one map are printed at a time")

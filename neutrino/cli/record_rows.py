@@ -65,7 +65,7 @@ def read_rows(
     trace: Trace, kernel_names: dict[int, str], uses: dict[str, Use], most: int,
     reading: Callable[[int], None] = lambda _: None,
 ) -> dict[str, Rows]:
-    """Return what the maps of rows have recorded, by name. Raises TraceError for damaged data.
+    """Return what the maps (what probes save to) of rows have recorded, by name. Raises TraceError for damaged data.
 
     kernel_names: kernel's id → name as it is shown. uses: of these maps. most: how many rows will be printed. reading:
     is called with the id of each kernel before its records are read.
@@ -133,11 +133,12 @@ def row_lines(rows: Rows, use: Use, kernel_names: dict[int, str], most: int, tab
 
 
 def record_lines(kernel: TraceKernel, name: str, most: int, launches: range | None = None) -> Iterator[str]:
-    """Yield the lines of a table of the first records of a map of a kernel, in the order of ``row_lines``.
+    """Yield the lines of a table of the first records of a map (what probes save to) of a kernel: by launch, block,
+    warp, lane and the order of saving.
 
     Nothing for a map that keeps no records; of one per block, warp, thread or multiprocessor the greatest results, a
-    few also where most is 0. name: the map's. most: how many records. launches: the
-    numbers of those to read; all without.
+    few also where most is 0. name: the map's. most: how many records. launches: the numbers of those to read; None:
+    all.
     """
     from neutrino.maps.declaration import Layout
 
@@ -174,8 +175,9 @@ def record_lines(kernel: TraceKernel, name: str, most: int, launches: range | No
 
 
 def _owner_lines(kernel: TraceKernel, name: str, most: int, launches: range | None) -> Iterator[str]:
-    """Yield the lines of a table of the greatest results of a map per block, warp, thread or multiprocessor, by their
-    last column; of a minimum of the least ones."""
+    """Yield the lines of a table of the greatest results of a map (what probes save to) per block, warp, thread or
+    multiprocessor, by their last column; of a minimum of the least ones.
+    """
     found: list[tuple[int | float, list[str]]] = []
     head: list[str] = []
     total = 0
@@ -202,8 +204,8 @@ def _owner_lines(kernel: TraceKernel, name: str, most: int, launches: range | No
 
 
 def _rank(value: int | float, kind: str) -> int | float:
-    """Return a key that sorts results of a map of a type (``kind``): of a minimum the least first, else the greatest,
-    NaNs last.
+    """Return a key that sorts results of a map (what probes save to) of a type (``kind``): of a minimum the least
+    first, else the greatest, NaNs last.
     """
     if math.isnan(value):
         return math.inf
@@ -211,7 +213,8 @@ def _rank(value: int | float, kind: str) -> int | float:
 
 
 def value_of(name: str, site: str = "site") -> Value:
-    """Return how a field of any map is shown: as an address, as the place of an instruction, or as a number.
+    """Return how a field of any map (what probes save to) is shown: as an address, as the place of an instruction, or
+    as a number.
 
     site: the name of the field that says which instruction saved.
     """

@@ -316,7 +316,8 @@ class _Report:
     ) -> None:
         """wide: whether to print whole kernel names (--wide). show_all: whether to leave nothing out (--all).
 
-        rows: records to print of each map of a kernel (--rows), launches: of which launches (--launch).
+        rows: records to print of each map (what probes save to) of a kernel (--rows), launches: of which launches
+        (--launch).
         """
         self.launches = launches
         self.rows = rows
@@ -329,7 +330,8 @@ class _Report:
         self.console.print(escaped(text), style=style, soft_wrap=soft_wrap)
 
     def show(self, summary: TraceSummary, chosen: bool = False) -> None:
-        """Print all parts: the process, the probed kernels with their maps, the kernels not probed, and notes.
+        """Print all parts: the process, the probed kernels with their maps (what probes save to), the kernels not
+        probed, and notes.
 
         chosen: whether the user chose kernels, which are then shown one by one, however many they are.
         """
@@ -381,7 +383,9 @@ class _Report:
         return name if self.wide else shorten(name, max(_MIN_NAME_WIDTH, width))
 
     def _overview(self, kernels: Sequence[KernelSummary]) -> None:
-        """Print a table for each map of many kernels, with a line for each kernel, the largest first."""
+        """Print a table for each map (what probes save to) of many kernels, with a line for each kernel, the largest
+        first.
+        """
         for overview_table in overview(kernels, lambda summary: self._label(summary.kernel, _NAME_SHARE)):
             self._line(overview_table.heading, style="bold")
             table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
@@ -422,7 +426,8 @@ class _Report:
         self._line()
 
     def _kernel(self, summary: KernelSummary, trace: Trace) -> None:
-        """Print a probed kernel: its launches, what its twin (instrumented copy) costs, and its maps.
+        """Print a probed kernel: its launches, what its twin (instrumented copy) costs, and its maps (what probes save
+        to).
 
         trace: that it is of.
         """
@@ -460,7 +465,8 @@ class _Report:
         self._line()
 
     def _map(self, entry: MapSummary, *, is_of_first: bool) -> None:
-        """Print a map: how much it recorded, then its buckets or the range of each field, then its records by site.
+        """Print a map: how much it recorded, then its buckets or the range of each field, then its records by site
+        (instruction that probes match).
 
         is_of_first: whether the records of warps, or blocks, are those of their first threads.
         """
@@ -543,7 +549,9 @@ class _Report:
             self._line(f"    and {_counted(len(candidates) - len(shown), 'bucket', 'buckets')} more (--all)")
 
     def _keys(self, entry: MapSummary) -> None:
-        """Print the keys of a map, those with the greatest sum or count first, with their places if they are sites."""
+        """Print the keys of a map (what probes save to), those with the greatest sum or count first, with their places
+        if they are sites.
+        """
         # The keys of a topk map are no more than it was declared for.
         shown = entry.keys if self.show_all or entry.kind.name == "topk" else entry.keys[:_MAX_KEYS]
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
@@ -561,7 +569,9 @@ class _Report:
             self._line(f"    and {_counted(len(entry.keys) - len(shown), 'key', 'keys')} more (--all)")
 
     def _sites(self, entry: MapSummary) -> None:
-        """Print how many records a map has of each site (instruction that a probe matched); nothing without sites."""
+        """Print how many records a map (what probes save to) has of each site (instruction that a probe matched);
+        nothing without sites.
+        """
         shown = entry.sites if self.show_all else entry.sites[:_MAX_SITES]
         if not shown:
             return
@@ -624,7 +634,9 @@ class _Report:
 
 
 def _retargeted(retargeted: Retargeted) -> str:
-    """Return the line about a twin made of PTX for another architecture than the code that runs: what proves it."""
+    """Return the line about a twin (copy with probes) made of PTX for another architecture than the code that runs:
+    what proves it.
+    """
     if retargeted.same_code:
         evidence = "it assembles to the code that runs"
     elif retargeted.own_text:
@@ -635,7 +647,8 @@ def _retargeted(retargeted: Retargeted) -> str:
 
 
 def _resources(assembly: Assembly | None, summary: KernelSummary) -> str:
-    """Return the registers per thread and spills of a kernel and its twin, as ``registers 16 → 20; spills 0 → 0``.
+    """Return the registers per thread and spills of a kernel and its twin (copy with probes), as ``registers 16 → 20;
+    spills 0 → 0``.
 
     The twin under a register cap, if launches used it, is added in brackets. assembly: None if nothing was assembled.
     """

@@ -47,7 +47,9 @@ def trace_document(summary: TraceSummary) -> dict[str, Any]:
 
 
 def _kernel_document(summary: KernelSummary) -> dict[str, Any]:
-    """Return a probed kernel's object in the JSON document: its launches by outcome, its twin's facts and its maps."""
+    """Return a probed kernel's object in the JSON document: its launches by outcome, its twin's facts and its maps
+    (what probes save to).
+    """
     manifest = summary.kernel.manifest
     # The facts are as in manifest.json, null where it has none.
     raw = manifest.raw if manifest else {}
@@ -77,8 +79,8 @@ def _kernel_document(summary: KernelSummary) -> dict[str, Any]:
 
 
 def _map_document(entry: MapSummary) -> dict[str, Any]:
-    """Return a map's object in the JSON document; ``buckets`` only for a histogram, ``keys`` for a map with keys, and
-    ``key``, what they are called; the cap of a log is null.
+    """Return a map's object in the JSON document; ``buckets`` only for a histogram, ``keys`` for a map (what probes
+    save to) with keys, and ``key``, what they are called; the cap of a log is null.
     """
     has_cap = entry.kind.layout is not Layout.CHUNKS
     return {

@@ -69,7 +69,7 @@ class Why:
 
     @property
     def left_out(self) -> tuple[ProbeLeftOut, ...]:
-        """The probes of the run that are not in its twin."""
+        """The probes of the run that are not in its twin (copy with probes)."""
         return self.kernel.manifest.probes_left_out if self.kernel.manifest is not None else ()
 
     @property

@@ -124,7 +124,7 @@ class Tracer:
             execution.accesses.append(Access(np.array(threads), np.array(addresses), size, np.array(spaces)))
 
     def of(self, matches: Callable[[str], bool]) -> Iterator[Execution]:
-        """Return the recorded executions of the statements whose opcode ``matches`` accepts, in order."""
+        """Yield the recorded executions of the statements whose opcode ``matches`` accepts, in order."""
         return (execution for execution in self.executions if matches(execution.site.opcode))
 
     def is_recorded(self, statement: TracedStatement) -> bool:

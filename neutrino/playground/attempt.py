@@ -56,17 +56,17 @@ class Output:
 
     @property
     def elements(self) -> int:
-        """How many elements it holds."""
+        """How many elements the buffer or variable holds."""
         return len(self.before) // self.type.dtype.itemsize
 
     @property
     def changed(self) -> bool:
-        """Whether the kernel, without a probe, changed it."""
+        """Whether the kernel, run without a probe, changed its bytes."""
         return self.plain != self.before
 
     @property
     def identical(self) -> bool:
-        """Whether both runs left the same bytes."""
+        """Whether the runs with and without the probe left the same bytes in it."""
         return self.plain == self.probed
 
 

@@ -53,7 +53,7 @@ class Buffer:
 
     @property
     def elements(self) -> int:
-        """How many elements it holds."""
+        """How many elements the buffer holds."""
         return len(self.data) // self.type.dtype.itemsize
 
 

@@ -55,7 +55,9 @@ class Coverage:
 
     @property
     def sentence(self) -> str:
-        """Launches and kernels in words, as the hook says them on stderr when the process ends (``coverage.c``)."""
+        """Launches and kernels in words, as the hook (Neutrino's library in the program) says them on stderr when the
+        process ends (``coverage.c``).
+        """
         return self._sentence("was", "")
 
     @property

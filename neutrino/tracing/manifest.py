@@ -107,7 +107,9 @@ class Manifest:
 
     @property
     def probed_maps(self) -> tuple[Map, ...]:
-        """The maps without those."""
+        """The maps (what probes save to) that the kernel's twin has figures of: without those of probes that were left
+        out.
+        """
         return tuple(entry for entry in self.maps if entry.name not in self.not_probed)
 
 
@@ -187,7 +189,10 @@ class _Reader:
         return Spills(self.number(row, "stores"), self.number(row, "loads"))
 
     def assembly(self, table: dict[str, Any]) -> Assembly:
-        """Return what the assembler reported of a kernel and its twin. table: the manifest of an assembled twin."""
+        """Return what the assembler reported of a kernel and its twin (copy with probes).
+
+        table: the manifest of an assembled twin.
+        """
         registers = self.table(table.get("registers"), "registers")
         spills = self.table(table.get("spills"), "spills")
         return Assembly(
@@ -201,8 +206,8 @@ class _Reader:
         )
 
     def probes_left_out(self, table: dict[str, Any]) -> tuple[ProbeLeftOut, ...]:
-        """Return the probes that are not in the twin, from the manifest's table; none for earlier manifests, which do
-        not say so.
+        """Return the probes that are not in the twin (copy with probes), from the manifest's table; none for earlier
+        manifests, which do not say so.
         """
         if "probes_left_out" not in table:
             return ()
@@ -228,7 +233,7 @@ class _Reader:
     def map_type(self, name: str, entry: dict[str, Any], fields: list[Field]) -> MapType:
         """Return the type of a map (array, sum, histogram …) with its options, such as a histogram's buckets.
 
-        name, fields: of the map. entry: its object, whose other members the type reads itself.
+        name, fields: of the map (what probes save to). entry: its object, whose other members the type reads itself.
         """
         type_name = self.text(entry, "kind")
         map_type = type_named(type_name)
@@ -276,7 +281,10 @@ class _Reader:
         return Map(name, map_type, level, size, self.number(entry, "cap"), tuple(fields), Span(0, 0), per)
 
     def field(self, value: Any, record_size: int) -> Field:
-        """Return a field of a map from its object. It must lie within a record of ``record_size`` bytes."""
+        """Return a field of a map (what probes save to) from its object.
+
+        It must lie within a record of ``record_size`` bytes.
+        """
         row = self.table(value, "a field")
         try:
             # What is no string becomes one that names no type.
@@ -310,5 +318,5 @@ class _MapOptions:
         raise TraceError(f"{self._reader.path}: map {self._name!r} has no {key}")
 
     def fault(self, key: str, message: str, hint: str) -> None:
-        """Raise TraceError: a key of the map has an invalid value, as the message says."""
+        """Raise TraceError: a key of the map (what probes save to) has an invalid value, as the message says."""
         raise TraceError(f"{self._reader.path}: map {self._name!r}: {message}")

@@ -57,8 +57,8 @@ class MapRecords:
                 yield part
 
     def _views(self) -> Iterator[MapView]:
-        """Yield views of the map's data of as many launches as lie together in the file; of a map per run the one
-        result.
+        """Yield views of the map's data of as many launches as lie together in the file; of a map (what probes save to)
+        per run the one result.
         """
         if self._whole is not None:
             if self._entry.name in self._whole.maps:

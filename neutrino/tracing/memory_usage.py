@@ -115,24 +115,26 @@ class MemoryUsage:
 
     @property
     def data(self) -> int:
-        """The result files of all kernels."""
+        """Bytes of the result files of all kernels."""
         return sum(usage.data for usage in self.kernels)
 
     @property
     def size_with_logs(self) -> int | None:
-        """All files of the trace, if logs take what they took of an earlier run; None if that is not known of all."""
+        """Bytes of all files of the trace, if logs take what they took of an earlier run; None if that is not known of
+        all.
+        """
         found = [usage.with_logs if usage.has_logs else usage.data for usage in self.kernels]
         data = [size for size in found if size is not None]
         return sum(data) + self.records + self.rest if self.has_logs and len(data) == len(found) else None
 
     @property
     def trace_size(self) -> int:
-        """All files of the trace, without what logs hold, and without a limit."""
+        """Bytes of all files of the trace, without what logs hold, and without a limit."""
         return self.data + self.records + self.rest
 
     @property
     def limited_size(self) -> int | None:
-        """The same at most under --max-trace-size; None if it has no effect."""
+        """Bytes of all files of the trace, at most, under --max-trace-size; None if that has no effect."""
         if self.max_trace_size is None:
             return None
         data, records = int(self.max_trace_size * _DATA_SHARE), int(self.max_trace_size * _RECORDS_SHARE)

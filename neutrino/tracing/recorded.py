@@ -56,7 +56,8 @@ class RecordedMap:
     """
 
     def __init__(self, kernels: Sequence[TraceKernel], name: str, launches: range | None = None) -> None:
-        """kernels: with maps of this name. launches: the numbers of the launches to read; all without.
+        """kernels: with maps (what probes save to) of this name. launches: the numbers of the launches to read; None:
+        all.
 
         Raises TraceError if the maps of the kernels differ, and for a map that has one result for the whole run.
         """
@@ -100,8 +101,9 @@ class RecordedMap:
                     yield Rows(kernel, columns)
 
     def sites_of(self, rows: Rows) -> list[tuple[str, str]]:
-        """Return the place and the instruction of each record of a map that has a ``site``, "" where the manifest has
-        none."""
+        """Return the place and the instruction of each record of a map (what probes save to) that has a ``site``, ""
+        where the manifest has none.
+        """
         known = self._known_sites.get(id(rows.kernel))
         if known is None:
             sites = sites_by_number(rows.kernel.manifest.sites if rows.kernel.manifest else ())
@@ -109,7 +111,9 @@ class RecordedMap:
         return [known.get(number, ("", "")) for number in rows.columns[self.site].tolist()]
 
     def _column(self, name: str) -> str:
-        """The title of the column for a field: that of keys of sites or constants is called as in the probe."""
+        """The title of the column for a field of a map (what probes save to): that of keys of sites (matched
+        instructions) or constants is called as in the probe.
+        """
         return self._key if name == KEY and self.map.kind.report is Report.KEYS else name
 
 
@@ -118,7 +122,7 @@ _Part = tuple[Array, dict[str, Array], Array]
 
 
 def _entry(kernel: TraceKernel, name: str) -> Map:
-    """Return a kernel's map of that name. Raises TraceError if its twin has none."""
+    """Return a kernel's map of that name. Raises TraceError if its twin (copy with probes) has none."""
     for entry in kernel.manifest.probed_maps if kernel.manifest else ():
         if entry.name == name:
             return entry
@@ -126,7 +130,7 @@ def _entry(kernel: TraceKernel, name: str) -> Map:
 
 
 def _form(entry: Map) -> tuple[Any, ...]:
-    """Return what the maps of two kernels must have in common to be read as one."""
+    """Return what the maps (what probes save to) of two kernels must have in common to be read as one."""
     return entry.kind.name, entry.level, entry.per, _row_type(entry)
 
 
@@ -229,13 +233,15 @@ def _of_log(view: MapView) -> Iterator[tuple[dict[str, Array], Array]]:
 
 
 def _of_owners(view: MapView) -> Iterator[tuple[dict[str, Array], Array]]:
-    """Yield the results of a map per block, warp, thread or multiprocessor of one launch, with whose each is."""
+    """Yield the results of a map (what probes save to) per block, warp, thread or multiprocessor of one launch, with
+    whose each is.
+    """
     for results, places in view.owned():
         yield {name: column.astype(np.int64) for name, column in places.items()}, results
 
 
 def _of_copies(view: MapView, numbers: Array) -> Iterator[_Part]:
-    """Yield the results that a map has of each launch. numbers: of the launches."""
+    """Yield the results that a map (what probes save to) has of each launch. numbers: of the launches."""
     first = 0
     for batch in view.batches():
         count = len(batch.records)

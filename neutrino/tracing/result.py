@@ -139,7 +139,10 @@ class Result:
         return _Part(path, int(header["base"]), data)
 
     def view(self, launch: Array, index: int) -> dict[str, MapView]:
-        """Return the maps of one launch, by name. launch: its record; index: its number in ``launches.bin``."""
+        """Return the maps (what probes save to) of one launch, by name.
+
+        launch: its record; index: its number in ``launches.bin``.
+        """
         offset = int(launch["data_offset"])
         (units,) = self._log_units(np.array([offset], np.uint64).astype(np.int64))
         run = Run(_geometry(launch, int(units)), offset, step=0, indices=np.array([index]))
@@ -195,7 +198,7 @@ class Result:
             start = end
 
     def view_run(self, run: Run, *, is_checked: bool = False) -> dict[str, MapView]:
-        """Return the maps of all launches of a run, by name; the launch is their first axis.
+        """Return the maps (what probes save to) of all launches of a run, by name; the launch is their first axis.
 
         is_checked: whether the frames' headers were found right before. Raises TraceError if the file ends before the
         last frame, or if a frame contradicts ``launches.bin``.
@@ -233,7 +236,10 @@ class Result:
         return MapViews(view_maps(data, placement, placed), self.not_probed)
 
     def _check_frames(self, part: _Part, run: Run, size: int) -> None:
-        """Check the headers of a run's frames. size: bytes of the maps of each. Raises TraceError."""
+        """Check the headers of a run's frames.
+
+        size: bytes of the maps (what probes save to) of each. Raises TraceError.
+        """
         begin = run.offset - part.base
         # Check that each frame's header is that of its launch. NumPy strips zeros at the end of a string, so the magic
         # has none. lanes is 0, in earlier traces, where it is the default. A frame may be larger than its maps.
@@ -258,7 +264,8 @@ class Result:
 
     @cached_property
     def whole_run(self) -> WholeRun:
-        """The results of the run: of the maps per run. Without their file there is no launch in them yet.
+        """The results of the run: of the maps (what probes save to) per run. Without their file there is no launch in
+        them yet.
 
         Raises TraceError if the file is damaged.
         """

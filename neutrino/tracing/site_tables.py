@@ -20,8 +20,9 @@ _TAKEN = frozenset({KEY, "count", "sum", "min", "max", "mean", "missed", "sites"
 
 
 def is_by_site(entry: Map) -> bool:
-    """Return whether the keys of a map are numbers of sites: those of a map whose saves all have SITE as the key, and
-    any integers in a field called ``site``."""
+    """Return whether the keys of a map (what probes save to) are numbers of sites: those of a map whose saves all have
+    SITE as the key, and any integers in a field called ``site``.
+    """
     if entry.kind.report is not Report.KEYS:
         return False
     first = entry.fields[0]
@@ -29,7 +30,9 @@ def is_by_site(entry: Map) -> bool:
 
 
 def key_name(entry: Map) -> str:
-    """Return the title of the column of a map's keys: of sites and constants the name of the probe's field."""
+    """Return the title of the column of the keys of a map (what probes save to): of sites (matched instructions) and
+    constants the name of the probe's field.
+    """
     name = entry.fields[0].name
     return name if (is_by_site(entry) or entry.kind.knows_keys) and name not in _TAKEN else KEY
 

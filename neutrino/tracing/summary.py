@@ -218,7 +218,9 @@ def summarize(
 
 
 def _summarize_kernel(kernel: TraceKernel, launches: range | None, *, with_maps: bool = True) -> KernelSummary:
-    """Count a kernel's launches by outcome, and summarize its maps, of chosen launches if any are."""
+    """Count a kernel's launches by outcome, and summarize its maps (what probes save to), of chosen launches if any
+    are.
+    """
     counts = kernel.count_launches()
     read = counts.written
     if launches is not None:
@@ -260,7 +262,10 @@ def missing_launches(kernel: TraceKernel) -> list[str]:
 
 
 def _summarize_maps(kernel: TraceKernel, written: Array) -> tuple[MapSummary, ...]:
-    """Summarize each map of a kernel over all launches whose data are in the trace. written: their numbers."""
+    """Summarize each map (what probes save to) of a kernel over all launches whose data are in the trace.
+
+    written: their numbers.
+    """
     maps = kernel.manifest.probed_maps if kernel.manifest else ()
     sites = kernel.manifest.sites if kernel.manifest else ()
     if not any(entry.per is not Per.RUN for entry in maps):
@@ -285,7 +290,8 @@ def _summarize_maps(kernel: TraceKernel, written: Array) -> tuple[MapSummary, ..
 
 
 def _summarize_keys(entry: Map, records: MapRecords, sites: Sequence[dict[str, Any]]) -> MapSummary:
-    """Summarize a map with keys: the rows of a key, of all launches, are combined. It has a record for each launch.
+    """Summarize a map (what probes save to) with keys: the rows of a key, of all launches, are combined. It has a
+    record for each launch.
 
     sites: of the kernel's manifest, to find the places of keys that are numbers of sites.
     """
@@ -344,7 +350,8 @@ def _summarize_histogram(entry: Map, records: MapRecords) -> MapSummary:
 
 
 def _summarize_map(entry: Map, records: MapRecords, sites: Sequence[dict[str, Any]]) -> MapSummary:
-    """Summarize a map of records or sums: the range of each field, and records by site.
+    """Summarize a map (what probes save to) of records or sums: the range of each field, and records by site
+    (instruction that probes match).
 
     sites: of the kernel's manifest.
     """
@@ -381,7 +388,9 @@ def _summarize_map(entry: Map, records: MapRecords, sites: Sequence[dict[str, An
 
 
 def _summarize_means(entry: Map, records: MapRecords) -> MapSummary:
-    """Summarize a map of averages: the range of the launches' means, and the mean of all values."""
+    """Summarize a map (what probes save to) of averages: the range of the launches' means, and the mean of
+    all values.
+    """
     ranges = ranges_of(records.tiles(), ("count", "mean"))
     means, values = ranges.fields["mean"], int(ranges.fields["count"].total)
     fields = []

@@ -103,7 +103,9 @@ class TraceKernel:
 
     @cached_property
     def manifest(self) -> Manifest | None:
-        """How the twin was made; None without a twin, or if the process died before that was written."""
+        """How the twin (copy with probes) was made; None without a twin, or if the process died before that was
+        written.
+        """
         path = self._trace.path / "kernel" / str(self.id) / "manifest.json"
         try:
             return read_manifest(path) if os.path.lexists(path) else None
@@ -209,10 +211,10 @@ class TraceKernel:
     def stacks(self, numbers: Array | None = None, *, is_checked: bool = False) -> Iterator[dict[str, MapView]]:
         """Yield the same data as ``launches`` in larger pieces, of consecutive launches of one geometry.
 
-        This is faster for many launches: NumPy then works on all of a piece at once. A piece is a view of each map, by
-        name, whose first axis is the launch; it has no more than 16,384 launches. numbers: of the launches, all with
-        their data in the trace, in their order; by default all of these as they were submitted. is_checked: whether
-        they were read before, so that the headers of frames need no check.
+        This is faster for many launches: NumPy then works on all of a piece at once. A piece is a view of each map
+        (what probes save to), by name, whose first axis is the launch; it has no more than 16,384 launches. numbers: of
+        the launches, all with their data in the trace, in their order; by default all of these as they were submitted.
+        is_checked: whether they were read before, so that the headers of frames need no check.
         """
         for _, views in self.numbered_stacks(numbers, is_checked=is_checked):
             yield views
@@ -233,7 +235,9 @@ class TraceKernel:
 
     @property
     def whole_run(self) -> WholeRun:
-        """The results of the maps per run, of all launches together; ``launches`` and ``stacks`` do not have them."""
+        """The results of the maps (what probes save to) per run, of all launches together; ``launches`` and ``stacks``
+        do not have them.
+        """
         try:
             return WholeRun(0, {}) if self.result is None else self.result.whole_run
         except TraceError as error:
@@ -349,7 +353,9 @@ class Trace:
 
     @property
     def counters(self) -> Array:
-        """Launches by kernel and reason, u64 ``[kernel][reason]``; row 0 is of functions that the hook never saw."""
+        """Launches by kernel and reason, u64 ``[kernel][reason]``; row 0 is of functions that the hook (Neutrino's
+        library in the program) never saw.
+        """
         return self._launches.counters
 
     @cached_property
@@ -395,7 +401,8 @@ class Trace:
     def _lacking_records(self) -> int:
         """How many probed launches have no record though they were counted: ``launches.bin`` was cut off meanwhile.
 
-        The hook makes the file as long again as it was, so that what is gone is EMPTY.
+        The hook (Neutrino's library in the program) makes the file as long again as it was, so that what is gone is
+        EMPTY.
         """
         if not self._has_ended or self.first_launch or self._launches.shared_row:
             return 0
@@ -415,7 +422,9 @@ class Trace:
 
     @property
     def device_memory(self) -> dict[str, Any] | None:
-        """The event about the device memory that the hook had, in bytes; None if the process did not end normally."""
+        """The event about the device memory that the hook (Neutrino's library in the program) had, in bytes; None if
+        the process did not end normally.
+        """
         events = self._events.of("memory")
         return events[-1] if events else None
 
@@ -426,7 +435,9 @@ class Trace:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Notes for the reader of a report: those of the hook that wrote the trace, and what the trace lacks."""
+        """Notes for the reader of a report: those of the hook (Neutrino's library in the program) that wrote the trace,
+        and what the trace lacks.
+        """
         path = self.path / "events.jsonl"
         texts = []
         for row in self._events.of("note"):

@@ -10,10 +10,10 @@ from neutrino.twins.probe_units import ProbeLeftOut, Refusal, left_out, maps_of,
 
 
 def able_probes(target: Able, probes: ProbeSet) -> tuple[ProbeSet, tuple[ProbeLeftOut, ...]]:
-    """Return the probes that a target can do, and the others with their reasons. All maps stay where they are.
+    """Return the probes that a target (an assembly language, such as PTX) can do, and the others with their reasons.
 
-    Left out with a probe are those that save to its map, and those that read what it computes. Raises NeutrinoError if
-    probes are in the assembly of another target, or if this one can do none of them.
+    Left out with a probe are those that save to its map, and those that read what it computes; the set's maps stay as
+    they are. Raises NeutrinoError if probes are in the assembly of another target, or if this one can do none of them.
     """
     # Probes without hand-written instructions have no target: every target can lower them.
     if probes.target not in ("", target.name):

@@ -290,8 +290,8 @@ class _Reader:
 def read_entry(data: bytes, name: str) -> Entry:
     """Read a cache entry. name: the file, for error messages.
 
-    Raises FormatError for everything that the hook (the library that launches twins) refuses: a wrong digest, and
-    values with which it could not launch them.
+    Raises FormatError for everything that the hook (the library that launches kernels' copies with probes) refuses: a
+    wrong digest, and values with which it could not launch them.
     """
     reader = _Reader(data, name)
     (header,) = reader.table(TWINS_HEADER, offset=0, rows=1, field="header")
@@ -338,7 +338,8 @@ def read_entry(data: bytes, name: str) -> Entry:
 
 
 def _unused_logs(reader: _Reader, header: np.void, maps: Sequence[MapEntry]) -> list[tuple[int, ...]]:
-    """Return for each kernel of an entry the indices of the maps, logs, to which nothing in its twin saves.
+    """Return for each kernel of an entry the indices of the maps (what probes save to), logs, to which nothing in its
+    twin (copy with probes) saves.
 
     maps: of the entry. Raises FormatError for a map that is no log.
     """
@@ -386,7 +387,8 @@ def _map(file: str, row_offset: int, row: np.void) -> MapEntry:
 
 
 def _check_kernel(file: str, row_offset: int, kernel: KernelEntry, maps: int, images: int) -> None:
-    """Check that a kernel of an entry is consistent, since the hook launches its twin (instrumented copy) by it.
+    """Check that a kernel of an entry is consistent, since the hook (Neutrino's library in the program) launches its
+    twin (instrumented copy) by it.
 
     maps, images: how many the entry has. file, row_offset: for error messages. Raises FormatError for an inconsistent
     kernel.

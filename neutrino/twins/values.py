@@ -111,7 +111,7 @@ class Twin(Protocol):
 
     @property
     def parameters(self) -> Sequence[Placed]:
-        """The original kernel's parameters, which the twin has too."""
+        """The original kernel's parameters, which the twin (copy with probes) has too."""
 
     @property
     def block_offset(self) -> int:
@@ -127,7 +127,7 @@ class Twin(Protocol):
 
     @property
     def maps(self) -> Sequence[Map]:
-        """What the probes save to; a log that nothing in this twin saves to has cap 0."""
+        """What the probes save to; a log that nothing in this twin (copy with probes) saves to has cap 0."""
 
     @property
     def variables(self) -> tuple[str, ...]:
@@ -147,7 +147,7 @@ class Twin(Protocol):
 
     @property
     def length_warning(self) -> str:
-        """What to say before the twin is assembled, if that takes long, else ""."""
+        """What to say before the twin (copy with probes) is assembled, if that takes long, else ""."""
 
     def files(self, cap: int | None) -> Mapping[str, bytes]:
         """Return the texts that a trace keeps of it and its original, by file name.
@@ -172,7 +172,7 @@ class AssembledTwin(Twin, Protocol):
 
     @property
     def calls(self) -> Sequence[str]:
-        """Names of the functions that the twin calls, directly or not."""
+        """Names of the functions that the twin (copy with probes) calls, directly or not."""
 
     @property
     def all_copies(self) -> Sequence[Copy]:
@@ -203,13 +203,19 @@ class TwinsWithFewer(Protocol):
 
     @property
     def units(self) -> Sequence[ProbeUnit]:
-        """The probes with a site in the kernel, in groups that can only be left out together."""
+        """The probes with a site (instruction that probes match) in the kernel, in groups that can only be left out
+        together.
+        """
 
     def twin(self, names: Collection[str]) -> AssembledTwin | Refusal:
-        """Return the twin with only those of these probes that have these names, or why there is none."""
+        """Return the twin (copy with probes) with only those of these probes that have these names, or why there is
+        none.
+        """
 
     def with_notes(self, twin: AssembledTwin, found: Found) -> AssembledTwin:
-        """Return a twin of this kernel that has the probes that a search has kept, with notes about the others."""
+        """Return a twin (copy with probes) of this kernel that has the probes that a search has kept, with notes about
+        the others.
+        """
 
 
 def ignore(twin: Twin) -> None:

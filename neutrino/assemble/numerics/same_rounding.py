@@ -21,7 +21,10 @@ class ArithmeticComparison:
     """
 
     def __init__(self, assembly: Assembly, explicit: ExplicitTwins | None = None) -> None:
-        """assembly: what assembled the twins. explicit: those with explicit FMA, None without any."""
+        """assembly: what assembled the twins (copies with probes).
+
+        explicit: those with explicit FMA, None without any.
+        """
         self._assembler = assembly.name
         self._arch = assembly.arch
         self._reader = assembly.reader
@@ -55,7 +58,7 @@ class ArithmeticComparison:
         return difference
 
     def manifest(self, twin: AssembledTwin, original: OriginalBuild, built: TwinBuild) -> dict[str, Any]:
-        """Return what the manifest of an accepted twin holds under ``numerics``.
+        """Return what the manifest of an accepted twin (copy with probes) holds under ``numerics``.
 
         That is how often original, twin and probes (``own``) have each kind of arithmetic instruction, and the proof.
         """
@@ -81,7 +84,8 @@ class ArithmeticComparison:
         return difference and f"in the original's text as {self._assembler} assembles it: {difference}"
 
     def _count_difference(self, twin: AssembledTwin, original: OriginalBuild, built: TwinBuild) -> str | None:
-        """Return where the counts of fused and unfused instructions differ between original and twin; None if nowhere.
+        """Return where the counts of fused and unfused instructions differ between original and twin (copy with
+        probes); None if nowhere.
 
         The arithmetic of the probes themselves (``own_arithmetic``) is allowed for.
         """
@@ -113,7 +117,8 @@ class ArithmeticComparison:
         return None
 
     def _kind_difference(self, twin: AssembledTwin, original: OriginalBuild, built: TwinBuild) -> str | None:
-        """Return which kinds of arithmetic only one of original and twin has; None if both have the same.
+        """Return which kinds of arithmetic only one of original and twin (copy with probes) has; None if both have the
+        same.
 
         For kernels where nothing can be fused, in which the assembler may repeat code a different number of times.
         """
@@ -123,7 +128,7 @@ class ArithmeticComparison:
         return self._reader.kinds_difference(self._count(before), self._count(after), twin.own_arithmetic)
 
     def _proof(self, twin: AssembledTwin, original: OriginalBuild, built: TwinBuild) -> NumericsProof:
-        """Return what proves that an accepted twin computes the same as its original.
+        """Return what proves that an accepted twin (copy with probes) computes the same as its original.
 
         original, built: the originals and the twins as they were built.
         """
