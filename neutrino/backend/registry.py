@@ -29,7 +29,7 @@ def target_of_container(container: Container) -> Target | None:
 
 def untaken(container: Container) -> str:
     """Return why no target can probe a container's kernels."""
-    if any(image.kind in (ImageKind.CODE_OBJECT, ImageKind.BITCODE) for image in container.images):
+    if any(image.kind in (ImageKind.CODE_OBJECT, ImageKind.BITCODE, ImageKind.TEXT) for image in container.images):
         return "code for AMD GPUs cannot be probed yet"
     languages = " nor ".join(target.language for target in TARGETS)
     return f"neither {languages} nor machine code: it is compiled when the program runs"

@@ -91,7 +91,7 @@ def read_container(data: bytes | memoryview, name: str) -> Container:
 
 
 def read_bare(data: memoryview, name: str, section: str = "", base: int = 0) -> Container:
-    """Read data that are a single image (cubin, code object, bitcode or PTX), as a container of kind ``file``.
+    """Read data that are a single image (cubin, code object, bitcode or text), as a container of kind ``file``.
 
     section, base: the section that the data come from, and their offset in the file, if they are not the whole file.
     Raises FormatError for anything else.
@@ -116,6 +116,11 @@ def read_bare(data: memoryview, name: str, section: str = "", base: int = 0) -> 
 
     if is_ptx(data):
         return _bare(data, name, ImageKind.PTX, ptx_target(data), section, base)
+    from neutrino.fatbin.gcn_text import gcn_target
+
+    target = gcn_target(data)
+    if target is not None:
+        return _bare(data, name, ImageKind.TEXT, target, section, base)
     # Without any data the magic number is empty.
     found = _FOREIGN.get(magic, magic.hex(" ")) or "empty"
     expected = "a fatbin container, a cubin, or PTX text (it begins with .version)"

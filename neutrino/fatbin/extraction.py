@@ -17,6 +17,7 @@ from neutrino.fatbin.image import Image, ImageKind
 
 EXTENSIONS = {
     ImageKind.PTX: "ptx",
+    ImageKind.TEXT: "s",
     ImageKind.CUBIN: "cubin",
     ImageKind.NVVM: "ltoir",
     ImageKind.CODE_OBJECT: "hsaco",

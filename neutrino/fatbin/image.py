@@ -17,6 +17,8 @@ class ImageKind(enum.Enum):
     """The form of an image. The values are those of ``neutrino-extract --json``."""
 
     PTX = "ptx"
+    TEXT = "text"
+    """Assembly of other targets than PTX; its architecture says of which."""
     CUBIN = "cubin"
     NVVM = "nvvm"
     CODE_OBJECT = "code-object"

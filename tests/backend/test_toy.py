@@ -15,7 +15,6 @@ from neutrino.abi.reasons import Reason
 from neutrino.backend import registry
 from neutrino.backend.protocol import Target
 from neutrino.errors import NeutrinoError
-from neutrino.fatbin import ImageKind, build_container, build_entry
 from neutrino.maker.patcher import patch_image
 from neutrino.maps.regions import copies_of, region_layout
 from neutrino.probing.ir.probe_set import ProbeSet
@@ -33,6 +32,7 @@ BLOCKS, WARPS = GRID[0] * GRID[1], -(-THREADS // LANES)
 DATA = 4096
 """Where the kernels' own data begin; what the probes record is before it."""
 TEXT = """
+.amdgcn_target "toy--toy64"
 .kernel squares 16
   blocky b               ; out[i] = sum of the squares below in[i], by a loop of as many turns
   gridx wide
@@ -83,14 +83,9 @@ def toy(monkeypatch: pytest.MonkeyPatch) -> Target:
     return target
 
 
-def toy_image(arch: str) -> bytes:
-    """The text in a container; the format has no kind of image for it."""
-    return build_container([build_entry(ImageKind.NVVM, TEXT.lstrip().encode(), arch)])
-
-
 def patched(probes: ProbeSet, *names: str) -> Entry:
     data = patch_image(
-        toy_image("sm_90"), probes, "toy64", selection=Selection(names), assembler=None, key=bytes(32)
+        TEXT.encode(), probes, "toy64", selection=Selection(names), assembler=None, key=bytes(32)
     )
     return read_entry(data, "entry")
 

@@ -20,7 +20,7 @@ from neutrino.patched_files.workers import Slots
 from neutrino.probing.selection import Selection
 from neutrino.twins.cache_entry import read_entry
 from neutrino.verification import load_probes
-from tests.backend.test_toy import TEXT, toy_image
+from tests.backend.test_toy import TEXT
 from tests.backend.toy_target import ToyTarget
 
 PTX = b".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry k() { ret; }"
@@ -28,14 +28,13 @@ PTX = b".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry k() { ret
 
 @pytest.fixture(autouse=True)
 def _toy(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Asked first, since its images' architectures have CUDA's names.
-    monkeypatch.setattr(registry, "TARGETS", (ToyTarget(), *registry.TARGETS))
+    monkeypatch.setattr(registry, "TARGETS", (*registry.TARGETS, ToyTarget()))
     monkeypatch.setattr("neutrino.patched_files.patch_plan.TARGETS", registry.TARGETS)
 
 
 def containers() -> list[Container]:
     """A file's: one of the toy's, and one of CUDA's."""
-    toy = read_container(toy_image("sm_64"), "file").images
+    toy = read_container(TEXT.encode(), "file").images
     cuda = read_container(build_container([build_entry(ImageKind.PTX, PTX, "sm_90")]), "file").images
     return [
         Container(index, "cuda-fatbin", ".nv_fatbin", 0, 0, images, b"header")
@@ -44,7 +43,7 @@ def containers() -> list[Container]:
 
 
 def test_each_container_is_planned_by_its_own_target() -> None:
-    assert architectures(containers()) == ("toy64", "sm_90")
+    assert architectures(containers()) == ("sm_90", "toy64")
     plan = make_plan(containers(), (), DeviceKind.GPU, Emit.CODE)
     assert plan.images == (PlannedImage(0, "toy64", ("toy64",)), PlannedImage(1, "sm_90", ("sm_90",)))
     assert registry.device_arch("toy64") == "toy64"
@@ -57,7 +56,7 @@ def test_each_container_is_planned_by_its_own_target() -> None:
 def test_sites_and_coverage_are_the_target_s() -> None:
     probes = load_probes(["block_sched"])
     # Of two with a text for one container each, the last.
-    assert default_architecture(containers()) == "sm_90"
+    assert default_architecture(containers()) == "toy64"
     shown = [kernel for kernel in preview(containers(), "toy64", probes, Selection()) if kernel.plan is not None]
     assert [(kernel.name, kernel.container, kernel.plan.site_count) for kernel in shown if kernel.plan] == [
         ("squares", 0, 2), ("nothing", 0, 2),

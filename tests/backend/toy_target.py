@@ -258,7 +258,7 @@ class ToyBackend(NamedTuple):
 
 
 class ToyTarget(Target):
-    """The ``Target``. The format of containers has no kind of image for it, and CUDA's architectures alone."""
+    """The ``Target``."""
 
     name = "toy"
     language = "toy text"
@@ -269,10 +269,10 @@ class ToyTarget(Target):
     supported = "of any kind"
 
     def device_of(self, arch: str) -> str | None:
-        return "toy64" if arch in (*self.devices, "sm_64") else None
+        return arch if arch in self.devices else None
 
     def takes(self, image: Image) -> bool:
-        return image.kind is ImageKind.NVVM and image.data.startswith(b".kernel")
+        return image.kind is ImageKind.TEXT and image.arch in self.devices
 
     def picked(self, container: Container, arch: str, device: DeviceKind = DeviceKind.GPU) -> Image | None:
         fits = arch in self.devices and device is DeviceKind.GPU

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgpack
 import pytest
-from amd_inputs import DEVICE_ONLY, SOURCE, compile_hip, need_clang, need_llvm
+from amd_inputs import DEVICE_ONLY, FLAGS, SOURCE, compile_hip, need_clang, need_llvm
 from fatbin_inputs import run
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -260,3 +260,23 @@ def test_damage_raises_nothing_but_format_errors(objects, data):
     except FormatError as error:
         if error.file != "damaged":
             raise AssertionError(error.file) from error
+
+
+@pytest.mark.parametrize("arch", ["gfx90a:xnack+", "gfx1100"])
+def test_assembly_says_what_it_is_for(tmp_path: Path, arch: str) -> None:
+    source, text = tmp_path / "kernels.hip", tmp_path / "kernels.s"
+    source.write_text(SOURCE)
+    # Without a linker of LLVM's, which code objects need.
+    run(need_llvm("clang"), *FLAGS, "-DNAME=add", *DEVICE_ONLY, f"--offload-arch={arch}", "-S", source, "-o", text)
+    (container,) = read_file(text)
+    (image,) = container.images
+    assert (image.kind, image.arch, image.data) == (ImageKind.TEXT, arch, text.read_bytes())
+
+
+@pytest.mark.parametrize(
+    "text", ["add:\n.amdgcn_target \"amdgcn--gfx90a\"", ".amdgcn_target", "; .amdgcn_target \"a--gfx90a\"", "\n" * 9999]
+)
+def test_text_that_names_no_target_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "k.s").write_text(text)
+    with pytest.raises(FormatError, match="expected a fatbin container, a cubin, or PTX text"):
+        read_file(tmp_path / "k.s")
