@@ -10,6 +10,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from neutrino.abi.scalars import ScalarType
@@ -174,7 +175,7 @@ class FloatSteps(_Divided):
     @property
     def edges(self) -> Sequence[float]:
         """The edges, ascending."""
-        return self._steps().edges
+        return self._steps.edges
 
     def write(self, code: Builder, value: Register, scalar: ScalarType) -> Register:
         """Add the code that divides by the step.
@@ -182,7 +183,7 @@ class FloatSteps(_Divided):
         The quotient is at most one bucket off, since buckets are no narrower than the distance of numbers there: two
         edges, computed as those of the scale, say which bucket is right.
         """
-        steps = self._steps()
+        steps = self._steps
         if len(steps.edges) <= _FEW_EDGES:
             return super().write(code, value, scalar)
         wide = value if value.type is Type.F64 else code.convert(Type.F64, value)
@@ -204,6 +205,7 @@ class FloatSteps(_Divided):
         bucket = code.select(is_below, 0, bucket, Type.S32)
         return _unless_nan(code, value, code.as_bits(Type.U32, bucket), last + 2)
 
+    @cached_property
     def _steps(self) -> StepEdges:
         steps = StepEdges.between(self.low, self.high, self.step, MAX_BUCKETS)
         if steps is None:

@@ -173,6 +173,21 @@ def test_tables(kind: str, site: int | None, lanes: Lanes, may_branch: bool, con
     assert {key: tuple(row) for key, *row in rows(entry, warp)[names].tolist()} == wanted
 
 
+@pytest.mark.parametrize("lanes", WAYS, ids=str)
+def test_sites_beyond_the_memory_have_no_place(lanes: Lanes) -> None:
+    """A table with room for one key has 12 words, of which a site's two cells take two."""
+    entry = declared('type = "hash"\nroom = 1\nkeep = ["max"]', 'key = "u64", value = "u64"')
+    entry = replace(entry, kind=entry.kind.for_sites(9))
+    everyone = list(range(lanes.number))
+    warp = Warp(lanes, [0] * (entry.size // 8))
+    for site in (5, 6, 8):
+        warp.saved, warp.saving = [[site] * lanes.number, everyone], frozenset(everyone)
+        warp.run(entry.kind.save(entry, Facts(lanes, may_branch=True, is_conditional=True, site=site)), everyone)
+    assert rows(entry, warp).tolist() == [(5, lanes.number, lanes.number - 1, 0)]
+    record = np.array(warp.memory, "<u8").view(entry.dtype)
+    assert entry.kind.lost(record, entry.document()) == (2 * lanes.number, 0)
+
+
 @pytest.mark.parametrize("lanes", [way for way in WAYS if way.combining is Combining.REDUCE], ids=str)
 @pytest.mark.parametrize(
     ("keep", "accesses"), [((), 1), (("sum",), 1), (("sum", "min", "max"), 2), (("min", "max"), 2), (("max",), 2)]
