@@ -51,7 +51,7 @@ from neutrino.ptx.instrument.sums import Sums
 from neutrino.ptx.isa.forms import misfit, need, reads_special
 from neutrino.ptx.isa.scalars import SPECIAL_NEEDS, SPECIAL_REGISTERS
 from neutrino.ptx.snippets.writer import assembly_text, operand_text
-from neutrino.ptx.text.inserted import Declaration, Lines, op
+from neutrino.ptx.text.inserted import Declaration, Lines, branches, op
 
 
 def needed_version(snippet: Snippet, architecture: int) -> tuple[int, int]:
@@ -212,11 +212,11 @@ class Emission:
         for statement in snippet.straight:
             if not isinstance(statement, Save):
                 # Statements stay in order: stores so far go before this instruction, which may change what they read.
-                if not waits:
+                if code.stores and not waits:
+                    if branches(code.stores):
+                        self._written.parted = len(self._written.instructions)
                     code.lines += code.stores
                     code.stores.clear()
-                    if code.branches:
-                        self._written.parted, code.branches = len(self._written.instructions), False
                 is_own = all(register.is_local for register in statement.writes)
                 # What other threads compute into registers of the snippet's own nobody reads; and ptxas merges nothing
                 # with it.

@@ -392,7 +392,6 @@ class SaveCode(_AtMap):
                 self._lines = self._code.stores
             if part.of_place or self._ending:
                 self._write_all(part.statements)
-                self._code.branches |= any(isinstance(one, (Branch, Apart)) for one in part.statements)
                 continue
             key = (self._index, *self._maps.block.where, self._label)
             template = part.templates.get(key)
@@ -402,7 +401,6 @@ class SaveCode(_AtMap):
             for register in template.kept:
                 self._kept(register)
             self._maps.block.note(template.reads, has_shift=template.has_shift)
-            self._code.branches |= template.branches > 0
 
     def _template(self, part: Part) -> Template:
         """The code of statements that do not depend on the place, for any registers."""
@@ -429,8 +427,7 @@ class SaveCode(_AtMap):
         return Template(
             tuple(lines), tuple(kinds), inputs,
             tuple((name, as_format(text)) for name, text in writer.texts.items() if name not in inputs),
-            writer.branches, tuple(dict.fromkeys(kept)),
-            dict(noted.reads), noted.has_shift,
+            tuple(dict.fromkeys(kept)), dict(noted.reads), noted.has_shift,
         )  # fmt: skip
 
     # What is known: ``SavedValues``.
@@ -568,7 +565,6 @@ class SaveCode(_AtMap):
                 self._lines.append(op("activemask.b32", later.mask))
             later.saves.setdefault(self._index, []).append(PendingSave(tuple(saved), guard, later.kin))
             return
-        self._code.branches = True
         log.append(saved, guard, self._code.stores, ending=self._ending)
 
     def _copied_guard(self, *, waits: bool) -> Guard | None:

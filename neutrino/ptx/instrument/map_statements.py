@@ -51,11 +51,6 @@ class Lowering:
         """By the name of a statements' register, its text."""
         return self._names
 
-    @property
-    def branches(self) -> int:
-        """How many there are so far."""
-        return self._branches
-
     def write(self, statements: Iterable[MapStatement]) -> None:
         """Append the code of statements, in their order."""
         self._write_all(statements)
@@ -493,15 +488,14 @@ class Template:
     """Code for any registers. lines: with placeholders for these. kinds: of registers that it takes.
 
     inputs: names of the statements' registers that it reads, whose texts come first. outputs: by name of one that it
-    computes its text, in that form. branches: how many there are. kept: registers of the map that it names. reads,
-    has_shift: as of ``ProbeBlock``, what it reads.
+    computes its text, in that form. kept: registers of the map that it names. reads, has_shift: as of ``ProbeBlock``,
+    what it reads.
     """
 
     lines: tuple[Line, ...]
     kinds: tuple[str, ...]
     inputs: tuple[str, ...]
     outputs: tuple[tuple[str, str], ...]
-    branches: int
     kept: tuple[Kept, ...]
     reads: Mapping[int, str]
     has_shift: bool

@@ -223,12 +223,10 @@ def takes_whole(field: Field, value: Value) -> bool:
 @dataclass
 class Code:
     """Inserted instructions, one per entry. lines: those that may stand anywhere; stores: the predicated stores after
-    them, which may not stand between a product and a sum that ptxas fuses: it would no longer fuse these. branches:
-    whether there are labels among the stores."""
+    them, which may not stand between a product and a sum that ptxas fuses: it would no longer fuse these."""
 
     lines: Lines
     stores: Lines
-    branches: bool = False
 
     @property
     def all(self) -> Lines:
