@@ -97,3 +97,23 @@ def test_scattered_accesses(text: str, is_scattered: bool) -> None:
         and (instruction := body.statement(index).instruction) is not None and instruction.operands[0] == "%r"
     ]  # fmt: skip
     assert Addresses(body).is_scattered(load) is is_scattered
+
+
+_WRITES = (
+    "add.u32 %r, %t, 1;", "@%p add.u32 %r, %t, 1;", "here: add.u32\t%r ,%t,1;", "{ add.u32 %r, %t, 1; }",
+    "{.reg .u32 %r; add.u32 %r, %t, 1; }", "ld.global.v2.u32 {%r, %t}, [%a];", "ld.global.v2.u32 {_, %t}, [%a];",
+    "setp.eq.u32 %p|%q, %r, %t;", "st.global.u32 [%a], %r;", "atom.global.add.u32 _, [%a], %r;",
+    "call (%r), f, (%t);", "call f, (%r);", "mov.b64 {%r, %t}, %a;", "activemask.b32 %r;", "bar.sync 0, 32;",
+    "unheard.of.u32 %r, %t;", "mov.u32 %r$1, %t;", "mov.u32 %1, %t;", "mov.u32 tail, %t;",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("text", _WRITES)
+def test_writes_are_those_of_the_decoded_instructions(text: str) -> None:
+    body = _body(text)
+    instructions = ((index, body.statement(index).instruction) for index in range(len(body)))
+    decoded: dict[str, list[int]] = {}
+    for index, instruction in instructions:
+        for name in instruction.written if instruction is not None else ():
+            decoded.setdefault(name, []).append(index)
+    assert Addresses(_body(text)).writes == decoded

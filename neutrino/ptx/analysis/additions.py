@@ -14,11 +14,11 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import NamedTuple
 
 from neutrino.ir.operands import Immediate, Register
 from neutrino.ir.statements import Assembly
+from neutrino.lazy import lazy
 from neutrino.probing.ir.probe_set import Probe, Snippet
 from neutrino.probing.ir.structured import Save, registers_of
 from neutrino.probing.model import Lanes
@@ -278,7 +278,7 @@ class Run:
         self.most += added.most
         self.counts[added] = self.counts.get(added, 0) + 1
 
-    @cached_property
+    @lazy
     def totals(self) -> dict[int, tuple[Probe, list[int]]]:
         """By the probe's id, the probe and what it adds over all sites, in the order of its amounts (``amounts``).
 

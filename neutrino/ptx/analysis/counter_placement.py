@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from math import gcd
 from typing import NamedTuple
 
+from neutrino.lazy import lazy
 from neutrino.ptx.isa.scalars import WARP_LANES
 
 _WORD = 32
@@ -130,13 +131,13 @@ def plan_tallies(rows: Sequence[Row], bits: Mapping[Hashable, int], forks: Seque
 class _Plan(NamedTuple):
     """Which numbers (tallies) to count for some rows.
 
-    groups: each gets a counter of its own; small: several share one of 32 bits. Rows that every thread executes once
-    need none: they are constants of the forms.
+    groups: each gets a counter of its own; words: those that share one of 32 bits, for each such counter. Rows that
+    every thread executes once need none: they are constants of the forms.
     """
 
     rows: Sequence[Row]
     groups: Sequence[_Tally]
-    small: Sequence[_Tally]
+    words: Sequence[Sequence[_Tally]]
 
 
 def _plans(rows: Sequence[Row]) -> Iterable[_Plan]:
@@ -147,10 +148,10 @@ def _plans(rows: Sequence[Row]) -> Iterable[_Plan]:
     """
     once = {number: row for number, row in enumerate(rows) if row.once and not row.always and row.amounts}
     often = {number: row for number, row in enumerate(rows) if not row.once and row.amounts}
-    small = _fewest_words(once)
-    if any(tally.width > _WORD for tally in small):
+    words = _fewest_words(once)
+    if any(tally.width > _WORD for word in words for tally in word):
         # Too large for a word: counted as if they might be executed any number of times.
-        often, once, small = often | once, {}, []
+        often, once, words = often | once, {}, []
     groupings = [_by_rows(often)]
     # Tallies by sums are not used where amounts are negative: some would have to decrease. Else they are tried first,
     # and alone where they need fewer counters.
@@ -167,15 +168,14 @@ def _plans(rows: Sequence[Row]) -> Iterable[_Plan]:
             }
             if len(remaining) < len(once):
                 yield _Plan(rows, absorbing, _fewest_words(remaining))
-        yield _Plan(rows, groups, small)
+        yield _Plan(rows, groups, words)
 
 
 def _cost(plan: _Plan, bits: Mapping[Hashable, int]) -> tuple[int, int]:
     """The cost of a plan: registers of 32 bits, then additions at sites. bits: by sum, 32 or 64."""
-    words = _in_words(plan.small)
-    registers = sum(_group_bits(group, bits) // _WORD for group in plan.groups) + len(words)
+    registers = sum(_group_bits(group, bits) // _WORD for group in plan.groups) + len(plan.words)
     additions = sum(len(group.added) for group in plan.groups)
-    for word in words:
+    for word in plan.words:
         # One addition per row, whatever number of the word's tallies it adds to.
         additions += len(word[0].added if len(word) == 1 else {row for entry in word for row in entry.added})
     return registers, additions
@@ -230,14 +230,14 @@ class _Tally:
     added: dict[int, int] = field(default_factory=dict)
     factors: dict[Hashable, int] = field(default_factory=dict)
 
-    @property
+    @lazy
     def most(self) -> int:
-        """What it is at most in a thread that executes no row twice."""
+        """What it is at most in a thread that executes no row twice. Ask for it when all that is added is known."""
         return sum(self.added.values())
 
-    @property
+    @lazy
     def width(self) -> int:
-        """Bits that hold its sum over a warp, if no thread executes a row twice."""
+        """Bits that hold its sum over a warp, if no thread executes a row twice. Ask for it as for ``most``."""
         return (self.most * WARP_LANES).bit_length()
 
 
@@ -246,7 +246,7 @@ def _tallies(plan: _Plan, bits: Mapping[Hashable, int]) -> Tallies:
 
     bits: by sum, its width, 32 or 64.
     """
-    rows, groups, small = plan
+    rows, groups, words = plan
     counters: list[Counter] = []
     # By row, the amounts by counter.
     adds: list[dict[int, int]] = [{} for _ in rows]
@@ -265,7 +265,7 @@ def _tallies(plan: _Plan, bits: Mapping[Hashable, int]) -> Tallies:
         for key, factor in group.factors.items():
             parts.setdefault(key, []).append(Part(len(counters), 0, 0, factor, None))
         counters.append(Counter(width, packed=False))
-    for word in _in_words(small):
+    for word in words:
         shift = 0
         for entry in word:
             # One addition of a row to the word adds to each of its numbers, since none overflows into the next.
@@ -281,21 +281,23 @@ def _tallies(plan: _Plan, bits: Mapping[Hashable, int]) -> Tallies:
     return Tallies(tuple(counters), tuple(tuple(added.items()) for added in adds), forms)
 
 
-def _fewest_words(once: Mapping[int, Row]) -> list[_Tally]:
+def _fewest_words(once: Mapping[int, Row]) -> list[list[_Tally]]:
     """The numbers to count for rows that no thread executes twice, chosen so that they fit in the fewest words.
 
-    once: those rows, by row number.
+    once: those rows, by row number. Returns the numbers of each word.
     """
     if not once:
         return []
     by_rows = _by_rows(once)
     # Tallies by sums would have to decrease, and could then change the others in their word.
     if any(row.has_negative for row in once.values()):
-        return by_rows
+        return _in_words(by_rows)
     by_sums = _by_sums(once)
     undivided = _undivided(by_sums)
     choices = [undivided, by_sums] if undivided != by_sums else [by_sums]
-    return min([*choices, by_rows] if len(by_rows) <= _MOST_PACKED else choices, key=_packing_cost)
+    if len(by_rows) <= _MOST_PACKED:
+        choices.append(by_rows)
+    return min(map(_in_words, choices), key=_packing_cost) if len(choices) > 1 else _in_words(by_sums)
 
 
 def _in_words(small: Sequence[_Tally]) -> list[list[_Tally]]:
@@ -303,7 +305,8 @@ def _in_words(small: Sequence[_Tally]) -> list[list[_Tally]]:
     words: list[list[_Tally]] = []
     # Bits in use, by word.
     used_bits: list[int] = []
-    for width, entry in sorted(((entry.width, entry) for entry in small), key=lambda pair: -pair[0]):
+    for entry in sorted(small, key=lambda tally: -tally.width):
+        width = entry.width
         for number, used in enumerate(used_bits):
             if used + width <= _WORD:
                 words[number].append(entry)
@@ -315,17 +318,17 @@ def _in_words(small: Sequence[_Tally]) -> list[list[_Tally]]:
     return words
 
 
-def _packing_cost(small: Sequence[_Tally]) -> tuple[bool, int, int, int]:
-    """The cost of numbers that are to share words, for comparisons.
+def _packing_cost(words: Sequence[Sequence[_Tally]]) -> tuple[bool, int, int, int]:
+    """The cost of numbers that share words, for comparisons.
 
-    small: the numbers. First, whether any is too wide for a word, then how many words, multiplications and numbers
-    there are.
+    First, whether any is too wide for a word, then how many words, multiplications and numbers there are.
     """
+    # The widest come first, so that one which is too wide begins a word.
     return (
-        any(entry.width > _WORD for entry in small),
-        len(_in_words(small)),
-        sum(factor != 1 for entry in small for factor in entry.factors.values()),
-        len(small),
+        any(word[0].width > _WORD for word in words),
+        len(words),
+        sum(factor != 1 for word in words for entry in word for factor in entry.factors.values()),
+        sum(map(len, words)),
     )
 
 

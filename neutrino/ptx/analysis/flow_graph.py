@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
 from typing import NamedTuple
 
+from neutrino.lazy import lazy
 from neutrino.ptx.isa.instruction import REGISTER
 from neutrino.ptx.isa.opcodes import Flow
 from neutrino.ptx.text.body import Body, Label
@@ -111,22 +111,22 @@ class FlowGraph:
         """The number of the block that a statement is in, by the statement's index in the body."""
         return bisect_right(self.starts, index) - 1
 
-    @cached_property
+    @lazy
     def postorder(self) -> list[int]:
         """The blocks that threads may come to, each after those that a depth-first search reaches from it."""
         return _postorder(self.successors)
 
-    @cached_property
+    @lazy
     def acyclic(self) -> set[int]:
         """The blocks that lie on no cycle."""
         return _acyclic(self.successors, self.postorder)
 
-    @cached_property
+    @lazy
     def dominators(self) -> Mapping[int, int]:
         """The immediate dominator of each block that threads may come to; the first block is its own."""
         return _dominators(self.successors, self.postorder)
 
-    @cached_property
+    @lazy
     def dominators_of_end(self) -> set[int]:
         """The blocks on every way from the entry to where threads leave the body."""
         block, dominating = len(self.starts), set()

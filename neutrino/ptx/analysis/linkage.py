@@ -6,9 +6,9 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Set
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Protocol
 
+from neutrino.lazy import lazy
 from neutrino.ptx.text.body import Body, Declaration
 from neutrino.ptx.text.module import Function, Kind, Module, ModuleStatement, Variable
 
@@ -243,7 +243,7 @@ class Linkage:
             declarations = self._declarations_by_name[name] = frozenset(statements)
         return declarations
 
-    @cached_property
+    @lazy
     def _functions_by_name(self) -> dict[str, list[ModuleStatement]]:
         """The declarations and definitions of the module's functions, without kernels."""
         by_name: dict[str, list[ModuleStatement]] = {}

@@ -9,9 +9,9 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import NamedTuple, overload
 
+from neutrino.lazy import lazy
 from neutrino.probing.ir.probe_set import Probe
 from neutrino.probing.model import Pattern, SourceLines, Subject
 from neutrino.ptx.analysis.flow_graph import FlowGraph, Loops
@@ -161,7 +161,7 @@ class OpcodeHits(Sequence[Hit]):
         # The modulo makes an index from the end (-1) one from the start.
         return Hit(self._first + at % len(self), self._body.statement(index), self._probes(index))
 
-    @cached_property
+    @lazy
     def unguarded(self) -> dict[Mnemonic, tuple[Probe, ...]]:
         """By opcode, the probes of its instructions without a guard; for each opcode of the body that has any."""
         chosen = ((opcode, self._choices[opcode]) for opcode in self._opcodes)
@@ -310,23 +310,23 @@ class _Plan:
         if any(pattern.predicated or pattern.unpredicated for pattern in patterns):
             self.guarded = _Choices(functools.partial(self._choose, guarded=True))
 
-    @cached_property
+    @lazy
     def _every(self) -> list[Pattern]:
         """All patterns that match instructions or places."""
         of_places = [pattern for _, patterns in self.place_probes for pattern in patterns]
         return [*of_places, *(pattern for entry in self._active for pattern in entry.patterns)]
 
-    @cached_property
+    @lazy
     def asks_for_lines(self) -> bool:
         """Whether some pattern names a source line."""
         return bool(self.line_probes) or any(map(asks_for_lines, self._every))
 
-    @cached_property
+    @lazy
     def asks_for_surroundings(self) -> bool:
         """Whether more than opcode and guard decides which probes match, or some go to places between instructions."""
         return bool(self.line_probes or self.place_probes) or any(map(asks_for_surroundings, self._every))
 
-    @cached_property
+    @lazy
     def ranges(self) -> Set[str]:
         """The names of ranges that patterns have, which may be globs."""
         return {name for pattern in self._every for name in (*pattern.ranges, *pattern.not_ranges)}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Hashable, Iterator
-from functools import cached_property
 from typing import NamedTuple
 
+from neutrino.lazy import lazy
 from neutrino.ptx.analysis.flow_graph import FlowGraph
 from neutrino.ptx.isa.instruction import REGISTER, Instruction
 from neutrino.ptx.isa.scalars import TYPE_BYTES
@@ -57,7 +57,7 @@ class Pointers:
             waiting -= seen
         return frozenset(roots)
 
-    @cached_property
+    @lazy
     def _sources(self) -> dict[str, set[str]]:
         """By register of 64 bits, what it is computed from: registers, which begin with "%", and loads."""
         body = self._body
@@ -120,16 +120,27 @@ class Addresses:
             for operand in instruction.operands if operand.startswith("[") for name in REGISTER.findall(operand)
         )  # fmt: skip
 
-    @cached_property
+    @lazy
     def _graph(self) -> FlowGraph:
         return FlowGraph(self._body)
 
-    @cached_property
-    def _writes(self) -> dict[str, list[int]]:
+    @lazy
+    def writes(self) -> dict[str, list[int]]:
         """By register, the indices of the instructions that write it, in text order."""
+        body = self._body
         writes: dict[str, list[int]] = {}
-        for index, decoded in enumerate(self._body.mnemonics):
-            instruction = self._body.statement(index).instruction if decoded is not None else None
+        rows = [(decoded, decoded.row) for decoded in body.opcodes if decoded.word != "call"]
+        none = {decoded for decoded, row in rows if row is not None and row.destinations == 0}
+        single = {decoded for decoded, row in rows if row is not None and row.destinations == 1}
+        for index, decoded in enumerate(body.mnemonics):
+            if decoded is None or decoded in none:
+                continue
+            # Most instructions write one register, and need not be taken apart for its name.
+            name = body.first_word(index) if decoded in single else ""
+            if name:
+                writes.setdefault(name, []).append(index)
+                continue
+            instruction = body.statement(index).instruction
             for name in instruction.written if instruction is not None else ():
                 writes.setdefault(name, []).append(index)
         return writes
@@ -138,12 +149,12 @@ class Addresses:
         """Whether all that write a register by that name mean the declared one."""
         body = self._body
         return all(
-            body.declaration(name, body.statement(index).start) == declaration for index in self._writes.get(name, ())
+            body.declaration(name, body.statement(index).start) == declaration for index in self.writes.get(name, ())
         )
 
     def _at(self, name: str, index: int, depth: int) -> Sum:
         """The value of a register that a statement reads. depth: of the additions on the way there."""
-        block, writes = self._graph.block(index), self._writes.get(name, [])
+        block, writes = self._graph.block(index), self.writes.get(name, [])
         begin = self._graph.starts[block]
         within = [write for write in writes if begin <= write < index]
         if within:
@@ -211,7 +222,7 @@ class Addresses:
             if top in known:
                 waiting.pop()
                 continue
-            reads = [self._body.statement(index).instruction for index in self._writes.get(top, ())]
+            reads = [self._body.statement(index).instruction for index in self.writes.get(top, ())]
             sources = {
                 source for read in reads if read is not None and is_followed(read) for source in _named(read)
             }  # fmt: skip

@@ -15,9 +15,9 @@ import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass
-from functools import cached_property
 from typing import NamedTuple
 
+from neutrino.lazy import lazy
 from neutrino.probing.model import Pattern, SourceLines, Subject
 from neutrino.ptx.analysis.flow_graph import Edge, FlowGraph, Loops, branch_labels
 from neutrino.ptx.isa.opcodes import Flow
@@ -72,7 +72,7 @@ class Ranges:
             self._states_of[name] = self._follow(name)
         return self._states_of[name]
 
-    @cached_property
+    @lazy
     def _cuts(self) -> list[int]:
         """Where stretches of text begin that only their beginning leads into, and only their end out of.
 
@@ -82,11 +82,11 @@ class Ranges:
         labels = (label.start for found in self._branches.values() for label in found)
         return sorted({body.start, *labels, *self._ending})
 
-    @cached_property
+    @lazy
     def _branches(self) -> dict[int, list[Label]]:
         return branch_labels(self._body)
 
-    @cached_property
+    @lazy
     def _ending(self) -> dict[int, int]:
         """By the position after it, the index of each instruction that ends a basic block."""
         body = self._body
@@ -324,11 +324,11 @@ class Locations:
     def __bool__(self) -> bool:
         return bool(self._directives)
 
-    @cached_property
+    @lazy
     def _directives(self) -> list[re.Match[str]]:
         return _find_locations(self._module.text, self._start, self._end)
 
-    @cached_property
+    @lazy
     def _starts(self) -> list[int]:
         return [match.start() for match in self._directives]
 
@@ -361,7 +361,7 @@ class Locations:
             location = self._location(index)
         return SourcePlace(self._file(file), line, tuple(callers))
 
-    @cached_property
+    @lazy
     def _by_place(self) -> dict[tuple[int, int, int], list[int]]:
         """The numbers of the directives that give each place, ascending."""
         numbers: dict[tuple[int, int, int], list[int]] = {}
@@ -424,7 +424,7 @@ class Surroundings:
         self._is_called = is_called
         self.ranges = Ranges(module, body)
 
-    @cached_property
+    @lazy
     def _callees(self) -> dict[int, str]:
         """By the index of each direct call in the body, the mangled name of the function."""
         body = self._body

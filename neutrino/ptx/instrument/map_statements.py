@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
-from functools import cached_property
 from typing import NamedTuple
 
 from neutrino.ir.memory import Apart, Below, Branch, Here, IsAbsent, Kept, MapStatement, OverLanes, When
 from neutrino.ir.operands import Constant, Register, SiteOperand, Special, Value
 from neutrino.ir.statements import Compare, Convert, Operation, Operator, Reduction, Reinterpret, Relation, Select
 from neutrino.ir.types import Type
+from neutrino.lazy import lazy
 from neutrino.maps.builder import Lanes, SavedValues
 from neutrino.maps.declaration import Map
 from neutrino.ptx.instrument.lanes_together import LaneTree
@@ -500,12 +500,12 @@ class Template:
     reads: Mapping[int, str]
     has_shift: bool
 
-    @cached_property
+    @lazy
     def opcodes(self) -> tuple[str, ...]:
         """Those of its instructions, in their order."""
         return tuple(opcode for line in self.lines for opcode in line.opcodes)
 
-    @cached_property
+    @lazy
     def text(self) -> str:
         """The code as ``str.format`` takes it."""
         return as_format("\n\t".join(line.text for line in self.lines))

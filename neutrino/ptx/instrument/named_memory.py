@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 
+from neutrino.lazy import lazy
 from neutrino.ptx.analysis.linkage import Callee
 from neutrino.ptx.instrument.registers import Kept, UnsupportedError, Value
 from neutrino.ptx.isa.instruction import REGISTER, Instruction, Mnemonic
@@ -73,11 +73,11 @@ class Parameters:
         """kernel: the kernel, not a function that it calls."""
         self._kernel = kernel
 
-    @cached_property
+    @lazy
     def _all(self) -> tuple[Parameter, ...]:
         return self._kernel.module.parameter_layout(self._kernel.function)[0]
 
-    @cached_property
+    @lazy
     def states_cluster_size(self) -> bool:
         """Whether the kernel's text says how many blocks a cluster has."""
         kernel = self._kernel

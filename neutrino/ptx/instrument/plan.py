@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 from neutrino.abi.levels import Level
 from neutrino.abi.probe_block import block_size
 from neutrino.abi.reasons import Reason
 from neutrino.abi.structures import align_up
 from neutrino.errors import PtxError
+from neutrino.lazy import lazy
 from neutrino.probing.ir.probe_set import Probe, Snippet
 from neutrino.ptx.analysis.additions import Runs
 from neutrino.ptx.analysis.flow_graph import End, all_ends
@@ -442,7 +442,7 @@ class _Body:
         pass_by_address(self.callee, self._variables, edits)
         return read_through_global_memory(self.callee, edits)
 
-    @cached_property
+    @lazy
     def snippets(self) -> tuple[tuple[Snippet, Level], ...]:
         """The snippets that it will hold, each with its probe's level."""
         around = [(snippet, probe.level) for probe, snippet in (*self.at_entry, *self.at_ends)]
@@ -499,7 +499,7 @@ class _Body:
         if prefix in self.callee.module.text:
             raise UnsupportedError(f"the module of {self.callee.function.name} has names with {prefix}")
 
-    @cached_property
+    @lazy
     def ends(self) -> tuple[End, ...]:
         """Where threads leave it."""
         return all_ends(self.callee.body)
@@ -557,7 +557,7 @@ class _TrialEmissions:
         """What of the kernel's parameters decides whether code can be written: nothing if no probe reads them."""
         return self.parameters.shape if self._rewriting.facts.reads_parameters else None
 
-    @cached_property
+    @lazy
     def emissions(self) -> dict[tuple[int, str], Emission]:
         """By the key of the body's callee."""
         rewriting, names = self._rewriting, self._rewriting.names

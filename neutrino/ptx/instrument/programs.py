@@ -10,10 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 from neutrino.abi.reasons import Reason
 from neutrino.errors import PtxError
+from neutrino.lazy import lazy
 from neutrino.probing.ir.probe_set import Probe, ProbeSet
 from neutrino.ptx.analysis.linkage import Linkage, ObstacleError
 from neutrino.ptx.instrument.function_copies import FunctionCopy
@@ -72,13 +72,13 @@ class FewerProbes:
     def __init__(self, plan: KernelPlan) -> None:
         self._plan = plan
 
-    @cached_property
+    @lazy
     def _probes(self) -> list[Probe]:
         """Those with a site in the kernel."""
         with_sites = {site.probe for site in self._plan.sites}
         return [probe for probe in self._plan.rewriting.probes.probes if probe.name in with_sites]
 
-    @cached_property
+    @lazy
     def units(self) -> tuple[ProbeUnit, ...]:
         """The probes with a site in the kernel, in units of those that can be left out together."""
         return units_of(self._probes)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from neutrino.abi.reasons import Reason
 from neutrino.errors import PtxError
 from neutrino.ir.statements import Assembly
+from neutrino.lazy import lazy
 from neutrino.maps.regions import has_counts
 from neutrino.probing.ir.probe_set import Probe, ProbeSet, Snippet
 from neutrino.probing.ir.structured import Save, site_operands_of
@@ -244,7 +245,7 @@ class Rewriting:
         # By the function's key, what probes match in it, with numbers from 0.
         self._found_in: dict[tuple[int, str], Found] = {}
 
-    @functools.cached_property
+    @lazy
     def units(self) -> tuple[ProbeUnit, ...]:
         """Its probes, in units of those that can be left out of a kernel together."""
         return units_of(self.probes.probes)
@@ -259,7 +260,7 @@ class Rewriting:
             self._others[key] = Rewriting(self.linkage, probes.only(key), version=version, demangle=demangle)
         return self._others[key]
 
-    @functools.cached_property
+    @lazy
     def private_statements(self) -> frozenset[ModuleStatement]:
         """The statements that declare variables that each image with the module has for itself, as shared ones."""
         return frozenset(

@@ -6,9 +6,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
-from functools import cached_property
 
 from neutrino.errors import PtxError
+from neutrino.lazy import lazy
 from neutrino.probing.ir.probe_set import Probe
 from neutrino.ptx.analysis.additions import Added, Runs
 from neutrino.ptx.analysis.linkage import Callee
@@ -77,7 +77,7 @@ class SitePlanner:
         # By declaration, the beginning of what `_shape` writes for its registers.
         self._words: dict[object, str] = {}
 
-    @cached_property
+    @lazy
     def _trial(self) -> SiteWriter:
         edits = Edits()  # thrown away
         return SiteWriter(

@@ -6,12 +6,12 @@ import functools
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import NamedTuple
 
 from neutrino.abi.levels import Level
 from neutrino.abi.probe_block import BLOCK_ZERO
 from neutrino.errors import PtxError
+from neutrino.lazy import lazy
 from neutrino.probing.ir.probe_set import Probe, Snippet
 from neutrino.probing.ir.structured import Save
 from neutrino.probing.model import Lanes
@@ -115,7 +115,7 @@ class Products:
         self._emission = emission
         self._copies: dict[int, str] = {}
 
-    @cached_property
+    @lazy
     def _contractions(self) -> Contractions:
         return Contractions(self._body)
 
@@ -261,7 +261,7 @@ class WaitingSaves:
         # Whether no other save may join.
         self._is_closed = False
 
-    @cached_property
+    @lazy
     def _meetings(self) -> list[int]:
         """The instructions, by their indices, at which lanes that are apart may meet."""
         return self._body.where({

@@ -11,9 +11,9 @@ import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import NamedTuple
 
+from neutrino.lazy import lazy
 from neutrino.maps.declaration import Map
 from neutrino.probing.ir.probe_set import Probe
 from neutrino.ptx.analysis.contraction import has_product, loose_sums, may_contract
@@ -90,7 +90,7 @@ class SiteList:
         """How many sites there are, without making them."""
         return self._probes_of_hits + sum(len(probes) for _, probes, _ in self._added)
 
-    @cached_property
+    @lazy
     def sites(self) -> list[Site]:
         """All sites, one per probe and place, sorted by line; those on one line in the order of the text, or as
         added."""
@@ -162,7 +162,7 @@ class TwinKernel:
     original_bodies: tuple[Body, ...] = ()
     probes_left_out: tuple[ProbeLeftOut, ...] = ()
 
-    @cached_property
+    @lazy
     def sites(self) -> tuple[Site, ...]:
         """Where probes went."""
         return tuple(site for one in self.site_lists for site in one.sites)
@@ -177,7 +177,7 @@ class TwinKernel:
         """Those of its own module and of others."""
         return (*self.copies, *(copy for copies in self.copies_elsewhere.values() for copy in copies))
 
-    @cached_property
+    @lazy
     def may_wait(self) -> bool:
         """Whether a thread of the original may wait for another block."""
         kernel, *functions = self.original_bodies or self.bodies
@@ -230,7 +230,7 @@ class TwinKernel:
             "original.ptx": self.original_text.encode("latin-1"), "probed.ptx": self.whole_text(cap).encode("latin-1"),
         }  # fmt: skip
 
-    @cached_property
+    @lazy
     def lines(self) -> int:
         """How many lines the twin has, with the copies of functions that it calls."""
         return self.probed_text.count("\n") + sum(copy.text.count("\n") for copy in self.all_copies)
@@ -243,7 +243,7 @@ class TwinKernel:
         before = self.original_text.count("\n")
         return f"the twin has {self.lines:,} lines, its original {before:,}: ptxas may take minutes"
 
-    @cached_property
+    @lazy
     def contractible(self) -> bool:
         """Whether ptxas may fuse some product with a sum; if not, inserted code cannot change any result."""
         if len(self.bodies) == 1:
@@ -251,7 +251,7 @@ class TwinKernel:
         # Called functions may be inlined; then a product and its sum can come from either side of the call.
         return any(has_product(body) for body in self.bodies)
 
-    @cached_property
+    @lazy
     def loose(self) -> str | None:
         """The text of the first sum that ptxas may fuse with either of two products, so that the text does not say what
         it computes; None without one. See ``contraction.loose_sums``.

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
 
 from neutrino.abi.structures import align_up
+from neutrino.lazy import lazy
 from neutrino.probing.ir.probe_set import Probe, Snippet
 from neutrino.ptx.analysis.flow_graph import End
 from neutrino.ptx.analysis.linkage import Call, Callee
@@ -231,7 +231,7 @@ class FunctionRewriter(BodyRewriter):
         )  # fmt: skip
         super().__init__(rewriting, plan, emission, order)
 
-    @cached_property
+    @lazy
     def copy_name(self) -> str:
         """The copy's name."""
         return copy_name(self.callee, self._kernel.callee)
@@ -308,7 +308,7 @@ class FunctionRewriter(BodyRewriter):
         """As of a kernel, but a function has loaded all at its entry: only what it may have changed since."""
         return self.emission.registers.changed
 
-    @cached_property
+    @lazy
     def returns(self) -> list[End]:
         """The ends where it returns to its caller, not those of the thread."""
         return [end for end in self.plan.ends if not end.is_exit]

@@ -11,6 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from neutrino.lazy import lazy
 from neutrino.ptx.isa.form_table import ARITHMETIC, FORMS, NEWER_FORMS, Need
 from neutrino.ptx.isa.opcodes import OPCODES
 
@@ -36,7 +37,7 @@ class Form:
     operands: tuple[str, ...]
     need: Need | None
 
-    @functools.cached_property
+    @lazy
     def _slots(self) -> tuple[tuple[frozenset[str], bool], ...]:
         """The modifiers in order: the alternatives of each, and whether it may be absent."""
         return tuple((frozenset(slot.rstrip("?").split("|")), slot.endswith("?")) for slot in self.modifiers.split())

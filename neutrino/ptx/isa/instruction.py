@@ -6,9 +6,9 @@ from __future__ import annotations
 import functools
 import re
 from dataclasses import dataclass
-from functools import cached_property
 from typing import NamedTuple
 
+from neutrino.lazy import lazy
 from neutrino.probing.model import has_parts
 from neutrino.ptx.isa.forms import hidden_arithmetic
 from neutrino.ptx.isa.opcodes import FLOW, STATE_SPACES, Measure, Opcode, find, meaning_of
@@ -104,7 +104,7 @@ class Instruction(_Fields):
         """As of ``text.inserted.Line``."""
         return (self.opcode,)
 
-    @cached_property
+    @lazy
     def mnemonic(self) -> Mnemonic:
         """The decoded opcode."""
         return mnemonic(self.opcode)
@@ -124,7 +124,7 @@ class Instruction(_Fields):
         """The row of the table of opcodes; None if PTX ISA 9.0 has no such instruction."""
         return self.mnemonic.row
 
-    @cached_property
+    @lazy
     def destinations(self) -> tuple[str, ...]:
         """The operands that are written, as their texts.
 
@@ -134,19 +134,19 @@ class Instruction(_Fields):
             return self.operands[: self.facts.destinations]
         return self.operands[:1] if self.operands and not self.operands[0].startswith("[") else ()
 
-    @cached_property
+    @lazy
     def results(self) -> str:
         """The results of a call, with their parentheses; ``""`` for a call without results and other instructions."""
         # In "call (results), name, (arguments)" they come before the name; in "call name, (arguments)" nothing does.
         is_call = self.mnemonic.word == "call" and len(self.operands) > 1
         return self.operands[0] if is_call and self.operands[0].startswith("(") else ""
 
-    @cached_property
+    @lazy
     def written(self) -> frozenset[str]:
         """Names of the registers in the destinations, or in the results of a call."""
         return frozenset(name for operand in (*self.destinations, self.results) for name in REGISTER.findall(operand))
 
-    @cached_property
+    @lazy
     def sources(self) -> tuple[str, ...]:
         """The operands that are read, in order."""
         return self.operands[1:] if self.results else self.operands[len(self.destinations) :]

@@ -11,6 +11,8 @@ import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from neutrino.lazy import lazy
+
 _Row = tuple[str, ...]
 
 # A row: name; the first PTX ISA version and architecture with the instruction; operands; classes; marks, which are
@@ -374,7 +376,7 @@ class Opcode:
         """The name as the table writes it."""
         return ".".join("|".join(alternatives) for alternatives in self.name)
 
-    @functools.cached_property
+    @lazy
     def destinations(self) -> int:
         """Number of operands that are written; they precede the others."""
         return sum(role.is_written for role in self.operands)

@@ -11,11 +11,11 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, KeysView, Sequence, Set
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import accumulate
 from operator import add
 from typing import NamedTuple
 
+from neutrino.lazy import lazy
 from neutrino.ptx.isa.instruction import (
     KNOWN_MNEMONICS,
     Instruction,
@@ -323,6 +323,16 @@ class Body:
             )
         return statement
 
+    def first_word(self, index: int) -> str:
+        """The first operand of an instruction of several, if it is a single word; else "", as also for some words."""
+        code, start = self.code, self.ends[index - 1] if index else self.start
+        before, comma, _ = code[start : self.ends[index]].partition(",")
+        if not comma or "{" in before or "[" in before or "(" in before:
+            return ""
+        word = before.rsplit(None, 1)[-1]
+        name = word[1:] if word[0] == "%" else word
+        return word if name.isascii() and name.isidentifier() else ""
+
     def index_at(self, position: int) -> int:
         """The index of the statement that a position of the module's text lies in."""
         return min(bisect_right(self.ends, position), len(self.ends) - 1)
@@ -340,7 +350,7 @@ class Body:
         code, start, ends = self.code, self.start, self.ends
         return [index for index in indices if "\n" in code[ends[index - 1] if index else start : ends[index]].strip()]
 
-    @cached_property
+    @lazy
     def entry(self) -> int:
         """The position before all instructions, after the declarations that the body begins with."""
         # +1: after the opening brace.
@@ -397,7 +407,7 @@ class Body:
         starts, starts_with = self._starts, self.code.startswith
         return (self.statement(index) for index in self._directives if starts_with(words, starts[index]))
 
-    @cached_property
+    @lazy
     def scopes(self) -> list[tuple[int, int]]:
         """Every pair of braces around statements as (opening, closing position), sorted; the body's own comes first."""
         closed = []
@@ -423,7 +433,7 @@ class Body:
             at = self._outer_scopes[at]
         return max(at, 0)
 
-    @cached_property
+    @lazy
     def _outer_scopes(self) -> list[int]:
         """By the index of each scope, that of the one around it; 0 for the body's own, and for what nothing encloses.
 
@@ -446,7 +456,7 @@ class Body:
             at = self._outer_scopes[at]
         yield self.scopes[0]
 
-    @cached_property
+    @lazy
     def declarations(self) -> dict[str, list[Declaration]]:
         """What the body declares, by name, in text order; ``.reg .b32 %r<5>`` is one declaration of the name ``%r``."""
         by_name: dict[str, list[Declaration]] = {}
@@ -476,7 +486,7 @@ class Body:
                 by_name.setdefault(declaration.name, []).append(declaration)
         return by_name
 
-    @cached_property
+    @lazy
     def _declaring_text(self) -> str:
         """The text of the header and of all directives, in which everything that the body declares is named."""
         code = self.code
@@ -521,7 +531,7 @@ class Body:
         ends = (*(closing for _, closing in self.scopes_around(position)), self.end)
         return [entry for end in dict.fromkeys(ends) for entry in by_scope.get(end, ())]
 
-    @cached_property
+    @lazy
     def called(self) -> list[tuple[str, int, int]]:
         """What the calls name, a function or a register with the address of one, as (name, start, end of the name)."""
         callees = []
@@ -532,7 +542,7 @@ class Body:
                 callees.append((callee[1], *callee.span(1)))
         return callees
 
-    @cached_property
+    @lazy
     def operand_names(self) -> Set[str]:
         """Names in operand position, which may be of variables and functions of the module.
 
@@ -544,7 +554,7 @@ class Body:
             (match[1] for match in in_braces if match.start() not in self._block_braces),
         )
 
-    @cached_property
+    @lazy
     def _block_braces(self) -> frozenset[int]:
         """Positions of the braces around statements, as opposed to those of vectors."""
         return frozenset(self._braces)
@@ -585,7 +595,7 @@ class Body:
             at = code.find(name, end, self.end)
         return False
 
-    @cached_property
+    @lazy
     def _listed(self) -> set[str]:
         """Operand names that no bracket or comma need precede: what calls name, and the lists of their targets."""
         names = {name for name, _, _ in self.called}
@@ -595,7 +605,7 @@ class Body:
                 names.update(_WORD.findall(listed[1]))
         return names
 
-    @cached_property
+    @lazy
     def call_sequences(self) -> list[tuple[int, int]]:
         """Each call with the stores of its arguments and the loads of its results, as (start, end), in text order.
 

@@ -6,11 +6,11 @@ import enum
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import NamedTuple
 
 from neutrino.abi.structures import align_up
 from neutrino.errors import PtxError
+from neutrino.lazy import lazy
 from neutrino.ptx.isa.scalars import TYPE_BYTES
 
 # Comments and strings.
@@ -279,7 +279,7 @@ class Module:
         """The exact text of one statement."""
         return self.text[statement.start : statement.end]
 
-    @cached_property
+    @lazy
     def _lines(self) -> _LineCounter:
         return _LineCounter(self.text)
 
@@ -287,7 +287,7 @@ class Module:
         """The line of a position in the text, counted from 1."""
         return self._lines.line(position)
 
-    @cached_property
+    @lazy
     def symbols(self) -> dict[str, Variable | Function]:
         """Variables and functions of module scope by name; a function's definition wins over its declarations."""
         names: dict[str, Variable | Function] = {variable.name: variable for variable in self.variables}
@@ -297,7 +297,7 @@ class Module:
                 names[function.name] = function
         return names
 
-    @cached_property
+    @lazy
     def source_files(self) -> Mapping[int, str]:
         """The paths that ``.file`` directives give, by their number."""
         files = {}
