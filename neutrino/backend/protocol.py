@@ -271,6 +271,13 @@ class Target(Protocol):
         """Return the architecture that a user's word names, which may be short; None for none of this target's."""
         return word if word in self.devices else None
 
+    def warps_by_registers(self, registers: int, arch: str) -> int:
+        """Return how many warps fit on a multiprocessor if nothing but a thread's registers limits them.
+
+        0 where that is not known.
+        """
+        return 0
+
     # Images
 
     def takes(self, image: Image) -> bool:

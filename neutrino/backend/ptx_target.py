@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from neutrino.assemble.emit import Emit
 from neutrino.backend import ptx_devices
 from neutrino.backend.ptx_linked_source import RELOCATABLE_SECTION, LinkedSource, find_linked_source, is_linked
+from neutrino.backend.ptx_occupancy import warps_by_registers
 from neutrino.backend.ptx_source import DEBUG_SECTION, Source, find_source, picked_image
 from neutrino.device.kind import DeviceKind
 from neutrino.errors import ToolMissingError
@@ -83,6 +84,10 @@ class PtxTarget:
     def device_named(self, word: str) -> str | None:
         """As ``Target``."""
         return ptx_devices.device_named(word)
+
+    def warps_by_registers(self, registers: int, arch: str) -> int:
+        """As ``Target``."""
+        return warps_by_registers(registers, arch)
 
     # Images
 

@@ -5,10 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from neutrino.device.register_limits import blocks_by_registers, warps_by_registers
-
 if TYPE_CHECKING:
     from neutrino.tracing.summary import KernelSummary
+
+
+def warps_by_registers(registers: int, arch: str) -> int:
+    """Return how many warps fit on a multiprocessor by a thread's registers alone, 0 where that is not known."""
+    # Here, since few reports ask.
+    from neutrino.backend.registry import target_of_device
+
+    return target_of_device(arch).warps_by_registers(registers, arch)
+
+
+def _blocks_by_registers(registers: int, threads: int, arch: str) -> int:
+    """Return how many blocks of so many threads fit on a multiprocessor if nothing else limits them."""
+    from neutrino.backend.registry import target_of_device
+
+    lanes, *_ = target_of_device(arch).lanes
+    return warps_by_registers(registers, arch) // max(-(-threads // lanes), 1)
 
 
 def registers_text(registers: Mapping[str, Any], arch: str, max_registers: int | None) -> str:
@@ -75,7 +89,7 @@ def _blocks(summary: KernelSummary) -> list[dict[str, int]]:
     rows = []
     for threads, launches in sorted(summary.fewer_by_threads.items(), key=lambda item: (-item[1], item[0])):
         original, twin = (
-            blocks_by_registers(count, threads, manifest.arch)
+            _blocks_by_registers(count, threads, manifest.arch)
             for count in (manifest.assembly.registers_original, manifest.assembly.registers_twin)
         )
         if twin < original:

@@ -12,10 +12,9 @@ from neutrino.abi.entries import FewerBlocks
 from neutrino.abi.reasons import Reason
 from neutrino.assemble.dump import Dump
 from neutrino.assemble.emit import Emit
-from neutrino.backend.protocol import Options, Shipped
+from neutrino.backend.protocol import Options, Shipped, Target
 from neutrino.backend.registry import is_unit, target_of_device
 from neutrino.device.kind import DeviceKind
-from neutrino.device.register_limits import warps_by_registers
 from neutrino.fatbin import Container, kernel_names, read_file
 from neutrino.maker.keys import image_key, patcher_identity, run_key
 from neutrino.maker.patcher import make_twins
@@ -131,7 +130,7 @@ class _TwinMaker:
             target, shipped, settings.probes, selection=settings.selection, tools=tools, options=options
         )
 
-        reports = tuple(_report_kernel(kernel, planned, shipped) for kernel in twins.kernels)
+        reports = tuple(_report_kernel(target, kernel, planned, shipped) for kernel in twins.kernels)
         if not target.is_looked_up(container, shipped):
             # So it needs no entry.
             return TaskResult(reports, notes=notes)
@@ -153,10 +152,10 @@ def _retarget_key(settings: Settings) -> str:
     return f" retarget{' unproven' if settings.unproven else ''}" if settings.retarget else ""
 
 
-def _report_kernel(kernel: KernelEntry, planned: PlannedImage, shipped: Shipped) -> KernelReport:
+def _report_kernel(target: Target, kernel: KernelEntry, planned: PlannedImage, shipped: Shipped) -> KernelReport:
     """Return the report of one kernel, from its entry and the manifest of its twin (instrumented copy).
 
-    planned: what the entry was made for. shipped: what the twins were made from.
+    target: whose kernel it is. planned: what the entry was made for. shipped: what the twins were made from.
     """
     # The plan has only images that the driver picks.
     report = KernelReport(
@@ -179,6 +178,8 @@ def _report_kernel(kernel: KernelEntry, planned: PlannedImage, shipped: Shipped)
         probes_left_out=tuple(manifest.get("probes_left_out", ())),
         max_registers=manifest.get("max_registers"),
         warps_by_registers=(
-            (warps_by_registers(before, shipped.arch), warps_by_registers(after, shipped.arch)) if may_fall else None
+            (target.warps_by_registers(before, shipped.arch), target.warps_by_registers(after, shipped.arch))
+            if may_fall
+            else None
         ),
     )

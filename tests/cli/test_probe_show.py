@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from neutrino.cli import probe_show
+from neutrino.cli.occupancy import warps_by_registers
 from neutrino.cli.probe import main
-from neutrino.device.register_limits import warps_by_registers
 from neutrino.ptx.instrument import twin
 
 KERNEL = Path(__file__).parents[2] / "examples" / "embedded" / "kernels.ptx"
