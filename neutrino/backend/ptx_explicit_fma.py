@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 
 from neutrino.assemble.assembly import ExplicitTwins
 from neutrino.errors import PtxError
-from neutrino.ptx.analysis.contraction import FLOAT_TYPES, has_hidden_product, has_product, sums_reached
+from neutrino.ptx.analysis.contraction import FLOATS, has_hidden_product, has_product, sums_reached
 from neutrino.ptx.instrument.explicit_fma import (
     Definitions,
     Operation,
@@ -39,7 +39,7 @@ from neutrino.sass.same_code import SameCode
 from neutrino.toolchain.assembled import Assembled
 from neutrino.toolchain.refusal import AssemblyError
 
-_FLOAT = re.compile(rf"\.{FLOAT_TYPES}(?![\w])")
+_FLOAT = re.compile(rf"\.(?:{'|'.join(sorted(FLOATS))})(?!\w)", re.ASCII)
 """A floating-point type of an instruction."""
 Assemble = Callable[[str, Sequence[str]], Assembled]
 """Assembles a text with additional options; raises as ``Assembler``."""

@@ -10,7 +10,6 @@ a store further down.
 from __future__ import annotations
 
 import functools
-import re
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,21 +19,21 @@ from neutrino.ptx.isa.instruction import REGISTER, Instruction, Mnemonic
 from neutrino.ptx.isa.opcodes import Flow
 from neutrino.ptx.text.body import Body, Statement
 
-FLOAT_TYPES = r"(?:bf16x2|bf16|f16x2|f16|f32x2|f32|f64)"
-PRODUCT = re.compile(rf"mul(?:\.ftz)?(?:\.sat)?\.(?P<type>{FLOAT_TYPES})\Z")
+_HALVES = frozenset({"f16", "bf16", "f16x2", "bf16x2"})
+FLOATS = _HALVES | {"f32", "f32x2", "f64"}
 # What tests/ptx/test_fusions.py has ptxas 13.0 show, for sm_75 to sm_120: of all instructions
 # that it expands, these end with a multiplication that it fuses with an unrounded sum. None begins with a sum.
-HIDDEN_PRODUCT = re.compile(r"(?:div\.(?:full|approx)(?:\.ftz)?\.f32|rcp\.approx\.f32)\Z")
-_HALVES = re.compile(r"b?f16(?:x2)?\Z")
+_HIDDEN_PRODUCTS = frozenset(
+    {"div.full.f32", "div.full.ftz.f32", "div.approx.f32", "div.approx.ftz.f32", "rcp.approx.f32"}
+)
 _KEEPS_HALVES = 90
 """The first architecture on which ptxas 13.0 fuses halves across an instruction between lanes: sm_90."""
-_SUM = re.compile(rf"(?:add|sub)(?:\.ftz)?(?:\.sat)?\.{FLOAT_TYPES}(?!\w)")
-# Instructions whose result is no longer the product that they read. A multiplication is none: by a factor of one it
-# gives the other factor unchanged.
-_COMPUTES = re.compile(
-    rf"(?:(?:add|sub)\.r[nzmp]\b|fma|mad|div|rcp|sqrt|rsqrt|sin|cos|lg2|ex2|tanh)\b"
-    rf"(?=.*\.{FLOAT_TYPES}(?!\w))|(?:setp?|testp|\w*mma|tcgen05)\b"
-)
+_SUMS = frozenset({"add", "sub"})
+_ROUNDINGS = frozenset({"rn", "rz", "rm", "rp"})
+# Instructions whose result is no longer the product that they read: on floats, and on any types. A multiplication is
+# none: by a factor of one it gives the other factor unchanged.
+_COMPUTING = frozenset({"fma", "mad", "div", "rcp", "sqrt", "rsqrt", "sin", "cos", "lg2", "ex2", "tanh"})
+_DECIDING = frozenset({"set", "setp", "testp", "tcgen05"})
 # What may read memory, and what may write it.
 _LOADS = frozenset({"ld", "ldu", "ldmatrix", "atom", "call"})
 _STORES = frozenset({"st", "stmatrix", "atom", "red", "call"})
@@ -44,7 +43,8 @@ _OWN_SPACES = ("global", "shared", "local", "param")
 _ALL_MEMORY = frozenset({*(f"[{space}]" for space in _OWN_SPACES), "[]"})
 """In sets of registers, memory has one name per state space; ``[]`` is what generic addresses reach."""
 # What may lead from a product to its sum. Copies and changes of sign are folded before contraction.
-_PRODUCT_STEP = re.compile(rf"(?:mul|add|sub|neg|abs|mov)(?:\.ftz)?(?:\.sat)?\.(?:{FLOAT_TYPES}|b16|b32|b64)\Z")
+_PRODUCT_STEPS = frozenset({"mul", "add", "sub", "neg", "abs", "mov"})
+_BITS = frozenset({"b16", "b32", "b64"})
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Contractions:
                 self._spans[-1] = (last_start, max(last_end, product.end))
             else:
                 self._spans.append((product.start, product.end))
-        self._halves = [(product.start, product.end) for product in products if _HALVES.match(product.type)]
+        self._halves = [(product.start, product.end) for product in products if product.type in _HALVES]
 
     def __bool__(self) -> bool:
         return bool(self._by_start)
@@ -130,12 +130,12 @@ class Contractions:
 
 def has_product(body: Body) -> bool:
     """Whether a body holds an unrounded product, written or hidden in another instruction, whatever reads it."""
-    return any(_is_product(opcode) or _is_hidden_product(opcode) for opcode in body.opcodes)
+    return any(product_type(opcode) or is_hidden_product(opcode) for opcode in body.opcodes)
 
 
 def has_hidden_product(body: Body) -> bool:
     """Whether a body holds an instruction that ptxas expands to a product that it may fuse."""
-    return any(map(_is_hidden_product, body.opcodes))
+    return any(map(is_hidden_product, body.opcodes))
 
 
 def may_contract(body: Body) -> bool:
@@ -158,7 +158,7 @@ def sums_reached(body: Body, *, hidden_alone: bool = False) -> dict[int, int]:
     that ptxas expands to several, as ``div.full``.
     """
     products = {
-        opcode for opcode in body.opcodes if _is_hidden_product(opcode) or (_is_product(opcode) and not hidden_alone)
+        opcode for opcode in body.opcodes if is_hidden_product(opcode) or (product_type(opcode) and not hidden_alone)
     }
     if not products or not any(map(_is_sum, body.opcodes)):
         return {}
@@ -225,7 +225,7 @@ def loose_sums(body: Body) -> list[int]:
     sums: list[tuple[int, Instruction]] = []
     for statement, instruction in _instructions(body):
         opcode = instruction.mnemonic
-        if _is_product(opcode) or _is_hidden_product(opcode):
+        if product_type(opcode) or is_hidden_product(opcode):
             holding |= instruction.written
         elif _is_sum(opcode):
             sums.append((statement.start, instruction))
@@ -261,7 +261,7 @@ def _transfer(instruction: Instruction, position: int) -> _Transfer | None:
 
     position: of its statement.
     """
-    if _COMPUTES.match(instruction.opcode):
+    if _computes(instruction.mnemonic):
         return None
     terms = tuple(frozenset(REGISTER.findall(operand)) for operand in instruction.sources)
     read = frozenset().union(*terms)
@@ -282,24 +282,44 @@ def _transfer(instruction: Instruction, position: int) -> _Transfer | None:
     return _Transfer(position, read, written) if read and written else None
 
 
-@functools.cache
-def _is_product(opcode: Mnemonic) -> bool:
-    return PRODUCT.match(opcode.text) is not None
+def _types(opcode: Mnemonic) -> tuple[str, ...]:
+    """The parts of an opcode after its word and the modifiers ``.ftz`` and ``.sat``, in this order."""
+    types = opcode.parts[1:]
+    for modifier in ("ftz", "sat"):
+        if types[:1] == (modifier,):
+            types = types[1:]
+    return types
 
 
 @functools.cache
-def _is_hidden_product(opcode: Mnemonic) -> bool:
-    return HIDDEN_PRODUCT.match(opcode.text) is not None
+def product_type(opcode: Mnemonic) -> str:
+    """Return the type of a product that ptxas may fuse, ``f32``; "" for any other opcode."""
+    types = _types(opcode)
+    return types[0] if opcode.word == "mul" and len(types) == 1 and types[0] in FLOATS else ""
+
+
+def is_hidden_product(opcode: Mnemonic) -> bool:
+    """Return whether an instruction ends with a product that ptxas may fuse."""
+    return opcode.text in _HIDDEN_PRODUCTS
 
 
 @functools.cache
 def _is_sum(opcode: Mnemonic) -> bool:
-    return _SUM.match(opcode.text) is not None
+    return opcode.word in _SUMS and not FLOATS.isdisjoint(_types(opcode)[:1])
+
+
+@functools.cache
+def _computes(opcode: Mnemonic) -> bool:
+    if opcode.word in _DECIDING or opcode.word.endswith("mma"):
+        return True
+    is_rounded = opcode.word in _SUMS and not _ROUNDINGS.isdisjoint(opcode.parts[1:2])
+    return (is_rounded or opcode.word in _COMPUTING) and not FLOATS.isdisjoint(opcode.parts)
 
 
 @functools.cache
 def _moves_product(opcode: Mnemonic) -> bool:
-    return _PRODUCT_STEP.match(opcode.text) is not None
+    types = _types(opcode)
+    return opcode.word in _PRODUCT_STEPS and len(types) == 1 and types[0] in FLOATS | _BITS
 
 
 def _products(body: Body) -> list[Product]:
@@ -312,7 +332,7 @@ def _products(body: Body) -> list[Product]:
     # By register, the products that it may hold: the register that the ``mul`` wrote, the position of its opcode, and
     # its type.
     holding: dict[str, set[tuple[str, int, str]]] = {}
-    steps = {opcode for opcode in body.opcodes if _moves_product(opcode) or _is_hidden_product(opcode)}
+    steps = {opcode for opcode in body.opcodes if _moves_product(opcode) or is_hidden_product(opcode)}
     block_ends = {opcode for opcode in body.opcodes if opcode.ends_block}
     labelled = {label.before for label in body.labels}
     for index, opcode in enumerate(body.mnemonics):
@@ -329,9 +349,8 @@ def _products(body: Body) -> list[Product]:
         # The products that the instruction reads.
         origins = {origin for register in read for origin in holding.get(register, ())}
         if opcode.word == "mul":
-            kind = PRODUCT.match(opcode.text)
-            holding[written] = {(written, statement.position, kind["type"] if kind else "")}
-        elif _is_hidden_product(opcode):
+            holding[written] = {(written, statement.position, product_type(opcode))}
+        elif is_hidden_product(opcode):
             holding[written] = {(written, statement.position, "f32")}
         elif opcode.word in {"add", "sub"}:
             # Overwrites an earlier sum of the same product: its last sum counts.

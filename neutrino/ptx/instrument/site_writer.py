@@ -16,7 +16,7 @@ from neutrino.probing.ir.probe_set import Probe, Snippet
 from neutrino.probing.ir.structured import Save
 from neutrino.probing.model import Lanes
 from neutrino.ptx.analysis.additions import Run, Runs, row, sums_added_to, with_amounts
-from neutrino.ptx.analysis.contraction import HIDDEN_PRODUCT, PRODUCT, Contractions
+from neutrino.ptx.analysis.contraction import Contractions, is_hidden_product, product_type
 from neutrino.ptx.analysis.flow_graph import FlowGraph
 from neutrino.ptx.analysis.linkage import Callee
 from neutrino.ptx.analysis.matching import Hit, Spot
@@ -167,11 +167,10 @@ class Products:
             return self._copies[position]
         statement = self._body.statement(self._body.index_at(position))
         instruction = statement.instruction
-        kind = PRODUCT.match(instruction.opcode) if instruction else None
-        is_hidden = instruction is not None and HIDDEN_PRODUCT.match(instruction.opcode) is not None
-        if instruction is None or not (kind or is_hidden):
+        kind = product_type(instruction.mnemonic) if instruction else ""
+        if instruction is None or not (kind or is_hidden_product(instruction.mnemonic)):
             raise PtxError(self._module.line(position), statement.text[:80], "not a multiplication")
-        scalar = kind["type"] if kind else "f32"
+        scalar = kind or "f32"
         name = self._emission.product_copy(scalar)
         self._copies[position] = name
         *sources, last = instruction.operands[1:]

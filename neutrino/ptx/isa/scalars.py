@@ -74,8 +74,6 @@ SPECIAL_NEEDS: dict[str, tuple[tuple[int, int], int]] = {
 } | {f"%{name}": ((7, 8), 90) for name in ("cluster_ctarank", "cluster_nctarank")}
 """Name of a special register → the lowest ``.version`` and architecture that have it, of those that not all have."""
 
-_OCTAL = re.compile(r"[+-]?0\d+\Z", re.ASCII)
-
 
 def integer(literal: str) -> int:
     """Return the value of an integer literal: ``0x1F``, ``0b11``, octal ``017`` or ``23U``.
@@ -84,7 +82,8 @@ def integer(literal: str) -> int:
     """
     digits = literal.rstrip("uU")
     # Base 0 reads decimals and the prefixes 0x and 0b as PTX does, but not octal numbers, which begin with a plain 0.
-    return int(digits, 8 if _OCTAL.match(digits) else 0)
+    is_octal = digits.lstrip("+-").startswith("0") and digits.lstrip("+-").isdecimal()
+    return int(digits, 8 if is_octal else 0)
 
 
 def known_integer(literal: str) -> int | None:

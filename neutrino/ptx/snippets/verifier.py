@@ -73,13 +73,11 @@ _INSTRUCTION = re.compile(
     r"(?:@ ?(?P<negated>!)? ?(?P<guard>[^\s!@]+) )?(?P<opcode>[A-Za-z_][\w.:]*)(?: (?P<operands>.*))?", re.ASCII
 )
 _LABEL = re.compile(r"[\w$%]+\s*:(?!:)", re.ASCII)
-_NOT_ASCII = re.compile(r"[^\x20-\x7e]")
 _DIRECTIVE = re.compile(r"\.[a-zA-Z]\w*", re.ASCII)
 _VALID_WITHOUT_SCOPE = re.compile(r"(?:\.reg|SAVE)\b")
 """A statement whose only fault may be the brace before it."""
 # In another case, or as Python writes calls: save[MAP], MAP.save(…).
 _LIKE_SAVE = re.compile(r"save\b\s*[\[({.]|\w+\.save\s*\(", re.IGNORECASE | re.ASCII)
-_INPUT = re.compile(r"IN\d+", re.ASCII)
 _MAX_GUESSED_WORD = 80
 """A longer word is not compared with known ones."""
 _MAX_GUESS_NAMES = 2000
@@ -278,9 +276,8 @@ class _Checker:
 
         All faults are reported. The result may have faults too: then the file is rejected as a whole.
         """
-        non_ascii = _NOT_ASCII.search(instruction.text)
-        if non_ascii:
-            character = non_ascii.group()
+        character = next((each for each in instruction.text if not " " <= each <= "~"), "")
+        if character:
             # [1:-1]: without the quotes that ascii() adds.
             shown = character if character.isprintable() else ascii(character)[1:-1]
             place = self.source.locate_character(character, instruction.span)
@@ -323,12 +320,12 @@ class _Checker:
             self._report(span, "not-an-instruction", f"'{text}' is no instruction", "write 'SAVE [ MAP ] { %a, %b };'")
             return None
         match = _INSTRUCTION.fullmatch(text)
-        bracket = re.search(r"[{}\[\]]", text)
+        bracket = next((each for each in text if each in "{}[]"), "")
         # Of SAVE and of opcodes that snippets may not use, _check_opcode reports the opcode instead.
         if bracket and (match is None or match["opcode"].partition(".")[0] not in {"SAVE", *FORBIDDEN}):
-            place = self.source.locate(bracket.group(), span)
-            hint = "vectors are taken apart with shifts" if bracket.group() in "{}" else REASONS["reads-memory"]
-            self._report(place, "brackets", f"'{bracket.group()}' in a snippet", hint)
+            place = self.source.locate(bracket, span)
+            hint = "vectors are taken apart with shifts" if bracket in "{}" else REASONS["reads-memory"]
+            self._report(place, "brackets", f"'{bracket}' in a snippet", hint)
             return None
         if match is None:
             hint = "write 'opcode.type destination, sources;'"
@@ -518,7 +515,7 @@ class _Checker:
         guess = self._guess(word, [*names, *specials, *(HELPERS if is_read else ())])
         if not word.startswith("%"):
             hint = f"did you mean {guess}?" if guess else "registers begin with '%'"
-            if _INPUT.fullmatch(word):
+            if word[:2] == "IN" and word[2:].isdecimal():
                 hint = "inputs are IN1 to IN9"
             self._report(span, "not-an-operand", f"'{word}' is no operand", hint)
         else:
