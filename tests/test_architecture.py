@@ -6,6 +6,7 @@ import ast
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -30,6 +31,22 @@ def test_each_walk_has_ten_lines() -> None:
 def test_ptx_has_few_modules() -> None:
     """Each has a reason of its own to be read; what is smaller belongs to another."""
     assert len(list((ROOT / "neutrino" / "ptx").rglob("[!_]*.py"))) <= 46
+
+
+_PATTERN = frozenset(
+    f"re.{name}" for name in ("compile", "match", "search", "fullmatch", "sub", "split", "findall", "finditer")
+)
+
+
+def test_ptx_has_few_patterns() -> None:
+    """Text is taken apart once, where it is read; after that its parts are asked."""
+    by_package: Counter[str] = Counter()
+    for path in (ROOT / "neutrino" / "ptx").rglob("*.py"):
+        calls = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
+        by_package[path.parent.name] += sum(ast.unparse(call.func) in _PATTERN for call in calls)
+    assert by_package["text"]
+    assert by_package["instrument"] <= 6
+    assert by_package.total() <= 83
 
 
 def _texts(tree: ast.Module) -> Iterator[tuple[int, str]]:
