@@ -70,19 +70,19 @@ class PtxTarget:
     # Architectures
 
     def device_of(self, arch: str) -> str | None:
-        """As ``Target``."""
+        """Return the architecture of the devices that an image for one runs on; None for none of this target's."""
         return ptx_devices.device_of(arch)
 
     def rank(self, device: str) -> int:
-        """As ``Target``."""
+        """Return a number by which architectures of devices are sorted."""
         return ptx_devices.rank(device)
 
     def supports(self, device: str) -> bool:
-        """As ``Target``."""
+        """Return whether kernels for an architecture can be probed."""
         return ptx_devices.rank(device) >= FIRST_ARCHITECTURE
 
     def device_named(self, word: str) -> str | None:
-        """As ``Target``."""
+        """Return the architecture that a user's word names, which may be short; None for none of this target's."""
         return ptx_devices.device_named(word)
 
     def warps_by_registers(self, registers: int, arch: str) -> int:
@@ -92,15 +92,15 @@ class PtxTarget:
     # Images
 
     def takes(self, image: Image) -> bool:
-        """As ``Target``."""
+        """Return whether the image is of a kind that may hold kernels for this target."""
         return image.kind in ptx_devices.IMAGES
 
     def holds_text(self, image: Image) -> bool:
-        """As ``Target``."""
+        """Return whether the image is text that twins can be made from."""
         return image.kind is ImageKind.PTX
 
     def is_machine_code(self, image: Image) -> bool:
-        """As ``Target``."""
+        """Return whether the image is what the device runs, and not text that the driver compiles for it."""
         return image.kind is ImageKind.CUBIN
 
     def may_hold_text(self, code: bytes) -> bool:
@@ -111,21 +111,27 @@ class PtxTarget:
         return container.kind == FILE and container.images[0].kind is ImageKind.PTX
 
     def picked(self, container: Container, arch: str, device: DeviceKind = DeviceKind.GPU) -> Image | None:
-        """As ``Target``."""
+        """Return the image that the driver picks from a container for a device; None when nothing fits."""
         return picked_image(container, arch, device)
 
     def is_unit(self, container: Container) -> bool:
-        """As ``Target``."""
+        """Return whether the container is an input of the devices' linker, which no program loads."""
         return container.section == RELOCATABLE_SECTION
 
     def is_linked(self, container: Container, units: Sequence[Container]) -> bool:
-        """As ``Target``."""
+        """Return whether the container was linked from units of the same file, which have its text.
+
+        ``Target`` says more.
+        """
         return is_linked(container, units)
 
     def serves(
         self, container: Container, made_for: str, made_from: Image, device: str, runs: Image, emit: Emit
     ) -> bool:
-        """As ``Target``."""
+        """Return whether twins that are made for one architecture are also right for another one, device.
+
+        ``Target`` says more.
+        """
         return ptx_devices.serves(container, made_for, made_from, device, runs, emit)
 
     def parameters(self, image: Image, name: str) -> dict[str, list[tuple[int, int]]]:
@@ -199,13 +205,16 @@ class PtxTarget:
         return find_assembler(driver_version)
 
     def check_text(self, text: str) -> None:
-        """As ``Target``."""
+        """Raise NeutrinoError for a file's content that cannot be a text of this target's. text: as latin-1."""
         from neutrino.backend.ptx_launches import check_text
 
         check_text(text)
 
     def kernel_text(self, text: str) -> KernelText:
-        """As ``Target``."""
+        """Read a text, of latin-1 characters, to launch its kernels with inputs that are made up.
+
+        ``Target`` says more.
+        """
         from neutrino.backend.ptx_launches import PtxKernels
 
         return PtxKernels(text)
@@ -224,7 +233,10 @@ class PtxTarget:
     def backend(
         self, shipped: Shipped, probes: ProbeSet, tools: Tools | None, options: Options
     ) -> Backend[Any, Any, Any]:
-        """As ``Target``."""
+        """Return the way in which what is shipped is probed, with the probes that the target can do (``able_probes``).
+
+        ``Target`` says more.
+        """
         if isinstance(shipped, LinkedSource):
             from neutrino.backend.ptx_linked import LinkedTwins
 
@@ -249,7 +261,7 @@ class PtxTarget:
         )  # fmt: skip
 
     def planner(self, shipped: Shipped, probes: ProbeSet) -> Backend[Any, Any, Any]:
-        """As ``Target``."""
+        """Return a way of probing that is only asked for plans, so that it needs no tools."""
         if isinstance(shipped, LinkedSource):
             from neutrino.backend.ptx_linked import LinkedTwins
 
@@ -259,7 +271,7 @@ class PtxTarget:
         return PtxTwins(_source(shipped), probes, LATEST_PTX)
 
     def show(self, kernel: PlannedKernel, entry: KernelEntry | None) -> ShownTwin:
-        """As ``Target``."""
+        """Write the twin of a planned kernel. entry: what came of assembling it, None if it was not assembled."""
         from neutrino.backend.ptx_shown import show
         from neutrino.ptx.instrument.plan import KernelPlan
 
@@ -268,7 +280,10 @@ class PtxTarget:
         return show(kernel, entry)
 
     def length_warning(self, kernel: PlannedKernel) -> str:
-        """As ``Target``."""
+        """Return what to say of a planned kernel's twin before it is assembled, "" of one that does not take long.
+
+        ``Target`` says more.
+        """
         from neutrino.errors import PtxError
         from neutrino.ptx.instrument.plan import KernelPlan
         from neutrino.ptx.instrument.registers import UnsupportedError
@@ -280,7 +295,7 @@ class PtxTarget:
             return ""
 
     def lowered(self, probes: ProbeSet) -> ProbeSet:
-        """As ``Target``."""
+        """Return probes with their typed statements as this target's assembly."""
         return lowered(probes)
 
 

@@ -29,35 +29,41 @@ class SassReader:
     With the steps one more warp fits on each quarter of a multiprocessor than with more: 16,384 for all of it."""
 
     def read(self, data: bytes, name: str) -> Cubin:
-        """As ``CodeReader``."""
+        """Read an image of machine code. name: for errors. ``CodeReader`` says more."""
         return read_cubin(data, name)
 
     def same_code(self, shipped: bytes | memoryview, assembled: bytes | memoryview) -> SameCode:
-        """As ``CodeReader``."""
+        """Return what compares the kernels of two images: the one that is shipped, and one assembled here.
+
+        ``CodeReader`` says more.
+        """
         return SameCode(shipped, assembled)
 
     def contradiction(self, running: MachineKernel, assembled: MachineKernel, arch: str) -> str | None:
-        """As ``CodeReader``."""
+        """Return what shows that two kernels of one name are not the same program; None if nothing does.
+
+        ``CodeReader`` says more.
+        """
         return variant.difference(_kernel(running), _kernel(assembled), arch)
 
     def has_known_stack(self, kernel: MachineKernel) -> bool:
-        """As ``CodeReader``."""
+        """Return whether the code states how much stack the kernel takes with all that it calls."""
         return _kernel(kernel).stack != _STACK_UNKNOWN
 
     def arithmetic(self, code: bytes, arch: str) -> dict[str, int]:
-        """As ``CodeReader``."""
+        """Count a kernel's instructions that compute with floats, by mnemonic. ``CodeReader`` says more."""
         return count_arithmetic(code, arch)
 
     def arithmetic_difference(
         self, original: Mapping[str, int], twin: Mapping[str, int], own: Mapping[str, int]
     ) -> str | None:
-        """As ``CodeReader``."""
+        """Return how such counts differ if that may change a result; None if it cannot. own: of the twin's probes."""
         return compare(original, twin, own)
 
     def kinds_difference(
         self, original: Mapping[str, int], twin: Mapping[str, int], own: Mapping[str, int]
     ) -> str | None:
-        """As ``CodeReader``."""
+        """Return which mnemonics only one of two codes has, whatever their counts; None if both have the same."""
         return compare_kinds(original, twin, own)
 
     def warnings(self, assembled: Assembled) -> Counter[str]:
@@ -72,7 +78,7 @@ class SassReader:
         )
 
     def warned_kernel(self, warning: str) -> str | None:
-        """As ``CodeReader``."""
+        """Return the name of the kernel that such a warning names, None if it names none."""
         match = _FUNCTION.search(warning)
         return match[1] if match else None
 

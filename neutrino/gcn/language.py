@@ -80,7 +80,7 @@ class GcnSnippets:
         return statements, faults
 
     def instruction(self, path: KeyPath, statement: Statement) -> WrittenInstruction:
-        """As ``Snippets``."""
+        """Return an instruction, before verification."""
         span = self._document.span(self._document.within(path, statement.start))
         return WrittenInstruction(" ".join(statement.text.split()), span)
 
@@ -132,7 +132,7 @@ class Gcn:
     verifier: ClassVar[Verifier | None] = None
 
     def snippets(self, document: Document) -> Snippets:
-        """As ``Language``."""
+        """Return what reads the snippets of a file."""
         return GcnSnippets(document)
 
     def lines(self, registers: Sequence[Register], statements: Sequence[Straight]) -> Iterator[str]:
