@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from neutrino.errors import Span
 from neutrino.ir.operands import Constant, Register
 from neutrino.ir.statements import Collective, Compare, Convert, Operation, Operator, Reduction, Reinterpret, Select
+from neutrino.ir.types import Type
 
 
 @dataclass(frozen=True)
@@ -225,6 +226,79 @@ class Elect:
 
 
 @dataclass(frozen=True)
+class OfLane:
+    """``destination =`` what a register has in a lane, for lanes that are together and execute it with the same set.
+
+    lane: its number, a u32, of one in the set.
+    """
+
+    destination: Register
+    source: Register
+    lane: Register
+    lanes: Register
+    span: Span = field(compare=False)
+
+
+@dataclass(frozen=True)
+class SlotNumber:
+    """``destination``, a u32: the number of this thread's slot, of its warp in the grid, at level block its block."""
+
+    destination: Register
+    span: Span = field(compare=False)
+
+
+@dataclass(frozen=True)
+class HasSlot:
+    """``destination``, a predicate: whether this thread has a slot, for which the launch has memory. At the levels warp
+    and block only the first thread of each has one."""
+
+    destination: Register
+    span: Span = field(compare=False)
+
+
+@dataclass(frozen=True)
+class ReserveInLog:
+    """Take units of a log's region, after all that were taken so far, at once for other threads.
+
+    destination: a u32, the number of the first of them. fits: a predicate, whether there is memory for all of them.
+    base: the place of the log's first control word. units: a u32, how many. In threads for which ``when`` is false
+    neither result has a meaning.
+    """
+
+    destination: Register
+    fits: Register
+    base: Register
+    units: Register
+    when: Register
+    span: Span = field(compare=False)
+
+
+@dataclass(frozen=True)
+class Store:
+    """Store numbers one after the other in memory, each in the bytes that its type has; of a u8, a u32 is cut.
+
+    place: where, and ``after`` so many bytes after that, a multiple of all bytes.
+    """
+
+    place: Register
+    after: int
+    values: tuple[Register | Constant, ...]
+    type: Type
+    when: Register
+    span: Span = field(compare=False)
+
+
+@dataclass(frozen=True)
+class StoreSaved:
+    """Store what a SAVE has for the fields as a record so many bytes after a place."""
+
+    place: Register
+    after: int
+    when: Register
+    span: Span = field(compare=False)
+
+
+@dataclass(frozen=True)
 class StoreRecord:
     """Store what a SAVE has for the fields as the next record of the slot of this thread, or of its warp or block, and
     count it, in the threads that save.
@@ -238,7 +312,7 @@ class StoreRecord:
 @dataclass(frozen=True)
 class AppendToLog:
     """Store what a SAVE has for the fields as the next record of a log, in a chunk of its region, in the threads that
-    save; take a chunk if need be."""
+    save; take a chunk if need be. Only for targets with forms of their own (``Lanes.own_logs``)."""
 
     span: Span = field(compare=False)
 
@@ -267,6 +341,10 @@ MapComputation = (
     | Locate
     | LoadCell
     | CompareAndSwap
+    | OfLane
+    | SlotNumber
+    | HasSlot
+    | ReserveInLog
 )
 """A statement that assigns a value to its ``destination``. ``Collective`` is over the lanes that are here together."""
 
@@ -278,6 +356,8 @@ MapStatement = (
     | AtomicUpdate
     | Branch
     | Apart
+    | Store
+    | StoreSaved
     | StoreRecord
     | AppendToLog
     | CloseLog

@@ -17,7 +17,8 @@ class Operator(enum.Enum):
     integer. A shift by the width or more gives 0, or with ``SHR`` of a signed integer all sign bits.
 
     Of map types alone: ``MUL_HIGH``, the upper half of an unsigned product; ``MUL_ADD``, the product of two u32 added
-    to a u64; ``HIGHEST``, the number of the highest bit that is 1, from 0, or 2**32 - 1 if there is none; ``FMA`` of
+    to a u64; ``HIGHEST``, the number of the highest bit that is 1, from 0, or 2**32 - 1 if there is none; ``LOWEST``,
+    that of the lowest one, of which there is one; ``FMA`` of
     floats, the product of two plus the third, rounded once.
     """
 
@@ -42,10 +43,11 @@ class Operator(enum.Enum):
     MUL_HIGH = "mul_high"
     MUL_ADD = "mul_add"
     HIGHEST = "highest"
+    LOWEST = "lowest"
     FMA = "fma"
 
 
-OF_MAPS = frozenset({Operator.MUL_HIGH, Operator.MUL_ADD, Operator.HIGHEST, Operator.FMA})
+OF_MAPS = frozenset({Operator.MUL_HIGH, Operator.MUL_ADD, Operator.HIGHEST, Operator.LOWEST, Operator.FMA})
 """Operators that only map types use, not probes."""
 
 

@@ -6,6 +6,7 @@ Types are checked here, so that a target gets no statement that mixes them.
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Protocol
@@ -21,6 +22,7 @@ from neutrino.ir.memory import (
     Branch,
     CompareAndSwap,
     Elect,
+    HasSlot,
     Here,
     IsAbsent,
     IsSaving,
@@ -28,9 +30,14 @@ from neutrino.ir.memory import (
     LoadCell,
     Locate,
     MapStatement,
+    OfLane,
     OneOf,
     OverLanes,
     ReadSaved,
+    ReserveInLog,
+    SlotNumber,
+    Store,
+    StoreSaved,
     When,
 )
 from neutrino.ir.operands import Constant, Register, Special
@@ -63,10 +70,12 @@ class Combining(enum.Enum):
 
 @dataclass(frozen=True)
 class Lanes:
-    """Those of a target. number: in a warp, 32 or 64."""
+    """Those of a target. number: in a warp, 32 or 64. own_logs: whether the target writes logs of one lane, and
+    of lanes that reduce values, in forms of its own (``AppendToLog``)."""
 
     number: int
     combining: Combining
+    own_logs: bool = False
 
 
 class SavedValues(Protocol):
@@ -265,6 +274,45 @@ class Builder:
         result = self._local(initial.type)
         self.add(Operation(Operator.MOVE, result, (initial,), self._span))
         return result
+
+    def of_lane(self, source: Register, lane: Register, lanes: Register) -> Register:
+        """Return what a register has in a lane of a set."""
+        result = self._local(source.type)
+        self.add(OfLane(result, source, lane, lanes, self._span))
+        return result
+
+    def slot(self) -> Register:
+        """Return the number of this thread's slot."""
+        result = self._local(Type.U32)
+        self.add(SlotNumber(result, self._span))
+        return result
+
+    def has_slot(self) -> Register:
+        """Return a predicate: whether this thread has a slot."""
+        result = self._local(Type.PRED)
+        self.add(HasSlot(result, self._span))
+        return result
+
+    def reserve(self, base: Register, units: Register, when: Register) -> tuple[Register, Register]:
+        """Return the first of so many units of a log, and whether there is memory for them."""
+        result, fits = self._local(Type.U32), self._local(Type.PRED)
+        self.add(ReserveInLog(result, fits, base, units, when, self._span))
+        return result, fits
+
+    def after(self, place: Register, number: Register, size: int) -> Register:
+        """Return the place that is a number of times a size, in bytes, after a place."""
+        result = self._local(Type.U64)
+        self.add(Operation(Operator.MUL_ADD, result, (number, Constant(Type.U32, size), place), self._span))
+        return result
+
+    def store(self, place: Register, after: int, values: Sequence[Number], type_: Type, when: Register) -> None:
+        """Store numbers so many bytes after a place."""
+        wide = Type.U32 if type_ is Type.U8 else type_
+        self.add(Store(place, after, tuple(self._of(value, wide) for value in values), type_, when, self._span))
+
+    def store_saved(self, place: Register, after: int, when: Register) -> None:
+        """Store the record of a SAVE so many bytes after a place."""
+        self.add(StoreSaved(place, after, when, self._span))
 
     def special(self, special: Special) -> Register:
         """Return a value of the hardware."""

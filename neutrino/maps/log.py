@@ -6,30 +6,27 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from neutrino.abi.structures import align_up
+from neutrino.abi.levels import Level
 from neutrino.ir.memory import AppendToLog, CloseLog, Kept, MapStatement
-from neutrino.maps.builder import Lanes, SavedValues
+from neutrino.maps.builder import Combining, Lanes, SavedValues
 from neutrino.maps.declaration import Layout, Map, MapType
-from neutrino.maps.log_groups import count_groups, read_groups
+from neutrino.maps.log_columns import (
+    LOG_CONTROL,
+    LOG_HEADER,
+    LOG_ROWS_MOST,
+    LOG_UNIT,
+    close_column,
+    header_of,
+    save_in_column,
+)
+from neutrino.maps.log_groups import GroupLayout, count_groups, read_groups
 
 if TYPE_CHECKING:
     from neutrino.maps.declaration import Rows
 
-LOG_CONTROL = 128
-"""Bytes of a log's region before its chunks: u64 the units that chunks took, or would have taken with more memory; u64
-the records that did not fit; and at ``LOG_OWN``, for which these units come on top."""
 LOG_OWN = 16
 """Where in the control words a launch has u64 the units of the first chunks of all warps, before all other chunks; u64
 those of each. A warp without records leaves them zero."""
-LOG_UNIT = 32
-"""Bytes; chunks begin at multiples of it."""
-LOG_HEADER = 64
-"""Bytes of a chunk before its records: u32 the slot (its warp, at block level its block), u32 a mask of the lanes that
-have it, u32 rows, u32 the mask of lanes from 32 on; then a byte for each of these lanes, how many of its rows are not
-filled. More than 48 lanes take ``LOG_UNIT`` more. A chunk of groups has no rows: u32 the slot, u32 the shape of its
-records, u32 0, u32 its units; then the groups."""
-LOG_ROWS_MOST = 32
-"""Records of a lane in a chunk of columns, at most. Its first chunk has one row, each further one twice as many."""
 LOG_LANE_HEADER = 16
 """Bytes of a chunk of one lane, the first of a warp or of a block, before its records: u32 the slot; u32 ``LOG_LANE``
 and from bit ``LOG_LANE_ROWS_AT`` on its rows; u32 0; at ``LOG_LANE_LEFT`` u32 how many of these it has not filled."""
@@ -38,22 +35,6 @@ _LANE_CHUNK, _LANE_CHUNK_MOST = 64, 2048
 """Bytes of a lane's first chunk of its own, if they are enough for ``_LANE_ROWS`` records; and of any, about."""
 _LANE_ROWS, _LANE_RECORD = 3, 32
 """Rows of a first chunk, at least, of records up to so many bytes."""
-_CHUNK_BYTES = 1024
-"""Of a lane in a chunk, at most, unless a single record is larger."""
-
-
-def most_rows(record_size: int) -> int:
-    """Return how many records a lane has in a chunk, at most: a power of two. record_size: in bytes."""
-    rows = LOG_ROWS_MOST
-    while rows > 1 and rows * record_size > _CHUNK_BYTES:
-        rows //= 2
-    return rows
-
-
-def header_of(lanes: int) -> int:
-    """Return the bytes of a chunk before its records, by how many lanes have it."""
-    return max(LOG_HEADER, align_up(16 + lanes, LOG_UNIT))
-
 
 def lane_rows(record_size: int) -> tuple[int, int]:
     """Return the least rows of the first chunk that one lane takes, and the most of any. record_size: in bytes."""
@@ -245,11 +226,15 @@ class Log(MapType):
 
     def save(self, entry: Map, saved: SavedValues) -> Sequence[MapStatement]:
         """Return the store of a record, in a chunk that the thread has or takes."""
-        return [AppendToLog(entry.span)]
+        if saved.lanes.own_logs and not _has_columns(entry, saved.lanes):
+            return [AppendToLog(entry.span)]
+        return save_in_column(entry, saved)
 
     def settle(self, entry: Map, kept: Sequence[Kept], lanes: Lanes) -> Sequence[MapStatement]:
         """Return the store of how many records the thread's last chunk has room for."""
-        return [CloseLog(entry.span)]
+        if lanes.own_logs and not _has_columns(entry, lanes):
+            return [CloseLog(entry.span)]
+        return close_column(entry)
 
     @staticmethod
     def read(copies: Rows, row: Mapping[str, Any]) -> Rows:
@@ -323,3 +308,9 @@ class Log(MapType):
         begins = np.flatnonzero(is_first)
         found["order"] = np.arange(len(found)) - np.repeat(begins, np.diff(np.append(begins, len(found))))
         return found
+
+
+def _has_columns(entry: Map, lanes: Lanes) -> bool:
+    """Whether a log has columns also on a target with forms of its own."""
+    has_groups = lanes.combining is Combining.REDUCE and GroupLayout.of(entry.fields, entry.size) is not None
+    return entry.level is Level.THREAD and not has_groups

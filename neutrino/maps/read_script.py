@@ -22,17 +22,8 @@ from neutrino.maps.declaration import Layout, MapType
 from neutrino.maps.float_keys import numbers_of_keys
 from neutrino.maps.float_scales import powers
 from neutrino.maps.float_sums import added_in_pairs
-from neutrino.maps.log import (
-    LOG_CONTROL,
-    LOG_HEADER,
-    LOG_LANE,
-    LOG_LANE_HEADER,
-    LOG_LANE_LEFT,
-    LOG_LANE_ROWS,
-    LOG_LANE_ROWS_AT,
-    LOG_ROWS_MOST,
-    LOG_UNIT,
-)
+from neutrino.maps.log import LOG_LANE, LOG_LANE_HEADER, LOG_LANE_LEFT, LOG_LANE_ROWS, LOG_LANE_ROWS_AT
+from neutrino.maps.log_columns import LOG_CONTROL, LOG_HEADER, LOG_ROWS_MOST, LOG_UNIT
 from neutrino.maps.log_groups import (
     GROUP_ALIGN,
     GROUP_FURTHER_AT,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from neutrino.abi.records import Field
 from neutrino.ir.memory import (
     Accumulate,
     Apart,
@@ -14,6 +15,7 @@ from neutrino.ir.memory import (
     Branch,
     CompareAndSwap,
     Elect,
+    HasSlot,
     Here,
     IsAbsent,
     IsSaving,
@@ -21,9 +23,14 @@ from neutrino.ir.memory import (
     LoadCell,
     Locate,
     MapStatement,
+    OfLane,
     OneOf,
     OverLanes,
     ReadSaved,
+    ReserveInLog,
+    SlotNumber,
+    Store,
+    StoreSaved,
     When,
 )
 from neutrino.ir.operands import Constant, Register, Special, Value
@@ -40,11 +47,13 @@ from neutrino.ir.statements import (
 )
 from neutrino.ir.types import Type
 from neutrino.maps.builder import Combining, Lanes
+from neutrino.maps.log_columns import LOG_CONTROL, LOG_UNIT
 
 
 @dataclass
 class Warp:
-    """lanes: of the target. memory: the record's words. kept: by key, the registers, a value by lane. sums: by cell,
+    """lanes: of the target. memory: the record's words, or a log's control words and units. kept: by
+    key, the registers, a value by lane. slot: of the warp. sums: by cell,
     what each lane has accumulated. saved: by field and lane; saving: the lanes that save. unit: the multiprocessor.
     atomics: of each update of memory that some lanes have executed, the cells."""
 
@@ -54,6 +63,8 @@ class Warp:
     sums: dict[int, list[int]] = field(default_factory=dict)
     saved: Sequence[Sequence[int]] = ()
     saving: frozenset[int] = frozenset()
+    slot: int = 0
+    fields: Sequence[Field] = ()
     unit: int = 77
     atomics: list[set[int]] = field(default_factory=list)
 
@@ -77,6 +88,8 @@ class _Run:
                     self.run(statement.then, some)
             elif isinstance(statement, OverLanes):
                 self.reduce(statement, here)
+            elif isinstance(statement, OfLane):
+                self.exchange(statement, here)
             elif isinstance(statement, Collective):
                 values = [self.value(statement.source, lane) for lane in here]
                 combine: Callable[..., int] = {Reduction.MAX: max}[statement.reduction]
@@ -118,6 +131,23 @@ class _Run:
         for lane, value in found.items():
             self.put(statement.destination, lane, value)
 
+    def exchange(self, statement: OfLane, here: Sequence[int]) -> None:
+        found = {}
+        for lane in here:
+            mask, other = self.value(statement.lanes, lane), self.value(statement.lane, lane)
+            assert mask >> lane & mask >> other & 1
+            assert other in here
+            found[lane] = self.value(statement.source, other)
+        for lane, value in found.items():
+            self.put(statement.destination, lane, value)
+
+    def write(self, at: int, value: int, size: int) -> None:
+        """Store bytes. at: where, in bytes; they are in one word."""
+        assert at % size == 0
+        shift, ones = at % 8 * 8, (1 << 8 * size) - 1
+        word = self.warp.memory[at // 8] & ~(ones << shift)
+        self.warp.memory[at // 8] = word | (value & ones) << shift
+
     def step(self, statement: MapStatement, lane: int, here: Sequence[int]) -> None:
         warp = self.warp
         if isinstance(statement, When):
@@ -127,6 +157,10 @@ class _Run:
             return
         when = getattr(statement, "when", None)
         if when is not None and not self.value(when, lane):
+            if isinstance(statement, ReserveInLog):
+                # Neither has a meaning.
+                self.put(statement.destination, lane, 0xDEAD)
+                self.put(statement.fits, lane, lane & 1)
             return
         if isinstance(statement, Operation):
             self.put(statement.destination, lane, self.operation(statement, lane))
@@ -153,9 +187,28 @@ class _Run:
         elif isinstance(statement, Elect):
             alone = warp.lanes.combining is Combining.NOTHING
             self.put(statement.destination, lane, int(alone or lane == min(here)))
+        elif isinstance(statement, SlotNumber):
+            self.put(statement.destination, lane, warp.slot)
+        elif isinstance(statement, HasSlot):
+            self.put(statement.destination, lane, 1)
+        elif isinstance(statement, ReserveInLog):
+            at, units = self.value(statement.base, lane) // 8, self.value(statement.units, lane)
+            first, warp.memory[at] = warp.memory[at], warp.memory[at] + units
+            fits = LOG_CONTROL + (first + units) * LOG_UNIT <= 8 * len(warp.memory)
+            self.put(statement.destination, lane, first)
+            self.put(statement.fits, lane, int(fits))
+        elif isinstance(statement, Store):
+            size = statement.type.bits // 8
+            for number, stored in enumerate(statement.values):
+                at = self.value(statement.place, lane) + statement.after + number * size
+                self.write(at, self.value(stored, lane), size)
+        elif isinstance(statement, StoreSaved):
+            at = self.value(statement.place, lane) + statement.after
+            for saved_field, values in zip(warp.fields, warp.saved, strict=True):
+                self.write(at + saved_field.offset, values[lane], saved_field.type.size)
         elif isinstance(statement, Locate):
             base = self.value(statement.base, lane) if statement.base is not None else 0
-            self.put(statement.destination, lane, base + self.value(statement.cell, lane) * statement.words)
+            self.put(statement.destination, lane, base + 8 * self.value(statement.cell, lane) * statement.words)
         elif isinstance(statement, LoadCell):
             self.put(statement.destination, lane, warp.memory[self.cell(statement.cell, lane)])
         elif isinstance(statement, CompareAndSwap):
@@ -178,11 +231,12 @@ class _Run:
         values = [self.value(source, lane) for source in statement.sources]
         kind = _type(statement.sources[0])
         bits = self.warp.lanes.number if kind is Type.LANES else kind.bits
-        if statement.operator in {Operator.NOT, Operator.MOVE, Operator.POPC, Operator.HIGHEST}:
+        if statement.operator in _OF_ONE:
             (value,) = values
             return {
                 Operator.NOT: value ^ ((1 << bits) - 1), Operator.MOVE: value, Operator.POPC: value.bit_count(),
-                Operator.HIGHEST: value.bit_length() - 1,
+                Operator.HIGHEST: value.bit_length() - 1, Operator.LOWEST: (value & -value).bit_length() - 1,
+                Operator.NEG: -value,
             }[statement.operator]  # fmt: skip
         if statement.operator is Operator.MUL_ADD:
             return values[0] * values[1] + values[2]
@@ -194,7 +248,7 @@ class _Run:
 
     def cell(self, cell: int | OneOf | At, lane: int) -> int:
         if isinstance(cell, At):
-            return self.value(cell.place, lane) + cell.after
+            return self.value(cell.place, lane) // 8 + cell.after
         if isinstance(cell, OneOf):
             return cell.then if self.value(cell.condition, lane) else cell.otherwise
         return cell
@@ -220,6 +274,7 @@ class _Run:
             self.registers.setdefault(register.name, {})[lane] = value
 
 
+_OF_ONE = {Operator.NOT, Operator.MOVE, Operator.POPC, Operator.HIGHEST, Operator.LOWEST, Operator.NEG}
 _OPERATORS: Mapping[Operator, Callable[[int, int], int]] = {
     Operator.ADD: lambda a, b: a + b, Operator.SUB: lambda a, b: a - b, Operator.MUL: lambda a, b: a * b,
     Operator.AND: lambda a, b: a & b, Operator.OR: lambda a, b: a | b, Operator.XOR: lambda a, b: a ^ b,

@@ -12,20 +12,8 @@ import pytest
 from neutrino.emulator.device import Device
 from neutrino.errors import ProbeError
 from neutrino.maps.declaration import Layout
-from neutrino.maps.log import (
-    LOG_CONTROL,
-    LOG_HEADER,
-    LOG_ROWS_MOST,
-    LOG_UNIT,
-    Log,
-    chunks,
-    first_slots,
-    header_of,
-    lane_rows,
-    most_rows,
-    slices,
-    slot_slices,
-)
+from neutrino.maps.log import Log, chunks, first_slots, lane_rows, slices, slot_slices
+from neutrino.maps.log_columns import LOG_CONTROL, LOG_HEADER, LOG_ROWS_MOST, LOG_UNIT, header_of, most_rows
 from neutrino.ptx.instrument.programs import probe_module
 from neutrino.ptx.text.module import parse
 from neutrino.targets import written as write

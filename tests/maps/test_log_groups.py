@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from neutrino.emulator.device import Device
-from neutrino.maps.log import LOG_CONTROL, LOG_UNIT, Log, chunks
+from neutrino.maps.log import Log, chunks
+from neutrino.maps.log_columns import LOG_CONTROL, LOG_UNIT
 from neutrino.maps.log_groups import GROUP_ALIGN, GroupLayout
 from neutrino.ptx.instrument.programs import probe_module
 from neutrino.ptx.text.module import parse

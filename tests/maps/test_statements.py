@@ -16,6 +16,8 @@ from neutrino.ir.statements import Operator
 from neutrino.ir.types import Type
 from neutrino.maps.builder import Builder, Combining, Lanes
 from neutrino.maps.declaration import Map
+from neutrino.maps.log import Log, chunks
+from neutrino.maps.log_columns import LOG_CONTROL, LOG_UNIT
 from neutrino.maps.regions import most_copies
 from neutrino.verification import read_probes
 from tests.maps.statement_machine import Warp
@@ -243,3 +245,51 @@ def test_types_are_not_mixed() -> None:
     wide = code.variable(Constant(Type.U64, 1))
     with pytest.raises(TypeError, match="u32"):
         code.compute(Operator.ADD, wide, Constant(Type.U32, 1))
+
+
+@pytest.mark.parametrize("lanes", WAYS)
+@pytest.mark.parametrize("units", [1 << 10, 24])
+@pytest.mark.parametrize("data", ['a = "u64", b = "u16"', 'a = "u16"'])
+def test_logs_are_read_as_lanes_wrote_them(lanes: Lanes, units: int, data: str) -> None:
+    """Warps save in turns, by some of their lanes; at last each is told that it ends, in two parts."""
+    entry = declared('type = "log"', data)
+    random = np.random.default_rng(lanes.number + units)
+    memory = [0] * ((LOG_CONTROL + units * LOG_UNIT) // 8)
+    warps = [Warp(lanes, memory, slot=slot, fields=entry.fields) for slot in (0, 3)]
+    saved: defaultdict[tuple[int, int], list[list[int]]] = defaultdict(list)
+    for visit in range(9):
+        for warp in warps:
+            is_conditional = bool(random.integers(2))
+            share = (0.1, 0.5, 1.0)[int(random.integers(3))]
+            here = [lane for lane in range(lanes.number) if random.random() < share] or [visit]
+            saving = [lane for lane in here if not is_conditional or random.random() < 0.6]
+            warp.saving = frozenset(saving)
+            warp.saved = [
+                [int(value) for value in random.integers(0, 1 << min(8 * field.type.size, 62), lanes.number)]
+                for field in entry.fields
+            ]
+            warp.run(entry.kind.save(entry, Facts(lanes, may_branch=True, is_conditional=is_conditional)), here)
+            for lane in saving:
+                saved[warp.slot, lane].append([values[lane] for values in warp.saved])
+    kept = [Kept(f"%{number}", Type.U32, 0, entry.span, key=(number,)) for number in (0, 1)]
+    for warp in warps:
+        for part in (range(0, lanes.number, 3), [lane for lane in range(lanes.number) if lane % 3]):
+            warp.run(entry.kind.settle(entry, kept, lanes), part)
+    region = np.array(memory, "<u8").view(np.uint8)
+    found = Log.read(region, {"size": entry.size})
+    fields_ = [np.ascontiguousarray(found["record"]).view(np.uint8).reshape(-1, entry.size)] if len(found) else []
+    read: defaultdict[tuple[int, int], list[list[int]]] = defaultdict(list)
+    for number, row in enumerate(found):
+        record = fields_[0][number].tobytes()
+        values = [
+            int.from_bytes(record[field.offset : field.offset + field.type.size], "little") for field in entry.fields
+        ]
+        read[int(row["slot"]), int(row["lane"])].append(values)
+    total, lost = sum(map(len, saved.values())), memory[1]
+    assert len(found) == chunks(region, entry.size)[:, 3].sum() == total - lost
+    assert bool(lost) == (units == 24)
+    # What a lane has are its records up to some one.
+    for owner, rows in read.items():
+        assert rows == saved[owner][: len(rows)]
+    if not lost:
+        assert read == saved

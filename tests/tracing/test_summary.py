@@ -23,7 +23,8 @@ from neutrino.maps.extreme import Maximum, Minimum
 from neutrino.maps.hash import Hash
 from neutrino.maps.histogram import Histogram
 from neutrino.maps.keyed import Keyed
-from neutrino.maps.log import LOG_CONTROL, LOG_UNIT, Log, slices
+from neutrino.maps.log import Log, slices
+from neutrino.maps.log_columns import LOG_CONTROL, LOG_UNIT
 from neutrino.maps.regions import copies_of
 from neutrino.maps.ring import Ring
 from neutrino.maps.topk import TopK

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from neutrino.maps.declaration import Map
-from neutrino.maps.log import LOG_CONTROL, LOG_OWN, LOG_UNIT
+from neutrino.maps.log import LOG_OWN
+from neutrino.maps.log_columns import LOG_CONTROL, LOG_UNIT
 from neutrino.maps.log_groups import (
     GROUP_ALIGN,
     GROUP_CHUNK_LEAST,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from neutrino.abi.structures import align_up
-from neutrino.maps.log import LOG_CONTROL
+from neutrino.maps.log_columns import LOG_CONTROL
 from neutrino.maps.log_groups import (
     GROUP_ALIGN,
     GROUP_FURTHER_AT,
@@ -57,7 +57,7 @@ class _Savers(NamedTuple):
 
 @dataclass(frozen=True)
 class GroupCode(GroupForms):
-    """Writes the code of one log in one body, as ``LogCode`` does."""
+    """Writes the code of one log in one body."""
 
     def append(
         self, values: Sequence[Saved], guard: Guard | None, lines: Lines, *, ending: bool,

@@ -12,16 +12,8 @@ from dataclasses import dataclass
 
 from neutrino.abi.levels import Level
 from neutrino.maps.declaration import Map
-from neutrino.maps.log import (
-    LOG_CONTROL,
-    LOG_LANE,
-    LOG_LANE_HEADER,
-    LOG_LANE_LEFT,
-    LOG_LANE_ROWS_AT,
-    LOG_OWN,
-    LOG_UNIT,
-    lane_rows,
-)
+from neutrino.maps.log import LOG_LANE, LOG_LANE_HEADER, LOG_LANE_LEFT, LOG_LANE_ROWS_AT, LOG_OWN, lane_rows
+from neutrino.maps.log_columns import LOG_CONTROL, LOG_UNIT
 from neutrino.ptx.instrument.log_room import RoomMark
 from neutrino.ptx.instrument.probe_block import ProbeBlock, Slots
 from neutrino.ptx.instrument.records import LOST
@@ -47,7 +39,7 @@ _TESTED, _TESTED_BYTES = 7, 256
 
 @dataclass(frozen=True)
 class SingleCode:
-    """Writes the code of one log in one body, as ``LogCode`` does.
+    """Writes the code of one log in one body.
 
     entry, index: the map and its index. at: a register of 64 bits, that each thread keeps to its end: where its next
     record goes, less the bytes before a chunk's first one; the number of its slot, before it has a chunk. state: one of

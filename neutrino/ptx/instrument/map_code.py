@@ -18,15 +18,21 @@ from neutrino.ir.memory import (
     CloseLog,
     CompareAndSwap,
     Elect,
+    HasSlot,
     Here,
     IsSaving,
     LoadCell,
     Locate,
     MapStatement,
+    OfLane,
     OneOf,
     OverLanes,
     ReadSaved,
+    ReserveInLog,
+    SlotNumber,
+    Store,
     StoreRecord,
+    StoreSaved,
 )
 from neutrino.ir.memory import Kept as TypeKept
 from neutrino.ir.operands import Constant, Register, SavedOperand
@@ -54,7 +60,6 @@ from neutrino.ptx.instrument.map_statements import (
 from neutrino.ptx.instrument.probe_block import ProbeBlock, Slots, copy_address
 from neutrino.ptx.instrument.records import (
     Code,
-    LogCode,
     Records,
     Saved,
     Written,
@@ -65,7 +70,7 @@ from neutrino.ptx.instrument.records import (
 from neutrino.ptx.instrument.registers import Guard, Kept, Take, Value, guarded, positive
 from neutrino.ptx.instrument.sums import Sums
 from neutrino.ptx.isa.scalars import WARP_LANES, known_integer
-from neutrino.ptx.text.inserted import Lines, op
+from neutrino.ptx.text.inserted import Lines, mem, op, vector
 
 VERSION = (6, 2)
 """The ``.version`` that code between lanes needs, on architectures that have it; ``redux.sync`` has one of its own."""
@@ -79,9 +84,11 @@ def save_version(entry: Map, architecture: int) -> tuple[int, int]:
 
 _CELL = 8
 """Bytes of a cell that has a place."""
-_OF_PLACE = (ReadSaved, IsSaving, Accumulate, AccumulateSaved, StoreRecord, AppendToLog)
+_OF_PLACE = (
+    ReadSaved, IsSaving, SlotNumber, HasSlot, Accumulate, AccumulateSaved, StoreSaved, StoreRecord, AppendToLog
+)  # fmt: skip
 """Statements whose code depends on the place."""
-_STORES = (Here, OverLanes, Locate, AtomicUpdate, CompareAndSwap, Branch, Apart)
+_STORES = (Here, OverLanes, OfLane, Locate, AtomicUpdate, CompareAndSwap, ReserveInLog, Store, Branch, Apart)
 """Statements that may not stand between a product and its sum, nor may what follows them."""
 
 
@@ -125,7 +132,7 @@ class MapCode:
         self.architecture = architecture
         self.remembered = [remembered(entry, _parts) for entry in self.maps]
         combining = Combining.MATCH if architecture >= MATCHES else Combining.NOTHING
-        self.lanes = Lanes(WARP_LANES, Combining.REDUCE if architecture >= REDUCES else combining)
+        self.lanes = Lanes(WARP_LANES, Combining.REDUCE if architecture >= REDUCES else combining, own_logs=True)
         self.meets: bool = kernel.meets if kernel else False  # as of ``SingleCode``
         self._prefix = prefix
         self._changed = changed
@@ -196,18 +203,18 @@ class MapCode:
             else:
                 log.append(saves[0].values, saves[0].guard, lines, ending=False)
 
-    def log(self, index: int) -> LogCode | GroupCode | SingleCode:
-        """Writes the code of the index-th map, a log: of groups where lanes of a warp save records that these fit."""
+    def log(self, index: int) -> GroupCode | SingleCode | None:
+        """Writes the code of the index-th map, a log: of groups where lanes of a warp save records that these fit; None
+        for one of columns, which is all in statements."""
         entry = self.maps[index]
         if entry.level is not Level.THREAD:
             at, state = self.keep(index, 0, 64), self.keep(index, 1, 32)
             return SingleCode(entry, index, at, state, self.block, self.take, self._prefix, self.meets)
-        unit, state = self.keep(index, 0, 32), self.keep(index, 1, 32)
         layout = GroupLayout.of(entry.fields, entry.size)
-        if entry.level is Level.THREAD and self.architecture >= REDUCES and layout is not None:
-            order = self.keep(index, 2, 32)
-            return GroupCode(entry, index, layout, unit, state, order, self.block, self.take)
-        return LogCode(entry, index, unit, state, self.block, self.take, self.architecture >= MATCHES)
+        if self.architecture < REDUCES or layout is None:
+            return None
+        unit, state, order = (self.keep(index, number, 32) for number in range(3))
+        return GroupCode(entry, index, layout, unit, state, order, self.block, self.take)
 
     def label(self, index: int) -> str:
         """What labels begin with in code of the index-th map. They are local to the code's braces."""
@@ -222,7 +229,7 @@ class MapCode:
         for index in indices:
             if self.maps[index].kind.layout is Layout.CHUNKS:
                 log = self.log(index)
-                if not isinstance(log, LogCode):
+                if log is not None:
                     log.open(lines)
 
     def end(self, lines: Lines) -> None:
@@ -297,6 +304,10 @@ class _AtMap(Lowering):
             self._set(statement.destination, "atom.global.cas.b64", where, *given, when=when)
         elif isinstance(statement, AtomicUpdate):
             self._update(statement)
+        elif isinstance(statement, ReserveInLog):
+            self._reserve(statement)
+        elif isinstance(statement, Store):
+            self._store(statement)
         else:
             super()._write_special(statement)
 
@@ -337,6 +348,31 @@ class _AtMap(Lowering):
         kind = "f64" if statement.value.type.is_float else "u64"
         self._emit(f"red.global.{statement.operator.value}.{kind}", where, self._text(statement.value), when=when)
 
+    def _reserve(self, statement: ReserveInLog) -> None:
+        """Take units of a log, by one atomic."""
+        when = self._text(statement.when)
+        units = self._taken("cvt.u64.u32", 64, self._text(statement.units))
+        first, limit, fits = self._taken("mov.u64", 64, "0"), self._take("b64"), self._take("pred")
+        self._emit("atom.global.add.u64", first, mem(self._text(statement.base)), units, when=when)
+        # All of it must be before the end, also where what was taken is not a number of units: replays of a graph
+        # for which there is no memory share some that is not zeroed.
+        end = self._taken("add.u64", 64, first, units)
+        self._lines += self._maps.block.load_log_units(self._index, limit, self._take)
+        self._emit("setp.lt.u64", fits, first, end)
+        self._set(statement.fits, "setp.le.and.u64", end, limit, fits)
+        self._set(statement.destination, "cvt.u32.u64", first)
+
+    def _store(self, statement: Store) -> None:
+        """Store numbers in memory."""
+        size = statement.type.bits
+        texts = []
+        for value in statement.values:
+            text = self._text(value)
+            texts.append(self._taken(f"mov.b{size}", size, text) if isinstance(value, Constant) else text)
+        where, when = mem(self._text(statement.place), statement.after), self._text(statement.when)
+        vectors = f"v{len(texts)}.b{size}" if len(texts) > 1 else f"b{size}"
+        self._emit(f"st.global.{vectors}", where, vector(*texts) if len(texts) > 1 else texts[0], when=when)
+
     def _offset(self, cell: int) -> int:
         """Where a cell is in the record, in bytes."""
         entry = self._maps.maps[self._index]
@@ -345,6 +381,11 @@ class _AtMap(Lowering):
     def _address(self) -> str:
         """The register with the address of the copy of the map's record that this thread adds to."""
         maps, entry = self._maps, self._maps.maps[self._index]
+        if entry.kind.layout is Layout.CHUNKS:
+            # Of a log there is one region for all.
+            region = self._take("b64")
+            maps.block.load_map(self._index, region, self._lines, ending=self._ending, take=self._take)
+            return region
         return copy_address(entry, self._index, maps.block, self._take, self._lines, ending=self._ending)
 
 
@@ -478,6 +519,12 @@ class SaveCode(_AtMap):
             self._accumulate_saved()
         elif isinstance(statement, StoreRecord):
             self._store_record()
+        elif isinstance(statement, StoreSaved):
+            self._store_saved(statement)
+        elif isinstance(statement, SlotNumber):
+            self._names[statement.destination.name] = self._slots.at(self._save.map.level, self._lines).index
+        elif isinstance(statement, HasSlot):
+            self._names[statement.destination.name] = self._slots.at(self._save.map.level, self._lines).inside
         elif isinstance(statement, AppendToLog):
             self._append_to_log()
         else:
@@ -532,14 +579,19 @@ class SaveCode(_AtMap):
             self._append_group(log, values)
             return
         stores = self._maps.records.as_few_stores(self._save.map, values, self._lines, self._waits)
-        if isinstance(log, SingleCode):
-            guard = self._copied_guard(waits=self._waits)
-            when = positive(guard, self._take, self._lines) if guard is not None else None
-            log.append(stores, when, self._code.stores)
-            return
-        slot = self._slots.at(self._save.map.level, self._lines)
-        takes_part = guarded(slot.inside, self._guard, self._take, self._lines)
-        log.append(stores, slot.index, takes_part, self._code.stores, ending=self._ending)
+        guard = self._copied_guard(waits=self._waits)
+        when = positive(guard, self._take, self._lines) if guard is not None else None
+        if log is None:
+            raise TypeError(f"map {self._index} has columns")
+        log.append(stores, when, self._code.stores)
+
+    def _store_saved(self, statement: StoreSaved) -> None:
+        """Store the operands as a record at a place."""
+        values = [self._operand_value(operand) for operand in self._save.operands]
+        stores = self._maps.records.as_few_stores(self._save.map, values, self._code.lines, self._waits)
+        place, when = self._text(statement.place), self._text(statement.when)
+        for where, kind, text in stores:
+            self._emit(f"st.global.{kind}", mem(place, statement.after + where), text, when=when)
 
     def _append_group(self, log: GroupCode, values: list[Value]) -> None:
         """As ``_append_to_log``, to a log of groups."""
@@ -612,7 +664,9 @@ class EndCode(_AtMap):
             amount, operation = self._text(statement.amount), statement.operator.value
             maps.sums.add_amount(index, statement.cell, amount, "", self._lines, operation=operation)
         elif isinstance(statement, CloseLog):
-            maps.log(index).close(self._lines)
+            log = maps.log(index)
+            if log is not None:
+                log.close(self._lines)
         else:
             super()._write_special(statement)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import NamedTuple
 
-from neutrino.ir.memory import Apart, Below, Branch, Here, IsAbsent, Kept, MapStatement, OverLanes, When
+from neutrino.ir.memory import Apart, Below, Branch, Here, IsAbsent, Kept, MapStatement, OfLane, OverLanes, When
 from neutrino.ir.operands import Constant, Register, SiteOperand, Special, Value
 from neutrino.ir.statements import Compare, Convert, Operation, Operator, Reduction, Reinterpret, Relation, Select
 from neutrino.ir.types import Type
@@ -94,6 +94,9 @@ class Lowering:
             lower = self._target(statement.destination)
             self._emit("mov.u32", lower, "%lanemask_lt")
             self._emit("and.b32", lower, lower, self._text(statement.lanes))
+        elif isinstance(statement, OfLane):
+            operands = [self._text(value) for value in (statement.source, statement.lane)]
+            self._set(statement.destination, "shfl.sync.idx.b32", *operands, "31", self._text(statement.lanes))
         elif isinstance(statement, Branch):
             self._branch(statement)
         elif isinstance(statement, Apart):
@@ -236,11 +239,18 @@ class Lowering:
             # Written where it is read, so that it is kept no longer than it has to.
             self._conjunctions[statement.destination.name] = statement
             return
+        if statement.operator is Operator.LOWEST:
+            # The highest of the bits in the reverse order, counted from the other end.
+            self._set(statement.destination, "clz.b32", self._taken("brev.b32", 32, self._text(first)))
+            return
         kind = _type_of(first)
         bits = f"b{_bits(kind)}" if kind is not Type.PRED else "pred"
         opcode = _OPCODES[statement.operator].format(kind=_kind(first), bits=bits)
         if isinstance(first, Special):
             opcode = f"mov.{kind}"
+        if statement.operator is Operator.NEG and kind.is_integer:
+            # The same bits, whatever the sign.
+            opcode = f"neg.s{_bits(kind)}"
         if kind.is_float and statement.operator in _ROUNDED:
             # Rounded, so that ptxas fuses it with no product of the program.
             opcode = f"{statement.operator.value}.rn.{kind}"

@@ -110,9 +110,9 @@ class ProbeBlock:
             shift = self._shift
         lines.append(op("add.u64", register, register, shift))
 
-    def load_log_units(self, index: int, register: str) -> Lines:
+    def load_log_units(self, index: int, register: str, take: Take | None = None) -> Lines:
         """Code that loads how many units the index-th map, a log, has for chunks: into a register of 64 bits."""
-        units = self._take("b32")
+        units = (take or self._take)("b32")
         return [self.load_log_limit(index, units), op("cvt.u64.u32", register, units)]
 
     def load_log_limit(self, index: int, register: str) -> Instruction:

@@ -1,5 +1,5 @@
-"""Code that stores the records that snippets save, in slots and in logs: values converted to fields, where they go, how
-many there were."""
+"""Code that stores the records that snippets save in slots, and values for records elsewhere: converted to fields,
+where they go, how many there were."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from neutrino.abi.levels import Level
 from neutrino.abi.records import Field
 from neutrino.abi.scalars import ScalarType
 from neutrino.maps.declaration import Map
-from neutrino.maps.log import LOG_CONTROL, LOG_HEADER, LOG_UNIT, most_rows
 from neutrino.maps.regions import has_counts
 from neutrino.ptx.analysis.register_values import Sum
 from neutrino.ptx.instrument.probe_block import ProbeBlock, Slots
@@ -26,8 +25,6 @@ NO_ROOM = "0xffffffff"
 """In place of a chunk's first unit: the chunk is after the end of the region. Records in it are not stored."""
 LOST = 8
 """Offset of the count of lost records in the region."""
-_LEFT = 16
-"""Offset in a chunk of the bytes that say how many rows of its column each lane has left."""
 _HALVES = frozenset({"f16", "bf16"})
 _FLOAT_FIELDS = frozenset({ScalarType.F32, ScalarType.F64})
 
@@ -388,163 +385,3 @@ def in_few_stores(
         else:
             stores.append((offset, kind, text))
     return stores
-
-
-@dataclass(frozen=True)
-class LogCode:
-    """Writes the code of one log at thread level in one body, where lanes save no groups: taking chunks of its region,
-    storing records in them. The layout is in ``maps/log.py``.
-
-    entry, index: the map and its index. unit, state: registers of 32 bits, at first 0, that each thread keeps to its
-    end: where its chunk begins, and from the lowest byte on how many rows it has filled, how many rows there are, how
-    many lanes have the chunk, and which of them it is. joins: whether lanes can take a chunk together.
-    """
-
-    entry: Map
-    index: int
-    unit: str
-    state: str
-    block: ProbeBlock
-    take: Take
-    joins: bool
-
-    def append(
-        self, stores: Sequence[tuple[int, str, str]], slot: str, takes_part: str, lines: Lines, *, ending: bool
-    ) -> None:
-        """Append the code that saves a record to lines, which may not stand between a product and its sum.
-
-        stores: of the record, as ``Records.as_few_stores`` returns them. slot: the register with the slot's number.
-        takes_part: a predicate, whether this thread saves. ending: the code stands where the thread ends.
-        """
-        take, state = self.take, self.state
-        base, used, rows, needs = take("b64"), take("b32"), take("b32"), take("pred")
-        self.block.load_map(self.index, base, lines, ending=ending)
-        lines += [
-            op("and.b32", used, state, "255"),
-            op("bfe.u32", rows, state, "8", "8"),
-            op("setp.eq.and.u32", needs, used, rows, takes_part),
-        ]
-        self._take_chunk(base, rows, needs, slot, lines)
-        # The record's place: [row][lane] in the chunk.
-        lanes, place, at, is_stored = take("b32"), take("b32"), take("b64"), take("pred")
-        lines += [
-            op("and.b32", used, state, "255"),
-            op("bfe.u32", lanes, state, "16", "8"),
-            op("shr.u32", place, state, "24"),
-            op("mad.lo.u32", place, used, lanes, place),
-            op("mad.wide.u32", at, self.unit, str(LOG_UNIT), base),
-            op("mad.wide.u32", at, place, str(self.entry.size), at),
-            op("setp.ne.and.u32", is_stored, self.unit, NO_ROOM, takes_part),
-        ]
-        first = LOG_CONTROL + LOG_HEADER
-        lines += [op(f"st.global.{kind}", mem(at, first + where), text, when=is_stored) for where, kind, text in stores]
-        lines.append(op("add.u32", state, state, "1", when=takes_part))
-
-    def _take_chunk(self, base: str, rows: str, needs: str, slot: str, lines: Lines) -> None:
-        """Append the code by which the threads for which needs holds take a chunk together.
-
-        base: the register with the region's address. rows: that with the rows of this thread's last chunk, which is
-        overwritten. slot: as for ``append``.
-        """
-        take = self.take
-        mask, rank, lanes, leads = take("b32"), take("b32"), take("b32"), take("pred")
-        if self.joins:
-            here = take("b32")
-            lines += [
-                op("activemask.b32", here),
-                op("vote.sync.ballot.b32", mask, needs, here),
-                op("mov.u32", rank, "%lanemask_lt"),
-                op("and.b32", rank, rank, mask),
-                op("popc.b32", rank, rank),
-                op("popc.b32", lanes, mask),
-                op("setp.eq.and.u32", leads, rank, "0", needs),
-            ]
-        else:
-            lines += [
-                op("mov.u32", mask, "%lanemask_eq"),
-                op("mov.u32", rank, "0"),
-                op("mov.u32", lanes, "1"),
-                op("mov.pred", leads, needs),
-            ]
-        # Twice the rows of the last chunk, by the first lane.
-        lines += [
-            op("shl.b32", rows, rows, "1"),
-            op("min.u32", rows, rows, str(most_rows(self.entry.size))),
-            op("max.u32", rows, rows, "1"),
-        ]
-        if self.joins:
-            # The lowest of the lanes that need one; of any lanes if none does.
-            leader, none = take("b32"), take("pred")
-            lines += [
-                op("setp.eq.u32", none, mask, "0"),
-                op("selp.b32", leader, here, mask, none),
-                op("brev.b32", leader, leader),
-                op("clz.b32", leader, leader),
-                op("shfl.sync.idx.b32", rows, rows, leader, "31", here),
-            ]
-        count, size = take("b32"), take("b32")
-        units, first, end, limit = (take("b64") for _ in range(4))
-        unit, fits, is_head, is_lost = take("b32"), take("pred"), take("pred"), take("pred")
-        lines += [
-            op("mul.lo.u32", count, rows, lanes),
-            op("mad.lo.u32", size, count, str(self.entry.size), str(LOG_HEADER + LOG_UNIT - 1)),
-            op("shr.u32", size, size, str(LOG_UNIT.bit_length() - 1)),
-            op("cvt.u64.u32", units, size),
-            op("mov.u64", first, "0"),
-            op("atom.global.add.u64", first, mem(base), units, when=leads),
-            # All of it must be before the end, also where what was taken is not a number of units: replays of a graph
-            # for which there is no memory share some that is not zeroed.
-            op("add.u64", end, first, units),
-            *self.block.load_log_units(self.index, limit),
-            op("setp.lt.u64", fits, first, end),
-            op("setp.le.and.u64", fits, end, limit, fits),
-            op("and.pred", is_head, fits, leads),
-            op("not.pred", is_lost, fits),
-            op("and.pred", is_lost, is_lost, leads),
-            op("cvt.u32.u64", unit, first),
-            op("selp.b32", unit, unit, NO_ROOM, fits),
-            # All rows of a chunk without room; those that are not filled are taken off where the thread ends.
-            op("cvt.u64.u32", units, count),
-            op("red.global.add.u64", mem(base, LOST), units, when=is_lost),
-        ]
-        at, zero, taken = take("b64"), take("b32"), take("b32")
-        lines += [
-            op("mad.wide.u32", at, unit, str(LOG_UNIT), base),
-            op("mov.u32", zero, "0"),
-            op("st.global.v4.b32", mem(at, LOG_CONTROL), vector(slot, mask, rows, zero), when=is_head),
-        ]
-        if self.joins:
-            lines.append(op("shfl.sync.idx.b32", unit, unit, leader, "31", here))
-        lines += [
-            op("shl.b32", taken, rows, "8"),
-            op("shl.b32", lanes, lanes, "16"),
-            op("or.b32", taken, taken, lanes),
-            op("shl.b32", rank, rank, "24"),
-            op("or.b32", taken, taken, rank),
-            op("selp.b32", self.state, taken, self.state, needs),
-            op("selp.b32", self.unit, unit, self.unit, needs),
-        ]
-
-    def close(self, lines: Lines) -> None:
-        """Append the code where a thread ends: its last chunk gets the number of rows that the thread has left, or, if
-        that chunk has no room, they are taken off the lost records."""
-        take = self.take
-        base, left, used, rank, at, less = (take(kind) for kind in ("b64", "b32", "b32", "b32", "b64", "b64"))
-        has_left, has_room = take("pred"), take("pred")
-        self.block.load_map(self.index, base, lines, ending=True)
-        lines += [
-            op("and.b32", used, self.state, "255"),
-            op("bfe.u32", left, self.state, "8", "8"),
-            op("sub.u32", left, left, used),
-            op("shr.u32", rank, self.state, "24"),
-            op("mad.wide.u32", at, self.unit, str(LOG_UNIT), base),
-            op("cvt.u64.u32", less, rank),
-            op("add.u64", at, at, less),
-            op("setp.ne.u32", has_left, left, "0"),
-            op("setp.ne.and.u32", has_room, self.unit, NO_ROOM, has_left),
-            op("st.global.u8", mem(at, LOG_CONTROL + _LEFT), left, when=has_room),
-            op("setp.eq.and.u32", has_left, self.unit, NO_ROOM, has_left),
-            op("cvt.u64.u32", less, left),
-            op("neg.s64", less, less),
-            op("red.global.add.u64", mem(base, LOST), less, when=has_left),
-        ]
