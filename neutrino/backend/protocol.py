@@ -23,7 +23,7 @@ from neutrino.fatbin import Container, Image
 from neutrino.probing.capabilities import Capabilities
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.twins.cache_entry import KernelEntry
-from neutrino.twins.launches import KernelText
+from neutrino.twins.kernel_text import KernelText
 from neutrino.twins.probe_units import ProbeLeftOut
 from neutrino.twins.values import LeftOut, Site, Twin, ignore
 

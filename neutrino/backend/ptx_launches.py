@@ -17,8 +17,8 @@ from neutrino.ptx.isa.instruction import REGISTER, Instruction, read_address, re
 from neutrino.ptx.isa.opcodes import STATE_SPACES
 from neutrino.ptx.isa.scalars import TYPE_BYTES
 from neutrino.ptx.text.module import Function, Kind, Module, Parameter, parse
-from neutrino.twins import launches
-from neutrino.twins.launches import Kernel, Role, Value
+from neutrino.twins import kernel_text as launches
+from neutrino.twins.kernel_text import Kernel, Role, Value
 
 # An instruction: after a ``;``, brace, label or space; perhaps with a guard; up to the ``;``.
 _STATEMENT = re.compile(r"(?<=[;{}:\s])(?:@\s*!?\s*[\w$%]+\s+)?[a-z]\w*(?:\.[\w:]+)*\b[^;:]*(?=;)", re.ASCII)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from neutrino.backend.protocol import Backend, Options, PlannedKernel, Shipped, ShownTwin, Tools
     from neutrino.probing.ir.probe_set import ProbeSet
     from neutrino.twins.cache_entry import KernelEntry
-    from neutrino.twins.launches import KernelText
+    from neutrino.twins.kernel_text import KernelText
 
 NOT_ASSEMBLED = "no ptxas on this machine: neither registers nor arithmetic of the twins were verified"
 """The note of a patched file for the embedded device."""

@@ -26,7 +26,7 @@ from neutrino.probing.selection import Selection
 from neutrino.run.probes import RunProbes
 from neutrino.run.start import Request, prepare
 from neutrino.tracing import Trace, TraceKernel
-from neutrino.twins.launches import Kernel, Role
+from neutrino.twins.kernel_text import Kernel, Role
 
 _ROOT = Path(__file__).resolve().parents[2]
 _PROGRAM = "neutrino.playground.launcher"

@@ -13,7 +13,7 @@ import numpy as np
 
 from neutrino.errors import NeutrinoError
 from neutrino.playground.elements import NAMES, ElementType, element_type
-from neutrino.twins.launches import Kernel, Role, Value
+from neutrino.twins.kernel_text import Kernel, Role, Value
 
 THREADS = 128
 """Threads of a block where the kernel does not say."""

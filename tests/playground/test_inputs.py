@@ -14,7 +14,7 @@ from neutrino.backend.ptx_launches import PtxKernels
 from neutrino.errors import NeutrinoError
 from neutrino.playground.elements import NAMES, ElementType, element_type
 from neutrino.playground.launch_inputs import Buffer, Choices, Inputs, Number, make_inputs
-from neutrino.twins.launches import Kernel, Parameter, Role, Value
+from neutrino.twins.kernel_text import Kernel, Parameter, Role, Value
 
 
 def kernel(*values: Value, block: tuple[int, int, int] | None = None, exact: bool = False) -> Kernel:

@@ -10,7 +10,7 @@ import pytest
 from neutrino.backend.ptx_launches import PtxKernels
 from neutrino.errors import NeutrinoError
 from neutrino.playground.elements import element_type
-from neutrino.twins.launches import Kernel, Role, Value
+from neutrino.twins.kernel_text import Kernel, Role, Value
 from tests.kernels.cases import Case, cases
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "embedded" / "kernels.ptx"
