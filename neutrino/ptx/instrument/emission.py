@@ -29,7 +29,7 @@ from neutrino.ptx.instrument.log_groups import WAITING_ALIGN
 from neutrino.ptx.instrument.log_room import RoomCode, first_marks
 from neutrino.ptx.instrument.log_single import SingleCode
 from neutrino.ptx.instrument.map_code import Counted, Later, MapCode, SaveCode, save_version
-from neutrino.ptx.instrument.named_memory import Parameters
+from neutrino.ptx.instrument.module_parts import Parameters
 from neutrino.ptx.instrument.probe_block import ProbeBlock, Slots
 from neutrino.ptx.instrument.records import Code, Records, Written, widened_half
 from neutrino.ptx.instrument.registers import (
@@ -105,7 +105,7 @@ class Emission:
     UnsupportedError for what cannot be written.
 
     kernel: for the body of a function that a kernel calls, the kernel's own emission; block is then the register
-    that holds the address of its state, which begins as the probe block does (``function_copies.py``). sites: how many
+    that holds the address of its state, which begins as the probe block does (``module_parts.py``). sites: how many
     the kernel and its functions have; None of a function, and where no map need be as small as it can.
 
     scratch: gives registers for

@@ -22,19 +22,17 @@ from neutrino.ptx.analysis.flow_graph import End, all_ends
 from neutrino.ptx.analysis.linkage import Callee, Linkage, Needs, ObstacleError
 from neutrino.ptx.analysis.matching import Found, Spot, near_misses
 from neutrino.ptx.instrument.emission import Emission, needed_version
-from neutrino.ptx.instrument.function_copies import (
+from neutrino.ptx.instrument.lanes_together import LaneMasks
+from neutrino.ptx.instrument.module_parts import (
+    Parameters,
     around_call,
+    check_given_addresses,
     copy_header,
     copy_name,
     pass_address,
-    with_their_callers,
-)
-from neutrino.ptx.instrument.lanes_together import LaneMasks
-from neutrino.ptx.instrument.named_memory import (
-    Parameters,
-    check_given_addresses,
     pass_by_address,
     read_through_global_memory,
+    with_their_callers,
 )
 from neutrino.ptx.instrument.registers import UnsupportedError
 from neutrino.ptx.instrument.rewriting import Rewriting, SkipError, check_text, parameters_of

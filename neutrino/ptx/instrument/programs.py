@@ -16,7 +16,7 @@ from neutrino.errors import PtxError
 from neutrino.lazy import lazy
 from neutrino.probing.ir.probe_set import Probe, ProbeSet
 from neutrino.ptx.analysis.linkage import Linkage, ObstacleError
-from neutrino.ptx.instrument.function_copies import FunctionCopy
+from neutrino.ptx.instrument.module_parts import FunctionCopy
 from neutrino.ptx.instrument.plan import KernelPlan, ModulePlan, plan_kernel, refusal_of
 from neutrino.ptx.instrument.registers import UnsupportedError
 from neutrino.ptx.instrument.rewriting import Rewriting, SkipError, module_obstacle

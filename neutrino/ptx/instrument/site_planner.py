@@ -15,7 +15,7 @@ from neutrino.ptx.analysis.linkage import Callee
 from neutrino.ptx.analysis.matching import Found, Hit, OpcodeHits, Spot
 from neutrino.ptx.analysis.surroundings import Locations
 from neutrino.ptx.instrument.emission import Emission
-from neutrino.ptx.instrument.named_memory import check_load
+from neutrino.ptx.instrument.module_parts import check_load
 from neutrino.ptx.instrument.registers import UnsupportedError
 from neutrino.ptx.instrument.rewriting import Rewriting
 from neutrino.ptx.instrument.site_writer import Placed, SiteWriter

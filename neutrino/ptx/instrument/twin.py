@@ -20,7 +20,7 @@ from neutrino.ptx.analysis.contraction import has_product, loose_sums, may_contr
 from neutrino.ptx.analysis.flow_graph import may_wait
 from neutrino.ptx.analysis.matching import Hit
 from neutrino.ptx.analysis.surroundings import Locations
-from neutrino.ptx.instrument.function_copies import FunctionCopy
+from neutrino.ptx.instrument.module_parts import FunctionCopy
 from neutrino.ptx.isa.scalars import WARP_LANES
 from neutrino.ptx.text.body import Body, Statement
 from neutrino.ptx.text.module import Kind, Module, ModuleStatement, Parameter, blank, without_locations

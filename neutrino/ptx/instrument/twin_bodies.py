@@ -1,5 +1,5 @@
 """Writes the bodies of one twin, as edits of the originals': that of the kernel, and those of the functions that it
-calls and that get copies (``function_copies.py`` says what copies are).
+calls and that get copies (``module_parts.py`` says what copies are).
 """
 
 from __future__ import annotations
@@ -13,18 +13,20 @@ from neutrino.probing.ir.probe_set import Probe, Snippet
 from neutrino.ptx.analysis.flow_graph import End
 from neutrino.ptx.analysis.linkage import Call, Callee
 from neutrino.ptx.instrument.emission import Emission
-from neutrino.ptx.instrument.function_copies import (
+from neutrino.ptx.instrument.lanes_together import LaneMasks
+from neutrino.ptx.instrument.log_room import needs_lanes_together, place_rooms
+from neutrino.ptx.instrument.module_parts import (
     FunctionCopy,
+    Parameters,
     State,
     around_call,
     copy_header,
     copy_name,
     pass_address,
+    pass_by_address,
     reach,
+    read_through_global_memory,
 )
-from neutrino.ptx.instrument.lanes_together import LaneMasks
-from neutrino.ptx.instrument.log_room import needs_lanes_together, place_rooms
-from neutrino.ptx.instrument.named_memory import Parameters, pass_by_address, read_through_global_memory
 from neutrino.ptx.instrument.plan import BodyPlan, KernelPlan
 from neutrino.ptx.instrument.registers import Kept
 from neutrino.ptx.instrument.rewriting import Rewriting
