@@ -51,7 +51,10 @@ class Ahead:
     """
 
     def __init__(self, folder: Path, seconds: float) -> None:
-        """Begin a run of the bench; the parameters are as in the class."""
+        """Begin a run of the bench.
+
+        folder: for scratch files. seconds: time from now after which nothing more is started.
+        """
         self.folder = folder
         self.package = folder / "package"
         self.result: dict[str, Json] = {"runs": {}, "patched": {}, "submit": {}}

@@ -166,7 +166,9 @@ def _filled(text: str, outputs: Mapping[str, str]) -> str:
     outputs_of = iter(here)
 
     def filled(match: re.Match[str]) -> str:
-        """The new text of one console block: its commands, each with its output."""
+        """Return the new text of one console block: its commands, each with its output, a recorded one, or of a block
+        that needs no GPU, that of the run just made.
+        """
         parts = re.split(r"^\$ ", match[1], flags=re.MULTILINE)[1:]
         commands = [part.partition("\n")[0] for part in parts]
         runnable = [command for command in commands if not command.startswith(NOT_RUN)]

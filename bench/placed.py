@@ -206,7 +206,7 @@ def _read(report: Path) -> Json:
 
 
 def pack(array: np.ndarray[Any, Any]) -> str:
-    """An array's bytes, compressed and in base64, for a JSON text; ``unpack`` is the way back."""
+    """Return an array's bytes, compressed and in base64, to be kept in a JSON file; ``unpack`` is the way back."""
     return base64.b64encode(zlib.compress(np.ascontiguousarray(array).tobytes(), 9)).decode()
 
 

@@ -60,7 +60,11 @@ class Road:
     """One drive. neutrino: the command in front of a program. folder: scratch. deadline: seconds from now."""
 
     def __init__(self, neutrino: Sequence[str], folder: Path, deadline: float) -> None:
-        """Begin a drive; the parameters are as in the class."""
+        """Begin a drive.
+
+        neutrino: the command in front of a program. folder: for scratch files. deadline: seconds from now, after which
+        no run starts.
+        """
         self.neutrino = list(neutrino)
         self.folder = folder
         self.result: dict[str, Json] = {}

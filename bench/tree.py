@@ -84,7 +84,11 @@ def judged_files(name: str) -> dict[str, str]:
 
 
 def changed_files(name: str, results: Mapping[str, object]) -> list[str]:
-    """Entries of ``JUDGED`` whose files are not those that a file of results has hashes of. name: the file's stem."""
+    """Return which sources have changed since results were recorded: the entries (paths or patterns) that ``JUDGED``
+    has for them and whose hashes differ.
+
+    name: the stem of the file of results. results: its contents, with the hashes of then in ``files``.
+    """
     parts: Any = results.get("cases") or results.get("rows") or ()
     recorded: list[Any] = [results, *(parts.values() if isinstance(parts, dict) else parts)]
     hashes = [part["files"] for part in recorded if isinstance(part, dict) and "files" in part]

@@ -29,7 +29,10 @@ class Run:
     """
 
     def __init__(self, workload: str, event: Callable[[], Event], elapsed: Callable[[Any, Any], float]) -> None:
-        """Parse the command line, ``--seeds`` and ``--out``. workload: its name. event, elapsed: as in the class."""
+        """Parse the command line, ``--seeds`` and ``--out``. workload: its name.
+
+        event: makes an event of the device. elapsed: gives the milliseconds between two events that have happened.
+        """
         parser = argparse.ArgumentParser()
         parser.add_argument("--seeds", type=int, default=20)
         parser.add_argument("--out", type=Path, required=True)

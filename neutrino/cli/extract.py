@@ -325,7 +325,7 @@ class _Extraction:
         return JsonListing(shown, write)
 
     def _tables(self) -> Tables:
-        """The tables that the options ask for, of one file."""
+        """Begin the tables of one file's images, with those of kernels and of resources if the options ask for them."""
         return Tables(kernels=self._options.kernels, resources=self._options.resources)
 
     def _rows(self, containers: Sequence[Container]) -> list[Row]:

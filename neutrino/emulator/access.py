@@ -67,7 +67,7 @@ class Accesses(State):
 
         An offset of None is 0. Threads whose `guard` (predicate; None: no guard) is false load nothing, and their
         elements are meaningless. statement: its index in the module, for fault reports. active: the indices of the
-        active threads in the batch, None: all.
+        active threads in the batch, None: all. space: the state space of the addresses, a ``Space`` (global, shared …).
         """
         addresses = base if offset is None else base + offset
         if guard is None:
@@ -105,6 +105,7 @@ class Accesses(State):
 
         An offset of None is 0. Threads whose `guard` (predicate; None: no guard) is false store nothing. statement: its
         index in the module, for fault reports. active: the indices of the active threads in the batch, None: all.
+        space: the state space of the addresses, a ``Space`` (global, shared …).
         """
         addresses = base if offset is None else base + offset
         if guard is not None:
@@ -126,7 +127,8 @@ class Accesses(State):
         """Load `count` consecutive words at the address of every active thread, as `load` without a guard.
 
         Return one array or scalar per word. `locate` lists the kinds of index that occur here. active: the indices of
-        these threads in the batch, None: all threads.
+        these threads in the batch, None: all threads. statement: the instruction's index in the module, for fault
+        reports. space: the state space of the addresses, a ``Space`` (global, shared …).
         """
         if dtype == DOUBLE_WORD and space in (Space.LOCAL, Space.GENERIC):
             return self.load_double(statement, space, addresses, count, active)
@@ -161,7 +163,9 @@ class Accesses(State):
         """Load `count` 128-bit words per active thread as pairs of 64-bit words.
 
         For local memory, which is stored as 64-bit words, and for generic addresses, which may be local. Return one
-        array or scalar of DOUBLE_WORD structures (fields x, the low half, and y) per 128-bit word.
+        array or scalar of DOUBLE_WORD structures (fields x, the low half, and y) per 128-bit word. statement: the
+        instruction's index in the module, for fault reports. space: the state space of the addresses, a ``Space``
+        (global, shared …). active: the indices of the active threads in the batch, None: all.
         """
         halves = self.load_some(statement, space, addresses, _U64, 2 * count, active)
         results = []
@@ -185,6 +189,8 @@ class Accesses(State):
         """Store consecutive words at the address of every active thread, as `store` without a guard.
 
         values: one array or scalar per word. active: the indices of these threads in the batch, None: all threads.
+        statement: the instruction's index in the module, for fault reports. space: the state space of the addresses, a
+        ``Space`` (global, shared …).
         """
         if dtype == DOUBLE_WORD and space in (Space.LOCAL, Space.GENERIC):
             # Local memory is stored as 64-bit words: store the low and the high half ("x", "y") of each 128-bit word.
@@ -235,7 +241,8 @@ class Accesses(State):
 
         statement: its index in the module, for fault reports. active: the indices of the active threads in the batch,
         None: all. aligned: the alignment in bytes to require; 0: the size of all words together. Raise DeviceFaultError
-        if an address is misaligned or an access is out of bounds.
+        if an address is misaligned or an access is out of bounds. space: the state space of the addresses, a ``Space``
+        (global, shared …).
         """
         size = dtype.itemsize * count
         self.check_alignment(statement, addresses, aligned or size, active)
@@ -250,7 +257,11 @@ class Accesses(State):
         return self.locate_generic(statement, addresses, dtype, count, active, writing)
 
     def check_alignment(self, statement: int, addresses: Any, size: int, active: Indices | None) -> None:
-        """Raise DeviceFaultError unless all addresses are multiples of `size`, a power of two."""
+        """Raise DeviceFaultError unless all addresses are multiples of `size`, a power of two.
+
+        statement: the instruction's index in the module, for fault reports. active: the indices of the active threads
+        in the batch, None: all.
+        """
         if not addresses.ndim:
             if int(addresses) & size - 1:
                 self.fault_misaligned(statement, addresses, size, active)
@@ -258,7 +269,11 @@ class Accesses(State):
             self.fault_misaligned(statement, addresses, size, active)
 
     def fault_misaligned(self, statement: int, addresses: Any, size: int, active: Indices | None) -> None:
-        """Raise DeviceFaultError for the first address that is not a multiple of `size`, a power of two."""
+        """Raise DeviceFaultError for the first address that is not a multiple of `size`, a power of two.
+
+        statement: the instruction's index in the module, for fault reports. active: the indices of the active threads
+        in the batch, None: all.
+        """
         position = int(np.flatnonzero(np.atleast_1d(addresses) & addresses.dtype.type(size - 1))[0])
         address = int(np.atleast_1d(addresses)[position])
         self.fault(
@@ -271,6 +286,7 @@ class Accesses(State):
         """Raise DeviceFaultError for the first address that the mask `invalid` marks (True: all are wrong).
 
         detail: what the message says about the access. active: the threads that `addresses` belong to, None: all.
+        statement: the instruction's index in the module, for fault reports.
         """
         position = int(np.flatnonzero(np.atleast_1d(invalid))[0])
         address = int(np.atleast_1d(addresses)[position])
@@ -289,7 +305,8 @@ class Accesses(State):
         """Check an access to `size` bytes per thread in global or constant memory, and return where its words lie.
 
         The usual case, all threads in one allocation, needs only the lowest and the highest address. statement, active:
-        the index of the statement, and the indices of the active threads (None: all), for fault reports.
+        the index of the statement, and the indices of the active threads (None: all), for fault reports. space: the
+        state space of the addresses, a ``Space`` (global, shared …).
         """
         same_address = not addresses.ndim
         low = int(addresses) if same_address else int(addresses.min())
@@ -311,7 +328,9 @@ class Accesses(State):
     ) -> None:
         """Raise DeviceFaultError if constant memory is written, or an access to it lies in global memory.
 
-        window: the part of the address space that has all of `addresses`.
+        window: the part of the address space that has all of `addresses`. statement: the instruction's index in the
+        module, for fault reports. space: the state space of the addresses, a ``Space`` (global, shared …). active: the
+        indices of the active threads in the batch, None: all.
         """
         # True: all of the addresses are wrong.
         if window.constant and writing:
@@ -331,9 +350,10 @@ class Accesses(State):
     ) -> list[Piece]:
         """Locate words in global or constant memory whose addresses lie in several allocations.
 
-        There is one piece per window (range of addresses with a buffer of its own) that has any of them.
-        Raise DeviceFaultError for the first address that lies in no allocation. statement, active: the index of the
-        statement, and the indices of the active threads (None: all), for fault reports.
+        There is one piece per window (range of addresses with a buffer of its own) that has any of them. Raise
+        DeviceFaultError for the first address that lies in no allocation. statement, active: the index of the
+        statement, and the indices of the active threads (None: all), for fault reports. space: the state space of the
+        addresses, a ``Space`` (global, shared …).
         """
         addresses = np.atleast_1d(addresses).astype(np.uint64, copy=False)
         # The addresses that no window so far contains.

@@ -52,7 +52,10 @@ class Window:
     """
 
     def __init__(self, base: int, buffer: NDArray[np.uint8], *, constant: bool = False) -> None:
-        """Make a window of which nothing is allocated or valid yet; the parameters are as in the class."""
+        """Make a window (a part of the address space) of which nothing is allocated or valid yet.
+
+        base: the address of the first byte. buffer: its bytes, as kernels see them. constant: kernels may not write it.
+        """
         self.base = base
         self.buffer = buffer
         self.end = base + buffer.size

@@ -116,12 +116,18 @@ class Asynchronous(Atomics):
         return groups
 
     def guarded_threads(self, active: Indices | None, guard: Any) -> Indices:
-        """Return the indices of the active threads whose guard is true, also if these are all threads of the batch."""
+        """Return the indices of the active threads whose guard is true, also if these are all threads of the batch.
+
+        active: the indices of the active threads in the batch, None: all.
+        """
         threads = self.guarded(active, guard)
         return np.arange(self.threads, dtype=np.int64) if threads is None else threads
 
     def guarded_values(self, value: Any, active: Indices | None, guard: Any) -> Any:
-        """Return the elements of an operand for the active threads whose guard is true, as an array."""
+        """Return the elements of an operand for the active threads whose guard is true, as an array.
+
+        active: the indices of the active threads in the batch, None: all.
+        """
         size = self.threads if active is None else active.size
         values = np.broadcast_to(value, (size,))
         return values if guard is None else values[np.broadcast_to(guard, (size,))]
@@ -170,7 +176,8 @@ class Asynchronous(Atomics):
     ) -> list[Array]:
         """Load `size` bytes per thread of which only the first `source_sizes` are read, the others being zero.
 
-        Return one array of 32-bit words, with an element per thread, for each word of the copy.
+        Return one array of 32-bit words, with an element per thread, for each word of the copy. statement: the
+        instruction's index in the module, for fault reports.
         """
         # One row per thread.
         content = np.zeros((threads.size, size), _BYTE)
@@ -191,7 +198,10 @@ class Asynchronous(Atomics):
         return [columns[:, position] for position in range(size // 4)]
 
     def commit_group(self, active: Indices | None, guard: Any) -> None:
-        """Execute ``cp.async.commit_group``: close the current group of each thread; later copies get a new one."""
+        """Execute ``cp.async.commit_group``: close the current group of each thread; later copies get a new one.
+
+        active: the indices of the active threads in the batch, None: all. guard: their predicate; None: no guard.
+        """
         threads = self.guarded_threads(active, guard)
         # Allocates the counters if this is their first use.
         self.groups_of(threads)
@@ -254,9 +264,10 @@ class Asynchronous(Atomics):
     ) -> None:
         """Issue ``cp.async.bulk`` of `size` bytes for each thread.
 
-        spaces: the state spaces of destination and source. barrier: the address of the mbarrier to complete, None for
-        a copy of a bulk group. active: the indices of the active threads, None: all. guard: their predicate.
-        Raise DeviceFaultError if an address or a size is no multiple of 16 bytes.
+        spaces: the state spaces of destination and source. barrier: the address of the mbarrier to complete, None for a
+        copy of a bulk group. active: the indices of the active threads, None: all. guard: their predicate. Raise
+        DeviceFaultError if an address or a size is no multiple of 16 bytes. statement: the instruction's index in the
+        module, for fault reports.
         """
         destination_space, source_space = spaces
         threads = self.guarded_threads(active, guard)
@@ -286,7 +297,9 @@ class Asynchronous(Atomics):
     def bytes_at(self, statement: int, space: int, address: Any, size: int, active: Indices, *, writing: bool) -> Array:
         """Return a view of the `size` bytes at an address. Raise DeviceFaultError if it is no multiple of 16.
 
-        active: the thread that copies, as an array of one index. writing: the bytes will be written.
+        active: the thread that copies, as an array of one index. writing: the bytes will be written. statement: the
+        instruction's index in the module, for fault reports. space: the state space of the addresses, a ``Space``
+        (global, shared …).
         """
         addresses = np.atleast_1d(address)
         ((words, index, _),) = self.locate(
@@ -296,12 +309,18 @@ class Asynchronous(Atomics):
         return words[start : start + size]
 
     def commit_bulk_group(self, active: Indices | None, guard: Any) -> None:
-        """Execute ``cp.async.bulk.commit_group``: close the current bulk group of each thread."""
+        """Execute ``cp.async.bulk.commit_group``: close the current bulk group of each thread.
+
+        active: the indices of the active threads in the batch, None: all. guard: their predicate; None: no guard.
+        """
         for thread in self.guarded_threads(active, guard).tolist():
             self.bulk_committed[thread] = self.bulk_committed.get(thread, 0) + 1
 
     def wait_bulk_group(self, max_pending: int, active: Indices | None, guard: Any) -> None:
-        """Execute ``cp.async.bulk.wait_group``: complete all but each thread's latest `max_pending` bulk groups."""
+        """Execute ``cp.async.bulk.wait_group``: complete all but each thread's latest `max_pending` bulk groups.
+
+        active: the indices of the active threads in the batch, None: all. guard: their predicate; None: no guard.
+        """
         threads = set(self.guarded_threads(active, guard).tolist())
         remaining = []
         for copy in self.bulk_copies:
@@ -357,7 +376,9 @@ class Asynchronous(Atomics):
     def locate_mbarriers(self, statement: int, space: int, addresses: Any, active: Indices) -> Indices:
         """Return the indices of the mbarriers at these addresses in shared memory, viewed as 64-bit words.
 
-        Raise DeviceFaultError if an address is not in shared memory.
+        Raise DeviceFaultError if an address is not in shared memory. statement: the instruction's index in the module,
+        for fault reports. space: the state space of the addresses, a ``Space`` (global, shared …). active: the threads'
+        indices in the batch.
         """
         ((words, index, _),) = self.locate(
             statement, space, np.broadcast_to(addresses, active.shape), _LONG, 1, active, writing=True
@@ -375,7 +396,7 @@ class Asynchronous(Atomics):
 
         The mbarriers are at base + offset (None: 0); an index counts 64-bit words. statement: its index, for fault
         reports. active: the indices of the active threads, None: all. Raise DeviceFaultError if one of these words is
-        no initialised mbarrier.
+        no initialised mbarrier. space: the state space of the addresses, a ``Space`` (global, shared …).
         """
         threads = self.guarded_threads(active, guard)
         addresses = self.guarded_values(base if offset is None else base + offset, active, guard)
@@ -399,7 +420,9 @@ class Asynchronous(Atomics):
     ) -> None:
         """Execute ``mbarrier.init``: write an mbarrier that expects `count` arrivals in each phase.
 
-        It is at base + offset (None: 0) of each active thread whose guard is true.
+        It is at base + offset (None: 0) of each active thread whose guard is true. statement: the instruction's index
+        in the module, for fault reports. space: the state space of the addresses, a ``Space`` (global, shared …).
+        active: the indices of the active threads in the batch, None: all.
         """
         threads = self.guarded_threads(active, guard)
         addresses = self.guarded_values(base if offset is None else base + offset, active, guard)
@@ -415,7 +438,12 @@ class Asynchronous(Atomics):
     def invalidate_mbarrier(
         self, statement: int, space: int, base: Any, offset: Any, active: Indices | None, guard: Any
     ) -> None:
-        """Execute ``mbarrier.inval``: overwrite the mbarriers with poison, which no operation takes for an mbarrier."""
+        """Execute ``mbarrier.inval``: overwrite the mbarriers with poison, which no operation takes for an mbarrier.
+
+        statement: the instruction's index in the module, for fault reports. space: the state space of the addresses, a
+        ``Space`` (global, shared …). active: the indices of the active threads in the batch, None: all. guard: their
+        predicate; None: no guard.
+        """
         _, index = self.valid_mbarriers(statement, space, base, offset, active, guard)
         self.shared_view(_LONG)[index] = np.uint64(int.from_bytes(bytes([POISON]) * 8, "little"))
 
@@ -435,8 +463,10 @@ class Asynchronous(Atomics):
 
         These are ``arrive``, ``arrive_drop`` (drop), ``expect_tx`` (count 0) and ``complete_tx`` (count 0, negative
         bytes). The mbarrier is at base + offset (None: 0); count and tx_bytes are what each thread adds. Return the
-        state word of the mbarrier before the operation, one per active thread, meaningless if the guard is false.
-        Raise DeviceFaultError for more arrivals than are pending.
+        state word of the mbarrier before the operation, one per active thread, meaningless if the guard is false. Raise
+        DeviceFaultError for more arrivals than are pending. statement: the instruction's index in the module, for fault
+        reports. space: the state space of the addresses, a ``Space`` (global, shared …). active: the indices of the
+        active threads in the batch, None: all.
         """
         size = self.threads if active is None else active.size
         states = np.zeros(size, _LONG)
@@ -516,7 +546,9 @@ class Asynchronous(Atomics):
         """Execute ``cp.async.mbarrier.arrive``: arrive once the threads' earlier copies are complete.
 
         The mbarrier is at base + offset (None: 0). adds: the arrival first raises the pending count (without
-        ``.noinc``).
+        ``.noinc``). statement: the instruction's index in the module, for fault reports. space: the state space of the
+        addresses, a ``Space`` (global, shared …). active: the indices of the active threads in the batch, None: all.
+        guard: their predicate; None: no guard.
         """
         threads, index = self.valid_mbarriers(statement, space, base, offset, active, guard)
         # They count when a thread next looks at the mbarrier.
@@ -538,7 +570,8 @@ class Asynchronous(Atomics):
 
         The mbarrier is at base + offset (None: 0). phase: if `parity`, the parity of the phase in its lowest bit; else
         a state word that ``mbarrier.arrive`` returned. The result is False where the guard is. active: the indices of
-        the active threads, None: all.
+        the active threads, None: all. statement: the instruction's index in the module, for fault reports. space: the
+        state space of the addresses, a ``Space`` (global, shared …).
         """
         size = self.threads if active is None else active.size
         complete = np.zeros(size, np.bool_)

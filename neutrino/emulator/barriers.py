@@ -177,10 +177,10 @@ class Barriers(State, ABC):
     def split_arrivals(self, number: int, lanes: Lanes, counts: Any, statement: int) -> list[tuple[Lanes, Any]]:
         """Split threads that reach a barrier together into parts that arrive one after the other.
 
-        counts: the thread count that each thread gives, as an array or one for all; None: the whole block.
-        Return pairs of threads and their selection from `lanes`. This is one part with all threads, unless more warps
-        of a block arrive than the count admits; then each part has one warp of each block. Raise DeviceFaultError if a
-        count is no positive multiple of the warp size.
+        counts: the thread count that each thread gives, as an array or one for all; None: the whole block. Return pairs
+        of threads and their selection from `lanes`. This is one part with all threads, unless more warps of a block
+        arrive than the count admits; then each part has one warp of each block. Raise DeviceFaultError if a count is no
+        positive multiple of the warp size. statement: the instruction's index in the module, for fault reports.
         """
         if counts is None:
             return [(lanes, slice(None))]
@@ -210,7 +210,7 @@ class Barriers(State, ABC):
         """Check that `threads` may arrive at a barrier with the thread counts that they give (None: whole block).
 
         Raise DeviceFaultError if a thread has already arrived, or if other threads of its block arrived with another
-        count.
+        count. statement: the instruction's index in the module, for fault reports.
         """
         repeated = barrier.arrived[threads]
         if repeated.any():

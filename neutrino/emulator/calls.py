@@ -85,7 +85,9 @@ class Calls(Accesses, ABC):
     units: list[Unit]
 
     def start_calls(self) -> None:
-        """Set up the kernel's own frame; called before the first step of the batch."""
+        """Set up the kernel's own frame (the local memory of a function that runs); called before the first step of the
+        batch (the threads that are emulated together).
+        """
         # By depth: where the frames begin in local memory, a scalar or one address per thread.
         self.bases: list[Any] = [np.uint64(0)]
         # By depth: which call each thread came from, as an index of self.call_sites. At depth 0 there is no such call.

@@ -30,7 +30,8 @@ class Device:
     """
 
     def __init__(self, *, memory: int = 256 << 20, seed: int | None = None, step_limit: int = _STEP_LIMIT) -> None:
-        """memory: bytes of global memory. step_limit: as in the class.
+        """memory: bytes of global memory. step_limit: basic blocks that a batch of thread blocks may run before a
+        launch fails.
 
         seed: None for the fixed schedule (the deepest call, then the lowest block goes first); a number for a random
         schedule, the same for the same number.

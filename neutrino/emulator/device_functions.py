@@ -136,6 +136,7 @@ def _print(batch: Accesses, statement: int, arguments: list[Any], threads: Indic
     """Execute ``vprintf(template, buffer)``, thread by thread; return the number of values that each has printed.
 
     A `DeviceFunction`. Its arguments are generic addresses: of the zero-terminated template, and of the values.
+    statement: the instruction's index in the module, for fault reports.
     """
     templates, buffers = (np.broadcast_to(argument, threads.shape) for argument in arguments)
     results = np.zeros(threads.size, np.uint32)
@@ -151,7 +152,8 @@ def _print(batch: Accesses, statement: int, arguments: list[Any], threads: Indic
 def _fail(batch: Accesses, statement: int, arguments: list[Any], threads: Indices) -> Any:
     """Execute ``__assertfail(message, file, line, …)``: raise DeviceFaultError for the first of the threads.
 
-    A `DeviceFunction`. message, file: generic addresses of zero-terminated strings.
+    A `DeviceFunction`. message, file: generic addresses of zero-terminated strings. statement: the instruction's index
+    in the module, for fault reports.
     """
     thread = int(threads[0])
     # Arguments may be scalars for all threads, hence the broadcasting.
@@ -166,7 +168,8 @@ def _fail(batch: Accesses, statement: int, arguments: list[Any], threads: Indice
 def _allocate(batch: Accesses, statement: int, arguments: list[Any], threads: Indices) -> Any:
     """Execute ``malloc(size)`` for each thread; return the addresses, 0 for a size of 0 or if there is no room.
 
-    A `DeviceFunction`, whose argument is the size in bytes.
+    A `DeviceFunction`, whose argument is the size in bytes. statement: the instruction's index in the module, for fault
+    reports.
     """
     results = np.zeros(threads.size, np.uint64)
     for position, size in enumerate(np.broadcast_to(arguments[0], threads.shape).tolist()):
@@ -182,7 +185,7 @@ def _free(batch: Accesses, statement: int, arguments: list[Any], threads: Indice
     """Execute ``free(address)`` for each thread; 0 does nothing.
 
     A `DeviceFunction`, whose argument is the address. Raise DeviceFaultError for any other address that is no
-    allocation.
+    allocation. statement: the instruction's index in the module, for fault reports.
     """
     for position, address in enumerate(np.broadcast_to(arguments[0], threads.shape).tolist()):
         try:
@@ -196,7 +199,10 @@ def _free(batch: Accesses, statement: int, arguments: list[Any], threads: Indice
 
 
 def _set_conditional(batch: Accesses, statement: int, arguments: list[Any], threads: Indices) -> Any:
-    """Execute ``cudaGraphSetConditional(handle, value)``: handles of the stand-in driver are the values' addresses."""
+    """Execute ``cudaGraphSetConditional(handle, value)``: handles of the stand-in driver are the values' addresses.
+
+    statement: the instruction's index in the module, for fault reports.
+    """
     handles, values = (np.broadcast_to(argument, threads.shape) for argument in arguments)
     batch.store_some(statement, Space.GLOBAL, handles, _WORD, [values.astype(_WORD)], threads)
 

@@ -356,7 +356,9 @@ class _Resolver:
         return inner_scopes
 
     def refused(self, message: str) -> PtxRefusedError:
-        """Return the error to raise at the current statement, or at the function's head before the first one."""
+        """Return the error to raise for the statement that is being resolved, or for the function's head before the
+        first one.
+        """
         statement = self.statement
         if statement is None:
             return PtxRefusedError(self.text.line, self.text.text, message)

@@ -16,7 +16,10 @@ class Lanes:
     __slots__ = ("_at", "count", "mask")
 
     def __init__(self, mask: NDArray[np.bool_], count: int, at: NDArray[np.int64] | None = None) -> None:
-        """The parameters are as in the class; indices that are not given are computed from the mask when needed."""
+        """mask: one element per thread of the batch. count: how many threads are in the set.
+
+        at: their sorted indices; if they are not given they are computed from the mask when needed.
+        """
         self.mask = mask
         self.count = count
         self._at = at

@@ -75,7 +75,11 @@ class Tracer:
     """
 
     def __init__(self, keep: Callable[[TracedStatement], bool] | None = None, *, registers: bool = False) -> None:
-        """Record nothing so far; the parameters are as in the class."""
+        """Begin with nothing recorded.
+
+        keep: returns whether the executions of a statement are recorded; None records none. registers: record register
+        values too.
+        """
         self._keep = keep
         # All by id(statement). ``_statements`` keeps the statements alive, so that no id is used again for another.
         self._is_recorded: dict[int, bool] = {}

@@ -235,7 +235,8 @@ class ValueSource:
         raise self.refused("an operand that is no value")
 
     def address(self, symbol: Symbol) -> str:
-        """Return the variable with a symbol's 64-bit address, an address of the state space of its variable.
+        """Return the name of a variable of the generated code with a symbol's 64-bit address, in the state space where
+        the symbol's variable is.
 
         ``variable.place`` is an offset for parameters and locals, and a number of the module for the other spaces.
         """

@@ -137,8 +137,11 @@ class BenchmarkGroup:
 
     @property
     def ratio_above_floor(self) -> float | None:
-        """The ratio of what is above the floor in both medians: for short kernels nearer to their own. None if there is
-        no ratio, or nothing above it."""
+        """How many times as long probed launches take, with the floor (the time that two events show with nothing
+        between them) taken off both medians: nearer to the truth for short kernels.
+
+        None if there is no ratio, or the original launches take no longer than the floor.
+        """
         original, probed = (median - self.floor_ns for median in self.medians_ns)
         return probed / original if self.ratio is not None and original > 0 else None
 

@@ -29,7 +29,7 @@ class Coverage:
 
     @classmethod
     def of(cls, counters: npt.NDArray[Any]) -> Coverage:
-        """Return the coverage of a process.
+        """Return the coverage of a process: how many launches were probed, and why the others were not.
 
         counters: launches ``[kernel][reason]``, u64, as ``counters.bin`` has them.
         """

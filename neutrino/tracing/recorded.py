@@ -135,8 +135,10 @@ def _form(entry: Map) -> tuple[Any, ...]:
 
 
 def _axes(entry: Map) -> tuple[str, ...]:
-    """Return the columns that say whose a map's records are: block, warp, lane, and ``k`` or ``order``; none for maps
-    with one result per launch.
+    """Return the columns that say whose each record of a map (what probes save to) is: block, warp, lane, and which of
+    the owner's, ``k`` or ``order``.
+
+    None for maps with one result per launch.
     """
     if entry.per.has_rows:
         return _OWNERS[entry.per]
