@@ -190,7 +190,7 @@ def cycles(results: Json, name: str) -> tuple[float, float]:
     loads = results["plain"]["chases"][name][0]["loads"]
     means = []
     for launch in results["measured"][name]:
-        # The last site: another one may warm the cache by as many.
+        # The last site (instruction): an earlier loop may make as many loads, to warm the cache.
         _, count, total = max(row[:3] for row in launch["loads"] if row[1] == loads)
         means.append(total / count - launch["clock"])
     return own, statistics.median(means)

@@ -192,7 +192,8 @@ def _launches(runs: Sequence[Json], *, every: bool) -> str:
 
 
 def _times(results: Json, mode: str) -> str:
-    """Check how many times as long the slowest kernel takes with a probe.
+    """Check how many times as long the slowest kernel takes with a probe as without. mode: which probe, a key of
+    ``MOST_TIMES``.
 
     Returns a line; raises BrokenError (by ``need``).
     """

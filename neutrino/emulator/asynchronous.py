@@ -174,10 +174,12 @@ class Asynchronous(Atomics):
     def load_zero_filled(
         self, statement: int, sources: Any, size: int, source_sizes: Any, threads: Indices
     ) -> list[Array]:
-        """Load `size` bytes per thread of which only the first `source_sizes` are read, the others being zero.
+        """Load `size` bytes per thread from global memory, of which only the first `source_sizes` are read, the others
+        being zero.
 
-        Return one array of 32-bit words, with an element per thread, for each word of the copy. statement: the
-        instruction's index in the module, for fault reports.
+        sources: the threads' addresses. threads: their indices in the batch. statement: the instruction's index in the
+        module, for fault reports. Return one array of 32-bit words, with an element per thread, for each word of the
+        copy.
         """
         # One row per thread.
         content = np.zeros((threads.size, size), _BYTE)

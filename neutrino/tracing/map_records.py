@@ -45,7 +45,9 @@ class MapRecords:
         self.dropped_sum: int | float = 0
 
     def views(self) -> Iterator[MapView]:
-        """Yield views of the map's data, of a few launches each. Raises TraceError for damaged data."""
+        """Yield views of the map's data (a map is what probes save to), of a few launches each, and count anew what was
+        dropped. Raises TraceError for damaged data.
+        """
         self.dropped = self.dropped_sum = 0
         for view in self._views():
             if self._entry.kind.layout is Layout.SLOTS:
@@ -69,9 +71,10 @@ class MapRecords:
         self._is_checked = True
 
     def tiles(self) -> Iterator[Tiles]:
-        """Yield the records that were saved, of maps with copies the rows of the launches' results, in any order.
+        """Yield all records of the map (what probes save to) over its launches, in any order and some at a time; of
+        maps that have results in place of records, the rows of each launch's result.
 
-        Raises TraceError for damaged data.
+        Records that must be taken apart are kept for the next call if they are few. Raises TraceError for damaged data.
         """
         if self._kept is not None:
             yield from self._kept
@@ -107,7 +110,10 @@ class MapRecords:
         return found | medians_of(self.tiles, {name: kind for name, kind in types.items() if name not in found}, ranges)
 
     def rows(self) -> Iterator[Array]:
-        """Yield the same as ``tiles`` as 1-D structured arrays, of maps without slots: all at once if they are few."""
+        """Yield the same records as ``tiles``, as 1-D structured arrays: all at once if they are few.
+
+        For maps without slots (a place per thread, warp or block).
+        """
         if self._kept:
             yield np.concatenate([tiles.records.reshape(-1) for tiles in self._kept])
             return

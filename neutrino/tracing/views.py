@@ -72,7 +72,7 @@ class MapView:
 
     @property
     def cap(self) -> int:
-        """How many records a slot can hold."""
+        """How many records a slot (the place of one thread, warp or block) of the map can hold."""
         return self.map.cap
 
     @property
@@ -120,7 +120,8 @@ class MapView:
         return records[self._saved()].view(self.map.dtype)
 
     def _in_order(self) -> Array:
-        """Return the records with those of each slot in the order in which they were saved: of a ring map a copy.
+        """Return the records with those of each slot (the place of one thread, warp or block) in the order in which
+        they were saved: of a ring map, which keeps the last ones, a copy.
 
         They are plain bytes, without fields, which NumPy copies much faster.
         """
@@ -134,7 +135,9 @@ class MapView:
         return np.take_along_axis(records, (np.expand_dims(oldest, axis) + k) % self.cap, axis)
 
     def tiles(self) -> Tiles:
-        """Return where the records of an array or ring map are, of which those of slots are in no order."""
+        """Return where the records of an array or ring map (which keep the first or the last ones of each thread, warp
+        or block) are, for C code to go through; nothing is copied, and those of an owner may be in any order.
+        """
         level, geometry = self.map.level, self.geometry
         launches = self.records.shape[0] if self.records.ndim > len(_AXES[level]) else 1
         tiles = 1 if level is Level.BLOCK else geometry.warps
@@ -162,7 +165,9 @@ class MapView:
                 yield Tiles.of(view.valid())
 
     def batches(self) -> Iterator[MapView]:
-        """Yield views of a few launches each, of a map with copies of a record. A view of one launch yields itself."""
+        """Yield views of a few launches each, for a map (what probes save to) of which each launch has several partial
+        results to be combined. A view of one launch yields itself.
+        """
         if self.records.ndim == 1:
             yield self
             return
@@ -219,7 +224,7 @@ class MapView:
 
     @cached_property
     def _owned(self) -> tuple[Array, dict[str, Array]]:
-        """All that ``owned`` yields, together."""
+        """All that ``owned`` yields, together: the results, and by axis whose each of them is."""
         results, axes = zip(*self.owned(), strict=True)
         return np.concatenate(results), {name: np.concatenate([own[name] for own in axes]) for name in axes[0]}
 
@@ -231,7 +236,9 @@ class MapView:
         return np.concatenate([self.map.kind.read(region, document) for region in regions])
 
     def _log_places(self) -> dict[str, Array]:
-        """Return the columns that say where each record of a log is from, of one launch."""
+        """Return the columns that say where each record of a log (a map that keeps records in chunks of memory) is
+        from, of one launch: block, warp, lane as far as its level has them, and the order of saving.
+        """
         rows, level = self._logged, self.map.level
         if level is Level.BLOCK:
             places = {"block": rows["slot"]}
@@ -270,7 +277,9 @@ class MapView:
         return sum(int(chunks(part, size)[:, 3].sum()) for part in parts)
 
     def record_counts(self) -> Array:
-        """How many records each of several launches has, int64 ``[launch]``; ``record_count`` is their sum."""
+        """How many records of the map (what probes save to) each of several launches has, int64 ``[launch]``;
+        ``record_count`` is their sum.
+        """
         views: Iterable[int] = range(len(self.records))
         if self.map.kind.layout is Layout.CHUNKS:
             # Most launches of a probe with a filter have nothing, and a control of zeros.
@@ -298,8 +307,8 @@ class MapView:
 
     @property
     def dropped(self) -> int:
-        """Saves beyond the cap, of a ring map those that later ones replaced, of a log those for which there was no
-        memory, of a map with keys those whose keys found no place; 0 for others.
+        """How many saves are not in the data: those beyond the cap; of a ring map those that later ones replaced, of a
+        log those for which there was no memory, of a map with keys those whose keys found no place. 0 for other maps.
         """
         if self.map.kind.layout is Layout.CHUNKS:
             regions = self.records.reshape(-1, self.records.shape[-1])
@@ -332,7 +341,9 @@ class MapView:
 
     @property
     def wanted(self) -> int:
-        """Saves of the fullest slot; 0 for maps without counts."""
+        """How often the thread, warp or block that saved most did so, which is the cap that would have kept all; 0 for
+        maps without counts.
+        """
         return 0 if self.counts is None or not self.counts.size else int(self.counts.max())
 
     def total(self) -> dict[str, int]:
@@ -352,7 +363,7 @@ class MapView:
         return {field.name: int(record[field.name][0]) for field in self.map.fields}
 
     def of(self, index: int) -> MapView:
-        """Return the view of one launch, of a view of several. index: of the launch in it."""
+        """Return the view of one launch, of a view of the map in several. index: of the launch, in this view."""
         counts = None if self.counts is None else self.counts[index]
         return MapView(self.map, self.geometry, self.records[index], counts)
 
