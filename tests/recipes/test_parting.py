@@ -354,7 +354,7 @@ def test_a_probe_alone(name: str, folder: Folder) -> None:
 def test_masks_are_of_the_site(tmp_path_factory: pytest.TempPathFactory) -> None:
     """In a random schedule lanes that a probe's code parts do not meet before the next; all see the same groups."""
     different = 0
-    for seed in (1, 2, 3):
+    for seed in (1, 2):
         folder = _folder(tmp_path_factory, [one for one in _LAUNCHES if one.kernel in _SHORT], f",seed={seed}")
         launches, _ = _run(folder, "trace", ["log.py", "hash.py", "threads.py", "sum.py"])
         for launch in launches.values():
