@@ -155,7 +155,8 @@ def read_groups(data, chunks, shape, row_type):
 def added_in_pairs(values):
     """Return the sums of f64 over the last axis: neighbours are added, then the sums of two neighbours, and so on.
 
-    A NaN among them, or infinities of both signs, give NaN.
+    That keeps rounding errors small, and the result does not depend on NumPy. A NaN among the values, or infinities of
+    both signs, give NaN.
     """
     # What overflows is infinity, and NaNs need no warning.
     with np.errstate(over="ignore", invalid="ignore"):
@@ -168,10 +169,10 @@ def added_in_pairs(values):
 
 
 def powers(kind):
-    """Return the least and the greatest numbers of the buckets of the scale of powers of two, ascending.
+    """Return the least numbers, and the greatest ones, of the buckets of the scale of powers of two, ascending.
 
-    Each is of the numbers with one sign and exponent; further ones are of 0, of the subnormal numbers of each sign, of
-    each infinity and of NaNs. kind: ``f32`` or ``f64``.
+    There is a bucket of the numbers of each sign and exponent; further ones are of 0, of the subnormal numbers of each
+    sign, of each infinity and of NaNs. kind: ``f32`` or ``f64``.
     """
     dtype = np.dtype("<f4" if kind == "f32" else "<f8")
     known, infinity = np.finfo(dtype), dtype.type(np.inf)
@@ -184,14 +185,16 @@ def powers(kind):
 
 
 def numbers_of_keys(words, kind):
-    """Return the numbers of keys. words: u64. kind: ``f32`` or ``f64``."""
+    """Return the floating-point numbers whose keys (bits) these are. words: u64. kind: ``f32`` or ``f64``."""
     size = int(kind[1:]) // 8
     return np.ascontiguousarray(words.astype(f"<u{size}")).view(f"<f{size}")
 
 
 def numbers_of_places(words, kind):
-    """Return the numbers with places. words: the places. kind: the numbers' type, as ``s16``; of integers the result
-    has 32 bits at least."""
+    """Return the numbers whose places (their positions in the order of numbers, unsigned) are given.
+
+    words: the places. kind: the numbers' type, such as ``s16``; integers come back with 32 bits at least.
+    """
     size = max(int(kind[1:]) // 8, 4)
     places = words.astype(f"<u{size}")
     sign = places.dtype.type(1 << (8 * size - 1))
@@ -201,7 +204,10 @@ def numbers_of_places(words, kind):
 
 
 def row_type(row):
-    """Return the type of rows: key, count, what is kept, and missed. row: the map's object in the manifest."""
+    """Return the NumPy type of a result's rows: key, count, the aggregates that are kept, and missed.
+
+    row: the map's object in the manifest, with its fields and the names of the aggregates, ``kept``.
+    """
     key, *values = (field["type"] for field in row["fields"])
     formats = [("key", {"s": "<i8", "u": "<u8"}.get(key[0], f"<f{int(key[1:]) // 8}")), ("count", "<u8")]
     for name in row["kept"]:
@@ -211,8 +217,12 @@ def row_type(row):
 
 
 def entries_in(tables, row):
-    """Return the entries of tables but the last one, ``[copy][entry][word]``; where keys have cells, those instead,
-    with 0 for the key. tables: their words, ``[copy][word]``. row: as of ``row_type``."""
+    """Return the entries of tables, ``[copy][entry][word]``: key (inverted), count, aggregates; without that of lost
+    saves.
+
+    tables: their u64 words, ``[copy][word]``. row: the map's object in the manifest. With a ``stride`` in it keys are
+    known by their places: then words hold no keys, and the result has 0 in place of each.
+    """
     words, stride = 2 + len(row["kept"]), row.get("stride", 0)
     if not stride:
         return tables.reshape(len(tables), -1, words)[:, :-1]
@@ -221,9 +231,17 @@ def entries_in(tables, row):
 
 
 def keys_of_entries(first, place, row):
-    """Return the keys of entries. first: their first words. place: their places. row: as of ``row_type``."""
+    """Return the keys of a table's entries, as u64, s64 or floating-point numbers, by the type of the map's first
+    field.
+
+    first: the first u64 word of each entry, its key with all bits inverted, since 0 says that an entry has no key of
+    its own; place: the entry's index in its table. row: the map's object in the manifest. An entry without a key is at
+    a place that says which key it is: its number is the place, modulo ``period`` if keys have several places; it is a
+    site, or the key with that index in ``numbered``. The one entry after all ``places``, unless entries are known by
+    ``stride``, is that of the key of all ones, whose inverse is 0.
+    """
     kind = row["fields"][0]["type"]
-    # A place without a key is that of the key with its number; the one after all places has none, either.
+    # Those after all places have no number, unless there are cells alone.
     is_numbered = (first == 0) & ((place < row["places"]) | ("stride" in row))
     number = (place % row["period"] if "period" in row else place).astype("<u8")
     if row.get("numbered"):
@@ -234,9 +252,10 @@ def keys_of_entries(first, place, row):
 
 
 def merged_rows(copies, row):
-    """Return the rows of a launch, in the order of the keys. copies: of the table, ``[copy][word]``.
+    """Return the rows of one launch, a row for each key, in the order of the keys: copies of its table are put
+    together.
 
-    row: as of ``row_type``.
+    copies: the u64 words of the tables, ``[copy][word]``. row: the map's object in the manifest.
     """
     # The kind of the values, where they are floating-point numbers.
     floats = next((field["type"] for field in row["fields"][1:] if field["type"][0] == "f"), "")
@@ -270,16 +289,19 @@ def merged_rows(copies, row):
 
 
 def rows_by_launch(copies, row):
-    """Return the rows of each launch, as of ``merged_rows``. copies: the records; the last axis is the copy."""
+    """Return an array of rows (``merged_rows``) for each launch. row: the map's object in the manifest.
+
+    copies: the records; the last axis is the copy, of which a launch has several.
+    """
     words = np.asarray(copies["words"])
     tables = words.reshape(-1, copies.shape[-1], words.shape[-1])
     return [merged_rows(table, row) for table in tables]
 
 
 def lost_saves(copies, row):
-    """Return how many saves found no place for their key, in all launches, and the sum of their values, if kept.
+    """Return how many saves found no place for their key, in all launches, and the sum of their values (0 if not kept).
 
-    copies, row: as of ``rows_by_launch``.
+    copies: the records, each the words of a table. row: the map's object in the manifest.
     """
     kept = row["kept"]
     # The last entry of each table. By halves, since the sum of all may need more than 64 bits.
@@ -318,7 +340,11 @@ def row_owners(rows, per, warps, lanes, threads, keeps_all):
 
 
 def _read_sum(copies, row):
-    """Return one row for each launch: the fields, summed over the copies, which are the last axis."""
+    """Return one row for each launch: each field summed up over the copies of the record.
+
+    copies: the records; the last axis is the copy, of which a launch has several, since threads added to different
+    ones.
+    """
     sums = np.zeros(copies.shape[:-1], copies.dtype)
     for name in copies.dtype.names or ():
         # In the field's own type, so that sums wrap around as on the device; NumPy would widen narrow ones.
@@ -329,9 +355,10 @@ def _read_sum(copies, row):
 
 
 def _read_histogram(copies, row):
-    """Return a row for each bucket of each launch: low and high, both in the bucket, and count.
+    """Return a row for each bucket of each launch: its least and greatest value (low, high), and the count.
 
-    copies: counts, a field for each bucket; the last axis is the copy. row: the map's object in the manifest.
+    copies: counts, a field for each bucket; the last axis is the copy, of which a launch has several. row: the
+    map's object in the manifest.
     """
     counts = [np.add.reduce(copies[name], axis=-1, dtype="<u8") for name in copies.dtype.names or ()]
     kind = row["fields"][0]["type"]
@@ -354,9 +381,11 @@ def _read_histogram(copies, row):
 
 
 def _read_min(copies, row):
-    """Return one row for each launch that saved something, of a min or max map. A field of NaNs alone is NaN.
+    """Return one row for each launch that saved something: the least or the greatest of each field; NaN if all were
+    NaN.
 
-    copies: keys, 0 if there is no value; the last axis is the copy. row: the map's object in the manifest.
+    copies: keys of fields, 0 if there is no value; the last axis is the copy, of which a launch has several. row:
+    the map's object in the manifest.
     """
     types = {field["name"]: field["type"] for field in row["fields"]}
     formats = [(name, f"<{kind[0].replace('s', 'i')}{int(kind[1:]) // 8}") for name, kind in types.items()]
@@ -379,7 +408,9 @@ def _read_min(copies, row):
 def _read_avg(copies, row):
     """Return one row for each launch that saved something: count, sum (of integers modulo 2 to the 64) and mean.
 
-    copies: the cells; the last axis is the copy. row: the map's object in the manifest.
+    copies: the records of launches, with the fields of ``cells``; each launch has several, along the last axis,
+    since threads added to different ones. row: the map's object in the manifest (the description of a kernel in a
+    trace).
     """
     names = copies.dtype.names or ()
     if row["fields"][0]["type"][0] == "f":
@@ -408,14 +439,18 @@ def _read_avg(copies, row):
 def _read_hash(copies, row):
     """Return a row for each key of each launch, in the order of the keys: key, count, what is kept, and missed.
 
-    missed: how many saves of the key there may be besides, among those that found no place. copies: the tables; the
-    last axis is the copy. row: the map's object in the manifest.
+    missed: an upper bound of the saves of the key that found no place and are not counted. copies: the tables; the
+    last axis is the copy, of which a launch has several. row: the map's object in the manifest.
     """
     return np.concatenate([np.zeros(0, row_type(row)), *rows_by_launch(copies, row)])
 
 
 def _read_topk(copies, row):
-    """Return up to n rows of each launch, those with most first. Rows, copies, row: as of ``Keyed.read``."""
+    """Return up to n rows of each launch: the keys with the greatest sum, or count if there are no values, come
+    first.
+
+    copies, row and the rows are those of ``Keyed.read``.
+    """
     launches = [np.zeros(0, row_type(row))]
     for rows in rows_by_launch(copies, row):
         numbers = rows["sum" if row["kept"] else "count"]
@@ -497,7 +532,9 @@ def _read_log(copies, row):
 
 
 def _lost_hash(copies, row):
-    """As of ``lost_saves``."""
+    """Return how many saves found no place for their key, in all launches, and the sum of their values; see
+    ``lost_saves``.
+    """
     return lost_saves(copies, row)
 
 

@@ -34,5 +34,7 @@ class Array(MapType):
         return f"up to {entry.cap:,} records of {entry.size} bytes {owner}"
 
     def save(self, entry: Map, saved: SavedValues) -> Sequence[MapStatement]:
-        """Return a store into the slot of this thread, or of its warp or block."""
+        """Return the statement of one save: a store of the record into the slot of this thread, or of its warp or
+        block.
+        """
         return [StoreRecord(entry.span)]

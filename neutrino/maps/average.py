@@ -36,7 +36,10 @@ class Average(MapType):
     report = Report.MEANS
 
     def cells(self, fields: Sequence[Field]) -> tuple[Field, ...]:
-        """Return the fields that memory holds: the count and the sum, of 64-bit integers the sums of both halves."""
+        """Return the fields of the record in memory: the count, then the sum.
+
+        Of 64-bit integers there are two sums: of the lower 32 bits of the values, and of their upper halves.
+        """
         if fields[0].type in FLOATS:
             return Field("count", ScalarType.U64, 0), Field("sum", ScalarType.F64, 8)
         wide = fields[0].type in (ScalarType.U64, ScalarType.S64)
@@ -49,7 +52,12 @@ class Average(MapType):
         return f"a mean per {entry.per.value}"
 
     def save(self, entry: Map, saved: SavedValues) -> Sequence[MapStatement]:
-        """Return additions in registers: one of the count, and one or two of the value."""
+        """Return the statements of one save: they count it, and add its value to sums that the thread keeps in
+        registers.
+
+        entry: the map. saved: what is known of the save. Cell 0 is the count, 1 the sum; 64-bit integers are added as
+        two halves, to cells 1 and 2.
+        """
         code = Builder(entry.span)
         value = code.saved(0, entry.fields[0])
         saves = code.saving(saved)
@@ -65,7 +73,10 @@ class Average(MapType):
         return code.statements
 
     def settle(self, entry: Map, kept: Sequence[Kept], lanes: Lanes) -> Sequence[MapStatement]:
-        """Return the addition of the threads' sums of floating-point numbers; the target writes those of integers."""
+        """Return the statements for a thread's end, which add its sum of floating-point numbers to memory.
+
+        Nothing for integers: the target (the compiler of statements for one kind of GPU) writes their sums itself.
+        """
         code = Builder(entry.span)
         if entry.fields[0].type in FLOATS:
             bring_float(code, 1, entry.level)
@@ -75,7 +86,9 @@ class Average(MapType):
     def read(copies: Rows, row: Mapping[str, Any]) -> Rows:
         """Return one row for each launch that saved something: count, sum (of integers modulo 2 to the 64) and mean.
 
-        copies: the cells; the last axis is the copy. row: the map's object in the manifest.
+        copies: the records of launches, with the fields of ``cells``; each launch has several, along the last axis,
+        since threads added to different ones. row: the map's object in the manifest (the description of a kernel in a
+        trace).
         """
         import numpy as np
 

@@ -86,27 +86,32 @@ class SavedValues(Protocol):
 
     @property
     def lanes(self) -> Lanes:
-        """The target's."""
+        """What the lanes of a warp can do together on the target."""
 
     @property
     def may_branch(self) -> bool:
-        """Whether code there may branch."""
+        """Whether the statements of this save may contain branches."""
 
     @property
     def is_conditional(self) -> bool:
-        """Whether threads may be at the place that do not save."""
+        """Whether some threads may come to this save without saving, since it is under a condition."""
 
     def constant(self, number: int) -> int | None:
-        """Return an operand's value if it is a constant in the probe, else None."""
+        """Return the value of an operand of the save if it is a constant in the probe, else None. number: its index."""
         return None
 
     def choices(self, number: int) -> tuple[int, ...]:
-        """Return the two values, ascending, of which an operand has one, if these are known, else ()."""
+        """Return the two constants, ascending, of which an operand of the save is always one; () if that is not known.
+        """
         return ()
 
     def site_key(self) -> int | None:
-        """Return the number of the site if the first operand is SITE, as in all saves to the map, or that of the
-        constant which it is, if all saves have constants; else None."""
+        """Return the number by which the save's key is known, which finds its place in a table without a search; else
+        None.
+
+        It is the number of the site (the probed instruction) if the key, the first operand, is SITE in all saves to the
+        map; or, if all saves to the map have constants as keys, the number of this one among them.
+        """
         return None
 
 
@@ -114,26 +119,36 @@ class Builder:
     """Collects the statements of one piece of code. span: the place of all of them, of the map's declaration."""
 
     def __init__(self, span: Span) -> None:
+        """Begin with no statements. span: the place in the probe file that all of them are said to be from."""
         self.statements: list[MapStatement] = []
         self._span = span
         self._numbers = count(1)
 
     def inner(self) -> Builder:
-        """Return a builder of statements that ``branch`` takes."""
+        """Return a new builder for statements of an inner block, as ``branch`` takes; its registers have names of their
+        own.
+        """
         inner = Builder(self._span)
         inner._numbers = self._numbers
         return inner
 
     def add(self, statement: MapStatement) -> None:
-        """Add a statement that has no method here."""
+        """Add a statement for which the builder has no method of its own."""
         self.statements.append(statement)
 
     def kept(self, *key: int, type_: Type = Type.U64, initial: int = 0) -> Kept:
-        """Return a register that is kept to the thread's end. initial: its first value, as bits."""
+        """Return a register that is kept to the thread's end, the same one for the same key.
+
+        key: numbers that the map type gives it, to find it again at the end. initial: its first value, as bits.
+        """
         return Kept(f"%{'_'.join(map(str, key))}", type_, initial, self._span, key=key)
 
     def saved(self, number: int, saved_field: Field) -> Register:
-        """Return what is saved in a field, the one with this number; narrow integers extended to 32 bits."""
+        """Add the statement that reads what is saved in a field; return its register, narrow integers extended to 32
+        bits.
+
+        number: of the field among those that the save names. saved_field: the field itself, for its type.
+        """
         register = self._local(Type(saved_field.type.value))
         self.add(ReadSaved(register, number, self._span))
         if register.type.bits >= 32:
@@ -141,7 +156,7 @@ class Builder:
         return self.convert(Type.S32 if register.type.is_signed else Type.U32, register)
 
     def saving(self, saved: SavedValues) -> Register | None:
-        """Return a predicate, whether this thread saves; None if all do."""
+        """Return a predicate that says whether this thread saves here; None if all threads that come here do."""
         if not saved.is_conditional:
             return None
         register = self._local(Type.PRED)
@@ -149,7 +164,9 @@ class Builder:
         return register
 
     def compute(self, operator: Operator, left: Register, *right: Number, type_: Type | None = None) -> Register:
-        """Return ``operator(left, *right)``. type_: of the result, where it is not that of left."""
+        """Add ``operator(left, *right)``; return the register with the result. type_: of the result, where it is not
+        left's.
+        """
         result = self._local(type_ or left.type)
         amount = Type.U32 if operator in SHIFTS else left.type
         self.add(Operation(operator, result, (left, *(self._of(item, amount) for item in right)), self._span))
@@ -162,13 +179,13 @@ class Builder:
         return self.compute(Operator.AND, left, right)
 
     def compare(self, relation: Relation, left: Register, right: Number) -> Register:
-        """Return a predicate."""
+        """Add a comparison; return the predicate (register of one bit) that says whether the relation holds."""
         result = self._local(Type.PRED)
         self.add(Compare(relation, result, left, self._of(right, left.type), self._span))
         return result
 
     def select(self, condition: Register, then: Number, otherwise: Number, type_: Type) -> Register:
-        """Return one of two values of a type."""
+        """Return ``then if condition else otherwise``, a value of the given type."""
         result = self._local(type_)
         self.add(Select(result, condition, self._of(then, type_), self._of(otherwise, type_), self._span))
         return result
@@ -180,7 +197,7 @@ class Builder:
         return result
 
     def widened(self, value: Register) -> Register:
-        """Return an integer in 64 bits, by its sign."""
+        """Return an integer of fewer bits in 64 bits, extended by zeros or, if it is signed, by its sign."""
         return value if value.type.bits == 64 else self.convert(Type.S64 if value.type.is_signed else Type.U64, value)
 
     def as_bits(self, type_: Type, source: Register) -> Register:
@@ -194,19 +211,22 @@ class Builder:
         return result
 
     def together(self, reduction: Reduction, source: Register) -> Register:
-        """Return a value reduced over the lanes that are here."""
+        """Return a value reduced (added up, say) over the lanes of the warp that execute this together."""
         result = self._local(source.type)
         self.add(Collective(reduction, result, source, self._span))
         return result
 
     def here(self) -> Register:
-        """Return the set of lanes that are here."""
+        """Return the set of lanes (threads of the warp) that execute this together."""
         result = self._local(Type.LANES)
         self.add(Here(result, self._span))
         return result
 
     def over(self, lanes: Register, reduction: Reduction, source: Register, type_: Type | None = None) -> Register:
-        """Return a value reduced over a set of lanes. type_: of the result, where it is not that of source."""
+        """Return a value reduced (added up, say) over a set of lanes of the warp.
+
+        type_: of the result, where it is not that of source. Votes and searches for equal values give a set of lanes.
+        """
         if reduction in {Reduction.BALLOT, Reduction.MATCH}:
             type_ = Type.LANES
         result = self._local(type_ or source.type)
@@ -226,7 +246,7 @@ class Builder:
         return result
 
     def lowest(self, lanes: Register) -> Register:
-        """Return a predicate: whether this thread's lane is the lowest of a set."""
+        """Return a predicate that says whether this thread's lane is the lowest of a set of lanes."""
         return self.compare(Relation.EQ, self.below(lanes), Constant(Type.LANES, 0))
 
     def size(self, lanes: Register) -> Register:
@@ -234,39 +254,50 @@ class Builder:
         return self.convert(Type.U64, self.compute(Operator.POPC, lanes, type_=Type.U32))
 
     def lane(self) -> Register:
-        """Return this thread's place in its warp."""
+        """Return this thread's number in its warp."""
         return self.special(Special.LANE)
 
     def branch(self, condition: Register, then: Builder, otherwise: Builder) -> None:
-        """Add one of two pieces of code, by a predicate that is the same in all lanes here."""
+        """Add a branch: the statements of ``then`` run where a predicate is true, else those of ``otherwise``.
+
+        condition: the same in all lanes here.
+        """
         self.add(Branch(condition, tuple(then.statements), tuple(otherwise.statements), self._span))
 
     def base(self) -> Register:
-        """Return the place of the record's cell 0."""
+        """Return the address of the first cell of the map's record."""
         return self.locate(0)
 
     def apart(self, condition: Register, then: Builder, lanes: Register | None = None) -> None:
-        """Add code for the threads in which a predicate is true. lanes: as of ``Apart``."""
+        """Add statements that are run by the threads in which a predicate is true. lanes: see ``Apart``."""
         self.add(Apart(condition, tuple(then.statements), lanes, self._span))
 
     def locate(self, cell: Register | int, base: Register | None = None, words: int = 1) -> Register:
-        """Return the place of a cell, or of a group of so many words. base: of the first one, None for the record's."""
+        """Return the address of a cell (a word of the map's record), or of a group of ``words`` cells.
+
+        cell: number of the cell or group. base: address of number 0; None for the start of the record.
+        """
         result = self._local(Type.U64)
         self.add(Locate(result, self._of(cell, Type.U32), base, self._span, words))
         return result
 
     def relocate(self, place: Register, cell: Register, base: Register, words: int, when: Register) -> None:
-        """Have a variable be what ``locate`` returns, where a predicate is true."""
+        """Change a register (``place``, of ``variable``) to what ``locate`` would return, where the predicate ``when``
+        is true.
+        """
         self.add(Locate(place, cell, base, self._span, words, when))
 
     def load(self, cell: At) -> Register:
-        """Return what a cell has in memory."""
+        """Return what is in memory at a cell, a u64."""
         result = self._local(Type.U64)
         self.add(LoadCell(result, cell, self._span))
         return result
 
     def swap(self, old: Register, cell: At, expected: int, desired: Register, when: Register) -> None:
-        """Have a variable be what a cell had in memory; if that is as expected, it gets the desired value."""
+        """Add an atomic compare-and-swap: a cell gets ``desired`` if it has the value ``expected``.
+
+        old: a register (of ``variable``) that gets what the cell had before. when: a predicate, which threads do so.
+        """
         self.add(CompareAndSwap(old, cell, self._of(expected, Type.U64), desired, self._span, when))
 
     def variable(self, initial: Register | Constant) -> Register:
@@ -315,41 +346,58 @@ class Builder:
         self.add(StoreSaved(place, after, when, self._span))
 
     def special(self, special: Special) -> Register:
-        """Return a value of the hardware."""
+        """Return a value that the hardware gives in a register of its own, such as the lane."""
         result = self._local(special.type)
         self.add(Operation(Operator.MOVE, result, (special,), self._span))
         return result
 
     def elect(self, reduction: Reduction) -> Register:
-        """Return a predicate, as of ``Elect``."""
+        """Return a predicate that is true in one of the lanes here alone, which writes for all: see ``Elect``.
+
+        reduction: the one whose result that lane has to write.
+        """
         result = self._local(Type.PRED)
         self.add(Elect(reduction, result, self._span))
         return result
 
     def change(self, kept: Kept, operator: Operator, value: Number, when: Register | None = None) -> None:
-        """Have ``kept = operator(kept, value)``, or with ``MOVE`` ``kept = value``."""
+        """Add ``kept = operator(kept, value)``, or with ``MOVE`` ``kept = value``.
+
+        kept: a register that a thread keeps to its end. when: a predicate; None to do so always.
+        """
         number = self._of(value, kept.type)
         change = Operation(operator, kept, (number,) if operator is Operator.MOVE else (kept, number), self._span)
         self.add(change if when is None else When(when, (change,), self._span))
 
     def add_product(self, kept: Kept, left: Register, right: Register, when: Register) -> None:
-        """Have ``kept = left * right + kept``, of two u32 and a u64."""
+        """Add ``kept = left * right + kept``, where the predicate ``when`` holds. left, right: u32. kept: u64."""
         change = Operation(Operator.MUL_ADD, kept, (left, right, kept), self._span)
         self.add(When(when, (change,), self._span))
 
     def accumulate(
         self, cell: int, amount: Register | int, when: Register | None = None, *, operator: Operator = Operator.ADD
     ) -> None:
-        """Add an amount to a cell, or subtract it."""
+        """Add an amount to a cell of the record (``operator=SUB``: subtract it), in the way that costs the target
+        least.
+
+        The target may sum up several in a register of the thread before memory is changed. when: a predicate, None for
+        always.
+        """
         self.add(Accumulate(cell, self._of(amount, Type.U64), self._span, when, operator))
 
     def update(
         self, operator: Operator, cell: int | OneOf | At, value: Number, when: Register | None
     ) -> None:  # fmt: skip
-        """Update a cell in memory."""
+        """Add an atomic change of a cell in memory: ``cell = operator(cell, value)``. when: a predicate, None for
+        always.
+        """
         self.add(AtomicUpdate(operator, cell, self._of(value, Type.U64), self._span, when))
 
     def _of(self, number: Number, type_: Type) -> Register | Constant:
+        """Return an operand of a type: an integer becomes a constant, a register is checked to have the type's width.
+
+        Raises TypeError for a register of another width.
+        """
         if isinstance(number, int):
             return Constant(type_, number % (1 << type_.bits))
         if number.type.bits != type_.bits:
@@ -357,4 +405,5 @@ class Builder:
         return number
 
     def _local(self, type_: Type) -> Register:
+        """Return a new register for a result."""
         return Register(f"%{next(self._numbers)}", type_, 0, self._span, is_local=True)

@@ -33,7 +33,11 @@ have three."""
 
 
 def count_at(code: Builder, entry: Map, cell: Register, cells: int, saved: SavedValues) -> None:
-    """Add the code that counts one to a cell, in threads that save. cells: how many there are."""
+    """Add the statements that count one to a cell whose number a register has, in threads that save.
+
+    Lanes of a warp that count to the same cell add once for all, as far as the target can do that. cells: how many the
+    record has. saved: what is known of the save.
+    """
     saves, lanes = code.saving(saved), saved.lanes
     alone = entry.level is not Level.THREAD or entry.per is Per.THREAD
     if alone or lanes.combining is Combining.NOTHING:
@@ -48,15 +52,19 @@ def count_at(code: Builder, entry: Map, cell: Register, cells: int, saved: Saved
 
 
 def can_count_either(values: Sequence[int]) -> bool:
-    """Return whether ``count_either`` takes values: two, near to each other."""
+    """Return whether ``count_either`` can be used for values: there must be two, not far from each other."""
     return len(values) == 2 and values[1] - values[0] <= _MOST_DIFFERENCE
 
 
 def count_either(
     code: Builder, field: Field, values: Sequence[int], cells: Sequence[int], saved: SavedValues
 ) -> None:  # fmt: skip
-    """Add the code that counts one to the first or the second cell where the map's one field has the first or the
-    second value, and no other, in threads that save. values: ascending."""
+    """Add the statements of a save of which it is known that the field has one of two values: each counts in its own
+    cell.
+
+    values: both, ascending. cells: the number of the cell of each. Counting is done in registers, so that memory is
+    changed at the thread's end only.
+    """
     if cells[0] == cells[1]:
         code.accumulate(cells[0], 1, code.saving(saved))
         return
@@ -73,13 +81,19 @@ def count_either(
 
 
 def begin_counts(code: Builder, kept: Sequence[Kept]) -> None:
-    """Add the code where a kernel begins. kept: the map's registers."""
+    """Add the statements for a kernel's start: they set the register with the address of the record, if saves use it.
+
+    kept: the registers that saves to the map have asked for.
+    """
     if any(register.key == (_BASE,) for register in kept):
         code.change(_base(code), Operator.MOVE, code.base())
 
 
 def bring_counts(code: Builder, kept: Sequence[Kept], lanes: Lanes) -> None:
-    """Add the code, where a thread ends, that adds to memory what is in registers. kept: the map's."""
+    """Add the statements for a thread's end: they add to memory what its saves have counted in registers.
+
+    kept: the registers that saves to the map have asked for, whose ``key`` says what each holds.
+    """
     differences = [register for register in kept if len(register.key) > 1]
     for above in differences:
         difference, first, second = above.key
@@ -103,7 +117,11 @@ def bring_counts(code: Builder, kept: Sequence[Kept], lanes: Lanes) -> None:
 
 
 def _hold(code: Builder, cell: Register, groups: int, saves: Register | None, lanes: Lanes) -> None:
-    """Add the code that counts in the register of the lane that holds the cell, where all lanes have the same one."""
+    """Add the statements that count in a register rather than in memory where all lanes here have the same cell.
+
+    Lane n keeps the counts of cells n, n + the number of lanes, and so on, a register (group) each. Where cells differ,
+    or the lane in question is not here, memory is changed. cell: its number. saves: a predicate, None for always.
+    """
     here = saving = code.here()
     if saves:
         saving = code.over(here, Reduction.BALLOT, saves)
@@ -130,7 +148,10 @@ def _hold(code: Builder, cell: Register, groups: int, saves: Register | None, la
 
 
 def _count_last(code: Builder, cell: Register, saves: Register | None) -> None:
-    """Add the code that counts in a register of this thread, if the cell is the one that it came to last."""
+    """Add the statements that count in a register as long as a thread saves to the same cell as before.
+
+    Where the cell changes in any lane, the count so far is first added to memory, to the cell that it belongs to.
+    """
     last, count = code.kept(_LAST, type_=Type.U32), code.kept(_COUNT, type_=Type.U32)
     here = code.here()
     if saves:
@@ -147,7 +168,10 @@ def _count_last(code: Builder, cell: Register, saves: Register | None) -> None:
 
 
 def _add_last(code: Builder, here: Register, adds: Register) -> None:
-    """Add the code that adds the counts of the lanes for which adds holds to the cells that they came to last."""
+    """Add the statements that add the threads' own counts (``_COUNT``) to the cell that each saved to last (``_LAST``).
+
+    here: the lanes that execute this. adds: a predicate, which of them add. Lanes with the same cell add once for all.
+    """
     # Other lanes are a group of their own: each operation between lanes is executed by all of its set.
     cell = code.select(adds, code.kept(_LAST, type_=Type.U32), _NONE, Type.U32)
     same = code.over(here, Reduction.MATCH, cell)
@@ -161,9 +185,10 @@ def _add_last(code: Builder, here: Register, adds: Register) -> None:
 def _add_by_cell(
     code: Builder, cell: Register, here: Register, base: Kept | None, saves: Register | None
 ) -> None:  # fmt: skip
-    """Add the code by which the lowest of the lanes with one cell adds as much as there are of them, in memory.
+    """Add the statements that count in memory: of the lanes with the same cell, the lowest adds how many they are.
 
-    cell: ``_NONE`` in lanes that count nothing, which are a group of their own. saves: None if there are none.
+    cell: ``_NONE`` in lanes that count nothing, which are a group of their own. here: the lanes that execute this.
+    base: address of cell 0, None for the record's. saves: a predicate, None if all lanes count.
     """
     same = code.over(here, Reduction.MATCH, cell)
     leads = code.lowest(same)
@@ -174,4 +199,5 @@ def _add_by_cell(
 
 
 def _base(code: Builder) -> Kept:
+    """Return the register that keeps the address of the record's first cell."""
     return code.kept(_BASE)

@@ -110,17 +110,20 @@ class MapType(ABC):
 
     @property
     def knows_sites(self) -> bool:
-        """Whether it is as ``for_sites`` made it."""
+        """Whether ``for_sites`` has made it, so that keys are sites and are not searched for."""
         return False
 
     @property
     def knows_keys(self) -> bool:
-        """Whether it is as ``for_keys`` made it."""
+        """Whether ``for_keys`` has made it, so that keys are known constants and are not searched for."""
         return False
 
     @classmethod
     def declared(cls, table: MapTable, fields: Sequence[Field]) -> MapType | None:
-        """Return the type with the options of a map's table; None if its keys are invalid, which is reported there."""
+        """Return the type with the options of a map's table in a probe file; None if its keys are invalid.
+
+        What is invalid is reported by ``table``. fields: of the records.
+        """
         return cls()
 
     def options(self) -> dict[str, Any]:
@@ -132,20 +135,31 @@ class MapType(ABC):
         return tuple(fields)
 
     def as_made(self, row: Mapping[str, Any]) -> MapType | None:
-        """Return the type as ``for_sites`` or ``for_keys`` made it for a kernel, by the map's object in its manifest;
-        None if that is damaged."""
+        """Return the type that was used for a kernel of a trace, with what ``for_sites`` or ``for_keys`` had found out.
+
+        row: the map's object in the manifest (the kernel's description). None if that is damaged.
+        """
         return self
 
     def for_sites(self, sites: int) -> MapType:
-        """Return the type as it is in a kernel with so many sites, whose numbers are all its keys; of the same size."""
+        """Return the type for a kernel that saves no keys but its sites (probed instructions), numbered below
+        ``sites``.
+
+        Types with keys then need no search. Others, and all sizes, stay as they are.
+        """
         return self
 
     def for_keys(self, keys: Sequence[int]) -> MapType:
-        """Return the type as it is in a kernel all of whose keys are these, ascending; of the same size."""
+        """Return the type for a kernel that saves no keys but these constants, ascending.
+
+        Types with keys then need no search. Others, and all sizes, stay as they are.
+        """
         return self
 
     def number_of(self, key: int) -> int | None:
-        """Return the number of a key, if ``for_keys`` has given it one; else None."""
+        """Return the number that ``for_keys`` has given a constant key, by which its place is found; None if it has
+        none.
+        """
         return None
 
     def words(self, fields: Sequence[Field]) -> int:
@@ -160,7 +174,10 @@ class MapType(ABC):
         return size
 
     def document(self, fields: Sequence[Field]) -> dict[str, Any]:
-        """Return what a manifest has of the type besides the map's fields; it is passed to ``read``."""
+        """Return what a map of this type adds to its object in the manifest, which ``read`` gets.
+
+        fields: of the map.
+        """
         return self.options()
 
     @abstractmethod
@@ -169,27 +186,33 @@ class MapType(ABC):
 
     @abstractmethod
     def save(self, entry: Map, saved: SavedValues) -> Sequence[MapStatement]:
-        """Return the code of one SAVE. saved: what is known of its values."""
+        """Return the statements of one save, which put what it saves into registers or memory.
+
+        entry: the map. saved: what is known of the values, so that less has to be computed by the kernel.
+        """
 
     def begin(self, entry: Map, kept: Sequence[Kept], lanes: Lanes) -> Sequence[MapStatement]:
-        """Return the code where a kernel begins, which gives registers their values that have another one than their
-        first. kept, lanes: as of ``settle``."""
+        """Return the statements for a kernel's start, which set registers whose first value is not a constant.
+
+        kept, lanes: see ``settle``.
+        """
         return ()
 
     def settle(self, entry: Map, kept: Sequence[Kept], lanes: Lanes) -> Sequence[MapStatement]:
-        """Return the code where a thread ends, for values that ``save`` left in registers.
+        """Return the statements for a thread's end, which bring to memory what ``save`` left in registers.
 
-        Nothing for types that leave none, and for what is accumulated, which the target writes itself. kept: the
-        registers that the code of saves names, of the kernel and of its functions. lanes: the target's.
+        Nothing for types that leave none, and for what ``accumulate`` adds, which the target brings itself. entry: the
+        map. kept: the registers that the saves of the kernel and its functions keep. lanes: what lanes can do together
+        on the target.
         """
         return ()
 
     @staticmethod
     def read(copies: Rows, row: Mapping[str, Any]) -> Rows:
-        """Combine the copies of each launch's record into the rows of its result.
+        """Combine the copies of each launch's record into the rows of its result, for whoever reads a trace.
 
         copies: structured array by ``cells``, ``[copy]`` of one launch or ``[launch][copy]``. row: the map's object in
-        the manifest, as ``Map.document`` returns it. The source of this method is copied into ``read.py``, which knows
+        the manifest, which ``Map.document`` returns. The source of this method is copied into ``read.py``, which knows
         maps only from the manifest and imports nothing of Neutrino, so it may use NumPy only. Raises TypeError for
         types with slots: their records are not combined.
         """
@@ -197,9 +220,9 @@ class MapType(ABC):
 
     @staticmethod
     def lost(copies: Rows, row: Mapping[str, Any]) -> tuple[int, int | float]:
-        """Return how many saves the copies have no room for, in all launches, and the sum of their values.
+        """Return how many saves of all launches found no room in the record, and the sum of their values.
 
-        The sum is 0 for types that keep none. Copied into ``read.py`` as ``read`` is. copies, row: as of ``read``.
+        The sum is 0 for types that keep none. Copied into ``read.py`` like ``read``, which has the same parameters.
         """
         return 0, 0
 
@@ -226,7 +249,7 @@ class Map:
 
     @property
     def adds_constants(self) -> bool:
-        """Whether saving a constant is an addition of an integer."""
+        """Whether a save of a constant adds an integer that is known when the twin (the kernel with probes) is made."""
         return self.kind.adds_constants and not has_floats(self.fields)
 
     @property
@@ -260,7 +283,8 @@ class Map:
 
     @property
     def per_number(self) -> int:
-        """The number of ``per`` in files, which for a run says whether floats are added up."""
+        """The number by which files say whose values are one result; a run has another one where floats are added up.
+        """
         return RUN_OF_FLOATS if self.per is Per.RUN and self.sums_floats else PERS.index(self.per)
 
     @property
@@ -270,7 +294,7 @@ class Map:
 
     @property
     def whole(self) -> str:
-        """The result in words; "" with slots."""
+        """What one result is, in words, such as "a mean over all threads"; "" for types with slots."""
         return result_words(self.kind, self.per)
 
     @property
@@ -297,11 +321,15 @@ def has_no_count(kind: MapType, cap: int) -> bool:
 
 
 def all_zero_words(all_zero: int, records: int) -> str:
-    """Return in words what records that are all zeros may be, of a map without counts. records: of the map."""
+    """Return a remark on records of a map that are all zeros, which may have been saved so or never saved.
+
+    all_zero: how many are all zeros. records: how many the map has.
+    """
     whole = "all" if all_zero == records else f"{all_zero:,}"
     are = "is" if all_zero == 1 and records > 1 else "are"
     return f'{whole} of them {are} zeros: saved so, or never saved (type = "ring" with cap = 1 tells which)'
 
 
 def _rows(fields: Sequence[Field]) -> list[dict[str, Any]]:
+    """Return fields as objects of the manifest."""
     return [{"name": item.name, "type": item.type.value, "offset": item.offset} for item in fields]

@@ -36,7 +36,11 @@ class _Extreme(MapType):
     keeps_greatest = True
 
     def cells(self, fields: Sequence[Field]) -> tuple[Field, ...]:
-        """Return the fields that memory holds, all u64: a key for each field, then a mark for each u64 or s64 field."""
+        """Return the fields of the record in memory, all u64: a key for each field, then a mark for each 64-bit
+        integer.
+
+        A key is a number's place in the order of numbers; the mark is 1 if there is a value whose key is 0.
+        """
         names = [field.name for field in fields]
         names += [f"{field.name} is 0" for field in fields if _has_mark(field)]
         return tuple(Field(name, ScalarType.U64, 8 * number) for number, name in enumerate(names))
@@ -47,7 +51,11 @@ class _Extreme(MapType):
         return f"the {'least' if self.name == 'min' else 'greatest'} of {fields} per {entry.per.value}"
 
     def save(self, entry: Map, saved: SavedValues) -> Sequence[MapStatement]:
-        """Return code that keeps, in a register per field, the greater of the register and the value's key."""
+        """Return the statements of one save: they keep, in a register per field, the greater of its key and the
+        value's.
+
+        A key is a number's place in the order of numbers, inverted for ``min``, so that the greatest is always kept.
+        """
         code = Builder(entry.span)
         saves: Register | None = None
         for number, field in enumerate(entry.fields):
@@ -65,7 +73,9 @@ class _Extreme(MapType):
         return code.statements
 
     def settle(self, entry: Map, kept: Sequence[Kept], lanes: Lanes) -> Sequence[MapStatement]:
-        """Return code that combines the keys of threads that end together, and writes the greatest ones to memory."""
+        """Return the statements for a thread's end: threads that end together combine their keys, and one writes the
+        greatest.
+        """
         # All registers are 0 in a thread that saved nothing.
         code, has_saved = Builder(entry.span), None
         if any(map(_needs_flag, entry.fields)):
@@ -91,9 +101,11 @@ class _Extreme(MapType):
 
     @staticmethod
     def read(copies: Rows, row: Mapping[str, Any]) -> Rows:
-        """Return one row for each launch that saved something, of a min or max map. A field of NaNs alone is NaN.
+        """Return one row for each launch that saved something: the least or the greatest of each field; NaN if all were
+        NaN.
 
-        copies: keys, 0 if there is no value; the last axis is the copy. row: the map's object in the manifest.
+        copies: keys of fields, 0 if there is no value; the last axis is the copy, of which a launch has several. row:
+        the map's object in the manifest.
         """
         import numpy as np
 
@@ -132,19 +144,25 @@ class Maximum(_Extreme):
 
 
 def _key_of(code: Builder, number: int, field: Field) -> Kept:
+    """Return the register that keeps the greatest key of a field so far. number: of the field."""
     return code.kept(number, type_=Type.U64 if field.type.size == 8 else Type.U32)
 
 
 def _flag(code: Builder, entry: Map) -> Kept:
+    """Return the register, after those of keys, that is 1 if the thread has saved anything."""
     # After the keys: 1 if the thread saved anything.
     return code.kept(len(entry.fields), type_=Type.U32)
 
 
 def _has_mark(field: Field) -> bool:
+    """Return whether a field has a mark of its own in memory: its key has 64 bits, so that key + 1 may not fit in a
+    cell.
+    """
     # key + 1 may not fit in a cell.
     return field.type in (ScalarType.U64, ScalarType.S64)
 
 
 def _needs_flag(field: Field) -> bool:
+    """Return whether a register must say that there was a value: an integer's key may be 0, as if there was none."""
     # A key of 0 may be a value's, so that a register must say whether there was one.
     return not field.type.value.startswith("f")

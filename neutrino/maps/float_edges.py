@@ -22,7 +22,7 @@ _SAME = Fraction(1, 1 << 30)
 
 
 def is_number(value: object) -> bool:
-    """Return whether a value is a finite number that f64 has."""
+    """Return whether a value of a probe file is an integer or float that f64 can hold, and finite."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return False
     try:
@@ -46,8 +46,11 @@ class StepEdges:
 
     @classmethod
     def between(cls, low: Number, high: Number, step: Number, most: int) -> StepEdges | None:
-        """Return the scale; None if high is no edge, or there are more buckets than ``most``, or the code cannot
-        compute with these."""
+        """Return the edges of a scale from low to high in steps; None if it cannot be used.
+
+        That is so where high is no edge, where there are more buckets than ``most``, or where numbers overflow or steps
+        are too small for the code that finds buckets.
+        """
         if not (step > 0 and high > low and math.isfinite(float(high) - float(low)) and float(step) > _LEAST_STEP):
             return None
         first, width = _as_written(low), _as_written(step)
@@ -71,7 +74,9 @@ def _as_written(number: Number) -> Fraction:
 
 
 def divide(edges: Sequence[float], scalar: ScalarType) -> bool:
-    """Return whether there are edges, ascending, and numbers of a type between each two and on both sides."""
+    """Return whether edges are ascending and leave at least one number of the type in each bucket, also in the outer
+    two.
+    """
     numbers = first_numbers(edges, scalar)
     return (
         bool(edges)
@@ -88,21 +93,22 @@ def first_numbers(edges: Sequence[float], scalar: ScalarType) -> list[float]:
 
 
 def buckets_between(edges: Sequence[float], scalar: ScalarType) -> list[Bucket]:
-    """Return the buckets that edges divide the numbers of a type into, and the one of NaNs."""
+    """Return the least and the greatest number of each bucket that edges make of a type's numbers; the last is of NaNs.
+    """
     starts = [-math.inf, *first_numbers(edges, scalar)]
     ends = [*(_below(start, scalar) for start in starts[1:]), math.inf]
     return [*zip(starts, ends, strict=True), (math.nan, math.nan)]
 
 
 def bits_of(number: float, scalar: ScalarType) -> int:
-    """Return a number's bits as one of a type."""
+    """Return the bits of a number in the format of a type (f32 or f64), as an integer."""
     code, integer = ("<f", "<I") if scalar is ScalarType.F32 else ("<d", "<Q")
     bits: int = struct.unpack(integer, struct.pack(code, number))[0]
     return bits
 
 
 def _as_single(number: float) -> float:
-    """Return the nearest number of f32."""
+    """Return the f32 that is nearest to a number; infinity if it is too large."""
     try:
         nearest: float = struct.unpack("<f", struct.pack("<f", number))[0]
     except OverflowError:
@@ -111,7 +117,7 @@ def _as_single(number: float) -> float:
 
 
 def _below(number: float, scalar: ScalarType) -> float:
-    """Return the number of a type before another one."""
+    """Return the greatest number of a type that is less than a given one."""
     if scalar is ScalarType.F64:
         return math.nextafter(number, -math.inf)
     bits = bits_of(number, scalar)

@@ -24,7 +24,10 @@ _NAN = {32: 0x7FC00000, 64: 0x7FF8000000000000}
 
 
 def as_key(code: Builder, value: Register) -> Register:
-    """Return a number as a key, a u64."""
+    """Add the statements that turn a number into a key of a table, its bits as a u64; return its register.
+
+    Both zeros have one key, and all NaNs have one.
+    """
     bits = value.type.bits
     pattern = pattern_of(code, value)
     magnitude = magnitude_of(code, pattern)
@@ -34,9 +37,10 @@ def as_key(code: Builder, value: Register) -> Register:
 
 
 def kept_of(code: Builder, value: Register, keep: Sequence[str]) -> Mapping[str, Register]:
-    """Return by name what is kept of a number: its sum as an f64, its place in the order of numbers as a u32 or u64.
+    """Add the statements that prepare a number for a table; return by aggregate what the table has to add or compare.
 
-    A NaN has the place 0 among which the greatest counts, and the last one where the least does.
+    keep: which of "sum", "min" and "max" the table keeps. Sums are of f64. The others get the number's place in the
+    order of numbers (u32 or u64), which unsigned comparison orders; a NaN gets the place that never wins.
     """
     kept: dict[str, Register] = {}
     if "sum" in keep:
@@ -53,7 +57,7 @@ def kept_of(code: Builder, value: Register, keep: Sequence[str]) -> Mapping[str,
 
 
 def numbers_of_keys(words: Array, kind: str) -> Array:
-    """Return the numbers of keys. words: u64. kind: ``f32`` or ``f64``."""
+    """Return the floating-point numbers whose keys (bits) these are. words: u64. kind: ``f32`` or ``f64``."""
     import numpy as np
 
     size = int(kind[1:]) // 8
@@ -61,4 +65,5 @@ def numbers_of_keys(words: Array, kind: str) -> Array:
 
 
 def _is_nan(code: Builder, magnitude: Register) -> Register:
+    """Return a predicate that says whether a number is a NaN. magnitude: its bits without the sign."""
     return code.compare(Relation.GT, magnitude, INFINITY[magnitude.type.bits])

@@ -50,7 +50,7 @@ class FloatPowers(Scale):
     of_integers = False
 
     def buckets(self, scalar: ScalarType) -> Sequence[Bucket]:
-        """Return the least and the greatest number of each bucket."""
+        """Return the least and the greatest number of each bucket, ascending: one bucket for each sign and exponent."""
         low, high = powers(scalar.value)
         return list(zip(low.tolist(), high.tolist(), strict=True))
 
@@ -59,11 +59,12 @@ class FloatPowers(Scale):
         return 2 * _levels(scalar) + 2
 
     def document(self, scalar: ScalarType) -> dict[str, Any]:
-        """Return the options: the buckets, which are many, follow from the type."""
+        """Return what the manifest has of the scale: its options. The buckets, which are many, follow from the type."""
         return self.options()
 
     def write(self, code: Builder, value: Register, scalar: ScalarType) -> Register:
-        """Add the code that takes the exponent."""
+        """Add the statements that find a value's bucket, by its sign and exponent; return the register with its number.
+        """
         bits = value.type.bits
         pattern = code.as_bits(Type(f"u{bits}"), value)
         magnitude = code.compute(Operator.AND, pattern, (1 << (bits - 1)) - 1)
@@ -87,7 +88,7 @@ class _Divided(Scale):
     @property
     @abstractmethod
     def edges(self) -> Sequence[float]:
-        """The edges, ascending."""
+        """The numbers at which a bucket ends and the next one begins, ascending."""
 
     def buckets(self, scalar: ScalarType) -> Sequence[Bucket]:
         """Return the least and the greatest number of each bucket."""
@@ -104,7 +105,10 @@ class _Divided(Scale):
         return {**self.options(), "buckets": rows}
 
     def write(self, code: Builder, value: Register, scalar: ScalarType) -> Register:
-        """Add the code that counts the edges that are not above the value."""
+        """Add the statements that find a value's bucket, by counting the edges that it has reached; return its number.
+
+        The last bucket is that of NaNs.
+        """
         first, *others = [_is_at_or_above(code, value, edge) for edge in first_numbers(self.edges, scalar)]
         bucket = code.select(first, 1, 0, Type.U32)
         for is_reached in others:
@@ -122,7 +126,11 @@ class FloatEdges(_Divided):
 
     @classmethod
     def declared(cls, table: MapTable, scalar: ScalarType) -> Scale | None:
-        """Return the scale of a table's edges; None if they are invalid, which is reported."""
+        """Return the scale with the ``edges`` of a map's table; None if they are invalid, which is reported by
+        ``table``.
+
+        scalar: the type of the values.
+        """
         edges = table.get("edges")
         if not isinstance(edges, list) or not 1 < len(edges) <= MAX_EDGES or not all(map(is_number, edges)):
             table.fault("edges", "edges is no list of numbers", f"write 2 to {MAX_EDGES} of them")
@@ -134,7 +142,7 @@ class FloatEdges(_Divided):
         return None
 
     def options(self) -> dict[str, Any]:
-        """Return the edges, too."""
+        """Return the keys of the map's table that declare this scale."""
         return {"scale": self.name, "edges": list(self.numbers)}
 
     @property
@@ -155,7 +163,11 @@ class FloatSteps(_Divided):
 
     @classmethod
     def declared(cls, table: MapTable, scalar: ScalarType) -> Scale | None:
-        """Return the scale of a table's low, high and step; None if they are invalid, which is reported."""
+        """Return the scale with ``low``, ``high`` and ``step`` of a map's table; None if they are invalid, which is
+        reported.
+
+        scalar: the type of the values.
+        """
         low, high, step = (table.get(key) for key in LINEAR_KEYS)
         for key, value in zip(LINEAR_KEYS, (low, high, step), strict=True):
             if not is_number(value):
@@ -169,7 +181,7 @@ class FloatSteps(_Divided):
         return None
 
     def options(self) -> dict[str, Any]:
-        """Return low, high and step, too."""
+        """Return the keys of the map's table that declare this scale."""
         return {"scale": self.name, "low": self.low, "high": self.high, "step": self.step}
 
     @property
@@ -178,7 +190,7 @@ class FloatSteps(_Divided):
         return self._steps.edges
 
     def write(self, code: Builder, value: Register, scalar: ScalarType) -> Register:
-        """Add the code that divides by the step.
+        """Add the statements that find a value's bucket, by dividing by the step; return the register with its number.
 
         The quotient is at most one bucket off, since buckets are no narrower than the distance of numbers there: two
         edges, computed as those of the scale, say which bucket is right.
@@ -207,6 +219,7 @@ class FloatSteps(_Divided):
 
     @cached_property
     def _steps(self) -> StepEdges:
+        """Return the edges, which ``declared`` has checked. Raises ValueError if there are none after all."""
         steps = StepEdges.between(self.low, self.high, self.step, MAX_BUCKETS)
         if steps is None:
             raise ValueError(f"from {self.low} to {self.high} by {self.step}")
@@ -214,10 +227,10 @@ class FloatSteps(_Divided):
 
 
 def powers(kind: str) -> tuple[Array, Array]:
-    """Return the least and the greatest numbers of the buckets of the scale of powers of two, ascending.
+    """Return the least numbers, and the greatest ones, of the buckets of the scale of powers of two, ascending.
 
-    Each is of the numbers with one sign and exponent; further ones are of 0, of the subnormal numbers of each sign, of
-    each infinity and of NaNs. kind: ``f32`` or ``f64``.
+    There is a bucket of the numbers of each sign and exponent; further ones are of 0, of the subnormal numbers of each
+    sign, of each infinity and of NaNs. kind: ``f32`` or ``f64``.
     """
     import numpy as np
 
@@ -232,7 +245,10 @@ def powers(kind: str) -> tuple[Array, Array]:
 
 
 def _edge(code: Builder, number: Register, steps: StepEdges, type_: Type) -> Register:
-    """Add the code that computes the edge with a number, as a number of a type."""
+    """Add the statements that compute an edge as ``StepEdges`` does, bit for bit; return it. type_: of the result.
+
+    number: of the edge, an s32 from 0 at ``low``.
+    """
     wide, step, low = code.convert(Type.F64, number), _constant(steps.step), steps.edges[0]
     if steps.rest:
         edge = code.compute(Operator.FMA, wide, step, code.compute(Operator.MUL, wide, _constant(steps.rest)))
@@ -243,10 +259,12 @@ def _edge(code: Builder, number: Register, steps: StepEdges, type_: Type) -> Reg
 
 
 def _is_at_or_above(code: Builder, value: Register, number: float) -> Register:
+    """Return a predicate that says whether a value is at least a number; it is false for NaNs."""
     return code.compare(Relation.GE, value, _constant(number, ScalarType(value.type.value)))
 
 
 def _unless_nan(code: Builder, value: Register, bucket: Register, last: int) -> Register:
+    """Return the register with the bucket, or for a NaN, which alone differs from itself, the last one."""
     # No other number differs from itself.
     return code.select(code.compare(Relation.NE, value, value), last, bucket, Type.U32)
 
@@ -259,4 +277,5 @@ def _levels(scalar: ScalarType) -> int:
 
 
 def _constant(number: float, scalar: ScalarType = ScalarType.F64) -> Constant:
+    """Return a number as a constant operand of a floating-point type."""
     return Constant(Type(scalar.value), bits_of(number, scalar))

@@ -31,7 +31,7 @@ def has_floats(fields: Sequence[Field]) -> bool:
 
 
 def summed_cells(fields: Sequence[Field]) -> tuple[Field, ...]:
-    """Return the fields that memory holds for the sums of some: f64 in place of f32, and as they are without it."""
+    """Return the fields of the record in memory for fields that are added up: each f32 is an f64 there."""
     if not any(field.type is ScalarType.F32 for field in fields):
         return tuple(fields)
     wide = [(field.name, ScalarType.F64 if field.type in FLOATS else field.type) for field in fields]
@@ -40,13 +40,20 @@ def summed_cells(fields: Sequence[Field]) -> tuple[Field, ...]:
 
 
 def add_float(code: Builder, cell: int, value: Register, saves: Register | None) -> None:
-    """Add a value of f32 or f64 to the thread's sum for a cell. saves: a predicate, None where all threads do."""
+    """Add the statements that add a value to the thread's sum for a cell, in a register that is kept to the thread's
+    end.
+
+    value: f32 or f64. saves: a predicate, whether this thread saves; None where all do.
+    """
     wide = value if value.type is Type.F64 else code.convert(Type.F64, value)
     code.change(code.kept(cell, type_=Type.F64), Operator.ADD, wide, saves)
 
 
 def bring_float(code: Builder, cell: int, level: Level) -> None:
-    """Add the sums of threads that end together to a cell, in memory. level: of the map."""
+    """Add the statements, for the end of threads, that add their sums for a cell to memory.
+
+    Threads that end together add up first. level: of the map: whether threads, warps or blocks save.
+    """
     total: Register = code.kept(cell, type_=Type.F64)
     elected = None
     # At other levels one thread has it all.
@@ -60,7 +67,8 @@ def bring_float(code: Builder, cell: int, level: Level) -> None:
 def added_in_pairs(values: Array) -> Array:
     """Return the sums of f64 over the last axis: neighbours are added, then the sums of two neighbours, and so on.
 
-    A NaN among them, or infinities of both signs, give NaN.
+    That keeps rounding errors small, and the result does not depend on NumPy. A NaN among the values, or infinities of
+    both signs, give NaN.
     """
     import numpy as np
 

@@ -22,7 +22,11 @@ class Hash(Keyed):
 
     @classmethod
     def declared(cls, table: MapTable, fields: Sequence[Field]) -> MapType | None:
-        """Return the type that a map's table declares; None if its keys are invalid, which is reported there."""
+        """Return the type that a map's table in a probe file declares; None if its keys are invalid, which is reported.
+
+        fields: of the map: the key, and perhaps a value. ``keep`` in the table says what is kept of the values, "sum"
+        if it is missing, and ``room`` how many keys fit.
+        """
         if not value_fits(table, fields):
             return None
         keep = table.get("keep")
@@ -42,10 +46,10 @@ class Hash(Keyed):
         return None if room is None else cls(room, kept)
 
     def options(self) -> dict[str, Any]:
-        """Return the keys of the map's table."""
+        """Return the keys of the map's table in a probe file, with their values."""
         return {"room": self.room, "keep": list(self.keep)}
 
     def describe(self, entry: Map) -> str:
-        """Return a map in words: ``counts of up to 256 keys per launch``."""
+        """Return a map in words: ``count, sum of up to 256 keys per launch``."""
         kept = "".join(f", {word}" for word in self.keep)
         return f"count{kept} of up to {self.room:,} keys per launch"

@@ -43,7 +43,11 @@ class Histogram(MapType):
 
     @classmethod
     def declared(cls, table: MapTable, fields: Sequence[Field]) -> MapType | None:
-        """Return the histogram that a map's table declares; None if its keys are invalid, which is reported there."""
+        """Return the histogram that a map's table declares; None if its keys are invalid, which is reported by
+        ``table``.
+
+        Its scale is named by ``scale``, or given by ``edges`` alone.
+        """
         name, edges = table.get("scale"), table.get("edges")
         if name is None and edges is None:
             table.missing("scale", SCALES)
@@ -81,10 +85,10 @@ class Histogram(MapType):
         return f"a histogram of {self.scale.bucket_count(entry.fields[0].type)} buckets per {entry.per.value}"
 
     def save(self, entry: Map, saved: SavedValues) -> Sequence[MapStatement]:
-        """Return the code of one SAVE, which counts its value (operand 0) in the value's bucket.
+        """Return the statements of one save, which count its value (operand 0) in the value's bucket.
 
-        The bucket of a constant is known here, so that its count is kept in a register, and so are those of two values
-        of which it has one; others are counted in memory. So are all floating-point numbers.
+        The bucket of a constant is known here, so that its count is kept in a register, and so are the buckets of a
+        value that is one of two constants; others are counted in memory. So are all floating-point numbers.
         """
         code, value = Builder(entry.span), entry.fields[0]
         constant = saved.constant(0) if self.scale.of_integers else None
@@ -100,22 +104,23 @@ class Histogram(MapType):
         return code.statements
 
     def begin(self, entry: Map, kept: Sequence[Kept], lanes: Lanes) -> Sequence[MapStatement]:
-        """Return the code where a kernel begins."""
+        """Return the statements for a kernel's start, which set the registers that counting uses."""
         code = Builder(entry.span)
         begin_counts(code, kept)
         return code.statements
 
     def settle(self, entry: Map, kept: Sequence[Kept], lanes: Lanes) -> Sequence[MapStatement]:
-        """Return the addition of what the thread has counted in registers."""
+        """Return the statements for a thread's end, which add to memory what it has counted in registers."""
         code = Builder(entry.span)
         bring_counts(code, kept, lanes)
         return code.statements
 
     @staticmethod
     def read(copies: Rows, row: Mapping[str, Any]) -> Rows:
-        """Return a row for each bucket of each launch: low and high, both in the bucket, and count.
+        """Return a row for each bucket of each launch: its least and greatest value (low, high), and the count.
 
-        copies: counts, a field for each bucket; the last axis is the copy. row: the map's object in the manifest.
+        copies: counts, a field for each bucket; the last axis is the copy, of which a launch has several. row: the
+        map's object in the manifest.
         """
         import numpy as np
 
@@ -140,5 +145,8 @@ class Histogram(MapType):
 
     @staticmethod
     def _choices(saved: SavedValues, scalar: ScalarType) -> list[int]:
+        """Return the two values, ascending, of which the saved one is one; [] if they are not known or do not fit the
+        type.
+        """
         least, greatest = range_of(scalar)
         return [choice for choice in saved.choices(0) if least <= choice <= greatest]

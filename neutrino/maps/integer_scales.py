@@ -34,12 +34,15 @@ class IntegerScale(Scale):
         return list(zip([least, *starts], [*(start - 1 for start in starts), greatest], strict=True))
 
     def document(self, scalar: ScalarType) -> dict[str, Any]:
-        """Return the options, and the least and the greatest value of each bucket."""
+        """Return what the manifest has of the scale: its options, and the least and the greatest value of each bucket.
+        """
         return {**self.options(), "buckets": [list(bucket) for bucket in self.buckets(scalar)]}
 
     def number_of(self, value: int, scalar: ScalarType) -> int:
-        """Return the number of a value's bucket. value: any integer, of which a number of the type has the lower
-        bits."""
+        """Return the number of the bucket of a value that is known when code is written.
+
+        value: any integer; its lower bits are those of a number of the type, as in a register.
+        """
         least, greatest = range_of(scalar)
         value = (value - least) % (greatest - least + 1) + least
         # The last bucket that begins at or below the value.
@@ -53,11 +56,11 @@ class Powers(IntegerScale):
     name = "log2"
 
     def starts(self, scalar: ScalarType) -> Sequence[int]:
-        """Return 0 and the powers."""
+        """Return the first value of each bucket but the lowest: 0 and the powers of two."""
         return [0, *(1 << power for power in range(scalar.size * 8))]
 
     def write(self, code: Builder, value: Register, scalar: ScalarType) -> Register:
-        """Add the code that finds the highest bit."""
+        """Add the statements that find a value's bucket, by its highest bit; return the register with its number."""
         # Of 0 the highest bit is -1, and 0 has the first bucket. Of signed types it has the second, since all negative
         # numbers have the first.
         is_signed = value.type.is_signed
@@ -78,7 +81,11 @@ class Edges(IntegerScale):
 
     @classmethod
     def declared(cls, table: MapTable, scalar: ScalarType) -> Scale | None:
-        """Return the scale of a table's edges; None if they are invalid, which is reported."""
+        """Return the scale with the ``edges`` of a map's table; None if they are invalid, which is reported by
+        ``table``.
+
+        scalar: the type of the values.
+        """
         least, greatest = range_of(scalar)
         edges = table.get("edges")
         if not isinstance(edges, list) or not 1 < len(edges) <= MAX_EDGES or not all(map(_is_integer, edges)):
@@ -92,15 +99,16 @@ class Edges(IntegerScale):
         return None
 
     def options(self) -> dict[str, Any]:
-        """Return the edges, too."""
+        """Return the keys of the map's table that declare this scale."""
         return {"scale": self.name, "edges": list(self.edges)}
 
     def starts(self, scalar: ScalarType) -> Sequence[int]:
-        """Return the edges."""
+        """Return the first value of each bucket but the lowest: the edges."""
         return self.edges
 
     def write(self, code: Builder, value: Register, scalar: ScalarType) -> Register:
-        """Add the code that counts the edges that are not above the value."""
+        """Add the statements that find a value's bucket, by counting the edges that it has reached; return its number.
+        """
         first, *others = self.edges
         bucket = code.select(code.compare(Relation.GE, value, first), 1, 0, Type.U32)
         for edge in others:
@@ -121,7 +129,11 @@ class Steps(IntegerScale):
 
     @classmethod
     def declared(cls, table: MapTable, scalar: ScalarType) -> Scale | None:
-        """Return the scale of a table's low, high and step; None if they are invalid, which is reported."""
+        """Return the scale with ``low``, ``high`` and ``step`` of a map's table; None if they are invalid, which is
+        reported.
+
+        scalar: the type of the values.
+        """
         least, greatest = range_of(scalar)
         low, high, step = (table.get(key) for key in LINEAR_KEYS)
         for key, value in zip(LINEAR_KEYS, (low, high, step), strict=True):
@@ -143,15 +155,18 @@ class Steps(IntegerScale):
         return None
 
     def options(self) -> dict[str, Any]:
-        """Return low, high and step, too."""
+        """Return the keys of the map's table that declare this scale."""
         return {"scale": self.name, "low": self.low, "high": self.high, "step": self.step}
 
     def starts(self, scalar: ScalarType) -> Sequence[int]:
-        """Return low, high and what is between."""
+        """Return the first value of each bucket but the lowest, some of which may not fit the type: low to high, by
+        step.
+        """
         return range(self.low, self.high + 1, self.step)
 
     def write(self, code: Builder, value: Register, scalar: ScalarType) -> Register:
-        """Add the code that divides by the step."""
+        """Add the statements that find a value's bucket, by dividing by the step; return the register with its number.
+        """
         least, greatest = range_of(scalar)
         # The first bucket has the values below low, if the type has any.
         has_bucket_below = self.low > least
@@ -173,9 +188,10 @@ class Steps(IntegerScale):
         return bucket
 
     def _quotient(self, code: Builder, value: Register) -> Register:
-        """Return an unsigned value of 32 or 64 bits divided by step, a u32.
+        """Add the statements that divide an unsigned value of 32 or 64 bits by the step; return the quotient, a u32.
 
-        The result is only right for values below high - low; for larger ones it is any number.
+        The result is only right for values below high - low; for larger ones, which the caller replaces, it is any
+        number.
         """
         is_wide = value.type is Type.U64
         if not self.step & (self.step - 1):
@@ -207,4 +223,5 @@ def range_of(scalar: ScalarType) -> tuple[int, int]:
 
 
 def _is_integer(value: object) -> bool:
+    """Return whether a value of a probe file is an integer; bool, which Python counts among them, is not."""
     return isinstance(value, int) and not isinstance(value, bool)

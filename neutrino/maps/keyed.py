@@ -52,45 +52,57 @@ class Keyed(MapType):
         return ()
 
     def words(self, fields: Sequence[Field]) -> int:
-        """Return how many u64 a table has."""
+        """Return how many u64 words a record, a table of keys, has."""
         return self._table().all_words
 
     def document(self, fields: Sequence[Field]) -> dict[str, Any]:
-        """Return the type's members in the manifest: the options, how the words are grouped, what is known of keys."""
+        """Return what a map of this type adds to its object in the manifest, by which readers find the keys in its
+        table.
+
+        fields: of the map; one that is named "site" says by its name that keys are sites (probed instructions).
+        """
         known = self.known.document(is_site_said=fields[0].name == "site")
         return {**self.options(), "places": self._table().places, "kept": list(self.keep), **known}
 
     def as_made(self: AnyKeyed, row: Mapping[str, Any]) -> AnyKeyed | None:
-        """Return the type with what a map's object in a manifest says of its keys; None if that is damaged."""
+        """Return the type that was used for a kernel of a trace, with what was known of the kernel's keys.
+
+        row: the map's object in the manifest. None if that is damaged.
+        """
         known = KnownKeys.as_made(row, self._table().places, len(self.keep))
         return None if known is None else replace(self, known=known)
 
     def for_sites(self: AnyKeyed, sites: int) -> AnyKeyed:
-        """Return the type for a kernel all of whose keys are sites with numbers below this."""
+        """Return the type for a kernel all of whose keys are sites (probed instructions), with numbers below ``sites``.
+        """
         return replace(self, known=KnownKeys.of_sites(sites, self._table().place_words, len(self.keep)))
 
     def for_keys(self: AnyKeyed, keys: Sequence[int]) -> AnyKeyed:
-        """Return the type for a kernel all of whose keys are these constants; the same if there is no room for them."""
+        """Return the type for a kernel that saves no keys but these constants; unchanged if there is no room for them.
+        """
         if len(keys) > self.room:
             return self
         return replace(self, known=KnownKeys.of_constants(keys, self._table().place_words, len(self.keep)))
 
     def number_of(self, key: int) -> int | None:
-        """Return the number of a key, if it is a constant of all that there are; else None."""
+        """Return the number of a constant key among those that ``for_keys`` was given; None if it is none of them."""
         return self.known.number_of(key)
 
     @property
     def knows_sites(self) -> bool:
-        """Whether all keys of a kernel are its sites."""
+        """Whether all keys of the kernel are its sites (probed instructions), so that none is searched for."""
         return self.known.is_by_site
 
     @property
     def knows_keys(self) -> bool:
-        """Whether all keys are constants in the probes."""
+        """Whether all keys of the kernel are constants in the probes, so that none is searched for."""
         return bool(self.known.numbered)
 
     def save(self, entry: Map, saved: SavedValues) -> Sequence[MapStatement]:
-        """Return the code that finds the key's entry in memory, and adds to it."""
+        """Return the statements of one save, which find the entry of its key in the table and add to it.
+
+        entry: the map: its first field is the key, the second one, if any, the value. saved: what is known of the save.
+        """
         code, table, site = Builder(entry.span), self._table(), saved.site_key()
         values: Mapping[str, Register] = {}
         if len(entry.fields) > 1:
@@ -105,13 +117,13 @@ class Keyed(MapType):
         return code.statements
 
     def begin(self, entry: Map, kept: Sequence[Kept], lanes: Lanes) -> Sequence[MapStatement]:
-        """Return the code where a kernel begins."""
+        """Return the statements for a kernel's start, which set the registers that saves with known keys use."""
         code = Builder(entry.span)
         begin_sites(code, entry, self._table(), kept)
         return code.statements
 
     def settle(self, entry: Map, kept: Sequence[Kept], lanes: Lanes) -> Sequence[MapStatement]:
-        """Return the addition of what lanes hold of sites."""
+        """Return the statements for a thread's end, which add to memory what it holds in registers of known keys."""
         code = Builder(entry.span)
         bring_sites(code, self._table(), kept, lanes)
         return code.statements
@@ -120,8 +132,8 @@ class Keyed(MapType):
     def read(copies: Rows, row: Mapping[str, Any]) -> Rows:
         """Return a row for each key of each launch, in the order of the keys: key, count, what is kept, and missed.
 
-        missed: how many saves of the key there may be besides, among those that found no place. copies: the tables; the
-        last axis is the copy. row: the map's object in the manifest.
+        missed: an upper bound of the saves of the key that found no place and are not counted. copies: the tables; the
+        last axis is the copy, of which a launch has several. row: the map's object in the manifest.
         """
         import numpy as np
 
@@ -129,15 +141,21 @@ class Keyed(MapType):
 
     @staticmethod
     def lost(copies: Rows, row: Mapping[str, Any]) -> tuple[int, int | float]:
-        """As of ``lost_saves``."""
+        """Return how many saves found no place for their key, in all launches, and the sum of their values; see
+        ``lost_saves``.
+        """
         return lost_saves(copies, row)
 
     def _table(self) -> KeyTable:
+        """Return the layout of this map's table."""
         return KeyTable(places_for(self.room), self.keep, self.known)
 
 
 def value_fits(table: MapTable, fields: Sequence[Field]) -> bool:
-    """Return whether the value, if there is one, is no signed integer; reports one that is."""
+    """Return whether the field after the key, if there is one, has a type whose values a table can keep.
+
+    A signed integer has not, and is reported by ``table``.
+    """
     for value in fields[1:]:
         if value.type.value[0] == "s":
             hint = "write u8, u16, u32, u64, f32 or f64"

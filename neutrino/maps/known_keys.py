@@ -33,22 +33,23 @@ class KnownKeys:
 
     @classmethod
     def of_sites(cls, sites: int, words: int, kept: int) -> KnownKeys:
-        """Return what is known where all keys are sites with numbers below this.
+        """Return what is known where all keys are sites (probed instructions) with numbers below ``sites``.
 
-        words: u64 that the table has for places. kept: number of aggregates.
+        words: u64 words that the table has for entries. kept: number of aggregates (sum, min, max) of each key.
         """
         return cls(_period(sites, words, kept), is_by_site=True, stride=_stride(kept))
 
     @classmethod
     def of_constants(cls, keys: Sequence[int], words: int, kept: int) -> KnownKeys:
-        """Return what is known where all keys are these constants. words, kept: as of ``of_sites``."""
+        """Return what is known where all keys are these constants. words, kept: see ``of_sites``."""
         return cls(_period(len(keys), words, kept), numbered=tuple(keys), stride=_stride(kept))
 
     @classmethod
     def as_made(cls, row: Mapping[str, Any], places: int, kept: int) -> KnownKeys | None:
-        """Return what was known by a map's object in a manifest; None if that is damaged.
+        """Return what was known of a kernel's keys when it was recorded, from the map's object in the manifest.
 
-        places: of the table. kept: number of aggregates.
+        places: entries of the table. kept: number of aggregates of each key. None if the object is damaged, which is
+        checked, since a trace is a file that anybody may have written.
         """
         period, stride = row.get("period", 0), row.get("stride", 0)
         is_by_site, numbered = row.get("by_site", False), row.get("numbered", [])
@@ -66,7 +67,10 @@ class KnownKeys:
         return cls(period, is_by_site, tuple(numbered), stride)
 
     def document(self, *, is_site_said: bool) -> dict[str, Any]:
-        """Return the members of a manifest that ``as_made`` reads. is_site_said: the key's name says that it is one."""
+        """Return the members of the map's object in the manifest from which ``as_made`` reads this again.
+
+        is_site_said: the key's name says already that keys are sites.
+        """
         known: dict[str, Any] = {"by_site": True} if self.is_by_site and not is_site_said else {}
         if self.numbered:
             known["numbered"] = list(self.numbered)
@@ -77,20 +81,27 @@ class KnownKeys:
         return known
 
     def number_of(self, key: int) -> int | None:
-        """Return the number of a constant; None if it has none."""
+        """Return the index of a constant key among the known ones, which says its place; None if it is none of them."""
         return self.numbered.index(key) if key in self.numbered else None
 
 
 def power_of_two(number: int) -> int:
-    """Return the least power of two that is not below a number."""
+    """Return the least power of two that is at least a number, which is 1 or more."""
     return 1 << (number - 1).bit_length()
 
 
 def _stride(kept: int) -> int:
+    """Return the distance in words between the cells of one key and the next: a power of two with room for all of them.
+    """
     return power_of_two(1 + kept)
 
 
 def _period(keys: int, words: int, kept: int) -> int:
+    """Return the period of ``KnownKeys``: after how many places the cells for the same keys come again, in other lines.
+
+    keys: how many there are. words: u64 words of the table. kept: number of aggregates. 0 if the table has no room for
+    two cells of each key.
+    """
     stride = _stride(kept)
     lines = -(-keys * stride // _LINE_WORDS)
     # No power of two: a product with one is computed in a way that takes two registers more (measured on NVIDIA's).

@@ -23,17 +23,20 @@ sign."""
 
 
 def pattern_of(code: Builder, value: Register) -> Register:
-    """Return a number's bits as an unsigned integer. value: of 32 or 64 bits, as all here are."""
+    """Return the bits of a number in a register, of 32 or 64 bits, as an unsigned integer."""
     return code.as_bits(Type(f"u{value.type.bits}"), value)
 
 
 def magnitude_of(code: Builder, pattern: Register) -> Register:
-    """Return a floating-point number's bits without its sign. pattern: as of ``pattern_of``."""
+    """Return a floating-point number's bits without its sign. pattern: all of its bits, from ``pattern_of``."""
     return code.compute(Operator.AND, pattern, (1 << (pattern.type.bits - 1)) - 1)
 
 
 def place_of(code: Builder, value: Register, pattern: Register) -> Register:
-    """Return a number's place, of its width. pattern: its ``pattern_of``."""
+    """Add the statements that compute a number's place: an unsigned number of its width that orders as the number does.
+
+    pattern: the bits of the number, as ``pattern_of`` returns them.
+    """
     bits = value.type.bits
     sign_bit = 1 << (bits - 1)
     if value.type.is_float:
@@ -47,8 +50,10 @@ def place_of(code: Builder, value: Register, pattern: Register) -> Register:
 
 
 def numbers_of_places(words: Array, kind: str) -> Array:
-    """Return the numbers with places. words: the places. kind: the numbers' type, as ``s16``; of integers the result
-    has 32 bits at least."""
+    """Return the numbers whose places (their positions in the order of numbers, unsigned) are given.
+
+    words: the places. kind: the numbers' type, such as ``s16``; integers come back with 32 bits at least.
+    """
     import numpy as np
 
     size = max(int(kind[1:]) // 8, 4)

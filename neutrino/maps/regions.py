@@ -80,7 +80,11 @@ def copies_of(entry: Map, warps: int) -> int:
 
 
 def rows_of(per: Per, blocks: int, warps_per_block: int, lanes: int) -> int:
-    """Return how many rows a launch has of a map with a row for each block, warp, thread or multiprocessor."""
+    """Return how many rows a launch has of a map that keeps one for each block, warp, thread or multiprocessor
+    (``per``).
+
+    blocks: of the grid. lanes: of a warp.
+    """
     if per is Per.SM:
         return SM_ROWS
     rows = blocks
@@ -90,7 +94,10 @@ def rows_of(per: Per, blocks: int, warps_per_block: int, lanes: int) -> int:
 
 
 def row_stride(entry: Map) -> int:
-    """Return the bytes from one row of a map to the next; warps of many blocks add to a multiprocessor's."""
+    """Return the bytes from one row of a map to the next.
+
+    Rows of multiprocessors are further apart, in cache lines of their own, since warps of many blocks add to one.
+    """
     return copy_stride(entry.size) if entry.per is Per.SM else align_up(entry.size, ROW_ALIGN)
 
 
@@ -115,9 +122,9 @@ def region_layout(
 ) -> tuple[tuple[Region, ...], int]:
     """Return where each map's data are in a launch's device memory, and the bytes of all (``nt_region_of`` in C).
 
-    blocks: of the grid; warps_per_block: a partial warp counts. lanes: of a warp. log_units: units of
-    ``LOG_UNIT`` bytes that each map in chunks has, except for those with cap 0. in_frame: as in the trace, where
-    launches have nothing of the maps per run.
+    blocks: of the grid. warps_per_block: a partial warp counts. lanes: of a warp. log_units: how many units of
+    ``LOG_UNIT`` bytes each log (map whose records are in chunks) has. in_frame: as launches are stored in a trace,
+    which have nothing of the maps per run.
     """
     offset = 0
     regions = []
@@ -150,7 +157,10 @@ def region_layout(
 
 
 def run_layout(maps: Sequence[Map]) -> tuple[tuple[tuple[Map, Region], ...], int]:
-    """Return where the record of each map per run is in a kernel's result of the run, and the bytes of all."""
+    """Return the maps per run of a kernel, each with where its record is in the kernel's result, and the bytes of all.
+
+    A map per run has one result over all launches of the kernel.
+    """
     offset = 0
     regions = []
     for entry in maps:

@@ -36,7 +36,7 @@ _NUMBERS = {kind.name: number for number, kind in enumerate(MAP_TYPES)}
 
 
 def number_of(kind: MapType) -> int:
-    """Return a type's number in files."""
+    """Return the number by which binary files name a map type."""
     return _NUMBERS[kind.name]
 
 

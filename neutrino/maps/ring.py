@@ -31,5 +31,7 @@ class Ring(MapType):
         return f"the last {records} of {entry.size} bytes per {entry.level.value}"
 
     def save(self, entry: Map, saved: SavedValues) -> Sequence[MapStatement]:
-        """Return a store into the slot of this thread, or of its warp or block."""
+        """Return the statement of one save: a store of the record into the slot of this thread, or of its warp or
+        block.
+        """
         return [StoreRecord(entry.span)]

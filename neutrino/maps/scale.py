@@ -32,11 +32,14 @@ class Scale(ABC):
 
     @classmethod
     def declared(cls, table: MapTable, scalar: ScalarType) -> Scale | None:
-        """Return the scale of a map's table; None if its keys are invalid, which is reported there."""
+        """Return the scale with the options of a map's table; None if they are invalid, which is reported by ``table``.
+
+        scalar: the type of the values.
+        """
         return cls()
 
     def options(self) -> dict[str, Any]:
-        """Return the keys of the map's table that declare this scale."""
+        """Return the keys of the map's table that declare this scale, with their values."""
         return {"scale": self.name}
 
     @abstractmethod
@@ -52,9 +55,15 @@ class Scale(ABC):
         return len(self.buckets(scalar))
 
     def number_of(self, value: int, scalar: ScalarType) -> int:
-        """Return the number of an integer's bucket; of scales of integers alone."""
+        """Return the number of the bucket of a value that is known when code is written. Only scales of integers can do
+        that.
+
+        scalar: the type of the values. Scales of floating-point numbers raise TypeError.
+        """
         raise TypeError(f"{value} on a scale of {scalar.value}")
 
     @abstractmethod
     def write(self, code: Builder, value: Register, scalar: ScalarType) -> Register:
-        """Add the code that computes the number of a value's bucket, a u32. value: of 32 or 64 bits."""
+        """Add the statements that find a value's bucket; return the register (u32) with its number. value: of 32 or 64
+        bits.
+        """

@@ -35,7 +35,7 @@ class Sum(MapType):
     report = Report.TOTALS
 
     def cells(self, fields: Sequence[Field]) -> tuple[Field, ...]:
-        """Return the fields that memory holds: f64 for f32."""
+        """Return the fields of the record in memory: the map's fields, where each f32 is an f64."""
         return summed_cells(fields)
 
     def describe(self, entry: Map) -> str:
@@ -45,7 +45,11 @@ class Sum(MapType):
         return f"a sum of {what} per {entry.per.value}"
 
     def save(self, entry: Map, saved: SavedValues) -> Sequence[MapStatement]:
-        """Return additions in registers, which the target combines over several saves of integers where it can."""
+        """Return the statements of one save, which add its values to sums that the thread keeps in registers.
+
+        The target (the compiler of statements for one kind of GPU) writes the additions of integers, and may combine
+        several.
+        """
         code = Builder(entry.span)
         floats = [number for number, field in enumerate(entry.fields) if field.type in FLOATS]
         if len(floats) < len(entry.fields):
@@ -58,7 +62,10 @@ class Sum(MapType):
         return code.statements
 
     def settle(self, entry: Map, kept: Sequence[Kept], lanes: Lanes) -> Sequence[MapStatement]:
-        """Return the addition of the threads' sums of floating-point numbers; the target writes those of integers."""
+        """Return the statements for a thread's end, which add its sums of floating-point numbers to memory.
+
+        Those of integers the target writes itself.
+        """
         code = Builder(entry.span)
         for number, field in enumerate(entry.fields):
             if field.type in FLOATS:
@@ -67,7 +74,11 @@ class Sum(MapType):
 
     @staticmethod
     def read(copies: Rows, row: Mapping[str, Any]) -> Rows:
-        """Return one row for each launch: the fields, summed over the copies, which are the last axis."""
+        """Return one row for each launch: each field summed up over the copies of the record.
+
+        copies: the records; the last axis is the copy, of which a launch has several, since threads added to different
+        ones.
+        """
         import numpy as np
 
         sums = np.zeros(copies.shape[:-1], copies.dtype)

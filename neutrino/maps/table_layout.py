@@ -44,22 +44,25 @@ class KeyTable:
 
     @property
     def words(self) -> int:
-        """Of an entry."""
+        """How many u64 words an entry has: key, count, and one for each aggregate."""
         return 2 + len(self.keep)
 
     @property
     def all_words(self) -> int:
-        """Of the table."""
+        """How many u64 words the table has: those of the keys' places, and two more entries."""
         return (self.places + _MORE_ENTRIES) * self.words
 
     @property
     def place_words(self) -> int:
-        """Of all places."""
+        """How many u64 words the places of keys have together."""
         return self.places * self.words
 
     def count_of(self, number: int) -> int:
-        """Return the word with the count of a key with a number, after which the aggregates are: in the entry of what
-        found no place if there are more numbers than cells."""
+        """Return which word of the table has the count of the key with a number; its aggregates come next.
+
+        Only where all keys have numbers. A number for which the table has no room is counted in the last entry, that of
+        saves which found no place.
+        """
         stride = self.known.stride
         fits = (number + 1) * stride <= self.place_words
         return number * stride if fits else (self.places + 1) * self.words + 1
@@ -71,7 +74,11 @@ def places_for(room: int) -> int:
 
 
 def most_room(kept: int) -> int:
-    """Return how many keys may be to fit, with so many aggregates: a table is a record, of a limited size."""
+    """Return how many keys a map can be declared to have room for: its table, a record, is limited to ``MAX_TABLE``
+    bytes.
+
+    kept: number of aggregates of each key.
+    """
     places = 1
     while (2 * places + _MORE_ENTRIES) * (2 + kept) * 8 <= MAX_TABLE:
         places *= 2
@@ -79,7 +86,10 @@ def most_room(kept: int) -> int:
 
 
 def row_type(row: Mapping[str, Any]) -> np.dtype[Any]:
-    """Return the type of rows: key, count, what is kept, and missed. row: the map's object in the manifest."""
+    """Return the NumPy type of a result's rows: key, count, the aggregates that are kept, and missed.
+
+    row: the map's object in the manifest, with its fields and the names of the aggregates, ``kept``.
+    """
     import numpy as np
 
     key, *values = (field["type"] for field in row["fields"])
@@ -91,8 +101,12 @@ def row_type(row: Mapping[str, Any]) -> np.dtype[Any]:
 
 
 def entries_in(tables: Array, row: Mapping[str, Any]) -> Array:
-    """Return the entries of tables but the last one, ``[copy][entry][word]``; where keys have cells, those instead,
-    with 0 for the key. tables: their words, ``[copy][word]``. row: as of ``row_type``."""
+    """Return the entries of tables, ``[copy][entry][word]``: key (inverted), count, aggregates; without that of lost
+    saves.
+
+    tables: their u64 words, ``[copy][word]``. row: the map's object in the manifest. With a ``stride`` in it keys are
+    known by their places: then words hold no keys, and the result has 0 in place of each.
+    """
     import numpy as np
 
     words, stride = 2 + len(row["kept"]), row.get("stride", 0)
@@ -103,11 +117,19 @@ def entries_in(tables: Array, row: Mapping[str, Any]) -> Array:
 
 
 def keys_of_entries(first: Array, place: Array, row: Mapping[str, Any]) -> Array:
-    """Return the keys of entries. first: their first words. place: their places. row: as of ``row_type``."""
+    """Return the keys of a table's entries, as u64, s64 or floating-point numbers, by the type of the map's first
+    field.
+
+    first: the first u64 word of each entry, its key with all bits inverted, since 0 says that an entry has no key of
+    its own; place: the entry's index in its table. row: the map's object in the manifest. An entry without a key is at
+    a place that says which key it is: its number is the place, modulo ``period`` if keys have several places; it is a
+    site, or the key with that index in ``numbered``. The one entry after all ``places``, unless entries are known by
+    ``stride``, is that of the key of all ones, whose inverse is 0.
+    """
     import numpy as np
 
     kind = row["fields"][0]["type"]
-    # A place without a key is that of the key with its number; the one after all places has none, either.
+    # Those after all places have no number, unless there are cells alone.
     is_numbered = (first == 0) & ((place < row["places"]) | ("stride" in row))
     number = (place % row["period"] if "period" in row else place).astype("<u8")
     if row.get("numbered"):
@@ -118,9 +140,10 @@ def keys_of_entries(first: Array, place: Array, row: Mapping[str, Any]) -> Array
 
 
 def merged_rows(copies: Array, row: Mapping[str, Any]) -> Array:
-    """Return the rows of a launch, in the order of the keys. copies: of the table, ``[copy][word]``.
+    """Return the rows of one launch, a row for each key, in the order of the keys: copies of its table are put
+    together.
 
-    row: as of ``row_type``.
+    copies: the u64 words of the tables, ``[copy][word]``. row: the map's object in the manifest.
     """
     import numpy as np
 
@@ -156,7 +179,10 @@ def merged_rows(copies: Array, row: Mapping[str, Any]) -> Array:
 
 
 def rows_by_launch(copies: Array, row: Mapping[str, Any]) -> list[Array]:
-    """Return the rows of each launch, as of ``merged_rows``. copies: the records; the last axis is the copy."""
+    """Return an array of rows (``merged_rows``) for each launch. row: the map's object in the manifest.
+
+    copies: the records; the last axis is the copy, of which a launch has several.
+    """
     import numpy as np
 
     words = np.asarray(copies["words"])
@@ -165,9 +191,9 @@ def rows_by_launch(copies: Array, row: Mapping[str, Any]) -> list[Array]:
 
 
 def lost_saves(copies: Array, row: Mapping[str, Any]) -> tuple[int, int | float]:
-    """Return how many saves found no place for their key, in all launches, and the sum of their values, if kept.
+    """Return how many saves found no place for their key, in all launches, and the sum of their values (0 if not kept).
 
-    copies, row: as of ``rows_by_launch``.
+    copies: the records, each the words of a table. row: the map's object in the manifest.
     """
     import numpy as np
 

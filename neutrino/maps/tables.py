@@ -33,8 +33,11 @@ _MULTIPLIER = 0x9E3779B97F4A7C15
 def add_to_key(
     code: Builder, entry: Map, table: KeyTable, key: Register, values: Mapping[str, Register], saved: SavedValues
 ) -> None:  # fmt: skip
-    """Add the code that adds a save to the entry of a key, a u64. values: by name, what the entry keeps the sum, the
-    least or the greatest of: unsigned numbers of 32 or 64 bits, or for a sum an f64."""
+    """Add the statements of a save that search the table for a key's entry, and add to it.
+
+    key: a u64. values: for each aggregate ("sum", "min", "max") that the entry keeps, the value that it gets: unsigned
+    numbers of 32 or 64 bits, or for a sum an f64. saved: what is known of the save.
+    """
     saves = code.saving(saved)
     combines = _combines(entry, table, saved.lanes)
     here = code.here() if combines else None
@@ -53,7 +56,10 @@ def add_to_key(
 def add_to_site(
     code: Builder, entry: Map, table: KeyTable, site: int, values: Mapping[str, Register], saved: SavedValues
 ) -> None:  # fmt: skip
-    """Add the code that adds a save to the cells of the key with a number. values: as of ``add_to_key``."""
+    """Add the statements of a save whose key is known by its number, ``site``: its cells are not searched for.
+
+    values: for each aggregate ("sum", "min", "max") the value that it gets. saved: what is known of the save.
+    """
     saves, lanes = code.saving(saved), saved.lanes
     # One number of 32 bits, whatever is kept of it.
     value = next(iter(values.values()), None)
@@ -72,13 +78,20 @@ def add_to_site(
 
 
 def begin_sites(code: Builder, entry: Map, table: KeyTable, kept: Sequence[Kept]) -> None:
-    """Add the code where a kernel begins. kept: the map's registers."""
+    """Add the statements for a kernel's start: they set the register with the address of known keys' cells, if saves
+    use it.
+
+    kept: the registers that saves to the map keep to the thread's end.
+    """
     if any(register.key == (_BASE,) for register in kept):
         code.change(_base(code), Operator.MOVE, _site_base(code, entry, table))
 
 
 def bring_sites(code: Builder, table: KeyTable, kept: Sequence[Kept], lanes: Lanes) -> None:
-    """Add the code, where a thread ends, that adds to memory what its lane holds of sites."""
+    """Add the statements for a thread's end, which add to memory what its lane holds in registers of known keys.
+
+    kept: the registers that saves to the map keep, whose ``key`` says what each holds.
+    """
     keys = {register.key for register in kept}
     for group in range(_MOST_GROUPS):
         if (_HELD + _OF_GROUP * group,) not in keys:
@@ -104,7 +117,13 @@ def bring_sites(code: Builder, table: KeyTable, kept: Sequence[Kept], lanes: Lan
 def _hold(
     code: Builder, table: KeyTable, site: int, value: Register | None, saves: Register | None, lanes: Lanes
 ) -> None:  # fmt: skip
-    """Add the code that adds a save to what the site's lane holds, if that is here, else to memory."""
+    """Add the statements that add a save to registers of the lane that holds the site, or to memory if that is not
+    here.
+
+    Lane n holds what is saved at site n, for the whole warp, so that memory is changed at the warp's end only; sites
+    beyond the lanes' registers are added to memory. value: what is saved, a u32, None without. saves: a predicate, None
+    for always.
+    """
     is_held, keep = site < _MOST_GROUPS * lanes.number, table.keep
     here = saving = code.here()
     if saves:
@@ -173,7 +192,10 @@ _OPERATORS = {"sum": Operator.ADD, "min": Operator.MIN, "max": Operator.MAX}
 
 
 def _registers(code: Builder, table: KeyTable, group: int) -> dict[str, Kept]:
-    """Return the registers in which lanes hold a group's entries: of 64 bits the count and the sum, else of 32."""
+    """Return by name the registers in which each lane holds one key: the count and the sum have 64 bits, others 32.
+
+    group: the lane holds the key with number ``group * lanes + lane``.
+    """
     first = _HELD + _OF_GROUP * group
     registers = {"count": code.kept(first)}
     forms = {"sum": (1, Type.U64, 0), "min": (2, Type.U32, (1 << 32) - 1), "max": (3, Type.U32, 0)}
@@ -186,7 +208,9 @@ def _registers(code: Builder, table: KeyTable, group: int) -> dict[str, Kept]:
 def _alone(
     values: Mapping[str, Register], saves: Register | None
 ) -> tuple[Register | None, dict[str, Register | Constant]]:
-    """Return what each thread adds for itself: a predicate, whether it does; by name the count, and what is kept."""
+    """Return what each thread adds to a table for itself: a predicate, whether it does; by name the count and the
+    values.
+    """
     return saves, {"count": Constant(Type.U64, 1), **values}
 
 
@@ -194,7 +218,11 @@ def _together(
     code: Builder, table: KeyTable, here: Register, key: Register | None, values: Mapping[str, Register],
     saves: Register | None,
 ) -> tuple[Register, dict[str, Register | Constant]]:  # fmt: skip
-    """As ``_alone``, of all lanes with the key together: the lowest of them adds, for all."""
+    """Return what the lanes with one key add together: a predicate, true in the lowest of them, which adds; the totals.
+
+    here: the lanes that execute this. key: None if all have the same. values: by aggregate. saves: a predicate, None
+    for always. The totals are by name, "count" among them.
+    """
     same = here if key is None else code.over(here, Reduction.MATCH, key)
     if saves:
         # Lanes that save nothing are a group of their own: each operation between lanes is executed by all of its set.
@@ -214,7 +242,11 @@ def _together(
 
 
 def _find(code: Builder, table: KeyTable, key: Register, adds: Register | None) -> Register:
-    """Return the place of a key's entry, or of the last one if the key finds no place."""
+    """Add the search for a key's entry; return its address, or that of the last entry if the key finds no place.
+
+    A free entry is taken by an atomic exchange. The search starts at a hash of the key, and tries ``table.probes``
+    places. adds: a predicate, which threads search; None for all.
+    """
     places, base = table.places, code.base()
     word = code.compute(Operator.NOT, key)
     # The upper half of the product depends on all bits of the key.
@@ -243,7 +275,10 @@ def _find(code: Builder, table: KeyTable, key: Register, adds: Register | None) 
 def _updates(
     code: Builder, table: KeyTable, totals: Mapping[str, Register | Constant]
 ) -> list[tuple[Operator, Register | Constant]]:
-    """Return what is done to the words of an entry after its key, and with which values."""
+    """Return how each word of an entry after its key is changed, in their order: the operator and the value.
+
+    totals: by name, the count and the aggregates. A minimum is kept inverted, as a maximum.
+    """
     updates: list[tuple[Operator, Register | Constant]] = [(Operator.ADD, totals["count"])]
     for name in table.keep:
         wide = totals[name]
@@ -259,7 +294,10 @@ def _add(
     code: Builder, table: KeyTable, place: Register, count: int, totals: Mapping[str, Register | Constant],
     when: Register | None,
 ) -> None:  # fmt: skip
-    """Add the updates of the count that is so many words after a place, and of the aggregates after it."""
+    """Add the atomic updates of a key's count and aggregates. when: a predicate, None for always.
+
+    place: an address in the table. count: how many words after it the count is. totals: by name, what is added.
+    """
     # Next to each other, so that in the machine code one branch skips all of them.
     for word, (operator, value) in enumerate(_updates(code, table, totals), count):
         code.update(operator, At(place, word), value, when)
@@ -269,8 +307,11 @@ def _add_by_two(
     code: Builder, table: KeyTable, base: Register, count: int, totals: Mapping[str, Register | Constant],
     rank: Register, size: Register,
 ) -> None:  # fmt: skip
-    """As ``_add``, by the lowest two of the lanes here: each adds one of two neighbouring cells that are updated alike,
-    which together are one access. rank: of the lane among those here. size: how many they are, a u32."""
+    """Add the updates that ``_add`` would, done by the lowest two of the lanes here: each changes one of two
+    neighbouring cells that are updated alike, which together are one access.
+
+    rank: number of the lane among those here. size: how many they are, a u32.
+    """
     place = code.locate(rank, base)
     is_first = code.compare(Relation.EQ, rank, 0)
     is_alone = code.compare(Relation.LT, size, 2)
@@ -287,7 +328,11 @@ def _add_by_two(
 
 
 def _site_base(code: Builder, entry: Map, table: KeyTable) -> Register:
-    """Return the place of the cells of site 0: threads on other multiprocessors use other cells, if it has several."""
+    """Return the address of the cells of the key with number 0.
+
+    Where the table has room for several sets of cells, threads on different multiprocessors use different ones, so that
+    they wait less for each other.
+    """
     base = code.base()
     # From as many multiprocessors on as there are copies.
     copies = most_copies(entry.kind, entry.size)
@@ -302,15 +347,20 @@ def _site_base(code: Builder, entry: Map, table: KeyTable) -> Register:
 
 
 def _base(code: Builder) -> Kept:
+    """Return the register that keeps the address of the cells of known keys."""
     return code.kept(_BASE)
 
 
 def _meet(entry: Map, lanes: Lanes) -> bool:
-    """Return whether what the lanes of a warp save is added up before it goes to memory."""
+    """Return whether lanes of a warp can add up what they save before memory is changed: on this target, and in this
+    map.
+    """
     return entry.level is Level.THREAD and lanes.combining is Combining.REDUCE
 
 
 def _combines(entry: Map, table: KeyTable, lanes: Lanes) -> bool:
-    """Return whether the lanes of a warp with one key add at once."""
+    """Return whether the lanes of a warp with the same key find each other and add once for all, as far as the target
+    can.
+    """
     needed = (Combining.REDUCE,) if table.keep else (Combining.REDUCE, Combining.MATCH)
     return entry.level is Level.THREAD and lanes.combining in needed

@@ -30,7 +30,11 @@ class TopK(Keyed):
 
     @classmethod
     def declared(cls, table: MapTable, fields: Sequence[Field]) -> MapType | None:
-        """Return the type that a map's table declares; None if its keys are invalid, which is reported there."""
+        """Return the type that a map's table in a probe file declares; None if its keys are invalid, which is reported.
+
+        ``n`` is how many keys are shown, ``room`` how many fit in the table. fields: of the map: the key, and perhaps a
+        value.
+        """
         if not value_fits(table, fields):
             return None
         keep = ("sum",) if len(fields) > 1 else ()
@@ -50,7 +54,7 @@ class TopK(Keyed):
         return cls(room, keep, n)
 
     def options(self) -> dict[str, Any]:
-        """Return the keys of the map's table."""
+        """Return the keys of the map's table in a probe file, with their values."""
         return {"n": self.n, "room": self.room}
 
     def describe(self, entry: Map) -> str:
@@ -59,7 +63,11 @@ class TopK(Keyed):
 
     @staticmethod
     def read(copies: Rows, row: Mapping[str, Any]) -> Rows:
-        """Return up to n rows of each launch, those with most first. Rows, copies, row: as of ``Keyed.read``."""
+        """Return up to n rows of each launch: the keys with the greatest sum, or count if there are no values, come
+        first.
+
+        copies, row and the rows are those of ``Keyed.read``.
+        """
         import numpy as np
 
         launches = [np.zeros(0, row_type(row))]
