@@ -34,7 +34,7 @@ class Choice:
     range_scope: Scope = Scope.THREAD
 
     def __post_init__(self) -> None:
-        """Check that there is a launch to choose."""
+        """Raise NeutrinoError if no launch can ever be chosen, or a range is not written as it should be."""
         patterns(self.ranges)
         # The first multiple that is not below first.
         lowest = -(-self.first // self.every) * self.every
@@ -44,7 +44,9 @@ class Choice:
             )
 
     def variables(self) -> Iterator[tuple[str, str | None]]:
-        """Yield the hook's variables, without ``NEUTRINO_``, and their values; None for one that is not needed."""
+        """Yield the environment variables that tell the hook the choice, without ``NEUTRINO_``; None for one that is
+        not needed.
+        """
         has_range = self.first or self.end is not None
         yield "LAUNCHES", f"{self.first}:{'' if self.end is None else self.end}" if has_range else None
         yield "EVERY", str(self.every) if self.every > 1 else None

@@ -145,8 +145,10 @@ def _detach(keep_open: set[int]) -> None:
 def _listen(listening: socket.socket, command_pidfd: int, command_pid: int, settings: Settings) -> None:
     """Accept connections and fork a worker for each, until COMMAND, all callers and all workers have ended.
 
-    A caller is a process that has connected. command_pidfd, command_pid: of COMMAND. The listener itself stays small:
-    the workers do what is asked for.
+    A caller is a process of COMMAND that has connected to ask for twins (copies of kernels with probes). The listener
+    itself stays small: workers do what is asked for. They hand most of it on to the maker, a process that makes twins
+    for the whole run. command_pidfd, command_pid: of COMMAND; a pidfd is a descriptor that becomes readable when its
+    process ends.
     """
     # COMMAND and all callers: pidfd to pid. A process is in it once, however often it calls, so that descriptors do not
     # run out.
@@ -155,7 +157,7 @@ def _listen(listening: socket.socket, command_pidfd: int, command_pid: int, sett
     workers: dict[int, int] = {}
 
     def begin() -> None:
-        """Close in a worker of the maker what the listener has open."""
+        """Close in the maker's process what belongs to the listener."""
         listening.close()
         os.close(command_pidfd)
 
@@ -207,7 +209,7 @@ def _listen(listening: socket.socket, command_pidfd: int, command_pid: int, sett
             workers[-worker if descriptor is None else descriptor] = worker
     if maker:
         maker.close()
-    # Every process that begins a trace calls, and one that has used the driver for nothing else at its end.
+    # Without any call no process of COMMAND has used a GPU, or none of those that did could reach the listener.
     if settings.unused:
         settings.unused.say(was_called=has_call)
 
@@ -248,12 +250,12 @@ def _watch(poll: select.poll, pid: int) -> int | None:
 def serve(
     connection: socket.socket, settings: Settings, pid: int, caller: int | None, maker: socket.socket | None = None
 ) -> None:
-    """Answer one request, in a worker process: send a cache entry (twins of an image) or an error, or run a trace's
-    scripts.
+    """Answer one request, in a worker process: send twins (copies of kernels with probes), or run a trace's scripts.
 
-    pid: of the process that asks; 0 if it is in a PID namespace that is not visible from here. Then the end of its
-    trace cannot be seen, so no script is run. caller: its pidfd, None if it has ended. maker: takes requests for twins,
-    which are answered here without one. A malformed request is ignored.
+    connection: gets a cache entry, the twins of an image, or an error. pid: of the process that asks; 0 if it is in a
+    PID namespace that is not visible from here. Then the end of its trace cannot be seen, so no script is run. caller:
+    its pidfd, None if it has ended. maker: the socket of the process that makes twins for the run; without it they are
+    made here. A malformed request is ignored.
     """
     header = receive(connection, REQUEST.size)
     if header is None:

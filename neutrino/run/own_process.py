@@ -25,7 +25,9 @@ class Hook:
     """The hook that is in this process: ``csrc/front/control.h``."""
 
     def __init__(self, library: Any, driver: Any = None) -> None:
-        """library: the hook, opened by cffi. driver: what must stay open as long as it, None for nothing."""
+        """library: the hook (a library that intercepts calls of the CUDA driver), opened by cffi. driver: a library
+        that must stay open as long as the hook, None for none.
+        """
         self._library = library
         # cffi closes a library that nothing refers to.
         self._driver = driver
@@ -56,7 +58,7 @@ class Hook:
 
     @property
     def now(self) -> int:
-        """Nanoseconds of the clock that launch records have."""
+        """The time in nanoseconds, by the clock whose times the records of launches have."""
         return int(self._library.neutrino_now())
 
 
@@ -76,9 +78,10 @@ def find_hook() -> Hook | None:
 
 
 def attach(request: Request) -> Hook:
-    """Put the hook into this process, which may have used its GPU already: what it loads from now on is probed.
+    """Load the hook (which intercepts calls of the CUDA driver) into this process: what the program loads from now on
+    is probed.
 
-    Raises NeutrinoError, OSError as ``prepare``.
+    The process may have used its GPU already. Raises NeutrinoError, and OSError where ``prepare`` does.
     """
     from neutrino.loader._interface import ffi
 
@@ -97,9 +100,11 @@ def attach(request: Request) -> Hook:
 
 
 def _prepared(request: Request) -> dict[str, str | None]:
-    """Return what ``prepare`` changes in the environment for this process; None for a variable that it removes, one of
-    an earlier run. It runs in a process of its own, since the listener is forked from that one, and a process with
-    threads or a GPU should not be forked."""
+    """Return what ``prepare`` changes in the environment for this process; None for a variable that it removes.
+
+    It runs in a process of its own, since it forks the listener, and a process with threads or a GPU should not be
+    forked. Raises NeutrinoError.
+    """
     # This package, whatever the current folder has.
     package = str(Path(__file__).resolve().parents[2])
     # Without the current folder, which -c puts first, also before Python's own modules: others may write there.
@@ -122,7 +127,11 @@ def _prepared(request: Request) -> dict[str, str | None]:
 
 
 def answer() -> None:
-    """In that process: read the request, and print the answer."""
+    """Prepare a run for another process, which has started this one: read its request from stdin, print the answer as
+    JSON.
+
+    That is the changes of the environment, or an error.
+    """
     request: Request = pickle.load(sys.stdin.buffer)
     before = dict(os.environ)
     try:

@@ -96,7 +96,7 @@ class _Witness:
     """
 
     def __init__(self) -> None:
-        """Start it."""
+        """Start the process."""
         self._reports, reporting = os.pipe()
         os.set_blocking(self._reports, False)
         self._got: dict[int, float] = {}
@@ -118,14 +118,17 @@ class _Witness:
         self._pid = 0
 
     def __exit__(self, *_: object) -> None:
-        """End it."""
+        """End the process."""
         os.close(self._reports)
         if self._pid:
             os.kill(self._pid, signal.SIGKILL)
             os.waitpid(self._pid, 0)
 
     def has_got(self, number: int) -> bool:
-        """Return whether the witness has got a signal as well, which this process has got right now."""
+        """Return whether the witness has just got the same signal as this process.
+
+        If so, it was sent to the whole group, so that COMMAND has got it as well and it must not be passed on.
+        """
         now = time.monotonic()
         deadline = now + _BROADCAST_S
         while self._read() and self._got.get(number, 0) < now - _BROADCAST_S:
@@ -136,7 +139,7 @@ class _Witness:
         return self._got.pop(number, 0) >= now - _BROADCAST_S
 
     def _read(self) -> bool:
-        """Read what has been reported; False if there is no witness."""
+        """Read what the witness has reported so far; return False if there is no witness any more."""
         with contextlib.suppress(BlockingIOError):
             while report := os.read(self._reports, _REPORT.size):
                 number, moment = _REPORT.unpack(report)
@@ -146,7 +149,10 @@ class _Witness:
 
 
 def _report_signals(parent: int, unused: int, reporting: int) -> NoReturn:
-    """Be the witness, until the parent ends it or ends."""
+    """Be the witness: write each signal that this process gets to a pipe, until the parent ends it or ends.
+
+    unused: the end of the pipe that is read, which is closed. reporting: the end that is written.
+    """
     try:
         _die_with(parent)
         os.close(unused)
@@ -190,7 +196,10 @@ def _wait(child: int, witness: _Witness) -> int:
 
 
 def _die_with(parent: int) -> None:
-    """Have this process killed when its parent is, which cannot pass SIGKILL on."""
+    """Have the kernel kill this process when its parent ends, even by SIGKILL, which the parent cannot pass on.
+
+    parent: its process id.
+    """
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     # It may have ended before that.
     if os.getppid() != parent:
@@ -198,7 +207,10 @@ def _die_with(parent: int) -> None:
 
 
 def _close_standard_streams() -> None:
-    """Let go of standard input and output; standard error is what the results go to."""
+    """Connect standard input and output to the null device, so that pipes end when COMMAND closes them.
+
+    Standard error stays: the results go to it.
+    """
     null = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1):
         os.dup2(null, descriptor)
@@ -207,7 +219,7 @@ def _close_standard_streams() -> None:
 
 
 def _forget_pending() -> None:
-    """Take the signals that were sent while COMMAND ended: they were COMMAND's."""
+    """Discard the signals that came while COMMAND ended and still wait to be handled: they were meant for COMMAND."""
     while signal.sigtimedwait(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}, 0):
         pass
 

@@ -65,7 +65,7 @@ class ProbeSources:
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
     def verified(self) -> ProbeSet:
-        """Verify the probes. Raises ProbeError."""
+        """Return the probes, read and verified. Raises ProbeError."""
         from neutrino.verification import load_texts
 
         return load_texts(self.files, self.expressions, defines=dict(self.defines))
@@ -91,7 +91,8 @@ class RunProbes:
     def of(cls, probes: ProbeSet, kept_as: str | None = None) -> RunProbes:
         """Return what a run needs to know of probes that were read already.
 
-        kept_as: of ``ProbeSources.digest``, None not to keep it. What names scripts, which may vanish, is not kept.
+        kept_as: the name for the cache, from ``ProbeSources.digest``; None not to keep them. Probes that name scripts,
+        which may vanish, are not kept.
         """
         from neutrino.targets import lowered, trace_text
 
@@ -103,11 +104,15 @@ class RunProbes:
 
     @cached_property
     def probe_set(self) -> ProbeSet:
-        """The probes, verified again if an earlier run has."""
+        """The probes; they are only verified now if an earlier run has done so before."""
         return self.source.verified() if isinstance(self.source, ProbeSources) else self.source
 
     def keep(self, cache: Path) -> None:
-        """Have the cache keep this, if it has a name there. cache: its folder. OSErrors are ignored."""
+        """Have the cache keep these probes as verified, so that later runs start faster; nothing if ``kept_as`` is
+        None.
+
+        cache: its folder. OSErrors are ignored.
+        """
         if self.kept_as is None:
             return
         data = json.dumps({"digest": self.digest, "text": self.text}).encode()

@@ -44,7 +44,7 @@ class Scripts:
 
     @classmethod
     def of(cls, probes: RunProbes) -> Scripts:
-        """Return the scripts that the probe files name."""
+        """Return the scripts that the probe files of a run name."""
         return cls(probes.analyze_hooks, probes.callbacks)
 
     def __bool__(self) -> bool:
@@ -189,6 +189,7 @@ def _run_script(script: str, trace: Path, argument: Path, limit: float) -> str |
 
 
 def _timeout_text(script: str, error: subprocess.TimeoutExpired) -> str:
+    """Return the sentence that says that a script ran too long."""
     return f"{script} was ended: it ran longer than {error.timeout:g} s"
 
 

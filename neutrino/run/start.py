@@ -294,10 +294,10 @@ def _cache_of_run(request: Request) -> tuple[Path, int | None]:
 
 
 def _trace_folder(request: Request) -> tuple[Path, str]:
-    """Return the folder in which traces are made: what the user says, or in the current folder; or in the cache, if
-    another user could change those in the current folder. Then why that is so is returned, too, else "".
+    """Return the folder in which traces are made, and "": the one that the user says, or one in the current folder.
 
-    Raises NeutrinoError.
+    If another user could change traces in the current folder, it is one in the cache, and the reason is returned in
+    place of "". Raises NeutrinoError.
     """
     try:
         usual = request.tracedir.absolute()
@@ -326,7 +326,10 @@ def _why_no_trace_in(folder: Path) -> str:
 
 
 def _history(cache: Path, key: bytes) -> History | None:
-    """Return what earlier runs with this key have left; None if the cache cannot be written. key: of a run."""
+    """Return the record of which images earlier runs with this key have loaded; None if the cache cannot be written.
+
+    It is used to make twins (copies of kernels with probes) before they are asked for. key: of the run.
+    """
     try:
         return History.begin(private_folder(cache / "runs") / key.hex())
     except OSError:

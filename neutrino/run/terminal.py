@@ -35,7 +35,7 @@ class Terminal:
             return None
 
     def say(self, line: str) -> None:
-        """Print a line, if the terminal is still there and takes it at once. It obeys nothing in the line."""
+        """Print a line, if the terminal is still there and takes it at once. Control characters are replaced by "?"."""
         line = "".join(letter if letter.isprintable() else "?" for letter in line)
         # It does not become this process's terminal. Its output may be stopped (Ctrl-S): then the line is lost.
         flags = os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -57,12 +57,16 @@ class Unused:
 
     @classmethod
     def watch(cls, traces: RunTraces) -> Unused | None:
-        """Return what is needed at the end; None if standard error is no terminal."""
+        """Return what is needed to speak at COMMAND's end; None if standard error is no terminal. traces: of the run.
+        """
         terminal = Terminal.of(2)
         return cls(terminal, traces) if terminal else None
 
     def say(self, *, was_called: bool) -> None:
-        """Say it, once all processes have ended. was_called: whether one has called the listener."""
+        """Say that COMMAND used no GPU, or which traces are not complete, once all its processes have ended.
+
+        was_called: whether one of them has called the listener.
+        """
         # A process may have begun a trace although it could not call the listener.
         if not was_called and not self.traces.has_any():
             self.terminal.say(
@@ -74,5 +78,6 @@ class Unused:
 
 
 def _identity(status: os.stat_result) -> tuple[int, int, int]:
+    """Return what tells a terminal from another one that has its path later."""
     return status.st_rdev, status.st_ino, status.st_ctime_ns
 

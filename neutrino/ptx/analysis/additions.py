@@ -69,6 +69,9 @@ class Additions:
     """
 
     def __init__(self, probes: Sequence[Probe]) -> None:
+        """Find out which of a set's probes only add constants: they add to registers or map fields, and read none of
+        these.
+        """
         # The statements of all snippets at instructions, source lines or places between instructions. Those at a
         # kernel's entry and ends are left out: they may read a sum, since at the entry nothing was added to it yet, and
         # at the ends everything.
@@ -96,7 +99,8 @@ class Additions:
         self._alone: dict[tuple[Mnemonic, int], Added | None] = {}
 
     def part(self, probes: tuple[Probe, ...]) -> Parted:
-        """Separate the probes of an instruction that only add constants from the others.
+        """Separate the probes of an instruction that only add constants, which need no code at each site, from the
+        others.
 
         Returns the same object for the same tuple, so that callers can cache by its id.
         """
@@ -109,10 +113,14 @@ class Additions:
         return parted
 
     def added(self, parted: Parted, statement: Statement) -> tuple[Added, ...] | None:
-        """What the probes that only add constants add at an instruction: first all of them together, then each alone.
+        """Return what the probes that only add constants add when an instruction is executed, to registers and fields
+        of maps.
 
-        parted: the probes of the instruction, from ``part``. None where the instruction's text does not give an amount,
-        such as the bytes of a bulk copy. The opcode alone decides: results are cached by it.
+        An ``Added`` holds probes with their amounts. The first is for all probes together, for instructions where all
+        count the same threads; then comes one for each probe alone, for instructions with a guard (predicate), where
+        some count only the threads that execute it. parted: the probes of the instruction, from ``part``. None where
+        the instruction's text does not give an amount, such as the bytes of a bulk copy. The opcode alone decides:
+        results are cached by it.
         """
         key = (statement.mnemonic, id(parted))
         added = self._added.get(key)
@@ -136,6 +144,7 @@ class Additions:
         return self._alone[key]
 
     def _only_adds(self, probe: Probe) -> bool:
+        """Return whether all that a probe does is to add constants."""
         statements = _statements(probe)
         return bool(statements) and all(self._adds(statement) for statement in statements)
 
@@ -163,14 +172,15 @@ def _added_to(statement: Assembly) -> Register | None:
 
 
 def _statements(probe: Probe) -> list[Assembly | Save]:
+    """Return the statements of a probe's snippets: of the one before an instruction, then of the one after it."""
     return [statement for snippet in (probe.before, probe.after) if snippet for statement in snippet.straight]
 
 
 def amounts(probe: Probe, instruction: Instruction) -> tuple[int, ...] | None:
-    """The amounts that a probe adds at an instruction, one per sum that it adds to, as in ``sums_added_to``.
+    """Return the constants that a probe adds at an instruction, one for each sum, in the order of ``sums_added_to``.
 
-    probe: one that only adds constants; ``BYTES`` and ``OPS`` are such, too, since the instruction's text gives them.
-    None where it does not, and for amounts that are too large for an immediate.
+    probe: one that only adds constants. ``BYTES`` and ``OPS`` are such, too, since the instruction's text gives them.
+    None where it does not, and for amounts that are too large for an immediate operand.
     """
     amounts_in_order = []
     for statement in _statements(probe):
@@ -194,7 +204,10 @@ def amounts(probe: Probe, instruction: Instruction) -> tuple[int, ...] | None:
 
 
 def _added(probes: tuple[Probe, ...], statement: Statement) -> tuple[Added, ...] | None:
-    """What these probes add at an instruction: all of them together, then each alone; as ``Additions.added``."""
+    """Compute what ``Additions.added`` caches: what probes add at an instruction, all together first, then each alone.
+
+    probes: those that only add constants. None where an amount is not known.
+    """
     if statement.instruction is None:
         return None
     of_probes = []
@@ -209,10 +222,10 @@ def _added(probes: tuple[Probe, ...], statement: Statement) -> tuple[Added, ...]
 
 
 def row(run: Run, sums: Mapping[int, Sequence[str | tuple[int, int]]], graph: FlowGraph) -> Row:
-    """What a run of sites adds to which sums, for ``plan_tallies``, which chooses the counters for them.
+    """Return what a run of sites (probed instructions that are counted at once) adds to each sum of a thread.
 
-    sums: by the probe's id, the sums that it adds to, from ``sums_added_to``; probes that are not in it are left out.
-    graph: of the body that the run is in.
+    ``plan_tallies`` chooses the counters for such rows. sums: by the probe's id, the sums that it adds to, from
+    ``sums_added_to``; probes that are not in it are left out. graph: of the body that the run is in.
     """
     by_sum: dict[Hashable, int] = {}
     for probe_id, (_, totals) in run.totals.items():
@@ -226,7 +239,7 @@ def row(run: Run, sums: Mapping[int, Sequence[str | tuple[int, int]]], graph: Fl
 
 
 def with_amounts(probe: Probe, totals: Iterable[int]) -> Snippet:
-    """One snippet that adds totals in place of the amounts that the probe adds at each instruction.
+    """Return a probe's snippet with other amounts, so that what it adds at several instructions is added at once.
 
     It is inserted once for a run of sites. totals: in the order of the probe's amounts (``amounts``).
     """
@@ -243,7 +256,7 @@ def with_amounts(probe: Probe, totals: Iterable[int]) -> Snippet:
 
 
 def sums_added_to(probe: Probe, index: Mapping[str, int]) -> tuple[str | tuple[int, int], ...]:
-    """The sums that a probe that only adds constants adds to, in the order of its amounts (``amounts``).
+    """Return the sums that a probe adds constants to, in the order of its amounts (``amounts``).
 
     A sum is the name of a register, or a field of a map as (map number, field number). index: by the name of each map
     of the set, its number.
@@ -274,7 +287,7 @@ class Run:
     counts: dict[Added, int] = field(default_factory=dict)
 
     def add(self, added: Added) -> None:
-        """Count one more site."""
+        """Count one more site of the run. added: what its probes add there."""
         self.most += added.most
         self.counts[added] = self.counts.get(added, 0) + 1
 
@@ -308,6 +321,7 @@ class Runs:
     """
 
     def __init__(self, body: Body) -> None:
+        """Begin with no runs. body: the function's text, whose basic blocks limit the runs."""
         self._body = body
         self._code = body.code
         # By guard, the latest run, which further sites may be added to.
@@ -323,9 +337,10 @@ class Runs:
         self.runs: list[Run] = []
 
     def at(self, guard: str | None, statement: Statement) -> Run:
-        """Add a site to its run, and return the run: the open one of the same guard and block, else a new one.
+        """Return the run that a site (a probed instruction) belongs to, and make the site its last one.
 
-        Sites come in program order. guard: the site's predicate as written.
+        It is the open run with the same guard in the same basic block; else a new one is begun. Sites come in program
+        order. guard: the site's predicate as written, None for all threads.
         """
         # See `__init__` for the numbers of places.
         place = 2 * statement.index + 1
@@ -343,9 +358,9 @@ class Runs:
         return run
 
     def add_site(self, statement: Statement, added: tuple[Added, ...]) -> None:
-        """Count one site in the runs that it belongs to.
+        """Count one site in the runs that it belongs to: one without a guard, one for the guard that it has, or both.
 
-        added: as in ``Additions.added``, what all probes of the site add together, and then each alone.
+        added: from ``Additions.added``: what all probes of the site add together, and then each alone.
         """
         if statement.guard is None:
             self.at(None, statement).add(added[0])
@@ -431,7 +446,7 @@ class Runs:
 
 
 def _continues(character: str) -> bool:
-    """Whether a character may be part of a name."""
+    """Return whether a character may be part of a register's name."""
     return character.isalnum() or character in "_$%"
 
 

@@ -62,6 +62,9 @@ class Contractions:
     """The products of one body that ptxas may fuse with a sum. Positions are in the module's text."""
 
     def __init__(self, body: Body) -> None:
+        """Find the products of a body (function text) that ptxas (NVIDIA's assembler) may fuse with sums that read
+        them.
+        """
         self._body = body
         products: list[Product] = []
         if has_product(body):
@@ -84,12 +87,18 @@ class Contractions:
         return bool(self._by_start)
 
     def at(self, position: int) -> Product | None:
-        """The product of the instruction whose opcode is at a position, None if it is no product that may be fused."""
+        """The product that the instruction with its opcode at a position computes; None if it computes none that may be
+        fused.
+        """
         return self._by_start.get(position)
 
     def open_product(self, register: str, position: int) -> Product | None:
-        """The product that a register holds before the instruction at a position; None when it holds none that may be
-        fused with a sum there or further down."""
+        """The product that a register holds before the instruction at a position, and that a later sum may be fused
+        with.
+
+        None when it holds no such product. Code inserted there must not keep ptxas from fusing the two, which would
+        change how the program rounds.
+        """
         for product in reversed(self._by_register.get(register, ())):
             # The last one before the position: the register no longer holds an earlier one.
             if product.start < position:
@@ -120,7 +129,7 @@ class Contractions:
         return not any(start < position < end for start, end in self._halves)
 
     def _overwritten(self, register: str, start: int, end: int) -> bool:
-        """Whether an instruction writes a register. start, end: positions of the instructions before and after it."""
+        """Whether any instruction between two others writes a register. start, end: positions of the two."""
         for index in range(self._body.index_at(start) + 1, self._body.index_at(end)):
             instruction = self._body.statement(index).instruction
             if instruction is not None and register in instruction.written:
@@ -305,6 +314,7 @@ def is_hidden_product(opcode: Mnemonic) -> bool:
 
 @functools.cache
 def _is_sum(opcode: Mnemonic) -> bool:
+    """Whether an instruction computes a sum that ptxas may fuse with a product, such as ``add.f32``."""
     return opcode.word in _SUMS and not FLOATS.isdisjoint(_types(opcode)[:1])
 
 
@@ -318,6 +328,7 @@ def _computes(opcode: Mnemonic) -> bool:
 
 @functools.cache
 def _moves_product(opcode: Mnemonic) -> bool:
+    """Whether an instruction makes, copies or adds up products, so that it must be followed."""
     types = _types(opcode)
     return opcode.word in _PRODUCT_STEPS and len(types) == 1 and types[0] in FLOATS | _BITS
 

@@ -141,7 +141,7 @@ class _Plan(NamedTuple):
 
 
 def _plans(rows: Sequence[Row]) -> Iterable[_Plan]:
-    """Generate the plans to compare for some rows.
+    """Generate the plans (choices of counters) to compare for some rows, each what a run of sites adds to sums.
 
     Rows that no thread executes twice can share words, since their numbers stay small; the others need counters of
     their own. A plan is either that, or adds rows of the first kind to the counters of the second.
@@ -172,7 +172,9 @@ def _plans(rows: Sequence[Row]) -> Iterable[_Plan]:
 
 
 def _cost(plan: _Plan, bits: Mapping[Hashable, int]) -> tuple[int, int]:
-    """The cost of a plan: registers of 32 bits, then additions at sites. bits: by sum, 32 or 64."""
+    """The cost of a plan, to choose the cheapest: registers of 32 bits, then additions at sites. bits: by sum, 32 or
+    64.
+    """
     registers = sum(_group_bits(group, bits) // _WORD for group in plan.groups) + len(plan.words)
     additions = sum(len(group.added) for group in plan.groups)
     for word in plan.words:
@@ -242,7 +244,7 @@ class _Tally:
 
 
 def _tallies(plan: _Plan, bits: Mapping[Hashable, int]) -> Tallies:
-    """Assign the numbers of a plan to counters, and state how each sum is computed from these.
+    """State a plan in full: the counters that a thread keeps, what each row adds to them, and how sums are computed.
 
     bits: by sum, its width, 32 or 64.
     """
@@ -282,9 +284,10 @@ def _tallies(plan: _Plan, bits: Mapping[Hashable, int]) -> Tallies:
 
 
 def _fewest_words(once: Mapping[int, Row]) -> list[list[_Tally]]:
-    """The numbers to count for rows that no thread executes twice, chosen so that they fit in the fewest words.
+    """Choose what to count for rows that no thread executes twice, so that the numbers fit in the fewest words of 32
+    bits.
 
-    once: those rows, by row number. Returns the numbers of each word.
+    once: those rows, by row number.
     """
     if not once:
         return []
@@ -319,9 +322,10 @@ def _in_words(small: Sequence[_Tally]) -> list[list[_Tally]]:
 
 
 def _packing_cost(words: Sequence[Sequence[_Tally]]) -> tuple[bool, int, int, int]:
-    """The cost of numbers that share words, for comparisons.
+    """The cost of numbers that are to share words of 32 bits, for comparisons.
 
-    First, whether any is too wide for a word, then how many words, multiplications and numbers there are.
+    small: the numbers. First, whether any is too wide for a word, then how many words, multiplications and numbers
+    there are.
     """
     # The widest come first, so that one which is too wide begins a word.
     return (
@@ -333,9 +337,10 @@ def _packing_cost(words: Sequence[Sequence[_Tally]]) -> tuple[bool, int, int, in
 
 
 def _by_rows(rows: Mapping[int, Row]) -> list[_Tally]:
-    """One number per set of proportional rows: each row adds its multiple of what they have in common.
+    """Choose one number to count for each set of rows that are multiples of one another; a row adds how often it has
+    it.
 
-    As rows {a: 2, b: 4} and {a: 3, b: 6}: the number gets 2 and 3, and is once part of a and twice of b.
+    Of the rows {a: 2, b: 4} and {a: 3, b: 6} the number gets 2 and 3, and is once part of the sum a and twice of b.
     """
     by_proportion: dict[frozenset[tuple[Hashable, int]], _Tally] = {}
     for number, row in rows.items():
@@ -350,9 +355,10 @@ def _by_rows(rows: Mapping[int, Row]) -> list[_Tally]:
 
 
 def _by_sums(rows: Mapping[int, Row]) -> list[_Tally]:
-    """One number per set of proportional sums, those that each row adds to in the same proportion.
+    """Choose one number to count for each set of sums that all rows add to in the same proportion.
 
-    As a and b with rows {a: 2, b: 4} and {a: 3, b: 6}: the number gets 2 and 3, and is once part of a and twice of b.
+    With a and b in the rows {a: 2, b: 4} and {a: 3, b: 6} the number gets 2 and 3, and is once part of a and twice of
+    b.
     """
     columns: dict[Hashable, dict[int, int]] = {}
     for number, row in rows.items():
@@ -368,7 +374,8 @@ def _by_sums(rows: Mapping[int, Row]) -> list[_Tally]:
 
 
 def _undivided(groups: Iterable[_Tally]) -> list[_Tally]:
-    """The same tallies, each counted in multiples of its smallest factor if that divides the others and is small.
+    """Return the same tallies, each counted in multiples of its smallest factor if that divides the others and is
+    small.
 
     The sum with that factor then is the number itself, which saves a multiplication: for a sum of bytes, a counter of
     4-byte accesses counts by 4 with the factor 1, instead of by 1 with the factor 4.
@@ -384,9 +391,10 @@ def _undivided(groups: Iterable[_Tally]) -> list[_Tally]:
 
 
 def _absorb(groups: Sequence[tuple[_Tally, Hashable, int]], number: int, amounts: Mapping[Hashable, int]) -> bool:
-    """Let groups count a row, too, if multiples of them give exactly its amounts. Returns whether they do.
+    """Let groups (numbers with counters) count a row, too, if multiples of them give exactly its amounts; whether they
+    do.
 
-    The row then needs no tally of its own: the multiples are put into the ``added`` of the groups. groups: each with
+    The row then needs no counter of its own: the multiples are put into the ``added`` of the groups. groups: each with
     the first sum of its factors, and the factor of that. number, amounts: of the row.
     """
     remaining = dict(amounts)

@@ -45,6 +45,7 @@ class _Labels:
     """The labels of a body by their names, and those of names that have several also by their scopes."""
 
     def __init__(self, body: Body) -> None:
+        """Index the labels of a body (function text) by name, and those with the same name by their scope."""
         self._body = body
         self._by_name: dict[str, list[Label]] = {}
         for label in body.labels:
@@ -64,7 +65,9 @@ class _Labels:
 
 
 def _table(body: Body, labels: Sequence[Label]) -> list[str]:
-    """The names in the ``.branchtargets`` that one of these labels stands before."""
+    """The names of labels that a branch by a table may go to: those of the ``.branchtargets`` after one of these
+    labels.
+    """
     for label in labels:
         directive = _BRANCH_TARGETS.match(body.statement(label.before).text)
         if directive is not None:
@@ -82,6 +85,7 @@ class FlowGraph:
     """
 
     def __init__(self, body: Body) -> None:
+        """Divide a body (function text) into basic blocks, and find which may come after which."""
         self._body = body
         mnemonics = body.mnemonics
         self.branches = labels = branch_labels(body)
@@ -118,12 +122,14 @@ class FlowGraph:
 
     @lazy
     def acyclic(self) -> set[int]:
-        """The blocks that lie on no cycle."""
+        """The blocks that lie on no cycle, so that a thread executes them at most once."""
         return _acyclic(self.successors, self.postorder)
 
     @lazy
     def dominators(self) -> Mapping[int, int]:
-        """The immediate dominator of each block that threads may come to; the first block is its own."""
+        """By each block that threads may come to, the last other one that all ways to it lead through; the first has
+        itself.
+        """
         return _dominators(self.successors, self.postorder)
 
     @lazy
@@ -144,10 +150,12 @@ class FlowGraph:
         return self._instruction(self._statements(block))
 
     def _statements(self, block: int) -> Sequence[int]:
+        """The indices of a block's statements in the body."""
         after = self.starts[block + 1] if block + 1 < len(self.starts) else len(self._body)
         return range(self.starts[block], after)
 
     def _instruction(self, indices: Iterable[int]) -> int | None:
+        """The first of some statements, by index, that is an instruction; None if none is."""
         return next((index for index in indices if self._body.mnemonics[index] is not None), None)
 
     def once(self, index: int) -> bool:
@@ -204,6 +212,7 @@ def may_wait(body: Body) -> bool:
 
 
 def _registers(operands: Iterable[str]) -> Iterator[str]:
+    """The names of registers in operands."""
     return (name for operand in operands for name in REGISTER.findall(operand))
 
 
@@ -316,6 +325,7 @@ class Loops:
     """
 
     def __init__(self, body: Body, graph: FlowGraph) -> None:
+        """Find the loops of a body. graph: its flow graph."""
         self._body = body
         self._graph = graph
         self.back_edges: list[Edge] = []
@@ -342,6 +352,7 @@ class Loops:
             yield Edge(start, start + 1, None)
 
     def _dominates(self, block: int, other: int) -> bool:
+        """Whether every way from the entry to the other block leads through a block."""
         dominators = self._graph.dominators
         while other != block and dominators[other] != other:
             other = dominators[other]

@@ -122,6 +122,9 @@ class Linkage:
     """
 
     def __init__(self, module: Module, surroundings: Surroundings | None = None, number: int = 0) -> None:
+        """Prepare to find what kernels of a module need. surroundings: the modules that it is linked with, None if it
+        is complete by itself. number: which of them it is.
+        """
         self.module = module
         self.number = number
         self._surroundings = surroundings
@@ -164,7 +167,10 @@ class Linkage:
         return body.operand_names & symbols.keys()
 
     def needs(self, kernel: Function) -> Needs:
-        """Find what a kernel's twin needs, by following its calls. Raises ObstacleError when it can have no twin."""
+        """Find what a kernel's twin (the copy of it with probes) needs of its module, by following the kernel's calls.
+
+        Raises ObstacleError when it can have no twin.
+        """
         needs = Needs(Callee(self, kernel, self.body(kernel)))
         reached: set[tuple[int, str]] = set()
         # Of the kernel and all that it calls: whether any makes indirect calls; functions whose address any takes.
@@ -209,7 +215,9 @@ class Linkage:
         return needs
 
     def _uses(self, function: Function) -> tuple[list[_Use], bool]:
-        """The symbols of the module that a function names, sorted by name, and whether it makes indirect calls."""
+        """The symbols of the module that a function names, sorted by name; and whether the function makes indirect
+        calls.
+        """
         result = self._uses_by_function.get(function.statement)
         if result is None:
             body, names = self.named(function)
@@ -267,7 +275,7 @@ class Linkage:
     def definition(self, function: Function) -> tuple[Linkage, Function] | None:
         """The definition of a function that this module names, and the module that it is in.
 
-        None for what the driver provides, as ``malloc``. Raises ObstacleError when nothing defines the function.
+        None for what the driver provides, such as ``malloc``. Raises ObstacleError when nothing defines the function.
         """
         if function.body is None and function.name in self.aliases:
             target_name, _ = self.aliases[function.name]
@@ -317,7 +325,10 @@ class Linkage:
         return [span for span in occurrences if body.declaration(name, span[0]) is None]
 
     def need_function(self, needs: Needs, function: Function, asker: Linkage) -> Callee:
-        """Add a function of this module to what a kernel needs. asker: of the kernel's module."""
+        """Add a function of this module to what a kernel's twin needs; return it, so that its calls can be followed.
+
+        asker: of the kernel's module.
+        """
         callee = Callee(self, function, self.body(function))
         needs.functions.append(callee)
         statements = needs.statements if self is asker else needs.elsewhere.setdefault(self.number, set())
@@ -325,7 +336,7 @@ class Linkage:
         return callee
 
     def need_variable(self, needs: Needs, statements: set[ModuleStatement], variable: Variable, user: Callee) -> None:
-        """Add a variable of this module to what a kernel needs. user: the kernel, or its callee, that names it.
+        """Add a variable of this module to what a kernel's twin needs. user: the kernel, or its callee, that names it.
 
         statements: gets the declaration of a variable that the twin can have a copy of; others go to
         ``needs.by_address`` and ``user.variables``. Raises ObstacleError when the twin can reach it in neither way.
@@ -361,11 +372,12 @@ class Linkage:
         )
 
     def _names_functions(self, initializer: str) -> bool:
+        """Whether the initial value of a variable names a function of the module."""
         return any(isinstance(self.module.symbols.get(word), Function) for word in _WORD.findall(initializer))
 
     def check_local_variables(self, body: Body, function: Function) -> None:
-        """Raises ObstacleError when a function declares a global or constant variable within its body that a copy in
-        the twin's text cannot stand for.
+        """Raises ObstacleError when a function's body declares a global or constant variable that a twin cannot have a
+        copy of.
 
         Such a variable outlives the function, and nobody can ask for its address: ptxas calls it ``$__name__9``, a
         local symbol. A copy has the same values where all that names it are loads from where it stands.
@@ -381,8 +393,10 @@ class Linkage:
                     )
 
     def _is_only_loaded(self, body: Body, declaration: Declaration) -> bool:
-        """Whether all that names a variable of a body are loads from ``[name]`` or ``[name+4]``, and its initial value
-        names nothing. declaration: of the variable."""
+        """Whether a body only loads from a variable that it declares, so that a copy of the variable is as good.
+
+        All that names it must be loads from ``[name]`` or ``[name+4]``, and its initial value must name nothing.
+        """
         name = declaration.name
         declaring = body.statement(body.index_at(declaration.start))
         symbols, declared = self.module.symbols, body.declarations
@@ -402,10 +416,10 @@ class Linkage:
         return True
 
     def _check_pointers(self, taken: set[str], *, indirect: bool) -> None:
-        """Refuse function pointers that do not both come from the twin's own text and stay in it.
+        """Raises ObstacleError for function pointers that may come from outside of the twin, or leave it.
 
         The addresses of functions differ between the twin and the original. taken: the functions whose address the
-        kernel, or what it calls, takes. indirect: they make indirect calls. Raises ObstacleError.
+        kernel, or what it calls, takes. indirect: they make indirect calls.
         """
         if not indirect:
             # An address that nothing here calls can only go to memory that others read.

@@ -34,9 +34,10 @@ _MOST = 3
 
 
 def near_misses(module: Module, body: Body, patterns: Sequence[Pattern]) -> str:
-    """What a body has that comes close to what some patterns match, for a message that they match nothing in it.
+    """Return what a body has that comes close to what some patterns ask for, to be added to a message that they match
+    nothing.
 
-    "" if there is nothing to say; else it begins with a comma. module: that the body is in.
+    "" if there is nothing to say; else it begins with a comma or a semicolon. module: that the body is in.
     """
     words = []
     untyped = _untyped(body, patterns)
@@ -54,12 +55,14 @@ def near_misses(module: Module, body: Body, patterns: Sequence[Pattern]) -> str:
 
 
 def _listed(names: Iterable[str]) -> str:
+    """Return names as a list for a message, the first few of them."""
     names = list(names)
     return ", ".join(names[:_MOST]) + (" …" if len(names) > _MOST else "")
 
 
 def _untyped(body: Body, patterns: Iterable[Pattern]) -> tuple[str, ...]:
-    """Opcodes of a body that some pattern would match if it did not name a type, for a hint where it matched nothing.
+    """Return opcodes of a body that some pattern would match if it did not name a type, for a hint where it matched
+    nothing.
 
     patterns: of probes that matched nothing in the body. Compilers use different types: for ``ld.global.f32`` the body
     may have ``ld.global.b32``. The first ones in text order, each once.
@@ -135,6 +138,9 @@ class OpcodeHits(Sequence[Hit]):
     """
 
     def __init__(self, body: Body, first: int, plan: _Plan) -> None:
+        """Find the hits (instructions that probes match) of a body. first: the number of the first. plan: which probes
+        match what.
+        """
         self._body = body
         self._first = first
         self._choices = plan.choices
@@ -239,9 +245,11 @@ class _Choices(dict[Mnemonic, "_Choice | None"]):
     """By opcode, the probes that match it, None where none does; computed when first asked for."""
 
     def __init__(self, choose: Callable[[Mnemonic], _Choice | None]) -> None:
+        """choose: computes the result for an opcode that is not yet known."""
         self._choose = choose
 
     def __missing__(self, opcode: Mnemonic) -> _Choice | None:
+        """Compute and keep the result for an opcode; called by ``dict``."""
         return self.setdefault(opcode, self._choose(opcode))
 
 
@@ -275,6 +283,7 @@ class _Plan:
     """
 
     def __init__(self, active: Sequence[_ActiveProbe]) -> None:
+        """Index the probes that apply in some functions by what they match."""
         # Those that match instructions themselves, not lines of source.
         self._active = tuple(entry for entry in active if any(pattern.has_operands for pattern in entry.patterns))
         self.choices = _Choices(functools.partial(self._choose, guarded=False))
@@ -343,10 +352,11 @@ class _Plan:
         return opcodes & self._matched
 
     def probes(self, choice: _Choice, holds: Callable[[Pattern], bool]) -> tuple[Probe, ...]:
-        """The probes that match an instruction, in file order.
+        """Return the probes that match an instruction, in file order.
 
-        choice: of its opcode. holds: returns whether a condition holds there. Equal results are the same tuple, so that
-        callers can cache by its id.
+        choice: what is known by its opcode alone: which probes match anyway, and which under conditions. holds: says
+        whether a condition holds at the instruction. Equal results are the same tuple, so that callers can cache by its
+        id.
         """
         chosen = frozenset(index for index, conditions in choice.conditional if any(map(holds, conditions)))
         key = (id(choice), chosen)
@@ -358,9 +368,9 @@ class _Plan:
         return self._narrowed[key]
 
     def _choose(self, opcode: Mnemonic, *, guarded: bool) -> _Choice | None:
-        """The probes that match an opcode, for ``choices`` and ``guarded``; None if none does.
+        """Return the probes that match an opcode, always or under conditions; None if none does.
 
-        guarded: of instructions with a guard, which patterns written with ``@`` match, too.
+        guarded: of instructions with a guard (predicate), which patterns written with ``@`` match, too.
         """
         parts = opcode.parts
         classes = opcode.row.classes if opcode.row is not None else frozenset()
@@ -392,6 +402,7 @@ class Matcher:
     """
 
     def __init__(self, probes: Sequence[Probe], demangle: Callable[[str], str] | None = None) -> None:
+        """Prepare to find what probes match, in any number of bodies. demangle: see the class."""
         self._demangle = demangle or str
         self.probes = tuple(probes)
         self.kernel_probes = tuple(probe for probe in probes if probe.tracepoint.is_kernel)
@@ -428,7 +439,7 @@ class Matcher:
         """Find what probes match in the body of a kernel, or of a function that it calls.
 
         module: that the function is in. first: the number of the body's first hit; numbers go on from body to body of a
-        kernel.
+        kernel, so that each site (probed place) of the kernel has one of its own.
         """
         plan = self._plan(function.name)
         places = Locations(module, body.start, body.end)
@@ -451,8 +462,11 @@ class Matcher:
     def _places(
         self, plan: _Plan, body: Body, surroundings: Surroundings
     ) -> tuple[list[Spot], tuple[Unreachable, ...]]:
-        """The places between instructions that probes match, in text order and without numbers, and those that no code
-        can go to."""
+        """Return the places between instructions that probes match: those where code can go, in text order, and the
+        others.
+
+        The first have no numbers yet.
+        """
         spots: list[Spot] = []
         unreachable: list[Unreachable] = []
         for mark in surroundings.ranges.marks if plan.place_probes else ():
@@ -475,9 +489,10 @@ class Matcher:
     def _probes_at(
         self, plan: _Plan, surroundings: Surroundings, subjects: Set[Subject], position: int, at: int, mark: str = ""
     ) -> tuple[Probe, ...]:
-        """The probes that match a place, in file order. subjects: what it is; mark: of a mark, the name of its range.
+        """Return the probes that match a place between instructions, in file order.
 
-        position, at: as of a ``Spot``.
+        subjects: what the place is, such as the head of a loop. position: where code would go. at: the position whose
+        source line counts. mark: of the mark of a range, the name of that; else "".
         """
         return self._same(tuple(
             probe for probe, patterns in plan.place_probes
@@ -593,12 +608,13 @@ def _without_result(name: str) -> Iterator[str]:
 
 
 def _holds(surroundings: Surroundings, statement: Statement, pattern: Pattern) -> bool:
+    """Return whether a pattern's conditions on what is around a statement hold."""
     return surroundings.meets(pattern, statement.start, statement.position, statement.index)
 
 
 def _line_sides(plan: _Plan, body: Body, places: Locations) -> dict[int, _LineSides]:
-    """Where the code of probes of source lines goes: by the index of an instruction in the body, which of their runs
-    begin and end at it.
+    """Return where code of probes of source lines goes: by the index of an instruction, which of their runs begin and
+    end there.
 
     A run is instructions in a row that one pattern names by their line, within one basic block: each run that begins
     also ends. A call with the moves of its arguments is one instruction, of the line of the ``call``.
@@ -663,6 +679,7 @@ class _Calls:
     """Finds the call that an instruction belongs to: with its arguments and results it counts as one instruction."""
 
     def __init__(self, body: Body) -> None:
+        """Find the calls of a body."""
         self._body = body
         # Positions of the call instructions in the module's text, ascending.
         self._calls = [body.statement(index).position for index in body.calls]

@@ -39,8 +39,10 @@ class Pointers:
         self._body = body
 
     def of(self, instruction: Instruction) -> frozenset[str]:
-        """Where the pointers come from that an instruction's addresses are computed from: parameters, as they are
-        loaded, or the places of other loads."""
+        """Return where the pointers come from that an instruction's addresses are computed from.
+
+        That is, names of parameters as they are loaded, or the indices of other loads' statements, as text.
+        """
         roots: set[str] = set()
         waiting = {
             name for operand in instruction.operands if operand.startswith("[") for name in REGISTER.findall(operand)
@@ -100,6 +102,7 @@ class Addresses:
     """
 
     def __init__(self, body: Body) -> None:
+        """Prepare to follow the registers of a body (function text)."""
         self._body = body
         self._known: dict[tuple[str, int], Sum] = {}
         # By register, what `_reaches` gave.
@@ -122,6 +125,7 @@ class Addresses:
 
     @lazy
     def _graph(self) -> FlowGraph:
+        """The flow graph of the body."""
         return FlowGraph(self._body)
 
     @lazy
@@ -153,7 +157,10 @@ class Addresses:
         )
 
     def _at(self, name: str, index: int, depth: int) -> Sum:
-        """The value of a register that a statement reads. depth: of the additions on the way there."""
+        """Return the value of a register before a statement reads it, as a sum.
+
+        index: of the statement. depth: how many additions were followed to here, which is limited.
+        """
         block, writes = self._graph.block(index), self.writes.get(name, [])
         begin = self._graph.starts[block]
         within = [write for write in writes if begin <= write < index]
@@ -164,14 +171,20 @@ class Addresses:
         return Sum(frozenset({(("begins", block, name), 1)}), 0)
 
     def _after(self, name: str, index: int, depth: int) -> Sum:
-        """The value of a register after a statement that writes it."""
+        """Return the value of a register after a statement that writes it, as a sum; just "what it then has" if nothing
+        is known.
+
+        index: of the statement. depth: how many additions were followed to here.
+        """
         if (name, index) not in self._known:
             found = self._added(index, depth) if depth < _MOST_DEPTH else None
             self._known[name, index] = found or Sum(frozenset({(("after", index, name), 1)}), 0)
         return self._known[name, index]
 
     def _added(self, index: int, depth: int) -> Sum | None:
-        """What a statement gives, if it adds or moves."""
+        """Return the value that a statement writes, as a sum; None if it is no unconditional addition or move that can
+        be followed.
+        """
         instruction = self._body.statement(index).instruction
         sign = _SIGNS.get(instruction.opcode) if instruction is not None else None
         if instruction is None or sign is None or self._body.is_guarded(index):
@@ -202,6 +215,7 @@ class Addresses:
         return False
 
     def _is_scattered(self, name: str) -> bool:
+        """Whether a register's value comes from a load whose place may differ from lane to lane."""
         return self._reaches(name, self._scattered, self._is_loaded_by_lane, lambda read: not _is_load(read))
 
     def _is_loaded_by_lane(self, read: Instruction) -> bool:
@@ -214,8 +228,11 @@ class Addresses:
         self, name: str, known: dict[str, bool], is_found: Callable[[Instruction], bool],
         is_followed: Callable[[Instruction], bool],
     ) -> bool:  # fmt: skip
-        """Whether a register is computed by an instruction that is_found says, or from another one that is, through
-        those that is_followed says. known: what was found, by register."""
+        """Return whether a register's value comes, directly or through others, from an instruction of some kind.
+
+        is_found: says whether an instruction is of the kind. is_followed: says whether what it reads is followed, too.
+        known: the answers so far, by register, which this adds to.
+        """
         path, waiting = set[str](), [name]
         while waiting:
             top = waiting[-1]
@@ -280,13 +297,17 @@ class Choices:
     register has a value that some instruction of the body gives it."""
 
     def __init__(self, body: Body) -> None:
+        """Prepare to find values of registers of a body (function text)."""
         self._body = body
         # What `_sources` gave.
         self._known: dict[_Register, _Sources | None] = {}
 
     def of(self, operand: str, position: int) -> tuple[int, ...]:
-        """The values, ascending and unsigned, that an operand at a position of the module's text may have; () where
-        they are not known, or more than a few."""
+        """Return the constants, ascending and unsigned, of which an operand has one; () where they are not known, or
+        many.
+
+        position: of the operand in the module's text.
+        """
         if _INTEGER.fullmatch(operand):
             return (int(operand.rstrip("U"), 0),)
         first = self._register(operand, position)
@@ -316,6 +337,10 @@ class Choices:
         return self._known[register]
 
     def _find_sources(self, register: _Register) -> _Sources | None:
+        """Return what all instructions that write a register move into it: numbers, and other registers.
+
+        None if its value may be anything else, such as a result of arithmetic.
+        """
         body, (declaration, name) = self._body, register
         width = TYPE_BYTES.get(declaration.type, 0)
         # A function's parameter has its value from the caller; such are declared where the body begins.

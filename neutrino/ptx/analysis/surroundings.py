@@ -45,6 +45,7 @@ class Ranges:
     """The marked ranges of one body. marks: in text order."""
 
     def __init__(self, module: Module, body: Body) -> None:
+        """Find the marks of ranges in a body: comments that say where a range begins or ends."""
         self._module = module
         self._body = body
         self.marks = _find_marks(module.text, body.start, body.end)
@@ -84,6 +85,7 @@ class Ranges:
 
     @lazy
     def _branches(self) -> dict[int, list[Label]]:
+        """By the index of each branch, the labels that it may go to."""
         return branch_labels(self._body)
 
     @lazy
@@ -106,10 +108,11 @@ class Ranges:
             yield left
 
     def _stretch(self, position: int) -> int:
+        """The number of the stretch of text (see ``_cuts``) that a position is in."""
         return bisect_right(self._cuts, position) - 1
 
     def _follow(self, name: str) -> tuple[list[int], list[int], str | None]:
-        """Follow the ways through the body; as ``_states``."""
+        """Follow the ways through the body to find where a range is open; the result is that of ``_states``."""
         marks: dict[int, list[Mark]] = {}
         for mark in self.marks:
             if mark.name == name:
@@ -147,7 +150,9 @@ class Ranges:
         return places, states, next(iter(faults), None)
 
     def _misplaced(self, mark: Mark, state: int) -> Iterator[str]:
-        """What is wrong with a mark before which a range has a state."""
+        """Yield what is wrong with a mark. state: whether its range is open or closed right before it, or both on
+        different ways.
+        """
         body = self._body
         statement = body.statement(body.index_at(mark.position))
         if statement.start < mark.position or body.call_sequence(mark.position) is not None:
@@ -159,6 +164,7 @@ class Ranges:
             yield self._described(mark.position, f"the range {mark.name} ends, and has not begun")
 
     def _described(self, position: int, what: str) -> str:
+        """Return a fault with the line of the text where it is."""
         # A stretch begins right after the statement before it: what is meant is what comes next.
         text = self._module.text
         while position < self._body.end and text[position].isspace():
@@ -211,6 +217,7 @@ class _FlowPlaces:
     """Lists the places in the flow graph of a body."""
 
     def __init__(self, body: Body) -> None:
+        """Prepare to list the places in the flow graph of a body."""
         self._body = body
         self._graph = FlowGraph(body)
         self._loops = Loops(body, self._graph)
@@ -315,6 +322,7 @@ class Locations:
     """
 
     def __init__(self, module: Module, start: int, end: int) -> None:
+        """Prepare to read the ``.loc`` directives from start to end of a module's text."""
         self._module = module
         self._start = start
         self._end = end
@@ -326,10 +334,12 @@ class Locations:
 
     @lazy
     def _directives(self) -> list[re.Match[str]]:
+        """The ``.loc`` directives of the body, in text order."""
         return _find_locations(self._module.text, self._start, self._end)
 
     @lazy
     def _starts(self) -> list[int]:
+        """The positions of the directives, ascending."""
         return [match.start() for match in self._directives]
 
     def place(self, position: int) -> SourcePlace | None:
@@ -375,6 +385,7 @@ class Locations:
         return _Location((file, line, column), tuple(inlined_at) if any(inlined_at) else None)  # type: ignore[arg-type]
 
     def _file(self, number: int) -> str:
+        """The path of a source file by its number in the module."""
         return self._module.source_files.get(number, f"file {number}")
 
 
@@ -419,6 +430,7 @@ class Surroundings:
     def __init__(
         self, module: Module, body: Body, places: Locations, is_called: Callable[[str, str], bool]
     ) -> None:
+        """Prepare to answer for one body. places: the source lines of its instructions. is_called: see the class."""
         self._body = body
         self.places = places
         self._is_called = is_called
@@ -432,8 +444,11 @@ class Surroundings:
         return {index: name for index, name, declared in called if declared is None or declared.space != "reg"}
 
     def meets(self, pattern: Pattern, position: int, at: int, index: int | None) -> bool:
-        """Whether a pattern's conditions hold. position: where code would go; at: of the instruction whose line counts;
-        index: of the instruction in the body, None for a place."""
+        """Whether a pattern's conditions on what is around an instruction or place hold: source lines, callees, ranges.
+
+        position: where code would go. at: of the instruction whose line counts. index: of the instruction in the body,
+        None for a place.
+        """
         if asks_for_lines(pattern):
             place = self.places.place(at)
             # Code without a known line is on none.
@@ -453,4 +468,5 @@ class Surroundings:
         return not any(self._is_within(name, position) for name in pattern.not_ranges)
 
     def _is_within(self, name: str, position: int) -> bool:
+        """Whether a position lies within a range with a name, which may be a glob."""
         return any(self.ranges.is_open(known, position) for known in fnmatch.filter(self.ranges.names, name))
