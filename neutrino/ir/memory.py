@@ -275,7 +275,7 @@ class ReserveInLog:
 
 @dataclass(frozen=True)
 class Store:
-    """Store numbers one after the other in memory, each in the bytes that its type has; of a u8, a u32 is cut.
+    """Store numbers one after the other in memory, each in the bytes of the type; as u8 and u16 a u32 is cut.
 
     place: where, and ``after`` so many bytes after that, a multiple of all bytes.
     """

@@ -338,7 +338,7 @@ class Builder:
 
     def store(self, place: Register, after: int, values: Sequence[Number], type_: Type, when: Register) -> None:
         """Store numbers so many bytes after a place."""
-        wide = Type.U32 if type_ is Type.U8 else type_
+        wide = Type.U32 if type_.bits < 32 else type_
         self.add(Store(place, after, tuple(self._of(value, wide) for value in values), type_, when, self._span))
 
     def store_saved(self, place: Register, after: int, when: Register) -> None:

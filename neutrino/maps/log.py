@@ -20,6 +20,7 @@ from neutrino.maps.log_columns import (
     save_in_column,
 )
 from neutrino.maps.log_groups import GroupLayout, count_groups, read_groups
+from neutrino.maps.log_shared import close_groups, save_in_group
 
 if TYPE_CHECKING:
     from neutrino.maps.declaration import Rows
@@ -226,15 +227,17 @@ class Log(MapType):
 
     def save(self, entry: Map, saved: SavedValues) -> Sequence[MapStatement]:
         """Return the store of a record, in a chunk that the thread has or takes."""
-        if saved.lanes.own_logs and not _has_columns(entry, saved.lanes):
+        layout = _groups(entry, saved.lanes)
+        if saved.lanes.own_logs and (layout is not None or entry.level is not Level.THREAD):
             return [AppendToLog(entry.span)]
-        return save_in_column(entry, saved)
+        return save_in_column(entry, saved) if layout is None else save_in_group(entry, saved, layout)
 
     def settle(self, entry: Map, kept: Sequence[Kept], lanes: Lanes) -> Sequence[MapStatement]:
         """Return the store of how many records the thread's last chunk has room for."""
-        if lanes.own_logs and not _has_columns(entry, lanes):
+        layout = _groups(entry, lanes)
+        if lanes.own_logs and (layout is not None or entry.level is not Level.THREAD):
             return [CloseLog(entry.span)]
-        return close_column(entry)
+        return close_column(entry) if layout is None else close_groups(entry, lanes, layout)
 
     @staticmethod
     def read(copies: Rows, row: Mapping[str, Any]) -> Rows:
@@ -310,7 +313,8 @@ class Log(MapType):
         return found
 
 
-def _has_columns(entry: Map, lanes: Lanes) -> bool:
-    """Whether a log has columns also on a target with forms of its own."""
-    has_groups = lanes.combining is Combining.REDUCE and GroupLayout.of(entry.fields, entry.size) is not None
-    return entry.level is Level.THREAD and not has_groups
+def _groups(entry: Map, lanes: Lanes) -> GroupLayout | None:
+    """The layout of a log's groups; None for one of columns, or of one lane's chunks."""
+    if lanes.combining is not Combining.REDUCE or entry.level is not Level.THREAD:
+        return None
+    return GroupLayout.of(entry.fields, entry.size, lanes.number)

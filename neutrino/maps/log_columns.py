@@ -13,7 +13,7 @@ from neutrino.ir.memory import At, MapStatement
 from neutrino.ir.operands import Constant, Register
 from neutrino.ir.statements import Operator, Reduction, Relation
 from neutrino.ir.types import Type
-from neutrino.maps.builder import Builder, Combining, Lanes, SavedValues
+from neutrino.maps.builder import Builder, Combining, Lanes, Number, SavedValues
 from neutrino.maps.declaration import Map
 
 LOG_CONTROL = 128
@@ -32,9 +32,9 @@ _CHUNK_BYTES = 1024
 """Of a lane in a chunk, at most, unless a single record is larger."""
 _LEFT = 16
 """Where a chunk has the bytes that say how many rows its lanes have not filled."""
-_LOST = 1
+LOST_WORD = 1
 """The word of the control words that counts the records that did not fit."""
-_NO_ROOM = 0xFFFFFFFF
+NO_ROOM = 0xFFFFFFFF
 """In place of a chunk's first unit: there was no memory for it. Records in it are not stored."""
 # What a thread keeps of its chunk, besides its first unit: 8 bits each of the rows that it has filled, of all rows, of
 # the lanes that have the chunk, and of which one of them it is.
@@ -73,7 +73,7 @@ def save_in_column(entry: Map, saved: SavedValues) -> Sequence[MapStatement]:
     if saved.lanes.number > _SHORT:
         extra = code.select(code.compare(Relation.GT, lanes, _SHORT), LOG_UNIT, 0, Type.U32)
         at = code.after(at, extra, 1)
-    is_stored = code.both(code.compare(Relation.NE, unit, _NO_ROOM), saving) or saving
+    is_stored = code.both(code.compare(Relation.NE, unit, NO_ROOM), saving) or saving
     code.store_saved(at, LOG_CONTROL + LOG_HEADER, is_stored)
     code.change(state, Operator.ADD, 1, saving)
     return code.statements
@@ -118,15 +118,11 @@ def _take_chunk(
     first, fits = code.reserve(base, units, leads)
     # All rows of a chunk without room; those that are not filled are taken off where the thread ends.
     is_lost = code.both(code.compute(Operator.NOT, fits), leads)
-    code.update(Operator.ADD, At(base, _LOST), code.convert(Type.U64, count), is_lost)
-    first = code.select(fits, first, _NO_ROOM, Type.U32)
+    code.update(Operator.ADD, At(base, LOST_WORD), code.convert(Type.U64, count), is_lost)
+    first = code.select(fits, first, NO_ROOM, Type.U32)
     at = code.after(base, first, LOG_UNIT)
-    if target.number > 32:
-        wide = code.convert(Type.U64, mask)
-        lower, upper = code.convert(Type.U32, wide), code.convert(Type.U32, code.compute(Operator.SHR, wide, 32))
-        head: list[Register | int] = [slot, lower, rows, upper]
-    else:
-        head = [slot, code.convert(Type.U32, mask), rows, 0]
+    lower, *upper = mask_words(code, mask, target)
+    head = [slot, lower, rows, *(upper or [0])]
     code.store(at, LOG_CONTROL, head, Type.U32, code.both(fits, leads) or leads)
     if joins:
         first = code.of_lane(first, leader, here)
@@ -135,6 +131,14 @@ def _take_chunk(
         taken = code.compute(Operator.OR, taken, code.compute(Operator.SHL, number, shift))
     code.change(state, Operator.MOVE, taken, needs)
     code.change(unit, Operator.MOVE, first, needs)
+
+
+def mask_words(code: Builder, lanes: Register, target: Lanes) -> list[Number]:
+    """Return a set of lanes as u32, the lower ones first: one, or two where a warp has 64 lanes."""
+    if target.number <= 32:
+        return [code.convert(Type.U32, lanes)]
+    wide = code.convert(Type.U64, lanes)
+    return [code.convert(Type.U32, wide), code.convert(Type.U32, code.compute(Operator.SHR, wide, 32))]
 
 
 def close_column(entry: Map) -> Sequence[MapStatement]:
@@ -146,11 +150,11 @@ def close_column(entry: Map) -> Sequence[MapStatement]:
     left = code.compute(Operator.SUB, _byte(code, state, _ROWS_AT), code.compute(Operator.AND, state, _BYTE))
     at = code.after(code.after(base, unit, LOG_UNIT), code.compute(Operator.SHR, state, _RANK_AT), 1)
     has_left = code.compare(Relation.NE, left, 0)
-    has_room = code.both(code.compare(Relation.NE, unit, _NO_ROOM), has_left) or has_left
+    has_room = code.both(code.compare(Relation.NE, unit, NO_ROOM), has_left) or has_left
     code.store(at, LOG_CONTROL + _LEFT, [left], Type.U8, has_room)
-    is_lost = code.both(code.compare(Relation.EQ, unit, _NO_ROOM), has_left)
+    is_lost = code.both(code.compare(Relation.EQ, unit, NO_ROOM), has_left)
     less = code.compute(Operator.NEG, code.convert(Type.U64, left))
-    code.update(Operator.ADD, At(base, _LOST), less, is_lost)
+    code.update(Operator.ADD, At(base, LOST_WORD), less, is_lost)
     return code.statements
 
 

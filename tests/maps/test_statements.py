@@ -247,34 +247,44 @@ def test_types_are_not_mixed() -> None:
         code.compute(Operator.ADD, wide, Constant(Type.U32, 1))
 
 
+def _values(size: int, lanes: int, random: np.random.Generator) -> list[int]:
+    """What lanes save in a field: the same, with a stride, but for one lane, or anything."""
+    ones = (1 << 8 * size) - 1
+    base, stride = int(random.integers(0, 1 << min(8 * size, 62))), int(random.integers(-300, 300))
+    kind = int(random.integers(4))
+    if kind == 3:
+        return [int(value) for value in random.integers(0, 1 << min(8 * size, 62), lanes)]
+    odd = int(random.integers(lanes)) if kind == 2 else -1
+    return [base + stride * lane * (kind > 0) + (lane == odd) & ones for lane in range(lanes)]
+
+
 @pytest.mark.parametrize("lanes", WAYS)
 @pytest.mark.parametrize("units", [1 << 10, 24])
 @pytest.mark.parametrize("data", ['a = "u64", b = "u16"', 'a = "u16"'])
 def test_logs_are_read_as_lanes_wrote_them(lanes: Lanes, units: int, data: str) -> None:
-    """Warps save in turns, by some of their lanes; at last each is told that it ends, in two parts."""
+    """Warps save in turns, by some of their lanes; at last each is told that it ends, in two parts. Then the kernel
+    runs again with the same memory."""
     entry = declared('type = "log"', data)
     random = np.random.default_rng(lanes.number + units)
     memory = [0] * ((LOG_CONTROL + units * LOG_UNIT) // 8)
-    warps = [Warp(lanes, memory, slot=slot, fields=entry.fields) for slot in (0, 3)]
     saved: defaultdict[tuple[int, int], list[list[int]]] = defaultdict(list)
-    for visit in range(9):
+    for _ in range(2):
+        warps = [Warp(lanes, memory, slot=slot, fields=entry.fields) for slot in (0, 3)]
+        for visit in range(5):
+            for warp in warps:
+                is_conditional = bool(random.integers(2))
+                share = (0.1, 0.5, 1.0)[int(random.integers(3))]
+                here = [lane for lane in range(lanes.number) if random.random() < share] or [visit]
+                saving = [lane for lane in here if not is_conditional or random.random() < 0.6]
+                warp.saving = frozenset(saving)
+                warp.saved = [_values(field.type.size, lanes.number, random) for field in entry.fields]
+                warp.run(entry.kind.save(entry, Facts(lanes, may_branch=True, is_conditional=is_conditional)), here)
+                for lane in saving:
+                    saved[warp.slot, lane].append([values[lane] for values in warp.saved])
+        kept = [Kept(f"%{number}", Type.U32, 0, entry.span, key=(number,)) for number in (0, 1, 2)]
         for warp in warps:
-            is_conditional = bool(random.integers(2))
-            share = (0.1, 0.5, 1.0)[int(random.integers(3))]
-            here = [lane for lane in range(lanes.number) if random.random() < share] or [visit]
-            saving = [lane for lane in here if not is_conditional or random.random() < 0.6]
-            warp.saving = frozenset(saving)
-            warp.saved = [
-                [int(value) for value in random.integers(0, 1 << min(8 * field.type.size, 62), lanes.number)]
-                for field in entry.fields
-            ]
-            warp.run(entry.kind.save(entry, Facts(lanes, may_branch=True, is_conditional=is_conditional)), here)
-            for lane in saving:
-                saved[warp.slot, lane].append([values[lane] for values in warp.saved])
-    kept = [Kept(f"%{number}", Type.U32, 0, entry.span, key=(number,)) for number in (0, 1)]
-    for warp in warps:
-        for part in (range(0, lanes.number, 3), [lane for lane in range(lanes.number) if lane % 3]):
-            warp.run(entry.kind.settle(entry, kept, lanes), part)
+            for part in (range(0, lanes.number, 3), [lane for lane in range(lanes.number) if lane % 3]):
+                warp.run(entry.kind.settle(entry, kept, lanes), part)
     region = np.array(memory, "<u8").view(np.uint8)
     found = Log.read(region, {"size": entry.size})
     fields_ = [np.ascontiguousarray(found["record"]).view(np.uint8).reshape(-1, entry.size)] if len(found) else []
@@ -288,8 +298,41 @@ def test_logs_are_read_as_lanes_wrote_them(lanes: Lanes, units: int, data: str) 
     total, lost = sum(map(len, saved.values())), memory[1]
     assert len(found) == chunks(region, entry.size)[:, 3].sum() == total - lost
     assert bool(lost) == (units == 24)
-    # What a lane has are its records up to some one.
-    for owner, rows in read.items():
-        assert rows == saved[owner][: len(rows)]
     if not lost:
         assert read == saved
+        # Those that lanes share take less than columns of them: lanes that reduce write groups.
+        is_shared = region[LOG_CONTROL + 8 : LOG_CONTROL + 12].tolist() == [0] * 4
+        assert is_shared == (lanes.combining is Combining.REDUCE)
+        shape = int.from_bytes(region[LOG_CONTROL + 4 : LOG_CONTROL + 8].tobytes(), "little")
+        assert not is_shared or shape >> 30 == lanes.number // 64
+    else:
+        # Of each run the first ones.
+        for owner, rows in read.items():
+            assert all(row in saved[owner] for row in rows)
+
+
+@pytest.mark.parametrize(("number", "first", "second"), [(32, 118, 110), (64, 59, 55)])
+def test_a_kernel_that_runs_again_begins_after_the_orders_of_groups(number: int, first: int, second: int) -> None:
+    """Lane 0 leaves its last chunk half empty, lane 16 takes one, and both fill that of lane 0: beyond all units."""
+    lanes = Lanes(number, Combining.REDUCE)
+    entry = declared('type = "log"', 'a = "u32"')
+    memory = [0] * ((LOG_CONTROL + 512 * LOG_UNIT) // 8)
+    kept = [Kept(f"%{key}", Type.U32, 0, entry.span, key=(key,)) for key in (0, 1, 2)]
+    statements = entry.kind.save(entry, Facts(lanes, may_branch=True, is_conditional=False))
+    values: defaultdict[int, list[int]] = defaultdict(list)
+    for turn in range(2 * (first + second + 1)):
+        place = turn % (first + second + 1)
+        if place == 0:
+            warp = Warp(lanes, memory, fields=entry.fields)
+        here = [16] if place == first else [0, 16]
+        warp.saved = [[turn] * number]
+        warp.run(statements, here)
+        for lane in here:
+            values[lane].append(turn)
+        if place == first + second:
+            warp.run(entry.kind.settle(entry, kept, lanes), [0, 16])
+    found = Log.read(np.array(memory, "<u8").view(np.uint8), {"size": entry.size})
+    records = np.ascontiguousarray(found["record"]).view("<u4")
+    assert memory[1] == 0
+    for lane in (0, 16):
+        assert records[found["lane"] == lane].tolist() == values[lane]
