@@ -116,6 +116,8 @@ class Emission:
         self, probes: ProbeSet, prefix: str, block: str, architecture: int, parameters: Parameters,
         kernel: Emission | None = None, *, sites: int | None = None,
     ) -> None:  # fmt: skip
+        """Begin the code of one body: a kernel's, or that of a function that a kernel calls. Parameters: see the class.
+        """
         self._prefix = prefix
         self._parameters = parameters
         # Of the snippet being written: what it reads of the kernel's parameters, by element.
@@ -152,8 +154,12 @@ class Emission:
         )  # fmt: skip
 
     def keep_lanes_together(self) -> None:
-        """Have lanes that part in the code of saves meet right after it. Call it before there are functions' emissions.
-        Without it they meet as those of a program do after a branch."""
+        """Have lanes (threads of a warp) that part in the code of saves meet again right after it, by an instruction
+        for that.
+
+        Without it they meet when the GPU lets them, as after a branch of the program. Call it before there are
+        functions' emissions.
+        """
         self._maps.meets = True
 
     def note_snippet(self, snippet: Snippet, level: Level) -> None:
@@ -171,7 +177,8 @@ class Emission:
         return f"{self._prefix}v{index}"
 
     def product_copy(self, kind: str) -> str:
-        """A new register, of the body's own, for a copy of a product of that floating-point type."""
+        """Return a new register, of the body's own, for a copy of a product. kind: the product's floating-point type.
+        """
         name = f"{self._prefix}m{len(self._products)}"
         self._products.append((name, f"b{bits(kind)}"))
         return name
@@ -240,14 +247,15 @@ class Emission:
         return code
 
     def count(self, counted: Counted) -> Lines:
-        """The code that adds what ``snippet`` has put into counted."""
+        """Return the code that adds the constants which ``snippet`` has gathered in ``counted`` rather than written."""
         lines: Lines = []
         for (index, cell), amount in counted.items():
             self.sums.add_amount(index, cell, str(amount), "", lines)
         return lines
 
     def save_all(self, later: Later) -> Lines:
-        """The code of the saves that ``snippet`` has put into later at several places."""
+        """Return the code of the saves that ``snippet`` has gathered in ``later`` at several places, written together.
+        """
         lines: Lines = []
         self._maps.save_all(later, lines)
         return lines
@@ -265,8 +273,11 @@ class Emission:
         return Guard(both(register, save.is_inverted, guard, self.scratch.take, lines), False)
 
     def _leading(self, guard: Guard | None, lines: Lines) -> Guard:
-        """The guard of the lowest lane of those for which a guard holds. Its code goes to lines: after what the snippet
-        has computed so far, such as a time."""
+        """Return a guard (predicate) that is true in one lane: the lowest of those for which the given guard holds.
+
+        One lane then saves for its group. Its code goes to lines: after what the snippet has computed so far, such as a
+        time.
+        """
         here, lower, leads = self.scratch.take("b32"), self.scratch.take("b32"), self.scratch.take("pred")
         lines += [
             op("activemask.b32", here, when=under(guard)),
@@ -277,8 +288,11 @@ class Emission:
         return Guard(guarded(leads, guard, self.scratch.take, lines), False)
 
     def entry(self) -> tuple[Lines, Lines]:
-        """For a kernel's entry: declarations of all registers that inserted code names, and instructions that give the
-        kept ones their first values. Call it last, when all code is written."""
+        """Return what a kernel's entry needs: declarations of registers that inserted code names, and their first
+        values.
+
+        Call it last, when all code is written.
+        """
         of_block, first = self.block.entry()
         declarations = self._declarations() + of_block
         for kept in (*self.kept, *self._for_functions):
@@ -287,55 +301,65 @@ class Emission:
         return self._with_variables(declarations, first)
 
     def function_entry(self) -> tuple[Lines, Lines]:
-        """For a function's entry: declarations of all registers that inserted code names, and loads of the addresses
-        of module variables. Call it last, when all code is written.
+        """Return what a function's entry needs: declarations of registers, and loads of the addresses of module
+        variables.
 
-        Registers that live through the kernel get no values here: those are in the kernel's state.
+        Call it last, when all code is written. Registers that live through the kernel get no values here: those are in
+        the kernel's state.
         """
         return self._with_variables(self._declarations() + [kept.declaration for kept in self.kept], [])
 
     def keep(self, kept: Kept) -> None:
-        """Have ``entry`` declare and initialise a register that only functions name, not the kernel's own body: from
-        there its first value goes to the kernel's state."""
+        """Have the kernel's ``entry`` declare, and give a first value to, a register that only called functions use.
+
+        From there the value goes to the kernel's state, in which functions find it.
+        """
         self._for_functions.append(kept)
 
     @property
     def kept(self) -> list[Kept]:
-        """Registers that the code names and that are live from the kernel's entry to its exit."""
+        """Registers that the code names and that keep their values from the kernel's entry to its end."""
         return self.registers.kept + self._maps.kept + list((self._for_parameters or {}).values())
 
     @property
     def has_logs(self) -> bool:
-        """Whether probes have logs."""
+        """Whether any map of the probes is a log (a map of records in chunks that threads take)."""
         return any(entry.kind.layout is Layout.CHUNKS for entry in self._maps.maps)
 
     @property
     def has_end(self) -> bool:
-        """Whether something of maps has to be stored when a thread ends."""
+        """Whether something of maps has to be written to memory when a thread ends."""
         return self._maps.has_end
 
     @property
     def prefix(self) -> str:
-        """What starts every private register."""
+        """What the names of all private registers begin with."""
         return self._prefix
 
     def room(self, index: int) -> RoomCode:
-        """The tests for room in the index-th map, a log of which one lane of a warp saves."""
+        """Return what writes tests for room in a log (map of records in chunks) of which one lane of a warp saves.
+
+        index: of the map. Raises TypeError for a map whose records are of several lanes.
+        """
         log = self._maps.log(index)
         if not isinstance(log, SingleCode):
             raise TypeError(f"map {index} has records of several lanes")
         return log
 
     def begin(self) -> Lines:
-        """The code of maps where the kernel begins, after the first values of registers. Call it when all other code is
-        written."""
+        """Return the code of maps where the kernel begins, which comes after the first values of registers.
+
+        Call it when all other code is written.
+        """
         lines: Lines = []
         self._maps.begin(lines)
         return lines
 
     def end(self) -> Lines:
-        """The code that writes to memory, where a thread ends, what is kept in registers for maps: by the kernel, and
-        by its functions as far as their code has been written."""
+        """Return the code that writes to memory, where a thread ends, what maps keep in registers.
+
+        That is what the kernel keeps, and its functions as far as their code has been written.
+        """
         lines: Lines = []
         self._maps.end(lines)
         return lines
@@ -345,6 +369,8 @@ class Emission:
         return self._maps.of_twin()
 
     def _declarations(self) -> Lines:
+        """Return the declarations of scratch registers, of copies of products, and of local memory for saves that wait.
+        """
         declarations = self.scratch.declarations()
         declarations += [Declaration("reg", kind, name) for name, kind in self._products]
         maps = self._maps
@@ -418,9 +444,11 @@ class Emission:
         return f"selp.b{bits(target.type)}", [register, "1", "0", value.text]
 
     def _not_zero(self, value: Value, target: str, lines: Lines) -> tuple[str, list[str]]:
-        """Return the instruction that tells whether a number of the site is not 0: true for a NaN, false for -0.0.
+        """Return the instruction (opcode, operands) that sets a predicate, target, to whether a number of the site is
+        not 0.
 
-        Appends code to lines where it has to be brought into a register first.
+        It is true for a NaN, false for -0.0. Appends code to lines where the number has to be brought into a register
+        first.
         """
         text, kind = value.text, value.type or "b64"
         # Numbers and special registers are no operands of all comparisons.
@@ -440,7 +468,7 @@ class Emission:
         return f"setp.ne.b{width}", [target, text, "0"]
 
     def _check_parameter(self, move: Assembly) -> None:
-        """Refuse a move of a parameter that is a float into a register of integers, or the reverse.
+        """Raise UnsupportedError for a move of a parameter that is a float into a register of integers, or the reverse.
 
         What other values of the site are, the tracepoint decides; kernels that it matches have parameters of any type.
         """
@@ -504,8 +532,11 @@ class Emission:
         return known
 
     def _site_value(self, operand: SiteOperand, resolve: Resolver, lines: Lines) -> Value:
-        """The value of a helper. One of the kernel's parameters is the same at all places; code that loads it is
-        appended to lines. Raises UnsupportedError where there is none."""
+        """Return the value of a helper (a name in a probe, such as OUT or PARAM.0) at the place of the code.
+
+        A parameter of the kernel is the same at all places; code that loads it is appended to lines. Raises
+        UnsupportedError where there is no such value.
+        """
         if operand.name != "PARAM":
             value = resolve(operand.name, operand.element)
             if value.choices or value.address:

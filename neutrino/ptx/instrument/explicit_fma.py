@@ -67,8 +67,10 @@ def _may_fuse(opcode: Mnemonic) -> bool:
 
 
 def operations(body: Body) -> list[Operation]:
-    """The unrounded products, sums and differences of a body, in text order. Other functions here refer to one by its
-    index in this list, its number."""
+    """Return the unrounded products, sums and differences of a body, in text order.
+
+    Other functions here refer to one by its index in this list, its number.
+    """
     kinds = {opcode for opcode in body.opcodes if _may_fuse(opcode)}
     body_operations = []
     for statement in map(body.statement, body.where(kinds)):
@@ -85,9 +87,9 @@ def operations(body: Body) -> list[Operation]:
 
 
 def apart(text: str, body_operations: Sequence[Operation]) -> str:
-    """The text with each of the operations on a line of its own, so that ``-lineinfo`` tells their machine code apart.
+    """Return a module's text with each of the operations on a line of its own.
 
-    text: of a module. body_operations: in text order.
+    Line information (``-lineinfo``) then tells their machine code apart. body_operations: in text order.
     """
     pieces, at = [], 0
     for operation in body_operations:
@@ -100,6 +102,7 @@ class Definitions:
     """Finds which operations may have written a register of a body. Positions are in the module's text."""
 
     def __init__(self, body: Body, body_operations: Sequence[Operation]) -> None:
+        """Note where each register of a body (function text) is written. body_operations: all of the body's."""
         self._body = body
         # By its start, an operation's number.
         starts = {operation.start: number for number, operation in enumerate(body_operations)}
@@ -143,10 +146,10 @@ class Definitions:
 
 
 def candidates(body_operations: Sequence[Operation], definitions: Definitions, number: int) -> list[int]:
-    """Which of a sum's two source operands, 0 or 1, may be the product that ptxas fused with it: those whose every
-    possible value is a product of the sum's type and modifiers.
+    """Return which of a sum's two source operands, 0 or 1, may be the product that ptxas (NVIDIA's assembler) fused
+    with it.
 
-    number: of the sum.
+    These are operands whose every possible value is a product of the sum's type and modifiers. number: of the sum.
     """
     total = body_operations[number]
     fitting = []
@@ -174,7 +177,7 @@ def candidates(body_operations: Sequence[Operation], definitions: Definitions, n
 def pinned(
     body: Body, body_operations: Sequence[Operation], fused: Mapping[int, int], prefix: str
 ) -> list[tuple[int, int, str]]:
-    """The edits of the module's text (start, end, new text) after which a body leaves nothing to ptxas to fuse.
+    """Return the edits of the module's text (start, end, new text) after which a body leaves nothing to ptxas to fuse.
 
     fused: by the number of each sum to fuse, which of its two source operands, 0 or 1, is the product: the sum becomes
     an ``fma``. All products become rounded ones, and other sums stay. prefix: begins the names of new registers, and
