@@ -429,14 +429,15 @@ class Sums:
         target = self._maps[index]
         when = None
         for number, (field, operand) in enumerate(zip(target.fields, save.operands, strict=True)):
-            if field.type in FLOATS or self._registers.is_zero(operand_text(operand)):
+            text = operand_text(operand)
+            if field.type in FLOATS or self._registers.is_zero(text):
                 continue
             if ending:
-                form = self._tallied_form(operand_text(operand))
+                form = self._tallied_form(text)
                 if form is not None:
                     self._ending.setdefault((index, number), []).append(form)
                     # Only what code has changed in the register itself is left to add here.
-                    if self._registers.private(operand_text(operand)) not in self._registers.changed:
+                    if self._registers.private(text) not in self._registers.changed:
                         continue
             # Made once, and only if something is added.
             if when is None:

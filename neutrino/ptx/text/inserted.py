@@ -163,7 +163,7 @@ class Inserted:
         if self._opcodes is None:
             self._opcodes = opcodes = []
             for line in self.lines:
-                if isinstance(line, Instruction):
+                if type(line) is Instruction:  # most are, and this is faster
                     opcodes.append(line.opcode)
                 else:
                     opcodes += line.opcodes
