@@ -157,7 +157,7 @@ def _listen(listening: socket.socket, command_pidfd: int, command_pid: int, sett
     workers: dict[int, int] = {}
 
     def begin() -> None:
-        """Close in the maker's process what belongs to the listener."""
+        """Close, in each worker that the maker forks, what it has inherited open from the listener."""
         listening.close()
         os.close(command_pidfd)
 

@@ -24,7 +24,11 @@ _DISTANCES = (1, 2, 4, 8, 16)
 
 
 def leader(lanes: Value, scratch: Scratch, here: Lines) -> Value:
-    """LEADER: whether no lane below the thread's is among those of LANES. Only their threads have the right value."""
+    """Return LEADER of a snippet: a predicate that says whether this thread is the lowest of LANES (lanes that came
+    together).
+
+    lanes: the mask of these; only their threads get the right value. Code is appended to here.
+    """
     lower, leads = scratch.take("b32"), scratch.take("pred")
     here += [
         op("mov.u32", lower, "%lanemask_lt"),
@@ -42,14 +46,16 @@ class LaneMasks:
     """
 
     def __init__(self, lines: Lines) -> None:
+        """Begin without masks. lines: the code at the place, as it grows."""
         self._lines = lines
         self._known: dict[Guard | None, str] = {}
         self.first: Lines = []
 
     def of(self, guard: Guard | None, scratch: Scratch, here: Lines) -> Value:
-        """That of the lanes for which a guard holds, None for all. Under it, ``activemask`` gives these.
+        """Return the mask of the lanes for which a guard (predicate) holds, None for all. Under it, ``activemask``
+        gives these.
 
-        Code goes to here, whose lines come after those so far, or to first.
+        Code goes to here, whose lines come after those so far, or to ``first``.
         """
         is_parted = branches(self._lines)
         if not is_parted or guard not in self._known:
@@ -90,6 +96,7 @@ class LaneTree:
     """
 
     def __init__(self, here: str, group: str, take: Take, lines: Lines) -> None:
+        """Append the code that finds which lanes add to which. Parameters: see the class."""
         self._here = here
         self._take = take
         self._lines = lines
@@ -102,7 +109,10 @@ class LaneTree:
         self._steps = self._find(group)
 
     def add_up(self, value: str) -> str:
-        """A register with the total, in the lowest lane of a group; in others it has no meaning. value: a register."""
+        """Return a register with the total of a value over each group of lanes; the group's lowest lane alone has it.
+
+        value: a register of 64 bits. In other lanes the result has no meaning.
+        """
         take, lines = self._take, self._lines
         total, other, low, high = take("b64"), take("b64"), take("b32"), take("b32")
         lines.append(op("mov.b64", total, value))
@@ -150,6 +160,7 @@ class EndingThreads:
     """
 
     def __init__(self, take: Take, lines: Lines, architecture: int) -> None:
+        """Begin without code. take: gives a new register of a type. architecture: 80 for ``sm_80``."""
         self._take = take
         self._lines = lines
         self._combines = architecture >= MATCHES
@@ -161,10 +172,10 @@ class EndingThreads:
         self._tree: LaneTree | None = None
 
     def greatest(self, kept: str, bits: int) -> str:
-        """A register with the greatest value that a register has in any of the threads, where values can be combined;
-        else the register itself.
+        """Return a register with the greatest value that a register has in any of the threads that end together.
 
-        kept: the register's name. bits: 32 or 64, of an unsigned value.
+        Where values cannot be combined, it is the register itself. kept: the register's name. bits: 32 or 64, of an
+        unsigned value.
         """
         self._compute_masks()
         if not self._combines:
@@ -184,7 +195,9 @@ class EndingThreads:
 
     @property
     def writes(self) -> str | None:
-        """A predicate for the threads that write to memory; None for all."""
+        """A predicate that is true in the threads that write to memory, for all or for themselves; None if all threads
+        do.
+        """
         self._compute_masks()
         return self._writes
 
@@ -218,15 +231,17 @@ class EndingThreads:
             ]
 
     def _reduced(self, name: str) -> str:
+        """Return a register with the greatest of a register's values, of 32 bits, by one instruction between lanes."""
         total = self._take("b32")
         self._lines.append(op("redux.sync.max.u32", total, name, self._here))
         return total
 
     def _shuffled(self, kept: str, bits: int) -> str:
-        """As ``greatest``, by a butterfly reduction with shuffles over the whole warp; this thread's own value if not
-        all lanes are here.
+        """Return a register with the greatest of a register's values, by shuffles over the whole warp (a butterfly
+        reduction).
 
-        A shuffle moves 32 bits, so that a value of 64 is taken apart into two words and put together again.
+        It has this thread's own value if not all lanes are here. A shuffle moves 32 bits, so that a value of 64 is
+        taken apart into two words and put together again.
         """
         best, other = self._take(f"b{bits}"), self._take(f"b{bits}")
         words = [self._take("b32") for _ in range(bits // 32)]

@@ -77,7 +77,10 @@ VERSION = (6, 2)
 
 
 def save_version(entry: Map, architecture: int) -> tuple[int, int]:
-    """The ``.version`` that saves to a map need; (0, 0) if any will do. architecture: 80 for ``sm_80``."""
+    """Return the ``.version`` (of the PTX language) that the code of saves to a map needs; (0, 0) if any will do.
+
+    architecture: 80 for ``sm_80``.
+    """
     combines = entry.kind.combines_lanes or has_floats(entry.fields)
     return VERSION if combines and architecture >= MATCHES else (0, 0)
 
@@ -123,6 +126,7 @@ class MapCode:
         self, probes: ProbeSet, prefix: str, block: ProbeBlock, take: Take, changed: set[str], records: Records,
         sums: Sums, architecture: int, kernel: MapCode | None, sites: int | None,
     ) -> None:  # fmt: skip
+        """Begin without code. Parameters: see the class."""
         self.keyed_by_site = probes.keyed_by_site
         self.maps: Sequence[Map] = kernel.maps if kernel else _fitting(probes, sites)
         self.block = block
@@ -148,7 +152,7 @@ class MapCode:
 
     @property
     def kept(self) -> list[Kept]:
-        """Registers of maps that live to the thread's end and that the body's code names."""
+        """Registers of maps that the body's code names, and that keep their values to the thread's end."""
         return self.sums.kept + self.records.kept + self.sums.kept_tallies + list(self._kept.values())
 
     @property
@@ -157,7 +161,10 @@ class MapCode:
         return self.sums.has_end or self.records.has_counts or bool(self._all_kept)
 
     def of_twin(self) -> tuple[Map, ...]:
-        """The maps as the twin has them, once all code at sites is written: logs that no body saves to have cap 0."""
+        """Return the maps as the twin (the kernel's copy with probes) has them: logs that no body saves to have cap 0.
+
+        Call it once all code at sites is written.
+        """
         saved = {index for index, _ in self._all_kept}
         return tuple(
             replace(entry, cap=0) if entry.kind.layout is Layout.CHUNKS and index not in saved else entry
@@ -165,10 +172,10 @@ class MapCode:
         )
 
     def keep(self, index: int, number: int | str, bits: int, first: int = 0, letter: str = "u") -> str:
-        """The register, of 32 or 64 bits, that the index-th map keeps under a number to the end of the thread.
+        """Return the register that a map keeps under a number to the end of the thread; made when first asked for.
 
-        Made when first asked for. first: its value at first. letter: ``u``, or ``b`` for other than integers. It counts
-        as named and changed by the body's code.
+        index: of the map. bits: 32 or 64. first: its value at first. letter: ``u``, or ``b`` for other than integers.
+        The register counts as named and changed by the body's code.
         """
         name, key, kind = f"{self._prefix}e{index}_{number}", (index, str(number)), f"{letter}{bits}"
         kept = self._all_kept.setdefault(key, Kept(name, kind, str(first), kind))
@@ -177,7 +184,10 @@ class MapCode:
         return name
 
     def keep_for_type(self, index: int, register: TypeKept) -> str:
-        """``keep`` for a register that the statements of the index-th map's type name."""
+        """Return the register of PTX for one that the statements of a map's type keep to the end of the thread.
+
+        index: of the map.
+        """
         number = register.name[1:]
         self._of_types[index, number] = register
         letter = "b" if register.type.is_float else "u"
@@ -192,7 +202,9 @@ class MapCode:
         return [register for (owner, _), register in self._of_types.items() if owner == index]
 
     def save_all(self, later: Later, lines: Lines) -> None:
-        """Append the code of saves that waited for each other, all of them to logs of groups."""
+        """Append the code of saves at several places that were gathered to be written together; all are to logs of
+        groups.
+        """
         for index, saves in sorted(later.saves.items()):
             log = self.log(index)
             if not isinstance(log, GroupCode):
@@ -204,8 +216,10 @@ class MapCode:
                 log.append(saves[0].values, saves[0].guard, lines, ending=False)
 
     def log(self, index: int) -> GroupCode | SingleCode | None:
-        """Writes the code of the index-th map, a log: of groups where lanes of a warp save records that these fit; None
-        for one of columns, which is all in statements."""
+        """Return what writes the code of a log (a map of records in chunks that threads take). index: of the map.
+
+        Where lanes of a warp save together records that fit it, that is the code of groups.
+        """
         entry = self.maps[index]
         if entry.level is not Level.THREAD:
             at, state = self.keep(index, 0, 64), self.keep(index, 1, 32)
@@ -251,7 +265,9 @@ class MapCode:
 
 
 def _parts(statements: Sequence[MapStatement]) -> tuple[Part, ...]:
-    """Statements that depend on the place and others, apart."""
+    """Divide the statements of a save into parts: those whose code depends on the place, and those whose code can be
+    reused.
+    """
     parts: list[Part] = []
     # Of the part to come.
     gathered: list[MapStatement] = []
@@ -270,7 +286,7 @@ def _parts(statements: Sequence[MapStatement]) -> tuple[Part, ...]:
 
 
 def _fitting(probes: ProbeSet, sites: int | None) -> tuple[Map, ...]:
-    """The maps of probes, as they are in a kernel with so many sites."""
+    """Return the maps of probes with what is known of keys in a kernel with so many sites; None: that is not known."""
     maps = list(probes.maps)
     for index, keys in probes.keyed_by_constants.items():
         maps[index] = replace(maps[index], kind=maps[index].kind.for_keys(keys))
@@ -288,12 +304,14 @@ class _AtMap(Lowering):
     def __init__(
         self, maps: MapCode, index: int, lines: Lines, kept: Callable[[int, TypeKept], str], *, ending: bool
     ) -> None:
+        """Begin without code. lines: what to append to. kept: gives the register for one that a map's type keeps."""
         super().__init__(maps.take, partial(kept, index), lines, maps.label(index))
         self._maps = maps
         self._index = index
         self._ending = ending
 
     def _write_special(self, statement: MapStatement) -> None:
+        """Append the code of a statement about memory; others are left to the base class."""
         if isinstance(statement, Locate):
             self._locate(statement)
         elif isinstance(statement, LoadCell):
@@ -312,7 +330,7 @@ class _AtMap(Lowering):
             super()._write_special(statement)
 
     def _locate(self, statement: Locate) -> None:
-        """Compute the place of a cell."""
+        """Append the code that computes the address of a cell (a word of the map's record) into a register."""
         cell, size, destination = statement.cell, _CELL * statement.words, statement.destination
         base = self._text(statement.base) if statement.base is not None else self._address()
         if isinstance(cell, Register):
@@ -324,7 +342,7 @@ class _AtMap(Lowering):
             self._names[destination.name] = base
 
     def _where(self, cell: At) -> str:
-        """The operand that names a cell."""
+        """Return the operand of an instruction, such as ``[%rd1+8]``, that names a cell in memory."""
         offset = _CELL * cell.after
         return f"[{self._text(cell.place)}+{offset}]" if offset else f"[{self._text(cell.place)}]"
 
@@ -332,7 +350,7 @@ class _AtMap(Lowering):
         return self._text(when) if when is not None else None
 
     def _update(self, statement: AtomicUpdate) -> None:
-        """Update a cell in memory."""
+        """Append the atomic update of a cell in memory."""
         cell = statement.cell
         if isinstance(cell, OneOf):
             offset = self._take("b64")
@@ -374,7 +392,7 @@ class _AtMap(Lowering):
         self._emit(f"st.global.{vectors}", where, vector(*texts) if len(texts) > 1 else texts[0], when=when)
 
     def _offset(self, cell: int) -> int:
-        """Where a cell is in the record, in bytes."""
+        """Return the offset of a cell in the record, in bytes. cell: its number."""
         entry = self._maps.maps[self._index]
         return entry.kind.cells(entry.fields)[cell].offset
 
@@ -404,6 +422,7 @@ class SaveCode(_AtMap):
         slots: Slots, guard: Guard | None, *, waits: bool, ending: bool, counted: Counted | None, later: Later | None,
         given: Mapping[str, Value], written: Written,
     ) -> None:  # fmt: skip
+        """Begin without code. Parameters: see the class."""
         super().__init__(maps, index, code.lines, maps.keep_for_type, ending=ending)
         self._save = save
         self._operand_value = operand_value
@@ -420,8 +439,11 @@ class SaveCode(_AtMap):
         self._predicate: str | None = None
 
     def write_save(self) -> None:
-        """Append the code of the save: to the stores from the first statement on that is about memory or other lanes,
-        and may so not stand between a product and its sum. What does not depend on the place is remembered."""
+        """Append the code of the save to the snippet's.
+
+        From the first statement on that is about memory or other lanes it goes to the stores, which do not stand
+        between a product and its sum. What does not depend on the place is remembered for other saves.
+        """
         parts = self._maps.remembered[self._index].parts(self)
         # What the stores read of the program is copied where it may change it before.
         stores = [part for part in parts if part.is_store] if self._waits else []
@@ -444,7 +466,9 @@ class SaveCode(_AtMap):
             self._maps.block.note(template.reads, has_shift=template.has_shift)
 
     def _template(self, part: Part) -> Template:
-        """The code of statements that do not depend on the place, for any registers."""
+        """Return the code of statements that do not depend on the place, with placeholders for registers, to be used
+        again.
+        """
         registers = list(dict.fromkeys(registers_in(part.statements)))
         inputs = tuple(register.name for register in registers if register.name in self._names)
         kinds: list[str] = []
@@ -475,32 +499,38 @@ class SaveCode(_AtMap):
 
     @property
     def lanes(self) -> Lanes:
-        """As of ``SavedValues``."""
+        """What lanes of a warp can do together on the kernel's architecture (a part of ``SavedValues``, like those
+        below).
+        """
         return self._maps.lanes
 
     @property
     def may_branch(self) -> bool:
-        """As of ``SavedValues``: not where a product and its sum are around, which ptxas would compute again after a
-        branch."""
+        """Whether the code of the save may contain branches.
+
+        It may not where a product and its sum are around it: ptxas would compute the product again after a branch.
+        """
         return not self._waits
 
     @property
     def is_conditional(self) -> bool:
-        """As of ``SavedValues``."""
+        """Whether some threads that come here do not save: they are under a predicate, or one thread saves for many."""
         return self._guard is not None or self._save.map.level is not Level.THREAD
 
     def constant(self, number: int) -> int | None:
-        """As of ``SavedValues``."""
+        """Return the value of an operand of the save if it is a constant, else None. number: its index."""
         value = self._operand_value(self._save.operands[number])
         return known_integer(value.text) if value.type is None else None
 
     def choices(self, number: int) -> tuple[int, ...]:
-        """As of ``SavedValues``."""
+        """Return the two constants, ascending, of which an operand of the save has one; () if that is not known."""
         found = self._operand_value(self._save.operands[number]).choices
         return found if len(found) == 2 else ()
 
     def site_key(self) -> int | None:
-        """As of ``SavedValues``."""
+        """Return the number by which the save's key is known: that of its site, or of a constant among the map's; else
+        None.
+        """
         if self._index in self._maps.keyed_by_site:
             return self.constant(0)
         key = constant_key(self._save)
@@ -509,6 +539,7 @@ class SaveCode(_AtMap):
     # What is written.
 
     def _write_special(self, statement: MapStatement) -> None:
+        """Append the code of a statement about what is saved; others are left to the base class."""
         if isinstance(statement, ReadSaved):
             self._read(statement)
         elif isinstance(statement, IsSaving):
@@ -531,7 +562,7 @@ class SaveCode(_AtMap):
             super()._write_special(statement)
 
     def _read_saving(self, destination: Register) -> None:
-        """Bring whether the save is for this thread into a register."""
+        """Bring into a predicate whether the save is for this thread."""
         when = self._counting_threads() or ""
         if when and destination.name in self._copied:
             self._set(destination, "mov.pred", when)
@@ -549,7 +580,9 @@ class SaveCode(_AtMap):
             self._names[statement.destination.name] = name
 
     def _accumulate(self, statement: Accumulate) -> None:
-        """Add to the register of a cell."""
+        """Add an amount to the sum that is kept for a cell; a constant that all threads add may be gathered in
+        ``counted`` instead.
+        """
         cell, amount = statement.cell, statement.amount
         if statement.when is None and isinstance(amount, Constant) and self._counted is not None:
             self._counted[self._index, cell] = self._counted.get((self._index, cell), 0) + amount.bits
@@ -594,7 +627,10 @@ class SaveCode(_AtMap):
             self._emit(f"st.global.{kind}", mem(place, statement.after + where), text, when=when)
 
     def _append_group(self, log: GroupCode, values: list[Value]) -> None:
-        """As ``_append_to_log``, to a log of groups."""
+        """Append the save to a log in which lanes that save together share what is the same.
+
+        With ``later`` it is only noted there, to be written together with saves at other places.
+        """
         later = self._later
         waits = self._waits or later is not None
         written, guard = self._written, self._guard
@@ -628,10 +664,10 @@ class SaveCode(_AtMap):
         return Guard(copy, self._guard.negated)
 
     def _counting_threads(self) -> str | None:
-        """A predicate for the threads that the save is for, None for all. Its code is written once.
+        """Return a predicate for the threads that the save is for, None for all. Its code is written once.
 
-        At any level these are threads for which the guard holds; at the levels warp and block only the one thread of
-        each warp or block that has its slot.
+        At level thread these are threads for which the guard holds; at the levels warp and block, of these, only the
+        one thread of each warp or block that has its slot.
         """
         if self._predicate is None:
             level = self._save.map.level
@@ -650,11 +686,13 @@ class EndCode(_AtMap):
     """
 
     def __init__(self, maps: MapCode, index: int, lines: Lines, group: EndingThreads) -> None:
+        """Begin without code. Parameters: see the class."""
         super().__init__(maps, index, lines, maps.kept_name, ending=True)
         self._group = group
         self._base = ""
 
     def _write_special(self, statement: MapStatement) -> None:
+        """Append the code of a statement about threads that end together; others are left to the base class."""
         maps, index = self._maps, self._index
         if isinstance(statement, Collective):
             self._names[statement.destination.name] = self._reduced(statement)

@@ -31,6 +31,7 @@ class Lowering:
     """
 
     def __init__(self, take: Take, kept: Callable[[Kept], str], lines: Lines, label: str) -> None:
+        """Begin without code. Parameters: see the class."""
         self._take = take
         self._kept = kept
         self._lines = lines
@@ -42,13 +43,15 @@ class Lowering:
         self._conjunctions: dict[str, Operation] = {}
 
     def take_from(self, take: Take, texts: dict[str, str]) -> None:
-        """Take registers from elsewhere. texts: of the statements' registers that were written before."""
+        """Take registers from elsewhere from now on. texts: the names in PTX of statements' registers that were written
+        before.
+        """
         self._take = take
         self._names = texts
 
     @property
     def texts(self) -> Mapping[str, str]:
-        """By the name of a statements' register, its text."""
+        """The names in PTX of the statements' registers, by theirs."""
         return self._names
 
     def write(self, statements: Iterable[MapStatement]) -> None:
@@ -60,6 +63,9 @@ class Lowering:
             self._write(statement)
 
     def _write(self, statement: MapStatement) -> None:
+        """Append the code of a statement; what is about memory or saves is left to ``_write_special`` of derived
+        classes.
+        """
         if isinstance(statement, Operation):
             self._operation(statement, None)
         elif isinstance(statement, When):
@@ -125,8 +131,10 @@ class Lowering:
             raise TypeError(f"{reduction} of {statement.source.type} over lanes")
 
     def _sum(self, source: str, bits: int, lanes: str) -> str:
-        """A register with the sum over a set of lanes, modulo 2 to the 64. ``redux`` adds 32 bits: of parts of a value,
-        whose sums over 32 lanes fit."""
+        """Return a register with the sum of a value over a set of lanes, modulo 2 to the 64.
+
+        ``redux`` adds 32 bits: it adds parts of the value, whose sums over 32 lanes fit, and these are put together.
+        """
         total, size = "", _PART if bits == 64 else bits // 2
         parts = []
         for shift in range(0, bits, size):
@@ -147,8 +155,11 @@ class Lowering:
         return total
 
     def _extreme(self, operation: str, source: str, lanes: str) -> str:
-        """A register with the least or the greatest unsigned value of 64 bits: of the upper halves, then of the lower
-        halves of the lanes with that upper half. operation: ``min`` or ``max``."""
+        """Return a register with the least or the greatest unsigned value of 64 bits over a set of lanes.
+
+        That is found for the upper halves, then for the lower halves of the lanes with that upper half. operation:
+        ``min`` or ``max``.
+        """
         low, high, is_upper, whole = self._take("b32"), self._take("b32"), self._take("pred"), self._take("b64")
         self._emit("mov.b64", f"{{{low}, {high}}}", source)
         upper = self._taken(f"redux.sync.{operation}.u32", 32, high, lanes)
@@ -175,8 +186,10 @@ class Lowering:
         self._set(statement.destination, "setp.eq.u32", bit, "0")
 
     def _fork(self, condition: Register) -> tuple[str, str]:
-        """The predicate of a branch, a forward one, and what its labels begin with. They are local to braces, so that
-        the text can be inserted again elsewhere."""
+        """Return the predicate of a branch (a forward one), and what the names of its labels begin with.
+
+        The labels are local to braces, so that the text can be inserted again elsewhere.
+        """
         # What is not written yet must not be written in one of the pieces alone.
         self.settle_predicates()
         self._branches += 1
@@ -189,7 +202,7 @@ class Lowering:
                 self._conjoin(self._conjunctions.pop(name))
 
     def _apart(self, statement: Apart) -> None:
-        """Append code for some of the threads."""
+        """Append code that only the threads run for which a predicate is true."""
         condition, label = self._fork(statement.condition)
         self._lines.append(Scope.OPEN)
         self._emit("bra", f"{label}_end", when=f"!{condition}")
@@ -201,7 +214,7 @@ class Lowering:
         self._lines.append(Scope.CLOSE)
 
     def _branch(self, statement: Branch) -> None:
-        """Append one of two pieces of code."""
+        """Append a branch to one of two pieces of code."""
         condition, label = self._fork(statement.condition)
         self._lines.append(Scope.OPEN)
         if statement.otherwise:
@@ -219,7 +232,9 @@ class Lowering:
         self._emit(opcode, self._target(destination), *operands, when=when)
 
     def _target(self, destination: Register) -> str:
-        """The register for a result: a new one but for what is kept, and for a variable that has one."""
+        """Return the register for a result: a new one, unless the statements' register has one already or is kept by
+        the map.
+        """
         if isinstance(destination, Kept):
             return self._kept(destination)
         target = self._names.get(destination.name)
@@ -233,7 +248,7 @@ class Lowering:
         raise TypeError(f"{type(statement).__name__} has no meaning here")
 
     def _operation(self, statement: Operation, when: str | None) -> None:
-        """Append an operation. when: a predicate; None for all threads."""
+        """Append an operation. when: a predicate under which it runs; None for all threads."""
         first, *others = statement.sources
         if statement.operator is Operator.AND and _type_of(first) is Type.PRED:
             # Written where it is read, so that it is kept no longer than it has to.
@@ -257,7 +272,7 @@ class Lowering:
         self._compute(opcode, statement.destination, first, *others, when=when)
 
     def _conjoin(self, statement: Operation) -> None:
-        """Append the conjunction of two predicates."""
+        """Append the code of a predicate that is true where two others are; "" stands for one that is always true."""
         texts = [self._text(source) for source in statement.sources]
         if "" in texts:
             # One of them is true in all threads.
@@ -276,7 +291,7 @@ class Lowering:
         self._lines.append(op(opcode, *operands, when=when or ""))
 
     def _text(self, value: Value) -> str:
-        """An operand of an instruction."""
+        """Return a value as an operand of an instruction."""
         if isinstance(value, Constant):
             return integer_literal(value) if value.type.is_signed else operand_text(value)
         if isinstance(value, Kept):
@@ -307,20 +322,21 @@ _ROUNDED = frozenset({Operator.ADD, Operator.SUB, Operator.MUL, Operator.FMA})
 
 
 def _rounding(to: Type, source: Type) -> str:
-    """How a conversion rounds; "" of one that does not."""
+    """Return how the opcode of a conversion says that it rounds, such as ".rn"; "" for one that loses nothing."""
     if source.is_float and not to.is_float:
         return ".rzi"
     return ".rn" if to.is_float and (not source.is_float or to.bits < source.bits) else ""
 
 
 def _type_of(value: Value) -> Type:
+    """Return the type of an operand. Raises TypeError for a value of the site, which map types never read."""
     if isinstance(value, SiteOperand):
         raise TypeError("a map type reads what is saved, no values of a site")
     return value.type
 
 
 def _kind(value: Value) -> str:
-    """The type of a value as arithmetic has it, where bits without a meaning are unsigned."""
+    """Return the type by which arithmetic on a value is named; bits without a meaning are unsigned."""
     type_ = _type_of(value)
     return f"u{_bits(type_)}" if type_.is_untyped or type_ is Type.LANES else type_.value
 
@@ -341,6 +357,7 @@ class Part:
     __slots__ = ("adds_floats", "is_store", "names", "of_place", "statements", "templates")
 
     def __init__(self, statements: Sequence[MapStatement], *, of_place: bool, is_store: bool) -> None:
+        """Note statements, and what must be known of them. Parameters: see the class."""
         self.statements = tuple(statements)
         self.of_place = of_place
         self.is_store = is_store
@@ -367,39 +384,40 @@ class _Asking:
 
     @property
     def lanes(self) -> Lanes:
-        """As of ``SavedValues``."""
+        """What lanes can do together; not remembered as a question, since it is a part of what is looked up."""
         return self._saved.lanes
 
     @property
     def may_branch(self) -> bool:
-        """As of ``SavedValues``."""
+        """Whether the code of the save may contain branches; not remembered as a question, like ``lanes``."""
         return self._saved.may_branch
 
     @property
     def is_conditional(self) -> bool:
-        """As of ``SavedValues``."""
+        """Whether some threads may come here without saving; not remembered as a question, like ``lanes``."""
         return self._saved.is_conditional
 
     def constant(self, number: int) -> int | None:
-        """As of ``SavedValues``."""
+        """Return the constant that an operand is, else None; question and answer are noted."""
         answer = self._saved.constant(number)
         self.asked.append((("constant", number), answer))
         return answer
 
     def choices(self, number: int) -> tuple[int, ...]:
-        """As of ``SavedValues``."""
+        """Return the two constants of which an operand has one, else (); question and answer are noted."""
         answer = self._saved.choices(number)
         self.asked.append((("choices", number), answer))
         return answer
 
     def site_key(self) -> int | None:
-        """As of ``SavedValues``."""
+        """Return the number by which the save's key is known, else None; question and answer are noted."""
         answer = self._saved.site_key()
         self.asked.append((("site_key", 0), answer))
         return answer
 
 
 def _answer(saved: SavedValues, question: _Question) -> object:
+    """Return the answer to a question (kind, number of an operand) about a save."""
     kind, number = question
     if kind == "constant":
         return saved.constant(number)
@@ -410,13 +428,17 @@ class Remembered:
     """The statements of saves to a map. divided: says what their parts are."""
 
     def __init__(self, entry: Map, divided: Callable[[Sequence[MapStatement]], tuple[Part, ...]]) -> None:
+        """Begin with nothing. entry: the map. divided: divides statements into parts."""
         self._entry = entry
         self._divided = divided
         self._roots: dict[tuple[bool, bool, Lanes], _Node] = {}
         self._outside: dict[tuple[bool, tuple[str, ...], Lanes], Sequence[MapStatement]] = {}
 
     def outside(self, kept: Sequence[Kept], lanes: Lanes, *, ending: bool) -> Sequence[MapStatement]:
-        """Return the statements where a kernel begins, or where a thread ends. kept: as of ``MapType.settle``."""
+        """Return the statements of the map for a kernel's start, or, with ending, for a thread's end.
+
+        kept: the registers that saves to the map keep.
+        """
         key = (ending, tuple(register.name for register in kept), lanes)
         found = self._outside.get(key)
         if found is None:
@@ -426,7 +448,10 @@ class Remembered:
         return found
 
     def parts(self, saved: SavedValues) -> tuple[Part, ...]:
-        """Return the parts of a save's statements; the same objects for saves of which the same is known."""
+        """Return the parts of a save's statements; the same objects for saves of which the same is known.
+
+        What the map's type asked before is asked again, and the answers lead to the parts in a tree.
+        """
         key = (saved.is_conditional, saved.may_branch, saved.lanes)
         node = self._roots.setdefault(key, _Node())
         known: list[tuple[_Question, object]] = []
@@ -455,7 +480,10 @@ _OF_OBJECTS: dict[int, tuple[Map, Remembered]] = {}
 
 
 def remembered(entry: Map, divided: Callable[[Sequence[MapStatement]], tuple[Part, ...]]) -> Remembered:
-    """Return what is remembered of saves to a map. divided: as of ``Remembered``."""
+    """Return what is remembered of saves to a map, in this and earlier kernels; equal maps share it.
+
+    divided: divides statements into parts.
+    """
     known = _OF_OBJECTS.get(id(entry))
     if known is not None:
         return known[1]
@@ -478,17 +506,17 @@ class _Known(_Asking):
         self._answers = dict(known)
 
     def constant(self, number: int) -> int | None:
-        """As of ``SavedValues``."""
+        """Return what was answered before to this question; else ask. (To ask again may write code again.)"""
         answer = self._answers.get(("constant", number), self)
         return super().constant(number) if answer is self else answer  # type: ignore[return-value]
 
     def choices(self, number: int) -> tuple[int, ...]:
-        """As of ``SavedValues``."""
+        """Return what was answered before to this question; else ask."""
         answer = self._answers.get(("choices", number), self)
         return super().choices(number) if answer is self else answer  # type: ignore[return-value]
 
     def site_key(self) -> int | None:
-        """As of ``SavedValues``."""
+        """Return what was answered before to this question; else ask."""
         answer = self._answers.get(("site_key", 0), self)
         return super().site_key() if answer is self else answer  # type: ignore[return-value]
 
@@ -512,16 +540,18 @@ class Template:
 
     @lazy
     def opcodes(self) -> tuple[str, ...]:
-        """Those of its instructions, in their order."""
+        """The opcodes of its instructions, in their order."""
         return tuple(opcode for line in self.lines for opcode in line.opcodes)
 
     @lazy
     def text(self) -> str:
-        """The code as ``str.format`` takes it."""
+        """The text of the code, with placeholders for ``str.format``."""
         return as_format("\n\t".join(line.text for line in self.lines))
 
     def write(self, names: dict[str, str], take: Callable[[str], str], lines: Lines) -> None:
-        """Append the code. names: the texts of the statements' registers, to which the outputs are added."""
+        """Append the code for given registers. names: the texts of the statements' registers, to which the outputs are
+        added.
+        """
         texts = [names[name] for name in self.inputs]
         texts += [take(kind) for kind in self.kinds]
         if self.lines:
@@ -538,17 +568,17 @@ class _Filled(NamedTuple):
 
     @property
     def text(self) -> str:
-        """As of ``Line``."""
+        """The text of the lines, with the registers filled in."""
         return self.template.text.format(*self.registers)
 
     @property
     def opcodes(self) -> tuple[str, ...]:
-        """As of ``Line``."""
+        """The opcodes of the lines, in their order."""
         return self.template.opcodes
 
     @property
     def instructions(self) -> tuple[Instruction, ...]:
-        """As of ``Line``."""
+        """The instructions of the lines, with the registers filled in."""
         fill = self.registers
         return tuple(
             Instruction(
@@ -587,6 +617,7 @@ def _nodes_in(node: object) -> Iterator[object]:
 
 
 def _adds_floats(node: object) -> bool:
+    """Return whether a statement adds floating-point numbers, which not every architecture can do in memory."""
     if isinstance(node, Operation):
         return _type_of(node.sources[0]).is_float and node.operator in _ROUNDED
     return isinstance(node, OverLanes) and node.reduction is Reduction.SUM and node.destination.type is Type.F64

@@ -58,7 +58,7 @@ class Part:
 
     @property
     def bits(self) -> int:
-        """Bits of the register that it is loaded into."""
+        """The width in bits of the register that the parameter's part is loaded into."""
         return max(TYPE_BYTES[self.type] * 8, 16)
 
     def load(self, register: str) -> Instruction:
@@ -66,7 +66,8 @@ class Part:
         return op(f"ld.param.{_LOADED.get(self.type, self.type)}", register, mem(self.name, self.offset))
 
     def kept(self, prefix: str) -> Kept:
-        """The register that holds it for functions that the kernel calls, which have no access to its parameters.
+        """Return the register that keeps the value for functions that the kernel calls, which have no access to its
+        parameters.
 
         prefix: begins every register of probes.
         """
@@ -74,7 +75,7 @@ class Part:
         return Kept(name, f"b{self.bits}", "", "", first=self.load(name))
 
     def value(self, register: str, word: str) -> Value:
-        """It, when a register holds it. word: what the probe calls it."""
+        """Return the value as snippets use it, once a register holds it. word: what the probe calls it."""
         used_as = self.type if self.type in _LOADED else None
         kind = f"b{self.bits}" if self.is_bits or used_as else _HELD.get(self.type, self.type)
         return Value(register, kind, None if self.is_bits else used_as, word)
@@ -99,11 +100,15 @@ class Parameters:
 
     @property
     def shape(self) -> Hashable:
-        """What decides which probes can read them, and how; equal for kernels where they can read the same."""
+        """What decides which probes can read the parameters, and how; equal for kernels where they can read the same.
+        """
         return self._all
 
     def find(self, element: str | None) -> Part:
-        """What ``PARAM.element`` is in this kernel. Raises UnsupportedError where there is no such thing."""
+        """Return what a probe reads of the kernel's parameters by ``PARAM.element``, such as ``PARAM.0+8.u32``.
+
+        Raises UnsupportedError where there is no such thing.
+        """
         word = f"PARAM.{element}"
         match = PARAMETER.fullmatch(element or "")
         if match is None:
@@ -129,7 +134,10 @@ class Parameters:
         return Part(parameter.name, offset, type_)
 
     def _named(self, which: str, word: str) -> Parameter:
-        """The parameter with a number, from 0, or a name. word: for the message. Raises UnsupportedError."""
+        """Return the parameter with a number, from 0, or a name. word: what the probe calls it, for the message.
+
+        Raises UnsupportedError where there is none.
+        """
         count = len(self._all)
         have = f"{self._kernel.function.name} has {count or 'no'} parameter{'' if count == 1 else 's'}"
         if which.isdigit():
@@ -147,11 +155,10 @@ _MOVES = ("mov.u64", "mov.b64", "mov.s64")
 
 
 def pass_by_address(callee: Callee, registers: Mapping[str, str], edits: Edits) -> None:
-    """Replace the module variables that a body names by registers with their addresses, since the twin's own module
-    does not have them.
+    """Replace the module variables that a body names by registers with their addresses.
 
-    registers: by the variable's name. Raises UnsupportedError for a variable in an instruction that takes no register
-    in its place.
+    The twin's own module does not have these variables. registers: by the variable's name. Raises UnsupportedError for
+    a variable in an instruction that takes no register in its place.
     """
     for variable, register in registers.items():
         for start, end in callee.linkage.references(callee.function, variable):
@@ -194,7 +201,7 @@ _MOVES_ADDRESSES = frozenset({"mov", "add", "sub", "mad", "selp"})
 def read_through_global_memory(callee: Callee, edits: Edits) -> bool:
     """Change the loads of a body that names constant variables to loads from global memory (see this file's beginning).
 
-    Returns whether the body makes generic addresses of constants: then a generic load anywhere in the kernel may read
+    Return whether the body makes generic addresses of constants: then a generic load anywhere in the kernel may read
     one, which ``check_load`` refuses. Raises UnsupportedError for code whose result would depend on the state space.
     """
     names = {variable.name for variable in callee.variables if variable.space == "const"}
@@ -218,10 +225,10 @@ def read_through_global_memory(callee: Callee, edits: Edits) -> bool:
 
 
 def check_given_addresses(callee: Callee) -> None:
-    """Refuse a body, of a kernel with constant variables, that accesses the constant space by addresses that it is
-    given: in the twin they may be those of the variables, which lie in global memory. Raises UnsupportedError.
+    """Raise UnsupportedError for a body that accesses the constant space by addresses that it is given.
 
-    Bodies that name constant variables themselves are checked by ``read_through_global_memory``.
+    In the twin they may be those of the kernel's constant variables, which lie in global memory there. Bodies that name
+    constant variables themselves are checked by ``read_through_global_memory``.
     """
     function, code = callee.function, callee.module.code
     if function.parameters and ".ptr.const" in "".join(code[slice(*function.parameters)].split()):
@@ -253,8 +260,9 @@ def _asks_for_constants(opcode: Mnemonic) -> bool:
 
 
 def check_load(statement: Statement, line: int) -> None:
-    """Refuse a load by a generic address, without a state space, in a kernel that makes generic addresses of constants:
-    it may read one, which lies elsewhere for the twin. Raises UnsupportedError. line: of the module's text, from 1.
+    """Raise UnsupportedError for a load without a state space, in a kernel that makes generic addresses of constants.
+
+    It may read a constant, which lies elsewhere for the twin. line: of the module's text, from 1.
     """
     if statement.word == "ld" and statement.mnemonic is not None and not statement.mnemonic.state_space:
         raise UnsupportedError(
@@ -263,10 +271,10 @@ def check_load(statement: Statement, line: int) -> None:
 
 
 def _check_addresses(callee: Callee, names: set[str]) -> None:
-    """Refuse a body that uses a number computed from the address of a constant for anything else than loads: the twin
-    has another address, so that results could differ. Raises UnsupportedError.
+    """Raise UnsupportedError where a number computed from a constant's address serves anything but loads.
 
-    names: of the constant variables. Registers are followed by name, whatever the order of instructions.
+    The twin has another address, so that results could differ. names: of the constant variables. Registers are followed
+    by name, whatever the order of instructions.
     """
     module, body = callee.module, callee.body
     # Registers that may hold an address in the constant space, or a number computed from one.
@@ -337,12 +345,15 @@ class FunctionCopy:
 
     @property
     def external_prototype(self) -> str:
-        """Its declaration in another module."""
+        """The declaration of the copy for modules other than its own."""
         return f".extern {self.prototype.removeprefix('.visible ')}"
 
 
 def copy_name(callee: Callee, kernel: Callee) -> str:
-    """The name of a function's copy for a kernel. Raises UnsupportedError when a module has that name already."""
+    """Return the name of a function's copy for a kernel's twin (the copy of the kernel with probes).
+
+    Raises UnsupportedError when a module has that name already.
+    """
     name = f"{callee.function.name}{SUFFIX}_{kernel.function.name}"
     # Static functions of several modules may share a name.
     if callee.linkage.number != kernel.linkage.number:
@@ -354,11 +365,11 @@ def copy_name(callee: Callee, kernel: Callee) -> str:
 
 
 def copy_header(callee: Callee, name: str, address: str, *, visible: bool) -> tuple[str, str]:
-    """The header of a function's copy, with one more parameter, and the copy's declaration (prototype).
+    """Return the header of a function's copy, with one more parameter, and the copy's declaration (prototype).
 
-    The parameter comes last: the address of the kernel's state. name: the copy's. address: the register that gets that
-    address. visible: to other modules.
-    Raises UnsupportedError for a function with a variable number of arguments.
+    The parameter comes last: the address of the kernel's state (what probes keep for the thread, in local memory).
+    name: the copy's. address: the register that gets that address. visible: to other modules. Raises UnsupportedError
+    for a function with a variable number of arguments.
     """
     function, text, code = callee.function, callee.module.text, callee.module.code
     start, body_start = function.statement.start, callee.body.start
@@ -407,8 +418,11 @@ def pass_address(body: Body, call: Call, address: str) -> tuple[int, str]:
 
 
 def around_call(body: Body, call: Call) -> tuple[int, int]:
-    """Where the state is stored before a call and loaded after it: start and end of the call with its arguments and
-    results, in the module's text. Raises UnsupportedError."""
+    """Return where a call begins and ends, with its arguments and results, in the module's text.
+
+    The state (what probes keep for the thread) is stored before it and loaded after it. Raises UnsupportedError for a
+    call of an unknown form.
+    """
     sequence = body.call_sequence(call.start)
     if sequence is None:
         raise UnsupportedError(f"a call of an unknown form: {body.code[call.start : call.end]!r}")
@@ -458,8 +472,10 @@ class State:
 
 
 def _moved(kept: Kept, scratch: Scratch) -> tuple[str, str]:
-    """The type with which a register is stored and loaded, and the register that is: for a predicate, which cannot go
-    to memory, a scratch register that stands for it."""
+    """Return the type with which a register is stored and loaded, and the register that is stored and loaded.
+
+    For a predicate, which cannot go to memory, that is a scratch register that stands for it.
+    """
     return ("u32", scratch.take("b32")) if kept.type == "pred" else (f"b{bits(kept.type)}", kept.name)
 
 
@@ -479,10 +495,10 @@ _Key = tuple[int, str]
 
 
 def reach(calls: Mapping[_Key, Collection[_Key]], own: Mapping[_Key, Collection[_Name]]) -> dict[_Key, set[_Name]]:
-    """By function, its own names and those of all functions that it calls, directly or not.
+    """Return by function its own names and those of all functions that it calls, directly or not.
 
-    calls: by function, those that it calls directly; own: by function, its own names, as of the registers that it uses.
-    A function without an entry in own has no names.
+    calls: by function, those that it calls directly. own: by function, its own names, such as those of the registers
+    that it uses; a function without an entry has none.
     """
     names = {key: set(own_names) for key, own_names in own.items()}
     # Until nothing is added: calls may be recursive.

@@ -120,32 +120,32 @@ class KernelPlan:
 
     @property
     def name(self) -> str:
-        """The kernel's."""
+        """The kernel's name."""
         return self.kernel.callee.function.name
 
     @property
     def bodies(self) -> tuple[BodyPlan, ...]:
-        """The kernel's own and those of its functions."""
+        """The plans of the kernel's own body and of those of its functions that get copies."""
         return self.kernel, *self.functions
 
     @property
     def site_count(self) -> int:
-        """How many sites there are, which is less to find out than what stands there."""
+        """How many sites (places where probes' code goes) there are; quicker than to list them."""
         return sum(body.sites.count for body in self.bodies)
 
     @property
     def next_site(self) -> int:
-        """A number above those of all sites."""
+        """A number that is greater than those of all sites."""
         return max(body.found.next_number for body in self.bodies)
 
     @property
     def sites(self) -> tuple[Site, ...]:
-        """Where the probes go."""
+        """The places where probes' code goes."""
         return tuple(site for body in self.bodies for site in body.sites.sites)
 
     @property
     def left_out(self) -> tuple[LeftOut, ...]:
-        """Instructions that probes match and do not go to."""
+        """The instructions that probes match and where their code does not go."""
         return tuple(entry for body in self.bodies for entry in body.sites.left_out)
 
     @property
@@ -187,7 +187,9 @@ def plan_kernel(rewriting: Rewriting, kernel: Function) -> KernelPlan:
 
 
 def _plan_with_fewer(rewriting: Rewriting, kernel: Function, refusal: Refusal) -> KernelPlan:
-    """The plan with the probes that can be placed. refusal: why not all. Raises SkipError where none can."""
+    """Return a plan with as many of the probes as can be placed. refusal: why not all can. Raises SkipError where none
+    can.
+    """
     units = rewriting.units
 
     def plan(names: Collection[str]) -> KernelPlan | Refusal:
@@ -221,7 +223,7 @@ def _plan_with_fewer(rewriting: Rewriting, kernel: Function, refusal: Refusal) -
 
 
 def refusal_of(error: SkipError | UnsupportedError | PtxError) -> Refusal:
-    """An error of planning or writing a twin, as a value."""
+    """Return the reason that an error of planning or writing a twin gives, as a value."""
     if isinstance(error, SkipError):
         return Refusal(error.reason, error.detail)
     return Refusal(Reason.UNSUPPORTED, str(error), error.remedy if isinstance(error, UnsupportedError) else "")
@@ -231,6 +233,7 @@ class _Planner:
     """Plans one twin (instrumented copy). Takes out of ``needs`` what declares functions that get copies."""
 
     def __init__(self, rewriting: Rewriting, needs: Needs) -> None:
+        """Prepare to plan one twin. needs: what it needs of the kernel's module."""
         self._rewriting = rewriting
         self._needs = needs
         self._twin_name = needs.kernel.function.name + SUFFIX
@@ -243,7 +246,7 @@ class _Planner:
         self._kernel = _Body(rewriting, needs.kernel, rewriting.find(needs.kernel), around, is_kernel=True)
 
     def run(self) -> KernelPlan:
-        """Make the plan. Raises as ``plan_kernel``."""
+        """Make the plan. Raises the errors that ``plan_kernel`` names."""
         rewriting, needs = self._rewriting, self._needs
         functions = self._functions()
         bodies = (self._kernel, *functions)
@@ -291,10 +294,11 @@ class _Planner:
         return KernelPlan(rewriting, needs, self._twin_name, parameters, offset, size, version, kernel, tuple(others))
 
     def _functions(self) -> tuple[_Body, ...]:
-        """The called functions that get copies: with sites, ends of the thread, module variables, or calls of such.
+        """Return the called functions that get copies of their own, in which code of probes can go.
 
-        Takes out of the statements to copy what declares them and the kernel, since they are written anew. Raises
-        UnsupportedError when the address of such a function is taken: calls by it would not pass the state.
+        These have sites, ends of the thread or module variables, or call such functions. Takes out of the statements to
+        copy what declares them and the kernel, since they are written anew. Raises UnsupportedError when the address of
+        such a function is taken: calls by it would not pass the state.
         """
         rewriting = self._rewriting
         # By the function's key, what probes match in it; and the keys of those that need a copy by themselves.
@@ -352,10 +356,10 @@ class _Planner:
         )
 
     def _replace_variables(self, bodies: Sequence[_Body]) -> bool:
-        """Check that all bodies can reach module variables by their addresses. Raises ObstacleError when not: it does
-        not matter then which probes there are.
+        """Check that all bodies can reach module variables by their addresses. Raises ObstacleError when not.
 
-        Returns whether a generic load in the kernel may read a constant: some body makes generic addresses of these.
+        It does not matter then which probes there are. Returns whether a generic load in the kernel may read a
+        constant: some body makes generic addresses of these.
         """
         by_address = self._needs.by_address
         order = {variable.name: index for index, variable in enumerate(by_address)}
@@ -370,7 +374,9 @@ class _Planner:
         return any(point_to_constants)
 
     def _check_calls(self, functions: Sequence[_Body]) -> None:
-        """Refuse calls and functions that cannot be passed the kernel's state, by a trial. Raises UnsupportedError."""
+        """Raise UnsupportedError for calls and functions that cannot be passed the kernel's state, found out by a
+        trial.
+        """
         kernel = self._needs.kernel
         address = self._rewriting.names.state_address
         names = {function.callee.key: copy_name(function.callee, kernel) for function in functions}
@@ -413,6 +419,7 @@ class _Body:
     def __init__(
         self, rewriting: Rewriting, callee: Callee, found: Found, around: Sequence[Probe], *, is_kernel: bool
     ) -> None:
+        """Prepare to plan a body. Parameters: see the class."""
         self.callee = callee
         self.found = found
         self.is_kernel = is_kernel
@@ -428,9 +435,9 @@ class _Body:
         self._runs: Runs | None = None
 
     def replace_variables(self, order: Mapping[str, int]) -> bool:
-        """Check by a trial that its module variables can be reached by their addresses. Raises UnsupportedError.
+        """Check by a trial that the body's module variables can be reached by their addresses. Raises UnsupportedError.
 
-        Returns whether it makes generic addresses of constants. order: by name, the index in the probe block.
+        Returns whether the body makes generic addresses of constants. order: by name, the index in the probe block.
         """
         if not self.callee.variables:
             return False
@@ -442,7 +449,8 @@ class _Body:
 
     @lazy
     def snippets(self) -> tuple[tuple[Snippet, Level], ...]:
-        """The snippets that it will hold, each with its probe's level."""
+        """The snippets that the body will hold, each with its probe's level (whether threads, warps or blocks run it).
+        """
         around = [(snippet, probe.level) for probe, snippet in (*self.at_entry, *self.at_ends)]
         at_instructions = [
             (snippet, probe.level)
@@ -477,11 +485,14 @@ class _Body:
 
     @property
     def emission(self) -> Emission:
-        """Writes code that is thrown away, to see whether it can be written."""
+        """What writes code of the body that is thrown away, to see whether it can be written."""
         return self.trial_emissions.emissions[self.callee.key]
 
     def place_sites(self, *, points_to_constants: bool) -> None:
-        """Find where the code at its instructions goes. Raises UnsupportedError, PtxError."""
+        """Find where the code at the body's instructions goes. Raises UnsupportedError, PtxError.
+
+        points_to_constants: a generic load in the kernel may read a constant.
+        """
         if self.found:
             sites = SitePlanner(
                 self._rewriting, self.callee, self.found.places, self.sites, lambda: self.emission, self._variables,
@@ -491,15 +502,17 @@ class _Body:
             self._placed, self._spots = sites.place_all(self.found, self._runs)
 
     def check_names(self) -> None:
-        """Refuse a function whose module has names of the probes', which are chosen to occur in no text of the kernel's
-        module. Raises UnsupportedError."""
+        """Raise UnsupportedError if the function's module has names that are reserved for probes' registers.
+
+        They are chosen to occur in no text of the kernel's module; the function may be of another one.
+        """
         prefix = self._rewriting.names.prefix
         if prefix in self.callee.module.text:
             raise UnsupportedError(f"the module of {self.callee.function.name} has names with {prefix}")
 
     @lazy
     def ends(self) -> tuple[End, ...]:
-        """Where threads leave it."""
+        """Where threads leave the body."""
         return all_ends(self.callee.body)
 
     def list_around(self, directive: str, ends: Sequence[End]) -> None:
@@ -519,13 +532,13 @@ class _Body:
         self.list_ends(ends, [probe for probe, _ in self.at_ends])
 
     def list_ends(self, ends: Sequence[End], probes: Sequence[Probe]) -> None:
-        """List the sites of probes at some ends."""
+        """List as sites of probes the given ends, where threads leave the body."""
         if probes:
             for end in ends:
                 self.sites.add(Shown(self.callee.module.line(end.at), end.shown), probes)
 
     def plan(self, *, points_to_constants: bool) -> BodyPlan:
-        """The plan, once all steps are done."""
+        """Return the plan of the body, once all steps are done."""
         return BodyPlan(
             self.callee, self.found, tuple(self.at_entry), tuple(self.at_ends), self.snippets, self.ends,
             self._placed, self._spots, self._runs, points_to_constants, self.sites,
@@ -546,6 +559,7 @@ class _TrialEmissions:
         kernel: Callee,
         bodies: Sequence[tuple[tuple[int, str], bool, tuple[tuple[Snippet, Level], ...]]],
     ) -> None:
+        """Note for which bodies code may be tried. Parameters: see the class."""
         self._rewriting = rewriting
         self._bodies = bodies
         self.parameters = Parameters(kernel)
@@ -557,7 +571,7 @@ class _TrialEmissions:
 
     @lazy
     def emissions(self) -> dict[tuple[int, str], Emission]:
-        """By the key of the body's callee."""
+        """What writes code on trial, by the key of the function that the body is of."""
         rewriting, names = self._rewriting, self._rewriting.names
         emissions: dict[tuple[int, str], Emission] = {}
         kernel: Emission | None = None

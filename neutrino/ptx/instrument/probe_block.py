@@ -45,6 +45,7 @@ class ProbeBlock:
     """
 
     def __init__(self, address: str, space: str, maps: int, prefix: str, take: Take) -> None:
+        """Begin without code that reads the block. Parameters: see the class."""
         self._address = address
         self._space = space
         self._maps = maps
@@ -56,7 +57,7 @@ class ProbeBlock:
 
     @property
     def where(self) -> tuple[str, str, int]:
-        """What code that reads it depends on."""
+        """What the code that reads the block depends on; equal values mean that code can be used again."""
         return self._address, self._space, self._maps
 
     def note(self, reads: Mapping[int, str], *, has_shift: bool) -> None:
@@ -66,7 +67,7 @@ class ProbeBlock:
 
     @contextmanager
     def noting(self) -> Iterator[Noted]:
-        """Note in the object what code within reads."""
+        """Note in the object what the code that is written within reads of the block, and leave it out otherwise."""
         before, had_shift = self.reads, self._has_shift
         self.reads, self._has_shift = {}, False
         noted = Noted({}, has_shift=False)
@@ -77,7 +78,7 @@ class ProbeBlock:
             self.reads, self._has_shift = before, had_shift
 
     def load(self, kind: str, register: str, offset: int) -> Instruction:
-        """The instruction that loads a word at an offset in bytes."""
+        """Return the instruction that loads a word of the block. kind: its type. offset: in bytes."""
         self.reads[offset] = kind
         return op(f"ld.{self._space}.{kind}", register, mem(self._address, offset))
 
@@ -185,7 +186,7 @@ class Slots:
     """
 
     def __init__(self, block: ProbeBlock, take: Take, *, of_groups: bool = False) -> None:
-        """of_groups: any thread may save for its warp, not only the first one."""
+        """Begin without slots. of_groups: any thread may save for its warp, not only the first one."""
         self._block = block
         self._take = take
         self._of_groups = of_groups
@@ -292,8 +293,11 @@ def copy_address(
 
 
 def _row_address(entry: Map, index: int, block: ProbeBlock, take: Take, lines: Lines, *, ending: bool) -> str:
-    """As ``copy_address``, of the row of this thread's block, warp or multiprocessor, or its own; of the first row,
-    which belongs to none, if the region has no room for it."""
+    """Return a register with the address of the row that this thread adds to, for a map with rows.
+
+    It is the row of the thread's block, warp or multiprocessor, or its own; or the first row, which belongs to none, if
+    the region has no room for it.
+    """
     stride = row_stride(entry)
     row, offset, base, inside = take("b32"), take("b64"), take("b64"), take("pred")
     if entry.per is Per.SM:

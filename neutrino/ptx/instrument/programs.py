@@ -74,7 +74,7 @@ class FewerProbes:
 
     @lazy
     def _probes(self) -> list[Probe]:
-        """Those with a site in the kernel."""
+        """The probes with a site (a place where their code goes) in the kernel."""
         with_sites = {site.probe for site in self._plan.sites}
         return [probe for probe in self._plan.rewriting.probes.probes if probe.name in with_sites]
 
@@ -92,7 +92,7 @@ class FewerProbes:
             return refusal_of(error)
 
     def with_notes(self, twin: Twin, found: Found) -> TwinKernel:
-        """Return a twin with the kept probes of a search, with notes about the others."""
+        """Return a twin with the probes that a search has kept, with notes about the others."""
         earlier = *self._plan.probes_left_out, *twin.probes_left_out
         return replace(own_twin(twin), probes_left_out=(*earlier, *left_out(self._probes, self.units, found, {})))
 
@@ -136,7 +136,9 @@ def probe_module(
     linkage: Linkage | None = None,
     demangle: Callable[[str], str] | None = None,
 ) -> TwinModule:
-    """Plan and write the twins of a module's kernels. Parameters and errors: as in ``plan_module``."""
+    """Plan and write the twins (copies with probes) of a module's kernels. Parameters and errors are those of
+    ``plan_module``.
+    """
     return write_module(plan_module(module, probes, names=names, version=version, linkage=linkage, demangle=demangle))
 
 
@@ -157,6 +159,7 @@ class Program:
         variables: Sequence[str],
         missing: str = "",
     ) -> None:
+        """Note the modules. Parameters: see the class."""
         self.modules = tuple(modules)
         self.linkages = tuple(Linkage(module, self, number) for number, module in enumerate(modules))
         self._functions = functions
@@ -205,7 +208,7 @@ class Program:
             raise ObstacleError(f"it uses the variable {name}, and the linked code has {count or 'none'} of that name")
 
     def addresses_taken(self) -> frozenset[str]:
-        """Functions whose address any module takes. Raises ObstacleError when not all modules are known."""
+        """Return the functions whose address any module takes. Raises ObstacleError when not all modules are known."""
         if self._missing:
             raise ObstacleError(f"it calls functions by pointers, and {self._missing}")
         if self._taken is None:
@@ -218,7 +221,7 @@ _NUMBERED = re.compile(r"((?<![\w$])(?:\$L__[A-Za-z_]+|BB|__local_depot))\d+", r
 
 
 def shape(module: Module, function: Function) -> str:
-    """A function's text without what may differ between modules where the function is the same, to compare definitions.
+    """Return a function's text, for comparisons, without what may differ where two modules have the same function.
 
     Left out are white space, comments, line information, and the numbers in names of labels and stack frames.
     """
@@ -227,11 +230,11 @@ def shape(module: Module, function: Function) -> str:
 
 
 def shapes(linkage: Linkage, function: Function) -> tuple[str, ...]:
-    """The shape of a function, then those of the static functions that it calls or names, directly or not, sorted by
-    name. Two definitions in different modules are the same function if these are equal.
+    """Return the shape of a function, then those of the static functions that it calls or names, directly or not.
 
-    A static function of one name may be another in each module. Functions that are not static are one in the image:
-    ``Program.definition`` compares them when it is asked for them.
+    Two definitions in different modules are the same function if these are equal. A static function of one name may be
+    another in each module. Functions that are not static are one in the image: ``Program.definition`` compares them
+    when it is asked for them. The shapes of callees are sorted by name.
     """
     by_name: dict[str, str] = {}
     waiting = [function]
@@ -255,7 +258,7 @@ class TwinProgram:
 
     @property
     def kernels(self) -> tuple[TwinKernel, ...]:
-        """All twins."""
+        """The twins (copies with probes) of all modules."""
         return tuple(kernel for module in self.modules for kernel in module.kernels)
 
     def render(
@@ -303,12 +306,12 @@ class ProgramPlan:
 
     @property
     def kernels(self) -> tuple[KernelPlan, ...]:
-        """Those that get twins."""
+        """The plans of the kernels that get twins (copies with probes)."""
         return tuple(kernel for module in self.modules for kernel in module.kernels)
 
     @property
     def skipped(self) -> tuple[SkippedKernel, ...]:
-        """Those that get none."""
+        """The kernels that get no twins, with the reasons."""
         return tuple(skipped for module in self.modules for skipped in module.skipped)
 
 
@@ -350,5 +353,6 @@ def probe_program(
     version: tuple[int, int] | None = None,
     demangle: Callable[[str], str] | None = None,
 ) -> TwinProgram:
-    """Plan and write the twins of a program's kernels. Parameters: as in ``plan_program``."""
+    """Plan and write the twins (copies with probes) of a program's kernels. Parameters are those of ``plan_program``.
+    """
     return write_program(plan_program(program, probes, kernels=kernels, version=version, demangle=demangle))

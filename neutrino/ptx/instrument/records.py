@@ -115,7 +115,7 @@ def widened_half(register: str, half: str, take: Take, lines: Lines) -> str:
 
 
 def copied(value: Value, take: Take, lines: Lines) -> Value:
-    """A copy of the value in a new register of untyped bits. Appends the code to lines."""
+    """Return a copy of a value in a new register of untyped bits. Appends the code to lines."""
     kind = f"b{bits(value.type or '')}"
     name = take(kind)
     lines.append(op(f"mov.{kind}", name, value.text))
@@ -123,7 +123,7 @@ def copied(value: Value, take: Take, lines: Lines) -> Value:
 
 
 def as_bits(value: Value, take: Take, lines: Lines) -> str:
-    """The name of a register with the value that integer instructions take: they refuse floating-point registers.
+    """Return a register with a value's bits that integer instructions take, which refuse floating-point registers.
 
     It is the value's own register unless that has a floating-point type. Appends code to lines.
     """
@@ -154,13 +154,19 @@ class Written:
     parted: int = 0
 
     def is_clock(self, value: Value, guard: Guard | None) -> bool:
-        """Whether a value is the clock, read after any label or branch: lanes that save it together have read it
-        together. guard: of the threads that save."""
+        """Return whether a value is the clock, which lanes (threads of a warp) that save it together have read
+        together.
+
+        That is so if it was read after the last label or branch. guard: of the threads that save.
+        """
         return _source(value.text, _is_move, guard, self.instructions[self.parted :]) in {"%clock64", "%clock"}
 
     def is_constant(self, value: Value, guard: Guard | None) -> bool:
-        """Whether a value is the same in all threads for which the guard holds: an immediate, or a register that the
-        last of the instructions that write it sets to one, under the guard or none."""
+        """Return whether a value is the same in all threads for which the guard (predicate) holds.
+
+        It is an immediate, or a register that the last of the instructions that write it sets to one, under the guard
+        or none.
+        """
         source = _source(value.text, _is_conversion, guard, self.instructions)
         return value.type is None or (value.type != "pred" and source.removeprefix("-")[:1].isdigit())
 
@@ -182,6 +188,7 @@ def _is_conversion(instruction: Instruction) -> bool:
 
 
 def _is_integer_copy(instruction: Instruction) -> bool:
+    """Return whether an instruction copies an integer, at most to another width."""
     word, *types = instruction.parts
     if word == "mov":
         return len(types) == 1 and types[0][0] in "bus"
@@ -191,8 +198,11 @@ def _is_integer_copy(instruction: Instruction) -> bool:
 def _source(
     text: str, copies: Callable[[Instruction], bool], guard: Guard | None, written: Sequence[Instruction]
 ) -> str:
-    """What a register was last set to, through copies, under the guard or none: no register that the instructions
-    write, or "" where they compute it otherwise. copies: says which instructions are some."""
+    """Return what a register was last set to, through copies, under the guard or none.
+
+    That is an immediate or a register that none of the instructions writes; "" where they compute it otherwise. copies:
+    says which instructions are copies.
+    """
     for instruction in reversed(written):
         if text not in instruction.written:
             continue
@@ -206,7 +216,7 @@ def _source(
 
 
 def takes_whole(field: Field, value: Value) -> bool:
-    """Whether what ``converted`` returns is the value, or a copy of it by moves alone."""
+    """Return whether what ``converted`` returns is the value, or a copy of it by moves alone."""
     width = max(field.type.size * 8, 16)
     if value.type == "pred":
         return False
@@ -227,7 +237,7 @@ class Code:
 
     @property
     def all(self) -> Lines:
-        """Everything, in order."""
+        """All lines, in order."""
         return self.lines + self.stores
 
 
@@ -243,6 +253,7 @@ class Records:
         self, maps: Sequence[Map], prefix: str, block: ProbeBlock, take: Take, changed: set[str],
         kernel: Records | None,
     ) -> None:  # fmt: skip
+        """Begin without code. Parameters: see the class."""
         self._maps = maps
         self._prefix = prefix
         self._block = block
@@ -255,7 +266,7 @@ class Records:
 
     @property
     def kept(self) -> list[Kept]:
-        """The counts of saves that the body's code names."""
+        """The registers that count saves and that the body's code names."""
         return [Kept(name, "u32", "0", "u32") for name in self._counters.values()]
 
     @property
@@ -337,8 +348,11 @@ class Records:
         lines += [op("cvt.u64.u32", wide, index), op("mad.lo.u64", base, wide, str(scale), base)]
 
     def fitting(self, target: Map, values: list[Value], lines: Lines, waits: bool) -> list[Value]:
-        """The values of a record in registers from which they can be stored. Appends code to lines. waits: as in
-        ``store``."""
+        """Return the values of a record in registers from which they can be stored in its fields. Appends code to
+        lines.
+
+        waits: the stores come further down, so that values are copied.
+        """
         fitting = []
         for field, value in zip(target.fields, values, strict=True):
             register = converted(value, field, self._take, lines)
@@ -351,11 +365,12 @@ class Records:
     def as_few_stores(
         self, target: Map, values: list[Value], lines: Lines, waits: bool
     ) -> list[tuple[int, str, str]]:
-        """The stores of a record, as few as possible: each its (offset in the record in bytes, type, operand).
+        """Return the stores of a record, as few as possible: each is its offset in the record in bytes, type and
+        operand.
 
-        Adjacent fields of 32 bits are paired to one store of 64 bits, and two of 64 to a vector store of 128, where
-        the offset is aligned to that size in every record. Appends to lines what brings values into registers. waits:
-        as in ``store``.
+        Adjacent fields of 32 bits are paired to one store of 64 bits, and two of 64 to a vector store of 128, where the
+        offset is aligned to that size in every record. Appends to lines what brings values into registers. waits: the
+        stores come further down, so that values are copied.
         """
         single = [
             (field.offset, f"b{field.type.size * 8}", fitting.text)
