@@ -77,10 +77,7 @@ VERSION = (6, 2)
 
 
 def save_version(entry: Map, architecture: int) -> tuple[int, int]:
-    """Return the ``.version`` (of the PTX language) that the code of saves to a map needs; (0, 0) if any will do.
-
-    architecture: 80 for ``sm_80``.
-    """
+    """Return the ``.version`` of PTX that code of saves to a map needs, (0, 0) for any. architecture: 80 for sm_80."""
     combines = entry.kind.combines_lanes or has_floats(entry.fields)
     return VERSION if combines and architecture >= MATCHES else (0, 0)
 
@@ -126,7 +123,6 @@ class MapCode:
         self, probes: ProbeSet, prefix: str, block: ProbeBlock, take: Take, changed: set[str], records: Records,
         sums: Sums, architecture: int, kernel: MapCode | None, sites: int | None,
     ) -> None:  # fmt: skip
-        """Begin without code. Parameters: see the class."""
         self.keyed_by_site = probes.keyed_by_site
         self.maps: Sequence[Map] = kernel.maps if kernel else _fitting(probes, sites)
         self.block = block
@@ -161,10 +157,7 @@ class MapCode:
         return self.sums.has_end or self.records.has_counts or bool(self._all_kept)
 
     def of_twin(self) -> tuple[Map, ...]:
-        """Return the maps as the twin (the kernel's copy with probes) has them: logs that no body saves to have cap 0.
-
-        Call it once all code at sites is written.
-        """
+        """Return the maps as the twin has them, once sites are written: logs that no body saves to have cap 0."""
         saved = {index for index, _ in self._all_kept}
         return tuple(
             replace(entry, cap=0) if entry.kind.layout is Layout.CHUNKS and index not in saved else entry
@@ -184,10 +177,7 @@ class MapCode:
         return name
 
     def keep_for_type(self, index: int, register: TypeKept) -> str:
-        """Return the register of PTX for one that the statements of a map's type keep to the end of the thread.
-
-        index: of the map.
-        """
+        """Return the register of PTX for one that the index-th map's statements keep to the end of the thread."""
         number = register.name[1:]
         self._of_types[index, number] = register
         letter = "b" if register.type.is_float else "u"
@@ -202,9 +192,7 @@ class MapCode:
         return [register for (owner, _), register in self._of_types.items() if owner == index]
 
     def save_all(self, later: Later, lines: Lines) -> None:
-        """Append the code of saves at several places that were gathered to be written together; all are to logs of
-        groups.
-        """
+        """Append the code of saves, gathered at several places, that are written together; all go to logs of groups."""
         for index, saves in sorted(later.saves.items()):
             log = self.log(index)
             if not isinstance(log, GroupCode):
@@ -216,10 +204,7 @@ class MapCode:
                 log.append(saves[0].values, saves[0].guard, lines, ending=False)
 
     def log(self, index: int) -> GroupCode | SingleCode | None:
-        """Return what writes the code of a log (a map of records in chunks that threads take). index: of the map.
-
-        Where lanes of a warp save together records that fit it, that is the code of groups.
-        """
+        """Return what writes the code of the index-th map, a log: in groups if lanes of a warp save together."""
         entry = self.maps[index]
         if entry.level is not Level.THREAD:
             at, state = self.keep(index, 0, 64), self.keep(index, 1, 32)
@@ -265,9 +250,7 @@ class MapCode:
 
 
 def _parts(statements: Sequence[MapStatement]) -> tuple[Part, ...]:
-    """Divide the statements of a save into parts: those whose code depends on the place, and those whose code can be
-    reused.
-    """
+    """Divide the statements of a save into parts, those whose code depends on the place and those whose does not."""
     parts: list[Part] = []
     # Of the part to come.
     gathered: list[MapStatement] = []
@@ -304,7 +287,6 @@ class _AtMap(Lowering):
     def __init__(
         self, maps: MapCode, index: int, lines: Lines, kept: Callable[[int, TypeKept], str], *, ending: bool
     ) -> None:
-        """Begin without code. lines: what to append to. kept: gives the register for one that a map's type keeps."""
         super().__init__(maps.take, partial(kept, index), lines, maps.label(index))
         self._maps = maps
         self._index = index
@@ -422,7 +404,6 @@ class SaveCode(_AtMap):
         slots: Slots, guard: Guard | None, *, waits: bool, ending: bool, counted: Counted | None, later: Later | None,
         given: Mapping[str, Value], written: Written,
     ) -> None:  # fmt: skip
-        """Begin without code. Parameters: see the class."""
         super().__init__(maps, index, code.lines, maps.keep_for_type, ending=ending)
         self._save = save
         self._operand_value = operand_value
@@ -466,9 +447,7 @@ class SaveCode(_AtMap):
             self._maps.block.note(template.reads, has_shift=template.has_shift)
 
     def _template(self, part: Part) -> Template:
-        """Return the code of statements that do not depend on the place, with placeholders for registers, to be used
-        again.
-        """
+        """Return the code of statements that do not depend on the place, with placeholders for its registers."""
         registers = list(dict.fromkeys(registers_in(part.statements)))
         inputs = tuple(register.name for register in registers if register.name in self._names)
         kinds: list[str] = []
@@ -499,22 +478,17 @@ class SaveCode(_AtMap):
 
     @property
     def lanes(self) -> Lanes:
-        """What lanes of a warp can do together on the kernel's architecture (a part of ``SavedValues``, like those
-        below).
-        """
+        """What lanes of a warp can do together on the kernel's architecture."""
         return self._maps.lanes
 
     @property
     def may_branch(self) -> bool:
-        """Whether the code of the save may contain branches.
-
-        It may not where a product and its sum are around it: ptxas would compute the product again after a branch.
-        """
+        """Whether the code may branch: not between a product and its sum, as ptxas would compute the product again."""
         return not self._waits
 
     @property
     def is_conditional(self) -> bool:
-        """Whether some threads that come here do not save: they are under a predicate, or one thread saves for many."""
+        """Whether some threads that come here do not save."""
         return self._guard is not None or self._save.map.level is not Level.THREAD
 
     def constant(self, number: int) -> int | None:
@@ -528,9 +502,7 @@ class SaveCode(_AtMap):
         return found if len(found) == 2 else ()
 
     def site_key(self) -> int | None:
-        """Return the number by which the save's key is known: that of its site, or of a constant among the map's; else
-        None.
-        """
+        """Return the number by which the save's key is known, of its site or among the map's constants; else None."""
         if self._index in self._maps.keyed_by_site:
             return self.constant(0)
         key = constant_key(self._save)
@@ -580,8 +552,8 @@ class SaveCode(_AtMap):
             self._names[statement.destination.name] = name
 
     def _accumulate(self, statement: Accumulate) -> None:
-        """Add an amount to the sum that is kept for a cell; a constant that all threads add may be gathered in
-        ``counted`` instead.
+        """Add an amount to a cell's sum in a register; a constant that all threads add goes to ``counted`` if there is
+        one.
         """
         cell, amount = statement.cell, statement.amount
         if statement.when is None and isinstance(amount, Constant) and self._counted is not None:
@@ -627,10 +599,7 @@ class SaveCode(_AtMap):
             self._emit(f"st.global.{kind}", mem(place, statement.after + where), text, when=when)
 
     def _append_group(self, log: GroupCode, values: list[Value]) -> None:
-        """Append the save to a log in which lanes that save together share what is the same.
-
-        With ``later`` it is only noted there, to be written together with saves at other places.
-        """
+        """Append the save to a log whose records lanes save together; with ``later`` only note it."""
         later = self._later
         waits = self._waits or later is not None
         written, guard = self._written, self._guard
@@ -686,7 +655,6 @@ class EndCode(_AtMap):
     """
 
     def __init__(self, maps: MapCode, index: int, lines: Lines, group: EndingThreads) -> None:
-        """Begin without code. Parameters: see the class."""
         super().__init__(maps, index, lines, maps.kept_name, ending=True)
         self._group = group
         self._base = ""
