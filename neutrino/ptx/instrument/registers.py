@@ -75,17 +75,18 @@ class PrivateNames:
 
     @property
     def state_address(self) -> str:
-        """The register with the address of the state."""
+        """The register with the address of the kernel's state (what probes keep for the thread, in local memory)."""
         return f"{self.prefix}state"
 
     @property
     def label(self) -> str:
-        """What labels begin with."""
+        """What the names of all labels of inserted code begin with."""
         return f"$L__{self.prefix[1:]}"
 
     @classmethod
     def for_text(cls, text: str) -> PrivateNames:
-        """The names for a module with this text: the usual ones, each made longer until the text does not have it."""
+        """Return names for a module with this text: the usual ones, each made longer until the text does not have it.
+        """
         if "neutrino_" not in text:
             text = ""  # all three hold that word: one search in place of three
         prefix = "%neutrino_"
@@ -122,12 +123,12 @@ class Kept:
 
     @property
     def declaration(self) -> Declaration:
-        """Its ``.reg`` directive."""
+        """The ``.reg`` directive that declares the register."""
         return Declaration("reg", self.type, self.name)
 
     @property
     def setting(self) -> Instruction:
-        """The instruction that gives it its first value, at the kernel's entry."""
+        """The instruction that gives the register its first value, at the kernel's entry."""
         return self.first or op(f"mov.{self.move}", self.name, self.initial)
 
 
@@ -138,13 +139,16 @@ class Scratch:
     """
 
     def __init__(self, prefix: str) -> None:
+        """Begin with no registers in use."""
         self._prefix = prefix
         # By type, the number of the next register, and how many were ever in use at once.
         self._next = dict.fromkeys(_SCRATCH_LETTER, 0)
         self._most = dict.fromkeys(_SCRATCH_LETTER, 0)
 
     def take(self, kind: str) -> str:
-        """A register of type b16, b32, b64 or pred."""
+        """Return a register that is free. kind: its type, b16, b32, b64 or pred. Raises UnsupportedError for another
+        one.
+        """
         if kind not in self._next:
             raise UnsupportedError(f"a .{kind} register cannot be copied")
         number = self._next[kind]
@@ -165,7 +169,7 @@ class Scratch:
         self._next = dict(self._most)
 
     def declarations(self) -> Lines:
-        """``.reg`` directives for all that was ever taken."""
+        """Return ``.reg`` directives for all registers that were ever taken."""
         return [
             Declaration("reg", kind, f"{self._prefix}{_SCRATCH_LETTER[kind]}", most)
             for kind, most in self._most.items() if most
@@ -181,7 +185,7 @@ class Guard:
 
     @property
     def text(self) -> str:
-        """``%p`` or ``!%p``."""
+        """The guard as an instruction has it after ``@``: ``%p`` or ``!%p``."""
         return f"!{self.register}" if self.negated else self.register
 
 
@@ -191,7 +195,7 @@ def under(guard: Guard | None) -> str:
 
 
 def both(register: str, negated: bool, guard: Guard, take: Take, lines: Lines) -> str:
-    """A new predicate register: whether a predicate register, or its negation, and a guard hold both.
+    """Return a new predicate register that says whether a predicate register, or its negation, and a guard hold both.
 
     negated: the register is taken as negated. take: gives a new register of a type. Appends the code to lines.
     """
@@ -205,7 +209,7 @@ def both(register: str, negated: bool, guard: Guard, take: Take, lines: Lines) -
 
 
 def positive(guard: Guard, take: Take, lines: Lines) -> str:
-    """A predicate register that is true where a guard holds: the guard's own, or, if that is negated, a new one.
+    """Return a predicate register that is true where a guard holds: the guard's own, or, if that is negated, a new one.
 
     take: gives a new register of a type. Appends the code to lines.
     """
@@ -217,7 +221,7 @@ def positive(guard: Guard, take: Take, lines: Lines) -> str:
 
 
 def guarded(inside: str, guard: Guard | None, take: Take, lines: Lines) -> str:
-    """A predicate register: whether the predicate register inside is true and, where there is a guard, that holds.
+    """Return a predicate register that says whether ``inside`` is true and, where there is a guard, that holds.
 
     take: gives a new register of a type. Appends the code to lines.
     """
@@ -241,6 +245,7 @@ class ProbeRegisters:
     """
 
     def __init__(self, probes: ProbeSet, prefix: str, kernel: ProbeRegisters | None) -> None:
+        """Begin with no register in use. Parameters: see the class."""
         self._registers = probes.registers
         self._prefix = prefix
         kept = [register for register in probes.registers if not register.is_local]
@@ -255,8 +260,9 @@ class ProbeRegisters:
         self._named: dict[Level, set[str]] = kernel._named if kernel else {level: set() for level in Level}
 
     def note(self, snippet: Snippet, level: Level) -> None:
-        """Announce, before any code is written, that the kernel will hold this snippet, as
-        ``Emission.note_snippet``."""
+        """Announce a snippet that the kernel will hold, before any code is written: what it names and writes decides
+        about code.
+        """
         self._written[level] |= snippet.written
         self._named[level] |= snippet.named
 
@@ -265,16 +271,19 @@ class ProbeRegisters:
         self.changed |= {self.private(name) for name in snippet.written if name in self.types}
 
     def needs_mask(self, snippet: Snippet, level: Level) -> bool:
-        """Whether only threads with a slot of its level may run a snippet: other snippets, at a level at which more
-        threads run them, use a register that it writes."""
+        """Return whether only threads with a slot of a snippet's level (one of each warp or block) may run it.
+
+        That is so if other snippets, at a level at which more threads run them, use a register that it writes.
+        """
         return not all(self._named[wider].isdisjoint(snippet.written) for wider in _WIDER[level])
 
     def may_tally(self, names: Iterable[Hashable], level: Level) -> bool:
-        """Whether, for what snippets at a level add to these sums, counters may be kept (``Sums.tally``), which count
-        in every thread.
+        """Return whether counters may be kept, which count in every thread, for what snippets at a level add to these
+        sums.
 
-        Not where snippets at a level with more threads use a sum, too: then it must be right in threads that the adding
-        snippets are not for. names: of registers, or fields of maps, as ``additions.sums_added_to`` gives them.
+        They may not where snippets at a level with more threads use a sum, too: then it must be right in threads that
+        the adding snippets are not for. names: of registers, or fields of maps, as ``additions.sums_added_to`` gives
+        them.
         """
         named_wider = [self._named[wider] for wider in _WIDER[level]]
         return not any(name in named for name in names for named in named_wider)
@@ -284,7 +293,7 @@ class ProbeRegisters:
         return f"{self._prefix}r_{name[1:]}"
 
     def use(self, name: str) -> str:
-        """The private name of a register; counts it as named by the body's code."""
+        """Return the private name of a probe's register, and count it as named by the body's code."""
         self._used.add(name)
         return self.private(name)
 
@@ -302,7 +311,7 @@ class ProbeRegisters:
 
     @property
     def kept(self) -> list[Kept]:
-        """The registers that the body's code names."""
+        """The probes' registers that the body's code names."""
         return [
             Kept(self.private(entry.name), entry.type, _initial(entry.type, entry.initial), _move_type(entry.type))
             for entry in self._registers
@@ -311,14 +320,14 @@ class ProbeRegisters:
 
 
 def _move_type(register_type: str) -> str:
-    """The type that ``mov`` takes for a register: it has none for 16-bit floats and packed pairs."""
+    """Return the type by which ``mov`` copies a register: it has none for 16-bit floats and packed pairs."""
     if register_type in {"pred", "f32", "f64"}:
         return register_type
     return f"b{bits(register_type)}"
 
 
 def _initial(register_type: str, value: int) -> str:
-    """A first value as an operand. value: of a float its bits."""
+    """Return the first value of a register as an operand. value: of a float its bits."""
     if register_type == "f32":
         return f"0f{value:08X}"
     if register_type == "f64":

@@ -33,6 +33,7 @@ class SkipError(Exception):
     """A kernel gets no twin, for another reason than that its code is not supported. detail: what manifests say."""
 
     def __init__(self, reason: Reason, detail: str) -> None:
+        """reason: for which the kernel gets no twin. detail: what manifests say."""
         super().__init__(detail)
         self.reason = reason
         self.detail = detail
@@ -54,7 +55,9 @@ def module_obstacle(linkage: Linkage) -> str | None:
 
 
 def check_text(module: Module, body: Body) -> None:
-    """Refuse a body that ptxas may read otherwise than ``text.body.Body`` does. Raises UnsupportedError."""
+    """Raise UnsupportedError for a body that ptxas (NVIDIA's assembler) may read otherwise than ``text.body.Body``
+    does.
+    """
     # Where nothing closes a body, it goes to the end of the text.
     if body.end == len(module.code) and module.code.count("{", body.start) != module.code.count("}", body.start):
         raise UnsupportedError(f"line {module.line(body.start)}: the text ends within the body that begins there")
@@ -81,6 +84,7 @@ class ProbeFacts:
     """
 
     def __init__(self, probes: Sequence[Probe]) -> None:
+        """Find the facts out. Parameters: see the class."""
         self._order = {id(probe): index for index, probe in enumerate(probes)}
         self._names = {id(snippet): probe.name for probe in probes for snippet in _snippets(probe)}
         self._reading = {id(probe) for probe in probes if _names_operands(probe)}
@@ -106,8 +110,10 @@ class ProbeFacts:
         return sorted({id(probe): probe for probe in probes}.values(), key=lambda probe: self._order[id(probe)])
 
     def must_be_clear(self, probe: Probe) -> bool:
-        """Whether a probe holds code that may not stand everywhere between a product and its sum: it may change the
-        result."""
+        """Return whether a probe holds code that may not stand between a product and a sum that ptxas may fuse.
+
+        It may keep ptxas from fusing these, and so change the result.
+        """
         return id(probe) in self._storing or self.holds_collective(probe)
 
     def reads_operands(self, probe: Probe) -> bool:
@@ -137,7 +143,7 @@ def _ends_with_store(save: Save) -> bool:
 
 
 def _names_operands(probe: Probe) -> bool:
-    """Whether a probe names an operand of its instructions: a result, a source or the address."""
+    """Return whether a probe names an operand of its instructions: a result, a source or the address."""
     return any(
         operand.name.startswith(("OUT", "IN", "ADDR"))
         for snippet in _snippets(probe)
@@ -147,7 +153,7 @@ def _names_operands(probe: Probe) -> bool:
 
 
 def parameters_of(probe: Probe) -> list[str | None]:
-    """What a probe names of its kernel's parameters, as it stands after ``PARAM.``."""
+    """Return what a probe names of its kernel's parameters, as it stands after ``PARAM.``, such as "0+8.u32"."""
     return [
         operand.element
         for snippet in _snippets(probe)
@@ -170,6 +176,7 @@ class TriedCode:
     """
 
     def __init__(self) -> None:
+        """Begin with nothing tried."""
         self.versions: dict[int, tuple[int, int]] = {}
         """By the snippet's id, the ``.version`` that it needs."""
         self.around: set[Hashable] = set()
@@ -199,6 +206,7 @@ class _ProbeKnowledge:
 
 @functools.lru_cache(maxsize=8)
 def _probe_knowledge(probes: ProbeSet, demangle: Callable[[str], str] | None) -> _ProbeKnowledge:
+    """Return what is known of probes whatever the module, remembered for the last few sets of probes."""
     return _ProbeKnowledge(
         Matcher(probes.probes, demangle), ProbeFacts(probes.probes), Additions(probes.probes), defaultdict(TriedCode)
     )
@@ -219,6 +227,7 @@ class Rewriting:
         version: tuple[int, int] | None,
         demangle: Callable[[str], str] | None,
     ) -> None:
+        """Prepare to insert probes into a module. Parameters and errors: see the class."""
         if not isinstance(probes, ProbeSet):
             raise TypeError(f"probes to insert are a verified ProbeSet, not {type(probes).__name__}")
         module = linkage.module
@@ -251,7 +260,7 @@ class Rewriting:
         return units_of(self.probes.probes)
 
     def only(self, names: Collection[str]) -> Rewriting:
-        """The insertion of only those probes that have these names, for kernels that do not take the others."""
+        """Return the insertion of only the probes that have these names, for kernels that do not take the others."""
         key = frozenset(names)
         if len(key) == len(self.probes.probes):
             return self
@@ -272,8 +281,11 @@ class Rewriting:
         return self.matcher.find(callee.module, callee.function, callee.body, first)
 
     def find_in_function(self, callee: Callee, first: int) -> Found:
-        """As ``find``, for a function that several kernels may call: searched again only if something in it matches,
-        since the sites' numbers depend on the kernel. If nothing does, ``next_number`` of the result means nothing."""
+        """Return what probes match in a function that several kernels may call.
+
+        It is searched again for each kernel only if something matches, since the sites' numbers, from ``first`` on,
+        depend on the kernel. If nothing does, ``next_number`` of the result means nothing.
+        """
         found = self._found_in.get(callee.key)
         if found is None:
             found = self._found_in[callee.key] = self.find(callee)

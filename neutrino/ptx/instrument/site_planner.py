@@ -58,6 +58,7 @@ class SitePlanner:
         *,
         points_to_constants: bool,
     ) -> None:
+        """Prepare to plan one body. Parameters: see the class."""
         self._rewriting = rewriting
         self._callee = callee
         self._module = callee.module
@@ -79,6 +80,7 @@ class SitePlanner:
 
     @lazy
     def _trial(self) -> SiteWriter:
+        """Writes code that is thrown away, to see whether it can be written."""
         edits = Edits()  # thrown away
         return SiteWriter(
             self._callee, self._facts, self._emission(), edits, variables=self._variables, places=self._places,
@@ -86,11 +88,11 @@ class SitePlanner:
         )  # fmt: skip
 
     def place_all(self, found: Found, runs: Runs) -> tuple[tuple[Placed, ...], tuple[Spot, ...]]:
-        """Place the code of all hits and spots of the body, and count in runs what they add. Raises UnsupportedError,
-        PtxError.
+        """Decide where the code of all hits (instructions) and spots (places between them) of the body goes.
 
-        Returns the instructions and the places between them that get code. Instructions at which probes only add
-        constants, most of them as a rule, are counted by their opcodes, without looking at each.
+        Returns those that get code; what probes only add is counted in runs. Instructions at which probes only add
+        constants, most of them as a rule, are counted by their opcodes, without looking at each. Raises
+        UnsupportedError, PtxError.
         """
         hits = found.hits
         if not isinstance(hits, OpcodeHits):
@@ -129,9 +131,9 @@ class SitePlanner:
         return tuple(with_code), ()
 
     def _place_spot(self, spot: Spot, runs: Runs) -> Spot:
-        """List a place between instructions, and leave to runs what its probes only add: return it with the others.
+        """List a place between instructions as a site; return it with the probes that need code there.
 
-        Raises UnsupportedError.
+        What the others add is left to runs. Raises UnsupportedError.
         """
         self._sites.add(self._shown_at(spot.at, spot.text), spot.probes, spot.number)
         if spot.before is not None:
@@ -151,7 +153,7 @@ class SitePlanner:
         return Shown(self._module.line(position), text, str(source) if source else "")
 
     def _check_spot(self, spot: Spot) -> None:
-        """Refuse a place where the code of probes cannot be written, by a trial. Raises UnsupportedError."""
+        """Raise UnsupportedError for a place where the code of probes cannot be written, found out by a trial."""
         clear = None
         if any(map(self._facts.holds_collective, spot.probes)):
             clear = self._trial.is_clear(spot.position), self._trial.may_exchange(spot.position)
@@ -162,8 +164,9 @@ class SitePlanner:
             tried[shape] = True
 
     def _not_by_opcode(self, indices: Sequence[int]) -> set[int]:
-        """The instructions where more than the opcode decides about the code of probes, by their indices in the body:
-        those with a guard, of several lines, or in a call sequence. indices: of the sites.
+        """Return the instructions, by index, where more than the opcode decides about the code of probes.
+
+        These have a guard, or several lines, or are in a call sequence. indices: of the sites.
         """
         body = self._body
         result = {*body.guarded, *body.multiline(indices)}
@@ -172,7 +175,7 @@ class SitePlanner:
         return result
 
     def _added_by_opcode(self, hits: OpcodeHits) -> dict[Mnemonic | None, Added]:
-        """By opcode, what probes add at its instructions without a guard, if they do nothing else there."""
+        """Return by opcode what probes add at its instructions without a guard, if they do nothing else there."""
         added: dict[Mnemonic | None, Added] = {}
         for opcode, probes in hits.unguarded.items():
             # Such loads are looked at one by one, in `_place`, as is what ends a block or calls.
@@ -235,7 +238,8 @@ class SitePlanner:
             raise PtxError(line, text[: next_instruction.start()], "no ';' before the next instruction")
 
     def _around_call(self, hit: Hit) -> tuple[int, int, tuple[Probe, ...]]:
-        """Where code before and after an instruction of a call goes, and the probes whose code does: outside the call.
+        """Return where code before and after an instruction of a call goes, outside the call, and the probes whose code
+        does.
 
         Leaves out probes that read operands of a move of arguments or results, which are not known there. Raises
         UnsupportedError when the call sequence holds other instructions.
@@ -262,9 +266,10 @@ class SitePlanner:
         return Shown.of(statement, self._module, self._places)
 
     def _check(self, placed: Placed) -> None:
-        """Refuse a site at which probes lack what they name, by a trial. Raises UnsupportedError, PtxError.
+        """Raise UnsupportedError for a site at which probes lack what they name, or PtxError, found out by a trial.
 
-        One trial per opcode, guard and probes where these decide about the code, else per shape of the instruction.
+        One trial is made per opcode, guard and probes where these decide about the code, else per shape of the
+        instruction.
         """
         hit = placed.hit
         statement, guard = hit.statement, hit.statement.guard
@@ -298,8 +303,10 @@ class SitePlanner:
             self._tried.add(key)
 
     def _shape(self, instruction: Instruction, position: int) -> Iterator[str]:
-        """An instruction's operands with the names of registers replaced by what matters of them for inserted code: how
-        they are declared, and whether the instruction writes them. Equal shapes get equal code, but for names.
+        """Yield an instruction's operands with registers' names replaced by what matters of them for inserted code.
+
+        That is how they are declared, and whether the instruction writes them. Equal shapes get equal code, but for
+        names.
         """
         written = instruction.written
         declared = self._body.declaration

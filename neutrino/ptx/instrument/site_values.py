@@ -35,7 +35,10 @@ _OF_LANES = ("LANES", "LEADER")
 
 
 def _thread(scratch: Scratch, here: Lines) -> Value:
-    """THREAD: the thread's linear number in its block, x fastest, as slots of maps count them."""
+    """Return THREAD of a snippet: the thread's linear number in its block, x fastest, as slots of maps count them.
+
+    Appends the code to here.
+    """
     number, b, c = (scratch.take("b32") for _ in range(3))
     here += [
         op("mov.u32", number, "%tid.z"),
@@ -50,8 +53,10 @@ def _thread(scratch: Scratch, here: Lines) -> Value:
 
 
 def _block(scratch: Scratch, here: Lines) -> Value:
-    """BLOCK: the block's linear number in the grid, x fastest. Grids have up to 2^31 x 65535 x 65535 blocks: the row's
-    number has 32 bits, the block's does not."""
+    """Return BLOCK of a snippet: the block's linear number in the grid, x fastest. Appends the code to here.
+
+    Grids have up to 2^31 x 65535 x 65535 blocks: the row's number has 32 bits, the block's does not.
+    """
     row, b, c = (scratch.take("b32") for _ in range(3))
     number, wide = scratch.take("b64"), scratch.take("b64")
     here += [
@@ -79,6 +84,7 @@ class PlaceOperands:
     def __init__(
         self, where: str, number: int | None, line: Callable[[], int] | None, scratch: Scratch, masks: LaneMasks
     ) -> None:  # fmt: skip
+        """Prepare to give values at one place. Parameters: see the class."""
         self._where = where
         self._masks = masks
         self._number = number
@@ -91,17 +97,18 @@ class PlaceOperands:
 
     @classmethod
     def around(cls, scratch: Scratch, masks: LaneMasks) -> PlaceOperands:
-        """Those at the entry and the ends of a kernel or a function."""
+        """Return what gives values at the entry and the ends of a kernel or a function."""
         return cls("the entry and ends of a kernel or function", None, None, scratch, masks)
 
     def begin_snippet(self, guard: Guard | None) -> None:
-        """Another snippet begins, for the threads for which the guard holds, None for all: LANES are computed anew."""
+        """Begin another snippet, for the threads for which the guard holds, None for all: LANES are computed anew."""
         for helper in _OF_LANES:
             self._known.pop(helper, None)
         self._guard = guard
 
     def __call__(self, helper: str, element: str | None) -> Value:
-        """The value of a helper. Raises UnsupportedError where it has none."""
+        """Return the value of a helper (a name in a probe, such as LANES). Raises UnsupportedError where it has none.
+        """
         if helper == "SITE" and self._number is not None:
             return Value(str(self._number), None)
         if helper == "LINE" and self._line is not None:
@@ -113,7 +120,7 @@ class PlaceOperands:
         return self._known[helper]
 
     def _resolve(self, helper: str) -> Value:
-        """The value of a helper that has one everywhere."""
+        """Return the value of a helper that has one everywhere, and append the code that computes it."""
         if helper == "LEADER":
             return leader(self("LANES", None), self._scratch, self.here)
         if helper != "LANES":
@@ -135,7 +142,7 @@ _PARTS = {f"b{number}": (8 * number, 8) for number in range(4)} | {"h0": (0, 16)
 
 
 def _without_parts(name: str) -> tuple[str, str]:
-    """Split the parts of a register, as ``b1`` or ``h10``, from its name; "" for none."""
+    """Split a register with a choice of its parts, such as ``%r1.b1``, into its name and the choice; "" without one."""
     register, _, parts = name.rpartition(".")
     is_choice = parts[:1] in {"b", "h"} and parts[1:].isdecimal() and len(parts) <= 5
     return (register, parts) if is_choice else (name, "")
@@ -169,6 +176,7 @@ class SiteOperands:
         choices: Callable[[str, int], tuple[int, ...]] = lambda operand, position: (),
         masks: LaneMasks | None = None,
     ) -> None:
+        """Prepare to give values at one side of an instruction. Parameters: see the class."""
         self._instruction = instruction
         self._body = body
         self._position = position
@@ -195,7 +203,7 @@ class SiteOperands:
         return self._instruction
 
     def begin_snippet(self, guard: Guard | None) -> None:
-        """Another snippet begins, for the threads for which the guard holds, None for all: LANES are computed anew.
+        """Begin another snippet, for the threads for which the guard holds, None for all: LANES are computed anew.
 
         Where this is never called, LANES are those of the instruction's own predicate.
         """
@@ -204,7 +212,8 @@ class SiteOperands:
             self._known.pop((helper, None), None)
 
     def __call__(self, helper: str, element: str | None) -> Value:
-        """The value of a helper. Raises UnsupportedError naming the instruction and what it lacks.
+        """Return the value of a helper (OUT, IN1, ADDR …). Raises UnsupportedError naming the instruction and what it
+        lacks.
 
         element: of a vector operand, ``x`` to ``w`` or a number; None for the first or only one. With ``bits`` at its
         end (``bits``, ``y.bits``) the value has no type.
@@ -237,7 +246,9 @@ class SiteOperands:
         return replace(value, used_as="bits") if is_bits else value
 
     def _resolve(self, helper: str, element: str | None) -> Value:
-        """The value of a helper that depends on more than the opcode. Raises as ``__call__``."""
+        """Return the value of a helper that depends on more than the opcode. Raises UnsupportedError where there is
+        none.
+        """
         without_element: dict[str, Callable[[], Value]] = {
             "ADDR": self._own_address,
             "BYTES": self._bytes,
@@ -276,7 +287,7 @@ class SiteOperands:
     # OUT and IN
 
     def _out(self, element: str | None) -> Value:
-        """OUT: the register that the instruction has written, or an element of it."""
+        """Return OUT: the register that the instruction has written, or an element of it. Raises UnsupportedError."""
         instruction = self._instruction
         if not self._after:
             raise UnsupportedError(f"OUT of {instruction.opcode} does not exist before it")
@@ -305,9 +316,10 @@ class SiteOperands:
         return Value(self._product(name, True) or name, register_type)
 
     def _source(self, operand: str, helper: str, element: str | None) -> Value:
-        """The value of a source operand or of one of its elements. operand: as written, also negated or in brackets.
+        """Return the value of a source operand or of one of its elements. operand: as written, also negated or in
+        brackets.
 
-        helper, element: what the probe names, ``IN2`` and ``x``; element as in ``__call__``.
+        helper, element: what the probe names, such as ``IN2`` and ``x``; element is that of ``__call__``.
         """
         if operand.startswith("["):
             # Either an object and coordinates, "[tex, {x, y}]", whose parts are the elements; or an address, which is
@@ -337,7 +349,8 @@ class SiteOperands:
         return Value(opposite, "pred")
 
     def _read(self, operand: str, helper: str) -> Value:
-        """The value of a scalar operand: a constant, a register, a part of one, or a variable's address plus an offset.
+        """Return the value of a scalar operand: a constant, a register, a part of one, or a variable's address plus an
+        offset.
 
         helper: what asks for it. Raises UnsupportedError for anything else.
         """
@@ -371,9 +384,10 @@ class SiteOperands:
         return UnsupportedError(f"{helper} of {self._instruction.opcode} is {name!r}, which a probe cannot read")
 
     def _is_label(self, name: str) -> bool:
-        """Whether a name stands for a label, function, texture or surface, which have no value that could be moved.
+        """Return whether a name stands for a label, function, texture or surface, which have no value that could be
+        moved.
 
-        Judged by what operands the instruction takes.
+        This is judged by what operands the instruction takes.
         """
         roles = self._instruction.facts.operands if self._instruction.facts else ()
         if Role.LABEL in roles:
@@ -383,7 +397,7 @@ class SiteOperands:
         return is_object and self._body.declaration(name, self._position) is None
 
     def _element(self, operand: str, helper: str, element: str | None) -> str:
-        """An element of an operand, as text: of ``{a, b}`` or a vector register, or the operand itself.
+        """Return an element of an operand, as text: of ``{a, b}`` or a vector register, or the operand itself.
 
         element: ``x`` to ``w`` or a number, None for the first. Raises UnsupportedError where the operand has too few.
         """
@@ -405,7 +419,7 @@ class SiteOperands:
         return declaration is not None and declaration.space == "reg" and declaration.is_vector
 
     def _float(self, number: str, helper: str) -> Value:
-        """The value of a floating-point constant, in a register, since moves of untyped bits take no such constants.
+        """Return a floating-point constant in a register, since moves of untyped bits take no such constants.
 
         number: as written, ``0f3F800000``, ``0d…`` or a decimal fraction, whose type is that of the instruction.
         helper: which operand it is.
@@ -430,7 +444,7 @@ class SiteOperands:
         return Value(name, float_type)
 
     def _register_part(self, register: str, part: str, helper: str) -> Value:
-        """A byte or a half of a register, extended to 32 bits as the video instruction does.
+        """Return a byte or a half of a register, extended to 32 bits as the video instruction does.
 
         part: ``b`` or ``h`` and its number. Raises UnsupportedError for another instruction or operand.
         """
@@ -447,6 +461,7 @@ class SiteOperands:
         return Value(name, types[source])
 
     def _negated(self, value: Value) -> Value:
+        """Return the negated value of a register of 32 bits, in a new register."""
         name = self._scratch.take("b32")
         self.here.append(op("neg.s32", name, value.text))
         return Value(name, "s32")
@@ -459,13 +474,14 @@ class SiteOperands:
         return declaration.type if declaration is not None and declaration.space == "reg" else None
 
     def _check_width(self, kind: str, helper: str) -> None:
+        """Raise UnsupportedError for a register that is too wide for a probe's. helper: what reads it."""
         if bits(kind) > 64:
             raise UnsupportedError(
                 f"{helper} of {self._instruction.opcode} is a .{kind} register, and a probe's hold at most 64 bits"
             )
 
     def _preserved(self, name: str, kind: str) -> Value:
-        """The value that a register has before the instruction: the register itself, or a copy made before it.
+        """Return the value that a register has before the instruction: the register itself, or a copy made before it.
 
         A copy is needed for a snippet after the instruction where this overwrites the register. name: the register's,
         or ``%v.x`` for an element of a vector register. kind: its type.
@@ -481,7 +497,7 @@ class SiteOperands:
     # PRED and LANES
 
     def _predicate(self) -> Value:
-        """PRED: whether the thread executes the instruction, always true for one without a predicate."""
+        """Return PRED: whether the thread executes the instruction, always true for one without a predicate."""
         instruction = self._instruction
         if instruction.predicate is None:
             always = self._scratch.take("pred")
@@ -495,7 +511,9 @@ class SiteOperands:
         return Value(opposite, "pred")
 
     def _lanes(self) -> Value:
-        """LANES: the mask of the active lanes for which the snippet's guard holds, or the instruction's predicate."""
+        """Return LANES: the mask of the active lanes for which the snippet's guard holds, or the instruction's
+        predicate.
+        """
         guard = self._guard
         # `begin_snippet` was not called.
         if not self._guard_known and self._instruction.predicate is not None:
@@ -506,7 +524,9 @@ class SiteOperands:
     # ADDR
 
     def _own_address(self) -> Value:
-        """ADDR: the address that the instruction accesses; of a copy between two spaces the one in global memory."""
+        """Return ADDR: the address that the instruction accesses; of a copy between two spaces the one in global
+        memory.
+        """
         instruction = self._instruction
         roles = instruction.facts.operands if instruction.facts else ()
         # strict=False: operands at the end may be left out.
@@ -527,13 +547,16 @@ class SiteOperands:
         return self._address(addresses[0])
 
     def _address(self, operand: str) -> Value:
+        """Return the value of an operand that is an address in brackets. Raises UnsupportedError for one of an unknown
+        form.
+        """
         address = read_address(operand)
         if address is None:
             raise UnsupportedError(f"the address {operand!r} of {self._instruction.opcode} is no plain one")
         return self._sum(address)
 
     def _sum(self, address: Address) -> Value:
-        """The value of an address, base plus offset, in a register of 64 bits or as an integer.
+        """Return the value of an address, base plus offset, in a register of 64 bits or as an integer.
 
         The base is an integer, a register, a module variable, or another variable (shared, local or a parameter).
         Raises UnsupportedError for an offset that is no integer and for a register of another width than 32 or 64 bits.
@@ -580,7 +603,7 @@ class SiteOperands:
     # BYTES and OPS that depend on operands
 
     def _bytes(self) -> Value:
-        """BYTES of an instruction with an operand that gives the size."""
+        """Return BYTES of an instruction with an operand that gives the size. Raises UnsupportedError for others."""
         facts = self._instruction.facts
         if facts is not None and facts.measure is Measure.COPY:
             return self._async_copy_bytes()
@@ -592,7 +615,7 @@ class SiteOperands:
         raise self._lacks("BYTES", "an object and coordinates name the memory" if has_object else "")
 
     def _widened(self, operand: str) -> Value:
-        """The value of a size operand, mostly of 32 bits, in a register of 64 bits or as an integer: BYTES is a u64."""
+        """Return a size operand, mostly of 32 bits, in a register of 64 bits or as an integer: BYTES is a u64."""
         value = self._source(operand, "BYTES", None)
         if value.type is None:
             return value
@@ -606,7 +629,7 @@ class SiteOperands:
         return Value(wide, "b64", choices=choices)
 
     def _async_copy_bytes(self) -> Value:
-        """BYTES of ``cp.async [dst], [src], cp-size{, src-size | ignore-src}{, cache-policy};``: what it reads.
+        """Return BYTES of ``cp.async [dst], [src], cp-size{, src-size | ignore-src}{, cache-policy};``: what it reads.
 
         That is src-size bytes if given, none if the predicate ignore-src holds, else cp-size.
         """
@@ -630,7 +653,7 @@ class SiteOperands:
         return Value(size, "b64", choices=() if -1 in choices else tuple(sorted(choices)))
 
     def _operations(self) -> Value:
-        """OPS of ``tcgen05.mma``, 2 * M * N * K for a product of matrices of M x K and K x N.
+        """Return OPS of ``tcgen05.mma``, 2 * M * N * K for a product of matrices of M x K and K x N.
 
         M and N are in its instruction descriptor, a register: N/8 in bits 17 to 22, M/16 in bits 24 to 28 (PTX ISA,
         "tcgen05 Instruction descriptor"). K follows from the opcode, for some with a choice of two in bit 31.

@@ -44,6 +44,7 @@ class RunWriter:
     """
 
     def __init__(self, body: Body, runs: Runs | None, facts: ProbeFacts, emission: Emission, edits: Edits) -> None:
+        """Prepare to write the runs of one body. Parameters: see the class."""
         self._body = body
         self._runs = runs
         self._facts = facts
@@ -88,7 +89,8 @@ class RunWriter:
             self._edits.insert_before(run.first.start, lines)
 
     def _code(self, run: Run, totals: Mapping[int, tuple[int, ...]], guard: Guard | None) -> Lines:
-        """The code of those of a run's probes that are in totals: their snippets, with totals in place of amounts.
+        """Return the code of those of a run's probes that are in totals: their snippets, with totals in place of
+        amounts.
 
         totals: by the probe's id, what it adds over all sites of the run, in the order of its amounts.
         """
@@ -109,6 +111,7 @@ class Products:
     """
 
     def __init__(self, module: Module, body: Body, edits: Edits, emission: Emission) -> None:
+        """Prepare to answer for one body. edits, emission: see the class."""
         self._module = module
         self._body = body
         self._edits = edits
@@ -120,8 +123,11 @@ class Products:
         return Contractions(self._body)
 
     def first_clear(self, position: int) -> int:
-        """The first position, from this one on, where code may stand that ends a basic block, as predicated stores do:
-        not between a product and its sum, and not within a call sequence."""
+        """Return the first position, from this one on, where code may stand that ends a basic block, such as predicated
+        stores.
+
+        That is not between a product and its sum, and not within a call sequence.
+        """
         if not self._contractions:
             return position
         # The end of a product's span may lie within a call sequence, and the reverse: until neither moves it on.
@@ -135,18 +141,19 @@ class Products:
             position = spot
 
     def may_exchange(self, position: int, guard: Guard | None) -> bool:
-        """Whether instructions between lanes may stand at a position, under a guard or, with None, without one."""
+        """Return whether instructions between lanes may stand at a position, under a guard or, with None, without one.
+        """
         if not self._contractions or self.first_clear(position) == position:
             return True
         return guard is None and self._contractions.may_exchange(position, self._emission.architecture)
 
     def copy_of(self, position: int, register: str, is_out: bool) -> str | None:
-        """The register from which a probe can read the product that a register of the program holds; None if it can
-        read that register itself.
+        """Return the register from which a probe can read the product that a register of the program holds.
 
-        If ptxas may fuse the product with a sum, another reader of it would keep ptxas from that and change the result.
-        So the probe gets a copy, computed by a second multiplication. position: of the instruction whose operand the
-        register is. is_out: the register is its result, else one of its sources.
+        None if it can read that register itself. If ptxas may fuse the product with a sum, another reader of it would
+        keep ptxas from that and change the result. So the probe gets a copy, computed by a second multiplication.
+        position: of the instruction whose operand the register is. is_out: the register is its result, else one of its
+        sources.
         """
         products = self._contractions
         product = products.at(position) if is_out else products.open_product(register, position)
@@ -157,7 +164,7 @@ class Products:
         return self._private_copy(product.start) if product else None
 
     def _private_copy(self, position: int) -> str:
-        """The register with a copy of the product of the instruction at a position, for probes to read.
+        """Return the register with a copy of the product of the instruction at a position, for probes to read.
 
         The first call inserts the code: the multiplication once more, right before it, with ``.rn``, which ptxas does
         not fuse; or a division once more, of an operand that ptxas cannot know to be the same, or it would compute both
@@ -189,7 +196,9 @@ class Products:
         return name
 
     def _unknown(self, operand: str, lines: Lines) -> str:
-        """A register with the bits of an operand of 32 bits, which ptxas does not recognise. Appends code."""
+        """Return a register with the bits of an operand of 32 bits whose value ptxas cannot know. Appends the code to
+        lines.
+        """
         name, zero = self._emission.product_copy("f32"), self._emission.product_copy("f32")
         lines += [
             op("mov.b32", name, operand),
@@ -241,6 +250,7 @@ class WaitingSaves:
     _MOST = 8
 
     def __init__(self, body: Body, products: Products, emission: Emission, edits: Edits) -> None:
+        """Begin with no save that waits. Parameters are those of the body's ``SiteWriter``."""
         self._body = body
         self._products = products
         self._emission = emission
@@ -262,14 +272,14 @@ class WaitingSaves:
 
     @lazy
     def _meetings(self) -> list[int]:
-        """The instructions, by their indices, at which lanes that are apart may meet."""
+        """The instructions, by their indices in the body, at which lanes that are apart may meet."""
         return self._body.where({
             mnemonic for mnemonic in set(self._body.mnemonics)
             if mnemonic is not None and (mnemonic.word in _MEETING_WORDS or not _MEETING.isdisjoint(mnemonic.parts))
         })  # fmt: skip
 
     def come_to(self, place: Placed) -> None:
-        """The code of the next site is about to be written: write that of saves which cannot wait until there."""
+        """Insert the saves that cannot wait until the next site, whose code is about to be written."""
         statement = place.hit.statement
         run = self._runs.at(None, statement)
         if self._count:
@@ -280,7 +290,7 @@ class WaitingSaves:
         self._run = run
 
     def later(self, place: Placed, instruction: Instruction) -> Later | None:
-        """What gets the saves of a site; None if they cannot wait."""
+        """Return what gathers the saves of a site, to be written with those of others; None if they cannot wait."""
         if not self._may_wait(place):
             return None
         kin = (instruction.opcode, self._pointers.of(instruction))
@@ -296,13 +306,16 @@ class WaitingSaves:
         return self._later
 
     def _may_wait(self, place: Placed) -> bool:
-        """Whether saves of a site may wait. The lanes' addresses of a scattered access have nothing in common, so that
-        all that wait with it would take the longer way."""
+        """Return whether saves of a site may wait for those of later sites.
+
+        Those of a scattered access (each lane has loaded its address) may not: the lanes' addresses have nothing in
+        common, so that all that wait with it would take the longer way.
+        """
         instruction = place.hit.statement.instruction
         return _is_plain(place) and instruction is not None and not self._addresses.is_scattered(instruction)
 
     def note(self, place: Placed, mark: dict[str, int], lines: Iterable[Line], *, waited: bool) -> bool:
-        """The code of a site was written; returns whether saves of it wait.
+        """Note that the code of a site was written; return whether saves of it wait.
 
         mark: the state of the scratch registers before. lines: the code. waited: registers stay in use for its stores.
         """
@@ -363,6 +376,7 @@ class SiteWriter:
         places: Locations,
         may_wait: bool,
     ) -> None:
+        """Prepare to write the sites of one body. Parameters: see the class."""
         self._module = callee.module
         self._code = callee.module.code
         self._body = callee.body
@@ -432,7 +446,7 @@ class SiteWriter:
             self._edits.insert_before(position, self._emission.count(total))
 
     def _describe(self, statement: Statement) -> str:
-        """An instruction in the words of error messages: line and text."""
+        """Return an instruction in the words of error messages: line and text."""
         shown = Shown.of(statement, self._module, self._places)
         return f"line {shown.line}: {shown.text!r}"
 
@@ -560,7 +574,7 @@ class SiteWriter:
             scratch.release(mark)
 
     def _decided(self, snippet: Snippet, instruction: Instruction) -> Snippet:
-        """A snippet as it is at an instruction: without what conditions on its opcode leave out."""
+        """Return a snippet as it is at an instruction: without what conditions on its opcode leave out."""
         if snippet.operands_of_site.isdisjoint(BY_OPCODE):
             return snippet
         key = (id(snippet), instruction.opcode)
@@ -571,7 +585,10 @@ class SiteWriter:
         return self._decided_snippets[key]
 
     def _operands(self, instruction: Instruction, hit: Hit, masks: LaneMasks, *, after: bool) -> SiteOperands:
-        """The values of helpers in the snippets before or after the instruction of a hit. masks: of that side."""
+        """Return what gives the values of helpers in the snippets before or after the instruction of a hit.
+
+        masks: the lanes that come to that side.
+        """
         position = hit.statement.position
         return SiteOperands(
             instruction,
@@ -588,7 +605,7 @@ class SiteWriter:
         )
 
     def _line(self, position: int) -> int:
-        """The source line of the instruction at a position, 0 where the text does not say."""
+        """Return the source line of the instruction at a position, 0 where the text does not say."""
         place = self._places.place(position)
         return place.line if place is not None else 0
 
@@ -604,11 +621,11 @@ class SiteWriter:
         level: Level,
         later: Later | None = None,
     ) -> bool:
-        """Append one snippet's code to lines. Its stores are inserted further down where lines go between a product and
-        its sum, which they would part; returns whether they are.
+        """Append one snippet's code to lines; return whether its stores are inserted elsewhere, further down.
 
-        operands: give the values of helpers. guard: of the threads that the snippet is for, None for all. at: the
-        position where lines will be inserted. counted, later: as of ``Emission.snippet``. Raises UnsupportedError.
+        They are where lines go between a product and its sum, which stores would part. operands: give the values of
+        helpers. guard: of the threads that the snippet is for, None for all. at: the position where lines will be
+        inserted. counted, later: see ``Emission.snippet``. Raises UnsupportedError.
         """
         original = snippet
         if isinstance(operands, SiteOperands):

@@ -57,6 +57,7 @@ class EndSums:
     """
 
     def __init__(self, maps: Sequence[Map], take: Take, block: ProbeBlock, architecture: int) -> None:
+        """Begin with no sums. Parameters: see the class."""
         self._maps = maps
         self._cells = [entry.kind.cells(entry.fields) for entry in maps]
         self._take = take
@@ -68,12 +69,12 @@ class EndSums:
         self._lines: Lines = []
 
     def keep(self, word: Word) -> int:
-        """Add a register; returns the number by which forms name it, as ``Part.counter``."""
+        """Add a register of a thread to those that are summed up; return the number by which forms name it."""
         self._words.append(word)
         return len(self._words) - 1
 
     def add(self, key: Key, form: Form) -> None:
-        """Add the value of a form in each thread to what a field gets."""
+        """Have a field get, from each thread, the value of a form (a constant plus registers times factors), too."""
         previous = self._forms.get(key, Form())
         self._forms[key] = Form(previous.constant + form.constant, previous.parts + form.parts)
 
@@ -101,12 +102,12 @@ class EndSums:
         return self._lines
 
     def _add_together(self, forms: Mapping[Key, Form]) -> None:
-        """Add up the values over the threads of a warp that end together here, let one of them, the leader, add the
-        totals to memory, and end the others: one atomic per warp in place of one per thread.
+        """Write the code that adds values up over the threads of a warp that end together, and then to memory once.
 
-        ``redux`` adds 32 bits. So of an unsigned counter of 64 bits only the lower ``_LOW_BITS`` are added up over the
-        lanes; a thread in which higher bits are set stays as well and adds those itself. Few threads count so far, and
-        these have run for so long that another atomic does not matter.
+        One of the threads, the leader, adds the totals, and the others end: one atomic per warp in place of one per
+        thread. ``redux`` adds 32 bits. So of an unsigned counter of 64 bits only the lower ``_LOW_BITS`` are added up
+        over the lanes; a thread in which higher bits are set stays as well and adds those itself. Few threads count so
+        far, and these have run for so long that another atomic does not matter.
         """
         take, lines = self._take, self._lines
         active, lower, leader = self._leader()
@@ -166,11 +167,11 @@ class EndSums:
         ending: str | None = None,
         lower: str | None = None,
     ) -> None:
-        """Add the values of forms to their fields in memory, atomically.
+        """Write the code that adds the values of forms to their fields in memory, atomically.
 
         words: the registers, by their numbers in forms. thread_count: a register with the number of threads that a
         value is for, None for one. member: the predicate of the threads that add; ending: the same, and the other
-        threads end here. At most one of the two is given; without any all threads add. lower: as in ``copy_address``.
+        threads end here. At most one of the two is given; without any all threads add. lower: see ``copy_address``.
         """
         # By the map's number, the address of the copy of its record that this thread adds to.
         bases: dict[int, str] = {}
@@ -203,8 +204,10 @@ class EndSums:
         return active, lower, leader
 
     def _first_of(self, level: Level) -> str:
-        """A predicate register: whether this is the first thread of its warp or block, as level says. It alone adds to
-        sums of that level."""
+        """Return a predicate that says whether this is the first thread of its warp or block, as level says.
+
+        It alone adds to sums of that level.
+        """
         thread, y, z, size = (self._take("b32") for _ in range(4))
         first = self._take("pred")
         self._lines += [op("mov.u32", thread, "%tid.x"), op("mov.u32", y, "%tid.y"), op("mov.u32", z, "%tid.z")]
@@ -223,7 +226,7 @@ class EndSums:
         return first
 
     def _signed_sum(self, name: str, active: str) -> str:
-        """A register with the sum of a register of 64 bits over the active lanes, exact modulo 2 to the 64.
+        """Return a register with the sum of a register of 64 bits over the active lanes, exact modulo 2 to the 64.
 
         ``redux`` adds 32 bits, so the number is split into three parts whose sums over 32 lanes fit into 32 bits. name:
         of the register to add up. active: a register with the lanes' mask.
@@ -252,11 +255,11 @@ class EndSums:
 def value_of(
     form: Form, width: int, words: Sequence[Word], thread_count: str | None, take: Take, lines: Lines
 ) -> str:
-    """A register of that width in bits, 32 or 64, with the value of a form: its constant plus its parts, each a number
-    in a counter times a factor. Appends the code to lines.
+    """Return a register of that width in bits, 32 or 64, with the value of a form; its code is appended to lines.
 
-    words: the registers of counters, by their numbers in the form. thread_count: a register with the number of threads
-    over which the counters were added up, which constants are multiplied by; None for one thread.
+    A form is a constant plus parts, each a number in a counter times a factor. words: the registers of counters, by
+    their numbers in the form. thread_count: a register with the number of threads over which the counters were added
+    up, which constants are multiplied by; None for one thread.
     """
     threads = WARP_LANES if thread_count else 1
     # Computed in 32 bits where the value fits, which takes fewer instructions.
@@ -298,7 +301,7 @@ def value_of(
 
 
 def _number(part: Part, words: Sequence[Word], width: int, take: Take, lines: Lines) -> str:
-    """A register of that width, 32 or 64, with the number of a part: the bits of its counter that it is in.
+    """Return a register of that width, 32 or 64, with the number of a part: the bits of its counter that it is in.
 
     words: the registers of counters, by their numbers. Appends code to lines.
     """
@@ -317,7 +320,9 @@ def _number(part: Part, words: Sequence[Word], width: int, take: Take, lines: Li
 
 
 def _widened(name: str, own_width: int, width: int, take: Take, lines: Lines) -> str:
-    """A register of that width with the unsigned value of one of own_width bits; the same one if it has the width."""
+    """Return a register of that width with the unsigned value of one of own_width bits; the same one if it has the
+    width.
+    """
     if own_width == width:
         return name
     converted_name = take(f"b{width}")
@@ -344,6 +349,7 @@ class Sums:
         self, maps: Sequence[Map], prefix: str, registers: ProbeRegisters, block: ProbeBlock, take: Take,
         architecture: int, kernel: Sums | None,
     ) -> None:  # fmt: skip
+        """Begin with no sums. Parameters: see the class."""
         self._maps = maps
         self._cells = [entry.kind.cells(entry.fields) for entry in maps]
         self._prefix = prefix
@@ -405,10 +411,11 @@ class Sums:
         ]
 
     def add_row(self, number: int, guard: Guard | None) -> Lines:
-        """The code that adds to the counters when a run of sites is executed, for the run's beginning; [] without
+        """Return the code that adds to the counters when a run of sites (probed instructions) is executed; [] without
         counters.
 
-        number: of the run, as of its row in ``tally``. guard: the predicate of the run's sites, None without one.
+        It is for the run's beginning. number: of the run, which is that of its row in ``tally``. guard: the predicate
+        of the run's sites, None without one.
         """
         if self._tallies is None:
             return []
@@ -466,14 +473,15 @@ class Sums:
         lines.append(op(f"{operation}.{_unsigned(self._cells[index][number])}", name, name, amount, when=when))
 
     def name(self, index: int, number: int) -> str:
-        """The register that adds up a cell of the index-th map; it counts as changed. number: of the cell."""
+        """Return the register that adds up a cell of the index-th map; it counts as changed. number: of the cell."""
         name = self._all_sums.setdefault((index, number), f"{self._prefix}s{index}_{number}")
         self._sums[index, number] = name
         self._registers.changed.add(name)
         return name
 
     def settle(self, snippets: Iterable[Snippet]) -> Lines:
-        """The code, before the snippets at the ends of a thread, that gives the registers that they read their values.
+        """Return the code that brings registers up to date before the snippets at the ends of a thread, which read
+        them.
 
         Where counters are kept, code at sites adds to them and not to these registers, so that what the counters stand
         for is added to the registers here. Registers that the snippets only add to sums are left out: ``add`` and
@@ -531,10 +539,14 @@ class Sums:
         lines += sums.write()
 
     def _field_fits(self, name: str, field: Field) -> bool:
-        """Whether the form of a register can be added to a field of a sum directly, in place of the register's value.
+        """Return whether a sum may get a register's form (how its value is computed from counters) in place of the
+        value.
 
-        So it is if both have the same width, or if the register does not wrap: otherwise its value, extended to the
-        field's width, is another number. name: the register's.
+        name: a register of the probes that a snippet at the end saves. field: of the map. The value, extended to the
+        field's width, is another number than the form's where it has wrapped around in the register, or code has
+        changed the register. So the widths must be equal, or the greatest value of the form (``most``, None if not
+        known) must fit the register. A register without a form has no counters, so that nothing stands in place of its
+        value.
         """
         form = self._tallies.forms.get(name) if self._tallies else None
         if form is None or bits(self._registers.types[name]) == field.type.size * 8:
@@ -546,7 +558,8 @@ class Sums:
         return initial >= 0 and initial + form.most < 1 << 31
 
     def _tallied_form(self, operand: str) -> Form | None:
-        """The part of an operand's value, at an end, that is constant or computed from counters; None without one.
+        """Return the part of an operand's value, at an end, that is constant or computed from counters, as a form; else
+        None.
 
         It is the whole value unless other code has changed the register. operand: of a ``SAVE``, as text.
         """

@@ -37,7 +37,7 @@ class Shown(NamedTuple):
 
     @classmethod
     def of(cls, statement: Statement, module: Module, places: Locations) -> Shown:
-        """How a statement of a module's body is shown. places: the source lines of the body."""
+        """Return how a statement of a module's body is shown. places: the source lines of the body."""
         source = places.place(statement.position) if places else None
         return cls(module.line(statement.start), " ".join(statement.text.split()), str(source) if source else "")
 
@@ -51,6 +51,7 @@ class SiteList:
     """
 
     def __init__(self, function: str, module: Module, places: Locations) -> None:
+        """Begin with no sites. Parameters: see the class."""
         self._function = function
         self._module = module
         self._places = places
@@ -164,17 +165,17 @@ class TwinKernel:
 
     @lazy
     def sites(self) -> tuple[Site, ...]:
-        """Where probes went."""
+        """The sites (places where probes went), of the kernel and of its functions' copies."""
         return tuple(site for one in self.site_lists for site in one.sites)
 
     @property
     def lanes(self) -> int:
-        """Lanes of a warp."""
+        """How many lanes a warp has."""
         return WARP_LANES
 
     @property
     def all_copies(self) -> tuple[FunctionCopy, ...]:
-        """Those of its own module and of others."""
+        """The copies of called functions, of the twin's own module and of others."""
         return (*self.copies, *(copy for copies in self.copies_elsewhere.values() for copy in copies))
 
     @lazy
@@ -184,7 +185,7 @@ class TwinKernel:
         return bool(functions) or "cluster" in self.original_text or may_wait(kernel)
 
     def text(self, cap: int | None = None) -> str:
-        """The text of the kernel's twin as it is assembled.
+        """Return the text of the kernel's twin (the copy with probes) as it is assembled.
 
         cap: the most registers per thread that it may have, as a ``.maxnreg`` directive, which takes the place of the
         kernel's own; None leaves the text as it is. That directive can be combined with any other.
@@ -198,10 +199,12 @@ class TwinKernel:
         return f"{head.rstrip()}\n.maxnreg {cap}\n{body}"
 
     def cap_within(self, limit: int) -> int | None:
-        """The cap for ``text`` that limits registers to ``limit`` per thread and allows no more than the kernel's own
-        directives do: ``ptxas`` lets ``.maxnreg`` win over what ``.maxntid`` implies, and a block of as many threads
-        could not be launched then. None for a kernel that moves registers between its warps (``setmaxnreg``): with
-        fewer at its start than it counts on it would wait for ever. None also if its own cap cannot be read.
+        """Return the cap for ``text`` that limits registers to ``limit`` per thread; None if no cap may be set.
+
+        It allows no more than the kernel's own directives do: ``ptxas`` lets ``.maxnreg`` win over what ``.maxntid``
+        implies, and a block of as many threads could not be launched then. A kernel that moves registers between its
+        warps (``setmaxnreg``) gets none: with fewer at its start than it counts on it would wait for ever. None also if
+        its own cap cannot be read.
         """
         if "setmaxnreg" in self.original_text:
             return None
@@ -225,7 +228,7 @@ class TwinKernel:
         return "\n\n".join([*(copy.text for copy in self.all_copies), self.text(cap)])
 
     def files(self, cap: int | None) -> dict[str, bytes]:
-        """The texts of the original and of the twin, by file name, as ``Twin``."""
+        """Return the texts of the original and of the twin, by file name, to be looked at. cap: see ``text``."""
         return {
             "original.ptx": self.original_text.encode("latin-1"), "probed.ptx": self.whole_text(cap).encode("latin-1"),
         }  # fmt: skip
@@ -253,8 +256,10 @@ class TwinKernel:
 
     @lazy
     def loose(self) -> str | None:
-        """The text of the first sum that ptxas may fuse with either of two products, so that the text does not say what
-        it computes; None without one. See ``contraction.loose_sums``.
+        """The first sum, as text, that ptxas (NVIDIA's assembler) may fuse with either of two products; None without
+        one.
+
+        Then the text does not say what the kernel computes. See ``contraction.loose_sums``.
         """
         for body in self.bodies:
             for position in loose_sums(body):
@@ -263,7 +268,7 @@ class TwinKernel:
 
 
 def own_twin(twin: Twin) -> TwinKernel:
-    """A twin that this package has written. Raises TypeError for another target's."""
+    """Return a twin that this package has written, as such. Raises TypeError for another target's."""
     if not isinstance(twin, TwinKernel):
         raise TypeError(f"{twin.twin_name} is no twin in PTX")
     return twin
@@ -278,9 +283,9 @@ class TwinModule:
     skipped: tuple[SkippedKernel, ...]
 
     def render(self, names: Collection[str] | None = None, max_registers: Mapping[str, int] | None = None) -> str:
-        """A complete PTX module of the named kernels' twins (all by default).
+        """Return a complete PTX module of the named kernels' twins (all by default).
 
-        names: the originals' names. max_registers: register cap by the original's name.
+        names: the originals' names. max_registers: the most registers per thread, by the original's name.
         """
         chosen = [kernel for kernel in self.kernels if names is None or kernel.name in names]
         return self.render_unit(chosen, (), max_registers)
@@ -294,11 +299,12 @@ class TwinModule:
         copies: Iterable[FunctionCopy] = (),
         external: Iterable[FunctionCopy] = (),
     ) -> str:
-        """A complete PTX module with these twins and what they need of this module, in the order of the module's text.
+        """Return a complete PTX module with these twins and what they need of this module, in the order of the module's
+        text.
 
         chosen: twins of this module's kernels. statements: of this module, that twins of other modules need.
-        max_registers: as for ``render``. copies: copies of this module's functions for twins of other modules.
-        external: copies of other modules' functions that code of this module calls, to be declared.
+        max_registers: see ``render``. copies: copies of this module's functions for twins of other modules. external:
+        copies of other modules' functions that code of this module calls, to be declared.
         """
         caps = max_registers or {}
         # By the statement that each takes the place of; and the statements to copy as they are.

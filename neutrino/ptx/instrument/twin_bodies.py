@@ -179,12 +179,13 @@ class BodyRewriter:
         used: Mapping[_Key, set[str]],
         changed: Mapping[_Key, set[str]],
     ) -> None:
-        """Have the calls go to copies of the functions, store the kernel's state (the values of kept registers) in
-        memory before each, and load it after.
+        """Have the calls go to copies of the functions, and pass them the kernel's state (the values of kept
+        registers).
 
-        base: the state's address, as this body has it: the variable's name or a register. names: of the copies, by the
-        function's key. used, changed: by the function's key, names of the registers that it names and changes, those of
-        the functions that it calls included. Raises UnsupportedError for a call of an unknown form.
+        It is stored in memory before each call, and loaded after it. base: the state's address, as this body has it:
+        the variable's name or a register. names: of the copies, by the function's key. used, changed: by the function's
+        key, names of the registers that it names and changes, those of the functions that it calls included. Raises
+        UnsupportedError for a call of an unknown form.
         """
         body, address = self.callee.body, self.rewriting.names.state_address
         # By start and end of a call sequence, before and after which the state is stored and loaded, the calls in it.
@@ -210,8 +211,11 @@ class BodyRewriter:
             scratch.release(mark)
 
     def newer_than_state(self) -> set[str]:
-        """Names of the registers that may differ from the state in memory, so that they are stored before a call: in a
-        kernel all that it keeps."""
+        """Return the names of the registers that may differ from the state in memory, so that they are stored before a
+        call.
+
+        In a kernel these are all that it keeps.
+        """
         return {entry.name for entry in self.emission.kept}
 
     def kept_from_entry(self) -> list[Kept]:
@@ -225,6 +229,9 @@ class FunctionRewriter(BodyRewriter):
     """
 
     def __init__(self, rewriting: Rewriting, kernel: BodyRewriter, plan: BodyPlan, order: Mapping[str, int]) -> None:
+        """Prepare to write the copy. kernel: what writes the kernel. order: by module variable, its place in the probe
+        block.
+        """
         self._kernel = kernel
         self._address = rewriting.names.state_address
         emission = Emission(
@@ -235,7 +242,7 @@ class FunctionRewriter(BodyRewriter):
 
     @lazy
     def copy_name(self) -> str:
-        """The copy's name."""
+        """The name of the copy."""
         return copy_name(self.callee, self._kernel.callee)
 
     def write_around(self) -> None:
@@ -249,8 +256,10 @@ class FunctionRewriter(BodyRewriter):
         scratch.release(mark)
 
     def write_exits(self, state: State) -> None:
-        """Insert the code of the kernel's ends where this function ends the thread (``exit``): the thread does not come
-        to an end of the kernel any more. state: its layout, to load what that code needs."""
+        """Insert the code of the kernel's ends where this function ends the thread (``exit``).
+
+        The thread does not come to an end of the kernel any more. state: its layout, to load what that code needs.
+        """
         exits = [end for end in self.plan.ends if end.is_exit]
         if not exits:
             return
@@ -266,11 +275,11 @@ class FunctionRewriter(BodyRewriter):
         self.close_all(exits, closing)
 
     def load_and_store(self, state: State) -> None:
-        """Insert at the function's entry loads of the kept registers that it names, from the kernel's state, and at its
-        returns stores of those that it may have changed.
+        """Insert loads and stores of the kept registers that the function names and changes, from and to the kernel's
+        state.
 
-        state: gives each register its place there. Called when all other code is written, since this declares what that
-        code names.
+        The loads are at its entry, the stores at its returns. state: gives each register its place there. Called when
+        all other code is written, since this declares what that code names.
         """
         kept = self.kept_from_entry()
         newer = self.newer_than_state()
@@ -286,8 +295,10 @@ class FunctionRewriter(BodyRewriter):
         insert_at_entry(self.edits, self.callee.body, declarations + first + loads + self.opening)
 
     def copy(self, users: Iterable[Callee], *, is_recursive: bool) -> FunctionCopy:
-        """The finished copy. users: the kernel and all functions that it calls. is_recursive: this one calls itself,
-        directly or not. Raises UnsupportedError."""
+        """Return the finished copy. users: the kernel and all functions that it calls. Raises UnsupportedError.
+
+        is_recursive: this one calls itself, directly or not.
+        """
         callee, module = self.callee, self.callee.module
         # Numbers of the modules that call it; it has to be visible to those other than its own.
         numbers = {user.linkage.number for user in users if any(call.callee == callee.key for call in user.calls)}
@@ -312,7 +323,7 @@ class FunctionRewriter(BodyRewriter):
 
     @lazy
     def returns(self) -> list[End]:
-        """The ends where it returns to its caller, not those of the thread."""
+        """The ends where the function returns to its caller, not those of the thread."""
         return [end for end in self.plan.ends if not end.is_exit]
 
 
@@ -322,10 +333,10 @@ _BLOCK_ALIGN = 8  # of the probe block, see abi/probe_block.py
 
 
 def twin_header(module: Module, kernel: Function, body_start: int, twin_name: str, block: str, size: int) -> str:
-    """The text of a twin before its body: the kernel's, with the twin's name and one more parameter, the probe block.
+    """Return the text of a twin before its body: the kernel's, with the twin's name and one more parameter.
 
-    body_start: position of the kernel's body in the module's text. twin_name: begins with the kernel's name. block: the
-    parameter's name; size: its bytes.
+    That is the probe block, by which code of probes finds the maps. body_start: position of the kernel's body in the
+    module's text. twin_name: begins with the kernel's name. block: the parameter's name. size: its bytes.
     """
     edits = Edits()
     edits.insert(kernel.name_end, twin_name[len(kernel.name) :])
@@ -349,6 +360,7 @@ class KernelRewriter(BodyRewriter):
     """Writes one twin: the body of the kernel, and by ``FunctionRewriter`` those of the functions that get copies."""
 
     def __init__(self, plan: KernelPlan) -> None:
+        """Prepare to write the twin of a plan."""
         rewriting, names = plan.rewriting, plan.rewriting.names
         order = {variable.name: index for index, variable in enumerate(plan.needs.by_address)}
         parameters = Parameters(plan.kernel.callee)
@@ -366,7 +378,7 @@ class KernelRewriter(BodyRewriter):
         self._functions = tuple(FunctionRewriter(rewriting, self, function, order) for function in plan.functions)
 
     def run(self) -> TwinKernel:
-        """Write the twin. Raises as ``write_twin``."""
+        """Write the twin; return it. Raises the errors of ``write_twin``."""
         functions = self._functions
         bodies = (self, *functions)
         for body in bodies:
@@ -405,8 +417,9 @@ class KernelRewriter(BodyRewriter):
         ]
 
     def _close_ends(self) -> None:
-        """Write the snippets at the kernel's entry and ends, and, at the ends, the code that writes its sums and counts
-        to memory."""
+        """Write the snippets at the kernel's entry and ends; at the ends also the code that writes sums and counts to
+        memory.
+        """
         self.write_entry()
         at_ends = self.plan.at_ends
         closing = self.emission.sums.settle(snippet for _, snippet in at_ends)
@@ -418,8 +431,7 @@ class KernelRewriter(BodyRewriter):
     def _share_state(
         self, state: State, functions: Sequence[FunctionRewriter]
     ) -> tuple[Lines, Lines, set[tuple[int, str]]]:
-        """Write the code that passes the kernel's state (probe block and kept registers) to its functions and back, in
-        all bodies.
+        """Write the code that passes the kernel's state (probe block and kept registers) to its functions and back.
 
         state: its layout, which gets an entry for each register that is passed. Returns declarations and instructions
         for the kernel's entry, and the keys of the functions that call themselves, directly or not.
@@ -460,7 +472,7 @@ class KernelRewriter(BodyRewriter):
         return declarations, setup, {key for key in names if key in called[key]}
 
     def _twin(self, bodies: Sequence[BodyRewriter], copies: Sequence[tuple[int, FunctionCopy]]) -> TwinKernel:
-        """The finished twin, once all bodies are written. copies: with their modules' numbers."""
+        """Return the finished twin, once all bodies are written. copies: of functions, with their modules' numbers."""
         callee, needs, module, plan = self.callee, self.needs, self.callee.module, self.whole
         kernel = callee.function
         header = twin_header(

@@ -43,7 +43,10 @@ class Form:
         return tuple((frozenset(slot.rstrip("?").split("|")), slot.endswith("?")) for slot in self.modifiers.split())
 
     def types(self, modifiers: list[str]) -> tuple[str, ...] | None:
-        """Return the types among the modifiers of an opcode, in order; None if the modifiers do not fit this form."""
+        """Return the types among the modifiers of an opcode, in order; None if the modifiers do not fit this form.
+
+        modifiers: the parts of the opcode after the first, such as ``rn`` and ``f32``.
+        """
         index = 0  # of the first modifier that has no slot yet
         for alternatives, is_optional in self._slots:
             if index < len(modifiers) and modifiers[index] in alternatives:

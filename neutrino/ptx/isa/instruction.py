@@ -366,9 +366,10 @@ def constant_operations(instruction: Instruction) -> int | None:
 
 
 def opcode_value(instruction: Instruction, name: str, element: str | None) -> int | None:
-    """Return ``ELEMENTS``, or for ``HAS.ld.v4`` whether the opcode is such a one; None for any other helper.
+    """Return the value of a helper (a name in a probe) that the opcode alone decides; None for any other helper.
 
-    element: of ``HAS``, the dotted parts, as they stand after ``&`` in a position.
+    ``ELEMENTS`` is how many elements the operands have; ``HAS.ld.v4`` is 1 if the opcode is an ``ld`` with ``v4``, else
+    0. element: of ``HAS``, the dotted parts, as they stand after ``&`` in a position.
     """
     if name == "ELEMENTS":
         return instruction.elements

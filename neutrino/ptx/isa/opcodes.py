@@ -483,7 +483,11 @@ OTHER_NAMES: Mapping[str, str] = {
 
 
 def meaning_of(word: str, modifiers: Sequence[str]) -> bool | None:
-    """As ``probing.model.Meaning``: no modifier is called ``generic``; an access is if it has no state space."""
+    """Return whether a word of a pattern that is no modifier holds for an opcode; None for words without such a
+    meaning.
+
+    The only one is ``generic``: no modifier is called so, and an access is generic if it has no state space.
+    """
     if word != "generic":
         return None
     return not any(modifier.partition("::")[0] in STATE_SPACES for modifier in modifiers)

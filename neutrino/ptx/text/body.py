@@ -124,6 +124,7 @@ class Statement:
     def __init__(
         self, code: str, index: int, start: int, end: int, guard: str | None, decoded: Mnemonic | None
     ) -> None:
+        """Note where a statement is, and what it begins with. Parameters: see the class."""
         self._code = code
         self.index = index
         self.start = start
@@ -179,6 +180,7 @@ class Body:
     """
 
     def __init__(self, code: str, start: int, end: int, head: tuple[int, int] | None = None) -> None:
+        """Split a function's text into statements. Parameters: see the class."""
         self.code = code
         self.start = start
         self.end = end

@@ -95,7 +95,7 @@ class Declaration(NamedTuple):
 
     @property
     def text(self) -> str:
-        """As of ``Line``."""
+        """The declaration as text."""
         if self.space == "reg":
             return f".reg .{self.type} {self.name}{f'<{self.size}>' if self.size else ''};"
         return f".{self.space} .align {self.align} .{self.type} {self.name}[{self.size}];"
@@ -144,6 +144,7 @@ class Inserted:
     __slots__ = ("_opcodes", "_text", "is_after", "lines")
 
     def __init__(self, lines: Iterable[Line], *, is_after: bool) -> None:
+        """Note code to insert. is_after: it goes right after an instruction, so that a line break comes before it."""
         self.lines = tuple(lines)
         self.is_after = is_after
         self._text: str | None = None
@@ -151,7 +152,7 @@ class Inserted:
 
     @property
     def text(self) -> str:
-        """What stands in the text; "" for no instructions."""
+        """The code as it stands in the text; "" if there are no lines."""
         if self._text is None:
             lines = [line.text for line in self.lines]
             self._text = "\n\t".join(["", *lines] if self.is_after else [*lines, ""]) if lines else ""
@@ -159,7 +160,7 @@ class Inserted:
 
     @property
     def opcodes(self) -> list[str]:
-        """Those of its instructions, in their order."""
+        """The opcodes of the code's instructions, in their order."""
         if self._opcodes is None:
             self._opcodes = opcodes = []
             for line in self.lines:
