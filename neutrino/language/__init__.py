@@ -196,7 +196,9 @@ class Value(int):
     """A value of the instruction that a probe is at. It may also be written with parentheses: ``nl.addr()``."""
 
     def __call__(self) -> int:
-        """Return the value itself."""
+        """Return the value itself. (All functions here are read by Neutrino and never run: one that is called raises an
+        error.)
+        """
         _refuse("addr")
 
 
@@ -307,7 +309,7 @@ def cuid() -> int:
 
 
 def smid() -> int:
-    """Return the same as ``cuid``."""
+    """Return the number of the multiprocessor that the thread runs on, which is ``cuid``, too."""
     _refuse("smid")
 
 
@@ -322,7 +324,7 @@ class Place(int):
     """Along the third axis."""
 
     def __call__(self) -> int:
-        """Return that along the first axis."""
+        """Return the number along the first axis, x."""
         _refuse("tid")
 
 
@@ -358,11 +360,11 @@ class Warp:
         _refuse("warp.sum")
 
     def min(self, value: _Number) -> _Number:
-        """Return the least value of the lanes."""
+        """Return the least value that any of the lanes has."""
         _refuse("warp.min")
 
     def max(self, value: _Number) -> _Number:
-        """Return the greatest value of the lanes."""
+        """Return the greatest value that any of the lanes has."""
         _refuse("warp.max")
 
     def any(self, condition: float) -> bool:

@@ -45,12 +45,12 @@ class Range:
         return self if (ones, high) == (self.ones, self.high) else Range(self.low, high, ones)
 
     def joined(self, other: Range) -> Range:
-        """Return what holds the integers of both."""
+        """Return a range that holds all integers of both."""
         return Range(min(self.low, other.low), max(self.high, other.high), max(self.ones, other.ones))
 
 
 def _full(kind: Type) -> Range:
-    """Return all integers of a type; of others what is never used."""
+    """Return the range of all integers of a type, for a register of which nothing is known."""
     if kind.is_signed:
         return Range(-(1 << (kind.bits - 1)), (1 << (kind.bits - 1)) - 1, kind.bits)
     return Range(0, (1 << kind.bits) - 1, kind.bits)
@@ -77,6 +77,7 @@ class _State:
     less: dict[str, str] = field(default_factory=dict)
 
     def copy(self) -> _State:
+        """Return what is known, as a copy that can be changed by itself."""
         return _State(self.greatest, dict(self.ranges), dict(self.tests), dict(self.less))
 
     def joined(self, other: _State) -> _State:
@@ -125,7 +126,11 @@ class _State:
         return state if state._narrow(predicate.name, holds) else None
 
     def _narrow(self, predicate: str, holds: bool) -> bool:
-        """Narrow the ranges of what a predicate is from. Returns whether it can be so."""
+        """Narrow what is known, given that a predicate is true, or false; return whether that is possible at all.
+
+        predicate: the name of its register. holds: which of the two. The ranges of the operands that it was computed
+        from are narrowed.
+        """
         test = self.tests.get(predicate)
         if isinstance(test, Compare):
             return self._compare(test.relation if holds else _OPPOSITE[test.relation], test.left, test.right)
@@ -143,7 +148,9 @@ class _State:
         return True
 
     def _compare(self, relation: Relation, left: Value, right: Value) -> bool:
-        """Narrow two values between which a relation holds. Returns whether it can."""
+        """Narrow what is known of two values, given that a relation holds between them; return whether it can hold at
+        all.
+        """
         one, other = self.value(left), self.value(right)
         if relation in {Relation.GT, Relation.GE}:
             return self._compare(Relation.LT if relation is Relation.GT else Relation.LE, right, left)
@@ -224,6 +231,7 @@ class _Follower:
     """
 
     def __init__(self) -> None:
+        """Begin with no loop followed."""
         self.turns: dict[int, int] = {}
         self._steps = 0
 
@@ -296,7 +304,7 @@ class _Follower:
                 state.forget(target.name)
 
     def _compute(self, statement: Computation, state: _State) -> None:
-        """Go on by one statement that computes a value."""
+        """Follow one statement that computes a value: note in state what is known of its destination from then on."""
         target = statement.destination
         value = _full(target.type)
         one_less: str | None = None
@@ -334,7 +342,7 @@ class _Follower:
 
 
 def _converted(source: Register | Constant | Special, kind: Type, state: _State) -> Range:
-    """Return the range of a value in another type."""
+    """Return the range of a value that is converted to another type. state: what is known of the value."""
     known = state.value(source)
     if source.type.is_float or not (kind.is_integer or kind is Type.PRED) or source.type is Type.F16X2:
         return _full(kind)
@@ -345,7 +353,7 @@ def _converted(source: Register | Constant | Special, kind: Type, state: _State)
 
 
 def _comparison(relation: Relation, one: Range, other: Range) -> Range:
-    """Return the range of a comparison's predicate."""
+    """Return the range of a comparison's predicate, 0 or 1 where the operands' ranges decide it, else both."""
     if relation in {Relation.GT, Relation.GE}:
         return _comparison(Relation.LT if relation is Relation.GT else Relation.LE, other, one)
     if relation in {Relation.EQ, Relation.NE}:
@@ -361,7 +369,8 @@ def _comparison(relation: Relation, one: Range, other: Range) -> Range:
 
 
 def _operation(statement: Operation, state: _State) -> Range:
-    """Return the range of an operation on integers or predicates."""
+    """Return the range of the result of an operation on integers or predicates. state: what is known of its operands.
+    """
     operator, kind = statement.operator, statement.destination.type
     sources = [state.value(source) for source in statement.sources]
     if any(isinstance(source, SiteOperand) for source in statement.sources):
@@ -423,7 +432,7 @@ def _of_natural_numbers(statement: Operation, one: Range, other: Range, state: _
 
 
 def _of_predicates(operator: Operator, one: Range, other: Range) -> Range:
-    """Return the range of an operation on predicates."""
+    """Return the range of an operation on predicates. one, other: the ranges of its operands, within 0 and 1."""
     if operator is Operator.MOVE:
         return one
     if operator is Operator.NOT:

@@ -36,7 +36,7 @@ class ClauseText:
     """The text of one-liners. Faults are reported at its lines and columns."""
 
     def __init__(self, faults: Faults, text: str) -> None:
-        """faults: where faults are reported."""
+        """text: of the one-liner. faults: where what is wrong with it is reported."""
         self.text = text
         self._faults = faults
         # As in Python's nodes: lines from 1, columns in bytes.
@@ -121,7 +121,7 @@ class ClauseText:
         return self._faults.refuse(self.node_at(at), "one-liner", message, hint)
 
     def node_at(self, at: int) -> ast.AST:
-        """Return a node at an offset of the text, for faults."""
+        """Return a node of Python's syntax tree at an offset of the text, since faults are reported at nodes."""
         line, column = self._place(at)
         return ast.Pass(lineno=line, col_offset=column)
 
@@ -171,7 +171,8 @@ class ClauseText:
 
 
 def _hint(written: str) -> str:
-    """Return how to write in Python what is written in another language."""
+    """Return a hint how to write in Python what is written in another language, such as ``&&``; "" for anything else.
+    """
     if "&&" in written or "||" in written:
         return "write 'and' and 'or'"
     if re.search(r"!(?!=)", written):

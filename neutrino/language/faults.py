@@ -48,7 +48,7 @@ class Faults:
     """
 
     def __init__(self, file: str, source: str, words: Words) -> None:
-        """file: the path that diagnostics name. The others: as described at the class."""
+        """file: the path that diagnostics name. source, words: see the class."""
         self.words = words
         self._file = file
         self._lines = source.split("\n")
@@ -99,7 +99,7 @@ class Faults:
 
     @contextmanager
     def unreported(self) -> Iterator[None]:
-        """Report no fault meanwhile: of code that is left out, of which only the type counts."""
+        """Report no faults within the block: of code that is left out only the type counts."""
         before, self._is_silent = self._is_silent, True
         try:
             yield

@@ -16,7 +16,7 @@ class Function:
     """
 
     def __init__(self, node: ast.FunctionDef) -> None:
-        """node: as described at the class."""
+        """node: the definition of the function."""
         self.node = node
         self.name = node.name
         self._body: list[ast.stmt] | None = None
@@ -35,22 +35,22 @@ class Function:
 
     @property
     def parameter_names(self) -> list[str]:
-        """The names of its parameters, in order."""
+        """The names of the function's parameters, in order."""
         return [argument.arg for argument in self._arguments]
 
     @property
     def _arguments(self) -> list[ast.arg]:
-        """The parameters that can be given by position."""
+        """The function's parameters that can be given by position."""
         return [*self.node.args.posonlyargs, *self.node.args.args]
 
     @functools.cached_property
     def assigned(self) -> frozenset[str]:
-        """The names that it assigns."""
+        """The names that the function assigns."""
         return frozenset(assigned_names(self.node))
 
     @functools.cached_property
     def _saves(self) -> bool:
-        """Whether there is a call of a method ``save`` in it."""
+        """Whether the function calls a method ``save``."""
         return any(
             isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "save"
             for node in ast.walk(self.node)
@@ -116,6 +116,7 @@ def _ended(nodes: Sequence[ast.stmt], result: str, faults: Faults) -> tuple[list
 
 
 def _returns(node: ast.stmt) -> bool:
+    """Return whether a statement has a ``return`` in it."""
     return any(isinstance(item, ast.Return) for item in ast.walk(node))
 
 

@@ -42,9 +42,7 @@ class Locals:
     """
 
     def __init__(self, registers: dict[str, Register]) -> None:
-        """_temporary_names: of the registers of intermediate results. _odd_names: variables whose names assembly cannot
-        have → a number of each.
-        """
+        """registers: those that all probes of the file share, by name, to which local ones are added."""
         self.scope = Scope()
         self.registers = registers
         self._temporary_names: set[str] = set()
@@ -63,7 +61,8 @@ class Locals:
         return register
 
     def elements(self, name: str, size: int, type_: Type, span: Span) -> tuple[Register, ...]:
-        """Return the registers of an array's elements."""
+        """Return the registers of an array's elements, made when first asked for. name: of the array. size: how many.
+        """
         stem = f"%{self._ascii(name)}${self.scope.prefix}"
         return tuple(self._register(f"{stem}{index}_{type_}", type_, span) for index in range(size))
 

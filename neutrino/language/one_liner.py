@@ -93,6 +93,7 @@ class _OneLineFaults(Faults):
     """Faults that quote the text as it was written: without the names that it was given for Python's parser."""
 
     def __init__(self, source: str, words: Words) -> None:
+        """source: the text as it was written. words: of the target, for hints."""
         super().__init__(FILE, source, words)
         self._text = source
 
@@ -119,7 +120,7 @@ class _Words(ast.NodeTransformer):
         self.has_out = False
 
     def visit_Assign(self, node: ast.Assign) -> ast.stmt:
-        """Give words their meaning; the function that makes a map keeps its name."""
+        """Replace words in an assignment, but not the name of the function that makes a map, as in ``@n = count()``."""
         name, _ = map_of(node)
         if name is None or not isinstance(node.value, ast.Call):
             self.generic_visit(node)
@@ -129,7 +130,7 @@ class _Words(ast.NodeTransformer):
         return node
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
-        """Return what a name stands for; variables and maps stay."""
+        """Return what a word stands for: ``BYTES`` becomes ``nl.bytes``, ``clock`` a call; variables and maps stay."""
         word = node.id.lower()
         is_word = word in _WORDS and node.id in {word, word.upper()}
         if not isinstance(node.ctx, ast.Load) or not (is_word or node.id in _NAMES):
@@ -147,7 +148,7 @@ class _Words(ast.NodeTransformer):
         return ast.copy_location(ast.BinOp(value, ast.Sub(), start), node)
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
-        """Leave ``nl.bytes`` as it is, and give the words in ``x.y`` their meaning otherwise."""
+        """Replace a word before a dot, as in ``tid.x``; ``nl.bytes`` stays as it is."""
         if isinstance(node.value, ast.Name) and node.value.id == _ALIAS:
             self.has_out |= node.attr == "out"
             return node
@@ -168,7 +169,7 @@ class _Operands(ast.NodeTransformer):
     def __init__(
         self, faults: Faults, kinds: Mapping[str, Type], of_elements: Mapping[str, Type], *, is_typed: bool
     ) -> None:
-        """As for the class."""
+        """Note the types of operands. Parameters: see the class."""
         self._faults = faults
         self._kinds = kinds
         self._of_elements = of_elements
@@ -188,11 +189,11 @@ class _Operands(ast.NodeTransformer):
         return node
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
-        """Convert an operand that has a type."""
+        """Return an operand such as ``nl.out`` as one of the type that the position names."""
         return self._converted(node)
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
-        """Convert an element of a vector operand that has a type."""
+        """Return an element of a vector operand, ``nl.out[1]``, as one of the type that the position names."""
         if _operand_of(node):
             return self._converted(node)
         self.generic_visit(node)
@@ -217,11 +218,12 @@ class _Operands(ast.NodeTransformer):
         return bool(_operand_of(node)) and not self._is_typed and _operand_of(node) not in self._kinds
 
     def _converted(self, node: ast.expr) -> ast.expr:
+        """Return an operand with its type said, where that is known; others as they are."""
         kind = self._kinds.get(_operand_of(node))
         return node if kind is None else self._as(kind, node)
 
     def _as(self, kind: Type, node: ast.expr) -> ast.expr:
-        """Return an operand, taken as a type."""
+        """Return the expression that takes an operand as of a type: ``nl.s32(nl.out)``."""
         language = ast.copy_location(ast.Name(_ALIAS, ast.Load()), node)
         function = ast.copy_location(ast.Attribute(language, kind.value, ast.Load()), node)
         return ast.copy_location(ast.Call(function, [node], []), node)
@@ -422,7 +424,10 @@ class _ClauseReader(SnippetReader):
         return self._operand_type if value is None and of_instruction else value
 
     def _row_value(self, node: ast.expr, code: list[Statement]) -> tuple[Type, SavedOperand]:
-        """Evaluate a value of a row: return the type of its field, the value's own if fields can have it, and it."""
+        """Evaluate a value of a row; return the type of its field and the operand to save.
+
+        The field has the value's own type if fields can have it.
+        """
         result = self._expressions.evaluate(node, code, Type.U64)
         value = settled(self._type_of(result))
         if isinstance(result, (int, float)):
@@ -486,6 +491,7 @@ def _shown(name: str) -> str:
 
 
 def _is_language(node: ast.expr) -> bool:
+    """Return whether an expression is the name of the language, ``nl``."""
     return isinstance(node, ast.Name) and node.id == _ALIAS
 
 
@@ -508,7 +514,7 @@ def uses_of_maps(text: str, language: Language) -> Mapping[str, Use]:
 
 
 def _read(text: str, language: Language) -> tuple[DraftProbes, Mapping[str, Use]]:
-    """Read a text: its probes, and how its maps are used. Raises ProbeError with all faults."""
+    """Read a one-liner: return its probes, and how its maps are used. Raises ProbeError with all faults."""
     if len(text) > MAX_SIZE:
         message = f"the text has {len(text)} characters, more than {MAX_SIZE}"
         raise ProbeError([Diagnostic(FILE, 1, 1, "", message, "longer probes go in a .py file", code="too-large")])
@@ -531,7 +537,7 @@ class _Reader:
     """Reads the clauses of one text. uses: how its maps are used."""
 
     def __init__(self, faults: _OneLineFaults, text: str, language: Language) -> None:
-        """text: the clauses. language: of the kernels' assembly."""
+        """text: the clauses. faults: where what is wrong is reported. language: of the kernels' assembly."""
         self._faults = faults
         self._language = language
         self._text = ClauseText(faults, text)

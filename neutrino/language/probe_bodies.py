@@ -74,7 +74,9 @@ class SnippetReader:
     """
 
     def __init__(self, faults: Faults, names: Names, called: set[str]) -> None:
-        """faults: where faults are reported. The others are described at the class."""
+        """names: what the file declares. called: gets the names of the functions that are called. faults: where they
+        go.
+        """
         self.record = Record()
         self._faults = faults
         self._alias = names.alias
@@ -334,7 +336,9 @@ class SnippetReader:
         return variable, range(start, stop, step)
 
     def _loop(self, node: ast.For, variable: Register, values: range, code: list[Statement]) -> None:
-        """Translate a loop over a range."""
+        """Translate a loop over a range: to one that the target unrolls, or, if its variable must be a known number,
+        turn by turn.
+        """
         name = node.target.id  # type: ignore[attr-defined]
         loops = self._locals.scope.loops
         before = loops.get(name)
@@ -647,4 +651,5 @@ class SnippetReader:
 
 
 def _is_none(node: ast.expr) -> bool:
+    """Return whether an expression is ``None``."""
     return isinstance(node, ast.Constant) and node.value is None

@@ -125,6 +125,7 @@ def _parse(file: str, text: str) -> ast.Module:
 
 
 def _in_file_order(diagnostics: list[Diagnostic]) -> list[Diagnostic]:
+    """Return diagnostics by their place in the file."""
     return sorted(diagnostics, key=lambda item: (item.line, item.column))
 
 

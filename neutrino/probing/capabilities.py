@@ -171,7 +171,7 @@ def _asked_by(probe: Probe) -> Iterator[tuple[str, str]]:
 
 
 def _asked_of_places(probe: Probe) -> Iterator[tuple[str, str]]:
-    """Yield what a probe asks for by its tracepoint and its level."""
+    """Yield what a probe asks of a target by its tracepoint and level, as (kind of capability, word)."""
     for pattern in probe.tracepoint.patterns:
         yield "tracepoints", pattern.group if pattern.subject is Subject.CLASS else pattern.subject.value
         for member, word in TRACEPOINT_PARTS.items():

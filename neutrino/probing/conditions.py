@@ -76,6 +76,7 @@ class _Parser:
     """Reads a condition from left to right. _tokens: the operators and words that are left; the last one is empty."""
 
     def __init__(self, text: str) -> None:
+        """text: the condition."""
         self._tokens = [*_tokens(text), Literal(len(text), "")]
         self._depth = 0
 

@@ -138,7 +138,8 @@ class Document:
         self.report(self.within(path, fault.start), fault.code, fault.message, fault.hint)
 
     def unknown_key(self, path: KeyPath, known: Iterable[str]) -> None:
-        """Report a key that is not one of the known ones, with a hint. path: of the key."""
+        """Report a key that is not one of the known ones, with a hint. path: to the key from the top of the document.
+        """
         # Comparing is slow, and nobody needs a hint for each of hundreds of faults.
         guess = nearest(path[-1], known) if self.errors < _MAX_GUESSES else None
         hint = f"did you mean '{guess}'?" if guess else "known here: " + ", ".join(known)

@@ -22,8 +22,11 @@ _HINTS = {
 
 
 def first_lane_warnings(probes: WrittenProbes | DraftProbes, target: Words) -> Iterator[Diagnostic]:
-    """Yield a warning for each probe at level warp or block that runs where the first thread may be absent, or at the
-    kernel's ends, where others may go on after it. Nothing for probes that run only where all lanes do."""
+    """Yield a warning for each probe at level warp or block that may miss something, since one thread runs it for all.
+
+    That is where it runs at places that this first thread may not reach, or at the kernel's ends, where others may go
+    on after it. There is none for probes that run only where all lanes do. target: knows the opcodes.
+    """
     lines = probes.source.split("\n")
     for probe in probes.probes:
         words = _misses(probe, target)
@@ -36,7 +39,7 @@ def first_lane_warnings(probes: WrittenProbes | DraftProbes, target: Words) -> I
 
 
 def saved_by_first(probes: WrittenProbes, target: Words) -> frozenset[str]:
-    """Return the names of the maps that probes with such a warning save to."""
+    """Return the names of the maps that probes save to which ``first_lane_warnings`` warns of."""
     return frozenset(
         statement.map.name
         for probe in probes.probes if _misses(probe, target)
@@ -46,7 +49,7 @@ def saved_by_first(probes: WrittenProbes, target: Words) -> frozenset[str]:
 
 
 def _misses(probe: Probe | WrittenProbe, target: Words) -> str:
-    """What a probe may miss, in words; "" if nothing."""
+    """Return what a probe that the first thread of a warp or block runs may miss, in words; "" if nothing."""
     if probe.level not in _FIRST:
         return ""
     if any(_may_miss(pattern, probe, target) for pattern in probe.tracepoint.patterns):
@@ -57,7 +60,7 @@ def _misses(probe: Probe | WrittenProbe, target: Words) -> str:
 
 
 def _may_miss(pattern: Pattern, probe: Probe | WrittenProbe, target: Words) -> bool:
-    """Whether a pattern matches places that the first thread may not reach."""
+    """Return whether a pattern matches places that the first thread of a warp or block may not reach."""
     if pattern.subject is Subject.KERNEL:
         return False
     # The opcodes are those of warps: the first thread of a block may belong to another warp than theirs.

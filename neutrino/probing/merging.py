@@ -20,11 +20,11 @@ class File(Protocol):
 
     @property
     def file(self) -> str:
-        """Its path, for messages."""
+        """The path of the file, for messages."""
 
     @property
     def source(self) -> str:
-        """Its text."""
+        """The text of the file."""
 
     @property
     def maps(self) -> tuple[Map, ...]:

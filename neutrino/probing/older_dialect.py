@@ -185,4 +185,5 @@ def _field_name(word: str, taken: Mapping[str, ScalarType], numbers: dict[str, i
 
 
 def _listed(types: Sequence[str]) -> str:
+    """Return types as a list for a message: ``{u32, u64}``."""
     return "{" + ", ".join(types) + "}"

@@ -30,7 +30,7 @@ class Selection:
     _drops: tuple[_Pattern, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Compile the patterns."""
+        """Compile the patterns, so that a wrong one is reported at once."""
         # Compiled here, so that a wrong pattern is reported at once. Plain assignment fails, as the class is frozen.
         object.__setattr__(self, "_keeps", _compile("-k", self.keep))
         object.__setattr__(self, "_drops", _compile("--filter", self.drop))
@@ -45,7 +45,7 @@ class Selection:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the patterns, in hex."""
+        """The SHA-256 of the patterns, in hex, as a part of cache keys."""
         return hashlib.sha256(json.dumps([self.keep, self.drop]).encode()).hexdigest()
 
 
@@ -57,7 +57,7 @@ class _Pattern:
     regex: re.Pattern[str] | None
 
     def matches(self, names: tuple[str, str]) -> bool:
-        """Return whether one of the names matches."""
+        """Return whether the pattern matches one of a kernel's names, mangled or demangled."""
         if self.regex:
             return any(self.regex.search(name) for name in names)
         return any(self.literal in name for name in names)
@@ -76,7 +76,10 @@ def _compile(option: str, arguments: tuple[str, ...]) -> tuple[_Pattern, ...]:
 
 
 def _regex(option: str, word: str) -> re.Pattern[str] | None:
-    """Compile a pattern; None for a plain substring. option: for the message of the NeutrinoError."""
+    """Return a pattern as a regular expression, if it is one or a glob; None for a plain part of a name.
+
+    option: ``-k`` or ``--filter``, for the message of the NeutrinoError.
+    """
     if len(word) > 1 and word.startswith("/") and word.endswith("/"):
         try:
             return re.compile(word[1:-1])

@@ -72,7 +72,7 @@ class SnippetReader:
         maps: Mapping[str, Map | None],
         levelless: Collection[str] = (),
     ) -> None:
-        """As for the class."""
+        """Prepare to convert the snippets of one file. Parameters: see the class."""
         self._document = document
         self._snippets = snippets
         self._maps = maps
@@ -184,6 +184,7 @@ _VALUE = re.compile(r"(?:OUT|IN[1-9])(?:\.(?:[xyzw]|\d{1,3}))?|PARAM\.(?:\d{1,4}
 """The helpers whose types depend on the instruction, or on the kernel."""
 
 def _counted(count: int, noun: str) -> str:
+    """Return a number with its noun, in the plural unless it is 1."""
     return f"{count} {noun}{'s' if count != 1 else ''}"
 
 

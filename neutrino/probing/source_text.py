@@ -14,6 +14,7 @@ class SourceText:
     """The lines of a probe file."""
 
     def __init__(self, source: str) -> None:
+        """source: the text of the file."""
         self._lines = source.replace("\r\n", "\n").split("\n")
         # A tracepoint is looked up once for each of its words, and one that is made of constants is nowhere.
         self._found: dict[tuple[str, Span], Span] = {}
@@ -33,7 +34,7 @@ class SourceText:
         return self._found[word, start]
 
     def _search(self, word: str, start: Span) -> Span:
-        """Search for a word as ``locate`` does."""
+        """Return where a word stands at a place or some lines after it; the place itself if it is not found."""
         for line in range(start.line, min(start.line + _SEARCH_LINES, len(self._lines)) + 1):
             text = self._lines[line - 1]
             # Columns count from 1, indices from 0; only the first line is searched from a column on.

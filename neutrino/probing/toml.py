@@ -111,7 +111,7 @@ class _Reader:
     """Reads one document; faults are reported to it."""
 
     def __init__(self, document: Document, languages: Languages) -> None:
-        """languages: all that a file may be in, by platform."""
+        """document: the file. languages: all assembly languages that its snippets may be in, by platform."""
         self._document = document
         self._language = self._read_platform(languages)
         self._snippets = self._language.snippets(document)
@@ -443,6 +443,7 @@ class _Reader:
 
 
 def _position(declared: Map) -> tuple[int, int]:
+    """Return where a map is declared, to sort by it."""
     return declared.span.line, declared.span.column
 
 

@@ -51,6 +51,7 @@ class _Scanner:
     """
 
     def __init__(self, source: str) -> None:
+        """source: the text of the document."""
         self.source = source
         self.position = 0
         self.places: dict[tuple[str, ...], Place] = {}

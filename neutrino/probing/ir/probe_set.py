@@ -116,6 +116,7 @@ class ProbeSet:
             raise TypeError("a ProbeSet is made by neutrino.load_probes, which verifies what is in it")
 
     def __hash__(self) -> int:
+        """Return a hash of the path and text: sets are keys of caches, and hashing all members would be slow."""
         # Sets are keys of caches, looked up for every module: hashing all members is slow, the text identifies a set.
         return hash((self.file, self.source))
 
@@ -127,7 +128,11 @@ class ProbeSet:
 
     @cached_property
     def keyed_by_site(self) -> frozenset[int]:
-        """Indices of the maps whose saves all have SITE as the first operand. Of a lowered set."""
+        """The indices of the maps whose keys are sites in all saves, so that readers and code need not search for a
+        key.
+
+        Only for a set that is lowered.
+        """
         snippets = (snippet for probe in self.probes for snippet in (probe.before, probe.after) if snippet is not None)
         saves = [statement for snippet in snippets for statement in snippet.straight if isinstance(statement, Save)]
         others = {save.map.name for save in saves if save.operands[0] != SiteOperand("SITE")}
@@ -136,8 +141,9 @@ class ProbeSet:
 
     @cached_property
     def keyed_by_constants(self) -> dict[int, tuple[int, ...]]:
-        """The first operands, ascending, of the maps whose saves all have an integer of the first field's type as the
-        first operand, by the maps' indices. Of a lowered set."""
+        """By the index of a map whose keys are constants in all saves: these keys, ascending. Only for a set that is
+        lowered.
+        """
         found: dict[str, set[int | None]] = {}
         for probe in self.probes:
             for snippet in (probe.before, probe.after):

@@ -78,7 +78,7 @@ class Save:
 
     @property
     def operand_spans(self) -> tuple[Span, ...]:
-        """Where each operand stands in the file, for messages: the save itself where its place is not known."""
+        """The place of each operand in the file, for messages; that of the save where they are not known."""
         return self.places if len(self.places) == len(self.operands) else (self.span,) * len(self.operands)
 
 
@@ -133,6 +133,7 @@ def site_operands_of(statement: Straight) -> tuple[SiteOperand, ...]:
 
 
 def _guard_and_operands(statement: Straight) -> tuple[AssemblyOperand | SavedOperand, ...]:
+    """Return what a statement reads or writes: its guard, if it has one, and its operands."""
     guard = statement.guard
     return statement.operands if guard is None else (guard, *statement.operands)
 

@@ -366,7 +366,7 @@ class _Checker:
             self._report(span, "ir-type", f"{source.text} is loaded into a register first")
 
     def _check_collective(self, statement: Collective) -> None:
-        """Check the types of a collective operation."""
+        """Report an operation between lanes with types that it does not have."""
         reduction, destination, source = statement.reduction, statement.destination, statement.source
         span = statement.span
         self._check_exchanged(reduction.value, statement, span)
@@ -387,7 +387,7 @@ class _Checker:
         self._check_type(destination, reduced_type(reduction, source.type, self._lane_mask), span)
 
     def _check_operation(self, statement: Operation) -> None:
-        """Check the number and types of an operation's operands."""
+        """Report an operation with a wrong number of operands, or with types that its operator does not have."""
         operator, result_type, span = statement.operator, statement.destination.type, statement.span
         source_count = 1 if operator in _UNARY else 2
         if len(statement.sources) != source_count:
@@ -421,7 +421,7 @@ class _Checker:
     # Records
 
     def _check_save(self, save: Save, probe: Probe) -> None:
-        """Check a save against its map: the level, and the number and types of the fields."""
+        """Report a save that does not fit its map: by the level, or the number and types of the values."""
         if save.map not in self._maps:
             self._report(save.span, "ir-save", f"'{save.map.name}' is not one of the probes' maps")
         if save.guard is not None:

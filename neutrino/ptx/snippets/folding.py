@@ -159,7 +159,7 @@ def _read(
 
 
 def _save(save: Save, copies: dict[str, AssemblyOperand]) -> Save:
-    """Return a save of the originals of copies."""
+    """Return a save in which copies are replaced by what they are copies of. copies: by register, its original."""
 
     def original(operand: SavedOperand) -> SavedOperand:
         found = copies.get(operand.name) if isinstance(operand, Register) else None
@@ -205,6 +205,7 @@ class _Decider:
     """Follows the numbers in the registers of one snippet. value: as in ``decided``."""
 
     def __init__(self, value: Callable[[SiteOperand], int]) -> None:
+        """value: gives the number that a value of the site is, by the site's opcode."""
         self._site_value = value
         # Name of a local register → its bits at this point, as an unsigned number.
         self._known: dict[str, int] = {}
@@ -225,7 +226,7 @@ class _Decider:
         return result
 
     def _note(self, statement: Assembly) -> None:
-        """Go on by one instruction."""
+        """Note what registers hold after one instruction, as far as that is a known number."""
         computed = self._computed(statement) if statement.guard is None else None
         for register in statement.writes:
             self._known.pop(register.name, None)

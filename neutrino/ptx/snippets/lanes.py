@@ -39,11 +39,12 @@ class Uniform:
     """
 
     def __init__(self) -> None:
+        """Begin with no instruction followed."""
         self.names: set[str] = set()
         self._written: set[str] = set()
 
     def note(self, statement: Assembly) -> None:
-        """Go on by one instruction."""
+        """Note which registers have one value in all lanes after one more instruction."""
         guard = statement.guard
         # Where not all lanes execute it, they may have different values afterwards.
         together = guard is None or self._is_same(guard)
@@ -64,6 +65,7 @@ class Uniform:
         return register.name in self._written
 
     def _gives_one_value(self, statement: Assembly) -> bool:
+        """Return whether an instruction that all lanes execute together gives each the same result."""
         name = statement.opcode.partition(".")[0]
         if statement.opcode.startswith("match.all"):
             return True
@@ -72,6 +74,7 @@ class Uniform:
         return name in _SAME_FOR_ALL or all(map(self._is_same, statement.operands[1:]))
 
     def _is_same(self, operand: AssemblyOperand) -> bool:
+        """Return whether an operand has the same value in all lanes."""
         if isinstance(operand, Inverted):
             return self._is_same(operand.operand)
         if isinstance(operand, Register):
@@ -89,14 +92,14 @@ class LaneWriter(Writer):
     """
 
     def __init__(self, registers: dict[str, Register], declared: frozenset[str]) -> None:
-        """registers, declared: as of ``Writer``."""
+        """registers, declared: see ``Writer``."""
         super().__init__(registers, declared)
         self._uniform = Uniform()
         # The guard that instructions between lanes take.
         self._skipped: Guard | None = None
 
     def _collective(self, statement: Collective, target: Register, guard: Guard | None) -> None:
-        """Lower a reduction over the lanes of a warp. target: the register for the result.
+        """Append the code of a reduction over the lanes of a warp. target: the register for the result.
 
         All lanes that run the snippet execute its instructions, as their mask says; those for which the guard does not
         hold contribute a neutral value, so that the result is of the others.
@@ -138,7 +141,7 @@ class LaneWriter(Writer):
         self, reduction: Reduction, target: Register, is_signed: bool, source: AssemblyOperand, guard: Guard | None,
         span: Span,
     ) -> None:  # fmt: skip
-        """Lower a sum, minimum or maximum of 32-bit integers."""
+        """Append the code of a sum, minimum or maximum of 32-bit integers over the lanes for which the guard holds."""
         letter = "s" if is_signed else "u"
         fed = self._fed(source, _neutral(reduction, is_signed, 32), 32, guard, span)
         name = "add" if reduction is Reduction.SUM else reduction.value
@@ -148,7 +151,10 @@ class LaneWriter(Writer):
         self, reduction: Reduction, target: Register, is_signed: bool, source: AssemblyOperand, guard: Guard | None,
         span: Span,
     ) -> None:  # fmt: skip
-        """Lower a sum, minimum or maximum of 64-bit integers; ``redux`` has 32 bits."""
+        """Append the code of a sum, minimum or maximum of 64-bit integers over the lanes for which the guard holds.
+
+        It is put together from parts, since ``redux``, the instruction for it, has 32 bits.
+        """
         fed = self._fed(source, _neutral(reduction, is_signed, 64), 64, guard, span)
         if reduction is Reduction.SUM:
             # In pieces of 27 bits: those of 32 lanes add up to less than 32 bits hold.
@@ -179,7 +185,7 @@ class LaneWriter(Writer):
         self, reduction: Reduction, target: Register, value_type: Type, source: AssemblyOperand, guard: Guard | None,
         span: Span,
     ) -> None:  # fmt: skip
-        """Lower the minimum or maximum of floats, by unsigned integers in the same order.
+        """Append the code of the minimum or maximum of floats, by comparing unsigned integers in the same order.
 
         These are the bits, all inverted if the sign is set, else only the sign. The neutral ones, which stand for NaNs
         too, become NaNs again, so that such is the result without any number.
@@ -208,7 +214,7 @@ class LaneWriter(Writer):
         self._emit(f"mov.b{width}", target, (best,), span)
 
     def _first(self, statement: Collective, target: Register, guard: Guard | None) -> None:
-        """Lower the value of the lowest lane for which the guard holds."""
+        """Append the code that gives all lanes the value that the lowest lane has for which the guard holds."""
         span = statement.span
         if guard is None:
             here = self._computed("mov.b32", Type.U32, (_LANES,), span)
@@ -220,7 +226,7 @@ class LaneWriter(Writer):
         self._from_lane(target, statement.source, lane, span)
 
     def _shuffle(self, statement: Shuffle, target: Register, guard: Guard | None) -> None:
-        """Lower the value of another lane, the own one where that lane is not there."""
+        """Append the code that gives each lane the value of another one, or its own where that lane is not there."""
         span = statement.span
         guard = self._skipping(guard)
         if guard is None:
@@ -237,7 +243,9 @@ class LaneWriter(Writer):
         self._from_lane(target, statement.source, chosen, span)
 
     def _from_lane(self, target: Register, source: Value, lane: Register, span: Span) -> None:
-        """Put the value that a lane has of a source into ``target``. lane: its number, of one that is there."""
+        """Append the code that puts the value which a lane has of a source into ``target``. lane: its number; it is
+        there.
+        """
         value_type = self._type_of(source)
         last = (lane, Immediate(str(_LANES_PER_WARP - 1)), _LANES)
         if value_type.bits < 64:
@@ -258,7 +266,7 @@ class LaneWriter(Writer):
     def _match(
         self, target: Register, value_type: Type, source: AssemblyOperand, guard: Guard | None, span: Span
     ) -> None:
-        """Lower the lanes that have the same value, of those for which the guard holds."""
+        """Append the code that finds the lanes with the same value as this one, of those for which the guard holds."""
         bits = value_type.bits
         fed = self._computed(f"mov.b{bits}", Type(f"u{bits}"), (source,), span)
         self._emit(f"match.any.sync.b{bits}", target, (fed, _LANES), span)
@@ -267,7 +275,7 @@ class LaneWriter(Writer):
             self._emit("and.b32", target, (target, inside), span)
 
     def _same(self, statement: Collective, target: Register, source: AssemblyOperand, guard: Guard | None) -> None:
-        """Lower whether all lanes, for which the guard holds, have the same value."""
+        """Append the code that tells whether all lanes, for which the guard holds, have the same value."""
         span, value_type = statement.span, self._type_of(statement.source)
         bits = value_type.bits
         if guard is None:
@@ -312,6 +320,7 @@ class LaneWriter(Writer):
         self, opcode: str, destination: Register, sources: Sequence[AssemblyOperand], span: Span,
         guard: Guard | None = None,
     ) -> None:  # fmt: skip
+        """Append an instruction, one between lanes under the guard that all lanes share, whatever guard is given."""
         if is_collective(opcode):
             guard = self._skipped
             if guard is not None and not self._uniform.has_written(destination):
@@ -320,13 +329,14 @@ class LaneWriter(Writer):
         super()._emit(opcode, destination, sources, span, guard)
 
     def _append(self, instruction: Assembly) -> None:
+        """Append an instruction, and note which registers have one value in all lanes after it."""
         super()._append(instruction)
         self._uniform.note(instruction)
 
     def _fed(
         self, source: AssemblyOperand, neutral: int, bits: int, guard: Guard | None, span: Span
     ) -> AssemblyOperand:
-        """Return a value where the guard holds, else a neutral one."""
+        """Return a value where the guard holds, else a neutral one, which does not change the result of a reduction."""
         if guard is None:
             # Not an immediate, which instructions between lanes may not take.
             return self._computed(f"mov.b{bits}", Type(f"u{bits}"), (source,), span)

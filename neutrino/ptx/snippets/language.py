@@ -67,6 +67,7 @@ class PtxSnippets:
     """As ``probing.target.Snippets``, for a file in PTX."""
 
     def __init__(self, document: Document) -> None:
+        """document: the file, to which faults are reported."""
         self._document = document
         self._registers = Registers(document)
 
@@ -168,6 +169,7 @@ class Registers:
     """The registers of a file that are declared so far. Faults are reported to the document."""
 
     def __init__(self, document: Document) -> None:
+        """document: the file, to which faults are reported."""
         self._document = document
         self._registers: dict[str, Register] = {}
         # Name → initial value, of the registers for which a declaration gives one.
@@ -183,7 +185,7 @@ class Registers:
 
     @property
     def all(self) -> tuple[Register, ...]:
-        """Return all registers in the order of their declarations."""
+        """All registers in the order of their declarations."""
         return tuple(self._registers.values())
 
     def type_of(self, name: str) -> Type | None:
@@ -477,21 +479,23 @@ class PtxWords:
     }  # fmt: skip
 
     def is_of_whole_warps(self, pattern: Pattern) -> bool:
-        """As ``Words``."""
+        """Return whether a pattern's opcode is one that all lanes of a warp execute together."""
         return pattern.opcode[0] in _OF_WHOLE_WARPS
 
     def is_reserved(self, register: str) -> bool:
-        """As ``Words``."""
+        """Return whether a name is that of a special register, which probes cannot declare."""
         return is_special(register)
 
     def type_of_operands(self, pattern: Pattern) -> Type | None:
-        """As ``Words``: f32 of ``ld.global.f32``; None of ``ld.global``."""
+        """Return the type that a pattern says its operands have: f32 of ``ld.global.f32``; None of ``ld.global``."""
         named = [_TYPES[part] for part in pattern.opcode[1:] if part in _TYPES and not part.startswith("u")]
         # A conversion has two.
         return named[0] if len(named) == 1 and (named[0].bits >= 32 or named[0].is_float) else None
 
     def operand_types(self, pattern: Pattern, *, elements: bool) -> Mapping[str, Type]:
-        """As ``Words``: s8 of ``ld.global.s8``, f32 of ``add.f32``, none of ``add.f16``."""
+        """Return by operand the type that a pattern says it has: s8 of ``ld.global.s8``, f32 of ``add.f32``, none of
+        ``add.f16``.
+        """
         opcode = pattern.opcode
         if not opcode:
             return {}
@@ -527,19 +531,19 @@ class PtxVerifier:
     capabilities: ClassVar[Capabilities] = Capabilities()
 
     def verify(self, written: WrittenProbes) -> Verified:
-        """As ``Verifier``."""
+        """Return probes from TOML as verified ones. Raises ProbeError with all faults."""
         from neutrino.ptx.snippets.verifier import verify
 
         return verify(written)
 
     def verify_draft(self, draft: DraftProbes) -> list[Diagnostic]:
-        """As ``Verifier``."""
+        """Return what is wrong with probes in PTX from Python; [] if nothing."""
         from neutrino.ptx.snippets.verifier import verify_draft
 
         return verify_draft(draft)
 
     def lowered(self, probes: ProbeSet) -> ProbeSet:
-        """As ``Verifier``."""
+        """Return the set with its typed statements written as PTX."""
         from neutrino.ptx.snippets.lowering import lower
 
         return lower(probes)
@@ -560,11 +564,13 @@ class Ptx:
     verifier: ClassVar[Verifier | None] = PtxVerifier()
 
     def snippets(self, document: Document) -> Snippets:
-        """As ``Language``."""
+        """Return what reads the snippets of one file in PTX."""
         return PtxSnippets(document)
 
     def lines(self, registers: Sequence[Register], statements: Sequence[Straight]) -> Iterator[str]:
-        """As ``Language``; registers of one type that are neighbors share a ``.reg`` statement."""
+        """Yield the text of a snippet, line by line; registers of one type that are neighbors share a ``.reg``
+        statement.
+        """
         for register_type, group in groupby(registers, key=lambda register: register.type):
             words = [register.name + _initial(register) for register in group]
             for start in range(0, len(words), _MAX_PER_DECLARATION):
@@ -574,7 +580,7 @@ class Ptx:
 
 
 def _save(save: Save) -> str:
-    """Return a SAVE, without its semicolon."""
+    """Return the text of a SAVE, without its semicolon."""
     operands = ", ".join(map(operand_text, save.operands))
     prefix = "" if save.guard is None else f"@{'!' if save.is_inverted else ''}{save.guard.text} "
     return f"{prefix}SAVE [ {save.map.name} ] {{ {operands} }}"

@@ -90,7 +90,7 @@ _recent: deque[tuple[ProbeSet, ProbeSet]] = deque(maxlen=4)
 
 
 def _lower(probes: ProbeSet) -> ProbeSet:
-    """Lower a set, as ``lower`` does."""
+    """Return a set of probes with all typed statements lowered to straight-line PTX; ``lower`` keeps the results."""
     is_straight = all(_is_straight(snippet) for probe in probes.probes for snippet in _snippets(probe))
     # Typed snippets that only save are straight too, but their registers may have types that PTX has not.
     is_straight &= all(probe.level is not Level.GROUP for probe in probes.probes)
@@ -132,10 +132,12 @@ def _straight(probe: Probe, registers: dict[str, Register], declared: frozenset[
 
 
 def _snippets(probe: Probe) -> Iterator[Snippet]:
+    """The snippets that a probe has."""
     return (snippet for snippet in (probe.before, probe.after) if snippet is not None)
 
 
 def _is_straight(snippet: Snippet) -> bool:
+    """Return whether a snippet has no typed statements, so that it needs no lowering."""
     return all(isinstance(statement, (Assembly, Save)) for statement in snippet.statements)
 
 
@@ -159,7 +161,7 @@ class _Lowering(DivisionWriter, LaneWriter):
     """
 
     def __init__(self, registers: dict[str, Register], declared: frozenset[str], leads: bool = False) -> None:
-        """registers, declared: as of ``Writer``."""
+        """registers, declared: see ``Writer``. leads: only the thread for which ``LEADER`` is true saves."""
         super().__init__(registers, declared)
         self._leads = leads
         self._leader: Register | None = None
@@ -173,7 +175,7 @@ class _Lowering(DivisionWriter, LaneWriter):
         return Snippet(tuple(self._code) if _is_straight(snippet) else folded(self._code))
 
     def _block(self, statements: Sequence[Statement], guard: Guard | None) -> None:
-        """Lower statements. guard: the predicate under which they take effect; None if they always do."""
+        """Append the code of statements. guard: the predicate under which they take effect; None if they always do."""
         # Local registers that nothing else names may be assigned in all threads: only these statements read them.
         mentioned = _mentioned(statements) if guard is not None else Counter()
         own = {name for name, number in mentioned.items() if number == self._mentions[name]}
@@ -200,7 +202,9 @@ class _Lowering(DivisionWriter, LaneWriter):
     # Control
 
     def _if(self, statement: If, guard: Guard | None) -> None:
-        """Lower both sides of an ``If``, each under its own predicate: the condition or its inverse, and ``guard``."""
+        """Append the code of both sides of an ``If``, each under its own predicate: the condition or its inverse, and
+        ``guard``.
+        """
         span = statement.span
         condition = self._declared_register(statement.condition)
         # A condition that neither side assigns holds until the end, so that it is the predicate itself.
@@ -223,7 +227,8 @@ class _Lowering(DivisionWriter, LaneWriter):
         self._block(statement.otherwise, guards[1])
 
     def _while(self, statement: While, guard: Guard | None) -> None:
-        """Lower a loop to its greatest number of turns. A predicate says in which threads it still runs."""
+        """Append the code of a loop, as often as it may turn at most; a predicate says in which threads it still runs.
+        """
         span = statement.span
         condition = self._declared_register(statement.condition)
         runs = self._temporary(Type.PRED, span)
