@@ -604,7 +604,9 @@ class _Layout(Document):
     """
 
     def __init__(self, file: str, places: Mapping[KeyPath, ast.expr]) -> None:
-        """places: key path → where its value is written."""
+        """file: the path of the probe file. places: by key path of the map's table, where the value is written in
+        Python.
+        """
         super().__init__(file, "")
         self.found: list[ast.expr | None] = []
         self._paths = list(places)
@@ -619,7 +621,9 @@ class _Layout(Document):
         return self.key(*path)
 
     def report(self, offset: int, code: str, message: str, hint: str = "", severity: str = "error") -> None:
-        """Add a diagnostic. offset: the number of its place."""
+        """Add a diagnostic, about the expression with a number: "offset", which a TOML document would have, is that
+        number.
+        """
         self.found.append(self._nodes[offset - 1] if offset else None)
         self.report_span(Span(1, 1), code, message, hint, severity)
 

@@ -24,7 +24,7 @@ class ValueWriter:
     """
 
     def __init__(self, faults: Faults, alias: str, registers: dict[str, Register]) -> None:
-        """Start a function: there are no local variables yet. faults: where faults are reported."""
+        """Begin a function: there are no local variables yet. Parameters: see the class."""
         self.locals = Locals(registers)
         self._faults = faults
         self._alias = alias

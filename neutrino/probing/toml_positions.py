@@ -85,7 +85,7 @@ class _Scanner:
         return self.position
 
     def _keys(self) -> tuple[str, ...]:
-        """Scan a dotted key and the space after it."""
+        """Read a dotted key and the space after it; return its parts."""
         keys = [self._key()]
         self._skip(_SPACE)
         while self.source.startswith(".", self.position):
@@ -96,7 +96,7 @@ class _Scanner:
         return tuple(keys)
 
     def _key(self) -> str:
-        """Scan one part of a dotted key, bare or quoted."""
+        """Read one part of a dotted key, bare or quoted, and return it."""
         if self.source[self.position] in "\"'":
             key, _ = self._string()
             return key
@@ -104,7 +104,7 @@ class _Scanner:
         return self.source[start : self._skip(BARE_KEY)]
 
     def _pair(self, table: tuple[str, ...]) -> None:
-        """Scan ``key = value``. table: the path of the table that contains it."""
+        """Read ``key = value`` and note its place. table: the path of the table that contains it."""
         key = self.position
         path = (*table, *self._keys())
         self.position += 1  # the '='
@@ -112,7 +112,7 @@ class _Scanner:
         self._value(path, key)
 
     def _value(self, path: tuple[str, ...], key: int) -> None:
-        """Scan a value of any type and add its place. path: of its keys. key: offset of the last one."""
+        """Read a value of any type and note its place. path: of its keys. key: offset of the last one."""
         start = self.position
         characters: tuple[int, ...] = ()  # only a string has any
         opening = self.source[start]
@@ -127,7 +127,7 @@ class _Scanner:
         self.places[path] = Place(key, start, characters)
 
     def _sequence(self, closing: str, path: tuple[str, ...]) -> None:
-        """Scan an array (closing: ``]``) or an inline table (``}``), with all values inside. path: of its keys."""
+        """Read an array (closing: ``]``) or an inline table (``}``), with all values inside. path: of its keys."""
         self.position += 1  # the opening bracket
         index = 0
         self._skip(_BLANK)
@@ -144,7 +144,7 @@ class _Scanner:
         self.position += 1  # the closing bracket
 
     def _string(self) -> tuple[str, tuple[int, ...]]:
-        """Scan a string of any kind; return it decoded, and the offset of each character and of the closing quote."""
+        """Read a string of any kind; return it decoded, and the offset of each character and of the closing quote."""
         quote = self.source[self.position]
         is_literal = quote == "'"  # without escapes
         if self.source.startswith(quote * 3, self.position):
@@ -179,7 +179,7 @@ class _Scanner:
         )
 
     def _escape(self, decoded: list[str], offsets: list[int]) -> None:
-        """Scan a backslash escape, and append its character and offset.
+        """Read a backslash escape, and append its character and offset.
 
         A line continuation, a backslash at the end of a line, has no character: it and the blanks after it are skipped.
         """

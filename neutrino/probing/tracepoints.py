@@ -72,6 +72,7 @@ class _SyntaxError(Exception):
     """A fault at an offset of the position; ``parse_tracepoint`` catches it."""
 
     def __init__(self, start: int, message: str, hint: str = "") -> None:
+        """start: offset in the position. hint: what to write instead, "" without one."""
         super().__init__(message)
         self.fault = Fault(start, "position", message, hint)
 
@@ -105,7 +106,7 @@ def parse_tracepoint(text: str, words: Words) -> tuple[Tracepoint | None, list[F
 
 
 def _condition(text: str, words: Words) -> tuple[Tracepoint | None, list[Fault]]:
-    """Parse a position with ``&``, ``!`` and parentheses, as ``parse_tracepoint``."""
+    """Parse a position with ``&``, ``!`` and parentheses; return the tracepoint, or None and all faults."""
     faults: dict[int, Fault] = {}  # by offset: a word may be in several alternatives
     patterns: dict[Pattern, None] = {}
     try:
@@ -265,7 +266,8 @@ def _ends_name(token: str) -> bool:
 
 
 def _subject(word: _Word, words: Words) -> Pattern:
-    """Parse the first word of an alternative, which says what the pattern matches."""
+    """Parse the first word of an alternative of a position, which says what the pattern matches. Raises _SyntaxError.
+    """
     if word.text == "kernel":
         return Pattern(Subject.KERNEL)
     if word.text == "*":
@@ -324,7 +326,7 @@ def _narrowed(pattern: Pattern, word: _Word, words: Words) -> Pattern:
 
 
 def _function(word: _Word, prefix: str = _FUNCTION) -> str:
-    """Return the name in ``func:NAME``, or after another prefix."""
+    """Return the NAME in ``func:NAME``, or after another prefix. Raises _SyntaxError if there is none."""
     name = word.text[len(prefix) :].strip()
     if not name:
         raise _SyntaxError(word.start, f"{prefix} without a name", f'write "{prefix}NAME"')
@@ -332,7 +334,7 @@ def _function(word: _Word, prefix: str = _FUNCTION) -> str:
 
 
 def _range(word: _Word) -> str:
-    """Return the name in ``range:NAME``."""
+    """Return the NAME in ``range:NAME``. Raises _SyntaxError if there is none."""
     name = word.text[len(_RANGE) :]
     if not _RANGE_NAME.fullmatch(name):
         message = f"'{word.text}' names no range" if name else "range: without a name"

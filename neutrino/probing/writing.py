@@ -107,6 +107,7 @@ def _probe(probe: Probe, declarations: _Declarations, language: Language) -> Ite
 
 
 def _sides(probe: Probe) -> tuple[tuple[str, Snippet | None], ...]:
+    """Return the snippets of a probe, each with its key in the file."""
     return ("before", probe.before), ("after", probe.after)
 
 
@@ -134,12 +135,15 @@ def _declarations(probe_set: ProbeSet) -> _Declarations:
 
 
 def _key(name: str) -> str:
+    """Return a name as a key of TOML, in quotes where it needs them."""
     return name if BARE_KEY.fullmatch(name) else _string(name)
 
 
 def _string(text: str) -> str:
+    """Return a text as a string of TOML."""
     return f'"{_escape(text, _ESCAPED_IN_STRING)}"'
 
 
 def _escape(text: str, escaped: re.Pattern[str]) -> str:
+    """Return a text with the characters that a pattern matches written as escapes."""
     return escaped.sub(lambda match: _ESCAPES.get(match.group()) or f"\\u{ord(match.group()):04x}", text)

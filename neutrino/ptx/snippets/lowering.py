@@ -242,7 +242,7 @@ class _Lowering(DivisionWriter, LaneWriter):
             self._block(statement.body, guard)
 
     def _save(self, statement: Save, guard: Guard | None) -> None:
-        """Lower a save; its registers and constants become PTX operands.
+        """Append a save whose registers and constants have become PTX operands.
 
         guard: the predicate under which the enclosing ``If`` takes effect; None outside of any.
         """
@@ -273,7 +273,8 @@ class _Lowering(DivisionWriter, LaneWriter):
     # Values
 
     def _assign(self, statement: Computation, guard: Guard | None, *, is_own: bool) -> None:
-        """Lower a statement that computes a value. is_own: it may be assigned in all threads, whatever the guard.
+        """Append the code of a statement that computes a value. is_own: it may be assigned in all threads, whatever the
+        guard.
 
         Without a guard the value is computed in the destination. With one, an operation on integers that is one
         instruction takes the guard; else the value is computed in a temporary register, and a guarded move copies it.
@@ -324,10 +325,10 @@ class _Lowering(DivisionWriter, LaneWriter):
             self._emit(move(result_type), destination, (target,), span, assigning)
 
     def _operation(self, statement: Operation, target: Register, guard: Guard | None = None) -> None:
-        """Lower an arithmetic or bitwise operation, or a move. target: the register for the result. guard: of an
-        operation that takes one (``_takes_guard``).
+        """Append the code of an arithmetic or bitwise operation, or of a move. target: the register for the result.
 
-        8-bit integers are computed in 16 bits, then wrapped around to 8.
+        guard: of an operation that takes one (``_takes_guard``). 8-bit integers are computed in 16 bits, then wrapped
+        around to 8.
         """
         operator, result_type, span = statement.operator, statement.destination.type, statement.span
         first = statement.sources[0]
@@ -370,7 +371,7 @@ class _Lowering(DivisionWriter, LaneWriter):
             self._wrap(target, result_type, span)
 
     def _compare(self, statement: Compare, target: Register) -> None:
-        """Lower a comparison. target: the predicate register for the result."""
+        """Append the code of a comparison. target: the predicate register for the result."""
         span, relation = statement.span, statement.relation
         operand_type = self._type_of(statement.left)
         left, right = self._operand(statement.left, span), self._operand(statement.right, span)
@@ -387,7 +388,9 @@ class _Lowering(DivisionWriter, LaneWriter):
         self._emit(f"setp.{relation.value}.{letter}{register_bits(operand_type)}", target, (left, right), span)
 
     def _select(self, statement: Select, target: Register) -> None:
-        """Lower ``condition ? then : otherwise``. Predicates, which ``selp`` does not take, are combined bitwise."""
+        """Append the code of ``condition ? then : otherwise``. Predicates, which ``selp`` does not take, are combined
+        bitwise.
+        """
         span, result_type = statement.span, statement.destination.type
         condition = self._declared_register(statement.condition)
         then, otherwise = self._operand(statement.then, span), self._operand(statement.otherwise, span)
@@ -403,7 +406,7 @@ class _Lowering(DivisionWriter, LaneWriter):
         self._emit("or.pred", target, (first, second), span)
 
     def _clock_after(self, statement: ClockAfter, target: Register) -> None:
-        """Read the clock once a value is there.
+        """Append the code that reads the clock once a value is there, such as what a load gives.
 
         What ptxas 13.0 does not move before the instruction that gives a value, on sm_75 to sm_120, is a clock under a
         predicate made of the value. This one holds in every thread: its mask has one bit set, of which ptxas does not
@@ -457,11 +460,12 @@ def _mentioned(statements: Sequence[Statement]) -> Counter[str]:
 
 
 def _asks_who_is_here(statement: Computation) -> bool:
-    """Return whether a statement is the ballot of what is true everywhere."""
+    """Return whether a statement asks which lanes are here: it is the ballot of what is true everywhere."""
     if not isinstance(statement, Collective) or statement.reduction is not Reduction.BALLOT:
         return False
     return statement.source == Constant(Type.PRED, 1)
 
 
 def _float_opcode(operator: Operator, value_type: Type) -> str:
+    """Return the opcode of an operation on floats of a type."""
     return f"{_FLOAT_OPERATIONS.get(operator, operator.value)}.{value_type}"

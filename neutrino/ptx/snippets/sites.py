@@ -347,6 +347,7 @@ class SiteChecker:
     def __init__(
         self, source: SourceText, report: Callable[..., None], guess: Callable[[str, Iterable[str]], str | None]
     ) -> None:
+        """Prepare to check one file. Parameters: see the class."""
         self._source = source
         self._report = report
         self._guess = guess
@@ -373,7 +374,7 @@ class SiteChecker:
                 self._check_further(parts, effect, self._locate_pattern(pattern, probe))
 
     def check_lanes(self, statement: Collective) -> None:
-        """Report a set of lanes in a register that has not 32 bits."""
+        """Report a set of lanes that goes into a register of another width than 32 bits."""
         kind = statement.destination.type
         if statement.reduction in SETS_OF_LANES and kind is not Type.U32:
             self._report(statement.span, "helper-type", f"a set of lanes is u32, and goes into no {kind}")
@@ -482,7 +483,10 @@ class SiteChecker:
             self._report(self._source.locate(_clock_of(first), first.span), "early-clock", message, hint, "warning")
 
     def warn_of_typed_early_clocks(self, probes: Sequence[Probe]) -> None:
-        """Warn as ``warn_of_early_clocks``, of typed probes: there a clock that waits is a statement of its own."""
+        """Warn of a time, in a typed probe, that ends when a load was issued, not when its result is there.
+
+        See ``warn_of_early_clocks``; here a clock that waits is a statement of its own.
+        """
         starts = any(_typed_clocks(probe.before) for probe in probes if probe.tracepoint.has_operands)
         for probe in probes:
             if probe.after is None or not _loads(probe):
@@ -514,7 +518,7 @@ def _loads(probe: Probe) -> bool:
 
 
 def _clock_of(read: Assembly) -> str:
-    """Return the clock that an instruction reads, "" if none."""
+    """Return the name of the clock that an instruction reads, "" if it reads none."""
     clocks = (operand.name for operand in read.operands if isinstance(operand, SpecialRegister))
     return next((name for name in clocks if name in _CLOCKS), "")
 

@@ -62,6 +62,7 @@ class Writer:
     """
 
     def __init__(self, registers: dict[str, Register], declared: frozenset[str]) -> None:
+        """Begin with no instruction. Parameters: see the class."""
         self._registers = registers
         self._declared = declared
         self._code: list[Straight] = []
@@ -74,6 +75,7 @@ class Writer:
         return wide
 
     def _type_of(self, value: Value) -> Type:
+        """Return the type of an operand. Raises TypeError for a value of the site, which has to be loaded before."""
         if isinstance(value, SiteOperand):
             raise TypeError("a site's value is loaded first, which the verifier sees to")
         return value.type
@@ -152,7 +154,7 @@ class Writer:
         return upper, self._computed("cvt.u32.u64", Type.U32, (value,), span)
 
     def _join(self, target: Register, upper: Register, lower: Register, span: Span) -> None:
-        """Put two words together; ``target`` may hold 64 bits of any type."""
+        """Append the code that puts two words of 32 bits together. target: a register of 64 bits of any type."""
         high = self._computed("cvt.u64.u32", Type.U64, (upper,), span)
         low = self._computed("cvt.u64.u32", Type.U64, (lower,), span)
         self._emit("shl.b64", high, (high, Immediate("32")), span)
@@ -218,7 +220,7 @@ class Writer:
         self._emit(f"setp.{comparison}.{compared}", target, (source, Immediate(zero)), span)
 
     def _reinterpret(self, target: Register, to_type: Type, source: Value, span: Span) -> None:
-        """Move the bits of a value to a register of another type."""
+        """Append the move of a value's bits to a register of another type."""
         operand = Immediate(str(source.bits)) if isinstance(source, Constant) else self._operand(source, span)
         self._emit(f"mov.b{register_bits(to_type)}", target, (operand,), span)
         # In their 16-bit registers, u8 is extended with zeros and s8 with the sign.
