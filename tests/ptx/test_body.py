@@ -172,3 +172,25 @@ def test_what_is_no_code_is_blanked(pieces):
     text = "".join(pieces)
     expected = NOT_CODE.sub(lambda match: " " * len(match[0]), text)
     assert blank(text) == LOCATION.sub(lambda match: " " * len(match[0]), expected)
+
+
+@given(st.text("0123456789", max_size=11))
+def test_registers_of_a_series_are_numbered_without_zeros_before(digits: str) -> None:
+    text = ".version 8.0\n.target sm_80\n.entry k() {\n.reg .b32 %r<300>;\nret;\n}\n"
+    module = parse(text)
+    body = Body(module.code, *module.entries[0].body)
+    is_one = digits != "" and str(int(digits)) == digits and int(digits) < 300
+    assert (body.declaration(f"%r{digits}", body.end - 2) is not None) == is_one
+
+
+@pytest.mark.parametrize(("first", "are_leading"), [
+    (".reg .b32 %r<3>; .shared .b8 a[4];", True), ("\n.pragma \"nounroll\";\n.local .b8 a[4];", True),
+    ("L: .reg .b32 %r<3>;", False), ("{ .reg .b32 %r<3>; }", False), (".registers .b32 %r;", False),
+    (".shared .b8 a[2] = {1, 2};", False),
+])  # fmt: skip
+def test_the_entry_is_after_the_declarations_at_the_beginning(first: str, are_leading: bool) -> None:
+    module = parse(f".version 8.0\n.target sm_80\n.entry k() {{{first} ret; }}\n")
+    body = Body(module.code, *module.entries[0].body)
+    begin = body.start + 1
+    leading = first.strip() if are_leading else ""
+    assert module.text[begin : body.entry].strip() == leading

@@ -12,7 +12,7 @@ from machine import arithmetic, refused_lines
 
 from neutrino.errors import ProbeError
 from neutrino.ptx.isa.form_table import FORBIDDEN, NEWER_FORMS, REASONS, SINCE_ALL, Need
-from neutrino.ptx.isa.forms import TYPE, is_collective
+from neutrino.ptx.isa.forms import TYPES, is_collective
 from neutrino.ptx.isa.forms import forms as known_forms
 from neutrino.ptx.isa.instruction import machine_arithmetic
 from neutrino.ptx.isa.opcodes import FIRST_PARTS
@@ -37,7 +37,7 @@ def forms(need: Need | None) -> list[tuple[str, list[str]]]:
         ]
         for choice in itertools.product(*slots):
             chosen = [word for word in choice if word]
-            types = [word for word in chosen if TYPE.fullmatch(word)]
+            types = [word for word in chosen if word in TYPES]
             kinds = []
             for operand in form.operands:
                 pair = []

@@ -8,7 +8,6 @@ the first of them. A thread that never gets to the last, because of a fault or a
 
 from __future__ import annotations
 
-import re
 import sys
 from bisect import bisect_left
 from collections import Counter
@@ -37,7 +36,7 @@ from neutrino.ptx.text.body import Body, Statement
 
 _ADDS = frozenset({"add.u32", "add.u64", "add.s32", "add.s64"})
 # What a probe may add: a number below _MOST_TOTAL, or one that follows from the instruction's text.
-_AMOUNT = re.compile(r"0|[1-9]\d{0,8}|BYTES|OPS|ELEMENTS|HAS\.[\w:.]+", re.ASCII)
+_AMOUNTS = frozenset({"BYTES", "OPS", "ELEMENTS"})
 _MOST_TOTAL = 1 << 30
 """Amounts stay below, so that they are valid immediates of every type, signed ones included."""
 
@@ -151,15 +150,22 @@ class Additions:
     def _adds(self, statement: Assembly | Save) -> bool:
         """Whether a statement adds constants, unconditionally, to a sum that no snippet at an instruction reads."""
         if isinstance(statement, Save):
-            amounts = (_AMOUNT.fullmatch(operand_text(operand)) for operand in statement.operands)
+            amounts = (_is_amount(operand_text(operand)) for operand in statement.operands)
             return statement.map.adds_constants and statement.guard is None and all(amounts)
         counter = _added_to(statement)
         return (
             counter is not None
             and statement.guard is None
             and counter.name not in self._read
-            and _AMOUNT.fullmatch(operand_text(statement.operands[2])) is not None
+            and _is_amount(operand_text(statement.operands[2]))
         )
+
+
+def _is_amount(text: str) -> bool:
+    """Whether an operand is a number below ``_MOST_TOTAL``, or one that follows from the instruction's text."""
+    if text.isdecimal():
+        return text == "0" or (text[0] != "0" and len(text) < len(str(_MOST_TOTAL)))
+    return text in _AMOUNTS or (text.startswith("HAS.") and text != "HAS.")
 
 
 def _added_to(statement: Assembly) -> Register | None:

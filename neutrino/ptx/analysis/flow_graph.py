@@ -6,7 +6,6 @@ ends none: the functions that are called come back, or end the thread.
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -15,8 +14,6 @@ from neutrino.lazy import lazy
 from neutrino.ptx.isa.instruction import REGISTER
 from neutrino.ptx.isa.opcodes import Flow
 from neutrino.ptx.text.body import Body, Label
-
-_BRANCH_TARGETS = re.compile(r"\.branchtargets\b([^;]*)", re.ASCII)
 
 
 def branch_labels(body: Body) -> dict[int, list[Label]]:
@@ -69,9 +66,9 @@ def _table(body: Body, labels: Sequence[Label]) -> list[str]:
     labels.
     """
     for label in labels:
-        directive = _BRANCH_TARGETS.match(body.statement(label.before).text)
-        if directive is not None:
-            return [name.strip() for name in directive[1].split(",")]
+        directive, _, targets = body.statement(label.before).text.partition("branchtargets")
+        if directive == ".":
+            return [name.strip() for name in targets.split(",")]
     return []
 
 

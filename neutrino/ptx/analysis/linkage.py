@@ -13,7 +13,6 @@ from neutrino.ptx.text.body import Body, Declaration
 from neutrino.ptx.text.module import Function, Kind, Module, ModuleStatement, Variable
 
 _WORD = re.compile(r"[A-Za-z_$][\w$]*", re.ASCII)
-_PARAMETER_NAME = re.compile(r"([A-Za-z_$%][\w$]*)\s*(?:\[[^\[\]]*\]\s*)*(?=,|\Z)", re.ASCII)
 
 _ALIAS = re.compile(r"\.alias\s+([A-Za-z_$][\w$]*)\s*,\s*([A-Za-z_$][\w$]*)\s*;", re.ASCII)
 _MOST_SEARCHED_SYMBOLS = 48
@@ -460,4 +459,6 @@ def _parameter_names(module: Module, function: Function) -> set[str]:
     if function.parameters is None:
         return set()
     start, end = function.parameters
-    return set(_PARAMETER_NAME.findall(module.code[start:end]))
+    # The name is the last word before the extents of an array.
+    words = (piece.partition("[")[0].split() for piece in module.code[start:end].split(","))
+    return {words_of_one[-1] for words_of_one in words if words_of_one}

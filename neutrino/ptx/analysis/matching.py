@@ -23,7 +23,7 @@ from neutrino.ptx.analysis.surroundings import (
     asks_for_surroundings,
     flow_places,
 )
-from neutrino.ptx.isa.forms import TYPE
+from neutrino.ptx.isa.forms import TYPES
 from neutrino.ptx.isa.instruction import Mnemonic
 from neutrino.ptx.isa.opcodes import meaning_of
 from neutrino.ptx.text.body import Body, Statement
@@ -70,7 +70,7 @@ def _untyped(body: Body, patterns: Iterable[Pattern]) -> tuple[str, ...]:
     # The patterns that name a type, with the type removed, by the first part of their opcode.
     untyped_patterns: dict[str, list[Pattern]] = {}
     for pattern in patterns:
-        untyped = tuple(part for part in pattern.opcode if not TYPE.fullmatch(part))
+        untyped = tuple(part for part in pattern.opcode if part not in TYPES)
         if pattern.subject is Subject.OPCODE and untyped != pattern.opcode:
             untyped_patterns.setdefault(pattern.opcode[0], []).append(replace(pattern, opcode=untyped))
     if not untyped_patterns:

@@ -7,15 +7,18 @@ to write an instruction.
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 from neutrino.lazy import lazy
 from neutrino.ptx.isa.form_table import ARITHMETIC, FORMS, NEWER_FORMS, Need
 from neutrino.ptx.isa.opcodes import OPCODES
 
-TYPE = re.compile(r"pred|[busf](?:8|16|32|64)|b?f16(?:x2)?|[us]16x2|tf32", re.ASCII)
+TYPES = frozenset(
+    {"pred", "f16", "bf16", "f16x2", "bf16x2", "u16x2", "s16x2", "tf32"}
+    | {f"{letter}{bits}" for letter in "busf" for bits in (8, 16, 32, 64)}
+)
 """A modifier that is a type."""
 
 REGISTER_TYPES = {"bf16": "b16", "bf16x2": "b32", "u16x2": "b32", "s16x2": "b32", "tf32": "b32"}
@@ -54,7 +57,7 @@ class Form:
             elif not is_optional:
                 return None
         has_further_modifiers = index < len(modifiers)
-        return None if has_further_modifiers else tuple(word for word in modifiers if TYPE.fullmatch(word))
+        return None if has_further_modifiers else tuple(word for word in modifiers if word in TYPES)
 
 
 @functools.cache
@@ -101,12 +104,12 @@ def operand_type(kind: str, types: tuple[str, ...]) -> str:
 
 def bits_of(type_name: str) -> int:
     """Return the width of a PTX type (``u16``, ``f16x2``) in bits; 1 for ``pred``."""
-    digits = re.search(r"(\d+)(?:x(2))?$", type_name)
-    if digits is None:
+    element = type_name.removesuffix("x2")
+    digits = element[len(element.rstrip("0123456789")) :]
+    if not digits:
         return 1
     # Of f16x2: the bits of an element, and their number.
-    element_bits, elements = digits.groups()
-    return int(element_bits) * int(elements or 1)
+    return int(digits) * (1 if element == type_name else 2)
 
 
 def fits(register: str, expected: str, may_be_wider: bool = False) -> bool:
@@ -231,7 +234,8 @@ _OTHER_MODIFIERS = """
 
 # PTX ISA, 9.7.9: ld{.ss}{.vec}.type. All instructions have state space and vector before the type.
 _BEFORE_TYPES = frozenset({"const", "global", "local", "param", "shared", "v2", "v4", "v8"})
-_SHAPE = re.compile(r"m\d+n\d+(?:k\d+)?|\d+x\d+b|\d+x\d+|32x32b|16x32bx2", re.ASCII)
+_SHAPES = frozenset({"m#n#", "m#n#k#", "#x#", "#x#b", "#x#bx#"})
+"""Shapes of matrices and of tensor memory, with ``#`` for each number."""
 
 
 def _all_modifiers() -> frozenset[str]:
@@ -255,7 +259,13 @@ def is_modifier(word: str) -> bool:
 
     Words with a sub-qualifier (``L2::128B``) are not checked: the result is True for any.
     """
-    return "::" in word or word in MODIFIERS or bool(TYPE.fullmatch(word) or _SHAPE.fullmatch(word))
+    return "::" in word or word in MODIFIERS or word in TYPES or _without_numbers(word) in _SHAPES
+
+
+def _without_numbers(word: str) -> str:
+    """A word with ``#`` in place of each number."""
+    parts = groupby(word, str.isdecimal)
+    return "".join("#" if is_number else "".join(characters) for is_number, characters in parts)
 
 
 def misplaced_modifier(opcode: Sequence[str]) -> int | None:
@@ -267,14 +277,14 @@ def misplaced_modifier(opcode: Sequence[str]) -> int | None:
     for index, word in enumerate(opcode[1:], 1):
         if is_after_type and word in _BEFORE_TYPES:
             return index
-        is_after_type = is_after_type or bool(TYPE.fullmatch(word))
+        is_after_type = is_after_type or word in TYPES
     return None
 
 
 def types_last(opcode: Sequence[str]) -> list[str]:
     """Return the dotted parts of an opcode with its types moved to the end."""
     # The sort is stable, and False (no type) comes before True.
-    return [opcode[0], *sorted(opcode[1:], key=lambda word: bool(TYPE.fullmatch(word)))]
+    return [opcode[0], *sorted(opcode[1:], key=lambda word: word in TYPES)]
 
 
 def example(opcode: str, types: tuple[str, ...], form: Form) -> str:
@@ -380,11 +390,11 @@ def _in_memory(parts: Sequence[str], operand: int) -> str | None:
     """Return the type of a value that a load, store or atomic moves; None for other instructions and operands."""
     if operand not in _MEMORY.get(parts[0], ()) or "async" in parts or "bulk" in parts:
         return None
-    types = [part for part in parts[1:] if TYPE.fullmatch(part)]
+    types = [part for part in parts[1:] if part in TYPES]
     return types[-1] if types else None
 
 
 def _uniform(parts: Sequence[str]) -> str | None:
     """Return the one type of an arithmetic instruction, which all its operands have; None if that is not so."""
-    types = [part for part in parts[1:] if TYPE.fullmatch(part)]
+    types = [part for part in parts[1:] if part in TYPES]
     return types[0] if parts[0] in _UNIFORM and len(types) == 1 and _WIDENING not in parts else None

@@ -272,7 +272,6 @@ def machine_arithmetic(opcode: str) -> tuple[str, ...]:
     return (machine_class + operation + packing,)
 
 
-_SHAPE = re.compile(r"m(\d{1,4})n(\d{1,4})k(\d{1,4})\Z", re.ASCII)
 _WARP_THREADS = 32
 _WARPGROUP_THREADS = 128
 _REGISTER_BYTES = 4
@@ -398,7 +397,10 @@ def matrix_depth(instruction: Instruction) -> tuple[int, int] | None:
 def _shape(instruction: Instruction) -> tuple[int, int, int] | None:
     """Return m, n and k of a matrix instruction from its modifier (``m16n8k16``); None without one."""
     for part in instruction.parts:
-        match = _SHAPE.match(part)
-        if match is not None:
-            return int(match[1]), int(match[2]), int(match[3])
+        first, has_n, rest = part.partition("n")
+        second, has_k, third = rest.partition("k")
+        sizes = (first[1:], second, third)
+        if part[0:1] == "m" and has_n and has_k and all(size.isdecimal() for size in sizes):
+            m, n, k = map(int, sizes)
+            return m, n, k
     return None

@@ -25,6 +25,7 @@ from neutrino.ptx.isa.instruction import (
     split_operands,
 )
 from neutrino.ptx.isa.opcodes import Flow
+from neutrino.ptx.text.module import register_parameters
 
 _LABEL = r"[A-Za-z_$%][\w$]*\s*:(?!:)"
 # The braces and labels that a statement begins with; its predicate; its opcode, which operands or the end follow.
@@ -50,8 +51,8 @@ _FEW_DECLARATIONS = 8
 _NO_WORDS = ("",)
 # What precedes the dot of a declaration's type.
 _DECLARING = (".reg", " .param", "\t.param", "\n.param")
-# The declarations that a body begins with.
-_DECLARATIONS = re.compile(r"(?:\s*\.(?:reg|shared|local|param|pragma)\b[^;{}]*;)*", re.ASCII)
+# The first words of the declarations that a body begins with.
+_DECLARES = (".reg", ".shared", ".local", ".param", ".pragma")
 # A declaration: its state space, and the rest up to an initial value or the semicolon.
 _DECLARATION = re.compile(r"\.(?P<space>reg|shared|local|param|global|const)\b(?P<rest>[^;{}]*)(?=[;{=])", re.ASCII)
 # One name of that rest, with the count of "%r<5>" and the extents of an array.
@@ -59,8 +60,6 @@ _DECLARED = re.compile(
     r"(?:^|,)\s*(?P<name>[A-Za-z_$%][\w$]*)\s*(?:<\s*(?P<count>\d{1,9})\s*>)?(?:\[[^\]]*\]\s*)*\s*(?=,|=|\Z)",
     re.ASCII,
 )
-# A parameter or result of a function, of those that are registers.
-_REGISTER_PARAMETER = re.compile(r"\.reg\s+\.(?P<type>\w+)\s+(?P<name>[A-Za-z_$%][\w$]*)", re.ASCII)
 # The words before the names of a declaration (".align 8 .v2 .b32"), and the last of these.
 _TYPE_WORDS = re.compile(r"(?:\s*\.(?:align\s+\d+|[a-z]\w*))*\s*", re.ASCII)
 _LAST_WORD = re.compile(r"\.([a-z]\w*)\s*\Z", re.ASCII)
@@ -69,19 +68,14 @@ _LAST_WORD = re.compile(r"\.([a-z]\w*)\s*\Z", re.ASCII)
 _NAMED = re.compile(r"[\[,(]\s*([A-Za-z_$][\w$]*)", re.ASCII)
 _NAMED_AFTER_BRACE = re.compile(r"\{\s*([A-Za-z_$][\w$]*)", re.ASCII)
 _OPENS_OPERAND = ("[", ",", "(", "{")
-_LISTED = re.compile(r"\.(?:calltargets|branchtargets)\b([^;]*);", re.ASCII)
-_WORD = re.compile(r"[A-Za-z_$][\w$]*", re.ASCII)
 # A call up to the name of what it calls (group 1), which may follow results in parentheses.
 _CALLEE = re.compile(r"call(?:\.\w+)*(?:\s+|\s*\([^()]*\)\s*,\s*)(?!\()([A-Za-z_$%][\w$]*)", re.ASCII)
-# Statements that belong to a call: before it, in its block of braces, the call itself, and after it.
-_TO_CALL = re.compile(r"(?:\.param\b[^;{}]*|st\.param\b[^;{}]*)\Z", re.ASCII)
-_AROUND_CALL = re.compile(
-    r"\s*(?:\.(?:param|reg)\b|(?:st|ld)\.param\b|[\w$%]+\s*:\s*\.call(?:prototype|targets)\b|\Z)", re.ASCII
-)
-_CALL_ALONE = re.compile(r"\s*(?:@\s*!?\s*[\w$%]+\s+)?call\b", re.ASCII)
-_FROM_CALL = re.compile(r"\s*ld\.param\b[^;{}]*;", re.ASCII)
-# A name ("%r12") as its stem and its number.
-_TRAILING_DIGITS = re.compile(r"(.*?)(0|[1-9]\d{0,8})\Z", re.ASCII)
+# What statements that belong to a call begin with: before it, and all but the call itself in its block of braces.
+_TO_CALL = (".param", "st.param")
+_AROUND_CALL = (".param", ".reg", "st.param", "ld.param")
+_DIGITS = "0123456789"
+_MOST_DIGITS = 9
+"""Of the number in a register's name."""
 
 
 @dataclass(frozen=True)
@@ -355,9 +349,16 @@ class Body:
     @lazy
     def entry(self) -> int:
         """The position before all instructions, after the declarations that the body begins with."""
-        # +1: after the opening brace.
-        match = _DECLARATIONS.match(self.code, self.start + 1, self.end)
-        return match.end() if match else self.start + 1
+        code, at = self.code, self.start + 1  # after the opening brace
+        for number, index in enumerate(self._directives):
+            start, end = self._starts[index], self.ends[index]
+            # As long as the n-th directive is the n-th statement, no other one came before it.
+            if number != index or code[at:start].strip() or not code.endswith(";", at, end):
+                break
+            if not _begins(code, start, _DECLARES) or _has_brace(code, start, end):
+                break
+            at = end
+        return at
 
     @property
     def guarded(self) -> KeysView[int]:
@@ -463,8 +464,7 @@ class Body:
         """What the body declares, by name, in text order; ``.reg .b32 %r<5>`` is one declaration of the name ``%r``."""
         by_name: dict[str, list[Declaration]] = {}
         # Registers that a function takes or returns are declared in its header, for the whole body.
-        for parameter in _REGISTER_PARAMETER.finditer(self.code, *self._head) if self._head else ():
-            name, register_type = parameter["name"], parameter["type"]
+        for name, register_type in register_parameters(self.code[slice(*self._head)]) if self._head else ():
             by_name[name] = [Declaration(name, "reg", register_type, None, self.start, self.end)]
         for statement in self.directives:
             match = _DECLARATION.match(self.code, statement.start, statement.end)
@@ -509,9 +509,9 @@ class Body:
         series: Sequence[Declaration] = ()
         number = 0
         # The name may also be one of a numbered series: ``%r3`` of ``%r<5>``.
-        split = _TRAILING_DIGITS.match(name)
-        if split is not None:
-            series, number = self._in_reach(split[1], position), int(split[2])
+        split = _number_from(name)
+        if split < len(name):
+            series, number = self._in_reach(name[:split], position), int(name[split:])
         candidates = [entry for entry in single if entry.count is None]
         candidates += [entry for entry in series if entry.count is not None and number < entry.count]
         visible = [entry for entry in candidates if entry.start <= position < entry.end]
@@ -602,9 +602,8 @@ class Body:
         """Operand names that no bracket or comma need precede: what calls name, and the lists of their targets."""
         names = {name for name, _, _ in self.called}
         for statement in self.directives_with(".calltargets", ".branchtargets"):
-            listed = _LISTED.match(self.code, statement.start, statement.end)
-            if listed is not None:
-                names.update(_WORD.findall(listed[1]))
+            _, _, listed = statement.text.partition("targets")
+            names.update(name for piece in listed.split(",") if (name := piece.strip()))
         return names
 
     @lazy
@@ -622,19 +621,22 @@ class Body:
             if opening != self.start and self.is_plain_call((opening, closing + 1)):
                 sequences.append((opening, closing + 1))
                 continue
-            start, end = call.start, call.end
-            while index > 0:
-                index -= 1
-                before = self.statement(index)
-                if not _TO_CALL.match(before.text):
+            start, first, last = call.start, index, index + 1
+            while first > 0:
+                first -= 1
+                before = self.statement(first)
+                if not _begins(before.text, 0, _TO_CALL) or _has_brace(self.code, before.start, before.end):
                     break
                 start = before.start
-            follow = _FROM_CALL.match(self.code, end, self.end)
-            while follow is not None:
-                end = follow.end()
-                follow = _FROM_CALL.match(self.code, end, self.end)
-            sequences.append((start, end))
+            while last < len(self) and self._loads_result(last):
+                last += 1
+            sequences.append((start, self.ends[last - 1]))
         return sequences
+
+    def _loads_result(self, index: int) -> bool:
+        """Whether a statement does nothing but load a parameter, as the result of a call before it."""
+        text = self.code[self.ends[index - 1] : self.ends[index]]
+        return _begins(text.lstrip(), 0, ("ld.param",)) and text[-1] == ";" and not _has_brace(text, 0, len(text))
 
     def call_sequence(self, position: int) -> tuple[int, int] | None:
         """The call sequence that a position of the module's text lies in, as (start, end); None outside of all."""
@@ -652,9 +654,43 @@ class Body:
 
         sequence: start and end in the module's text, which may be those of a block in braces.
         """
-        statements = self.code[slice(*sequence)].strip("{}").split(";")
-        instructions = [text for text in statements if not _AROUND_CALL.match(text)]
-        return len(instructions) == 1 and _CALL_ALONE.match(instructions[0]) is not None
+        statements = map(str.strip, self.code[slice(*sequence)].strip("{}").split(";"))
+        instructions = [text for text in statements if text and not _is_around_call(text)]
+        return len(instructions) == 1 and _is_call(instructions[0])
+
+
+def _begins(text: str, at: int, words: tuple[str, ...]) -> bool:
+    """Whether one of these words stands at a position, and ends where it ends there."""
+    found = next((at + len(word) for word in words if text.startswith(word, at)), len(text) + 1)
+    return found == len(text) or (found < len(text) and not _continues(text[found]))
+
+
+def _has_brace(text: str, start: int, end: int) -> bool:
+    """Whether there is a brace in a part of a text."""
+    return text.find("{", start, end) >= 0 or text.find("}", start, end) >= 0
+
+
+def _number_from(name: str) -> int:
+    """Where the number of a register's name begins (``12`` of ``%r12``), as series of registers number them: without
+    zeros before it; the name's length if it has none."""
+    digits = len(name.rstrip(_DIGITS))
+    last = len(name) - 1
+    return next((at for at in range(max(digits, last + 1 - _MOST_DIGITS), last) if name[at] != "0"), max(digits, last))
+
+
+def _is_around_call(text: str) -> bool:
+    """Whether a statement belongs to a call without being it. text: without white space around it."""
+    if _begins(text, 0, _AROUND_CALL):
+        return True
+    label, _, directive = text.partition(":")
+    return label != "" and _begins(directive.lstrip(), 0, (".callprototype", ".calltargets"))
+
+
+def _is_call(text: str) -> bool:
+    """Whether a statement is a call, with a predicate or without. text: without white space around it."""
+    if text.startswith("@"):
+        _, _, text = " ".join(text[1:].lstrip("! \t\r\n\v\f").split(None, 1)).partition(" ")
+    return _begins(text, 0, ("call",))
 
 
 def _continues(character: str) -> bool:

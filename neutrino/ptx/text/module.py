@@ -116,7 +116,6 @@ _LINE_DIRECTIVE = {
     "target": re.compile(r"\s+[\w.]+(?:\s*,\s*[\w.]+)*", re.ASCII),
     "address_size": re.compile(r"\s+(\d+)", re.ASCII),
 }
-_FILE_END = re.compile(r"[^\n;]*")
 _FILE = re.compile(r'\.file\s+(\d{1,9})\s+"((?:[^"\\\n]|\\.)*)"', re.ASCII)
 _ESCAPE = re.compile(r"\\([0-7]{1,3}|.)")
 # A header up to the name and the parenthesis of the parameters. Attributes and, in parentheses, results precede it.
@@ -131,7 +130,7 @@ _BEFORE_KIND = re.compile(r"(?:\.(?!entry|func)\w+\s*)*")
 """The directives before ``.entry`` or ``.func``."""
 _BODY_OR_END = re.compile(r"[{;]")
 _TOP_END = re.compile(r"[{};]")
-_LINKAGE = re.compile(r"\.(visible|extern|weak|common)\b", re.ASCII)
+_LINKAGE = frozenset({"visible", "extern", "weak", "common"})
 # A declaration of variables up to its first name, and then one name with its extents, up to its initializer.
 _VARIABLE_HEAD = re.compile(
     r"(?:\.(?:visible|extern|weak|common)\b\s*)*"
@@ -143,9 +142,7 @@ _DECLARATOR = re.compile(r"\s*(?P<name>[A-Za-z_$%][\w$]*)\s*(?P<dims>(?:\[[^\[\]
 _VARIABLE_SPACES = frozenset(
     {"global", "const", "shared", "local", "param", "tex", "texref", "samplerref", "surfref", "sreg", "reg"}
 )
-_TYPE = re.compile(r"\.(texref|samplerref|surfref|pred|[busf]\d+(?:x\d)?|bf16(?:x2)?)\b", re.ASCII)
-_ALIGN = re.compile(r"\.align\s+(\d+)", re.ASCII)
-_DIMENSION = re.compile(r"\[\s*(\d*)\s*\]", re.ASCII)
+_TYPE_WORDS = frozenset({"texref", "samplerref", "surfref", "pred", "bf16", "bf16x2"})
 # One parameter of a kernel; its alignment may be written before the type or after it ("late").
 _PARAMETER = re.compile(
     r"\s*\.param\b\s*(?:\.align\s+(?P<align>\d+)\s*)?\.(?P<type>\w+)"
@@ -309,8 +306,9 @@ class Module:
     @property
     def architecture(self) -> int | None:
         """The number in the first ``sm_`` of the target: 90 for ``sm_90a``; None without one."""
-        match = re.match(r"sm_(\d+)", self.target)
-        return int(match[1]) if match else None
+        name = self.target.removeprefix("sm_")
+        digits = name[: len(name) - len(name.lstrip("0123456789"))]
+        return int(digits) if digits and name != self.target else None
 
     def parameter_layout(self, entry: Function) -> tuple[tuple[Parameter, ...], int]:
         """Parameters of a kernel in order, and the bytes of parameter space that they take, with padding between them.
@@ -332,7 +330,7 @@ class Module:
                 break
             match = _PARAMETER.match(piece.rstrip())
             element_size = TYPE_BYTES.get(match["type"]) if match else None
-            extents = _DIMENSION.findall(match["dims"]) if match else []
+            extents = _extents(match["dims"]) if match else []
             if match is None or element_size is None or "" in extents:
                 error_position = piece_start + len(piece) - len(piece.lstrip())
                 raise PtxError(self.line(error_position), piece, "kernel parameter of an unknown form")
@@ -426,7 +424,7 @@ class _Reader:
                 return self._line_directive(directive, start, operands)
         if directive == "file":
             # The file name is a string, which is blanked: the directive ends with its line.
-            end = _matched(_FILE_END, self.code, head.end()).end()
+            end = min(self._next("\n", head.end()), self._next(";", head.end()))
             return self._add(Kind.FILE, start, end).end
         if directive in {"entry", "func"}:
             function_end = self._function(start)
@@ -480,6 +478,11 @@ class _Reader:
             if depth == 0:
                 return at
 
+    def _next(self, mark: str, at: int) -> int:
+        """Where a character is next, from a position on; the text's end if nowhere."""
+        found = self.code.find(mark, at)
+        return found if found >= 0 else len(self.code)
+
     def _function(self, start: int) -> int | None:
         """Note the kernel or function whose statement begins at start; returns the position after it.
 
@@ -509,7 +512,7 @@ class _Reader:
         end = body[1] if body else stop.end()
         is_entry = head["kind"] == "entry"
         statement = self._add(Kind.ENTRY if is_entry else Kind.FUNCTION, start, end)
-        linkage = frozenset(_LINKAGE.findall(self.code, start, head.start("name")))
+        linkage = _linkage(self.code[start : head.start("name")])
         function = Function(head["name"], is_entry, head.end("name"), parameters, body, linkage, statement)
         (self.entries if is_entry else self.functions).append(function)
         return end
@@ -522,12 +525,13 @@ class _Reader:
         head = _VARIABLE_HEAD.match(self.code, start, end)
         if head is None:
             return False
-        linkage = frozenset(_LINKAGE.findall(head[0]))
-        types = _TYPE.findall(head["attributes"])
-        vector = re.search(r"\.v([248])\b", head["attributes"])
+        linkage = _linkage(head[0])
+        words = [word.strip() for word in head["attributes"].split(".")]
+        types = [word for word in words if _is_type(word)]
+        elements = next((int(word[1]) for word in words if word in {"v2", "v4", "v8"}), 0)
         # ".global .texref t": such a variable is in a space of its own, as ".texref" is.
         space = types[0] if types and types[0].endswith("ref") else head["space"]
-        type_text = (vector[0] if vector else "") + ("." + types[0] if types else "")
+        type_text = (f".v{elements}" if elements else "") + ("." + types[0] if types else "")
         declared = []
         position = head.end()
         while True:
@@ -535,10 +539,10 @@ class _Reader:
             if declarator is None:
                 return False
             size = TYPE_BYTES.get(types[0]) if types else None
-            if size is not None and vector:
-                size *= int(vector[1])
+            if size is not None and elements:
+                size *= elements
             # An open extent, "[]", makes the size unknown.
-            for extent in _DIMENSION.findall(declarator["dims"]):
+            for extent in _extents(declarator["dims"]):
                 size = size * int(extent) if size is not None and extent else None
             position = declarator.end()
             initializer = None
@@ -570,6 +574,38 @@ class _Reader:
             return min(self._block_end(first), end)
         stops = [stop for stop in (self.code.find(mark, at, end) for mark in ",;") if stop >= 0]
         return min(stops, default=end)
+
+
+def register_parameters(header: str) -> list[tuple[str, str]]:
+    """Name and type, without its dot, of the parameters and results of a function that are registers.
+
+    header: the text before the function's body.
+    """
+    found = []
+    for piece in header.split(".reg")[1:]:
+        # The type and the name, up to the comma or the parenthesis that ends the parameter.
+        words = piece.partition(",")[0].partition(")")[0].split()
+        if piece[:1].isspace() and len(words) == 2 and words[0][0] == ".":
+            found.append((words[1], words[0][1:]))
+    return found
+
+
+def _linkage(head: str) -> frozenset[str]:
+    """The linkage words among the directives that a declaration begins with."""
+    return _LINKAGE.intersection(map(str.strip, head.split(".")))
+
+
+def _is_type(word: str) -> bool:
+    """Whether a word of a declaration is a type of variables, of any number of bits."""
+    bits, vector, elements = word[1:].partition("x")
+    is_number = bits.isdecimal() and (not vector or (elements.isdecimal() and len(elements) == 1))
+    return word in _TYPE_WORDS or (word[:1] in {"b", "u", "s", "f"} and is_number)
+
+
+def _extents(dimensions: str) -> list[str]:
+    """The extents of an array, as digits; "" for an open one. dimensions: in their brackets, ``[4][]``."""
+    inner = (piece.strip("[ \t\r\n\v\f") for piece in dimensions.split("]")[:-1])
+    return [extent for extent in inner if not extent or extent.isdecimal()]
 
 
 def _matched(pattern: re.Pattern[str], text: str, at: int) -> re.Match[str]:
