@@ -29,7 +29,7 @@ class Register:
 
     @property
     def text(self) -> str:
-        """Its name in assembly."""
+        """The register's name in assembly."""
         return self.name
 
 
@@ -69,7 +69,7 @@ class Special(enum.Enum):
 
     @property
     def type(self) -> Type:
-        """The type of its value."""
+        """The type of the value."""
         return Type.U64 if self in {Special.CLOCK, Special.TIME} else Type.U32
 
 
@@ -86,7 +86,7 @@ class SiteOperand:
 
     @property
     def text(self) -> str:
-        """Its name in assembly."""
+        """The name by which probes read the value, such as ``IN1.x``."""
         return self.name if self.element is None else f"{self.name}.{self.element}"
 
 
@@ -99,7 +99,7 @@ class SpecialRegister:
 
     @property
     def text(self) -> str:
-        """Its name in assembly."""
+        """The special register's name in assembly."""
         return self.name
 
 
@@ -118,7 +118,7 @@ class Inverted:
 
     @property
     def text(self) -> str:
-        """Its name in assembly."""
+        """The operand as assembly has it, ``!%p``."""
         return f"!{self.operand.text}"
 
 
@@ -131,7 +131,7 @@ class Pair:
 
     @property
     def text(self) -> str:
-        """Its name in assembly."""
+        """The operand as assembly has it, ``%p|%q``."""
         return f"{self.first.text}|{self.second.text}"
 
 

@@ -309,7 +309,7 @@ def cuid() -> int:
 
 
 def smid() -> int:
-    """Return the number of the multiprocessor that the thread runs on, which is ``cuid``, too."""
+    """Return the number of the multiprocessor that the thread runs on; another name of ``cuid``."""
     _refuse("smid")
 
 

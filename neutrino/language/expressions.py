@@ -325,7 +325,7 @@ class ExpressionReader(ConstantReader):
         raise self._faults.refuse(node, "python-call", f"'{self._faults.quote(function)}' is called", hint)
 
     def _function(self, name: str, node: ast.Call, code: list[Statement], expected: Type | None) -> Result:
-        """Evaluate ``nl.min(a, b)`` or another of ``FUNCTIONS``. expected: as in ``evaluate``.
+        """Evaluate ``nl.min(a, b)`` or another of ``FUNCTIONS``. expected: see ``evaluate``.
 
         Raises LanguageError for another number of values than it takes, and for types that it does not.
         """
@@ -498,7 +498,7 @@ class ExpressionReader(ConstantReader):
     def _binary(self, node: ast.BinOp, code: list[Statement], expected: Type | None) -> Result:
         """Evaluate ``left OP right``: a plain number if both operands are literals, else a register.
 
-        expected: as in ``evaluate``. Raises LanguageError for unsupported operators and for types that do not match.
+        expected: see ``evaluate``. Raises LanguageError for unsupported operators and for types that do not match.
         """
         if isinstance(node.op, ast.Div):
             # In Python its result is always a fraction.
@@ -594,7 +594,7 @@ class ExpressionReader(ConstantReader):
         return target
 
     def _unary(self, node: ast.UnaryOp, code: list[Statement], expected: Type | None) -> Result:
-        """Evaluate ``not x``, ``+x``, ``-x`` or ``~x``; of a literal at once. expected: as in ``evaluate``."""
+        """Evaluate ``not x``, ``+x``, ``-x`` or ``~x``; of a literal at once. expected: see ``evaluate``."""
         if isinstance(node.op, ast.Not):
             known = self.known(node)
             if known is not None:
@@ -674,7 +674,7 @@ class ExpressionReader(ConstantReader):
         return target
 
     def _conditional(self, node: ast.IfExp, code: list[Statement], expected: Type | None) -> Result:
-        """Evaluate ``a if condition else b`` by a select: both values are computed. expected: as in ``evaluate``.
+        """Evaluate ``a if condition else b`` by a select: both values are computed. expected: see ``evaluate``.
 
         Where the condition is known, the other value is left out, but for its type: that of both is the result's.
         """

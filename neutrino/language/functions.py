@@ -22,7 +22,7 @@ class Function:
         self._body: list[ast.stmt] | None = None
 
     def parameters(self, faults: Faults) -> dict[str, ast.expr | None]:
-        """Return its parameters, in order: name → annotation, None without one.
+        """Return the function's parameters, in order: name → annotation, None without one.
 
         Raises LanguageError for parameters with defaults, ``*args``, ``**kwargs`` and those given by name alone.
         """
@@ -65,7 +65,8 @@ class Function:
         return self._saves or bool((self.assigned - own) & set(shared))
 
     def with_single_end(self, result: str, faults: Faults) -> list[ast.stmt]:
-        """Return its body with each ``return x`` as an assignment to the variable ``result``, the same in all calls.
+        """Return the function's body with each ``return x`` as an assignment to the variable ``result``, the same in
+        all calls.
 
         A ``return`` inside an ``if`` ends the function there: what follows the ``if`` becomes its other branch. Raises
         LanguageError for a ``return`` elsewhere, and if only some ways through the function return a value.

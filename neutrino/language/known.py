@@ -138,7 +138,7 @@ class ConstantReader(ValueWriter):
         return _Known(value) if isinstance(value, (int, float)) else None
 
     def _known_unary(self, node: ast.UnaryOp, turns: Mapping[str, int]) -> _Known | None:
-        """Return the value of ``-x``, ``+x``, ``~x`` or ``not x``; None if it is unknown. turns: as for ``_known``."""
+        """Return the value of ``-x``, ``+x``, ``~x`` or ``not x``; None if it is unknown. turns: see ``_known``."""
         operand = self._known(node.operand, turns)
         if operand is None or isinstance(node.op, ast.Not):
             return None if operand is None else _Known(not operand.number)
@@ -150,7 +150,7 @@ class ConstantReader(ValueWriter):
         return _checked(-number if isinstance(node.op, ast.USub) else number, operand)
 
     def _known_binary(self, node: ast.BinOp, turns: Mapping[str, int]) -> _Known | None:
-        """Return the value of ``x OP y``; None if it is not known. turns: as for ``_known``."""
+        """Return the value of ``x OP y``; None if it is not known. turns: see ``_known``."""
         operation = OPERATORS.get(type(node.op))
         left, right = self._known(node.left, turns), self._known(node.right, turns)
         if operation is None or left is None or right is None or bool in {type(left.number), type(right.number)}:
@@ -184,7 +184,7 @@ class ConstantReader(ValueWriter):
     def _known_choice(
         self, test: ast.expr, then: ast.expr, otherwise: ast.expr, turns: Mapping[str, int]
     ) -> _Known | None:
-        """Return the value of ``then if test else otherwise``; None if it is unknown. turns: as for ``_known``."""
+        """Return the value of ``then if test else otherwise``; None if it is unknown. turns: see ``_known``."""
         condition = self._known(test, turns)
         return None if condition is None else self._known(then if condition.number else otherwise, turns)
 

@@ -501,7 +501,9 @@ class SnippetReader:
             self._locals.scope = outer
 
     def _own_parameter(self, name: str, value: Result, call: ast.Call, code: list[Statement]) -> None:
-        """Make a parameter that its function assigns a variable of its own, which begins with the value given."""
+        """Give a parameter a variable of its own, which begins with the value of the call, since its function assigns
+        to it.
+        """
         # Numbers and values of the instruction have got a type, and so a register or a constant.
         if isinstance(value, (Register, Constant)):
             span = self._faults.span(call)

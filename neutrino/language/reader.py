@@ -143,7 +143,7 @@ class _Reader:
     ) -> None:  # fmt: skip
         """file: the path, for diagnostics. source: the text, with the line ends that the parser counts.
 
-        language, defines, program: as for ``read_python_text``. Functions of a program that no probe calls are no
+        language, defines, program: see ``read_python_text``. Functions of a program that no probe calls are no
         fault.
         """
         self._is_program = program is not None

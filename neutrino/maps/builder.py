@@ -337,7 +337,10 @@ class Builder:
         return result
 
     def store(self, place: Register, after: int, values: Sequence[Number], type_: Type, when: Register) -> None:
-        """Store numbers so many bytes after a place."""
+        """Add a store of numbers to memory, one after the other, where the predicate ``when`` holds.
+
+        place: an address; after: how many bytes after it the first one goes. type_: of each number in memory.
+        """
         wide = Type.U32 if type_.bits < 32 else type_
         self.add(Store(place, after, tuple(self._of(value, wide) for value in values), type_, when, self._span))
 

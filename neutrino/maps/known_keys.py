@@ -49,7 +49,8 @@ class KnownKeys:
         """Return what was known of a kernel's keys when it was recorded, from the map's object in the manifest.
 
         places: entries of the table. kept: number of aggregates of each key. None if the object is damaged, which is
-        checked, since a trace is a file that anybody may have written.
+        checked, since a trace is a file that anybody may have written: a period fills whole cache lines, and fits the
+        table more than once.
         """
         period, stride = row.get("period", 0), row.get("stride", 0)
         is_by_site, numbered = row.get("by_site", False), row.get("numbered", [])

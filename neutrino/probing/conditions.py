@@ -81,7 +81,7 @@ class _Parser:
         self._depth = 0
 
     def whole(self) -> _Form:
-        """Read the text to its end. Raises ConditionError."""
+        """Read the text to the end; return the condition. Raises ConditionError."""
         form = self._either(negated=False)
         token = self._tokens[0]
         if token.text:
@@ -137,7 +137,7 @@ def _added(one: _Form, other: _Form, token: Literal) -> _Form:
 
 
 def _joined(one: _Form, other: _Form, token: Literal) -> _Form:
-    """Return what holds if both of two conditions do. token: as in ``_added``."""
+    """Return what holds if both of two conditions do. token: see ``_added``."""
     _check_count(len(one) * len(other), token)
     return [first + second for first in one for second in other]
 

@@ -118,7 +118,7 @@ class Document:
     # Faults
 
     def report(self, offset: int, code: str, message: str, hint: str = "", severity: str = "error") -> None:
-        """Add a diagnostic at an offset of the source. code: as in ``faults.FAULTS``. severity: error or warning."""
+        """Add a diagnostic at an offset of the source. code: see ``faults.FAULTS``. severity: error or warning."""
         self.report_span(self.span(offset), code, message, hint, severity)
 
     def report_span(self, span: Span, code: str, message: str, hint: str = "", severity: str = "error") -> None:

@@ -192,7 +192,7 @@ def _room(map_class: type[MapType]) -> str:
 def _cap(document: Document, path: KeyPath, table: Mapping[str, Any], map_class: type[MapType] | None) -> int | None:
     """Read ``cap``: records per slot; None if it is invalid, which is reported.
 
-    path, table: of the map. map_class: as for ``check_cap``.
+    path, table: of the map. map_class: see ``check_cap``.
     """
     cap = table.get("cap", 1)
     is_ring = map_class is not None and map_class.keeps_last

@@ -10,8 +10,11 @@ KEEP_ALL = 'keep all records with cap = "dynamic", or combine values, as type = 
 
 
 def saves_for_warp(level: Level, target: Map) -> bool:
-    """Return whether a probe at a level saves for its warp in another thread than the first: at level group to an array
-    of one record per warp, which keeps that of the warp's last group."""
+    """Return whether any thread may save to a map for its warp, not only the warp's first thread, as at level warp.
+
+    So it is for a probe at level group and an array of one record per warp, which keeps what the warp's last group
+    saved.
+    """
     is_of_warp = target.level is Level.WARP and target.kind.layout is Layout.SLOTS and target.cap == 1
     return level is Level.GROUP and is_of_warp and not target.kind.keeps_last
 

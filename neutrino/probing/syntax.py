@@ -42,7 +42,7 @@ class SaveCall(NamedTuple):
 
 
 class Fault(NamedTuple):
-    """An error at an offset of a text. code: as in ``errors.Diagnostic``."""
+    """An error at an offset of a text. code: see ``errors.Diagnostic``."""
 
     start: int
     code: str
@@ -86,14 +86,14 @@ def without_comments(text: str, comment_start: re.Pattern[str]) -> tuple[str, li
 
 
 def is_save(text: str, guard: str) -> bool:
-    """Return whether a statement is meant as a ``SAVE``. guard: as in ``target.Language.save_guard``."""
+    """Return whether a statement is meant as a ``SAVE``. guard: see ``target.Language.save_guard``."""
     return bool(_SAVE_WORD.match(text) or re.match(rf"{guard}\s+SAVE\s*\[", text))
 
 
 def parse_save(statement: Statement, guard: str, saved: str) -> SaveCall | TypedSave | Fault:
     """Parse a ``SAVE`` statement of either dialect, or return why it cannot be parsed.
 
-    guard: as in ``target.Language.save_guard``. saved: what is saved, for hints.
+    guard: see ``target.Language.save_guard``. saved: what is saved, for hints.
     """
     # Offsets in the statement become offsets in the snippet.
     match = re.fullmatch(rf"(?:{guard}\s+)?{_SAVE}", statement.text, re.DOTALL)

@@ -123,7 +123,7 @@ class Verifier(Protocol):
         """Verify every snippet and tracepoint of a file with hand-written snippets."""
 
     def verify_draft(self, draft: DraftProbes) -> list[Diagnostic]:
-        """Return the faults of typed probes that are specific to the target, as of opcodes and operands."""
+        """Return the faults of typed probes that only the target knows, such as those of opcodes and operands."""
 
     def lowered(self, probes: ProbeSet) -> ProbeSet:
         """Return verified probes with their typed statements as the target's assembly."""

@@ -23,7 +23,7 @@ class WrittenInstruction:
 class WrittenSave:
     """``SAVE [ MAP ] { operands }``. If the number of operands is not that of the map's fields, it has been reported.
 
-    guard, is_inverted: as in ``ir.statements.Save``.
+    guard, is_inverted: see ``ir.statements.Save``.
     """
 
     map: Map

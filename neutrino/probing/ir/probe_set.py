@@ -117,7 +117,6 @@ class ProbeSet:
 
     def __hash__(self) -> int:
         """Return a hash of the path and text: sets are keys of caches, and hashing all members would be slow."""
-        # Sets are keys of caches, looked up for every module: hashing all members is slow, the text identifies a set.
         return hash((self.file, self.source))
 
     @cached_property

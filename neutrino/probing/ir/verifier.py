@@ -221,7 +221,7 @@ class _Checker:
     def _check_value(self, value: Value | SavedOperand, span: Span, assigned: set[str]) -> None:
         """Check that a register that is read is declared and has a value, and that a constant fits its type.
 
-        span: of the statement that reads it. assigned: as for ``_check_block``.
+        span: of the statement that reads it. assigned: see ``_check_block``.
         """
         if isinstance(value, Register):
             # Equal also in type and initial value, not only in name.
@@ -237,7 +237,7 @@ class _Checker:
     def _check_assignment(self, register: Register, span: Span, assigned: set[str], loops: frozenset[str]) -> None:
         """Check that a register may be assigned, and add it to those that have a value.
 
-        span: of the statement that assigns it. assigned, loops: as for ``_check_block``.
+        span: of the statement that assigns it. assigned, loops: see ``_check_block``.
         """
         if self._registers.get(register.name) != register:
             self._report(span, "ir-register", f"register {register.name} is not one of the probes'")
@@ -247,7 +247,7 @@ class _Checker:
         assigned.add(register.name)
 
     def _check_loop(self, loop: For, probe: Probe, assigned: set[str], loops: frozenset[str]) -> None:
-        """Check a loop and its body. assigned, loops: as for ``_check_block``."""
+        """Check a loop and its body. assigned, loops: see ``_check_block``."""
         iterations, variable = _iterations(loop), loop.variable
         # The body of a loop that cannot be unrolled is not checked.
         if iterations is None:
@@ -271,7 +271,7 @@ class _Checker:
             assigned |= assigned_in_body
 
     def _check_while(self, loop: While, probe: Probe, assigned: set[str], loops: frozenset[str]) -> None:
-        """Check a loop with a condition, its test and its body. assigned, loops: as for ``_check_block``."""
+        """Check a loop with a condition, its test and its body. assigned, loops: see ``_check_block``."""
         if not 1 <= loop.bound <= BUDGET:
             message = f"a loop of at most {_shown(loop.bound)} turns, which are 1 to {BUDGET}"
             self._report(loop.span, "ir-loop", message)

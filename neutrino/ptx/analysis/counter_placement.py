@@ -234,12 +234,14 @@ class _Tally:
 
     @lazy
     def most(self) -> int:
-        """What it is at most in a thread that executes no row twice. Ask for it when all that is added is known."""
+        """The greatest number in a thread that executes no row twice. Ask for it when all that is added is known."""
         return sum(self.added.values())
 
     @lazy
     def width(self) -> int:
-        """Bits that hold its sum over a warp, if no thread executes a row twice. Ask for it as for ``most``."""
+        """How many bits hold the number's sum over a warp, if no thread executes a row twice. Ask for it when all is
+        added.
+        """
         return (self.most * WARP_LANES).bit_length()
 
 

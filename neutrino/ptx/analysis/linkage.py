@@ -47,12 +47,12 @@ class Callee:
 
     @property
     def module(self) -> Module:
-        """The module that defines it."""
+        """The module that defines the function."""
         return self.linkage.module
 
     @property
     def key(self) -> tuple[int, str]:
-        """Its module's number and its name: static functions of several modules may share one."""
+        """The number of the function's module, and its name: static functions of several modules may share one."""
         return self.linkage.number, self.function.name
 
 

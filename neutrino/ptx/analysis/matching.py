@@ -341,7 +341,7 @@ class _Plan:
         return {name for pattern in self._every for name in (*pattern.ranges, *pattern.not_ranges)}
 
     def matched(self, opcodes: Set[Mnemonic]) -> Set[Mnemonic]:
-        """Those of these opcodes that probes match, at instructions with a guard or without.
+        """Return those of some opcodes that probes match, at instructions with a guard or without.
 
         Only for plans that do not ask for surroundings. Many bodies have the same opcodes, so results are kept.
         """
@@ -595,10 +595,11 @@ def _names(mangled: str, demangled: str) -> Iterator[str]:
 
 
 def _without_result(name: str) -> Iterator[str]:
-    """The rest of a demangled name after each space outside of brackets.
+    """Yield the rest of a demangled name after each space outside of brackets: one of them is the name without result
+    type.
 
-    Names of templates have their result type before them, as in ``void scale<float>``. A result type may contain spaces
-    itself, so it is not known which of the rests is the name: all are yielded.
+    Names of templates have their result type before them, such as ``void scale<float>``. A result type may contain
+    spaces itself, so it is not known which of the rests is the name.
     """
     depth = 0
     for at, character in enumerate(name):

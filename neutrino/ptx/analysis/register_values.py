@@ -258,12 +258,12 @@ class Addresses:
 
 
 def _is_load(instruction: Instruction) -> bool:
-    """Whether it reads what may be anything in each lane."""
+    """Return whether an instruction is a load from memory, which may give each lane another value."""
     return instruction.mnemonic.word in _LOADS and not instruction.opcode.startswith(_SAME_FOR_ALL)
 
 
 def _reads_lane(instruction: Instruction) -> bool:
-    """Whether it reads a special register that differs from lane to lane."""
+    """Return whether an instruction reads a special register that differs from lane to lane."""
     return any(name.startswith(_LANES) for name in _named(instruction))
 
 

@@ -373,7 +373,7 @@ class Locations:
 
     @lazy
     def _by_place(self) -> dict[tuple[int, int, int], list[int]]:
-        """The numbers of the directives that give each place, ascending."""
+        """By place (file number, line, column), which ``.loc`` directives give it, by their numbers in text order."""
         numbers: dict[tuple[int, int, int], list[int]] = {}
         for index in range(len(self._directives)):
             numbers.setdefault(self._location(index).place, []).append(index)

@@ -557,7 +557,7 @@ class Emission:
         return self._read[operand.element]
 
     def _operand(self, operand: SavedOperand, resolve: Resolver, lines: Lines) -> Value:
-        """The value of an operand of a ``SAVE``, as a register or an immediate. resolve: as in ``snippet``.
+        """The value of an operand of a ``SAVE``, as a register or an immediate. resolve: see ``snippet``.
 
         Appends code to lines where it has to be loaded.
         """

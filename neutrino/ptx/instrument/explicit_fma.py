@@ -141,7 +141,9 @@ class Definitions:
         return [number for _, _, number in writers]
 
     def declaration(self, name: str, position: int) -> Declaration | None:
-        """As ``Body.declaration``."""
+        """Return what a name means at a position of the module's text: the body's declaration; None if it is none of
+        the body's.
+        """
         return self._body.declaration(name, position)
 
 

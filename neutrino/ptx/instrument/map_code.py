@@ -100,7 +100,7 @@ Counted = dict[tuple[int, int], int]
 class Later:
     """Saves at places of one basic block whose code may be written at the last of them.
 
-    kin: as of ``PendingSave``, of the place whose code is being written. sum_of: what an address there is the sum of.
+    kin: that of a ``PendingSave`` at the place whose code is being written. sum_of: what an address there is the sum of.
     mask: the register with the lanes that were together at the first of the places; "" before there is a save. saves:
     by map number.
     """
@@ -116,7 +116,7 @@ class MapCode:
 
     take: gives a new register of a type (``Take``). changed: gets the names of registers that the code writes. records,
     sums: write the parts of the code that are about these. architecture: 80 for ``sm_80``. kernel: for the body of a
-    function that a kernel calls, that of the kernel; else None. sites: as of ``Emission``.
+    function that a kernel calls, that of the kernel; else None. sites: see ``Emission``.
     """
 
     def __init__(
@@ -282,7 +282,7 @@ def _fitting(probes: ProbeSet, sites: int | None) -> tuple[Map, ...]:
 
 
 class _AtMap(Lowering):
-    """Lowers statements that name cells of the index-th map. ending: as of ``ProbeBlock.load_map``."""
+    """Lowers statements that name cells of the index-th map. ending: see ``ProbeBlock.load_map``."""
 
     def __init__(
         self, maps: MapCode, index: int, lines: Lines, kept: Callable[[int, TypeKept], str], *, ending: bool
@@ -394,7 +394,7 @@ class SaveCode(_AtMap):
     (``SavedValues``).
 
     operand_value: gives the value of an operand there. code: what to append to. slots: of the thread. guard: the
-    predicate of the threads that save, None for all. waits, ending, counted, later: as in ``Emission.snippet``.
+    predicate of the threads that save, None for all. waits, ending, counted, later: see ``Emission.snippet``.
     given: by register, of the operands that the snippet has read, those of which more is known. written: what the
     snippet has before the save.
     """

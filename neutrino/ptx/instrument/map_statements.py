@@ -526,7 +526,7 @@ class Template:
     """Code for any registers. lines: with placeholders for these. kinds: of registers that it takes.
 
     inputs: names of the statements' registers that it reads, whose texts come first. outputs: by name of one that it
-    computes its text, in that form. kept: registers of the map that it names. reads, has_shift: as of ``ProbeBlock``,
+    computes its text, in that form. kept: registers of the map that it names. reads, has_shift: of ``ProbeBlock``,
     what it reads.
     """
 

@@ -460,7 +460,7 @@ class State:
         return lines
 
     def load(self, base: str, chosen: Iterable[Kept], scratch: Scratch) -> Lines:
-        """Instructions that load the chosen registers from where ``store`` put them. base: as in ``store``."""
+        """Instructions that load the chosen registers from where ``store`` put them. base: see ``store``."""
         lines: Lines = []
         for kept in chosen:
             kind, register = _moved(kept, scratch)

@@ -460,7 +460,7 @@ class _Body:
         return (*around, *at_instructions)
 
     def needed_version(self) -> tuple[int, int]:
-        """The ``.version`` that its snippets need. Raises UnsupportedError."""
+        """Return the ``.version`` (of the PTX language) that the body's snippets need. Raises UnsupportedError."""
         versions = self._rewriting.tried.versions
         needed = [(0, 0)]
         for snippet, _ in self.snippets:
@@ -516,8 +516,10 @@ class _Body:
         return all_ends(self.callee.body)
 
     def list_around(self, directive: str, ends: Sequence[End]) -> None:
-        """List the sites at its entry and its ends. directive: ``.entry`` or ``.func``. Raises UnsupportedError for a
-        snippet whose code cannot be written there."""
+        """List the sites at the body's entry and ends. directive: ``.entry`` or ``.func``.
+
+        Raises UnsupportedError for a snippet whose code cannot be written there.
+        """
         function = self.callee.function
         checked = self._rewriting.tried.around
         for probe, snippet in (*self.at_entry, *self.at_ends):

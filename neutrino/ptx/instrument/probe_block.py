@@ -139,7 +139,11 @@ class ProbeBlock:
         return [Declaration("reg", "u64", self._shift)], self._load_shift(self._shift)
 
     def _load_shift(self, register: str, users: str | None = None) -> Lines:
-        """Code that loads what is added to the addresses of maps: 0 outside of graphs. users: as of ``load_map``."""
+        """Return code that loads what is added to the addresses of maps; it is 0 outside of graphs (CUDA's recorded
+        launches).
+
+        users: see ``load_map``.
+        """
         cell, is_there = self._take("b64"), self._take("pred")
         is_needed = op("setp.ne.u64", is_there, cell, "0")
         if users is not None:
@@ -271,7 +275,7 @@ def copy_address(
     A launch has several copies of a record that all threads add to, so that fewer of them add to one address; readers
     add the copies up. Each multiprocessor uses one. entry: the map; index: its index. lower: a register that is zero in
     the threads that add, but that ptxas cannot know to be the same in all lanes (see below); None if there is none.
-    ending: as in ``ProbeBlock.load_map``.
+    ending: see ``ProbeBlock.load_map``.
     """
     if entry.per.has_rows:
         return _row_address(entry, index, block, take, lines, ending=ending)

@@ -325,7 +325,7 @@ def plan_program(
 ) -> ProgramPlan:
     """Find where the probes go in a program's kernels.
 
-    kernels: by name, the number of the module to take each from. version, demangle: as for ``plan_module``.
+    kernels: by name, the number of the module to take each from. version, demangle: see ``plan_module``.
     """
     modules = []
     for number, (module, linkage) in enumerate(zip(program.modules, program.linkages, strict=True)):

@@ -175,11 +175,14 @@ class Written:
         return _source(value.text, _is_integer_copy, guard, self.instructions)
 
     def moved_from(self, value: Value, guard: Guard | None) -> str:
-        """As ``copied_from``, but all bits of it."""
+        """Return the register, or the number, of which a value is a copy by moves of all its bits; "" if it was
+        computed.
+        """
         return _source(value.text, _is_move, guard, self.instructions)
 
 
 def _is_move(instruction: Instruction) -> bool:
+    """Return whether an instruction moves a value as it is."""
     return instruction.mnemonic.word == "mov"
 
 

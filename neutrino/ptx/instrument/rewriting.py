@@ -256,7 +256,7 @@ class Rewriting:
 
     @lazy
     def units(self) -> tuple[ProbeUnit, ...]:
-        """Its probes, in units of those that can be left out of a kernel together."""
+        """The probes, in units of those that can be left out of a kernel together."""
         return units_of(self.probes.probes)
 
     def only(self, names: Collection[str]) -> Rewriting:

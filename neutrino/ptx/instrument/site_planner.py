@@ -42,7 +42,7 @@ class SitePlanner:
     """Decides where the code at one body's instructions goes, in text order, and refuses what cannot be written.
 
     places: the source lines of the body. sites: what it lists them in. emission: gives the emission for trials.
-    variables: as in ``SiteWriter``. parameters_shape: what of the kernel's parameters decides about code.
+    variables: see ``SiteWriter``. parameters_shape: what of the kernel's parameters decides about code.
     points_to_constants: a generic load may read a constant, which lies elsewhere for the twin.
     """
 

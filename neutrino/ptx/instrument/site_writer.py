@@ -120,6 +120,7 @@ class Products:
 
     @lazy
     def _contractions(self) -> Contractions:
+        """The products of the body that ptxas may fuse, found when first asked for."""
         return Contractions(self._body)
 
     def first_clear(self, position: int) -> int:

@@ -399,7 +399,7 @@ class Sums:
         """Choose counters from which all that runs of sites add can be computed where a thread ends.
 
         Called once, when the code at sites is written. rows: of each run, what it adds to which sums: registers of the
-        probes, by name, and fields, by ``Key``. forks: as in ``plan_tallies``.
+        probes, by name, and fields, by ``Key``. forks: see ``plan_tallies``.
         """
         # Bits by sum.
         widths: dict[Hashable, int] = {name: bits(kind) for name, kind in self._registers.types.items()}

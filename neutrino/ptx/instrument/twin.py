@@ -224,7 +224,7 @@ class TwinKernel:
         return min(caps)
 
     def whole_text(self, cap: int | None = None) -> str:
-        """The twin's text, after those of the functions that have copies for it. cap: as for ``text``."""
+        """Return the texts of the functions' copies that the twin calls, then its own. cap: see ``text``."""
         return "\n\n".join([*(copy.text for copy in self.all_copies), self.text(cap)])
 
     def files(self, cap: int | None) -> dict[str, bytes]:

@@ -73,6 +73,7 @@ class BodyRewriter:
     """
 
     def __init__(self, rewriting: Rewriting, plan: BodyPlan, emission: Emission, order: Mapping[str, int]) -> None:
+        """Prepare to write one body. order: by module variable, its place in the probe block."""
         self.rewriting = rewriting
         self.plan = plan
         self.callee = plan.callee
@@ -103,9 +104,7 @@ class BodyRewriter:
             self.emission.note_snippet(snippet, level)
 
     def write_sites(self, *, alone: bool = False) -> None:
-        """Insert the code at all its sites. alone: it is a kernel that calls no copies, as for ``RunWriter.write``.
-
-        Raises UnsupportedError, PtxError.
+        """Insert the code at all sites of the body. alone: see ``RunWriter.write``. Raises UnsupportedError, PtxError.
         """
         writer = SiteWriter(
             self.callee,
@@ -126,13 +125,15 @@ class BodyRewriter:
         RunWriter(self.callee.body, self.plan.runs, self.rewriting.facts, self.emission, self.edits).write(alone=alone)
 
     def write_entry(self) -> None:
-        """Write the snippets at its entry, into ``opening``. Nothing is inserted yet: declarations come before them."""
+        """Write the snippets at the body's entry into ``opening``. Nothing is inserted yet: declarations come before
+        them.
+        """
         mark = self.emission.scratch.mark()
         self.opening += self.snippets(self.plan.at_entry)
         self.emission.scratch.release(mark)
 
     def snippets(self, given: Sequence[tuple[Probe, Snippet]], *, ending: bool = False) -> Lines:
-        """The code of snippets that name no instruction. ending: as in ``Emission.snippet``."""
+        """The code of snippets that name no instruction. ending: see ``Emission.snippet``."""
         lines: Lines = []
         masks = LaneMasks(lines)
         for probe, snippet in given:
@@ -318,7 +319,11 @@ class FunctionRewriter(BodyRewriter):
         )
 
     def newer_than_state(self) -> set[str]:
-        """As of a kernel, but a function has loaded all at its entry: only what it may have changed since."""
+        """Return the names of registers that may differ from the state in memory: those that the function may have
+        changed.
+
+        It has loaded all of them at its entry.
+        """
         return self.emission.registers.changed
 
     @lazy

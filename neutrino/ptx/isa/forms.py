@@ -88,7 +88,7 @@ def find_form(opcode: str) -> tuple[Form, tuple[str, ...]] | None:
 def operand_type(kind: str, types: tuple[str, ...]) -> str:
     """Return the PTX type of one operand of a snippet's instruction.
 
-    kind: as in ``form_table``, which may also be a type itself (``u32``). types: those among the modifiers, in order.
+    kind: of ``form_table``; it may also be a type itself (``u32``). types: those among the modifiers, in order.
     """
     if kind in {"t", "m", "T"}:
         return types[0]
@@ -373,7 +373,7 @@ def type_by_pattern(pattern: Sequence[str], operand: int) -> str | None:
     """Return the type that each instruction which an opcode pattern matches gives an operand.
 
     None: the pattern does not say, or what it says are bits. pattern: the dotted parts, some of which the instructions
-    may have more of. operand: as in ``value_type``.
+    may have more of. operand: see ``value_type``.
     """
     kind = _in_memory(pattern, operand) or _uniform(pattern)
     return kind if kind is not None and (kind in FLOATS or kind[0] in "us") else None

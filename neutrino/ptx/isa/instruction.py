@@ -96,12 +96,12 @@ class Instruction(_Fields):
 
     @property
     def instructions(self) -> tuple[Instruction, ...]:
-        """Itself, as of ``text.inserted.Line``."""
+        """The instruction alone, as for every kind of inserted line."""
         return (self,)
 
     @property
     def opcodes(self) -> tuple[str, ...]:
-        """As of ``text.inserted.Line``."""
+        """The instruction's opcode alone, as for every kind of inserted line."""
         return (self.opcode,)
 
     @lazy
@@ -153,7 +153,7 @@ class Instruction(_Fields):
 
     @property
     def is_asynchronous(self) -> bool:
-        """Whether its result is available only after a later wait."""
+        """Whether the instruction's result is available only after a later wait."""
         return self.facts is not None and self.facts.asynchronous
 
     @property

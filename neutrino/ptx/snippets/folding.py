@@ -202,7 +202,7 @@ def decided(snippet: Snippet, value: Callable[[SiteOperand], int]) -> Snippet:
 
 
 class _Decider:
-    """Follows the numbers in the registers of one snippet. value: as in ``decided``."""
+    """Follows the numbers in the registers of one snippet. value: see ``decided``."""
 
     def __init__(self, value: Callable[[SiteOperand], int]) -> None:
         """value: gives the number that a value of the site is, by the site's opcode."""

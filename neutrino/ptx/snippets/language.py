@@ -129,7 +129,7 @@ class PtxSnippets:
         """Return the move of a special register, an operand of SAVE, into an added register, and that one's name.
 
         It is extended to 64 bits if its field needs them. A warning asks for the move in the snippet itself. word: the
-        special register. field: that it is saved to. offset: in the source. reserved: as for ``saved``.
+        special register. field: that it is saved to. offset: in the source. reserved: see ``saved``.
         """
         type_name = SPECIAL_REGISTERS[word]  # u32, b32 or u64
         # Not b32, bits that are no number: the verifier reports that they do not fit.
@@ -149,7 +149,7 @@ class PtxSnippets:
         """Return moves that copy operands which later instructions may change, and the operands with the copies.
 
         words: the operands. used_later: registers that instructions between here and the save of the record name.
-        reserved: as for ``saved``.
+        reserved: see ``saved``.
         """
         copies = []
         operands = []

@@ -117,9 +117,10 @@ def _lower(probes: ProbeSet) -> ProbeSet:
 
 
 def _straight(probe: Probe, registers: dict[str, Register], declared: frozenset[str]) -> Probe:
-    """Return a probe with straight snippets, one at level group as one at level thread whose saves ask for ``LEADER``.
+    """Return a probe with straight-line snippets. One at level group becomes one at level thread whose saves ask for
+    ``LEADER``.
 
-    registers, declared: as of ``Writer``.
+    registers, declared: see ``Writer``.
     """
     leads = probe.level is Level.GROUP
     straight = probe.with_snippets(lambda snippet: _Lowering(registers, declared, leads).lowered(snippet))

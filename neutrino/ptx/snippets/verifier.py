@@ -431,7 +431,7 @@ class _Checker:
     def _check_destinations(self, instruction: _Instruction, word: str, kind: str, span: Span) -> None:
         """Check a destination operand, which may be two registers (``%a|%p``).
 
-        kind: as in ``form_table`` after ``=``: ``t``; ``t|p`` for two registers; ``t|p?`` if the second is optional.
+        kind: see ``form_table`` after ``=``: ``t``; ``t|p`` for two registers; ``t|p?`` if the second is optional.
         """
         kinds = kind.rstrip("?").split("|")
         names = [part.strip() for part in word.split("|")]
@@ -446,7 +446,7 @@ class _Checker:
             self._check_destination(instruction, name, one_kind, span)
 
     def _check_destination(self, instruction: _Instruction, name: str, kind: str, span: Span) -> None:
-        """Check one destination register. kind: as in ``form_table``, such as ``t`` for the instruction's type."""
+        """Check one destination register. kind: see ``form_table``, such as ``t`` for the instruction's type."""
         if HELPER.fullmatch(name) or is_special(name):
             hint = "a probe writes only registers that it declares"
             self._report(span, "write-refused", f"{name} cannot be written", hint)
@@ -458,7 +458,7 @@ class _Checker:
     def _check_source(self, instruction: _Instruction, word: str, kind: str, span: Span) -> None:
         """Check an operand that is read: a helper, a number, a special register or a register of the probe.
 
-        kind: as in ``form_table``: ``lanes`` for a lane mask, ``p`` for a predicate, ``i`` for a literal … The order
+        kind: see ``form_table``: ``lanes`` for a lane mask, ``p`` for a predicate, ``i`` for a literal … The order
         matters: masks, predicates and helpers have rules of their own, for every kind of word.
         """
         if kind == "lanes":

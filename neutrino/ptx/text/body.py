@@ -342,7 +342,7 @@ class Body:
         return [index for index, decoded in enumerate(self.mnemonics) if decoded in chosen] if chosen else []
 
     def multiline(self, indices: Iterable[int]) -> list[int]:
-        """Of these indices of statements, those whose statements are written over more than one line."""
+        """Return those of some statements, by index, that are written over more than one line."""
         code, start, ends = self.code, self.start, self.ends
         return [index for index in indices if "\n" in code[ends[index - 1] if index else start : ends[index]].strip()]
 

@@ -19,17 +19,17 @@ class Line(Protocol):
 
     @property
     def text(self) -> str:
-        """What it is in PTX: one line or more, without the last end of a line."""
+        """The text in PTX: one line or more, without the last end of a line."""
         ...
 
     @property
     def instructions(self) -> tuple[Instruction, ...]:
-        """The instructions that it stands for, in their order."""
+        """The instructions that the line consists of, in order; for a label, a scope or a declaration none."""
         ...
 
     @property
     def opcodes(self) -> tuple[str, ...]:
-        """The opcodes of these."""
+        """The opcodes of the line's instructions, in order; for a label, a scope or a declaration none."""
         ...
 
 
@@ -44,17 +44,17 @@ class Label(NamedTuple):
 
     @property
     def text(self) -> str:
-        """As of ``Line``."""
+        """The label as a line of PTX."""
         return f"{self.name}:"
 
     @property
     def instructions(self) -> tuple[Instruction, ...]:
-        """As of ``Line``."""
+        """No instructions: a label is none."""
         return ()
 
     @property
     def opcodes(self) -> tuple[str, ...]:
-        """As of ``Line``."""
+        """No opcodes: a label is no instruction."""
         return ()
 
 
@@ -66,17 +66,17 @@ class Scope(Enum):
 
     @property
     def text(self) -> str:
-        """As of ``Line``."""
+        """The brace that opens or closes the scope."""
         return self.value
 
     @property
     def instructions(self) -> tuple[Instruction, ...]:
-        """As of ``Line``."""
+        """No instructions: a brace is none."""
         return ()
 
     @property
     def opcodes(self) -> tuple[str, ...]:
-        """As of ``Line``."""
+        """No opcodes: a brace is no instruction."""
         return ()
 
 
@@ -102,12 +102,12 @@ class Declaration(NamedTuple):
 
     @property
     def instructions(self) -> tuple[Instruction, ...]:
-        """As of ``Line``."""
+        """No instructions: a declaration is none."""
         return ()
 
     @property
     def opcodes(self) -> tuple[str, ...]:
-        """As of ``Line``."""
+        """No opcodes: a declaration is no instruction."""
         return ()
 
 

@@ -236,6 +236,7 @@ class _LineCounter:
     """Counts lines from the last position asked for: sites come in order, and texts have many lines."""
 
     def __init__(self, text: str) -> None:
+        """text: whose lines are counted."""
         self._text = text
         self._position = 0
         self._line = 1
@@ -269,7 +270,7 @@ class Module:
     variables: tuple[Variable, ...]
 
     def print(self) -> str:
-        """The text, from its statements; equal to what was parsed."""
+        """Return the text, put together from its statements; it equals what was parsed."""
         return "".join(self.text[statement.start : statement.end] for statement in self.statements)
 
     def source(self, statement: ModuleStatement) -> str:
