@@ -314,11 +314,13 @@ def lost_saves(copies, row):
 
 
 def row_owners(rows, per, warps, lanes, threads, keeps_all):
-    """Return which rows of a launch's region are results, ``row``, and whose each of them is, by axis.
+    """Return which rows of a launch's record are results, under "row", and whose each is, under "block", "warp", "lane"
+    or "sm".
 
-    The first row belongs to none: threads whose own row the region does not have add to it. Of multiprocessors it is
-    returned as the one after the last. Rows of zeros were not saved to, and are left out; keeps_all: unless they
-    belong to a block, a warp or a thread of the launch. warps, threads: of a block. lanes: of a warp.
+    rows: the map's rows, one for each block, warp, thread or multiprocessor (``per``) in order, after a first one,
+    which threads add to for whose owner there is no room; it belongs to none, and only with ``per = "sm"`` it is
+    returned, as the last. Rows of zeros were not saved to, and are left out; keeps_all: unless they belong to a block,
+    a warp or a thread of the launch. warps, threads: of a block. lanes: of a warp.
     """
     numbers = np.arange(1, len(rows) + (per == "sm")) % len(rows)
     is_saved = np.zeros(len(rows), bool)

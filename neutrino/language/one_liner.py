@@ -176,7 +176,9 @@ class _Operands(ast.NodeTransformer):
         self._is_typed = is_typed
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
-        """Convert the operand of a conversion from the type that the position names; else it is taken as that type."""
+        """Read the operand of a conversion such as ``s32(OUT)`` as of the type that the position names; if none, as of
+        s32.
+        """
         function = node.func
         is_conversion = isinstance(function, ast.Attribute) and function.attr in TYPES and len(node.args) == 1
         operand = node.args[0] if node.args else None

@@ -538,7 +538,8 @@ class SnippetReader:
         return values
 
     def _as_number(self, argument: ast.expr, value: Register) -> Register | Constant:
-        """Return what is given for a parameter that has to be known: where it is, as a constant of the value's type."""
+        """Return the value that a call gives for a parameter which has to be a number: a constant if it is known here.
+        """
         number = self._expressions.known_integer(argument)
         constant = literal(value.type, number) if number is not None and value.type.is_integer else None
         return value if constant is None else constant

@@ -11,11 +11,13 @@ if TYPE_CHECKING:
 
 
 def row_owners(rows: Array, per: str, warps: int, lanes: int, threads: int, keeps_all: bool) -> dict[str, Array]:
-    """Return which rows of a launch's region are results, ``row``, and whose each of them is, by axis.
+    """Return which rows of a launch's record are results, under "row", and whose each is, under "block", "warp", "lane"
+    or "sm".
 
-    The first row belongs to none: threads whose own row the region does not have add to it. Of multiprocessors it is
-    returned as the one after the last. Rows of zeros were not saved to, and are left out; keeps_all: unless they
-    belong to a block, a warp or a thread of the launch. warps, threads: of a block. lanes: of a warp.
+    rows: the map's rows, one for each block, warp, thread or multiprocessor (``per``) in order, after a first one,
+    which threads add to for whose owner there is no room; it belongs to none, and only with ``per = "sm"`` it is
+    returned, as the last. Rows of zeros were not saved to, and are left out; keeps_all: unless they belong to a block,
+    a warp or a thread of the launch. warps, threads: of a block. lanes: of a warp.
     """
     import numpy as np
 

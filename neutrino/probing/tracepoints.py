@@ -122,7 +122,10 @@ def _condition(text: str, words: Words) -> tuple[Tracepoint | None, list[Fault]]
 
 
 def _conjunction(literals: Sequence[Literal], words: Words) -> Pattern:
-    """Return the pattern of one alternative of a condition. Raises _SyntaxError."""
+    """Return the pattern of words that all have to hold: the first that names instructions, narrowed by the others.
+
+    literals: the words, some with a ``!`` before them. Raises _SyntaxError.
+    """
     if len(literals) > MAX_WORDS:
         message = f"more than {MAX_WORDS} words in one pattern"
         raise _SyntaxError(literals[MAX_WORDS].start, message, 'join patterns by "|"')

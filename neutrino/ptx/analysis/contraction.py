@@ -320,7 +320,7 @@ def _is_sum(opcode: Mnemonic) -> bool:
 
 @functools.cache
 def _computes(opcode: Mnemonic) -> bool:
-    """Return whether an instruction computes a new floating-point value, so that what it writes is no product any more."""
+    """Return whether an instruction computes a new floating-point value, so that its result is no product any more."""
     if opcode.word in _DECIDING or opcode.word.endswith("mma"):
         return True
     is_rounded = opcode.word in _SUMS and not _ROUNDINGS.isdisjoint(opcode.parts[1:2])

@@ -339,8 +339,7 @@ def _packing_cost(words: Sequence[Sequence[_Tally]]) -> tuple[bool, int, int, in
 
 
 def _by_rows(rows: Mapping[int, Row]) -> list[_Tally]:
-    """Choose one number to count for each set of rows that are multiples of one another; a row adds how often it has
-    it.
+    """Choose one number to count for each set of rows that are multiples of one another: a row adds its multiple to it.
 
     Of the rows {a: 2, b: 4} and {a: 3, b: 6} the number gets 2 and 3, and is once part of the sum a and twice of b.
     """

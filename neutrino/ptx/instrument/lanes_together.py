@@ -124,8 +124,11 @@ class LaneTree:
         return total
 
     def _find(self, group: str) -> list[_Step]:
-        """Append the code that finds for each level the lane whose sum comes next: in the order of the group's lanes it
-        is as many places further as a sum has leaves."""
+        """Append the code that finds, for each level of the tree, the lane whose sum this lane adds to its own; return
+        the levels.
+
+        In the order of the group's lanes it is as many places further as a sum has leaves: 1, 2, 4 and so on.
+        """
         take, lines = self._take, self._lines
         lane, following = take("b32"), take("b32")
         lines += [

@@ -271,7 +271,9 @@ class Rewriting:
 
     @lazy
     def private_statements(self) -> frozenset[ModuleStatement]:
-        """The statements that declare variables that each image with the module has for itself, as shared ones."""
+        """The statements that declare variables which each image (loaded code) with the module has for itself, such as
+        shared ones.
+        """
         return frozenset(
             variable.statement for variable in self.module.variables if variable.space not in {"global", "const"}
         )

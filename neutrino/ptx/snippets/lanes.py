@@ -308,7 +308,9 @@ class LaneWriter(Writer):
         return guard.register.name in self._uniform.names
 
     def _takes_agreed_guard(self, statement: Computation, guard: Guard) -> bool:
-        """Return whether a statement is one instruction between lanes under a guard that these agree on."""
+        """Return whether a statement becomes one instruction between lanes, under a guard with one value in all of
+        them.
+        """
         if not isinstance(statement, Collective) or not self._is_agreed(guard):
             return False
         if statement.reduction in {Reduction.FIRST, Reduction.SUM, Reduction.MIN, Reduction.MAX}:
