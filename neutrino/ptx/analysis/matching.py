@@ -321,7 +321,7 @@ class _Plan:
 
     @lazy
     def _every(self) -> list[Pattern]:
-        """All patterns that match instructions or places."""
+        """All patterns of the probes that match instructions or places between them."""
         of_places = [pattern for _, patterns in self.place_probes for pattern in patterns]
         return [*of_places, *(pattern for entry in self._active for pattern in entry.patterns)]
 

@@ -173,7 +173,7 @@ class Ranges:
 
 
 def _find_marks(text: str, start: int, end: int) -> list[Mark]:
-    """The marks in the comments of a text from start to end."""
+    """Return the marks of ranges in a text from start to end: comments such as ``// neutrino begin NAME``."""
     if text.find("neutrino", start, end) < 0:
         return []
     found = {match.start(): match for match in _MARK.finditer(text, start, end)}

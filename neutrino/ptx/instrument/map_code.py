@@ -100,7 +100,7 @@ Counted = dict[tuple[int, int], int]
 class Later:
     """Saves at places of one basic block whose code may be written at the last of them.
 
-    kin: of the place whose code is being written, as ``PendingSave`` has it. sum_of: what an address there is the sum of.
+    kin: as in ``PendingSave``, for the place whose code is being written. sum_of: what an address there is the sum of.
     mask: the register with the lanes that were together at the first of the places; "" before there is a save. saves:
     by map number.
     """

@@ -291,7 +291,11 @@ class WaitingSaves:
         self._run = run
 
     def later(self, place: Placed, instruction: Instruction) -> Later | None:
-        """Return what gathers the saves of a site, to be written with those of others; None if they cannot wait."""
+        """Return what gathers the saves of a site, to be written with those of others; None if they cannot wait.
+
+        It is told which pointers the site's addresses come from, and how to find out what a register's value is the sum
+        of: addresses of several sites that are alike are then saved once, with what they differ by.
+        """
         if not self._may_wait(place):
             return None
         kin = (instruction.opcode, self._pointers.of(instruction))

@@ -396,7 +396,9 @@ class DivisionWriter(Writer):
         self._emit("sub.s64", target, (inverted, sign), span)
 
     def _quotient(self, dividend: AssemblyOperand, divisor: int, span: Span) -> AssemblyOperand:
-        """Return the quotient of an unsigned dividend by a number above 0."""
+        """Return the quotient of an unsigned u64 by a constant above 0: by a shift, or by a multiplication
+        (``inverse``).
+        """
         if divisor & (divisor - 1) == 0:
             return self._shifted(dividend, divisor.bit_length() - 1, span)
         before, multiplier, after, adds = inverse(divisor)
