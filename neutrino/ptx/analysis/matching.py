@@ -161,6 +161,7 @@ class OpcodeHits(Sequence[Hit]):
     def __getitem__(self, at: slice) -> tuple[Hit, ...]: ...
 
     def __getitem__(self, at: int | slice) -> Hit | tuple[Hit, ...]:
+        """Return the hit with an index among all hits, or those of a slice."""
         if isinstance(at, slice):
             return tuple(self[index] for index in range(*at.indices(len(self))))
         index = self.indices[at]

@@ -93,6 +93,9 @@ _COMPUTES_ONLY = frozenset(
 
 
 def _computes_only(opcode: str) -> bool:
+    """Return whether an instruction does nothing but compute its result, so that it may run in threads that do not need
+    it.
+    """
     return opcode.partition(".")[0] in _COMPUTES_ONLY
 
 

@@ -53,6 +53,7 @@ class Operation:
 
     @property
     def is_product(self) -> bool:
+        """Whether the operation is a product; it is a sum or difference otherwise."""
         return self.kind == "mul"
 
     @property
@@ -62,6 +63,7 @@ class Operation:
 
 
 def _may_fuse(opcode: Mnemonic) -> bool:
+    """Return whether an instruction is a product, sum or difference without a rounding mode, which ptxas may fuse."""
     kind, *modifiers = opcode.parts
     return kind in _KINDS and modifiers[-1:] != [] and modifiers[-1] in _BITS and tuple(modifiers[:-1]) in _MODIFIERS
 

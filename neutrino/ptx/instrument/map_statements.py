@@ -59,6 +59,7 @@ class Lowering:
         self._write_all(statements)
 
     def _write_all(self, statements: Iterable[MapStatement]) -> None:
+        """Append the code of statements."""
         for statement in statements:
             self._write(statement)
 

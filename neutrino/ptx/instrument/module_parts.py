@@ -90,6 +90,7 @@ class Parameters:
 
     @lazy
     def _all(self) -> tuple[Parameter, ...]:
+        """All parameters of the kernel, in order."""
         return self._kernel.module.parameter_layout(self._kernel.function)[0]
 
     @lazy
@@ -256,6 +257,7 @@ def _about_constants(body: Body) -> list[Statement]:
 
 
 def _asks_for_constants(opcode: Mnemonic) -> bool:
+    """Return whether an instruction asks if an address lies in the constant space."""
     return opcode.word == "isspacep" and "const" in opcode.parts
 
 

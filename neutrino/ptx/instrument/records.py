@@ -187,6 +187,7 @@ def _is_move(instruction: Instruction) -> bool:
 
 
 def _is_conversion(instruction: Instruction) -> bool:
+    """Return whether an instruction moves or converts a value, so that equal values stay equal."""
     return instruction.mnemonic.word in {"mov", "cvt"}
 
 

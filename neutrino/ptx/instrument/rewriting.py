@@ -130,15 +130,18 @@ class ProbeFacts:
 
 
 def _snippets(probe: Probe) -> Iterator[Snippet]:
+    """The snippets that a probe has."""
     return (snippet for snippet in (probe.before, probe.after) if snippet)
 
 
 def _saves(probe: Probe) -> Iterator[Save]:
+    """The saves of a probe's snippets."""
     for snippet in _snippets(probe):
         yield from (statement for statement in snippet.straight if isinstance(statement, Save))
 
 
 def _ends_with_store(save: Save) -> bool:
+    """Return whether something that a save has left in registers is stored where threads end."""
     return save.map.kind.settles or has_counts(save.map)
 
 
@@ -164,6 +167,7 @@ def parameters_of(probe: Probe) -> list[str | None]:
 
 
 def _has_collective(snippet: Snippet) -> bool:
+    """Return whether a snippet has an instruction between lanes (threads of a warp)."""
     return any(isinstance(statement, Assembly) and is_collective(statement.opcode) for statement in snippet.straight)
 
 

@@ -28,6 +28,7 @@ from neutrino.ptx.text.inserted import Edits
 _NOT_BY_OPCODE = Added((), 0)  # stands for instructions whose opcode does not decide what is added
 
 def _position(entry: Hit | Spot) -> int:
+    """Return where in the text an instruction or a place between instructions is."""
     return entry.position if isinstance(entry, Spot) else entry.statement.start
 
 
@@ -149,6 +150,7 @@ class SitePlanner:
         return spot
 
     def _shown_at(self, position: int, text: str) -> Shown:
+        """Return how a place is shown in manifests: its line, the given text, and the source line."""
         source = self._places.place(position) if self._places else None
         return Shown(self._module.line(position), text, str(source) if source else "")
 
@@ -263,6 +265,7 @@ class SitePlanner:
         return side, side, tuple(probe for probe in hit.probes if probe not in lacking) if lacking else hit.probes
 
     def _shown(self, statement: Statement) -> Shown:
+        """Return how an instruction is shown in manifests."""
         return Shown.of(statement, self._module, self._places)
 
     def _check(self, placed: Placed) -> None:

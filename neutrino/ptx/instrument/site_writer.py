@@ -293,8 +293,8 @@ class WaitingSaves:
     def later(self, place: Placed, instruction: Instruction) -> Later | None:
         """Return what gathers the saves of a site, to be written with those of others; None if they cannot wait.
 
-        It is told which pointers the site's addresses come from, and how to find out what a register's value is the sum
-        of: addresses of several sites that are alike are then saved once, with what they differ by.
+        It is told what the site's addresses come from: those of the same kin (opcode and pointers) are expected to
+        differ by one amount in all lanes, and sums of the same terms are known to, so that less has to be saved.
         """
         if not self._may_wait(place):
             return None

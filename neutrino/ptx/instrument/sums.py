@@ -580,4 +580,5 @@ class Sums:
 
 
 def _unsigned(field: Field) -> str:
+    """Return the unsigned type of a field's width: sums of signed numbers are the same bits."""
     return f"u{field.type.size * 8}"

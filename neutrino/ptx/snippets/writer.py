@@ -425,4 +425,5 @@ class DivisionWriter(Writer):
         return self._computed("shr.u64", Type.U64, (value, Immediate(str(amount))), span)
 
     def _move(self, target: Register, value: AssemblyOperand, span: Span) -> None:
+        """Append a move of 64 bits into a register."""
         self._emit("mov.b64", target, (value,), span)

@@ -301,6 +301,7 @@ class Body:
         return len(self.ends)
 
     def __iter__(self) -> Iterator[Statement]:
+        """Return all statements, in text order."""
         return map(self.statement, range(len(self.ends)))
 
     def statement(self, index: int) -> Statement:

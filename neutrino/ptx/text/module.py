@@ -87,6 +87,7 @@ def _without_comments(text: str) -> str:
 
 
 def _spaces(match: re.Match[str]) -> str:
+    """Return as many spaces as the match has characters, so that positions stay."""
     return " " * len(match[0])
 
 
@@ -279,6 +280,7 @@ class Module:
 
     @lazy
     def _lines(self) -> _LineCounter:
+        """What tells the line of a position."""
         return _LineCounter(self.text)
 
     def line(self, position: int) -> int:
@@ -408,6 +410,7 @@ class _Reader:
         )
 
     def _add(self, kind: Kind, start: int, end: int) -> ModuleStatement:
+        """Add a statement to those of the module; return it."""
         statement = ModuleStatement(kind, start, end)
         self.statements.append(statement)
         return statement
