@@ -39,6 +39,7 @@ def count_at(code: Builder, entry: Map, cell: Register, cells: int, saved: Saved
     record has. saved: what is known of the save.
     """
     saves, lanes = code.saving(saved), saved.lanes
+    # Whether no lanes have anything to add together: one thread counts for its warp, or each has a row of its own.
     alone = entry.level is not Level.THREAD or entry.per is Per.THREAD
     if alone or lanes.combining is Combining.NOTHING:
         code.update(Operator.ADD, At(code.locate(cell), 0), 1, saves)
@@ -96,6 +97,7 @@ def bring_counts(code: Builder, kept: Sequence[Kept], lanes: Lanes) -> None:
     """
     differences = [register for register in kept if len(register.key) > 1]
     for above in differences:
+        # From count_either: the difference of its two values, and the cells of both.
         difference, first, second = above.key
         is_power_of_two = not difference & (difference - 1)
         divisor = difference.bit_length() - 1 if is_power_of_two else difference
@@ -103,6 +105,7 @@ def bring_counts(code: Builder, kept: Sequence[Kept], lanes: Lanes) -> None:
         code.accumulate(second, count)
         code.accumulate(first, count, operator=Operator.SUB)
     keys = sorted(register.key[0] for register in kept if register not in differences)
+    # From _hold: lane n has the count of cell n of each group of as many cells as there are lanes.
     held = [key for key in keys if _HELD <= key < _HELD + _MOST_GROUPS]
     if held:
         lane = code.lane()
@@ -126,6 +129,7 @@ def _hold(code: Builder, cell: Register, groups: int, saves: Register | None, la
     if saves:
         saving = code.over(here, Reduction.BALLOT, saves)
         cell = code.select(saves, cell, _NONE, Type.U32)
+    # Whether some lane counts to another cell than the others.
     least = code.over(here, Reduction.MIN, cell)
     differs = code.compare(Relation.NE, cell, least)
     if saves:
@@ -158,6 +162,7 @@ def _count_last(code: Builder, cell: Register, saves: Register | None) -> None:
         # In the others the cell stays.
         cell = code.select(saves, cell, last, Type.U32)
     changes = code.compare(Relation.NE, cell, last)
+    # Nor does a count grow beyond its register.
     changes = code.compute(Operator.OR, code.compare(Relation.GE, count, _MOST), changes)
     changing = code.inner()
     _add_last(changing, here, changes)

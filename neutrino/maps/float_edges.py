@@ -54,6 +54,7 @@ class StepEdges:
         if not (step > 0 and high > low and math.isfinite(float(high) - float(low)) and float(step) > _LEAST_STEP):
             return None
         first, width = _as_written(low), _as_written(step)
+        # The number of steps that is nearest to the whole width; past: how far that is off, plus half a step.
         count, past = divmod(_as_written(high) - first + width / 2, width)
         if abs(past - width / 2) > _SAME * width or not 0 < count <= most:
             return None

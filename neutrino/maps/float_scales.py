@@ -237,6 +237,7 @@ def powers(kind: str) -> tuple[Array, Array]:
     dtype = np.dtype("<f4" if kind == "f32" else "<f8")
     known, infinity = np.finfo(dtype), dtype.type(np.inf)
     exact = np.ldexp(dtype.type(1), np.arange(known.minexp, known.maxexp)).astype(dtype)
+    # Below the least power of two are the subnormal numbers.
     tiny = np.nextafter(dtype.type(0), infinity)
     low = np.concatenate([[tiny], exact, [infinity]]).astype(dtype)
     high = np.append(np.nextafter(low[1:], dtype.type(0)), infinity)

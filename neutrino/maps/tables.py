@@ -69,6 +69,7 @@ def add_to_site(
         return
     here = code.here() if _combines(entry, table, lanes) else None
     inner = code
+    # Where no lane saves, the rest is left out.
     if saves and here and saved.may_branch:
         inner = code.inner()
     adds, totals = _together(inner, table, here, None, values, saves) if here else _alone(values, saves)
@@ -314,14 +315,17 @@ def _add_by_two(
     """
     place = code.locate(rank, base)
     is_first = code.compare(Relation.EQ, rank, 0)
+    # Without a second lane the first one does its part, too.
     is_alone = code.compare(Relation.LT, size, 2)
     updates = _updates(code, table, totals)
     words = iter(enumerate(updates, count))
     for word, (operator, value) in words:
+        # The next cell has to be changed by the same operation; else the first lane alone changes this one.
         after = word + 1 - count
         if after == len(updates) or updates[after][0] is not operator:
             code.update(operator, At(place, word), value, is_first)
             continue
+        # The first lane, at the word, gets the value; the second one, which is a cell further, the other value.
         _, (_, other) = next(words)
         code.update(operator, At(place, word), code.select(is_first, value, other, Type.U64), None)
         code.update(operator, At(place, word + 1), other, is_alone)
@@ -334,7 +338,7 @@ def _site_base(code: Builder, entry: Map, table: KeyTable) -> Register:
     they wait less for each other.
     """
     base = code.base()
-    # From as many multiprocessors on as there are copies.
+    # The copy is chosen by the lower bits of the multiprocessor's number, the set of cells in it by those above.
     copies = most_copies(entry.kind, entry.size)
     words = table.known.period * table.known.stride
     # A power of two, so that an AND gives each its number.

@@ -65,6 +65,7 @@ def _remove_if_left(path: Path) -> None:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
+            # Some process has it locked; or that cannot be found out, and it stays.
             if error.errno in (errno.EWOULDBLOCK, errno.ENOLCK):
                 return
             raise

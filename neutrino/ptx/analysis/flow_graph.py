@@ -179,6 +179,7 @@ def may_wait(body: Body) -> bool:
     if any(one.word == "call" or one.row is None for one in body.opcodes):
         return True
     graph = FlowGraph(body)
+    # The instructions that decide whether a thread goes on in a loop.
     cyclic = {*graph.postorder} - graph.acyclic
     deciding = [index for index in body.controls if graph.block(index) in cyclic]
     if not deciding:
@@ -195,6 +196,7 @@ def may_wait(body: Body) -> bool:
             pending += written
         for name in _registers((*instruction.sources, instruction.predicate or "")):
             uses.setdefault(name, set()).update(written)
+    # The registers whose values depend on what was read.
     read: set[str] = set()
     while pending:
         name = pending.pop()

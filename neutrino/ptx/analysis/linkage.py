@@ -409,6 +409,7 @@ class Linkage:
                 continue
             if statement.word not in {"ld", "ldu"}:
                 return False
+            # Not in brackets: the address itself is used.
             before = body.code[statement.start : start]
             if before.count("[") <= before.count("]"):
                 return False

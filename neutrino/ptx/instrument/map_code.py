@@ -250,7 +250,9 @@ class MapCode:
 
 
 def _parts(statements: Sequence[MapStatement]) -> tuple[Part, ...]:
-    """Divide the statements of a save into parts, those whose code depends on the place and those whose does not."""
+    """Divide a save's statements, in order, into parts: a new one at the first store, and around what depends on the
+    place.
+    """
     parts: list[Part] = []
     # Of the part to come.
     gathered: list[MapStatement] = []

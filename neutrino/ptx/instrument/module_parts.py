@@ -378,6 +378,7 @@ def copy_header(callee: Callee, name: str, address: str, *, visible: bool) -> tu
     name_start = function.name_end - len(function.name)
     linkage = ".visible " if visible else ""
     before = text[start:name_start]
+    # Without the function's own linkage.
     for word in _LINKAGE_WORDS:
         words, found, others = before.partition(word)
         before = words + others.lstrip() if found else before

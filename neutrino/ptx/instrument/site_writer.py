@@ -328,6 +328,7 @@ class WaitingSaves:
         self._count = sum(len(saves) for saves in later.saves.values()) if later is not None else 0
         if not self._count:
             return False
+        # The registers of the first of these saves on can be released once all are written, unless stores use some.
         if not before:
             self._mark = mark
         if waited:
@@ -336,6 +337,7 @@ class WaitingSaves:
         self._is_closed |= self._count >= self._MOST or branches(lines)
         if self._count == before:
             return False
+        # Those that wait are written at this site at the earliest.
         statement = place.hit.statement
         ends_block = statement.mnemonic is not None and statement.mnemonic.ends_block
         self._index = statement.index
