@@ -190,9 +190,11 @@ def _operands(test: Compare | Operation | Convert) -> tuple[Value, ...]:
 def with_bounds(
     statements: Sequence[Statement], greatest: Mapping[Special, int]
 ) -> tuple[tuple[Statement, ...], list[While]]:
-    """Return the statements of a snippet with bounds of the loops that had none, and the loops of which none is known.
+    """Return the statements of a snippet with bounds for the loops that state none; and the loops whose bound is not
+    found.
 
-    A loop that never turns is left out. greatest: values of the hardware → the greatest one.
+    A loop that never turns is left out. greatest: by value of the hardware (such as the lane) the greatest that it can
+    be.
     """
     if not any(isinstance(statement, While) and statement.bound == UNKNOWN for statement in walk(statements)):
         return tuple(statements), []

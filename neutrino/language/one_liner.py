@@ -383,9 +383,10 @@ class _ClauseReader(SnippetReader):
         self, name: str, table: dict[str, Any], use: Use, saved: Sequence[tuple[str, Type, SavedOperand]],
         nodes: Sequence[ast.expr], node: ast.stmt, code: list[Statement],
     ) -> None:  # fmt: skip
-        """Append a save to a map. table: of the map, without its fields. saved: for each field name, type and value.
+        """Append a save to a map, which is made if it is new. table: of the map, without its fields. use: how it is
+        shown.
 
-        nodes: the expressions of the values.
+        saved: for each field name, type and value. nodes: the expressions of the values.
         """
         table = table | {"level": "thread", "data": {field: kind.value for field, kind, _ in saved}}
         operands = tuple(operand for *_, operand in saved)
@@ -608,7 +609,11 @@ class _Reader:
         self, number: int, clause: Clause, tracepoint: Tracepoint | None, condition: ast.expr | None,
         statements: list[ast.stmt], words: _Words,
     ) -> list[Probe]:  # fmt: skip
-        """Return the probes of a clause whose parts are parsed, as ``_probes`` does."""
+        """Return the probe of a clause, or two if it says ``elapsed``: one more, which reads the clock where it starts.
+
+        number: of the clause. tracepoint, condition, statements: its parsed parts, None for one without. words: which
+        words it has. Raises LanguageError for faults.
+        """
         span = self._faults.span(self._text.node_at(clause.position[0]))
         has_start = tracepoint is not None and _has_start(tracepoint)
         if words.has_elapsed:

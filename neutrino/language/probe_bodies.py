@@ -293,7 +293,11 @@ class SnippetReader:
 
     @contextmanager
     def _faults_inside(self, node: ast.If | ast.For | ast.While) -> Iterator[None]:
-        """Report the faults of what is inside a statement also where its head has one, for which it is left out."""
+        """Read the head of a statement within the block; if that has a fault, report those of the statement's body,
+        too.
+
+        The statement itself is left out then.
+        """
         try:
             yield
         except LanguageError:

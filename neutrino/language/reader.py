@@ -497,7 +497,8 @@ class _Reader:
         self, node: ast.FunctionDef, decorator: ast.expr, table: Mapping[str, tuple[Any, ast.expr]], record: Record,
         snippet: Snippet,
     ) -> Snippet:  # fmt: skip
-        """Return a probe's statements with its own map in them, which has its name, if it saves by ``nl.save``.
+        """Return a probe's statements, what it saves by ``nl.save`` going to a map of its own, which has the probe's
+        name.
 
         table: the decorator's arguments; ``size`` and ``cap`` are the map's. record: what the probe saves.
         """

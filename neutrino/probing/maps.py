@@ -116,9 +116,10 @@ def read_level(document: Document, path: KeyPath, table: Mapping[str, Any]) -> L
 def _per(
     document: Document, path: KeyPath, table: Mapping[str, Any], map_class: type[MapType] | None, level: Level | None
 ) -> str:
-    """Read ``per``, whose values are one result; an invalid one is reported, and counts as ``launch``.
+    """Read ``per``: whose values a map combines to one result, such as those of a launch or a block; or a site.
 
-    path, table: of the map. map_class, level: of the map, None if they are invalid.
+    An invalid word is reported, and counts as ``launch``. path, table: of the map. map_class, level: of the map, None
+    if they are invalid.
     """
     default = Per.LAUNCH.value
     words = [*(per.value for per in Per), _SITE]
@@ -149,9 +150,11 @@ def _per(
 def _by_site(
     document: Document, path: KeyPath, map_class: type[MapType], level: Level, fields: tuple[Field, ...], span: Span
 ) -> Map | None:
-    """Return the ``hash`` that a map with ``per = "site"`` is; None if its fields are invalid, which is reported.
+    """Return a map with ``per = "site"`` as what it stands for: a ``hash`` whose key is the site (the probed
+    instruction).
 
-    map_class: sum, min or max. The others: of the map as it is written.
+    None if its fields are invalid, which is reported. map_class: sum, min or max. The others: of the map as it is
+    written.
     """
     (value, *others) = fields
     if others or value.type.value[0] == "s":

@@ -261,7 +261,11 @@ class _Lowering(DivisionWriter, LaneWriter):
             self._code.append(Save(statement.map, operands, statement.span, guard.register, guard.is_inverted))
 
     def _of_leader(self, statement: Save, guard: Guard | None) -> Guard:
-        """Return the guard of a save at level group. guard: of the ``If`` around it."""
+        """Return the guard (predicate) under which one lane saves for its group: that of the leader, and the ``If``
+        around it.
+
+        guard: of the ``If``; None outside of any.
+        """
         span = statement.span
         if self._leader is None:
             self._leader = self._computed("mov.pred", Type.PRED, (SiteOperand("LEADER"),), span)

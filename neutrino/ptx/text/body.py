@@ -321,7 +321,9 @@ class Body:
         return statement
 
     def first_word(self, index: int) -> str:
-        """The first operand of an instruction of several, if it is a single word; else "", as also for some words."""
+        """Return the first operand of an instruction, mostly the register that it writes, if that is easily read; else
+        "".
+        """
         code, start = self.code, self.ends[index - 1] if index else self.start
         before, comma, _ = code[start : self.ends[index]].partition(",")
         if not comma or "{" in before or "[" in before or "(" in before:
