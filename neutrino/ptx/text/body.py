@@ -118,7 +118,6 @@ class Statement:
     def __init__(
         self, code: str, index: int, start: int, end: int, guard: str | None, decoded: Mnemonic | None
     ) -> None:
-        """Note where a statement is, and what it begins with. Parameters: see the class."""
         self._code = code
         self.index = index
         self.start = start
