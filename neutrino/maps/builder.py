@@ -355,9 +355,10 @@ class Builder:
         return result
 
     def elect(self, reduction: Reduction) -> Register:
-        """Return a predicate that is true in one of the lanes here alone, which writes for all: see ``Elect``.
+        """Return a predicate that is true in the one of the lanes here that writes for all; in each, if the target
+        combines none.
 
-        reduction: the one whose result that lane has to write.
+        reduction: the one whose result is written; see ``Elect``.
         """
         result = self._local(Type.PRED)
         self.add(Elect(reduction, result, self._span))

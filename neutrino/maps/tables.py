@@ -245,8 +245,8 @@ def _together(
 def _find(code: Builder, table: KeyTable, key: Register, adds: Register | None) -> Register:
     """Add the search for a key's entry; return its address, or that of the last entry if the key finds no place.
 
-    A free entry is taken by an atomic exchange. The search starts at a hash of the key, and tries ``table.probes``
-    places. adds: a predicate, which threads search; None for all.
+    A free entry is taken by an atomic compare-and-swap. The search starts at a hash of the key, and tries
+    ``table.probes`` places. adds: a predicate, which threads search; None for all.
     """
     places, base = table.places, code.base()
     word = code.compute(Operator.NOT, key)

@@ -326,9 +326,10 @@ def _why_no_trace_in(folder: Path) -> str:
 
 
 def _history(cache: Path, key: bytes) -> History | None:
-    """Return the record of which images earlier runs with this key have loaded; None if the cache cannot be written.
+    """Return what earlier runs with this key have left: whether this one is likely to ask for twins, and so may be
+    prepared.
 
-    It is used to make twins (copies of kernels with probes) before they are asked for. key: of the run.
+    None if the cache cannot be written. key: of the run. (A twin is the copy of a kernel with probes.)
     """
     try:
         return History.begin(private_folder(cache / "runs") / key.hex())

@@ -68,8 +68,8 @@ class Additions:
     """
 
     def __init__(self, probes: Sequence[Probe]) -> None:
-        """Find out which of a set's probes only add constants: they add to registers or map fields, and read none of
-        these.
+        """Find out which of a set's probes only add constants, to registers or map fields that no snippet at a site
+        reads.
         """
         # The statements of all snippets at instructions, source lines or places between instructions. Those at a
         # kernel's entry and ends are left out: they may read a sum, since at the entry nothing was added to it yet, and

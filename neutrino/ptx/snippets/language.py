@@ -531,13 +531,16 @@ class PtxVerifier:
     capabilities: ClassVar[Capabilities] = Capabilities()
 
     def verify(self, written: WrittenProbes) -> Verified:
-        """Return probes from TOML as verified ones. Raises ProbeError with all faults."""
+        """Verify the snippets and tracepoints of a file in TOML; return the probes, None if one is wrong, and all
+        diagnostics.
+        """
         from neutrino.ptx.snippets.verifier import verify
 
         return verify(written)
 
     def verify_draft(self, draft: DraftProbes) -> list[Diagnostic]:
-        """Return what is wrong with probes in PTX from Python; [] if nothing."""
+        """Return the faults of probes in Python that only PTX decides, such as unknown opcodes; [] if there are none.
+        """
         from neutrino.ptx.snippets.verifier import verify_draft
 
         return verify_draft(draft)
