@@ -115,8 +115,8 @@ def _framework(name: str, *reasons: str) -> list[str]:
 
 
 def _submitting() -> list[str]:
-    """µs that submitting a launch takes from one thread, in how many rounds, what each mode adds, and µs from eight
-    threads.
+    """µs that submitting a launch takes from one thread, in how many rounds, and what each mode adds; then µs from
+    eight threads, and what each mode adds.
     """
     submit = _results("compatibility_h200")["submit"]
     one, eight = submit["1"], submit["8"]
@@ -124,6 +124,7 @@ def _submitting() -> list[str]:
     return [
         f"{statistics.median(one['plain']):.1f}", f"{len(one['plain'])}",
         *(f"{compatibility.added(one, mode)[1]:.1f}" for mode in modes), f"{statistics.median(eight['plain']):.1f}",
+        *(f"{compatibility.added(eight, mode)[1]:.1f}" for mode in modes),
     ]  # fmt: skip
 
 
@@ -216,7 +217,7 @@ SENTENCES = (
     Sentence(
         BENCH, "Submitting a small launch takes {} µs there, in {} rounds of processes by turns: {} µs more when "
         "nothing is selected, {} µs more with `block_sched`, {} µs more with `gmem_bytes`; from eight threads at once "
-        "{} µs", _submitting,
+        "{} µs: {} µs more, {} µs more and {} µs more", _submitting,
     ),
     Sentence(
         BENCH, "is {} s of training steps, as launches and as CUDA graphs: {} steps, {} launches probed", _long_run

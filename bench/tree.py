@@ -53,8 +53,8 @@ JUDGED: Mapping[str, tuple[str, ...]] = {
 
 OVERTAKEN: tuple[str, ...] = (
     "accesses_h200", "ahead_h200", "ahead_size", "ahead_speed", "arithmetic_h200", "benchmark_option_h200",
-    "calls_h200", "check_corpus", "choice_h200", "compatibility_h200", "corpus", "device_h200", "driver_h200",
-    "examples", "first_runs_h200", "graphs_h200", "listing", "notebooks_h200", "overhead_h200", "parsing",
+    "calls_h200", "check_corpus", "corpus", "device_h200", "driver_h200",
+    "examples", "first_runs_h200", "listing", "notebooks_h200", "overhead_h200", "parsing",
     "placed_h200", "reading", "registers", "road_h200", "rounding_h200", "scale", "signals", "slowdown_h200", "soak",
     "soak_h200", "values_h200",
 )  # fmt: skip
