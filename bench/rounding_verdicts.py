@@ -52,9 +52,10 @@ LEAST_OF_A_PROOF = 20
 LEAST_CHANGED = 0.5
 """Of the kernels with something to fuse, those that compute something else where nothing is."""
 MOST_REFUSED = 0.2
-LEAST_UNJUDGED = 10
-"""Twins that compute something else when nobody looks at their machine code. Some of them are judged good otherwise:
-under a register cap ptxas fuses otherwise, and such a twin is used with its own number of registers then."""
+LEAST_UNJUDGED = 5
+"""Twins that compute something else when nobody looks at their machine code: fewer, the less inserted code stands
+between products and their sums. Some of them are judged good otherwise: under a register cap ptxas fuses otherwise, and
+such a twin is used with its own number of registers then."""
 
 
 def probes_of(suite: str, *, embedded: bool = False) -> tuple[str, ...]:
