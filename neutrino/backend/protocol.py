@@ -363,7 +363,7 @@ class Target(Protocol):
         return
 
     def kernel_text(self, text: str) -> KernelText:
-        """Read a text, of latin-1 characters, to launch its kernels with inputs that are made up.
+        """Read a text, of latin-1 characters, to launch its kernels with generated inputs.
 
         Raises NeutrinoError if that cannot be done.
         """

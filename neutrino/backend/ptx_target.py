@@ -211,7 +211,7 @@ class PtxTarget:
         check_text(text)
 
     def kernel_text(self, text: str) -> KernelText:
-        """Read a text, of latin-1 characters, to launch its kernels with inputs that are made up.
+        """Read a text, of latin-1 characters, to launch its kernels with generated inputs.
 
         ``Target`` says more.
         """

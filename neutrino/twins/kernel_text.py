@@ -1,4 +1,4 @@
-"""What is to be known of a kernel to launch it with inputs that are made up, whatever the language of its text."""
+"""What is to be known of a kernel to launch it with generated inputs, whatever the language of its text."""
 
 from __future__ import annotations
 
