@@ -18,7 +18,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,7 +32,7 @@ PROGRAM = "y[6] = 37, sum of y = 77806\n"
 _ONE_LINER = "neutrino --device embedded -q -e "
 _MOST_TOGETHER = 9
 """One-liners in one run."""
-_INCOMPLETE = re.compile(r"ran without probes|found no memory| dropped")
+_INCOMPLETE = re.compile(r"ran without probes|pool-full|found no memory| dropped")
 """What is said where the maps of a launch had no memory; on a loaded machine the launch before may still have it."""
 _MOST_RUNS = 4
 _BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -128,20 +128,20 @@ def differences(page: Path, folder: Folder) -> list[str]:
     folder.begin(text)
     wrong: list[str] = []
     groups: list[list[Example]] = []
-    for example in examples(text):
-        if example.maps is not None:
+    for run in _runs(examples(text)):
+        if (example := run[0]).maps is not None:
             group = next((group for group in groups if _fits(example, group)), None)
             if group is None:
                 groups.append(group := [])
             group.append(example)
             continue
-        printed = _complete(folder, example.command)
-        if comparable(printed) != comparable(example.output):
-            wrong.append(f"$ {example.command}\n{printed}")
+        for example, printed in zip(run, _complete(folder, *(each.command for each in run)), strict=True):
+            if comparable(printed) != comparable(example.output):
+                wrong.append(f"$ {example.command}\n{printed}")
     for group in groups:
         texts = " ".join(f"-e {shlex.quote(shlex.split(example.command)[5])}" for example in group)
         options = "--tracedir together --device embedded:memory=2G --max-device-memory 512M -q"
-        printed = _complete(folder, f"neutrino {options} {texts} ./program")
+        (printed,) = _complete(folder, f"neutrino {options} {texts} ./program")
         expected = PROGRAM + "".join(example.output.removeprefix(PROGRAM) for example in group)
         if not all(example.output.startswith(PROGRAM) for example in group):
             wrong.append("a one-liner's output does not begin with the program's")
@@ -150,11 +150,31 @@ def differences(page: Path, folder: Folder) -> list[str]:
     return wrong
 
 
-def _complete(folder: Folder, command: str) -> str:
-    """What a command prints, once all launches had memory for their maps."""
+def _runs(examples: Sequence[Example]) -> Iterator[list[Example]]:
+    """The examples in order: each run of a program with the commands after it, which read its trace."""
+    run: list[Example] = []
+    for example in examples:
+        if run and (example.maps is not None or example.command.startswith("neutrino ")):
+            yield run
+            run = []
+        run.append(example)
+        if example.maps is not None:
+            yield run
+            run = []
+    if run:
+        yield run
+
+
+def _complete(folder: Folder, *commands: str) -> list[str]:
+    """What the commands of a run print, once all its launches had memory for their maps."""
+    traces = folder.path / "trace"
+    before = set(traces.glob("*"))
     for _ in range(_MOST_RUNS):
-        printed = folder.run(command)
-        if not _INCOMPLETE.search(printed):
+        # A report of the folder shows all traces in it.
+        for incomplete in set(traces.glob("*")) - before:
+            shutil.rmtree(incomplete)
+        printed = [folder.run(command) for command in commands]
+        if not any(map(_INCOMPLETE.search, printed)):
             break
     return printed
 
