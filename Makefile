@@ -7,11 +7,12 @@ BIN := $(VENV)/bin
 SOURCES := $(wildcard neutrino/loader/csrc/*/*.[ch]) neutrino/loader/build.py
 EMBEDDED := $(wildcard neutrino/emulator/csrc/*.[ch]) neutrino/emulator/build.py
 READER := $(wildcard neutrino/tracing/csrc/*.[ch]) neutrino/tracing/build.py
+STAND_INS := $(wildcard neutrino/gcn/csrc/*) neutrino/gcn/build.py
 AGGREGATE := neutrino/tracing/lib/libneutrino_aggregate.so
 
 .PHONY: setup setup-dev check lint types layers warnings test demo corpus check-corpus clean
 
-LIBRARIES := neutrino/loader/lib/libcuda.so.1 neutrino/emulator/lib/libcuda.so.1 $(AGGREGATE)
+LIBRARIES := neutrino/loader/lib/libcuda.so.1 neutrino/emulator/lib/libcuda.so.1 $(AGGREGATE) neutrino/gcn/lib/librocm_sysdeps_z.so.1
 
 # What users need.
 setup: $(VENV)/installed $(LIBRARIES)
@@ -39,6 +40,9 @@ neutrino/emulator/lib/libcuda.so.1: $(EMBEDDED) | $(VENV)/installed
 
 $(AGGREGATE): $(READER) | $(VENV)/installed
 	$(BIN)/python -m neutrino.tracing.build
+
+neutrino/gcn/lib/librocm_sysdeps_z.so.1: $(STAND_INS) | $(VENV)/installed
+	$(BIN)/python -m neutrino.gcn.build
 
 # mypy has one thread, so that tests run meanwhile.
 check: lint layers warnings
@@ -86,4 +90,4 @@ check-corpus: setup-dev
 	$(BIN)/python -m bench.check_corpus
 
 clean:
-	rm -rf build dist *.egg-info neutrino/loader/lib neutrino/emulator/lib neutrino/tracing/lib
+	rm -rf build dist *.egg-info neutrino/loader/lib neutrino/emulator/lib neutrino/tracing/lib neutrino/gcn/lib

@@ -1,4 +1,4 @@
-"""Adds to what pyproject.toml says: the C of three packages is compiled, probes/ and tools/ are packed."""
+"""Adds to what pyproject.toml says: the C of four packages is compiled, probes/ and tools/ are packed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from setuptools.command.build_py import build_py  # noqa: E402
 ROOT = Path(__file__).resolve().parent
 
 
-COMPILED = ("loader", "emulator", "tracing")
+COMPILED = ("loader", "emulator", "tracing", "gcn")
 """Packages with a build.py that compiles their csrc into their lib."""
 
 

@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from neutrino.emulator import build as emulator
+from neutrino.gcn import build as gcn
 from neutrino.loader import build as loader
 from neutrino.tracing import build as reader
 
@@ -34,7 +35,7 @@ def _commands(compiler: str) -> list[list[str]]:
         *([*hook, str(loader.CSRC / name)] for name in sources),
         *([*hook, "-DNEUTRINO_LATE", str(loader.CSRC / name)] for name in loader.LATE_SOURCES),
         *([compiler, *options, *module.WARNINGS, str(Path(module.__file__).parent / "csrc" / name)]
-          for module in (emulator, reader) for name in module.SOURCES),
+          for module in (emulator, reader, gcn) for name in module.SOURCES),
     ]  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from neutrino.emulator import build as emulator_build
+from neutrino.gcn import build as gcn_build
 from neutrino.loader import build as loader_build
 from neutrino.tracing import build as tracing_build
 
@@ -38,7 +39,7 @@ def once(factory: pytest.TempPathFactory, name: str, build: Callable[[Path], obj
     return folder
 
 
-BUILDS = tuple(Path(str(module.__file__)) for module in (loader_build, emulator_build, tracing_build))
+BUILDS = tuple(Path(str(module.__file__)) for module in (loader_build, emulator_build, tracing_build, gcn_build))
 """What builds the libraries that ``make setup`` leaves in the folder ``lib`` beside each."""
 
 

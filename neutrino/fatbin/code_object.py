@@ -7,6 +7,7 @@ is set up, has another value, the kernel's ``conflicts`` say so.
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -50,8 +51,10 @@ _MAX_METADATA = 64 << 20
 # group_segment_fixed_size, private_segment_fixed_size, kernarg_size; compute_pgm_rsrc1; kernel_code_properties.
 _DESCRIPTOR = struct.Struct("<III36xI4xH6x")
 DESCRIPTOR_SIZE = 64
-_WAVEFRONT_SIZE32 = 0x400
-_TRIPLE = "amdgcn-amd-amdhsa--"
+WAVEFRONT_SIZE32 = 0x400
+_TRIPLE = re.compile(r"(?:amdgcn|amdgpu[0-9.]*)-amd-amdhsa-(?:unknown)?-")
+"""In front of a target id. From LLVM 23 on, its first part has the version too: ``amdgpu9.42-amd-amdhsa-unknown-``
+for gfx942."""
 
 
 @dataclass(frozen=True)
@@ -96,15 +99,15 @@ def read_code_object(data: bytes | memoryview, name: str) -> CodeObject:
 
     name: for error messages. Raises FormatError if it is not a valid code object.
     """
-    elf = _open(data, name)
-    metadata = _metadata(elf)
+    elf = open_code_object(data, name)
+    metadata = metadata_of(elf)
     kernels: dict[str, CodeObjectKernel] = {}
     if metadata is not None:
-        descriptors = _descriptors(elf)
+        descriptors = descriptors_of(elf)
         for kernel_metadata in metadata.maps("amdhsa.kernels"):
             kernel = _kernel(elf, kernel_metadata, descriptors)
             kernels[kernel.name] = kernel
-    return CodeObject(_target(elf, metadata), _version(elf), kernels)
+    return CodeObject(target_of(elf, metadata), _version(elf), kernels)
 
 
 def code_object_target(data: bytes | memoryview, name: str) -> str:
@@ -112,18 +115,18 @@ def code_object_target(data: bytes | memoryview, name: str) -> str:
 
     Raises FormatError as ``read_code_object``.
     """
-    elf = _open(data, name)
+    elf = open_code_object(data, name)
     # The metadata are only decoded when e_flags do not say it.
-    return _target(elf, None) or _target(elf, _metadata(elf))
+    return target_of(elf, None) or target_of(elf, metadata_of(elf))
 
 
 def code_object_kernel_names(data: bytes | memoryview, name: str) -> tuple[str, ...]:
     """Return the mangled names of the kernels in a code object. Raises FormatError as ``read_code_object``."""
-    metadata = _metadata(_open(data, name))
+    metadata = metadata_of(open_code_object(data, name))
     return () if metadata is None else tuple(kernel.text(".name") for kernel in metadata.maps("amdhsa.kernels"))
 
 
-def _open(data: bytes | memoryview, name: str) -> Elf:
+def open_code_object(data: bytes | memoryview, name: str) -> Elf:
     """Open a code object as an ELF file. Raises FormatError when it is not one for an AMD GPU."""
     elf = Elf(memoryview(data), name)
     if elf.machine != EM_AMDGPU:
@@ -135,7 +138,7 @@ def _version(elf: Elf) -> int | None:
     return _ABI_VERSIONS.get(elf.abi_version) if elf.os_abi == _OSABI_HSA else None
 
 
-def _target(elf: Elf, metadata: _Metadata | None) -> str:
+def target_of(elf: Elf, metadata: Metadata | None) -> str:
     """Return the target id, such as ``gfx942:sramecc+``; empty when it is unknown.
 
     It is taken from e_flags, and for a processor that is not in the table from the metadata, if there are any.
@@ -144,7 +147,8 @@ def _target(elf: Elf, metadata: _Metadata | None) -> str:
     if processor is None:
         target = metadata.text("amdhsa.target", "") if metadata is not None else ""
         # Code for other systems than HSA has another triple: the rest need not be a target id.
-        return target.removeprefix(_TRIPLE) if target.startswith(_TRIPLE) else ""
+        triple = _TRIPLE.match(target)
+        return target[triple.end() :] if triple else ""
     version = _version(elf)
     # A feature without a sign is unsupported, or may be on or off. V3 could not express that it must be off.
     sramecc = xnack = ""
@@ -164,7 +168,7 @@ def _target(elf: Elf, metadata: _Metadata | None) -> str:
 
 
 @dataclass(frozen=True)
-class _Metadata:
+class Metadata:
     """A map of the metadata note, whose getters check types.
 
     values: by key, unchecked, as msgpack decoded them. file, offset: of the note, for error messages.
@@ -196,19 +200,19 @@ class _Metadata:
             raise self._error(key, value, "a number from 0 on")
         return value
 
-    def maps(self, key: str) -> Iterator[_Metadata]:
+    def maps(self, key: str) -> Iterator[Metadata]:
         """Yield the maps of a list, none for an absent key. Raises FormatError for anything else."""
         value = self.values.get(key, [])
         if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
             raise self._error(key, value, "a list of maps")
         for item in value:
-            yield _Metadata(item, self.file, self.offset)
+            yield Metadata(item, self.file, self.offset)
 
     def _error(self, key: str, found: object, expected: str) -> FormatError:
         return FormatError(self.file, self.offset, f"metadata {key}", f"{type(found).__name__} {found!r:.40}", expected)
 
 
-def _metadata(elf: Elf) -> _Metadata | None:
+def metadata_of(elf: Elf) -> Metadata | None:
     """Return the content of the first metadata note, None if there is none. Raises FormatError for a damaged one."""
     for note in elf.notes():
         if note.type == _NT_AMDGPU_METADATA and note.owner == _NOTE_OWNER:
@@ -216,7 +220,7 @@ def _metadata(elf: Elf) -> _Metadata | None:
     return None
 
 
-def _unpacked(elf: Elf, note: Note) -> _Metadata:
+def _unpacked(elf: Elf, note: Note) -> Metadata:
     """Decode a metadata note, which is a msgpack map. Raises FormatError when it is too large or damaged."""
     import msgpack
 
@@ -232,10 +236,10 @@ def _unpacked(elf: Elf, note: Note) -> _Metadata:
         raise error(f"damaged ({exception!s:.80})", "a msgpack object") from exception
     if not isinstance(metadata, dict):
         raise error(f"a {type(metadata).__name__}", "a map")
-    return _Metadata(metadata, elf.file, note.offset)
+    return Metadata(metadata, elf.file, note.offset)
 
 
-def _descriptors(elf: Elf) -> dict[str, Symbol]:
+def descriptors_of(elf: Elf) -> dict[str, Symbol]:
     """Return the symbols of the kernel descriptors by name (``NAME.kd``)."""
     descriptors = {}
     # A stripped file has only the dynamic symbols; an object file has only the others.
@@ -246,7 +250,7 @@ def _descriptors(elf: Elf) -> dict[str, Symbol]:
     return descriptors
 
 
-def _kernel(elf: Elf, metadata: _Metadata, descriptors: Mapping[str, Symbol]) -> CodeObjectKernel:
+def _kernel(elf: Elf, metadata: Metadata, descriptors: Mapping[str, Symbol]) -> CodeObjectKernel:
     """Return the properties of one kernel.
 
     metadata: the kernel's map of the metadata note. descriptors: symbols of the kernel descriptors by name. Raises
@@ -287,13 +291,13 @@ def _conflicts(elf: Elf, name: str, symbol: Symbol | None, metadata_figures: Map
     """
     if symbol is None:
         return (f"no descriptor {name}",)
-    content = _symbol_bytes(elf, symbol)
+    content = descriptor_bytes(elf, symbol)
     group, private, kernarg, _, properties = _DESCRIPTOR.unpack(content)
     descriptor_figures = {
         "group_segment_fixed_size": group,
         "private_segment_fixed_size": private,
         "kernarg_size": kernarg,
-        "wavefront size": 32 if properties & _WAVEFRONT_SIZE32 else 64,
+        "wavefront size": 32 if properties & WAVEFRONT_SIZE32 else 64,
     }
     return tuple(
         f"{field} is {descriptor_figures[field]} in the descriptor, {value} in the metadata"
@@ -302,7 +306,7 @@ def _conflicts(elf: Elf, name: str, symbol: Symbol | None, metadata_figures: Map
     )
 
 
-def _symbol_bytes(elf: Elf, symbol: Symbol) -> memoryview:
+def descriptor_bytes(elf: Elf, symbol: Symbol) -> memoryview:
     """Return the ``DESCRIPTOR_SIZE`` bytes of the kernel descriptor that a symbol stands for.
 
     Raises FormatError when they leave the file or the section.

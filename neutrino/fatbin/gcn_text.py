@@ -8,7 +8,7 @@ _SEARCHED = 4096
 """The directive is one of the first of a text."""
 # Lines of directives and comments, and blank ones, before the one that names the target.
 _TARGET = re.compile(
-    rb'(?:[ \t]*(?:[.;#/][^\n]*)?\r?\n)*[ \t]*\.amdgcn_target[ \t]+"[^"\n]*--(?P<target>[A-Za-z][\w.:+-]*)"'
+    rb'(?:[ \t]*(?:[.;#/][^\n]*)?\r?\n)*[ \t]*\.amdgcn_target[ \t]+"[^"\n]*-(?:unknown)?-(?P<target>[A-Za-z][\w.:+-]*)"'
 )
 
 

@@ -1,1 +1,1 @@
-"""AMD's GCN assembly, as far as probe files may hold it; AMD's code objects are listed, and not probed yet."""
+"""AMD's machine code and its assembly, GCN: read, shown, and held in probe files; it is not probed yet."""

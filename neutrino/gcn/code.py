@@ -1,0 +1,294 @@
+"""Machine code as values: functions of decoded instructions, with the targets of branches and of program counters.
+
+The original bytes are kept: nothing here is assembled again. What moves when code is inserted, branch fields and the
+literals that are added to a program counter, is found here; a function with anything else that depends on its own place
+is refused, with the instruction's name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from neutrino.gcn.llvm import WORD, Llvm
+
+_FLAGS = frozenset(
+    {
+        "glc", "slc", "dlc", "sc0", "sc1", "nt", "scc", "offen", "idxen", "addr64", "lds", "tfe", "lwe", "clamp", "gds",
+        "unorm", "a16", "d16", "da", "r128", "done", "vm", "row_en", "compr", "high", "nv",
+    }
+)  # fmt: skip
+"""Modifiers without a value. They follow the operands, but instructions without operands have them too."""
+_VALUED = re.compile(r"[a-z_0-9]+:")
+_WORDS = frozenset({"s_waitcnt", "s_waitcnt_depctr", "s_wait_alu", "s_delay_alu", "s_wait_event", "s_set_gpr_idx_mode"})
+"""Mnemonics whose operand is a list of words."""
+_OPENING, _CLOSING = "([{", ")]}"
+
+BRANCHES = re.compile(r"s_branch|s_cbranch_(scc[01]|vccn?z|execn?z|cdbg\w+)|s_call_[bi]64")
+"""Mnemonics with a branch field: a signed number of words in the low 16 bits, counted from the next instruction."""
+_PC_RELATIVE = frozenset(
+    {
+        "s_subvector_loop_begin", "s_subvector_loop_end", "s_prefetch_inst_pc_rel", "s_prefetch_data_pc_rel",
+        "s_add_pc_i64", "s_cbranch_i_fork", "s_cbranch_g_fork", "s_cbranch_join", "s_rfe_b64", "s_rfe_restore_b64",
+    }
+)  # fmt: skip
+"""Mnemonics that depend on their own place in a way that is not rewritten: a function with one is refused."""
+_GET_PC = re.compile(r"s_get_?pc_[bi]64")
+_LOW_SUMS = frozenset({"s_add_u32", "s_add_co_u32"})
+_HIGH_SUMS = frozenset({"s_addc_u32", "s_add_co_ci_u32"})
+_WIDE_SUMS = frozenset({"s_add_nc_u64"})
+_LITERAL_AT = 4
+"""Offset in bytes of the literal in the instructions that have one."""
+_SEARCHED = 12
+"""Instructions behind the one that reads the program counter, among which its sums are looked for."""
+_REGISTERS = re.compile(r"s(?:(\d+)|\[(\d+):(\d+)\])")
+_ADDRESSES = 1 << 64
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """A decoded instruction, or data.
+
+    offset: in bytes from the function's beginning; size: in bytes. mnemonic, text: as LLVM prints them, both "" for
+    data: words that are no instruction. operands: between the mnemonic and the modifiers, split at commas outside
+    brackets; those of waits (``vmcnt(0)``) word by word. modifiers: what follows the operands, such as ``offset:16``
+    and ``glc``. target: of a branch, as an offset like the instruction's own; it may lie outside the function.
+    second: mnemonic and operands of the second half of an instruction that does two things (``v_dual_mov_b32 … ::
+    v_dual_add_f32 …``), whose first half the other fields have.
+    """
+
+    offset: int
+    size: int
+    mnemonic: str
+    operands: tuple[str, ...]
+    modifiers: tuple[str, ...]
+    text: str
+    target: int | None = None
+    second: tuple[str, tuple[str, ...]] | None = None
+
+    @property
+    def end(self) -> int:
+        """The offset behind it."""
+        return self.offset + self.size
+
+
+class PcLiteral(NamedTuple):
+    """A literal that is added to the program counter to give an address.
+
+    get_pc: offset of the instruction that reads the program counter, which gives the address behind itself. low, high:
+    offsets of the literal's two halves, 32 bits each. target: the address that it gives, as functions have it.
+    """
+
+    get_pc: int
+    low: int
+    high: int
+    target: int
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A kernel or another function.
+
+    name: mangled. address: virtual, in its code object. code: its bytes. instructions: they cover the code without a
+    gap. wave: lanes of its waves, 32 or 64. literals: those that depend on the function's place. refused: why no code
+    can be inserted into it, empty if some can.
+    """
+
+    name: str
+    address: int
+    code: bytes
+    is_kernel: bool
+    wave: int
+    instructions: tuple[Instruction, ...] = field(repr=False)
+    literals: tuple[PcLiteral, ...] = ()
+    refused: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """The code of a code object. processor: such as ``gfx942``. features: LLVM's, such as ``+sramecc,-xnack``.
+    functions: in the order of their addresses."""
+
+    processor: str
+    features: str
+    functions: tuple[Function, ...]
+
+    def function(self, name: str) -> Function | None:
+        """Return the function of that name, None if there is none."""
+        return next((function for function in self.functions if function.name == name), None)
+
+
+def split_target(target: str) -> tuple[str, str]:
+    """Return processor and features of a target id: ``gfx942``, ``+sramecc,-xnack`` of ``gfx942:sramecc+:xnack-``."""
+    processor, *signed = target.split(":")
+    return processor, ",".join(f"{feature[-1]}{feature[:-1]}" for feature in signed if feature[-1:] in ("+", "-"))
+
+
+def wave_features(processor: str, features: str, wave: int) -> str:
+    """Return the features with that of a wave size, which processors with a choice need for both directions."""
+    if wave != 64 or processor.startswith(("gfx6", "gfx7", "gfx8", "gfx9")):
+        return features
+    return ",".join(filter(None, (features, "+wavefrontsize64,-wavefrontsize32")))
+
+
+def decode(functions: Iterable[tuple[str, int, bytes, bool, int]], processor: str, features: str, llvm: Llvm) -> Module:
+    """Decode functions: name, address, bytes, whether it is a kernel, and lanes of a wave of each.
+
+    A function whose lanes are 0, since kernels of both sizes may call it, is decoded as of 32 lanes, and refused.
+    processor, features: as ``Module``. Raises ToolMissingError for a processor that the LLVM does not know.
+    """
+    parsed: dict[str, _Parts] = {}
+    decoded = []
+    for name, address, code, is_kernel, wave in functions:
+        rows = llvm.disassemble(code, processor, wave_features(processor, features, wave))
+        instructions = []
+        for offset, size, text in rows:
+            if text is None:
+                instructions.append(Instruction(offset, size, "", (), (), ""))
+                continue
+            # Most texts occur more than once.
+            parts = parsed.get(text)
+            if parts is None:
+                parts = parsed[text] = _parts(text)
+            target = None
+            if parts.is_branch:
+                words = int.from_bytes(code[offset : offset + 2], "little", signed=True)
+                target = offset + size + WORD * words
+            instructions.append(
+                Instruction(offset, size, parts.mnemonic, parts.operands, parts.modifiers, text, target, parts.second)
+            )
+        literals, problem = _literals(instructions, code, address)
+        refused = problem or _problem(instructions, len(code))
+        if not wave:
+            refused = "kernels with waves of 32 and of 64 lanes may call it"
+        decoded.append(
+            Function(name, address, code, is_kernel, wave or 32, tuple(instructions), tuple(literals), refused)
+        )
+    return Module(processor, features, tuple(sorted(decoded, key=lambda function: function.address)))
+
+
+class _Parts(NamedTuple):
+    """What a text says of an instruction without its place; fields as ``Instruction``."""
+
+    mnemonic: str
+    operands: tuple[str, ...]
+    modifiers: tuple[str, ...]
+    second: tuple[str, tuple[str, ...]] | None
+    is_branch: bool
+
+
+def _parts(text: str) -> _Parts:
+    """Take an instruction's text apart."""
+    first, _, other = text.partition(" :: ")
+    mnemonic, operands, modifiers = _half(first)
+    second = None
+    if other:
+        second_mnemonic, second_operands, rest = _half(other)
+        second = second_mnemonic, second_operands
+        modifiers += rest
+    return _Parts(mnemonic, operands, modifiers, second, BRANCHES.fullmatch(mnemonic) is not None)
+
+
+def _half(text: str) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
+    """Return mnemonic, operands and modifiers of one instruction."""
+    mnemonic, _, rest = text.partition(" ")
+    rest = rest.strip()
+    if not rest:
+        return mnemonic, (), ()
+    if mnemonic in _WORDS:
+        return mnemonic, tuple(word for word in split_outside(rest, " ") if word != "|"), ()
+    *front, last = split_outside(rest, ",")
+    words = split_outside(last, " ")
+    # An instruction without operands begins with its modifiers.
+    is_operand = bool(front) or not (words[0] in _FLAGS or _VALUED.match(words[0]))
+    operands = (*front, words[0]) if is_operand else ()
+    return mnemonic, operands, tuple(words[is_operand:])
+
+
+def split_outside(text: str, separator: str) -> list[str]:
+    """Split a text at a character outside brackets and quotes; parts are stripped, and empty ones left out."""
+    if not any(character in text for character in '([{"'):
+        return [part.strip() for part in text.split(separator) if part.strip()]
+    parts, depth, begin, quoted = [], 0, 0, False
+    for at, character in enumerate(text):
+        if character == '"':
+            quoted = not quoted
+        elif quoted:
+            continue
+        elif character in _OPENING:
+            depth += 1
+        elif character in _CLOSING:
+            depth -= 1
+        elif character == separator and depth == 0:
+            parts.append(text[begin:at])
+            begin = at + 1
+    parts.append(text[begin:])
+    return [part.strip() for part in parts if part.strip()]
+
+
+def _problem(instructions: Sequence[Instruction], size: int) -> str:
+    """Return why no code can be inserted between the instructions, empty if some can. size: of the code."""
+    starts = {instruction.offset for instruction in instructions}
+    for instruction in instructions:
+        if instruction.mnemonic in _PC_RELATIVE:
+            return f"{instruction.mnemonic} at {instruction.offset:#x} depends on its own place"
+        target = instruction.target
+        if target is not None and target not in starts:
+            where = "into an instruction" if 0 <= target < size else "out of the function"
+            return f"{instruction.mnemonic} at {instruction.offset:#x} leads {where}"
+    return ""
+
+
+def _literals(instructions: Sequence[Instruction], code: bytes, address: int) -> tuple[list[PcLiteral], str]:
+    """Return the literals that are added to program counters; and why the others cannot be found, empty without any."""
+    found: list[PcLiteral] = []
+    for index, instruction in enumerate(instructions):
+        if not _GET_PC.fullmatch(instruction.mnemonic):
+            continue
+        halves = _sums(instruction, instructions[index + 1 : index + 1 + _SEARCHED])
+        if halves is None:
+            return found, f"{instruction.mnemonic} at {instruction.offset:#x} without a literal that is added to it"
+        low, high = halves
+        distance = int.from_bytes(code[low : low + WORD] + code[high : high + WORD], "little", signed=True)
+        found.append(PcLiteral(instruction.offset, low, high, (address + instruction.end + distance) % _ADDRESSES))
+    return found, ""
+
+
+def _sums(get_pc: Instruction, following: Sequence[Instruction]) -> tuple[int, int] | None:
+    """Return the offsets of the two halves of what is added to a program counter, None if that is not found."""
+    pair = _range(get_pc.operands[0]) if get_pc.operands else None
+    if pair is None:
+        return None
+    low_register, high_register = f"s{pair[0]}", f"s{pair[1]}"
+    low: int | None = None
+    for instruction in following:
+        has_literal = instruction.size == WORD + _LITERAL_AT
+        sides = instruction.operands[:2]
+        if low is None and instruction.mnemonic in _LOW_SUMS and sides == (low_register, low_register) and has_literal:
+            low = instruction.offset + _LITERAL_AT
+        elif low is not None and instruction.mnemonic in _HIGH_SUMS and sides == (high_register, high_register):
+            return (low, instruction.offset + _LITERAL_AT) if has_literal else None
+        elif low is None and instruction.mnemonic in _WIDE_SUMS and sides == (get_pc.operands[0],) * 2:
+            # The literal has both halves, one behind the other.
+            literal = instruction.offset + _LITERAL_AT
+            return (literal, literal + WORD) if instruction.size == 2 * WORD + _LITERAL_AT else None
+        elif instruction.target is not None or not instruction.mnemonic:
+            return None
+        elif instruction.mnemonic == "s_sext_i32_i16" and instruction.operands == (high_register, high_register):
+            # gfx12 reads 48 bits of the program counter.
+            continue
+        elif (written := _range(instruction.operands[0]) if instruction.operands else None) is not None and (
+            written[0] <= pair[1] and pair[0] <= written[1]
+        ):
+            return None
+    return None
+
+
+def _range(operand: str) -> tuple[int, int] | None:
+    """Return the first and the last number of an operand's scalar registers, None if it is something else."""
+    match = _REGISTERS.fullmatch(operand)
+    if match is None:
+        return None
+    return (int(match[1]), int(match[1])) if match[1] else (int(match[2]), int(match[3]))

@@ -1,0 +1,64 @@
+/*
+ * A stand-in for ROCm's librocm_sysdeps_zstd.so.1, for the same reason as rocm_sysdeps_z.c. Each function fails with an
+ * error code of ZSTD's, which are sizes near the greatest; the names and parameters are ZSTD's.
+ */
+#include <stddef.h>
+
+#define EXPORT __attribute__((visibility("default")))
+
+/* ZSTD_error_GENERIC, as ZSTD returns it. */
+#define FAILURE ((size_t)-1)
+
+EXPORT size_t ZSTD_CCtx_setParameter(void *context, int parameter, int value);
+EXPORT size_t ZSTD_compress2(void *context, void *to, size_t capacity, const void *from, size_t size);
+EXPORT size_t ZSTD_compressBound(size_t size);
+EXPORT void *ZSTD_createCCtx(void);
+EXPORT size_t ZSTD_decompress(void *to, size_t capacity, const void *from, size_t size);
+EXPORT size_t ZSTD_freeCCtx(void *context);
+EXPORT const char *ZSTD_getErrorName(size_t code);
+EXPORT unsigned ZSTD_isError(size_t code);
+
+size_t ZSTD_CCtx_setParameter(void *context, int parameter, int value)
+{
+	(void)context, (void)parameter, (void)value;
+	return FAILURE;
+}
+
+size_t ZSTD_compress2(void *context, void *to, size_t capacity, const void *from, size_t size)
+{
+	(void)context, (void)to, (void)capacity, (void)from, (void)size;
+	return FAILURE;
+}
+
+size_t ZSTD_compressBound(size_t size)
+{
+	return size;
+}
+
+void *ZSTD_createCCtx(void)
+{
+	return NULL;
+}
+
+size_t ZSTD_decompress(void *to, size_t capacity, const void *from, size_t size)
+{
+	(void)to, (void)capacity, (void)from, (void)size;
+	return FAILURE;
+}
+
+size_t ZSTD_freeCCtx(void *context)
+{
+	(void)context;
+	return 0;
+}
+
+const char *ZSTD_getErrorName(size_t code)
+{
+	(void)code;
+	return "not supported";
+}
+
+unsigned ZSTD_isError(size_t code)
+{
+	return code == FAILURE;
+}

@@ -1,0 +1,380 @@
+"""AMD's assembler and disassembler in this process: ``libLLVM.so`` of a ROCm or of AMD's wheel, by LLVM's C interface.
+
+Nothing is started and no file is written. The functions and their parameters are those of ``llvm-c/Core.h``,
+``Disassembler.h`` and ``TargetMachine.h``.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import re
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from neutrino.elf.constants import SHT_SYMTAB
+from neutrino.elf.reader import Elf
+from neutrino.errors import NeutrinoError, ToolMissingError
+from neutrino.toolchain.llvm_location import LLVM_HINT, chosen_llvm, llvm_candidates, system_libraries
+
+TRIPLE = "amdgcn-amd-amdhsa"
+WORD = 4
+"""Bytes of the unit of machine code: every instruction is one or more of these."""
+
+_STAND_INS = Path(__file__).resolve().parent / "lib"
+_STAND_IN_NAMES = ("librocm_sysdeps_z.so.1", "librocm_sysdeps_zstd.so.1")
+_INITIALIZERS = ("TargetInfo", "Target", "TargetMC", "AsmParser", "AsmPrinter", "Disassembler")
+_PROCESSOR = re.compile(r"gfx[0-9a-f]+|gfx[0-9]+(-[0-9]+)?-generic")
+_DIAGNOSTIC = re.compile(r"<inline asm>:(\d+):(\d+): (.*)")
+_TEXT_SIZE = 512
+"""Limit in bytes of an instruction's text; the longest seen has 130."""
+# LLVM 23 crashes when it prints these, which no compiler writes, on processors before gfx11: SDWA forms with the value
+# 7 of a selection, or 3 of what happens to unused bits, both reserved; buffer instructions whose offset were a literal;
+# VOP3 forms with a literal, which gfx10 is the first to have.
+_MAY_BE_UNPRINTABLE = re.compile(
+    rb"(?=\xf9..[\x00-\x7f]....|...[\xe0-\xe3\xe8-\xeb]...\xff"
+    rb"|...[\xd0-\xd3](?:\xff...|.[\xfe\xff]..|..[\xfc-\xff].))",
+    re.DOTALL,
+)
+_VOP3, _LITERAL = 0b110100, 255
+_WITH_UNPRINTABLE = ("gfx8", "gfx9", "gfx10")
+_COMPARISON = 0x3E
+"""VOPC in the upper 7 bits of the first word: its second word has a register in place of the two fields of a result."""
+_RESERVED_SELECTION, _RESERVED_UNUSED = 7, 3
+_LONGEST = 20
+"""Bytes of the longest instruction of any processor."""
+_END_OF_TEXT = "neutrino_end_of_text"
+_OBJECT_FILE = 1
+_OPTIMIZED, _POSITION_INDEPENDENT, _DEFAULT_MODEL = 2, 2, 0
+
+# LLVM's R_AMDGPU_REL32, _REL64, _REL32_LO, _REL32_HI ("Relocation Records" of the user guide for AMDGPU).
+_REL32, _REL64, _REL32_LO, _REL32_HI = 4, 5, 10, 11
+_FIELDS = {_REL32: (4, 0), _REL64: (8, 0), _REL32_LO: (4, 0), _REL32_HI: (4, 32)}
+"""Bytes of the field of each kind, and by how many bits the value is shifted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Complaint:
+    """What the assembler says about a line. line, column: from 1, 0 if it names none. source: that line."""
+
+    line: int
+    column: int
+    message: str
+    source: str
+
+
+class AssemblyError(NeutrinoError):
+    """Text that the assembler refuses, or warns about: the text is the cause.
+
+    complaints: all of them, never empty. line, message: of the first.
+    """
+
+    def __init__(self, complaints: tuple[Complaint, ...]) -> None:
+        first = complaints[0]
+        quoted = f": {first.source.strip()!r}" if first.source.strip() else ""
+        super().__init__(f"GCN line {first.line}: {first.message}{quoted}")
+        self.complaints = complaints
+
+    @property
+    def line(self) -> int:
+        """The line of the first complaint, from 1; 0 if it names none."""
+        return self.complaints[0].line
+
+    @property
+    def message(self) -> str:
+        """The first complaint, without its line."""
+        return self.complaints[0].message
+
+
+@functools.cache
+def find_llvm(processor: str | None = None) -> Llvm:
+    """Return the LLVM to use: the one in NEUTRINO_LLVM, else that of a ROCm on this machine, else that of AMD's wheel.
+
+    processor: such as ``gfx942``: one that knows it. Raises ToolMissingError when there is none.
+    """
+    chosen = chosen_llvm()
+    problems = []
+    for path in [chosen] if chosen is not None else llvm_candidates():
+        try:
+            llvm = _opened(path)
+        except ToolMissingError as error:
+            problems.append(error.hint)
+            continue
+        if processor is None or llvm.knows(processor):
+            return llvm
+        problems.append(f"{path} does not know {processor}")
+    raise ToolMissingError("AMD's LLVM", "; ".join([*problems, LLVM_HINT]))
+
+
+@functools.cache
+def _opened(path: Path) -> Llvm:
+    return Llvm(path)
+
+
+class Llvm:
+    """An LLVM for AMD's GPUs, for any thread. path: of its library. version: such as (23, 0, 0). identity: differs
+    between builds, for keys of caches."""
+
+    def __init__(self, path: Path) -> None:
+        """Load the library. Raises ToolMissingError when it cannot be loaded, or is no LLVM for AMD's GPUs."""
+        # Found by name when libLLVM.so is loaded. Those that belong to it come first; a process that loads a ROCm
+        # later would find the stand-ins in its place, so they are loaded where nothing else is alone.
+        for name, real in zip(_STAND_IN_NAMES, system_libraries(path), strict=True):
+            library = real or _STAND_INS / name
+            if library.is_file():
+                ctypes.CDLL(str(library))
+        try:
+            # Disassembling an instruction takes two microseconds, for which no other thread need run.
+            self._quick: Any = ctypes.PyDLL(str(path))
+            self._c: Any = ctypes.CDLL(str(path))
+            _declare(self._c)
+            _declare(self._quick)
+            for name in _INITIALIZERS:
+                getattr(self._c, f"LLVMInitializeAMDGPU{name}")()
+        except (OSError, AttributeError) as error:
+            raise ToolMissingError("AMD's LLVM", f"{path} cannot be used ({error})") from error
+        self.path = path
+        numbers = [ctypes.c_uint() for _ in range(3)]
+        self._c.LLVMGetVersion(*map(ctypes.byref, numbers))
+        self.version = (numbers[0].value, numbers[1].value, numbers[2].value)
+        status = path.stat()
+        self.identity = f"LLVM {'.'.join(map(str, self.version))} {status.st_size}"
+        self._lock = threading.RLock()
+        """Held while assembling: a target machine is for one thread at a time."""
+        self._disassemblers: dict[tuple[str, str], int] = {}
+        self._machines: dict[tuple[str, str], int] = {}
+        self._target = 0
+        self._known: dict[str, bool] = {}
+
+    def knows(self, processor: str) -> bool:
+        """Whether it has the instructions of a processor."""
+        if processor not in self._known:
+            # It accepts any name, says on stderr that it ignores it, and goes on with a processor of generation 0,
+            # for which it does not define this symbol.
+            generation = '.if .amdgcn.gfx_generation_number == 0\n.error "unknown"\n.endif'
+            try:
+                self._known[processor] = bool(_PROCESSOR.fullmatch(processor)) and bool(
+                    self._object(generation, processor, "")
+                )
+            except AssemblyError:
+                self._known[processor] = False
+        return self._known[processor]
+
+    def disassemble(
+        self, code: bytes | memoryview, processor: str, features: str = ""
+    ) -> list[tuple[int, int, str | None]]:
+        """Disassemble machine code: offset, size and text of each instruction, in order, without a gap.
+
+        The text is None for a word that is no instruction, and for what is left where the code ends within one. Targets
+        of branches are numbers, as they are encoded. processor: such as ``gfx942``. features: LLVM's, such as
+        ``+wavefrontsize64,-wavefrontsize32``. Raises ToolMissingError for a processor that it does not know.
+        """
+        self._check(processor)
+        # The disassembler reads the bytes in place, so they must not move. It crashes on an instruction whose literal
+        # is cut off (LLVM 23), so there are always bytes behind the code.
+        held = ctypes.create_string_buffer(bytes(code) + bytes(_LONGEST))
+        begin, size = ctypes.addressof(held), len(code)
+        text = ctypes.create_string_buffer(_TEXT_SIZE)
+        # Keeps the interpreter's lock, and so is for one thread at a time.
+        next_instruction = self._quick.LLVMDisasmInstruction
+        disassembler = self._disassembler(processor, features)
+        unprintable = _unprintable(bytes(code)) if processor.startswith(_WITH_UNPRINTABLE) else ()
+        found: list[tuple[int, int, str | None]] = []
+        offset = 0
+        while offset < size:
+            length = offset not in unprintable and next_instruction(
+                disassembler, begin + offset, size - offset + _LONGEST, offset, text, _TEXT_SIZE
+            )
+            if length and offset + length <= size:
+                found.append((offset, length, text.value.decode("ascii", "replace").replace("\t", " ").strip()))
+            else:
+                length = min(WORD, size - offset)
+                found.append((offset, length, None))
+            offset += length
+        return found
+
+    def assemble(
+        self, text: str, processor: str, features: str = "", symbols: Mapping[str, int] | None = None
+    ) -> bytes:
+        """Assemble a text; return its machine code, which is that of the section ``.text``.
+
+        symbols: values of those that the text refers to by ``@rel32@lo`` and so on and does not define, relative to the
+        beginning of the code. Raises AssemblyError for whatever the assembler says, warnings included, and for a symbol
+        without a value; ToolMissingError for a processor that it does not know.
+        """
+        self._check(processor)
+        object_file = self._object(f"{text}\n.text\n{_END_OF_TEXT}:\n", processor, features)
+        elf = Elf(memoryview(object_file), "assembled text")
+        section = elf.section(".text")
+        if section is None:
+            return b""
+        table = list(elf.symbols(SHT_SYMTAB))
+        defined = {symbol.name: symbol.value for symbol in table if symbol.section == section.index}
+        # LLVM fills the section up behind the text.
+        code = bytearray(elf.contents(section)[: defined[_END_OF_TEXT]])
+        for relocations in elf.relocation_tables.get(section.index, ()):
+            for relocation in elf.relocations(relocations):
+                symbol = table[relocation.symbol]
+                value = symbol.value if symbol.section == section.index else (symbols or {}).get(symbol.name)
+                if value is None or relocation.type not in _FIELDS:
+                    what = f"{symbol.name} has no value" if value is None else f"relocation {relocation.type}"
+                    raise AssemblyError((Complaint(0, 0, what, ""),))
+                width, shift = _FIELDS[relocation.type]
+                field = (value + relocation.addend - relocation.offset) >> shift & (1 << 8 * width) - 1
+                code[relocation.offset : relocation.offset + width] = field.to_bytes(width, "little")
+        return bytes(code)
+
+    def _object(self, text: str, processor: str, features: str) -> bytes:
+        """Return the object file of a text. Raises AssemblyError."""
+        if "\0" in text:
+            # For the assembler the text would end there.
+            line = text.count("\n", 0, text.index("\0")) + 1
+            raise AssemblyError((Complaint(line, 0, "a NUL character", text.split("\n")[line - 1]),))
+        source = text.encode("utf-8", "replace")
+        complaints: list[str] = []
+        with self._lock, self._context() as context:
+            # A wrong text is a success to the function that assembles it: only the handler hears of it.
+            handler = _HANDLER(lambda info, _: complaints.append(self._description(info)))
+            self._c.LLVMContextSetDiagnosticHandler(context, handler, None)
+            module = self._c.LLVMModuleCreateWithNameInContext(b"text", context)
+            try:
+                self._c.LLVMSetTarget(module, TRIPLE.encode())
+                self._c.LLVMSetModuleInlineAsm2(module, source, len(source))
+                made, message = ctypes.c_void_p(), ctypes.c_void_p()
+                failed = self._c.LLVMTargetMachineEmitToMemoryBuffer(
+                    self._machine(processor, features), module, _OBJECT_FILE, ctypes.byref(message), ctypes.byref(made)
+                )
+                if failed:
+                    complaints.append(ctypes.string_at(message.value or 0).decode("utf-8", "replace"))
+                    self._c.LLVMDisposeMessage(message)
+                    object_file = b""
+                else:
+                    size = self._c.LLVMGetBufferSize(made)
+                    object_file = ctypes.string_at(self._c.LLVMGetBufferStart(made), size)
+                    self._c.LLVMDisposeMemoryBuffer(made)
+            finally:
+                self._c.LLVMDisposeModule(module)
+        if complaints:
+            raise AssemblyError(tuple(_complaint(complaint, text) for complaint in complaints))
+        return object_file
+
+    def _description(self, diagnostic: int) -> str:
+        """Return the text of a diagnostic."""
+        text = self._c.LLVMGetDiagInfoDescription(diagnostic)
+        try:
+            return ctypes.string_at(text).decode("utf-8", "replace")
+        finally:
+            self._c.LLVMDisposeMessage(text)
+
+    @contextmanager
+    def _context(self) -> Iterator[int]:
+        context: int = self._c.LLVMContextCreate()
+        try:
+            yield context
+        finally:
+            self._c.LLVMContextDispose(context)
+
+    def _disassembler(self, processor: str, features: str) -> int:
+        """Return the disassembler for a processor. Raises ToolMissingError when there is none."""
+        key = processor, features
+        with self._lock:
+            if key not in self._disassemblers:
+                made = self._c.LLVMCreateDisasmCPUFeatures(
+                    TRIPLE.encode(), processor.encode(), features.encode(), None, 0, None, None
+                )
+                if not made:
+                    raise self._unknown(processor)
+                self._disassemblers[key] = made
+            return self._disassemblers[key]
+
+    def _machine(self, processor: str, features: str) -> int:
+        """Return the target machine for a processor. Raises ToolMissingError when there is none."""
+        key = processor, features
+        if key not in self._machines:
+            if not self._target:
+                target, message = ctypes.c_void_p(), ctypes.c_void_p()
+                if self._c.LLVMGetTargetFromTriple(TRIPLE.encode(), ctypes.byref(target), ctypes.byref(message)):
+                    raise ToolMissingError("AMD's LLVM", f"{self.path} has no target {TRIPLE}")
+                self._target = target.value or 0
+            made = self._c.LLVMCreateTargetMachine(
+                self._target, TRIPLE.encode(), processor.encode(), features.encode(),
+                _OPTIMIZED, _POSITION_INDEPENDENT, _DEFAULT_MODEL,
+            )  # fmt: skip
+            if not made:
+                raise self._unknown(processor)
+            self._machines[key] = made
+        return self._machines[key]
+
+    def _check(self, processor: str) -> None:
+        """Raise ToolMissingError for a processor that it does not know."""
+        if not self.knows(processor):
+            raise self._unknown(processor)
+
+    def _unknown(self, processor: str) -> ToolMissingError:
+        return ToolMissingError("AMD's LLVM", f"{self.path} does not know {processor}")
+
+
+_HANDLER = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
+
+
+def _declare(library: Any) -> None:
+    """Declare the functions that take or return more than an int. Raises AttributeError for one that is missing."""
+    pointer, text, size, number = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_int
+    for name, result, parameters in (
+        ("LLVMGetVersion", None, [pointer, pointer, pointer]),
+        ("LLVMCreateDisasmCPUFeatures", pointer, [text, text, text, pointer, number, pointer, pointer]),
+        ("LLVMDisasmInstruction", size, [pointer, pointer, ctypes.c_uint64, ctypes.c_uint64, pointer, size]),
+        ("LLVMGetTargetFromTriple", number, [text, pointer, pointer]),
+        ("LLVMCreateTargetMachine", pointer, [pointer, text, text, text, number, number, number]),
+        ("LLVMContextCreate", pointer, []),
+        ("LLVMContextDispose", None, [pointer]),
+        ("LLVMContextSetDiagnosticHandler", None, [pointer, _HANDLER, pointer]),
+        ("LLVMGetDiagInfoDescription", pointer, [pointer]),
+        ("LLVMDisposeMessage", None, [pointer]),
+        ("LLVMModuleCreateWithNameInContext", pointer, [text, pointer]),
+        ("LLVMDisposeModule", None, [pointer]),
+        ("LLVMSetTarget", None, [pointer, text]),
+        ("LLVMSetModuleInlineAsm2", None, [pointer, text, size]),
+        ("LLVMTargetMachineEmitToMemoryBuffer", number, [pointer, pointer, number, pointer, pointer]),
+        ("LLVMGetBufferStart", pointer, [pointer]),
+        ("LLVMGetBufferSize", size, [pointer]),
+        ("LLVMDisposeMemoryBuffer", None, [pointer]),
+    ):
+        function = getattr(library, name)
+        function.restype, function.argtypes = result, parameters
+
+
+def _unprintable(code: bytes) -> frozenset[int]:
+    """Return the offsets of words that may not be given to the disassembler, which crashes on them."""
+    return frozenset(
+        match.start()
+        for match in _MAY_BE_UNPRINTABLE.finditer(code)
+        if match.start() % WORD == 0 and _is_unprintable(code[match.start() : match.start() + 2 * WORD])
+    )
+
+
+def _is_unprintable(words: bytes) -> bool:
+    """Whether two words that ``_MAY_BE_UNPRINTABLE`` matches are an instruction that cannot be printed."""
+    first, second = int.from_bytes(words[:WORD], "little"), int.from_bytes(words[WORD:], "little")
+    if first >> 26 == _VOP3:
+        return _LITERAL in (second & 0x1FF, second >> 9 & 0x1FF, second >> 18 & 0x1FF)
+    if first >> 31:
+        return True
+    is_comparison = first >> 25 == _COMPARISON
+    selections = [second >> 16 & 7, second >> 24 & 7, *([] if is_comparison else [second >> 8 & 7])]
+    return _RESERVED_SELECTION in selections or (not is_comparison and second >> 11 & 3 == _RESERVED_UNUSED)
+
+
+def _complaint(description: str, text: str) -> Complaint:
+    """Return what a diagnostic says. description: ``<inline asm>:LINE:COLUMN: MESSAGE`` and lines that show the place,
+    or any other text."""
+    match = _DIAGNOSTIC.match(description.strip())
+    if match is None:
+        return Complaint(0, 0, description.strip() or "refused without a message", "")
+    line, column, message = int(match[1]), int(match[2]), match[3]
+    lines = text.splitlines()
+    return Complaint(line, column, message, lines[line - 1] if 0 < line <= len(lines) else "")
