@@ -10,11 +10,22 @@ blocks, warps or threads (``maps/regions.py``); a thread adds to the cells of it
 
 from __future__ import annotations
 
+import enum
 from dataclasses import dataclass, field
 
 from neutrino.errors import Span
 from neutrino.ir.operands import Constant, Register
-from neutrino.ir.statements import Collective, Compare, Convert, Operation, Operator, Reduction, Reinterpret, Select
+from neutrino.ir.statements import (
+    Collective,
+    Compare,
+    Convert,
+    Operation,
+    Operator,
+    Reduction,
+    Reinterpret,
+    Relation,
+    Select,
+)
 from neutrino.ir.types import Type
 
 
@@ -40,6 +51,27 @@ class IsSaving:
     """``destination``, a predicate: whether this thread saves. For SAVEs that not all threads at the place execute."""
 
     destination: Register
+    span: Span = field(compare=False)
+
+
+@dataclass(frozen=True)
+class HasCondition:
+    """``destination``, a predicate: whether a SAVE's own condition holds in this thread, which may have no slot. For
+    SAVEs that have one (``SavedValues.has_condition``)."""
+
+    destination: Register
+    span: Span = field(compare=False)
+
+
+@dataclass(frozen=True)
+class CompareAnd:
+    """``destination = (left relation right) and also``. also: a predicate; the others are as of ``Compare``."""
+
+    relation: Relation
+    destination: Register
+    left: Register | Constant
+    right: Register | Constant
+    also: Register
     span: Span = field(compare=False)
 
 
@@ -256,21 +288,42 @@ class HasSlot:
     span: Span = field(compare=False)
 
 
+class Extent(enum.Enum):
+    """What a launch has: units of a log that are each warp's own; warps that its memory has room for; warps of a
+    block."""
+
+    OWN_UNITS = "own_units"
+    WARPS = "warps"
+    WARPS_PER_BLOCK = "warps_per_block"
+
+
+@dataclass(frozen=True)
+class ReadExtent:
+    """``destination``, a u32: a number of the launch, the same in all threads."""
+
+    destination: Register
+    extent: Extent
+    span: Span = field(compare=False)
+
+
 @dataclass(frozen=True)
 class ReserveInLog:
     """Take units of a log's region, after all that were taken so far, at once for other threads.
 
     destination: a u32, the number of the first of them. fits: a predicate, whether there is memory for all of them.
     base: the place of the log's first control word. units: a u32, how many. In threads for which ``when`` is false
-    neither result has a meaning.
+    neither result has a meaning. after_own: they come after the units that are warps' own, too. most: how many units
+    are used of a region, at most; None for all.
     """
 
     destination: Register
     fits: Register
     base: Register
     units: Register
-    when: Register
+    when: Register | None
     span: Span = field(compare=False)
+    after_own: bool = False
+    most: int | None = None
 
 
 @dataclass(frozen=True)
@@ -285,6 +338,31 @@ class Store:
     values: tuple[Register | Constant, ...]
     type: Type
     when: Register
+    span: Span = field(compare=False)
+
+
+@dataclass(frozen=True)
+class LoadStored:
+    """``destination``, a u32: what this thread has stored so many bytes after a place.
+
+    Where ``when`` is false it keeps its value."""
+
+    destination: Register
+    place: Register
+    after: int
+    when: Register
+    span: Span = field(compare=False)
+
+
+@dataclass(frozen=True)
+class EnsureRoom:
+    """Make sure that a log has room for the next record of this thread, by what ``MapType.make_room`` returns.
+
+    A target may do it at once for several saves that follow each other, and then leave out those of the others. when:
+    of which threads; None for all.
+    """
+
+    when: Register | None
     span: Span = field(compare=False)
 
 
@@ -333,6 +411,8 @@ MapComputation = (
     | Collective
     | ReadSaved
     | IsSaving
+    | HasCondition
+    | CompareAnd
     | Elect
     | Here
     | OverLanes
@@ -344,7 +424,9 @@ MapComputation = (
     | OfLane
     | SlotNumber
     | HasSlot
+    | ReadExtent
     | ReserveInLog
+    | LoadStored
 )
 """A statement that assigns a value to its ``destination``. ``Collective`` is over the lanes that are here together."""
 
@@ -356,6 +438,7 @@ MapStatement = (
     | AtomicUpdate
     | Branch
     | Apart
+    | EnsureRoom
     | Store
     | StoreSaved
     | StoreRecord

@@ -20,19 +20,25 @@ from neutrino.ir.memory import (
     AtomicUpdate,
     Below,
     Branch,
+    CompareAnd,
     CompareAndSwap,
     Elect,
+    EnsureRoom,
+    Extent,
+    HasCondition,
     HasSlot,
     Here,
     IsAbsent,
     IsSaving,
     Kept,
     LoadCell,
+    LoadStored,
     Locate,
     MapStatement,
     OfLane,
     OneOf,
     OverLanes,
+    ReadExtent,
     ReadSaved,
     ReserveInLog,
     SlotNumber,
@@ -95,6 +101,11 @@ class SavedValues(Protocol):
     @property
     def is_conditional(self) -> bool:
         """Whether some threads may come to this save without saving, since it is under a condition."""
+
+    @property
+    def has_condition(self) -> bool:
+        """Whether the save is under a condition of its own, besides that a thread may have no slot."""
+        return self.is_conditional
 
     def constant(self, number: int) -> int | None:
         """Return the value of an operand of the save if it is a constant in the probe, else None. number: its index."""
@@ -163,11 +174,21 @@ class Builder:
         self.add(IsSaving(register, self._span))
         return register
 
-    def compute(self, operator: Operator, left: Register, *right: Number, type_: Type | None = None) -> Register:
+    def condition(self, saved: SavedValues) -> Register | None:
+        """Return a predicate that says whether the save's own condition holds; None if it has none."""
+        if not saved.has_condition:
+            return None
+        register = self._local(Type.PRED)
+        self.add(HasCondition(register, self._span))
+        return register
+
+    def compute(
+        self, operator: Operator, left: Register, *right: Number, type_: Type | None = None, into: Kept | None = None
+    ) -> Register:
         """Add ``operator(left, *right)``; return the register with the result. type_: of the result, where it is not
-        left's.
+        left's. into: the register for it; None for a new one.
         """
-        result = self._local(type_ or left.type)
+        result = into or self._local(type_ or left.type)
         amount = Type.U32 if operator in SHIFTS else left.type
         self.add(Operation(operator, result, (left, *(self._of(item, amount) for item in right)), self._span))
         return result
@@ -178,15 +199,22 @@ class Builder:
             return left or right
         return self.compute(Operator.AND, left, right)
 
-    def compare(self, relation: Relation, left: Register, right: Number) -> Register:
-        """Add a comparison; return the predicate (register of one bit) that says whether the relation holds."""
-        result = self._local(Type.PRED)
-        self.add(Compare(relation, result, left, self._of(right, left.type), self._span))
+    def compare(self, relation: Relation, left: Register, right: Number, also: Register | None = None) -> Register:
+        """Add a comparison; return the predicate (register of one bit) that says whether the relation holds, and the
+        predicate ``also`` is true if one is given.
+        """
+        result, number = self._local(Type.PRED), self._of(right, left.type)
+        if also is None:
+            self.add(Compare(relation, result, left, number, self._span))
+        else:
+            self.add(CompareAnd(relation, result, left, number, also, self._span))
         return result
 
-    def select(self, condition: Register, then: Number, otherwise: Number, type_: Type) -> Register:
-        """Return ``then if condition else otherwise``, a value of the given type."""
-        result = self._local(type_)
+    def select(
+        self, condition: Register, then: Number, otherwise: Number, type_: Type, into: Kept | None = None
+    ) -> Register:
+        """Return ``then if condition else otherwise``, a value of the given type. into: see ``compute``."""
+        result = into or self._local(type_)
         self.add(Select(result, condition, self._of(then, type_), self._of(otherwise, type_), self._span))
         return result
 
@@ -324,16 +352,43 @@ class Builder:
         self.add(HasSlot(result, self._span))
         return result
 
-    def reserve(self, base: Register, units: Register, when: Register) -> tuple[Register, Register]:
-        """Return the first of so many units of a log, and whether there is memory for them."""
+    def extent(self, extent: Extent) -> Register:
+        """Return a number of the launch, a u32."""
+        result = self._local(Type.U32)
+        self.add(ReadExtent(result, extent, self._span))
+        return result
+
+    def reserve(
+        self, base: Register, units: Register, when: Register | None, *, after_own: bool = False,
+        most: int | None = None,
+    ) -> tuple[Register, Register]:  # fmt: skip
+        """Return the first of so many units of a log, and whether there is memory for them. Parameters: as of
+        ``ReserveInLog``."""
         result, fits = self._local(Type.U32), self._local(Type.PRED)
-        self.add(ReserveInLog(result, fits, base, units, when, self._span))
+        self.add(ReserveInLog(result, fits, base, units, when, self._span, after_own, most))
         return result, fits
 
-    def after(self, place: Register, number: Register, size: int) -> Register:
-        """Return the place that is a number of times a size, in bytes, after a place."""
-        result = self._local(Type.U64)
-        self.add(Operation(Operator.MUL_ADD, result, (number, Constant(Type.U32, size), place), self._span))
+    def ensure_room(self, when: Register | None) -> None:
+        """Make sure that a log has room for this thread's next record, in threads for which ``when`` is true."""
+        self.add(EnsureRoom(when, self._span))
+
+    def after(self, place: Register, number: Register, size: int, into: Kept | None = None) -> Register:
+        """Return the place that is a number of times a size, in bytes, after a place; with a size below 0, before it.
+
+        into: see ``compute``.
+        """
+        kind = Type.U32 if size >= 0 else Type.S32
+        number = self.as_bits(kind, number)
+        result = into or self._local(Type.U64)
+        constant = Constant(kind, size % (1 << 32))
+        self.add(Operation(Operator.MUL_ADD, result, (number, constant, place), self._span))
+        return result
+
+    def multiply_add(self, left: Register, right: Number, addend: Number, type_: Type = Type.U32) -> Register:
+        """Return ``left * right + addend``, a u32 or a u64. left, right: u32, or for a u64 both s32."""
+        result = self._local(type_)
+        sources = left, self._of(right, left.type), self._of(addend, type_)
+        self.add(Operation(Operator.MUL_ADD, result, sources, self._span))
         return result
 
     def store(self, place: Register, after: int, values: Sequence[Number], type_: Type, when: Register) -> None:
@@ -343,6 +398,12 @@ class Builder:
         """
         wide = Type.U32 if type_.bits < 32 else type_
         self.add(Store(place, after, tuple(self._of(value, wide) for value in values), type_, when, self._span))
+
+    def load_stored(self, variable: Register, place: Register, after: int, when: Register) -> None:
+        """Change a register to what this thread has stored so many bytes after a place, where the predicate ``when``
+        holds.
+        """
+        self.add(LoadStored(variable, place, after, when, self._span))
 
     def store_saved(self, place: Register, after: int, when: Register) -> None:
         """Store the record of a SAVE so many bytes after a place."""

@@ -13,6 +13,7 @@ from neutrino.abi.records import Field, lay_out_fields
 from neutrino.abi.scalars import ScalarType
 from neutrino.errors import Span
 from neutrino.ir.memory import Kept, MapStatement
+from neutrino.ir.operands import Register
 from neutrino.maps.builder import Lanes, SavedValues
 from neutrino.maps.float_sums import has_floats
 
@@ -204,6 +205,20 @@ class MapType(ABC):
         Nothing for types that leave none, and for what ``accumulate`` adds, which the target brings itself. entry: the
         map. kept: the registers that the saves of the kernel and its functions keep. lanes: what lanes can do together
         on the target.
+        """
+        return ()
+
+    def rooms(self, entry: Map) -> tuple[int, ...]:
+        """Return for how many saves that follow each other there may be one test for room (``EnsureRoom``): numbers to
+        choose from, the best ones first. () for types without.
+        """
+        return ()
+
+    def make_room(self, entry: Map, need: int, most: int, when: Register | None) -> Sequence[MapStatement]:
+        """Return the statements that make sure that there is room for so many records as are needed.
+
+        most: the number of ``rooms`` that was chosen for all code of a body. when: a predicate, in which threads; None
+        in all.
         """
         return ()
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from neutrino.abi.levels import Level
 from neutrino.ir.memory import AppendToLog, CloseLog, Kept, MapStatement
+from neutrino.ir.operands import Register
 from neutrino.maps.builder import Combining, Lanes, SavedValues
 from neutrino.maps.declaration import Layout, Map, MapType
 from neutrino.maps.log_columns import (
@@ -21,27 +22,22 @@ from neutrino.maps.log_columns import (
 )
 from neutrino.maps.log_groups import GroupLayout, count_groups, read_groups
 from neutrino.maps.log_shared import close_groups, save_in_group
+from neutrino.maps.log_single import (
+    LOG_LANE,
+    LOG_LANE_HEADER,
+    LOG_LANE_LEFT,
+    LOG_LANE_ROWS,
+    LOG_LANE_ROWS_AT,
+    LOG_OWN,
+    begin_alone,
+    close_alone,
+    make_room_alone,
+    rooms,
+    save_alone,
+)
 
 if TYPE_CHECKING:
     from neutrino.maps.declaration import Rows
-
-LOG_OWN = 16
-"""Where in the control words a launch has u64 the units of the first chunks of all warps, before all other chunks; u64
-those of each. A warp without records leaves them zero."""
-LOG_LANE_HEADER = 16
-"""Bytes of a chunk of one lane, the first of a warp or of a block, before its records: u32 the slot; u32 ``LOG_LANE``
-and from bit ``LOG_LANE_ROWS_AT`` on its rows; u32 0; at ``LOG_LANE_LEFT`` u32 how many of these it has not filled."""
-LOG_LANE, LOG_LANE_ROWS_AT, LOG_LANE_ROWS, LOG_LANE_LEFT = 1 << 31, 16, 0x7FFF, 12
-_LANE_CHUNK, _LANE_CHUNK_MOST = 64, 2048
-"""Bytes of a lane's first chunk of its own, if they are enough for ``_LANE_ROWS`` records; and of any, about."""
-_LANE_ROWS, _LANE_RECORD = 3, 32
-"""Rows of a first chunk, at least, of records up to so many bytes."""
-
-def lane_rows(record_size: int) -> tuple[int, int]:
-    """Return the least rows of the first chunk that one lane takes, and the most of any. record_size: in bytes."""
-    least = (_LANE_CHUNK - LOG_LANE_HEADER) // record_size
-    least = max(least, _LANE_ROWS if record_size <= _LANE_RECORD else 1)
-    return least, max(least, _LANE_CHUNK_MOST // record_size)
 
 
 def chunks(region: Rows, size: int) -> Rows:
@@ -227,17 +223,33 @@ class Log(MapType):
 
     def save(self, entry: Map, saved: SavedValues) -> Sequence[MapStatement]:
         """Return the store of a record, in a chunk that the thread has or takes."""
+        if _is_alone(entry, saved.lanes):
+            return save_alone(entry, saved)
         layout = _groups(entry, saved.lanes)
-        if saved.lanes.own_logs and (layout is not None or entry.level is not Level.THREAD):
-            return [AppendToLog(entry.span)]
-        return save_in_column(entry, saved) if layout is None else save_in_group(entry, saved, layout)
+        if layout is not None:
+            return [AppendToLog(entry.span)] if saved.lanes.own_logs else save_in_group(entry, saved, layout)
+        return save_in_column(entry, saved)
+
+    def rooms(self, entry: Map) -> tuple[int, ...]:
+        """Return for how many records there may be one test for room."""
+        return rooms(entry.size)
+
+    def make_room(self, entry: Map, need: int, most: int, when: Register | None) -> Sequence[MapStatement]:
+        """Return what takes a chunk, if this thread's own has no room."""
+        return make_room_alone(entry, need, most, when)
+
+    def begin(self, entry: Map, kept: Sequence[Kept], lanes: Lanes) -> Sequence[MapStatement]:
+        """Return what gives threads the chunks of their own, in a launch that has such chunks."""
+        return begin_alone(entry) if _is_alone(entry, lanes) else ()
 
     def settle(self, entry: Map, kept: Sequence[Kept], lanes: Lanes) -> Sequence[MapStatement]:
         """Return the store of how many records the thread's last chunk has room for."""
+        if _is_alone(entry, lanes):
+            return close_alone(entry)
         layout = _groups(entry, lanes)
-        if lanes.own_logs and (layout is not None or entry.level is not Level.THREAD):
-            return [CloseLog(entry.span)]
-        return close_column(entry) if layout is None else close_groups(entry, lanes, layout)
+        if layout is not None:
+            return [CloseLog(entry.span)] if lanes.own_logs else close_groups(entry, lanes, layout)
+        return close_column(entry)
 
     @staticmethod
     def read(copies: Rows, row: Mapping[str, Any]) -> Rows:
@@ -318,3 +330,8 @@ def _groups(entry: Map, lanes: Lanes) -> GroupLayout | None:
     if lanes.combining is not Combining.REDUCE or entry.level is not Level.THREAD:
         return None
     return GroupLayout.of(entry.fields, entry.size, lanes.number)
+
+
+def _is_alone(entry: Map, lanes: Lanes) -> bool:
+    """Whether the lane that saves has chunks of its own, not columns of shared ones."""
+    return lanes.own_logs and entry.level is not Level.THREAD

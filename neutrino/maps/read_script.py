@@ -22,7 +22,6 @@ from neutrino.maps.declaration import Layout, MapType
 from neutrino.maps.float_keys import numbers_of_keys
 from neutrino.maps.float_scales import powers
 from neutrino.maps.float_sums import added_in_pairs
-from neutrino.maps.log import LOG_LANE, LOG_LANE_HEADER, LOG_LANE_LEFT, LOG_LANE_ROWS, LOG_LANE_ROWS_AT
 from neutrino.maps.log_columns import LOG_CONTROL, LOG_HEADER, LOG_ROWS_MOST, LOG_UNIT
 from neutrino.maps.log_groups import (
     GROUP_ALIGN,
@@ -36,6 +35,7 @@ from neutrino.maps.log_groups import (
     lanes_at,
     read_groups,
 )
+from neutrino.maps.log_single import LOG_LANE, LOG_LANE_HEADER, LOG_LANE_LEFT, LOG_LANE_ROWS, LOG_LANE_ROWS_AT
 from neutrino.maps.order import numbers_of_places
 from neutrino.maps.owners import row_owners
 from neutrino.maps.regions import (

@@ -57,8 +57,8 @@ def _twin(
 
 def _tested(body: str, lanes: str = "reaching", position: str = "st.global") -> list[int]:
     """For how many saves each test is, in text order."""
-    found = re.findall(r"setp\.(?:lt|(eq))(?:\.and)?\.u32 %neutrino_\w+, %neutrino_\w+, (\d+)[,;].*\n.* bra \S*room;",
-                       _twin(body, lanes, position=position))  # fmt: skip
+    test = r"setp\.(?:lt|(eq))(?:\.and)?\.u32 %neutrino_\w+, %neutrino_\w+, (\d+)[,;].*\n\s*{\n.* bra \S*room_1_end;"
+    found = re.findall(test, _twin(body, lanes, position=position))
     return [1 if eq else int(count) for eq, count in found]
 
 

@@ -1,9 +1,9 @@
 """The code that snippets of probes become: instructions on private registers, stores into records, sums.
 
-Inserted code never branches, but in saves to logs (``log_groups.py``, ``log_single.py``): forward, and in a loop over a
-few saves. It reads the probe block from the kernel's last parameter, and computes a thread's slot (its place in a map's
-memory) anew from the special registers at each save, so that no registers but the probes' own and those of logs are
-live through the kernel.
+Inserted code never branches, but where a map type's statements do, and in saves to logs (``log_groups.py``): forward,
+and in a loop over a few saves. It reads the probe block from the kernel's last parameter, and computes a thread's slot
+(its place in a map's memory) anew from the special registers at each save, so that no registers but the probes' own
+and those of logs are live through the kernel.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ from neutrino.probing.ir.probe_set import ProbeSet, Snippet
 from neutrino.probing.ir.structured import Save
 from neutrino.ptx.instrument.log_groups import WAITING_ALIGN
 from neutrino.ptx.instrument.log_room import RoomCode, first_marks
-from neutrino.ptx.instrument.log_single import SingleCode
 from neutrino.ptx.instrument.map_code import Counted, Later, MapCode, SaveCode, save_version
 from neutrino.ptx.instrument.module_parts import Parameters
 from neutrino.ptx.instrument.probe_block import ProbeBlock, Slots
@@ -339,15 +338,10 @@ class Emission:
         """What the names of all private registers begin with."""
         return self._prefix
 
-    def room(self, index: int) -> RoomCode:
-        """Return what writes tests for room in a log (map of records in chunks) of which one lane of a warp saves.
-
-        index: of the map. Raises TypeError for a map whose records are of several lanes.
-        """
-        log = self._maps.log(index)
-        if not isinstance(log, SingleCode):
-            raise TypeError(f"map {index} has records of several lanes")
-        return log
+    @property
+    def room_code(self) -> RoomCode:
+        """What writes tests for room in logs of which one lane of a warp saves."""
+        return self._maps
 
     def begin(self) -> Lines:
         """Return the code of maps where the kernel begins, which comes after the first values of registers.

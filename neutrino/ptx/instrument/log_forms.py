@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from neutrino.maps.declaration import Map
-from neutrino.maps.log import LOG_OWN
 from neutrino.maps.log_columns import LOG_CONTROL, LOG_UNIT
 from neutrino.maps.log_groups import (
     GROUP_ALIGN,
@@ -17,6 +16,7 @@ from neutrino.maps.log_groups import (
     GROUP_ROWS_FIELD_AT,
     GroupLayout,
 )
+from neutrino.maps.log_single import LOG_OWN
 from neutrino.ptx.instrument.probe_block import ProbeBlock, Slots
 from neutrino.ptx.instrument.records import LOST, NO_ROOM, Saved, in_few_stores
 from neutrino.ptx.instrument.registers import Take, bits

@@ -1,4 +1,4 @@
-"""Where a body tests whether a log has room for its next saves (``log_single.py``): once for several of them.
+"""Where a body tests whether a log has room for its next saves (``EnsureRoom``): once for several of them.
 
 Each save is written with a mark before it. Once all code of a body is written, a mark becomes the test, or nothing
 where an earlier test, on every way there, has made sure that there is room. So the rare code that takes more of the
@@ -8,7 +8,7 @@ log's memory stands at few places of a body.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -19,17 +19,16 @@ from neutrino.ptx.text.inserted import Edits, Inserted, Line, Lines
 
 
 class RoomCode(Protocol):
-    """The tests of one log in one body."""
+    """Writes the tests for room in one body. index: of the map."""
 
-    @property
-    def most(self) -> tuple[int, ...]:
+    def rooms(self, index: int) -> tuple[int, ...]:
         """For how many saves there may be one test: numbers to choose from, the best ones first."""
         ...
 
-    def room(self, guard: str, need: int, most: int) -> Lines:
+    def room(self, index: int, guard: str, need: int, most: int) -> Lines:
         """The code that makes sure that there is room for as many records as it needs.
 
-        guard: as of ``RoomMark``. most: the number of ``most`` that was chosen for the body.
+        guard: as of ``RoomMark``. most: the number of ``rooms`` that was chosen for the body.
         """
         ...
 
@@ -97,10 +96,10 @@ class _Mark:
     is_certain: bool
 
 
-def place_rooms(body: Body, edits: Edits, opening: Sequence[Line], log: Callable[[int], RoomCode]) -> Lines:
+def place_rooms(body: Body, edits: Edits, opening: Sequence[Line], tests: RoomCode) -> Lines:
     """Replace the marks in a body's edits, and in the code at its entry, which is returned.
 
-    opening: that code. log: gives the tests of the log with a number.
+    opening: that code. tests: writes the tests.
     """
     # The code at the entry comes before that of all sites there.
     inserted = [(body.entry, tuple(opening))]
@@ -128,14 +127,14 @@ def place_rooms(body: Body, edits: Edits, opening: Sequence[Line], log: Callable
     for index, marks in of_maps.items():
         # Edits at one position stand in the order of the list.
         marks.sort(key=lambda mark: (mark.at, mark.edit, mark.line))
-        tests, code = log(index), {("", 0): Lines()}
+        code = {("", 0): Lines()}
         # The first of the numbers with the fewest tests.
-        plans = [(most, _needs(body, graph, marks, most)) for most in tests.most]
+        plans = [(most, _needs(body, graph, marks, most)) for most in tests.rooms(index)]
         most, needs = min(plans, key=lambda plan: sum(map(bool, plan[1].values())))
         for mark, need in needs.items():
             key = (mark.guard, need) if need else ("", 0)
             if key not in code:
-                code[key] = tests.room(mark.guard, need, most)
+                code[key] = tests.room(index, mark.guard, need, most)
             chosen[mark.edit, mark.line] = code[key]
     for number in sorted({edit for edit, _ in chosen if edit}):
         at, lines = inserted[number]

@@ -12,20 +12,19 @@ from neutrino.ir.memory import (
     AccumulateSaved,
     Apart,
     AppendToLog,
-    At,
     AtomicUpdate,
     Branch,
     CloseLog,
     CompareAndSwap,
     Elect,
+    EnsureRoom,
+    HasCondition,
     HasSlot,
     Here,
     IsSaving,
-    LoadCell,
     Locate,
     MapStatement,
     OfLane,
-    OneOf,
     OverLanes,
     ReadSaved,
     ReserveInLog,
@@ -47,9 +46,9 @@ from neutrino.probing.ir.structured import Save, constant_key
 from neutrino.ptx.analysis.register_values import Sum
 from neutrino.ptx.instrument.lanes_together import MATCHES, REDUCES, EndingThreads, check_architecture
 from neutrino.ptx.instrument.log_groups import GroupCode, PendingSave
-from neutrino.ptx.instrument.log_single import SingleCode
+from neutrino.ptx.instrument.log_room import RoomMark
+from neutrino.ptx.instrument.map_memory import AtMap
 from neutrino.ptx.instrument.map_statements import (
-    Lowering,
     Part,
     Template,
     as_format,
@@ -57,7 +56,7 @@ from neutrino.ptx.instrument.map_statements import (
     registers_in,
     remembered,
 )
-from neutrino.ptx.instrument.probe_block import ProbeBlock, Slots, copy_address
+from neutrino.ptx.instrument.probe_block import ProbeBlock, Slots
 from neutrino.ptx.instrument.records import (
     Code,
     Records,
@@ -70,7 +69,7 @@ from neutrino.ptx.instrument.records import (
 from neutrino.ptx.instrument.registers import Guard, Kept, Take, Value, guarded, positive
 from neutrino.ptx.instrument.sums import Sums
 from neutrino.ptx.isa.scalars import WARP_LANES, known_integer
-from neutrino.ptx.text.inserted import Lines, mem, op, vector
+from neutrino.ptx.text.inserted import Lines, Scope, mem, op
 
 VERSION = (6, 2)
 """The ``.version`` that code between lanes needs, on architectures that have it; ``redux.sync`` has one of its own."""
@@ -82,13 +81,14 @@ def save_version(entry: Map, architecture: int) -> tuple[int, int]:
     return VERSION if combines and architecture >= MATCHES else (0, 0)
 
 
-_CELL = 8
-"""Bytes of a cell that has a place."""
 _OF_PLACE = (
-    ReadSaved, IsSaving, SlotNumber, HasSlot, Accumulate, AccumulateSaved, StoreSaved, StoreRecord, AppendToLog
+    ReadSaved, IsSaving, HasCondition, SlotNumber, HasSlot, Accumulate, AccumulateSaved, EnsureRoom, StoreSaved,
+    StoreRecord, AppendToLog,
 )  # fmt: skip
 """Statements whose code depends on the place."""
-_STORES = (Here, OverLanes, OfLane, Locate, AtomicUpdate, CompareAndSwap, ReserveInLog, Store, Branch, Apart)
+_STORES = (
+    Here, OverLanes, OfLane, Locate, AtomicUpdate, CompareAndSwap, ReserveInLog, EnsureRoom, Store, Branch, Apart
+)  # fmt: skip
 """Statements that may not stand between a product and its sum, nor may what follows them."""
 
 
@@ -133,7 +133,8 @@ class MapCode:
         self.remembered = [remembered(entry, _parts) for entry in self.maps]
         combining = Combining.MATCH if architecture >= MATCHES else Combining.NOTHING
         self.lanes = Lanes(WARP_LANES, Combining.REDUCE if architecture >= REDUCES else combining, own_logs=True)
-        self.meets: bool = kernel.meets if kernel else False  # as of ``SingleCode``
+        # Whether lanes that have parted have to be brought together again, as the program asks which are.
+        self.meets: bool = kernel.meets if kernel else False
         self._prefix = prefix
         self._changed = changed
         # By the map's index and the register's number in the map, the registers that the body's code names; and those
@@ -195,7 +196,7 @@ class MapCode:
         """Append the code of saves, gathered at several places, that are written together; all go to logs of groups."""
         for index, saves in sorted(later.saves.items()):
             log = self.log(index)
-            if not isinstance(log, GroupCode):
+            if log is None:
                 raise TypeError(f"map {index} has no groups")
             if len(saves) > 1:
                 self.waiting_bytes = max(self.waiting_bytes, len(saves) * log.waiting_bytes)
@@ -203,14 +204,11 @@ class MapCode:
             else:
                 log.append(saves[0].values, saves[0].guard, lines, ending=False)
 
-    def log(self, index: int) -> GroupCode | SingleCode | None:
+    def log(self, index: int) -> GroupCode | None:
         """Return what writes the code of the index-th map, a log: in groups if lanes of a warp save together."""
         entry = self.maps[index]
-        if entry.level is not Level.THREAD:
-            at, state = self.keep(index, 0, 64), self.keep(index, 1, 32)
-            return SingleCode(entry, index, at, state, self.block, self.take, self._prefix, self.meets)
         layout = GroupLayout.of(entry.fields, entry.size)
-        if self.architecture < REDUCES or layout is None:
+        if entry.level is not Level.THREAD or self.architecture < REDUCES or layout is None:
             return None
         unit, state, order = (self.keep(index, number, 32) for number in range(3))
         return GroupCode(entry, index, layout, unit, state, order, self.block, self.take)
@@ -219,11 +217,38 @@ class MapCode:
         """What labels begin with in code of the index-th map. They are local to the code's braces."""
         return f"${self._prefix[1:]}k{index}"
 
+    def rooms(self, index: int) -> tuple[int, ...]:
+        """As of ``RoomCode``, of the index-th map."""
+        return self.maps[index].kind.rooms(self.maps[index])
+
+    def room(self, index: int, guard: str, need: int, most: int) -> Lines:
+        """As of ``RoomCode``, of the index-th map."""
+        lines: Lines = [Scope.OPEN]
+        here = self.take("b32")
+        if self.meets:
+            lines.append(op("activemask.b32", here))
+        entry = self.maps[index]
+        when = Register("%guard", Type.PRED, 0, entry.span, is_local=True) if guard else None
+        code = self._code(index, lines, f"${self._prefix[1:]}room", ending=True)
+        code.take_from(self.take, {"%guard": guard})
+        code.write(entry.kind.make_room(entry, need, most, when))
+        if self.meets:
+            # As before, also for a program that asks which lanes are together.
+            lines.append(op("bar.warp.sync", here))
+        return [*lines, Scope.CLOSE]
+
+    def _code(self, index: int, lines: Lines, label: str, *, ending: bool, slots: Slots | None = None) -> AtMap:
+        """Return what lowers statements of the index-th map that are about no save. label: begins labels."""
+        kept = partial(self.keep_for_type, index)
+        return AtMap(self.maps[index], index, self.block, self.take, kept, lines, label, ending=ending, slots=slots)
+
     def begin(self, lines: Lines) -> None:
         """Append the code where a kernel begins, once all other code is written: of addresses, and of logs."""
         indices = sorted({index for index, _ in self._all_kept})
         for index in indices:
-            code = _AtMap(self, index, lines, self.keep_for_type, ending=False)
+            is_log = self.maps[index].kind.layout is Layout.CHUNKS
+            slots = Slots(self.block, self.take)
+            code = self._code(index, lines, self.label(index), ending=is_log, slots=slots)
             code.write(self.remembered[index].outside(self.kept_by_type(index), self.lanes, ending=False))
         for index in indices:
             if self.maps[index].kind.layout is Layout.CHUNKS:
@@ -283,115 +308,7 @@ def _fitting(probes: ProbeSet, sites: int | None) -> tuple[Map, ...]:
     return tuple(maps)
 
 
-class _AtMap(Lowering):
-    """Lowers statements that name cells of the index-th map. ending: see ``ProbeBlock.load_map``."""
-
-    def __init__(
-        self, maps: MapCode, index: int, lines: Lines, kept: Callable[[int, TypeKept], str], *, ending: bool
-    ) -> None:
-        super().__init__(maps.take, partial(kept, index), lines, maps.label(index))
-        self._maps = maps
-        self._index = index
-        self._ending = ending
-
-    def _write_special(self, statement: MapStatement) -> None:
-        """Append the code of a statement about memory; others are left to the base class."""
-        if isinstance(statement, Locate):
-            self._locate(statement)
-        elif isinstance(statement, LoadCell):
-            self._set(statement.destination, "ld.relaxed.gpu.global.u64", self._where(statement.cell))
-        elif isinstance(statement, CompareAndSwap):
-            given = (self._text(statement.expected), self._text(statement.desired))
-            where, when = self._where(statement.cell), self._condition(statement.when)
-            self._set(statement.destination, "atom.global.cas.b64", where, *given, when=when)
-        elif isinstance(statement, AtomicUpdate):
-            self._update(statement)
-        elif isinstance(statement, ReserveInLog):
-            self._reserve(statement)
-        elif isinstance(statement, Store):
-            self._store(statement)
-        else:
-            super()._write_special(statement)
-
-    def _locate(self, statement: Locate) -> None:
-        """Append the code that computes the address of a cell (a word of the map's record) into a register."""
-        cell, size, destination = statement.cell, _CELL * statement.words, statement.destination
-        base = self._text(statement.base) if statement.base is not None else self._address()
-        if isinstance(cell, Register):
-            when = self._condition(statement.when)
-            self._set(destination, "mad.wide.u32", self._text(cell), str(size), base, when=when)
-        elif cell.bits:
-            self._set(destination, "add.u64", base, str(cell.bits * size))
-        else:
-            self._names[destination.name] = base
-
-    def _where(self, cell: At) -> str:
-        """Return the operand of an instruction, such as ``[%rd1+8]``, that names a cell in memory."""
-        offset = _CELL * cell.after
-        return f"[{self._text(cell.place)}+{offset}]" if offset else f"[{self._text(cell.place)}]"
-
-    def _condition(self, when: Register | None) -> str | None:
-        return self._text(when) if when is not None else None
-
-    def _update(self, statement: AtomicUpdate) -> None:
-        """Append the atomic update of a cell in memory."""
-        cell = statement.cell
-        if isinstance(cell, OneOf):
-            offset = self._take("b64")
-            offsets = (str(self._offset(cell.then)), str(self._offset(cell.otherwise)))
-            self._emit("selp.b64", offset, *offsets, self._text(cell.condition))
-            where = f"[{self._taken('add.u64', 64, self._address(), offset)}]"
-        elif isinstance(cell, At):
-            where = self._where(cell)
-        else:
-            base, place = self._address(), self._offset(cell)
-            where = f"[{base}+{place}]" if place else f"[{base}]"
-        when = self._condition(statement.when)
-        kind = "f64" if statement.value.type.is_float else "u64"
-        self._emit(f"red.global.{statement.operator.value}.{kind}", where, self._text(statement.value), when=when)
-
-    def _reserve(self, statement: ReserveInLog) -> None:
-        """Take units of a log, by one atomic."""
-        when = self._text(statement.when)
-        units = self._taken("cvt.u64.u32", 64, self._text(statement.units))
-        first, limit, fits = self._taken("mov.u64", 64, "0"), self._take("b64"), self._take("pred")
-        self._emit("atom.global.add.u64", first, mem(self._text(statement.base)), units, when=when)
-        # All of it must be before the end, also where what was taken is not a number of units: replays of a graph
-        # for which there is no memory share some that is not zeroed.
-        end = self._taken("add.u64", 64, first, units)
-        self._lines += self._maps.block.load_log_units(self._index, limit, self._take)
-        self._emit("setp.lt.u64", fits, first, end)
-        self._set(statement.fits, "setp.le.and.u64", end, limit, fits)
-        self._set(statement.destination, "cvt.u32.u64", first)
-
-    def _store(self, statement: Store) -> None:
-        """Store numbers in memory."""
-        size = statement.type.bits
-        texts = []
-        for value in statement.values:
-            text = self._text(value)
-            texts.append(self._taken(f"mov.b{size}", size, text) if isinstance(value, Constant) else text)
-        where, when = mem(self._text(statement.place), statement.after), self._text(statement.when)
-        vectors = f"v{len(texts)}.b{size}" if len(texts) > 1 else f"b{size}"
-        self._emit(f"st.global.{vectors}", where, vector(*texts) if len(texts) > 1 else texts[0], when=when)
-
-    def _offset(self, cell: int) -> int:
-        """Return the offset of a cell in the record, in bytes. cell: its number."""
-        entry = self._maps.maps[self._index]
-        return entry.kind.cells(entry.fields)[cell].offset
-
-    def _address(self) -> str:
-        """The register with the address of the copy of the map's record that this thread adds to."""
-        maps, entry = self._maps, self._maps.maps[self._index]
-        if entry.kind.layout is Layout.CHUNKS:
-            # Of a log there is one region for all.
-            region = self._take("b64")
-            maps.block.load_map(self._index, region, self._lines, ending=self._ending, take=self._take)
-            return region
-        return copy_address(entry, self._index, maps.block, self._take, self._lines, ending=self._ending)
-
-
-class SaveCode(_AtMap):
+class SaveCode(AtMap):
     """Writes one ``SAVE`` to the index-th map, by the statements of its type; says what is known of its values
     (``SavedValues``).
 
@@ -406,11 +323,15 @@ class SaveCode(_AtMap):
         slots: Slots, guard: Guard | None, *, waits: bool, ending: bool, counted: Counted | None, later: Later | None,
         given: Mapping[str, Value], written: Written,
     ) -> None:  # fmt: skip
-        super().__init__(maps, index, code.lines, maps.keep_for_type, ending=ending)
+        super().__init__(
+            maps.maps[index], index, maps.block, maps.take, partial(maps.keep_for_type, index), code.lines,
+            maps.label(index), ending=ending, slots=slots,
+        )  # fmt: skip
+        self._maps = maps
+        self._slots: Slots = slots
         self._save = save
         self._operand_value = operand_value
         self._code = code
-        self._slots = slots
         self._guard = guard
         self._waits = waits
         # Names of the statements' registers that are read where the stores are.
@@ -460,12 +381,12 @@ class SaveCode(_AtMap):
 
         kept: list[TypeKept] = []
 
-        def keep(index: int, register: TypeKept) -> str:
+        def keep(register: TypeKept) -> str:
             kept.append(register)
-            return self._maps.keep_for_type(index, register)
+            return self._maps.keep_for_type(self._index, register)
 
         lines: Lines = []
-        writer = _AtMap(self._maps, self._index, lines, keep, ending=False)
+        writer = AtMap(self._entry, self._index, self._block, take, keep, lines, self._label, ending=False)
         writer.take_from(take, {name: placeholder(number) for number, name in enumerate(inputs)})
         with self._maps.block.noting() as noted:
             writer.write(part.statements)
@@ -493,6 +414,11 @@ class SaveCode(_AtMap):
         """Whether some threads that come here do not save."""
         return self._guard is not None or self._save.map.level is not Level.THREAD
 
+    @property
+    def has_condition(self) -> bool:
+        """Whether some threads that come here, with a slot or without, do not save."""
+        return self._guard is not None
+
     def constant(self, number: int) -> int | None:
         """Return the value of an operand of the save if it is a constant, else None. number: its index."""
         value = self._operand_value(self._save.operands[number])
@@ -517,7 +443,12 @@ class SaveCode(_AtMap):
         if isinstance(statement, ReadSaved):
             self._read(statement)
         elif isinstance(statement, IsSaving):
-            self._read_saving(statement.destination)
+            self._read_saving(statement.destination, self._counting_threads() or "")
+        elif isinstance(statement, HasCondition):
+            guard = self._guard
+            self._read_saving(statement.destination, positive(guard, self._take, self._lines) if guard else "")
+        elif isinstance(statement, EnsureRoom):
+            self._lines.append(RoomMark(self._index, self._condition(statement.when) or ""))
         elif isinstance(statement, Accumulate):
             self._accumulate(statement)
         elif isinstance(statement, AccumulateSaved):
@@ -526,18 +457,13 @@ class SaveCode(_AtMap):
             self._store_record()
         elif isinstance(statement, StoreSaved):
             self._store_saved(statement)
-        elif isinstance(statement, SlotNumber):
-            self._names[statement.destination.name] = self._slots.at(self._save.map.level, self._lines).index
-        elif isinstance(statement, HasSlot):
-            self._names[statement.destination.name] = self._slots.at(self._save.map.level, self._lines).inside
         elif isinstance(statement, AppendToLog):
             self._append_to_log()
         else:
             super()._write_special(statement)
 
-    def _read_saving(self, destination: Register) -> None:
-        """Bring into a predicate whether the save is for this thread."""
-        when = self._counting_threads() or ""
+    def _read_saving(self, destination: Register, when: str) -> None:
+        """Have a predicate of statements be what the given one is, a copy if the program may change that."""
         if when and destination.name in self._copied:
             self._set(destination, "mov.pred", when)
         else:
@@ -582,15 +508,9 @@ class SaveCode(_AtMap):
         """Store the operands as the next record of a log."""
         values = [self._operand_value(operand) for operand in self._save.operands]
         log = self._maps.log(self._index)
-        if isinstance(log, GroupCode):
-            self._append_group(log, values)
-            return
-        stores = self._maps.records.as_few_stores(self._save.map, values, self._lines, self._waits)
-        guard = self._copied_guard(waits=self._waits)
-        when = positive(guard, self._take, self._lines) if guard is not None else None
         if log is None:
-            raise TypeError(f"map {self._index} has columns")
-        log.append(stores, when, self._code.stores)
+            raise TypeError(f"map {self._index} has no groups")
+        self._append_group(log, values)
 
     def _store_saved(self, statement: StoreSaved) -> None:
         """Store the operands as a record at a place."""
@@ -650,14 +570,18 @@ class SaveCode(_AtMap):
         return self._predicate
 
 
-class EndCode(_AtMap):
+class EndCode(AtMap):
     """Writes what the index-th map does where a thread ends, by the statements of its type.
 
     group: the threads that end together. Cells are the words of a map's record in memory, by their numbers.
     """
 
     def __init__(self, maps: MapCode, index: int, lines: Lines, group: EndingThreads) -> None:
-        super().__init__(maps, index, lines, maps.kept_name, ending=True)
+        super().__init__(
+            maps.maps[index], index, maps.block, maps.take, partial(maps.kept_name, index), lines, maps.label(index),
+            ending=True,
+        )  # fmt: skip
+        self._maps = maps
         self._group = group
         self._base = ""
 

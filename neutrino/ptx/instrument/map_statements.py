@@ -9,7 +9,19 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import NamedTuple
 
-from neutrino.ir.memory import Apart, Below, Branch, Here, IsAbsent, Kept, MapStatement, OfLane, OverLanes, When
+from neutrino.ir.memory import (
+    Apart,
+    Below,
+    Branch,
+    CompareAnd,
+    Here,
+    IsAbsent,
+    Kept,
+    MapStatement,
+    OfLane,
+    OverLanes,
+    When,
+)
 from neutrino.ir.operands import Constant, Register, SiteOperand, Special, Value
 from neutrino.ir.statements import Compare, Convert, Operation, Operator, Reduction, Reinterpret, Relation, Select
 from neutrino.ir.types import Type
@@ -78,6 +90,12 @@ class Lowering:
             word = "neu" if kind.is_float and relation is Relation.NE else relation.value
             opcode = f"setp.{word}.{_kind(statement.left)}"
             self._compute(opcode, statement.destination, statement.left, statement.right)
+        elif isinstance(statement, CompareAnd):
+            # "" is a predicate that is true in all threads.
+            operands = [self._text(value) for value in (statement.left, statement.right, statement.also)]
+            joined, operands = (".and", operands) if operands[-1] else ("", operands[:-1])
+            opcode = f"setp.{statement.relation.value}{joined}.{_kind(statement.left)}"
+            self._set(statement.destination, opcode, *operands)
         elif isinstance(statement, Select):
             opcode = f"selp.b{_bits(statement.destination.type)}"
             self._compute(opcode, statement.destination, statement.then, statement.otherwise, statement.condition)
@@ -262,6 +280,8 @@ class Lowering:
         kind = _type_of(first)
         bits = f"b{_bits(kind)}" if kind is not Type.PRED else "pred"
         opcode = _OPCODES[statement.operator].format(kind=_kind(first), bits=bits)
+        if statement.operator is Operator.MUL_ADD:
+            opcode = f"mad.{'wide' if _bits(statement.destination.type) == 64 else 'lo'}.{_kind(first)}"
         if isinstance(first, Special):
             opcode = f"mov.{kind}"
         if statement.operator is Operator.NEG and kind.is_integer:
@@ -312,7 +332,7 @@ _VOTES = {Reduction.BALLOT: "vote.sync.ballot.b32", Reduction.ANY: "vote.sync.an
 _REDUCTIONS = {Reduction.SUM: "add", Reduction.MIN: "min", Reduction.MAX: "max"}
 _OPCODES = {
     Operator.MOVE: "mov.{bits}", Operator.ADD: "add.{kind}", Operator.SUB: "sub.{kind}", Operator.MUL: "mul.lo.{kind}",
-    Operator.MUL_HIGH: "mul.hi.{kind}", Operator.MUL_ADD: "mad.wide.u32", Operator.DIV: "div.{kind}",
+    Operator.MUL_HIGH: "mul.hi.{kind}", Operator.MUL_ADD: "mad", Operator.DIV: "div.{kind}",
     Operator.MIN: "min.{kind}",
     Operator.MAX: "max.{kind}", Operator.AND: "and.{bits}", Operator.OR: "or.{bits}", Operator.XOR: "xor.{bits}",
     Operator.NOT: "not.{bits}", Operator.SHL: "shl.{bits}", Operator.SHR: "shr.{kind}", Operator.POPC: "popc.{bits}",
@@ -398,6 +418,11 @@ class _Asking:
         """Whether some threads may come here without saving; not remembered as a question, like ``lanes``."""
         return self._saved.is_conditional
 
+    @property
+    def has_condition(self) -> bool:
+        """Whether the save is under a condition of its own; not remembered as a question, like ``lanes``."""
+        return self._saved.has_condition
+
     def constant(self, number: int) -> int | None:
         """Return the constant that an operand is, else None; question and answer are noted."""
         answer = self._saved.constant(number)
@@ -432,7 +457,7 @@ class Remembered:
         """Begin with nothing. entry: the map. divided: divides statements into parts."""
         self._entry = entry
         self._divided = divided
-        self._roots: dict[tuple[bool, bool, Lanes], _Node] = {}
+        self._roots: dict[tuple[bool, bool, bool, Lanes], _Node] = {}
         self._outside: dict[tuple[bool, tuple[str, ...], Lanes], Sequence[MapStatement]] = {}
 
     def outside(self, kept: Sequence[Kept], lanes: Lanes, *, ending: bool) -> Sequence[MapStatement]:
@@ -453,7 +478,7 @@ class Remembered:
 
         What the map's type asked before is asked again, and the answers lead to the parts in a tree.
         """
-        key = (saved.is_conditional, saved.may_branch, saved.lanes)
+        key = (saved.is_conditional, saved.has_condition, saved.may_branch, saved.lanes)
         node = self._roots.setdefault(key, _Node())
         known: list[tuple[_Question, object]] = []
         while node.question is not None:

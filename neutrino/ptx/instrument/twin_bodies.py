@@ -169,7 +169,7 @@ class BodyRewriter:
         mark = scratch.mark()
         # They may stand within code that has registers in use.
         scratch.skip_used()
-        self.opening = place_rooms(self.callee.body, self.edits, self.opening, self.emission.room)
+        self.opening = place_rooms(self.callee.body, self.edits, self.opening, self.emission.room_code)
         scratch.release(mark)
 
     def pass_state(

@@ -1,0 +1,175 @@
+"""The statements of map types that are about memory, as PTX: of cells, and of a log's region."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from neutrino.ir.memory import (
+    At,
+    AtomicUpdate,
+    CompareAndSwap,
+    Extent,
+    HasSlot,
+    LoadCell,
+    LoadStored,
+    Locate,
+    MapStatement,
+    OneOf,
+    ReadExtent,
+    ReserveInLog,
+    SlotNumber,
+    Store,
+)
+from neutrino.ir.memory import Kept as TypeKept
+from neutrino.ir.operands import Constant, Register
+from neutrino.maps.declaration import Layout, Map
+from neutrino.ptx.instrument.map_statements import Lowering
+from neutrino.ptx.instrument.probe_block import ProbeBlock, Slots, copy_address
+from neutrino.ptx.instrument.registers import Take
+from neutrino.ptx.isa.instruction import Instruction
+from neutrino.ptx.text.inserted import Lines, mem, vector
+
+_CELL = 8
+"""Bytes of a cell that has a place."""
+
+
+class AtMap(Lowering):
+    """Lowers statements that name cells of a map, or read what a launch has.
+
+    entry, index: the map and its index. block: the probe block. take, kept, lines, label: as of ``Lowering``. ending:
+    see ``ProbeBlock.load_map``. slots: of the thread; None where statements do not ask for them.
+    """
+
+    def __init__(
+        self, entry: Map, index: int, block: ProbeBlock, take: Take, kept: Callable[[TypeKept], str], lines: Lines,
+        label: str, *, ending: bool, slots: Slots | None = None,
+    ) -> None:  # fmt: skip
+        """Begin without code. Parameters: see the class."""
+        super().__init__(take, kept, lines, label)
+        self._entry = entry
+        self._index = index
+        self._block = block
+        self._ending = ending
+        self._slots = slots
+
+    def _write_special(self, statement: MapStatement) -> None:
+        """Append the code of a statement about memory; others are left to the base class."""
+        if isinstance(statement, Locate):
+            self._locate(statement)
+        elif isinstance(statement, LoadCell):
+            self._set(statement.destination, "ld.relaxed.gpu.global.u64", self._where(statement.cell))
+        elif isinstance(statement, CompareAndSwap):
+            given = (self._text(statement.expected), self._text(statement.desired))
+            where, when = self._where(statement.cell), self._condition(statement.when)
+            self._set(statement.destination, "atom.global.cas.b64", where, *given, when=when)
+        elif isinstance(statement, AtomicUpdate):
+            self._update(statement)
+        elif isinstance(statement, ReserveInLog):
+            self._reserve(statement)
+        elif isinstance(statement, Store):
+            self._store(statement)
+        elif isinstance(statement, LoadStored):
+            where = mem(self._text(statement.place), statement.after)
+            self._set(statement.destination, "ld.global.u32", where, when=self._text(statement.when))
+        elif isinstance(statement, ReadExtent):
+            self._lines.append(self._extent(statement.extent, self._target(statement.destination)))
+        elif isinstance(statement, (SlotNumber, HasSlot)) and self._slots is not None:
+            slot = self._slots.at(self._entry.level, self._lines)
+            is_number = isinstance(statement, SlotNumber)
+            self._names[statement.destination.name] = slot.index if is_number else slot.inside
+        else:
+            super()._write_special(statement)
+
+    def _locate(self, statement: Locate) -> None:
+        """Append the code that computes the address of a cell (a word of the map's record) into a register."""
+        cell, size, destination = statement.cell, _CELL * statement.words, statement.destination
+        base = self._text(statement.base) if statement.base is not None else self._address()
+        if isinstance(cell, Register):
+            when = self._condition(statement.when)
+            self._set(destination, "mad.wide.u32", self._text(cell), str(size), base, when=when)
+        elif cell.bits:
+            self._set(destination, "add.u64", base, str(cell.bits * size))
+        else:
+            self._names[destination.name] = base
+
+    def _where(self, cell: At) -> str:
+        """Return the operand of an instruction, such as ``[%rd1+8]``, that names a cell in memory."""
+        offset = _CELL * cell.after
+        return f"[{self._text(cell.place)}+{offset}]" if offset else f"[{self._text(cell.place)}]"
+
+    def _condition(self, when: Register | None) -> str | None:
+        return self._text(when) if when is not None else None
+
+    def _update(self, statement: AtomicUpdate) -> None:
+        """Append the atomic update of a cell in memory."""
+        cell = statement.cell
+        if isinstance(cell, OneOf):
+            offset = self._take("b64")
+            offsets = (str(self._offset(cell.then)), str(self._offset(cell.otherwise)))
+            self._emit("selp.b64", offset, *offsets, self._text(cell.condition))
+            where = f"[{self._taken('add.u64', 64, self._address(), offset)}]"
+        elif isinstance(cell, At):
+            where = self._where(cell)
+        else:
+            base, place = self._address(), self._offset(cell)
+            where = f"[{base}+{place}]" if place else f"[{base}]"
+        when = self._condition(statement.when)
+        kind = "f64" if statement.value.type.is_float else "u64"
+        self._emit(f"red.global.{statement.operator.value}.{kind}", where, self._text(statement.value), when=when)
+
+    def _reserve(self, statement: ReserveInLog) -> None:
+        """Take units of a log, by one atomic."""
+        block, when = self._block, self._condition(statement.when)
+        units = self._text(statement.units)
+        wide, first = self._taken("cvt.u64.u32", 64, units), self._take("b64")
+        if when is not None:
+            self._emit("mov.u64", first, "0")
+        self._emit("atom.global.add.u64", first, mem(self._text(statement.base)), wide, when=when)
+        if statement.after_own:
+            own, warps = self._take("b32"), self._take("b32")
+            self._lines += [block.load_log_first(self._index, own), block.load_warps(warps)]
+            self._emit("mad.wide.u32", first, own, warps, first)
+        # All of it must be before the end, also where what was taken is not a number of units: replays of a graph
+        # for which there is no memory share some that is not zeroed.
+        low, high, limit = self._target(statement.destination), self._take("b32"), self._take("b32")
+        fits = self._take("pred")
+        self._emit("mov.b64", vector(low, high), first)
+        self._lines.append(block.load_log_limit(self._index, limit))
+        if statement.most is not None:
+            self._emit("min.u32", limit, limit, str(statement.most))
+        self._emit("setp.eq.u32", fits, high, "0")
+        self._emit("setp.le.and.u32", fits, low, limit, fits)
+        self._emit("sub.u32", limit, limit, low)
+        self._set(statement.fits, "setp.ge.and.u32", limit, units, fits)
+
+    def _extent(self, extent: Extent, register: str) -> Instruction:
+        """Return the instruction that loads a number of the launch."""
+        block = self._block
+        if extent is Extent.OWN_UNITS:
+            return block.load_log_first(self._index, register)
+        return block.load_warps(register) if extent is Extent.WARPS else block.load_warps_per_block(register)
+
+    def _store(self, statement: Store) -> None:
+        """Store numbers in memory."""
+        size = statement.type.bits
+        texts = []
+        for value in statement.values:
+            text = self._text(value)
+            texts.append(self._taken(f"mov.b{size}", size, text) if isinstance(value, Constant) else text)
+        where, when = mem(self._text(statement.place), statement.after), self._text(statement.when)
+        vectors = f"v{len(texts)}.b{size}" if len(texts) > 1 else f"b{size}"
+        self._emit(f"st.global.{vectors}", where, vector(*texts) if len(texts) > 1 else texts[0], when=when)
+
+    def _offset(self, cell: int) -> int:
+        """Return the offset of a cell in the record, in bytes. cell: its number."""
+        return self._entry.kind.cells(self._entry.fields)[cell].offset
+
+    def _address(self) -> str:
+        """The register with the address of the copy of the map's record that this thread adds to."""
+        entry, block = self._entry, self._block
+        if entry.kind.layout is Layout.CHUNKS:
+            # Of a log there is one region for all.
+            region = self._take("b64")
+            block.load_map(self._index, region, self._lines, ending=self._ending, take=self._take)
+            return region
+        return copy_address(entry, self._index, block, self._take, self._lines, ending=self._ending)
