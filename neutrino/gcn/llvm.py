@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from neutrino.elf.constants import SHT_SYMTAB
 from neutrino.elf.reader import Elf
@@ -35,16 +35,18 @@ _TEXT_SIZE = 512
 # LLVM 23 crashes when it prints these, which no compiler writes, on processors before gfx11: SDWA forms with the value
 # 7 of a selection, or 3 of what happens to unused bits, both reserved; buffer instructions whose offset were a literal;
 # VOP3 forms with a literal, which gfx10 is the first to have.
-_MAY_BE_UNPRINTABLE = re.compile(
-    rb"(?=\xf9..[\x00-\x7f]....|...[\xe0-\xe3\xe8-\xeb]...\xff"
-    rb"|...[\xd0-\xd3](?:\xff...|.[\xfe\xff]..|..[\xfc-\xff].))",
-    re.DOTALL,
-)
-_VOP3, _LITERAL = 0b110100, 255
+_VOP3, _BUFFERS = 0b110100, (0b111000, 0b111010)
+_LITERAL, _SDWA = 255, 0xF9
 _WITH_UNPRINTABLE = ("gfx8", "gfx9", "gfx10")
 _COMPARISON = 0x3E
 """VOPC in the upper 7 bits of the first word: its second word has a register in place of the two fields of a result."""
 _RESERVED_SELECTION, _RESERVED_UNUSED = 7, 3
+_NOT_DISASSEMBLED = ("gfx6", "gfx7")
+"""Processors for which it ends the process ("disassembly not yet supported for subtarget")."""
+_LONGER: Final = "longer"
+"""In place of a text: the words are the beginning of an instruction."""
+_MOST_TEXTS = 500_000
+"""Limit of the texts that are kept, per processor."""
 _LONGEST = 20
 """Bytes of the longest instruction of any processor."""
 _END_OF_TEXT = "neutrino_end_of_text"
@@ -149,6 +151,8 @@ class Llvm:
         self._machines: dict[tuple[str, str], int] = {}
         self._target = 0
         self._known: dict[str, bool] = {}
+        self._texts: dict[tuple[str, str], dict[bytes, str]] = {}
+        """Texts of instructions by their words, for each processor and its features."""
 
     def knows(self, processor: str) -> bool:
         """Whether it has the instructions of a processor."""
@@ -174,28 +178,50 @@ class Llvm:
         ``+wavefrontsize64,-wavefrontsize32``. Raises ToolMissingError for a processor that it does not know.
         """
         self._check(processor)
-        # The disassembler reads the bytes in place, so they must not move. It crashes on an instruction whose literal
-        # is cut off (LLVM 23), so there are always bytes behind the code.
-        held = ctypes.create_string_buffer(bytes(code) + bytes(_LONGEST))
-        begin, size = ctypes.addressof(held), len(code)
-        text = ctypes.create_string_buffer(_TEXT_SIZE)
-        # Keeps the interpreter's lock, and so is for one thread at a time.
-        next_instruction = self._quick.LLVMDisasmInstruction
-        disassembler = self._disassembler(processor, features)
-        unprintable = _unprintable(bytes(code)) if processor.startswith(_WITH_UNPRINTABLE) else ()
+        if processor.startswith(_NOT_DISASSEMBLED):
+            raise ToolMissingError("AMD's LLVM", f"{self.path} does not disassemble code for {processor}")
+        known = self._texts.setdefault((processor, features), {})
+        code, size = bytes(code), len(code)
         found: list[tuple[int, int, str | None]] = []
         offset = 0
         while offset < size:
-            length = offset not in unprintable and next_instruction(
-                disassembler, begin + offset, size - offset + _LONGEST, offset, text, _TEXT_SIZE
-            )
-            if length and offset + length <= size:
-                found.append((offset, length, text.value.decode("ascii", "replace").replace("\t", " ").strip()))
+            # Most instructions occur more than once. What a word is not alone is looked up with the next one.
+            length = WORD
+            row = known.get(code[offset : offset + WORD])
+            while row is _LONGER:
+                length += WORD
+                row = known.get(code[offset : offset + length])
+            if row is None or offset + length > size:
+                length, text = self._instruction(code[offset : offset + _LONGEST], processor, features)
+                if text is not None:
+                    if len(known) > _MOST_TEXTS:
+                        known.clear()
+                    for part in range(WORD, length, WORD):
+                        known[code[offset : offset + part]] = _LONGER
+                    known[code[offset : offset + length]] = text
             else:
-                length = min(WORD, size - offset)
-                found.append((offset, length, None))
+                text = row
+            found.append((offset, length, text))
             offset += length
         return found
+
+    def _instruction(self, code: bytes, processor: str, features: str) -> tuple[int, str | None]:
+        """Disassemble the first instruction. Returns its size, and its text, None if it is none."""
+        is_printable = not (processor.startswith(_WITH_UNPRINTABLE) and _is_unprintable(code))
+        if is_printable and len(code) >= WORD:
+            # It crashes on an instruction whose literal is cut off (LLVM 23), so there are always bytes behind it.
+            text = ctypes.create_string_buffer(_TEXT_SIZE)
+            length: int = self._quick.LLVMDisasmInstruction(
+                self._disassembler(processor, features),
+                code + bytes(_LONGEST),
+                len(code) + _LONGEST,
+                0,
+                text,
+                _TEXT_SIZE,
+            )
+            if 0 < length <= len(code):
+                return length, text.value.decode("ascii", "replace").replace("\t", " ").strip()
+        return min(WORD, len(code)), None
 
     def assemble(
         self, text: str, processor: str, features: str = "", symbols: Mapping[str, int] | None = None
@@ -327,7 +353,7 @@ def _declare(library: Any) -> None:
     for name, result, parameters in (
         ("LLVMGetVersion", None, [pointer, pointer, pointer]),
         ("LLVMCreateDisasmCPUFeatures", pointer, [text, text, text, pointer, number, pointer, pointer]),
-        ("LLVMDisasmInstruction", size, [pointer, pointer, ctypes.c_uint64, ctypes.c_uint64, pointer, size]),
+        ("LLVMDisasmInstruction", size, [pointer, text, ctypes.c_uint64, ctypes.c_uint64, pointer, size]),
         ("LLVMGetTargetFromTriple", number, [text, pointer, pointer]),
         ("LLVMCreateTargetMachine", pointer, [pointer, text, text, text, number, number, number]),
         ("LLVMContextCreate", pointer, []),
@@ -348,22 +374,15 @@ def _declare(library: Any) -> None:
         function.restype, function.argtypes = result, parameters
 
 
-def _unprintable(code: bytes) -> frozenset[int]:
-    """Return the offsets of words that may not be given to the disassembler, which crashes on them."""
-    return frozenset(
-        match.start()
-        for match in _MAY_BE_UNPRINTABLE.finditer(code)
-        if match.start() % WORD == 0 and _is_unprintable(code[match.start() : match.start() + 2 * WORD])
-    )
-
-
-def _is_unprintable(words: bytes) -> bool:
-    """Whether two words that ``_MAY_BE_UNPRINTABLE`` matches are an instruction that cannot be printed."""
-    first, second = int.from_bytes(words[:WORD], "little"), int.from_bytes(words[WORD:], "little")
+def _is_unprintable(code: bytes) -> bool:
+    """Whether code begins with two words on which the disassembler crashes."""
+    first, second = int.from_bytes(code[:WORD], "little"), int.from_bytes(code[WORD : 2 * WORD], "little")
     if first >> 26 == _VOP3:
         return _LITERAL in (second & 0x1FF, second >> 9 & 0x1FF, second >> 18 & 0x1FF)
-    if first >> 31:
-        return True
+    if first >> 26 in _BUFFERS:
+        return second >> 24 == _LITERAL
+    if first & 0x1FF != _SDWA or first >> 31:
+        return False
     is_comparison = first >> 25 == _COMPARISON
     selections = [second >> 16 & 7, second >> 24 & 7, *([] if is_comparison else [second >> 8 & 7])]
     return _RESERVED_SELECTION in selections or (not is_comparison and second >> 11 & 3 == _RESERVED_UNUSED)

@@ -52,6 +52,23 @@ def test_what_llvm_cannot_print_is_data(llvm: Llvm, processor: str, words: tuple
     assert llvm.disassemble(code, processor)[0] == (0, 4, None)
 
 
+def test_processors_that_it_only_assembles_for_are_refused(llvm: Llvm) -> None:
+    assert llvm.assemble("s_endpgm", "gfx700") == S_ENDPGM
+    with pytest.raises(ToolMissingError, match="does not disassemble code for gfx700"):
+        llvm.disassemble(S_ENDPGM, "gfx700")
+
+
+def test_what_was_seen_before_is_the_same(llvm: Llvm) -> None:
+    """Texts are kept by their words: those that begin alike stay apart, also where the code ends."""
+    text = "v_mov_b32_e32 v0, 0x12345\nv_mov_b32_e32 v0, 0x54321\nv_mov_b32_e32 v0, 1\ns_endpgm"
+    code = llvm.assemble(text, "gfx942")
+    first = llvm.disassemble(code, "gfx942")
+    assert [line for _, _, line in first] == text.splitlines()
+    assert llvm.disassemble(code, "gfx942") == first
+    assert llvm.disassemble(code[:4], "gfx942") == [(0, 4, None)]
+    assert llvm.disassemble(code[:12], "gfx942") == [first[0], (8, 4, None)]
+
+
 def test_every_complaint_has_its_line(llvm: Llvm) -> None:
     with pytest.raises(AssemblyError, match=r"^GCN line 2: invalid instruction: 's_foo'$") as caught:
         llvm.assemble("s_nop 0\ns_foo\ns_nop 0\n  s_bar s1\n", "gfx942")
