@@ -188,10 +188,10 @@ class Llvm:
             # Most instructions occur more than once. What a word is not alone is looked up with the next one.
             length = WORD
             row = known.get(code[offset : offset + WORD])
-            while row is _LONGER:
+            while row is _LONGER and offset + length < size:
                 length += WORD
                 row = known.get(code[offset : offset + length])
-            if row is None or offset + length > size:
+            if row is None or row is _LONGER:
                 length, text = self._instruction(code[offset : offset + _LONGEST], processor, features)
                 if text is not None:
                     if len(known) > _MOST_TEXTS:
