@@ -186,7 +186,7 @@ def powers(kind):
 
 
 def numbers_of_keys(words, kind):
-    """Return the floating-point numbers whose keys (bits) these are. words: u64. kind: ``f32`` or ``f64``."""
+    """Return the floating-point numbers whose bits are the keys of a table. words: u64. kind: ``f32`` or ``f64``."""
     size = int(kind[1:]) // 8
     return np.ascontiguousarray(words.astype(f"<u{size}")).view(f"<f{size}")
 
@@ -449,8 +449,7 @@ def _read_hash(copies, row):
 
 
 def _read_topk(copies, row):
-    """Return up to n rows of each launch: the keys with the greatest sum, or count if there are no values, come
-    first.
+    """Return up to n rows of each launch: those of the keys with the greatest sum, or count if there are no values.
 
     copies, row and the rows are those of ``Keyed.read``.
     """

@@ -24,8 +24,8 @@ from neutrino.ptx.instrument.explicit_fma import (
     Definitions,
     Operation,
     UnpinnableError,
-    apart,
     candidates,
+    on_own_lines,
     operations,
     pinned,
 )
@@ -72,7 +72,7 @@ class ArithmeticText:
 
     def apart(self) -> str:
         """Return the text with each operation on lines of its own, so that line information tells them apart."""
-        return apart(self.module.text, [operation for _, _, operation in self.in_order()])
+        return on_own_lines(self.module.text, [operation for _, _, operation in self.in_order()])
 
     def in_order(self) -> list[tuple[str, int, Operation]]:
         """Return the operations of all functions in text order, as (function name, number in it from 0, operation)."""

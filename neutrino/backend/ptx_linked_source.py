@@ -19,7 +19,7 @@ from neutrino.elf.constants import ET_EXEC, STT_OBJECT
 from neutrino.elf.reader import Elf
 from neutrino.fatbin import Container, Image, ImageKind
 from neutrino.ptx.analysis.linkage import Linkage
-from neutrino.ptx.instrument.programs import Program, shapes
+from neutrino.ptx.instrument.programs import Program, normalized_with_callees
 from neutrino.ptx.text.module import Module, parse
 from neutrino.sass.arithmetic import INSTRUCTION_SIZE
 from neutrino.sass.cubin import Cubin, cubin_kernel_names, read_cubin
@@ -217,7 +217,8 @@ def _unit_of(
         count = len(with_code)
         which = "the unit that defines it has" if count == 1 else f"the {count} units that define it have"
         return Reason.VARIANT, f"{which} machine code for {arch} that differs from the linked code"
-    if len(matching) > 1 and len({shapes(Linkage(unit.module), entry) for unit, entry in matching}) > 1:
+    has_several = len(matching) > 1
+    if has_several and len({normalized_with_callees(Linkage(unit.module), entry) for unit, entry in matching}) > 1:
         return Reason.VARIANT, f"{len(matching)} units define it differently, with the same machine code"
     # All that match are equivalent, so the first will do.
     usable = [unit for unit, _ in matching if not unit.refusal]

@@ -34,7 +34,6 @@ class Array(MapType):
         return f"up to {entry.cap:,} records of {entry.size} bytes {owner}"
 
     def save(self, entry: Map, saved: SavedValues) -> Sequence[MapStatement]:
-        """Return the statement of one save: a store of the record into the slot of this thread, or of its warp or
-        block.
-        """
+        """Return the code (IR statements) of one save: a store of the record into the memory of this thread, or of its
+        warp or block."""
         return [StoreRecord(entry.span)]

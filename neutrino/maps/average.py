@@ -48,15 +48,15 @@ class Average(MapType):
         return tuple(Field(name, kind, 8 * number) for number, (name, kind) in enumerate(cells))
 
     def describe(self, entry: Map) -> str:
-        """Return a map in words: ``a mean per launch``."""
+        """Describe a map of this type for users: ``a mean per launch``."""
         return f"a mean per {entry.per.value}"
 
     def save(self, entry: Map, saved: SavedValues) -> Sequence[MapStatement]:
-        """Return the statements of one save: they count it, and add its value to sums that the thread keeps in
-        registers.
+        """Return the code (IR statements) by which a probe saves a value to this map: the thread counts it, and adds it
+        to a sum.
 
         entry: the map. saved: what is known of the save. Cell 0 is the count, 1 the sum; 64-bit integers are added as
-        two halves, to cells 1 and 2.
+        two halves, to cells 1 and 2. The thread keeps all of them in registers.
         """
         code = Builder(entry.span)
         value = code.saved(0, entry.fields[0])
@@ -73,7 +73,8 @@ class Average(MapType):
         return code.statements
 
     def settle(self, entry: Map, kept: Sequence[Kept], lanes: Lanes) -> Sequence[MapStatement]:
-        """Return the statements for a thread's end, which add its sum of floating-point numbers to memory.
+        """Return the code (IR statements) for a thread's end: it adds the thread's sum of floating-point numbers to
+        memory.
 
         Nothing for integers: the target (the compiler of statements for one kind of GPU) writes their sums itself.
         """

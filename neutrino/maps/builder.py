@@ -92,15 +92,15 @@ class SavedValues(Protocol):
 
     @property
     def lanes(self) -> Lanes:
-        """What the lanes of a warp can do together on the target."""
+        """What the lanes (threads) of a warp can do together on the target, such as reductions."""
 
     @property
     def may_branch(self) -> bool:
-        """Whether the statements of this save may contain branches."""
+        """Whether the code that performs this save, a probe's statement that records values, may contain branches."""
 
     @property
     def is_conditional(self) -> bool:
-        """Whether some threads may come to this save without saving, since it is under a condition."""
+        """Whether some of the threads that execute this save's code do not save, since it is under a condition."""
 
     @property
     def has_condition(self) -> bool:
@@ -117,8 +117,8 @@ class SavedValues(Protocol):
         return ()
 
     def site_key(self) -> int | None:
-        """Return the number by which the save's key is known, which finds its place in a table without a search; else
-        None.
+        """Return a number that tells the place of the save's key in a table without a search; None if the key must be
+        searched for.
 
         It is the number of the site (the probed instruction) if the key, the first operand, is SITE in all saves to the
         map; or, if all saves to the map have constants as keys, the number of this one among them.
@@ -127,7 +127,11 @@ class SavedValues(Protocol):
 
 
 class Builder:
-    """Collects the statements of one piece of code. span: the place of all of them, of the map's declaration."""
+    """Builds a piece of code, a list of statements of the IR, which a backend translates for a GPU.
+
+    span: the place in the probe file that all of them are said to be from, that of the map's declaration. Methods that
+    compute something append a statement and return the register with the result.
+    """
 
     def __init__(self, span: Span) -> None:
         """Begin with no statements. span: the place in the probe file that all of them are said to be from."""
@@ -136,29 +140,28 @@ class Builder:
         self._numbers = count(1)
 
     def inner(self) -> Builder:
-        """Return a new builder for statements of an inner block, as ``branch`` takes; its registers have names of their
-        own.
-        """
+        """Return a new builder for the code of an inner block, as ``branch`` takes; its registers have other names than
+        this one's."""
         inner = Builder(self._span)
         inner._numbers = self._numbers
         return inner
 
     def add(self, statement: MapStatement) -> None:
-        """Add a statement for which the builder has no method of its own."""
+        """Append a statement for which the builder has no method of its own."""
         self.statements.append(statement)
 
     def kept(self, *key: int, type_: Type = Type.U64, initial: int = 0) -> Kept:
-        """Return a register that is kept to the thread's end, the same one for the same key.
+        """Return a register that lives from the kernel's entry to the thread's end, the same one for the same key.
 
         key: numbers that the map type gives it, to find it again at the end. initial: its first value, as bits.
         """
         return Kept(f"%{'_'.join(map(str, key))}", type_, initial, self._span, key=key)
 
     def saved(self, number: int, saved_field: Field) -> Register:
-        """Add the statement that reads what is saved in a field; return its register, narrow integers extended to 32
-        bits.
+        """Append the statement that reads a value of the save (what a probe records); return its register.
 
-        number: of the field among those that the save names. saved_field: the field itself, for its type.
+        Narrow integers are extended to 32 bits. number: of the field among those that the save names. saved_field: the
+        field itself, for its type.
         """
         register = self._local(Type(saved_field.type.value))
         self.add(ReadSaved(register, number, self._span))
@@ -167,7 +170,7 @@ class Builder:
         return self.convert(Type.S32 if register.type.is_signed else Type.U32, register)
 
     def saving(self, saved: SavedValues) -> Register | None:
-        """Return a predicate that says whether this thread saves here; None if all threads that come here do."""
+        """Return a predicate that says whether this thread saves here; None if all threads that execute the code do."""
         if not saved.is_conditional:
             return None
         register = self._local(Type.PRED)
@@ -175,7 +178,7 @@ class Builder:
         return register
 
     def condition(self, saved: SavedValues) -> Register | None:
-        """Return a predicate that says whether the save's own condition holds; None if it has none."""
+        """Append the test of the save's own condition; return the predicate. None if it has none."""
         if not saved.has_condition:
             return None
         register = self._local(Type.PRED)
@@ -185,8 +188,9 @@ class Builder:
     def compute(
         self, operator: Operator, left: Register, *right: Number, type_: Type | None = None, into: Kept | None = None
     ) -> Register:
-        """Add ``operator(left, *right)``; return the register with the result. type_: of the result, where it is not
-        left's. into: the register for it; None for a new one.
+        """Append the computation ``operator(left, *right)``; return the register with the result.
+
+        type_: of the result, where it is not left's. into: the register for it; None for a new one.
         """
         result = into or self._local(type_ or left.type)
         amount = Type.U32 if operator in SHIFTS else left.type
@@ -200,9 +204,8 @@ class Builder:
         return self.compute(Operator.AND, left, right)
 
     def compare(self, relation: Relation, left: Register, right: Number, also: Register | None = None) -> Register:
-        """Add a comparison; return the predicate (register of one bit) that says whether the relation holds, and the
-        predicate ``also`` is true if one is given.
-        """
+        """Append a comparison; return the predicate: whether the relation holds and, if one is given, the predicate
+        ``also``."""
         result, number = self._local(Type.PRED), self._of(right, left.type)
         if also is None:
             self.add(Compare(relation, result, left, number, self._span))
@@ -213,23 +216,23 @@ class Builder:
     def select(
         self, condition: Register, then: Number, otherwise: Number, type_: Type, into: Kept | None = None
     ) -> Register:
-        """Return ``then if condition else otherwise``, a value of the given type. into: see ``compute``."""
+        """Append a selection; return the register with ``then if condition else otherwise``. into: see ``compute``."""
         result = into or self._local(type_)
         self.add(Select(result, condition, self._of(then, type_), self._of(otherwise, type_), self._span))
         return result
 
     def convert(self, type_: Type, source: Register) -> Register:
-        """Return a value in another type."""
+        """Append the conversion of a value to another type; return the register with the result."""
         result = self._local(type_)
         self.add(Convert(result, source, self._span))
         return result
 
     def widened(self, value: Register) -> Register:
-        """Return an integer of fewer bits in 64 bits, extended by zeros or, if it is signed, by its sign."""
+        """Return a register of 64 bits with an integer, extended by zeros or, if it is signed, by its sign."""
         return value if value.type.bits == 64 else self.convert(Type.S64 if value.type.is_signed else Type.U64, value)
 
     def as_bits(self, type_: Type, source: Register) -> Register:
-        """Return the same bits in another type of the same width."""
+        """Return a register with the same bits as a value, as another type of the same width (a bit cast)."""
         if type_ is source.type:
             return source
         if type_.bits != source.type.bits:
@@ -239,7 +242,8 @@ class Builder:
         return result
 
     def together(self, reduction: Reduction, source: Register) -> Register:
-        """Return a value reduced (added up, say) over the lanes of the warp that execute this together."""
+        """Return a register with a value reduced (added up, say) over the lanes of the warp that execute this together.
+        """
         result = self._local(source.type)
         self.add(Collective(reduction, result, source, self._span))
         return result
@@ -262,13 +266,13 @@ class Builder:
         return result
 
     def absent(self, lanes: Register, lane: Register | int) -> Register:
-        """Return a predicate: whether a lane is not in a set."""
+        """Return a predicate register: whether a lane is not in a set of lanes."""
         result = self._local(Type.PRED)
         self.add(IsAbsent(result, lanes, self._of(lane, Type.U32), self._span))
         return result
 
     def below(self, lanes: Register) -> Register:
-        """Return the lanes of a set that are below this thread's."""
+        """Return the lanes of a set that have lower numbers than this thread's, as a set."""
         result = self._local(Type.LANES)
         self.add(Below(result, lanes, self._span))
         return result
@@ -278,11 +282,11 @@ class Builder:
         return self.compare(Relation.EQ, self.below(lanes), Constant(Type.LANES, 0))
 
     def size(self, lanes: Register) -> Register:
-        """Return how many lanes a set has, a u64."""
+        """Return the number of lanes in a set, a u64."""
         return self.convert(Type.U64, self.compute(Operator.POPC, lanes, type_=Type.U32))
 
     def lane(self) -> Register:
-        """Return this thread's number in its warp."""
+        """Return the register with this thread's number in its warp, its lane."""
         return self.special(Special.LANE)
 
     def branch(self, condition: Register, then: Builder, otherwise: Builder) -> None:
@@ -293,11 +297,11 @@ class Builder:
         self.add(Branch(condition, tuple(then.statements), tuple(otherwise.statements), self._span))
 
     def base(self) -> Register:
-        """Return the address of the first cell of the map's record."""
+        """Return the address of the first cell (word) of the map's record in memory."""
         return self.locate(0)
 
     def apart(self, condition: Register, then: Builder, lanes: Register | None = None) -> None:
-        """Add statements that are run by the threads in which a predicate is true. lanes: see ``Apart``."""
+        """Append statements that only those threads run in which a predicate is true. lanes: see ``Apart``."""
         self.add(Apart(condition, tuple(then.statements), lanes, self._span))
 
     def locate(self, cell: Register | int, base: Register | None = None, words: int = 1) -> Register:
@@ -310,13 +314,15 @@ class Builder:
         return result
 
     def relocate(self, place: Register, cell: Register, base: Register, words: int, when: Register) -> None:
-        """Change a register (``place``, of ``variable``) to what ``locate`` would return, where the predicate ``when``
-        is true.
+        """Change the address in a register (``place``, of ``variable``) to that of another cell, in threads with
+        ``when`` true.
+
+        cell, base, words: as of ``locate``.
         """
         self.add(Locate(place, cell, base, self._span, words, when))
 
     def load(self, cell: At) -> Register:
-        """Return what is in memory at a cell, a u64."""
+        """Append a load; return the register with what is in memory at a cell, a u64."""
         result = self._local(Type.U64)
         self.add(LoadCell(result, cell, self._span))
         return result
@@ -329,31 +335,32 @@ class Builder:
         self.add(CompareAndSwap(old, cell, self._of(expected, Type.U64), desired, self._span, when))
 
     def variable(self, initial: Register | Constant) -> Register:
-        """Return a register that ``relocate`` and ``swap`` may change."""
+        """Return a new register with a first value, which ``relocate`` and ``swap`` may change."""
         result = self._local(initial.type)
         self.add(Operation(Operator.MOVE, result, (initial,), self._span))
         return result
 
     def of_lane(self, source: Register, lane: Register, lanes: Register) -> Register:
-        """Return what a register has in a lane of a set."""
+        """Append a shuffle; return what a register has in another lane of a set."""
         result = self._local(source.type)
         self.add(OfLane(result, source, lane, lanes, self._span))
         return result
 
     def slot(self) -> Register:
-        """Return the number of this thread's slot."""
+        """Return the number of the part of the map's memory that belongs to this thread (its slot)."""
         result = self._local(Type.U32)
         self.add(SlotNumber(result, self._span))
         return result
 
     def has_slot(self) -> Register:
-        """Return a predicate: whether this thread has a slot."""
+        """Return a predicate: whether a part of the map's memory belongs to this thread, so that it may store records.
+        """
         result = self._local(Type.PRED)
         self.add(HasSlot(result, self._span))
         return result
 
     def extent(self, extent: Extent) -> Register:
-        """Return a number of the launch, a u32."""
+        """Return a number of the launch, such as how many warps it has, a u32."""
         result = self._local(Type.U32)
         self.add(ReadExtent(result, extent, self._span))
         return result
@@ -362,18 +369,23 @@ class Builder:
         self, base: Register, units: Register, when: Register | None, *, after_own: bool = False,
         most: int | None = None,
     ) -> tuple[Register, Register]:  # fmt: skip
-        """Return the first of so many units of a log, and whether there is memory for them. Parameters: as of
-        ``ReserveInLog``."""
+        """Append an atomic reservation of units of a log's memory; return the first one's number, and whether memory is
+        left.
+
+        Parameters: as of ``ReserveInLog``.
+        """
         result, fits = self._local(Type.U32), self._local(Type.PRED)
         self.add(ReserveInLog(result, fits, base, units, when, self._span, after_own, most))
         return result, fits
 
     def ensure_room(self, when: Register | None) -> None:
-        """Make sure that a log has room for this thread's next record, in threads for which ``when`` is true."""
+        """Append the test, and the reservation if need be, that leaves a log memory for this thread's next record,
+        where ``when`` holds."""
         self.add(EnsureRoom(when, self._span))
 
     def after(self, place: Register, number: Register, size: int, into: Kept | None = None) -> Register:
-        """Return the place that is a number of times a size, in bytes, after a place; with a size below 0, before it.
+        """Return the address that lies ``number`` times ``size`` bytes after an address; with a size below 0, before
+        it.
 
         into: see ``compute``.
         """
@@ -392,7 +404,7 @@ class Builder:
         return result
 
     def store(self, place: Register, after: int, values: Sequence[Number], type_: Type, when: Register) -> None:
-        """Add a store of numbers to memory, one after the other, where the predicate ``when`` holds.
+        """Append a store of numbers to memory, one after the other, in threads with the predicate ``when`` true.
 
         place: an address; after: how many bytes after it the first one goes. type_: of each number in memory.
         """
@@ -400,24 +412,24 @@ class Builder:
         self.add(Store(place, after, tuple(self._of(value, wide) for value in values), type_, when, self._span))
 
     def load_stored(self, variable: Register, place: Register, after: int, when: Register) -> None:
-        """Change a register to what this thread has stored so many bytes after a place, where the predicate ``when``
-        holds.
-        """
+        """Append a load into a register of what this thread has stored so many bytes after an address, where ``when``
+        holds."""
         self.add(LoadStored(variable, place, after, when, self._span))
 
     def store_saved(self, place: Register, after: int, when: Register) -> None:
-        """Store the record of a SAVE so many bytes after a place."""
+        """Append a store of the record that a probe saves, so many bytes after an address, in threads with ``when``
+        true."""
         self.add(StoreSaved(place, after, when, self._span))
 
     def special(self, special: Special) -> Register:
-        """Return a value that the hardware gives in a register of its own, such as the lane."""
+        """Return the value of a special register of the hardware, such as the lane."""
         result = self._local(special.type)
         self.add(Operation(Operator.MOVE, result, (special,), self._span))
         return result
 
     def elect(self, reduction: Reduction) -> Register:
-        """Return a predicate that is true in the one of the lanes here that writes for all; in each, if the target
-        combines none.
+        """Return a predicate, true in the one of the lanes here that writes the result of a reduction; in each, if
+        lanes do not combine.
 
         reduction: the one whose result is written; see ``Elect``.
         """
@@ -426,24 +438,25 @@ class Builder:
         return result
 
     def change(self, kept: Kept, operator: Operator, value: Number, when: Register | None = None) -> None:
-        """Add ``kept = operator(kept, value)``, or with ``MOVE`` ``kept = value``.
+        """Append ``kept = operator(kept, value)``, or with ``MOVE`` ``kept = value``, for a register that lives to the
+        thread's end.
 
-        kept: a register that a thread keeps to its end. when: a predicate; None to do so always.
+        when: a predicate; None to do so always.
         """
         number = self._of(value, kept.type)
         change = Operation(operator, kept, (number,) if operator is Operator.MOVE else (kept, number), self._span)
         self.add(change if when is None else When(when, (change,), self._span))
 
     def add_product(self, kept: Kept, left: Register, right: Register, when: Register) -> None:
-        """Add ``kept = left * right + kept``, where the predicate ``when`` holds. left, right: u32. kept: u64."""
+        """Append ``kept = left * right + kept``, in threads with the predicate ``when`` true. left, right: u32. kept:
+        u64."""
         change = Operation(Operator.MUL_ADD, kept, (left, right, kept), self._span)
         self.add(When(when, (change,), self._span))
 
     def accumulate(
         self, cell: int, amount: Register | int, when: Register | None = None, *, operator: Operator = Operator.ADD
     ) -> None:
-        """Add an amount to a cell of the record (``operator=SUB``: subtract it), in the way that costs the target
-        least.
+        """Append the addition of an amount to a cell of the map's record (``operator=SUB``: a subtraction).
 
         The target may sum up several in a register of the thread before memory is changed. when: a predicate, None for
         always.
@@ -453,13 +466,12 @@ class Builder:
     def update(
         self, operator: Operator, cell: int | OneOf | At, value: Number, when: Register | None
     ) -> None:  # fmt: skip
-        """Add an atomic change of a cell in memory: ``cell = operator(cell, value)``. when: a predicate, None for
-        always.
-        """
+        """Append an atomic change of a cell in memory: ``cell = operator(cell, value)``. when: a predicate, None for
+        always."""
         self.add(AtomicUpdate(operator, cell, self._of(value, Type.U64), self._span, when))
 
     def _of(self, number: Number, type_: Type) -> Register | Constant:
-        """Return an operand of a type: an integer becomes a constant, a register is checked to have the type's width.
+        """Make an operand of a type: an integer becomes a constant, a register is checked to have the type's width.
 
         Raises TypeError for a register of another width.
         """
@@ -470,5 +482,5 @@ class Builder:
         return number
 
     def _local(self, type_: Type) -> Register:
-        """Return a new register for a result."""
+        """Return a new register, with a name of its own, for a result."""
         return Register(f"%{next(self._numbers)}", type_, 0, self._span, is_local=True)

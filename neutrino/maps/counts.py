@@ -33,7 +33,7 @@ have three."""
 
 
 def count_at(code: Builder, entry: Map, cell: Register, cells: int, saved: SavedValues) -> None:
-    """Add the statements that count one to a cell whose number a register has, in threads that save.
+    """Append the code that adds one to the histogram cell whose number is in a register, in threads that save.
 
     Lanes of a warp that count to the same cell add once for all, as far as the target can do that. cells: how many the
     record has. saved: what is known of the save.
@@ -47,9 +47,9 @@ def count_at(code: Builder, entry: Map, cell: Register, cells: int, saved: Saved
         cell = code.select(saves, cell, _NONE, Type.U32) if saves else cell
         _add_by_cell(code, cell, code.here(), None, saves)
     elif cells <= _MOST_GROUPS * lanes.number:
-        _hold(code, cell, -(-cells // lanes.number), saves, lanes)
+        _count_in_lane_registers(code, cell, -(-cells // lanes.number), saves, lanes)
     else:
-        _count_last(code, cell, saves)
+        _count_while_same_cell(code, cell, saves)
 
 
 def can_count_either(values: Sequence[int]) -> bool:
@@ -60,11 +60,10 @@ def can_count_either(values: Sequence[int]) -> bool:
 def count_either(
     code: Builder, field: Field, values: Sequence[int], cells: Sequence[int], saved: SavedValues
 ) -> None:  # fmt: skip
-    """Add the statements of a save of which it is known that the field has one of two values: each counts in its own
-    cell.
+    """Append the code that counts, in registers, which of two known values is saved, each in its own cell of a
+    histogram.
 
-    values: both, ascending. cells: the number of the cell of each. Counting is done in registers, so that memory is
-    changed at the thread's end only.
+    values: both, ascending. cells: the number of the cell of each. Memory is changed at the thread's end only.
     """
     if cells[0] == cells[1]:
         code.accumulate(cells[0], 1, code.saving(saved))
@@ -82,7 +81,8 @@ def count_either(
 
 
 def begin_counts(code: Builder, kept: Sequence[Kept]) -> None:
-    """Add the statements for a kernel's start: they set the register with the address of the record, if saves use it.
+    """Append the code for a kernel's start that sets the register with the address of the map's record, if saves use
+    it.
 
     kept: the registers that saves to the map have asked for.
     """
@@ -91,7 +91,7 @@ def begin_counts(code: Builder, kept: Sequence[Kept]) -> None:
 
 
 def bring_counts(code: Builder, kept: Sequence[Kept], lanes: Lanes) -> None:
-    """Add the statements for a thread's end: they add to memory what its saves have counted in registers.
+    """Append the code for a thread's end that adds to memory what the thread has counted in registers.
 
     kept: the registers that saves to the map have asked for, whose ``key`` says what each holds.
     """
@@ -105,7 +105,7 @@ def bring_counts(code: Builder, kept: Sequence[Kept], lanes: Lanes) -> None:
         code.accumulate(second, count)
         code.accumulate(first, count, operator=Operator.SUB)
     keys = sorted(register.key[0] for register in kept if register not in differences)
-    # From _hold: lane n has the count of cell n of each group of as many cells as there are lanes.
+    # From _count_in_lane_registers: lane n has the count of cell n of each group of as many cells as there are lanes.
     held = [key for key in keys if _HELD <= key < _HELD + _MOST_GROUPS]
     if held:
         lane = code.lane()
@@ -116,11 +116,11 @@ def bring_counts(code: Builder, kept: Sequence[Kept], lanes: Lanes) -> None:
             code.update(Operator.ADD, place, count, holds)
     if _LAST in keys:
         here = code.here()
-        _add_last(code, here, code.compare(Relation.NE, code.kept(_COUNT, type_=Type.U32), 0))
+        _add_register_counts(code, here, code.compare(Relation.NE, code.kept(_COUNT, type_=Type.U32), 0))
 
 
-def _hold(code: Builder, cell: Register, groups: int, saves: Register | None, lanes: Lanes) -> None:
-    """Add the statements that count in a register rather than in memory where all lanes here have the same cell.
+def _count_in_lane_registers(code: Builder, cell: Register, groups: int, saves: Register | None, lanes: Lanes) -> None:
+    """Append the code that counts in a lane's register where all lanes here count to the same cell, else in memory.
 
     Lane n keeps the counts of cells n, n + the number of lanes, and so on, a register (group) each. Where cells differ,
     or the lane in question is not here, memory is changed. cell: its number. saves: a predicate, None for always.
@@ -151,8 +151,8 @@ def _hold(code: Builder, cell: Register, groups: int, saves: Register | None, la
     code.branch(some, apart, together)
 
 
-def _count_last(code: Builder, cell: Register, saves: Register | None) -> None:
-    """Add the statements that count in a register as long as a thread saves to the same cell as before.
+def _count_while_same_cell(code: Builder, cell: Register, saves: Register | None) -> None:
+    """Append the code that counts in a register as long as a thread counts to the same cell as the time before.
 
     Where the cell changes in any lane, the count so far is first added to memory, to the cell that it belongs to.
     """
@@ -165,17 +165,18 @@ def _count_last(code: Builder, cell: Register, saves: Register | None) -> None:
     # Nor does a count grow beyond its register.
     changes = code.compute(Operator.OR, code.compare(Relation.GE, count, _MOST), changes)
     changing = code.inner()
-    _add_last(changing, here, changes)
+    _add_register_counts(changing, here, changes)
     changing.change(last, Operator.MOVE, cell, changes)
     changing.change(count, Operator.MOVE, 0, changes)
     code.branch(code.over(here, Reduction.ANY, changes), changing, code.inner())
     code.change(count, Operator.ADD, 1, saves)
 
 
-def _add_last(code: Builder, here: Register, adds: Register) -> None:
-    """Add the statements that add the threads' own counts (``_COUNT``) to the cell that each saved to last (``_LAST``).
+def _add_register_counts(code: Builder, here: Register, adds: Register) -> None:
+    """Append the code that adds each thread's count in a register to the cell in memory that it belongs to.
 
-    here: the lanes that execute this. adds: a predicate, which of them add. Lanes with the same cell add once for all.
+    It is that to which the thread counted last. here: the lanes that execute this. adds: a predicate, which of them
+    add. Lanes with the same cell add once for all.
     """
     # Other lanes are a group of their own: each operation between lanes is executed by all of its set.
     cell = code.select(adds, code.kept(_LAST, type_=Type.U32), _NONE, Type.U32)
@@ -190,7 +191,8 @@ def _add_last(code: Builder, here: Register, adds: Register) -> None:
 def _add_by_cell(
     code: Builder, cell: Register, here: Register, base: Kept | None, saves: Register | None
 ) -> None:  # fmt: skip
-    """Add the statements that count in memory: of the lanes with the same cell, the lowest adds how many they are.
+    """Append the code that counts in memory: of the lanes that count to the same cell, the lowest adds how many they
+    are.
 
     cell: ``_NONE`` in lanes that count nothing, which are a group of their own. here: the lanes that execute this.
     base: address of cell 0, None for the record's. saves: a predicate, None if all lanes count.
@@ -204,5 +206,5 @@ def _add_by_cell(
 
 
 def _base(code: Builder) -> Kept:
-    """Return the register that keeps the address of the record's first cell."""
+    """Return the register that holds the address of the first cell of the map's record up to the thread's end."""
     return code.kept(_BASE)

@@ -31,17 +31,18 @@ class MapTable(Protocol):
     """A table ``[map.NAME]``, from which a map type reads its own keys. Faults are reported at the key's place."""
 
     def get(self, key: str) -> Any:
-        """Return the value of a key, None without it."""
+        """Return the value of a key of the map's table in the probe file, None without it."""
 
     def missing(self, key: str, hint: str) -> None:
-        """Report that a key is missing. hint: what to write."""
+        """Report that the map's table in the probe file lacks a key. hint: what to write."""
 
     def fault(self, key: str, message: str, hint: str) -> None:
-        """Report what is wrong with a key's value. hint: what to write."""
+        """Report what is wrong with the value of a key of the map's table in the probe file. hint: what to write."""
 
 
 def count_in(table: MapTable, key: str, most: int) -> int | None:
-    """Return a key's value, an integer from 1 to most; None if it is anything else, which is reported."""
+    """Read an integer from 1 to most from a key of a map's table in a probe file; None, and a report, if it is anything
+    else."""
     value = table.get(key)
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
         table.fault(key, f"{key} is {value!r:.40}", f"write an integer from 1 to {most}")
@@ -111,19 +112,21 @@ class MapType(ABC):
 
     @property
     def knows_sites(self) -> bool:
-        """Whether ``for_sites`` has made it, so that keys are sites and are not searched for."""
+        """Whether this type was made for a kernel (``for_sites``) all of whose keys are sites, which need no search."""
         return False
 
     @property
     def knows_keys(self) -> bool:
-        """Whether ``for_keys`` has made it, so that keys are known constants and are not searched for."""
+        """Whether this type was made for a kernel (``for_keys``) all of whose keys are known constants, which need no
+        search."""
         return False
 
     @classmethod
     def declared(cls, table: MapTable, fields: Sequence[Field]) -> MapType | None:
-        """Return the type with the options of a map's table in a probe file; None if its keys are invalid.
+        """Read a map type's options from a map's table in a probe file; None if its keys are invalid, which ``table``
+        reports.
 
-        What is invalid is reported by ``table``. fields: of the records.
+        fields: of the records.
         """
         return cls()
 
@@ -132,11 +135,11 @@ class MapType(ABC):
         return {}
 
     def cells(self, fields: Sequence[Field]) -> tuple[Field, ...]:
-        """Return the fields of a record in memory: the map's fields, unless the type encodes them."""
+        """Return the fields of a record as it is in memory: the map's fields, unless the type encodes them."""
         return tuple(fields)
 
     def as_made(self, row: Mapping[str, Any]) -> MapType | None:
-        """Return the type that was used for a kernel of a trace, with what ``for_sites`` or ``for_keys`` had found out.
+        """Return the type as it was for a kernel of a trace, with what ``for_sites`` or ``for_keys`` had found out.
 
         row: the map's object in the manifest (the kernel's description). None if that is damaged.
         """
@@ -158,13 +161,13 @@ class MapType(ABC):
         return self
 
     def number_of(self, key: int) -> int | None:
-        """Return the number that ``for_keys`` has given a constant key, by which its place is found; None if it has
-        none.
-        """
+        """Return the number that ``for_keys`` gave a constant key, which tells its place in the table; None if it gave
+        none."""
         return None
 
     def words(self, fields: Sequence[Field]) -> int:
-        """Return how many u64 a record in memory consists of, if they have no names; 0 for types with ``cells``."""
+        """Return of how many u64 words without names a record in memory consists; 0 for types whose words are
+        ``cells``."""
         return 0
 
     def size(self, fields: Sequence[Field]) -> int:
@@ -175,7 +178,7 @@ class MapType(ABC):
         return size
 
     def document(self, fields: Sequence[Field]) -> dict[str, Any]:
-        """Return what a map of this type adds to its object in the manifest, which ``read`` gets.
+        """Return what this type adds to the description of a map in the manifest (JSON), which ``read`` gets.
 
         fields: of the map.
         """
@@ -183,24 +186,25 @@ class MapType(ABC):
 
     @abstractmethod
     def describe(self, entry: Map) -> str:
-        """Return a map of the type in words: ``a sum of 8 bytes per launch``."""
+        """Describe a map of this type for users: ``a sum of 8 bytes per launch``."""
 
     @abstractmethod
     def save(self, entry: Map, saved: SavedValues) -> Sequence[MapStatement]:
-        """Return the statements of one save, which put what it saves into registers or memory.
+        """Return the code (IR statements) by which a probe saves values to this map: it puts them into registers or
+        memory.
 
         entry: the map. saved: what is known of the values, so that less has to be computed by the kernel.
         """
 
     def begin(self, entry: Map, kept: Sequence[Kept], lanes: Lanes) -> Sequence[MapStatement]:
-        """Return the statements for a kernel's start, which set registers whose first value is not a constant.
+        """Return the code (IR statements) for a kernel's start: it sets registers whose first value is not a constant.
 
         kept, lanes: see ``settle``.
         """
         return ()
 
     def settle(self, entry: Map, kept: Sequence[Kept], lanes: Lanes) -> Sequence[MapStatement]:
-        """Return the statements for a thread's end, which bring to memory what ``save`` left in registers.
+        """Return the code (IR statements) for a thread's end: it brings to memory what ``save`` left in registers.
 
         Nothing for types that leave none, and for what ``accumulate`` adds, which the target brings itself. entry: the
         map. kept: the registers that the saves of the kernel and its functions keep. lanes: what lanes can do together
@@ -235,7 +239,7 @@ class MapType(ABC):
 
     @staticmethod
     def lost(copies: Rows, row: Mapping[str, Any]) -> tuple[int, int | float]:
-        """Return how many saves of all launches found no room in the record, and the sum of their values.
+        """Return how many saves of all launches found no memory left in the record, and the sum of their values.
 
         The sum is 0 for types that keep none. Copied into ``read.py`` like ``read``, which has the same parameters.
         """
@@ -269,11 +273,11 @@ class Map:
 
     @property
     def saved_fields(self) -> tuple[Field, ...]:
-        """The fields that a save names."""
+        """The fields for which a probe's save gives values: all but the site number that the first field may be."""
         return self.fields[1:] if self.by_site else self.fields
 
     def document(self) -> dict[str, Any]:
-        """Return the map as an object of the manifest, by which readers of a trace find its records.
+        """Return the description of this map in the manifest (JSON), by which readers of a trace find its records.
 
         ``cells``, the fields of a record in memory, are left out where they are the map's fields. A record of words
         without names has their number under ``words``.
@@ -298,23 +302,26 @@ class Map:
 
     @property
     def per_number(self) -> int:
-        """The number by which files say whose values are one result; a run has another one where floats are added up.
+        """The number by which files say whose values make one result (launch, block …).
+
+        A run, all launches of a kernel, has another number where floating-point numbers are added up.
         """
         return RUN_OF_FLOATS if self.per is Per.RUN and self.sums_floats else PERS.index(self.per)
 
     @property
     def sums_floats(self) -> bool:
-        """Whether cells are sums of floating-point numbers."""
+        """Whether a record of this map has sums of floating-point numbers."""
         return not self.kind.keeps_greatest and has_floats(self.kind.cells(self.fields))
 
     @property
     def whole(self) -> str:
-        """What one result is, in words, such as "a mean over all threads"; "" for types with slots."""
+        """What one result of this map is, for users, such as "a mean over all threads"; "" where each thread stores
+        records."""
         return result_words(self.kind, self.per)
 
     @property
     def dtype(self) -> np.dtype[np.void]:
-        """The NumPy type of one record in memory."""
+        """The NumPy type of one record of this map in memory."""
         # Here, because reading a probe file needs this module but must not wait for NumPy.
         import numpy as np
 
@@ -326,17 +333,18 @@ class Map:
 
 
 def result_words(kind: MapType, per: Per) -> str:
-    """Return in words what a map of a type combines: ``a sum over all threads``, ``a sum per block``; "" with slots."""
+    """Say for users what a map of a type combines: ``a sum over all threads``, ``a sum per block``; "" if it combines
+    nothing."""
     return kind.whole if per is Per.LAUNCH else kind.whole.replace("over all threads", f"per {per.value}")
 
 
 def has_no_count(kind: MapType, cap: int) -> bool:
-    """Return whether slots of a map say nothing of saves, so that one of zeros may be one that nothing was saved to."""
+    """Return whether a map does not count its saves, so that a record of zeros may be one that nothing was saved to."""
     return kind.layout is Layout.SLOTS and cap == 1 and not kind.keeps_last
 
 
 def all_zero_words(all_zero: int, records: int) -> str:
-    """Return a remark on records of a map that are all zeros, which may have been saved so or never saved.
+    """Return a remark for users on records that are all zeros: they may have been saved so or never saved.
 
     all_zero: how many are all zeros. records: how many the map has.
     """
@@ -346,5 +354,5 @@ def all_zero_words(all_zero: int, records: int) -> str:
 
 
 def _rows(fields: Sequence[Field]) -> list[dict[str, Any]]:
-    """Return fields as objects of the manifest."""
+    """Return fields of a record as JSON objects for the manifest."""
     return [{"name": item.name, "type": item.type.value, "offset": item.offset} for item in fields]

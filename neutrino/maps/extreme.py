@@ -46,13 +46,13 @@ class _Extreme(MapType):
         return tuple(Field(name, ScalarType.U64, 8 * number) for number, name in enumerate(names))
 
     def describe(self, entry: Map) -> str:
-        """Return a map in words: ``the greatest of 2 fields per launch``."""
+        """Describe a map of this type for users: ``the greatest of 2 fields per launch``."""
         fields = "1 field" if len(entry.fields) == 1 else f"{len(entry.fields)} fields"
         return f"the {'least' if self.name == 'min' else 'greatest'} of {fields} per {entry.per.value}"
 
     def save(self, entry: Map, saved: SavedValues) -> Sequence[MapStatement]:
-        """Return the statements of one save: they keep, in a register per field, the greater of its key and the
-        value's.
+        """Return the code (IR statements) by which a probe saves values: a register per field keeps the greatest key so
+        far.
 
         A key is a number's place in the order of numbers, inverted for ``min``, so that the greatest is always kept.
         """
@@ -149,20 +149,18 @@ def _key_of(code: Builder, number: int, field: Field) -> Kept:
 
 
 def _flag(code: Builder, entry: Map) -> Kept:
-    """Return the register, after those of keys, that is 1 if the thread has saved anything."""
+    """Return the register that is 1 once the thread has saved anything, one after those of the fields' keys."""
     # After the keys: 1 if the thread saved anything.
     return code.kept(len(entry.fields), type_=Type.U32)
 
 
 def _has_mark(field: Field) -> bool:
-    """Return whether a field has a mark of its own in memory: its key has 64 bits, so that key + 1 may not fit in a
-    cell.
-    """
+    """Return whether a field needs a second word in memory that says whether there is a value: its key has 64 bits."""
     # key + 1 may not fit in a cell.
     return field.type in (ScalarType.U64, ScalarType.S64)
 
 
 def _needs_flag(field: Field) -> bool:
-    """Return whether a register must say that there was a value: an integer's key may be 0, as if there was none."""
+    """Return whether a register must say that a field has a value: an integer's key may be 0, as if there was none."""
     # A key of 0 may be a value's, so that a register must say whether there was one.
     return not field.type.value.startswith("f")

@@ -46,7 +46,7 @@ class StepEdges:
 
     @classmethod
     def between(cls, low: Number, high: Number, step: Number, most: int) -> StepEdges | None:
-        """Return the edges of a scale from low to high in steps; None if it cannot be used.
+        """Return the edges of a histogram's linear scale, from low to high in steps; None if it cannot be used.
 
         That is so where high is no edge, where there are more buckets than ``most``, or where numbers overflow or steps
         are too small for the code that finds buckets.
@@ -75,8 +75,7 @@ def _as_written(number: Number) -> Fraction:
 
 
 def divide(edges: Sequence[float], scalar: ScalarType) -> bool:
-    """Return whether edges are ascending and leave at least one number of the type in each bucket, also in the outer
-    two.
+    """Return whether edges of histogram buckets are ascending and leave at least one number of the type in each bucket.
     """
     numbers = first_numbers(edges, scalar)
     return (
@@ -89,20 +88,19 @@ def divide(edges: Sequence[float], scalar: ScalarType) -> bool:
 
 
 def first_numbers(edges: Sequence[float], scalar: ScalarType) -> list[float]:
-    """Return the edges as numbers of a type, each the nearest one."""
+    """Return the edges of histogram buckets rounded to a type: the first number of each bucket but the lowest."""
     return list(edges) if scalar is ScalarType.F64 else [_as_single(edge) for edge in edges]
 
 
 def buckets_between(edges: Sequence[float], scalar: ScalarType) -> list[Bucket]:
-    """Return the least and the greatest number of each bucket that edges make of a type's numbers; the last is of NaNs.
-    """
+    """Return the least and the greatest number of each histogram bucket that edges make; the last bucket is of NaNs."""
     starts = [-math.inf, *first_numbers(edges, scalar)]
     ends = [*(_below(start, scalar) for start in starts[1:]), math.inf]
     return [*zip(starts, ends, strict=True), (math.nan, math.nan)]
 
 
 def bits_of(number: float, scalar: ScalarType) -> int:
-    """Return the bits of a number in the format of a type (f32 or f64), as an integer."""
+    """Return the bits of a floating-point number in the format f32 or f64, as an integer."""
     code, integer = ("<f", "<I") if scalar is ScalarType.F32 else ("<d", "<Q")
     bits: int = struct.unpack(integer, struct.pack(code, number))[0]
     return bits
@@ -118,7 +116,7 @@ def _as_single(number: float) -> float:
 
 
 def _below(number: float, scalar: ScalarType) -> float:
-    """Return the greatest number of a type that is less than a given one."""
+    """Return the greatest number of a floating-point type that is less than a given one."""
     if scalar is ScalarType.F64:
         return math.nextafter(number, -math.inf)
     bits = bits_of(number, scalar)

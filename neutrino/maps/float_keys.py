@@ -24,7 +24,7 @@ _NAN = {32: 0x7FC00000, 64: 0x7FF8000000000000}
 
 
 def as_key(code: Builder, value: Register) -> Register:
-    """Add the statements that turn a number into a key of a table, its bits as a u64; return its register.
+    """Append the code that turns a floating-point number into a key of a table, its bits as a u64; return its register.
 
     Both zeros have one key, and all NaNs have one.
     """
@@ -37,7 +37,8 @@ def as_key(code: Builder, value: Register) -> Register:
 
 
 def kept_of(code: Builder, value: Register, keep: Sequence[str]) -> Mapping[str, Register]:
-    """Add the statements that prepare a number for a table; return by aggregate what the table has to add or compare.
+    """Append the code that prepares a floating-point number for a table's sum, minimum and maximum; return each by
+    name.
 
     keep: which of "sum", "min" and "max" the table keeps. Sums are of f64. The others get the number's place in the
     order of numbers (u32 or u64), which unsigned comparison orders; a NaN gets the place that never wins.
@@ -57,7 +58,7 @@ def kept_of(code: Builder, value: Register, keep: Sequence[str]) -> Mapping[str,
 
 
 def numbers_of_keys(words: Array, kind: str) -> Array:
-    """Return the floating-point numbers whose keys (bits) these are. words: u64. kind: ``f32`` or ``f64``."""
+    """Return the floating-point numbers whose bits are the keys of a table. words: u64. kind: ``f32`` or ``f64``."""
     import numpy as np
 
     size = int(kind[1:]) // 8
@@ -65,5 +66,6 @@ def numbers_of_keys(words: Array, kind: str) -> Array:
 
 
 def _is_nan(code: Builder, magnitude: Register) -> Register:
-    """Return a predicate that says whether a number is a NaN. magnitude: its bits without the sign."""
+    """Append the test whether a floating-point number is a NaN; return the predicate. magnitude: its bits without the
+    sign."""
     return code.compare(Relation.GT, magnitude, INFINITY[magnitude.type.bits])

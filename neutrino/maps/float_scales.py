@@ -55,7 +55,7 @@ class FloatPowers(Scale):
         return list(zip(low.tolist(), high.tolist(), strict=True))
 
     def bucket_count(self, scalar: ScalarType) -> int:
-        """Return how many buckets there are."""
+        """Return how many buckets a histogram with this scale has: for each sign and exponent, and for NaNs."""
         return 2 * _levels(scalar) + 2
 
     def document(self, scalar: ScalarType) -> dict[str, Any]:
@@ -95,7 +95,7 @@ class _Divided(Scale):
         return buckets_between(self.edges, scalar)
 
     def bucket_count(self, scalar: ScalarType) -> int:
-        """Return how many buckets there are."""
+        """Return how many buckets a histogram with this scale has."""
         # One is below the first edge, one is of NaNs.
         return len(self.edges) + 2
 

@@ -68,7 +68,7 @@ class Histogram(MapType):
         return None if scale is None else cls(scale)
 
     def options(self) -> dict[str, Any]:
-        """Return the keys of the map's table that declare this scale."""
+        """Return the keys of the map's table in the probe file that declare the scale, with their values."""
         return self.scale.options()
 
     def document(self, fields: Sequence[Field]) -> dict[str, Any]:
@@ -81,11 +81,12 @@ class Histogram(MapType):
         return tuple(Field(f"bucket{number}", ScalarType.U64, 8 * number) for number in range(count))
 
     def describe(self, entry: Map) -> str:
-        """Return a map in words: ``a histogram of 33 buckets per launch``."""
+        """Describe a map of this type for users: ``a histogram of 33 buckets per launch``."""
         return f"a histogram of {self.scale.bucket_count(entry.fields[0].type)} buckets per {entry.per.value}"
 
     def save(self, entry: Map, saved: SavedValues) -> Sequence[MapStatement]:
-        """Return the statements of one save, which count its value (operand 0) in the value's bucket.
+        """Return the code (IR statements) by which a probe saves a value (operand 0): it adds one to the value's
+        bucket.
 
         The bucket of a constant is known here, so that its count is kept in a register, and so are the buckets of a
         value that is one of two constants; others are counted in memory. So are all floating-point numbers.
@@ -104,13 +105,13 @@ class Histogram(MapType):
         return code.statements
 
     def begin(self, entry: Map, kept: Sequence[Kept], lanes: Lanes) -> Sequence[MapStatement]:
-        """Return the statements for a kernel's start, which set the registers that counting uses."""
+        """Return the code (IR statements) for a kernel's start, which sets the registers that counting uses."""
         code = Builder(entry.span)
         begin_counts(code, kept)
         return code.statements
 
     def settle(self, entry: Map, kept: Sequence[Kept], lanes: Lanes) -> Sequence[MapStatement]:
-        """Return the statements for a thread's end, which add to memory what it has counted in registers."""
+        """Return the code (IR statements) for a thread's end, which adds to memory what it has counted in registers."""
         code = Builder(entry.span)
         bring_counts(code, kept, lanes)
         return code.statements
@@ -145,8 +146,7 @@ class Histogram(MapType):
 
     @staticmethod
     def _choices(saved: SavedValues, scalar: ScalarType) -> list[int]:
-        """Return the two values, ascending, of which the saved one is one; [] if they are not known or do not fit the
-        type.
-        """
+        """Return the two values, ascending, of which each saved one is one; [] if they are not known or do not fit the
+        type."""
         least, greatest = range_of(scalar)
         return [choice for choice in saved.choices(0) if least <= choice <= greatest]

@@ -24,10 +24,11 @@ class IntegerScale(Scale):
 
     @abstractmethod
     def starts(self, scalar: ScalarType) -> Sequence[int]:
-        """Return the first value of each bucket but the lowest, ascending; some may be outside of the type's range."""
+        """Return the first value of each histogram bucket but the lowest, ascending; some may be outside of the type's
+        range."""
 
     def buckets(self, scalar: ScalarType) -> Sequence[tuple[int, int]]:
-        """Return the least and the greatest value of each bucket, ascending."""
+        """Return the least and the greatest value of each histogram bucket, ascending."""
         least, greatest = range_of(scalar)
         # The lowest bucket begins at the least value, whatever the scale has there.
         starts = [start for start in self.starts(scalar) if least < start <= greatest]
@@ -39,7 +40,7 @@ class IntegerScale(Scale):
         return {**self.options(), "buckets": [list(bucket) for bucket in self.buckets(scalar)]}
 
     def number_of(self, value: int, scalar: ScalarType) -> int:
-        """Return the number of the bucket of a value that is known when code is written.
+        """Return the number of the histogram bucket of a value that is known when code is written.
 
         value: any integer; its lower bits are those of a number of the type, as in a register.
         """
@@ -56,7 +57,7 @@ class Powers(IntegerScale):
     name = "log2"
 
     def starts(self, scalar: ScalarType) -> Sequence[int]:
-        """Return the first value of each bucket but the lowest: 0 and the powers of two."""
+        """Return the first value of each histogram bucket but the lowest: 0 and the powers of two."""
         return [0, *(1 << power for power in range(scalar.size * 8))]
 
     def write(self, code: Builder, value: Register, scalar: ScalarType) -> Register:
@@ -99,11 +100,11 @@ class Edges(IntegerScale):
         return None
 
     def options(self) -> dict[str, Any]:
-        """Return the keys of the map's table that declare this scale."""
+        """Return the keys of the map's table in the probe file that declare this scale, with their values."""
         return {"scale": self.name, "edges": list(self.edges)}
 
     def starts(self, scalar: ScalarType) -> Sequence[int]:
-        """Return the first value of each bucket but the lowest: the edges."""
+        """Return the first value of each histogram bucket but the lowest: the declared edges."""
         return self.edges
 
     def write(self, code: Builder, value: Register, scalar: ScalarType) -> Register:
@@ -155,13 +156,12 @@ class Steps(IntegerScale):
         return None
 
     def options(self) -> dict[str, Any]:
-        """Return the keys of the map's table that declare this scale."""
+        """Return the keys of the map's table in the probe file that declare this scale, with their values."""
         return {"scale": self.name, "low": self.low, "high": self.high, "step": self.step}
 
     def starts(self, scalar: ScalarType) -> Sequence[int]:
-        """Return the first value of each bucket but the lowest, some of which may not fit the type: low to high, by
-        step.
-        """
+        """Return the first value of each histogram bucket but the lowest: low to high, by step; some may not fit the
+        type."""
         return range(self.low, self.high + 1, self.step)
 
     def write(self, code: Builder, value: Register, scalar: ScalarType) -> Register:
@@ -188,7 +188,7 @@ class Steps(IntegerScale):
         return bucket
 
     def _quotient(self, code: Builder, value: Register) -> Register:
-        """Add the statements that divide an unsigned value of 32 or 64 bits by the step; return the quotient, a u32.
+        """Append the code that divides an unsigned value of 32 or 64 bits by the step; return the quotient, a u32.
 
         The result is only right for values below high - low; for larger ones, which the caller replaces, it is any
         number.

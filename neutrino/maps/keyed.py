@@ -48,7 +48,7 @@ class Keyed(MapType):
     report = Report.KEYS
 
     def cells(self, fields: Sequence[Field]) -> tuple[Field, ...]:
-        """Return nothing: a table has words, which have no names."""
+        """Return no fields: a record of this type is a table of words, which have no names."""
         return ()
 
     def words(self, fields: Sequence[Field]) -> int:
@@ -73,12 +73,17 @@ class Keyed(MapType):
         return None if known is None else replace(self, known=known)
 
     def for_sites(self: AnyKeyed, sites: int) -> AnyKeyed:
-        """Return the type for a kernel all of whose keys are sites (probed instructions), with numbers below ``sites``.
+        """Return this type for a kernel all of whose keys are sites (probed instructions) with numbers below ``sites``.
+
+        Their places in the table need no search.
         """
         return replace(self, known=KnownKeys.of_sites(sites, self._table().place_words, len(self.keep)))
 
     def for_keys(self: AnyKeyed, keys: Sequence[int]) -> AnyKeyed:
-        """Return the type for a kernel that saves no keys but these constants; unchanged if there is no room for them.
+        """Return this type for a kernel that saves no keys but these constants; unchanged if the table has no room for
+        them.
+
+        Their places in the table need no search.
         """
         if len(keys) > self.room:
             return self
@@ -99,7 +104,8 @@ class Keyed(MapType):
         return bool(self.known.numbered)
 
     def save(self, entry: Map, saved: SavedValues) -> Sequence[MapStatement]:
-        """Return the statements of one save, which find the entry of its key in the table and add to it.
+        """Return the code (IR statements) by which a probe saves: it finds the entry of the key in the table and adds
+        to it.
 
         entry: the map: its first field is the key, the second one, if any, the value. saved: what is known of the save.
         """
@@ -117,13 +123,15 @@ class Keyed(MapType):
         return code.statements
 
     def begin(self, entry: Map, kept: Sequence[Kept], lanes: Lanes) -> Sequence[MapStatement]:
-        """Return the statements for a kernel's start, which set the registers that saves with known keys use."""
+        """Return the code (IR statements) for a kernel's start, which sets the registers that saves with known keys
+        use."""
         code = Builder(entry.span)
         begin_sites(code, entry, self._table(), kept)
         return code.statements
 
     def settle(self, entry: Map, kept: Sequence[Kept], lanes: Lanes) -> Sequence[MapStatement]:
-        """Return the statements for a thread's end, which add to memory what it holds in registers of known keys."""
+        """Return the code (IR statements) for a thread's end, which adds to memory what it holds in registers of known
+        keys."""
         code = Builder(entry.span)
         bring_sites(code, self._table(), kept, lanes)
         return code.statements
@@ -147,7 +155,7 @@ class Keyed(MapType):
         return lost_saves(copies, row)
 
     def _table(self) -> KeyTable:
-        """Return the layout of this map's table."""
+        """Return the layout in memory of this map's table of keys."""
         return KeyTable(places_for(self.room), self.keep, self.known)
 
 

@@ -46,11 +46,11 @@ class KnownKeys:
 
     @classmethod
     def as_made(cls, row: Mapping[str, Any], places: int, kept: int) -> KnownKeys | None:
-        """Return what was known of a kernel's keys when it was recorded, from the map's object in the manifest.
+        """Read what was known of a kernel's keys when it was recorded, from the map's object in the manifest; None if
+        damaged.
 
-        places: entries of the table. kept: number of aggregates of each key. None if the object is damaged, which is
-        checked, since a trace is a file that anybody may have written: a period fills whole cache lines, and fits the
-        table more than once.
+        places: entries of the table. kept: number of aggregates of each key. It is checked, since a trace is a file
+        that anybody may have written: a period fills whole cache lines, and fits the table more than once.
         """
         period, stride = row.get("period", 0), row.get("stride", 0)
         is_by_site, numbered = row.get("by_site", False), row.get("numbered", [])
@@ -68,7 +68,8 @@ class KnownKeys:
         return cls(period, is_by_site, tuple(numbered), stride)
 
     def document(self, *, is_site_said: bool) -> dict[str, Any]:
-        """Return the members of the map's object in the manifest from which ``as_made`` reads this again.
+        """Return what the map's object in the manifest (JSON) says of the kernel's keys, from which ``as_made`` reads
+        it again.
 
         is_site_said: the key's name says already that keys are sites.
         """
@@ -82,7 +83,8 @@ class KnownKeys:
         return known
 
     def number_of(self, key: int) -> int | None:
-        """Return the index of a constant key among the known ones, which says its place; None if it is none of them."""
+        """Return the index of a constant key among the kernel's known ones, which tells its place in the table; None if
+        unknown."""
         return self.numbered.index(key) if key in self.numbered else None
 
 
@@ -92,16 +94,16 @@ def power_of_two(number: int) -> int:
 
 
 def _stride(kept: int) -> int:
-    """Return the distance in words between the cells of one key and the next: a power of two with room for all of them.
-    """
+    """Return the distance in words from one key's cells (a count and its aggregates) to the next: a power of two."""
     return power_of_two(1 + kept)
 
 
 def _period(keys: int, words: int, kept: int) -> int:
-    """Return the period of ``KnownKeys``: after how many places the cells for the same keys come again, in other lines.
+    """Return after how many places of a table the cells for the same keys come again, in other cache lines; 0 if only
+    once.
 
-    keys: how many there are. words: u64 words of the table. kept: number of aggregates. 0 if the table has no room for
-    two cells of each key.
+    Threads on different multiprocessors then use different cells. keys: how many there are. words: u64 words of the
+    table. kept: number of aggregates.
     """
     stride = _stride(kept)
     lines = -(-keys * stride // _LINE_WORDS)

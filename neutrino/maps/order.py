@@ -23,17 +23,19 @@ sign."""
 
 
 def pattern_of(code: Builder, value: Register) -> Register:
-    """Return the bits of a number in a register, of 32 or 64 bits, as an unsigned integer."""
+    """Append a bit cast; return a register with the bits of a number, of 32 or 64 bits, as an unsigned integer."""
     return code.as_bits(Type(f"u{value.type.bits}"), value)
 
 
 def magnitude_of(code: Builder, pattern: Register) -> Register:
-    """Return a floating-point number's bits without its sign. pattern: all of its bits, from ``pattern_of``."""
+    """Append the code that clears a floating-point number's sign; return its other bits. pattern: its bits, from
+    ``pattern_of``."""
     return code.compute(Operator.AND, pattern, (1 << (pattern.type.bits - 1)) - 1)
 
 
 def place_of(code: Builder, value: Register, pattern: Register) -> Register:
-    """Add the statements that compute a number's place: an unsigned number of its width that orders as the number does.
+    """Append the code that computes a number's place in the order of numbers: an unsigned integer of its width that
+    orders alike.
 
     pattern: the bits of the number, as ``pattern_of`` returns them.
     """

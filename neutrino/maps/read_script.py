@@ -56,7 +56,8 @@ END = "# End of the layout\n"
 
 
 def python_layout() -> str:
-    """Return the generated part of ``read.py``: constants, structures as NumPy types, and how map types are read."""
+    """Generate the part of the script ``read.py`` that holds constants, structures as NumPy types, and how map types
+    are read."""
     # A line each.
     constants: tuple[dict[str, int | bytes | tuple[int, ...]], ...] = (
         {"RESULT_VERSIONS": RESULT_VERSIONS, "RESULT_MAGIC": RESULT_MAGIC, "FRAME_MAGIC": FRAME_MAGIC},
@@ -139,7 +140,8 @@ def python_layout() -> str:
 
 
 def replace_layout(text: str) -> str:
-    """Return the text of ``read.py`` with the generated part renewed. Raises NeutrinoError if its marks are missing."""
+    """Return the text of the script ``read.py`` with its generated part renewed. Raises NeutrinoError if its marks are
+    missing."""
     # Two groups: what is before the generated part, with its first mark, and what is after it, with the last one.
     parts = re.fullmatch(f"(.*?{re.escape(BEGIN)}).*?({re.escape(END)}.*)", text, re.DOTALL)
     if not parts:

@@ -58,7 +58,7 @@ def copies_in(warps: int) -> int:
 
 
 def copy_stride(record_size: int) -> int:
-    """Return the bytes from one copy of a record to the next."""
+    """Return the distance in bytes between two of the copies of a map's record that a launch has."""
     return align_up(record_size, COPY_ALIGN)
 
 
@@ -94,7 +94,7 @@ def rows_of(per: Per, blocks: int, warps_per_block: int, lanes: int) -> int:
 
 
 def row_stride(entry: Map) -> int:
-    """Return the bytes from one row of a map to the next.
+    """Return the distance in bytes between two rows (results of blocks, warps …) of a map.
 
     Rows of multiprocessors are further apart, in cache lines of their own, since warps of many blocks add to one.
     """
@@ -112,7 +112,7 @@ class Region:
 
 
 def has_counts(entry: Map) -> bool:
-    """Return whether the slots of a map count their saves."""
+    """Return whether a map whose threads, warps or blocks store records has counts of these."""
     return entry.kind.layout is Layout.SLOTS and (entry.cap != 1 or entry.kind.keeps_last)
 
 

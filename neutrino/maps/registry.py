@@ -36,16 +36,16 @@ _NUMBERS = {kind.name: number for number, kind in enumerate(MAP_TYPES)}
 
 
 def number_of(kind: MapType) -> int:
-    """Return the number by which binary files name a map type."""
+    """Return the number that stands for a map type (sum, histogram …) in binary files."""
     return _NUMBERS[kind.name]
 
 
 def type_names() -> list[str]:
-    """Return the names of all types, in the order of their numbers in files."""
+    """Return the names of all map types (sum, histogram …), in the order of their numbers in files."""
     return list(_NUMBERS)
 
 
 def type_named(name: str) -> type[MapType] | None:
-    """Return the type with a name; None if this version has none."""
+    """Return the map type with a name, such as "sum"; None if this version has none."""
     number = _NUMBERS.get(name)
     return None if number is None else MAP_TYPES[number]

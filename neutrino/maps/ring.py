@@ -31,7 +31,6 @@ class Ring(MapType):
         return f"the last {records} of {entry.size} bytes per {entry.level.value}"
 
     def save(self, entry: Map, saved: SavedValues) -> Sequence[MapStatement]:
-        """Return the statement of one save: a store of the record into the slot of this thread, or of its warp or
-        block.
-        """
+        """Return the code (IR statements) of one save: a store of the record into the memory of this thread, or of its
+        warp or block."""
         return [StoreRecord(entry.span)]

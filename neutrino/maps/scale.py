@@ -32,31 +32,32 @@ class Scale(ABC):
 
     @classmethod
     def declared(cls, table: MapTable, scalar: ScalarType) -> Scale | None:
-        """Return the scale with the options of a map's table; None if they are invalid, which is reported by ``table``.
+        """Read a histogram's scale from a map's table in a probe file; None if its options are invalid, which ``table``
+        reports.
 
         scalar: the type of the values.
         """
         return cls()
 
     def options(self) -> dict[str, Any]:
-        """Return the keys of the map's table that declare this scale, with their values."""
+        """Return the keys of the map's table in the probe file that declare this scale, with their values."""
         return {"scale": self.name}
 
     @abstractmethod
     def buckets(self, scalar: ScalarType) -> Sequence[tuple[float, float]]:
-        """Return the least and the greatest number of each bucket, ascending."""
+        """Return the least and the greatest number of each bucket of a histogram with this scale, ascending."""
 
     @abstractmethod
     def document(self, scalar: ScalarType) -> dict[str, Any]:
         """Return what a manifest has of the scale: the options, and the buckets unless these follow from the type."""
 
     def bucket_count(self, scalar: ScalarType) -> int:
-        """Return how many buckets there are."""
+        """Return how many buckets a histogram with this scale has."""
         return len(self.buckets(scalar))
 
     def number_of(self, value: int, scalar: ScalarType) -> int:
-        """Return the number of the bucket of a value that is known when code is written. Only scales of integers can do
-        that.
+        """Return the number of the histogram bucket of a value that is known when code is written; only for scales of
+        integers.
 
         scalar: the type of the values. Scales of floating-point numbers raise TypeError.
         """
@@ -64,6 +65,7 @@ class Scale(ABC):
 
     @abstractmethod
     def write(self, code: Builder, value: Register, scalar: ScalarType) -> Register:
-        """Add the statements that find a value's bucket; return the register (u32) with its number. value: of 32 or 64
-        bits.
+        """Append the code that finds a value's histogram bucket; return the register (u32) with its number.
+
+        value: of 32 or 64 bits.
         """

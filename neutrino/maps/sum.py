@@ -39,13 +39,14 @@ class Sum(MapType):
         return summed_cells(fields)
 
     def describe(self, entry: Map) -> str:
-        """Return a map in words: ``a sum of 8 bytes per launch``, ``a sum of f32 per launch``."""
+        """Describe a map of this type for users: ``a sum of 8 bytes per launch``, ``a sum of f32 per launch``."""
         floats = [field.type.value for field in entry.fields if field.type in FLOATS]
         what = " and ".join(sorted(set(floats))) if len(floats) == len(entry.fields) else f"{entry.size} bytes"
         return f"a sum of {what} per {entry.per.value}"
 
     def save(self, entry: Map, saved: SavedValues) -> Sequence[MapStatement]:
-        """Return the statements of one save, which add its values to sums that the thread keeps in registers.
+        """Return the code (IR statements) by which a probe saves values: it adds them to sums that the thread keeps in
+        registers.
 
         The target (the compiler of statements for one kind of GPU) writes the additions of integers, and may combine
         several.
@@ -62,7 +63,8 @@ class Sum(MapType):
         return code.statements
 
     def settle(self, entry: Map, kept: Sequence[Kept], lanes: Lanes) -> Sequence[MapStatement]:
-        """Return the statements for a thread's end, which add its sums of floating-point numbers to memory.
+        """Return the code (IR statements) for a thread's end: it adds the thread's sums of floating-point numbers to
+        memory.
 
         Those of integers the target writes itself.
         """

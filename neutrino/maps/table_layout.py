@@ -44,7 +44,7 @@ class KeyTable:
 
     @property
     def words(self) -> int:
-        """How many u64 words an entry has: key, count, and one for each aggregate."""
+        """How many u64 words an entry of the table has: key, count, and one for each aggregate."""
         return 2 + len(self.keep)
 
     @property
@@ -58,7 +58,7 @@ class KeyTable:
         return self.places * self.words
 
     def count_of(self, number: int) -> int:
-        """Return which word of the table has the count of the key with a number; its aggregates come next.
+        """Return the index of the word of the table that counts the key with a number; the key's aggregates come next.
 
         Only where all keys have numbers. A number for which the table has no room is counted in the last entry, that of
         saves which found no place.
@@ -69,13 +69,12 @@ class KeyTable:
 
 
 def places_for(room: int) -> int:
-    """Return how many places a table has. room: how many keys are to fit."""
+    """Return how many places a table (hash table) has in which ``room`` keys are to fit."""
     return power_of_two(_PLACES_PER_KEY * room)
 
 
 def most_room(kept: int) -> int:
-    """Return how many keys a map can be declared to have room for: its table, a record, is limited to ``MAX_TABLE``
-    bytes.
+    """Return the most keys that a map can be declared to have room for, as its table is limited to ``MAX_TABLE`` bytes.
 
     kept: number of aggregates of each key.
     """

@@ -33,7 +33,7 @@ _MULTIPLIER = 0x9E3779B97F4A7C15
 def add_to_key(
     code: Builder, entry: Map, table: KeyTable, key: Register, values: Mapping[str, Register], saved: SavedValues
 ) -> None:  # fmt: skip
-    """Add the statements of a save that search the table for a key's entry, and add to it.
+    """Append the code by which a probe saves a key and values: it searches a table for the key's entry and adds to it.
 
     key: a u64. values: for each aggregate ("sum", "min", "max") that the entry keeps, the value that it gets: unsigned
     numbers of 32 or 64 bits, or for a sum an f64. saved: what is known of the save.
@@ -56,16 +56,17 @@ def add_to_key(
 def add_to_site(
     code: Builder, entry: Map, table: KeyTable, site: int, values: Mapping[str, Register], saved: SavedValues
 ) -> None:  # fmt: skip
-    """Add the statements of a save whose key is known by its number, ``site``: its cells are not searched for.
+    """Append the code by which a probe saves values under a key with a known number, whose cells need no search.
 
-    values: for each aggregate ("sum", "min", "max") the value that it gets. saved: what is known of the save.
+    site: the number. values: for each aggregate ("sum", "min", "max") the value that it gets. saved: what is known of
+    the save.
     """
     saves, lanes = code.saving(saved), saved.lanes
     # One number of 32 bits, whatever is kept of it.
     value = next(iter(values.values()), None)
     is_short = all(each is value and each.type is Type.U32 for each in values.values())
-    if is_short and saved.may_branch and _meet(entry, lanes):
-        _hold(code, table, site, value, saves, lanes)
+    if is_short and saved.may_branch and _can_reduce_over_lanes(entry, lanes):
+        _add_in_lane_registers(code, table, site, value, saves, lanes)
         return
     here = code.here() if _combines(entry, table, lanes) else None
     inner = code
@@ -79,8 +80,8 @@ def add_to_site(
 
 
 def begin_sites(code: Builder, entry: Map, table: KeyTable, kept: Sequence[Kept]) -> None:
-    """Add the statements for a kernel's start: they set the register with the address of known keys' cells, if saves
-    use it.
+    """Append the code for a kernel's start that sets the register with the address of known keys' cells, if saves use
+    it.
 
     kept: the registers that saves to the map keep to the thread's end.
     """
@@ -89,7 +90,7 @@ def begin_sites(code: Builder, entry: Map, table: KeyTable, kept: Sequence[Kept]
 
 
 def bring_sites(code: Builder, table: KeyTable, kept: Sequence[Kept], lanes: Lanes) -> None:
-    """Add the statements for a thread's end, which add to memory what its lane holds in registers of known keys.
+    """Append the code for a thread's end that adds to memory what its lane holds in registers for known keys.
 
     kept: the registers that saves to the map keep, whose ``key`` says what each holds.
     """
@@ -115,15 +116,14 @@ def bring_sites(code: Builder, table: KeyTable, kept: Sequence[Kept], lanes: Lan
         code.apart(code.compare(Relation.NE, registers["count"], 0), holding)
 
 
-def _hold(
+def _add_in_lane_registers(
     code: Builder, table: KeyTable, site: int, value: Register | None, saves: Register | None, lanes: Lanes
 ) -> None:  # fmt: skip
-    """Add the statements that add a save to registers of the lane that holds the site, or to memory if that is not
-    here.
+    """Append the code that adds a save, for the whole warp, to registers of the one lane that holds its site's values.
 
-    Lane n holds what is saved at site n, for the whole warp, so that memory is changed at the warp's end only; sites
-    beyond the lanes' registers are added to memory. value: what is saved, a u32, None without. saves: a predicate, None
-    for always.
+    Lane n holds what is saved at site n, so that memory is changed at the warp's end only. If that lane is not here, or
+    for sites beyond the lanes' registers, memory is changed. value: what is saved, a u32, None without. saves: a
+    predicate, None for always.
     """
     is_held, keep = site < _MOST_GROUPS * lanes.number, table.keep
     here = saving = code.here()
@@ -193,7 +193,8 @@ _OPERATORS = {"sum": Operator.ADD, "min": Operator.MIN, "max": Operator.MAX}
 
 
 def _registers(code: Builder, table: KeyTable, group: int) -> dict[str, Kept]:
-    """Return by name the registers in which each lane holds one key: the count and the sum have 64 bits, others 32.
+    """Return by name the registers in which each lane holds one key's values: the count and the sum have 64 bits,
+    others 32.
 
     group: the lane holds the key with number ``group * lanes + lane``.
     """
@@ -209,9 +210,8 @@ def _registers(code: Builder, table: KeyTable, group: int) -> dict[str, Kept]:
 def _alone(
     values: Mapping[str, Register], saves: Register | None
 ) -> tuple[Register | None, dict[str, Register | Constant]]:
-    """Return what each thread adds to a table for itself: a predicate, whether it does; by name the count and the
-    values.
-    """
+    """Return what each thread adds to a table by itself: a predicate, whether it does; by name the count 1 and the
+    values."""
     return saves, {"count": Constant(Type.U64, 1), **values}
 
 
@@ -243,7 +243,8 @@ def _together(
 
 
 def _find(code: Builder, table: KeyTable, key: Register, adds: Register | None) -> Register:
-    """Add the search for a key's entry; return its address, or that of the last entry if the key finds no place.
+    """Append the search for a key's entry in a hash table; return its address, or the last entry's if the key finds no
+    place.
 
     A free entry is taken by an atomic compare-and-swap. The search starts at a hash of the key, and tries
     ``table.probes`` places. adds: a predicate, which threads search; None for all.
@@ -276,7 +277,7 @@ def _find(code: Builder, table: KeyTable, key: Register, adds: Register | None) 
 def _updates(
     code: Builder, table: KeyTable, totals: Mapping[str, Register | Constant]
 ) -> list[tuple[Operator, Register | Constant]]:
-    """Return how each word of an entry after its key is changed, in their order: the operator and the value.
+    """Return the operation and value that change each word of a table's entry after its key, in their order.
 
     totals: by name, the count and the aggregates. A minimum is kept inverted, as a maximum.
     """
@@ -295,7 +296,7 @@ def _add(
     code: Builder, table: KeyTable, place: Register, count: int, totals: Mapping[str, Register | Constant],
     when: Register | None,
 ) -> None:  # fmt: skip
-    """Add the atomic updates of a key's count and aggregates. when: a predicate, None for always.
+    """Append the atomic updates of a key's count and aggregates in memory. when: a predicate, None for always.
 
     place: an address in the table. count: how many words after it the count is. totals: by name, what is added.
     """
@@ -308,10 +309,10 @@ def _add_by_two(
     code: Builder, table: KeyTable, base: Register, count: int, totals: Mapping[str, Register | Constant],
     rank: Register, size: Register,
 ) -> None:  # fmt: skip
-    """Add the updates that ``_add`` would, done by the lowest two of the lanes here: each changes one of two
-    neighbouring cells that are updated alike, which together are one access.
+    """Append the updates that ``_add`` would, each pair of them done by two lanes at once, as one access.
 
-    rank: number of the lane among those here. size: how many they are, a u32.
+    Each lane changes one of two neighbouring cells that are updated alike. rank: number of the lane among those here.
+    size: how many they are, a u32.
     """
     place = code.locate(rank, base)
     is_first = code.compare(Relation.EQ, rank, 0)
@@ -332,7 +333,7 @@ def _add_by_two(
 
 
 def _site_base(code: Builder, entry: Map, table: KeyTable) -> Register:
-    """Return the address of the cells of the key with number 0.
+    """Return the address of the cells of the key with number 0 that this thread uses.
 
     Where the table has room for several sets of cells, threads on different multiprocessors use different ones, so that
     they wait less for each other.
@@ -351,20 +352,18 @@ def _site_base(code: Builder, entry: Map, table: KeyTable) -> Register:
 
 
 def _base(code: Builder) -> Kept:
-    """Return the register that keeps the address of the cells of known keys."""
+    """Return the register that holds the address of the cells of known keys up to the thread's end."""
     return code.kept(_BASE)
 
 
-def _meet(entry: Map, lanes: Lanes) -> bool:
-    """Return whether lanes of a warp can add up what they save before memory is changed: on this target, and in this
-    map.
-    """
+def _can_reduce_over_lanes(entry: Map, lanes: Lanes) -> bool:
+    """Return whether the lanes of a warp can add up what they save before memory is changed, on this target and in this
+    map."""
     return entry.level is Level.THREAD and lanes.combining is Combining.REDUCE
 
 
 def _combines(entry: Map, table: KeyTable, lanes: Lanes) -> bool:
-    """Return whether the lanes of a warp with the same key find each other and add once for all, as far as the target
-    can.
-    """
+    """Return whether lanes of a warp that save the same key find each other and add once for all, as far as the target
+    can."""
     needed = (Combining.REDUCE,) if table.keep else (Combining.REDUCE, Combining.MATCH)
     return entry.level is Level.THREAD and lanes.combining in needed

@@ -30,7 +30,7 @@ class TopK(Keyed):
 
     @classmethod
     def declared(cls, table: MapTable, fields: Sequence[Field]) -> MapType | None:
-        """Return the type that a map's table in a probe file declares; None if its keys are invalid, which is reported.
+        """Read the type's options from a map's table in a probe file; None if its keys are invalid, which is reported.
 
         ``n`` is how many keys are shown, ``room`` how many fit in the table. fields: of the map: the key, and perhaps a
         value.
@@ -58,13 +58,12 @@ class TopK(Keyed):
         return {"n": self.n, "room": self.room}
 
     def describe(self, entry: Map) -> str:
-        """Return a map in words: ``the 20 keys with the greatest sum per launch``."""
+        """Describe a map of this type for users: ``the 20 keys with the greatest sum per launch``."""
         return f"the {self.n} keys with the greatest {'sum' if self.keep else 'count'} per launch"
 
     @staticmethod
     def read(copies: Rows, row: Mapping[str, Any]) -> Rows:
-        """Return up to n rows of each launch: the keys with the greatest sum, or count if there are no values, come
-        first.
+        """Return up to n rows of each launch: those of the keys with the greatest sum, or count if there are no values.
 
         copies, row and the rows are those of ``Keyed.read``.
         """

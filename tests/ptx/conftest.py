@@ -42,8 +42,8 @@ def probe_set(tmp_path: Path) -> Callable[[str], ProbeSet]:
 @pytest.fixture
 def count_all(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is known of how often a thread comes by a place, so that each run of sites adds where it stands."""
-    monkeypatch.setattr(FlowGraph, "once", lambda self, index: False)
-    monkeypatch.setattr(FlowGraph, "always", lambda self, index: False)
+    monkeypatch.setattr(FlowGraph, "runs_once", lambda self, index: False)
+    monkeypatch.setattr(FlowGraph, "runs_always", lambda self, index: False)
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,7 @@ import pytest
 from neutrino.abi.reasons import Reason
 from neutrino.emulator.device import Device
 from neutrino.ptx.analysis.linkage import Linkage
-from neutrino.ptx.instrument.programs import Program, TwinProgram, probe_program, shape, shapes
+from neutrino.ptx.instrument.programs import Program, TwinProgram, normalized, normalized_with_callees, probe_program
 from neutrino.ptx.text.module import Kind, Module, parse
 from neutrino.verification import load_probe_file
 from tests.oracle.twin_launch import Launch, LoadedTwin
@@ -260,7 +260,7 @@ def test_a_damaged_module_costs_its_own_kernels_only(block_sched):
 def test_shape_is_what_is_computed():
     def of(text: str) -> str:
         module = parse(HEAD + text)
-        return shape(module, module.functions[0])
+        return normalized(module, module.functions[0])
 
     plain = TWICE.format(number=1)
     assert of(plain) == of(TWICE.format(number=17))
@@ -282,5 +282,5 @@ def test_functions_are_compared_with_what_only_their_module_reaches(linkage: str
     for text in texts:
         module = parse(text)
         (both,) = [function for function in module.functions if function.name == "both"]
-        found.add(shapes(Linkage(module), both))
+        found.add(normalized_with_callees(Linkage(module), both))
     assert (len(found) == 1) is alike

@@ -8,7 +8,7 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neutrino.ptx.analysis.counter_placement import Fork, Form, Row, Tallies, plan_tallies
+from neutrino.ptx.analysis.counter_placement import CounterPlan, Fork, Row, SumFormula, plan_counters
 from neutrino.ptx.analysis.flow_graph import FlowGraph
 from neutrino.ptx.text.body import Body
 
@@ -47,15 +47,15 @@ def _counts(rows: Sequence[Row], forks: Sequence[Fork], random: Random) -> list[
     return counts
 
 
-def _value(form: Form, words: Sequence[int], threads: int) -> int:
-    total = form.constant * threads
-    for part in form.parts:
+def _value(formula: SumFormula, words: Sequence[int], threads: int) -> int:
+    total = formula.constant * threads
+    for part in formula.terms:
         word = words[part.counter] >> part.shift
         total += (word & ((1 << part.width) - 1) if part.width else word) * part.factor
     return total
 
 
-def _counted(plan: Tallies, counts: Sequence[int]) -> list[int]:
+def _counted(plan: CounterPlan, counts: Sequence[int]) -> list[int]:
     words = [0] * len(plan.counters)
     for count, adds in zip(counts, plan.adds, strict=True):
         for counter, amount in adds:
@@ -68,7 +68,7 @@ def _counted(plan: Tallies, counts: Sequence[int]) -> list[int]:
 @settings(max_examples=150, deadline=None)
 def test_sums_come_out(case: tuple[list[Row], dict[Hashable, int], list[Fork]], random: Random) -> None:
     rows, widths, forks = case
-    plan = plan_tallies(rows, widths, forks)
+    plan = plan_counters(rows, widths, forks)
     lanes = [_counts(rows, forks, random) for _ in range(_LANES)]
     wanted = {
         key: [sum(n * row.amounts.get(key, 0) for n, row in zip(counts, rows, strict=True)) for counts in lanes]
@@ -79,32 +79,32 @@ def test_sums_come_out(case: tuple[list[Row], dict[Hashable, int], list[Fork]], 
     for counter, total in zip(plan.counters, over_warp, strict=True):
         assert not counter.packed or total < 1 << 32
     for key, width in widths.items():
-        form = plan.forms.get(key, Form())
+        formula = plan.formulas.get(key, SumFormula())
         for own, value in zip(words, wanted[key], strict=True):
-            assert (_value(form, own, 1) - value) % (1 << width) == 0
-            assert form.most is None or value <= form.most
-        assert (_value(form, over_warp, _LANES) - sum(wanted[key])) % (1 << width) == 0
+            assert (_value(formula, own, 1) - value) % (1 << width) == 0
+            assert formula.most is None or value <= formula.most
+        assert (_value(formula, over_warp, _LANES) - sum(wanted[key])) % (1 << width) == 0
 
 
 def test_what_is_cheap() -> None:
     """Sums in one proportion have one counter, as have rows; what runs once at most shares a word."""
     loop = Row({"loads": 8, "stores": 4}, False, False)
-    plan = plan_tallies([loop, loop], {"loads": 64, "stores": 64})
+    plan = plan_counters([loop, loop], {"loads": 64, "stores": 64})
     assert ([counter.bits for counter in plan.counters], plan.adds) == ([64], (((0, 4),), ((0, 4),)))
     once = [Row({"loads": 8, "atomics": 1}, True, False), Row({"stores": 4}, True, False)]
-    plan = plan_tallies(once, {"loads": 64, "stores": 64, "atomics": 64})
+    plan = plan_counters(once, {"loads": 64, "stores": 64, "atomics": 64})
     assert [counter.bits for counter in plan.counters] == [32]
     always = Row({"loads": 8, "stores": 4}, True, True)
-    plan = plan_tallies([always, always], {"loads": 64, "stores": 64})
-    assert (plan.counters, plan.forms["loads"]) == ((), Form(16))
+    plan = plan_counters([always, always], {"loads": 64, "stores": 64})
+    assert (plan.counters, plan.formulas["loads"]) == ((), SumFormula(16))
 
 
 def test_a_taken_branch_is_no_counter() -> None:
     rows = [Row({"all": 5}, False, False), Row({"all": 1, "branch": 1}, False, False), Row({"all": 2}, True, False)]
-    plan = plan_tallies(rows, {"all": 64, "branch": 64}, [Fork(0, 1, 2)])
+    plan = plan_counters(rows, {"all": 64, "branch": 64}, [Fork(0, 1, 2)])
     assert plan.adds[1] == ()
     assert sum(counter.bits for counter in plan.counters) == 96
-    assert len(plan_tallies(rows, {"all": 64, "branch": 64}).counters) == 2
+    assert len(plan_counters(rows, {"all": 64, "branch": 64}).counters) == 2
 
 
 @st.composite
@@ -143,10 +143,10 @@ def test_how_often_threads_come_by(text: str, random: Random) -> None:
                 at = next(index for index, place in enumerate(places) if place > text.index(f"{label}:"))
             else:
                 at += 1
-        assert all(count <= 1 for count, place in zip(visits, found, strict=True) if graph.once(place.index))
+        assert all(count <= 1 for count, place in zip(visits, found, strict=True) if graph.runs_once(place.index))
         if found[at].word == "ret":
             for count, place in zip(visits, found, strict=True):
-                assert count == 1 or not graph.always(place.index)
+                assert count == 1 or not graph.runs_always(place.index)
 
 
 def test_branches_by_a_table() -> None:
@@ -158,9 +158,9 @@ def test_branches_by_a_table() -> None:
         body = Body(changed, 0, len(text))
         graph = FlowGraph(body)
         assert [body.statement(at).word for at in (first, branch, jumped)] == ["add", "brx", "add"]
-        assert not graph.always(jumped)
-        assert [graph.once(at) for at in (table, branch)] == [is_known] * 2
-        assert graph.always(first)
+        assert not graph.runs_always(jumped)
+        assert [graph.runs_once(at) for at in (table, branch)] == [is_known] * 2
+        assert graph.runs_always(first)
         after = [graph.block(jumped), graph.block(end)]
         assert graph.successors[graph.block(branch)] == (after if is_known else [graph.block(table), *after])
 
@@ -171,5 +171,5 @@ def test_code_behind_the_end_is_no_loop() -> None:
     body = Body(text, 0, len(text))
     graph = FlowGraph(body)
     first, second = (statement.index for statement in body if statement.word == "add")
-    assert (graph.once(first), graph.always(first)) == (True, True)
-    assert (graph.once(second), graph.always(second)) == (False, False)
+    assert (graph.runs_once(first), graph.runs_always(first)) == (True, True)
+    assert (graph.runs_once(second), graph.runs_always(second)) == (False, False)

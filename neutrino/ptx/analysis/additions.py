@@ -41,8 +41,8 @@ _MOST_TOTAL = 1 << 30
 """Amounts stay below, so that they are valid immediates of every type, signed ones included."""
 
 
-class Parted(NamedTuple):
-    """Probes of one instruction: those that only add constants, the others, and all."""
+class SplitProbes(NamedTuple):
+    """The probes of one instruction by what they do there: those that only add constants, the others, and all."""
 
     adding: tuple[Probe, ...]
     others: tuple[Probe, ...]
@@ -92,63 +92,65 @@ class Additions:
                 named = [name for name in named if name != counter.name]
             self._read.update(named)
         self._adding = {id(probe) for probe in probes if self._only_adds(probe)}
-        # The results of `part`, by the id of the probes, of `added` and of `added_alone`.
-        self._parted: dict[int, Parted] = {}
+        # The results of `split`, by the id of the probes, of `added` and of `added_by_opcode`.
+        self._split: dict[int, SplitProbes] = {}
         self._added: dict[tuple[Mnemonic | None, int], tuple[Added, ...] | None] = {}
-        self._alone: dict[tuple[Mnemonic, int], Added | None] = {}
+        self._by_opcode: dict[tuple[Mnemonic, int], Added | None] = {}
 
-    def part(self, probes: tuple[Probe, ...]) -> Parted:
-        """Separate the probes of an instruction that only add constants, which need no code at each site, from the
-        others.
+    def split(self, probes: tuple[Probe, ...]) -> SplitProbes:
+        """Separate the probes of one instruction into those that only add constants, which need no code at each site,
+        and the others.
 
         Returns the same object for the same tuple, so that callers can cache by its id.
         """
-        parted = self._parted.get(id(probes))
+        split = self._split.get(id(probes))
         # The id may be that of an earlier tuple, which is gone.
-        if parted is None or parted.all is not probes:
+        if split is None or split.all is not probes:
             adding = tuple(probe for probe in probes if id(probe) in self._adding)
             others = tuple(probe for probe in probes if id(probe) not in self._adding)
-            parted = self._parted[id(probes)] = Parted(adding, others, probes)
-        return parted
+            split = self._split[id(probes)] = SplitProbes(adding, others, probes)
+        return split
 
-    def added(self, parted: Parted, statement: Statement) -> tuple[Added, ...] | None:
-        """Return what the probes that only add constants add when an instruction is executed, to registers and fields
-        of maps.
+    def added(self, split: SplitProbes, statement: Statement) -> tuple[Added, ...] | None:
+        """Return which constants an instruction's probes add to registers and fields of maps each time it is executed.
 
         An ``Added`` holds probes with their amounts. The first is for all probes together, for instructions where all
         count the same threads; then comes one for each probe alone, for instructions with a guard (predicate), where
-        some count only the threads that execute it. parted: the probes of the instruction, from ``part``. None where
+        some count only the threads that execute it. split: the probes of the instruction, from ``split``. None where
         the instruction's text does not give an amount, such as the bytes of a bulk copy. The opcode alone decides:
         results are cached by it.
         """
-        key = (statement.mnemonic, id(parted))
+        key = (statement.mnemonic, id(split))
         added = self._added.get(key)
         if added is None and key not in self._added:
-            added = self._added[key] = _added(parted.adding, statement)
+            added = self._added[key] = _added(split.adding, statement)
         return added
 
-    def added_alone(self, probes: tuple[Probe, ...], body: Body, opcode: Mnemonic) -> Added | None:
-        """What these probes add together at any instruction with this opcode; None when they do not only add constants.
+    def added_by_opcode(self, probes: tuple[Probe, ...], body: Body, opcode: Mnemonic) -> Added | None:
+        """Return which constants these probes add at any instruction with this opcode; None when they do more than add
+        constants.
 
-        Amounts follow from the opcode alone, so that it is enough to look at one instruction of the body with it; the
-        result holds in all bodies.
+        It is enough to look at one instruction of the body with that opcode; the result holds in all bodies.
         """
         key = (opcode, id(probes))
-        if key not in self._alone:
-            parted = self.part(probes)
+        if key not in self._by_opcode:
+            split = self.split(probes)
             sample = body.statement(body.mnemonics.index(opcode))
-            added = None if parted.others else self.added(parted, sample)
+            added = None if split.others else self.added(split, sample)
             # The first is for all of the probes together.
-            self._alone[key] = added[0] if added is not None else None
-        return self._alone[key]
+            self._by_opcode[key] = added[0] if added is not None else None
+        return self._by_opcode[key]
 
     def _only_adds(self, probe: Probe) -> bool:
-        """Return whether all that a probe does is to add constants."""
+        """Return whether all that a probe's code does is to add constants to sums."""
         statements = _statements(probe)
         return bool(statements) and all(self._adds(statement) for statement in statements)
 
     def _adds(self, statement: Assembly | Save) -> bool:
-        """Whether a statement adds constants, unconditionally, to a sum that no snippet at an instruction reads."""
+        """Whether a statement of a probe does nothing but add constants to a sum, unconditionally.
+
+        The sum must be one that no probe's code at an instruction reads, so that it can be brought up to date later.
+        """
         if isinstance(statement, Save):
             amounts = (_is_amount(operand_text(operand)) for operand in statement.operands)
             return statement.map.adds_constants and statement.guard is None and all(amounts)
@@ -162,15 +164,22 @@ class Additions:
 
 
 def _is_amount(text: str) -> bool:
-    """Whether an operand is a number below ``_MOST_TOTAL``, or one that follows from the instruction's text."""
+    """Whether an operand is a constant that a probe may add: a small number, or one that the program's instruction
+    determines.
+
+    The latter are, for example, ``BYTES``, the bytes that it accesses.
+    """
     if text.isdecimal():
         return text == "0" or (text[0] != "0" and len(text) < len(str(_MOST_TOTAL)))
     return text in _AMOUNTS or (text.startswith("HAS.") and text != "HAS.")
 
 
 def _added_to(statement: Assembly) -> Register | None:
-    """The register of ``add %r, %r, amount``; None for another instruction, and for a register that is local to a
-    snippet: it has no value from one site to the next."""
+    """The register that an instruction of the form ``add %r, %r, amount`` adds to; None for any other instruction.
+
+    None also for a register that is local to a snippet (a probe's code at one place): it has no value from one site to
+    the next.
+    """
     if statement.opcode not in _ADDS or statement.operands[0] != statement.operands[1]:
         return None
     destination = statement.operands[0]
@@ -210,9 +219,9 @@ def amounts(probe: Probe, instruction: Instruction) -> tuple[int, ...] | None:
 
 
 def _added(probes: tuple[Probe, ...], statement: Statement) -> tuple[Added, ...] | None:
-    """Compute what ``Additions.added`` caches: what probes add at an instruction, all together first, then each alone.
+    """Compute which constants probes add at an instruction: all probes together first, then each alone.
 
-    probes: those that only add constants. None where an amount is not known.
+    This is what ``Additions.added`` caches. probes: those that only add constants. None where an amount is not known.
     """
     if statement.instruction is None:
         return None
@@ -227,27 +236,28 @@ def _added(probes: tuple[Probe, ...], statement: Statement) -> tuple[Added, ...]
     return Added(tuple(of_probes), sum(added.most for added in each)), *each
 
 
-def row(run: Run, sums: Mapping[int, Sequence[str | tuple[int, int]]], graph: FlowGraph) -> Row:
-    """Return what a run of sites (probed instructions that are counted at once) adds to each sum of a thread.
+def group_amounts(group: SiteGroup, sums: Mapping[int, Sequence[str | tuple[int, int]]], graph: FlowGraph) -> Row:
+    """Return the constants that a group of sites (probed instructions, counted at once) adds to each sum when it is
+    executed.
 
-    ``plan_tallies`` chooses the counters for such rows. sums: by the probe's id, the sums that it adds to, from
-    ``sums_added_to``; probes that are not in it are left out. graph: of the body that the run is in.
+    ``plan_counters`` chooses the counters for such rows. sums: by the probe's id, the sums that it adds to, from
+    ``sums_added_to``; probes that are not in it are left out. graph: of the body that the group is in.
     """
     by_sum: dict[Hashable, int] = {}
-    for probe_id, (_, totals) in run.totals.items():
+    for probe_id, (_, totals) in group.totals.items():
         # Not strict for a probe that is left out: it has totals and no sums.
         for name, amount in zip(sums.get(probe_id, ()), totals, strict=probe_id in sums):
             if amount:
                 by_sum[name] = by_sum.get(name, 0) + amount
-    index = run.first.index
-    # Under a guard not every thread that comes to the run adds.
-    return Row(by_sum, graph.once(index), run.guard is None and graph.always(index))
+    index = group.first.index
+    # Under a guard not every thread that comes to the group adds.
+    return Row(by_sum, graph.runs_once(index), group.guard is None and graph.runs_always(index))
 
 
 def with_amounts(probe: Probe, totals: Iterable[int]) -> Snippet:
-    """Return a probe's snippet with other amounts, so that what it adds at several instructions is added at once.
+    """Return a copy of a probe's code that adds other constants: what the probe adds at several instructions, at once.
 
-    It is inserted once for a run of sites. totals: in the order of the probe's amounts (``amounts``).
+    It is inserted once for a group of sites. totals: the constants, in the order of the probe's own (``amounts``).
     """
     remaining = iter(totals)
     statements: list[Assembly | Save] = []
@@ -262,7 +272,7 @@ def with_amounts(probe: Probe, totals: Iterable[int]) -> Snippet:
 
 
 def sums_added_to(probe: Probe, index: Mapping[str, int]) -> tuple[str | tuple[int, int], ...]:
-    """Return the sums that a probe adds constants to, in the order of its amounts (``amounts``).
+    """Return the sums (accumulators) that a probe adds constants to, in the order of its constants (``amounts``).
 
     A sum is the name of a register, or a field of a map as (map number, field number). index: by the name of each map
     of the set, its number.
@@ -277,12 +287,14 @@ def sums_added_to(probe: Probe, index: Mapping[str, int]) -> tuple[str | tuple[i
 
 
 @dataclass
-class Run:
-    """Sites in a row whose additions are made all at once at the first of them.
+class SiteGroup:
+    """Sites (probed instructions) that each thread executes all or none of, so that what probes add at all of them is
+    added at the first.
 
     guard: the predicate of all of them as written, None without one. first, last: the instructions of the first and the
-    latest site (last is not kept up to date for runs without a guard). block: the number of the basic block, as `Runs`
-    counts them. counts: what is added, and at how many sites. most: no sum gets more than that over all sites.
+    latest site (last is not kept up to date for groups without a guard). block: the number of the basic block, as
+    ``SiteGroups`` counts them. counts: what is added, and at how many sites. most: no sum gets more than that over all
+    sites.
     """
 
     guard: str | None
@@ -293,13 +305,14 @@ class Run:
     counts: dict[Added, int] = field(default_factory=dict)
 
     def add(self, added: Added) -> None:
-        """Count one more site of the run. added: what its probes add there."""
+        """Add one more site (probed instruction) to this group. added: the constants that its probes add there."""
         self.most += added.most
         self.counts[added] = self.counts.get(added, 0) + 1
 
     @lazy
     def totals(self) -> dict[int, tuple[Probe, list[int]]]:
-        """By the probe's id, the probe and what it adds over all sites, in the order of its amounts (``amounts``).
+        """By the probe's id, the probe and the constants that it adds over all sites of this group, in the order of
+        ``amounts``.
 
         Computed once: only to be asked for when all sites were added.
         """
@@ -319,19 +332,20 @@ class Run:
 _NO_BORDER = sys.maxsize
 
 
-class Runs:
-    """Groups the sites of one body, which come in text order, into runs: same basic block, guard and guard's value.
+class SiteGroups:
+    """Divides the sites (probed instructions) of one body into groups of which a thread executes all or none: those of
+    one basic block and one guard (predicate) that keeps its value.
 
-    runs: those so far, in the order of their first sites. A border is where one basic block ends and the next begins;
-    calls are borders, too.
+    Sites come in text order. groups: those so far, in the order of their first sites. A border is where one basic block
+    ends and the next begins; calls are borders, too.
     """
 
     def __init__(self, body: Body) -> None:
-        """Begin with no runs. body: the function's text, whose basic blocks limit the runs."""
+        """Begin with no groups. body: the function's text, whose basic blocks limit the groups."""
         self._body = body
         self._code = body.code
-        # By guard, the latest run, which further sites may be added to.
-        self._open: dict[str | None, Run] = {}
+        # By guard, the latest group, which further sites may be added to.
+        self._open: dict[str | None, SiteGroup] = {}
         # Places in the body: statement i is at 2 * i + 1, the gap before it at 2 * i. A label's border is the gap
         # before its statement; that of a branch is at the branch itself, which still belongs to the block that it ends.
         # Labels that no branch goes to, as those of debug information, are none.
@@ -340,69 +354,74 @@ class Runs:
         # The number of borders that were passed, which numbers the current block, and the place of the next one.
         self._block = 0
         self._next_border = self._borders[0] if self._borders else _NO_BORDER
-        self.runs: list[Run] = []
+        self.groups: list[SiteGroup] = []
 
-    def at(self, guard: str | None, statement: Statement) -> Run:
-        """Return the run that a site (a probed instruction) belongs to, and make the site its last one.
+    def group_of(self, guard: str | None, statement: Statement) -> SiteGroup:
+        """Return the group that a site (a probed instruction) belongs to, begun here if need be, and note the site as
+        its last one.
 
-        It is the open run with the same guard in the same basic block; else a new one is begun. Sites come in program
-        order. guard: the site's predicate as written, None for all threads.
+        A group's sites have the same guard and lie in the same basic block. Sites come in program order. guard: the
+        site's predicate as written, None for all threads.
         """
         # See `__init__` for the numbers of places.
         place = 2 * statement.index + 1
         if self._next_border < place:
             self._pass_borders(place)
         block = self._block
-        run = self._open.get(guard)
-        # A run is full when its sums may become too large for an immediate.
-        is_open = run is not None and run.block == block and run.most < _MOST_TOTAL
-        if run is not None and is_open and (guard is None or self._holds(run, guard, statement.start)):
-            run.last = statement
-            return run
-        run = self._open[guard] = Run(guard, statement, statement, block)
-        self.runs.append(run)
-        return run
+        group = self._open.get(guard)
+        # A group is full when its sums may become too large for an immediate.
+        is_open = group is not None and group.block == block and group.most < _MOST_TOTAL
+        if group is not None and is_open and (guard is None or self._keeps_value(group, guard, statement.start)):
+            group.last = statement
+            return group
+        group = self._open[guard] = SiteGroup(guard, statement, statement, block)
+        self.groups.append(group)
+        return group
 
     def add_site(self, statement: Statement, added: tuple[Added, ...]) -> None:
-        """Count one site in the runs that it belongs to: one without a guard, one for the guard that it has, or both.
+        """Add a probed instruction to the group of unpredicated instructions or to that of its predicate, or one probe
+        to each.
 
-        added: from ``Additions.added``: what all probes of the site add together, and then each alone.
+        A group is instructions of one basic block and predicate whose probes' additions are made at once. A probe that
+        counts executing lanes adds under the instruction's predicate, others add for every lane. added: from
+        ``Additions.added``: what all probes of the instruction add together, and then each alone.
         """
         if statement.guard is None:
-            self.at(None, statement).add(added[0])
+            of_all_probes = added[0]
+            self.group_of(None, statement).add(of_all_probes)
             return
-        # Probes that count the executing lanes add under the instruction's predicate, the others for every lane.
         for alone in added[1:]:
             probe, _ = alone.amounts[0]
             guard = statement.guard if probe.lanes is Lanes.EXECUTING else None
-            self.at(guard, statement).add(alone)
+            self.group_of(guard, statement).add(alone)
 
     def add_all(self, indices: Sequence[int], added: Sequence[Added], begin: int, end: int) -> None:
-        """Count many sites without a guard at once, with the same result as ``at`` and ``Run.add`` for each.
+        """Add many unpredicated probed instructions to their groups at once; the result is that of ``SiteGroup.add``
+        for each.
 
         indices: of the instructions among the body's statements, in text order; added: what is added at each. Of both
         lists the part from begin to end counts.
         """
         while begin < end:
-            run = self.at(None, self._body.statement(indices[begin]))
+            group = self.group_of(None, self._body.statement(indices[begin]))
             # The sites of one block at once: up to the first statement after the next border. Statement i is at place
             # 2 * i + 1, so it is after the border when i >= (border + 1) // 2.
             stop = bisect_left(indices, (self._next_border + 1) // 2, begin, end)
             counts = Counter(added[begin:stop])
-            # The largest amount that one execution of the run adds to any sum stays a valid immediate.
+            # The largest amount that one execution of the group adds to any sum stays a valid immediate.
             most = sum([one.most * count for one, count in counts.items()])
-            if run.most + most < _MOST_TOTAL:
-                run.most += most
+            if group.most + most < _MOST_TOTAL:
+                group.most += most
                 for one, count in counts.items():
-                    run.counts[one] = run.counts.get(one, 0) + count
+                    group.counts[one] = group.counts.get(one, 0) + count
             else:
-                # Too much for one run: one by one, so that `at` begins new runs where needed.
+                # Too much for one group: one by one, so that `group_of` begins new groups where needed.
                 for at in range(begin, stop):
-                    self.at(None, self._body.statement(indices[at])).add(added[at])
+                    self.group_of(None, self._body.statement(indices[at])).add(added[at])
             begin = stop
 
     def _pass_borders(self, place: int) -> None:
-        """Go on to the block of a place (see ``__init__``), past the borders before it."""
+        """Make the basic block that a place lies in the current one: go past all block borders before the place."""
         borders, block = self._borders, self._block
         while block < len(borders) and borders[block] < place:
             block += 1
@@ -410,54 +429,57 @@ class Runs:
         self._next_border = borders[block] if block < len(borders) else _NO_BORDER
 
     def forks(self) -> list[Fork]:
-        """The runs, by their index in ``runs``, around each conditional branch that is itself a site.
+        """Find the conditional branches with a group of probed instructions before, under and after them; give the
+        groups' indices.
 
-        That is: the run of the block that the branch ends, the run of the branch under its predicate, whose threads
-        take it, and the run of the block after it, whose threads do not. Since each thread of the first is in one of
-        the other two, ``plan_tallies`` can do without a counter for one of them.
+        That is: the group of the block that the branch ends, the group of the branch under its predicate, whose threads
+        take it, and the group of the block after it, whose threads do not. Since each thread of the first is in one of
+        the other two, ``plan_counters`` can do without a counter for one of them.
         """
         forks: list[Fork] = []
-        if all(run.guard is None for run in self.runs):
+        if all(group.guard is None for group in self.groups):
             return forks
-        # The first run without a guard of each block.
-        plain = {run.block: number for number, run in reversed(list(enumerate(self.runs))) if run.guard is None}
-        for number, run in enumerate(self.runs):
-            # A label right after the branch is one more border, so that no run has the next block's number: other
+        # The first group without a guard of each block.
+        plain = {group.block: number for number, group in reversed(list(enumerate(self.groups))) if group.guard is None}
+        for number, group in enumerate(self.groups):
+            # A label right after the branch is one more border, so that no group has the next block's number: other
             # threads arrive there, too.
-            if run.guard is None or run.block not in plain or run.block + 1 not in plain:
+            if group.guard is None or group.block not in plain or group.block + 1 not in plain:
                 continue
-            if run.last.word == "bra":
-                forks.append(Fork(plain[run.block], number, plain[run.block + 1]))
+            if group.last.word == "bra":
+                forks.append(Fork(plain[group.block], number, plain[group.block + 1]))
         return forks
 
-    def _holds(self, run: Run, guard: str, start: int) -> bool:
-        """Whether a guard is the same register with the same value at a position as at the run's last site.
+    def _keeps_value(self, group: SiteGroup, guard: str, start: int) -> bool:
+        """Whether a predicate has not changed between a group's last instruction and a later position in the same basic
+        block.
 
-        Only then does each thread execute either all sites of the run or none. start: of a later statement in the same
-        block. False also where the register only may have changed: wherever the text between names it other than as a
-        guard.
+        Only then does each thread execute either all sites of the group or none. guard: the predicate as written;
+        start: the position. False also where the register only may have changed: wherever the text between names it
+        other than as a guard.
         """
         name = guard_register(guard)
         code = self._code
-        at = code.find(name, run.last.start, start)
+        at = code.find(name, group.last.start, start)
         while at >= 0:
             end = at + len(name)
             if not (_continues(code[end]) or _continues(code[at - 1]) or _is_guard(code, at)):
                 return False
             at = code.find(name, end, start)
         # Only a brace that closes a scope can end the register's declaration, so that the name is another register's.
-        if code.find("}", run.last.start, start) < 0:
+        if code.find("}", group.last.start, start) < 0:
             return True
-        return self._body.declaration(name, run.first.start) == self._body.declaration(name, start)
+        return self._body.declaration(name, group.first.start) == self._body.declaration(name, start)
 
 
 def _continues(character: str) -> bool:
-    """Return whether a character may be part of a register's name."""
+    """Return whether a character next to a register's name makes it another, longer name."""
     return character.isalnum() or character in "_$%"
 
 
 def _is_guard(code: str, at: int) -> bool:
-    """Whether the register whose name begins at a position is a guard: follows ``@`` or ``@!``."""
+    """Whether a register's name, which begins at a position, stands there as the predicate of an instruction: after
+    ``@`` or ``@!``."""
     at -= 1
     while code[at].isspace() or code[at] == "!":
         at -= 1

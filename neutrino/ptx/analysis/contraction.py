@@ -59,7 +59,8 @@ class Product:
 
 
 class Contractions:
-    """The products of one body that ptxas may fuse with a sum. Positions are in the module's text."""
+    """The products of one body that ptxas (NVIDIA's assembler) may fuse with a sum into an FMA. Positions are in the
+    module's text."""
 
     def __init__(self, body: Body) -> None:
         """Find the products of a body (function text) that ptxas (NVIDIA's assembler) may fuse with sums that read
@@ -84,20 +85,19 @@ class Contractions:
         self._halves = [(product.start, product.end) for product in products if product.type in _HALVES]
 
     def __bool__(self) -> bool:
+        """Whether ptxas may fuse any product of the body with a sum."""
         return bool(self._by_start)
 
     def at(self, position: int) -> Product | None:
-        """The product that the instruction with its opcode at a position computes; None if it computes none that may be
-        fused.
-        """
+        """The product that the instruction at a position computes and that ptxas may fuse with a sum; None if there is
+        none."""
         return self._by_start.get(position)
 
     def open_product(self, register: str, position: int) -> Product | None:
-        """The product that a register holds before the instruction at a position, and that a later sum may be fused
-        with.
+        """The product that a register holds before a position and that ptxas may fuse with a sum after it; None if it
+        holds none.
 
-        None when it holds no such product. Code inserted there must not keep ptxas from fusing the two, which would
-        change how the program rounds.
+        Code inserted there must not keep ptxas from fusing the two, which would change how the program rounds.
         """
         for product in reversed(self._by_register.get(register, ())):
             # The last one before the position: the register no longer holds an earlier one.
@@ -107,7 +107,8 @@ class Contractions:
         return None
 
     def first_clear(self, position: int) -> int:
-        """The first position, from this one on, that does not lie between a product and a sum that reads it.
+        """The first position, from this one on, that does not lie between a product and a sum that ptxas may fuse with
+        it.
 
         Code that would keep ptxas from fusing them is inserted there instead of at the position.
         """
@@ -118,10 +119,11 @@ class Contractions:
         return position
 
     def may_exchange(self, position: int, architecture: int) -> bool:
-        """Whether an instruction between lanes, such as ``shfl``, may stand at a position, if it has no predicate.
+        """Whether an unpredicated instruction that exchanges values between lanes, such as ``shfl``, may be inserted at
+        a position.
 
-        Under a predicate it may stand only where ``first_clear`` gives the position itself. architecture: 80 for
-        ``sm_80``.
+        It may not where it would keep ptxas from fusing a product with a sum. Under a predicate it may stand only where
+        ``first_clear`` gives the position itself. architecture: 80 for ``sm_80``.
         """
         # By tests/ptx/test_fusions.py.
         if architecture >= _KEEPS_HALVES:
@@ -129,7 +131,7 @@ class Contractions:
         return not any(start < position < end for start, end in self._halves)
 
     def _overwritten(self, register: str, start: int, end: int) -> bool:
-        """Whether any instruction between two others writes a register. start, end: positions of the two."""
+        """Whether any instruction strictly between two others writes a register. start, end: positions of the two."""
         for index in range(self._body.index_at(start) + 1, self._body.index_at(end)):
             instruction = self._body.statement(index).instruction
             if instruction is not None and register in instruction.written:
@@ -138,7 +140,8 @@ class Contractions:
 
 
 def has_product(body: Body) -> bool:
-    """Whether a body holds an unrounded product, written or hidden in another instruction, whatever reads it."""
+    """Whether a body has an instruction that computes a product which is not rounded explicitly, so that ptxas may fuse
+    it."""
     return any(product_type(opcode) or is_hidden_product(opcode) for opcode in body.opcodes)
 
 
@@ -148,7 +151,7 @@ def has_hidden_product(body: Body) -> bool:
 
 
 def may_contract(body: Body) -> bool:
-    """Whether any unrounded product in a body can reach an unrounded sum, on whatever path.
+    """Whether the result of some product of a body may come to a sum, so that ptxas may fuse the two into an FMA.
 
     Where not, no inserted code can change how ptxas rounds.
     """
@@ -156,14 +159,16 @@ def may_contract(body: Body) -> bool:
 
 
 def sums_reached(body: Body, *, hidden_alone: bool = False) -> dict[int, int]:
-    """The unrounded sums that the value of an unrounded product can reach: by position, in how many of their operands.
+    """The floating-point sums that the value of a product may reach, by position, with the number of their operands it
+    may be.
 
-    These are all sums that ptxas may fuse with a product, and some more, since it fuses within a basic block only. Of a
-    sum with two such operands it is not known which of them ptxas fuses.
+    Only products and sums without a rounding mode count. These are all sums that ptxas may fuse with a product, and
+    some more, since it fuses within a basic block only. Of a sum with two such operands it is not known which of them
+    ptxas fuses.
 
     A value is followed by the names of registers, whatever the order of instructions, through all that may hand it on
     unchanged: moves and selections, bit operations, shuffles, multiplications by what may be one, and memory. The
-    position is that of the statement, after its labels. hidden_alone: follow only the products within an instruction
+    position is that of the statement, after its labels. hidden_alone: hand_on only the products within an instruction
     that ptxas expands to several, as ``div.full``.
     """
     products = {
@@ -179,8 +184,9 @@ def sums_reached(body: Body, *, hidden_alone: bool = False) -> dict[int, int]:
     sums: dict[int, int] = {}
     has_loop = False
 
-    def follow(transfer: _Transfer) -> None:
-        """Hand a product on from what an instruction reads to what it writes; note the instruction if it is a sum."""
+    def hand_on(transfer: _Transfer) -> None:
+        """If an instruction reads a register that may hold a product, note the registers it may copy it to, or that it
+        is a sum."""
         if not holding.isdisjoint(transfer.read):
             holding.update(transfer.written)
             if transfer.terms:
@@ -200,13 +206,13 @@ def sums_reached(body: Body, *, hidden_alone: bool = False) -> dict[int, int]:
         transfer = _transfer(instruction, statement.start)
         if transfer is not None:
             transfers.append(transfer)
-            follow(transfer)
+            hand_on(transfer)
     # Else again until no other register can hold a product.
     previous_size = -1
     while has_loop and len(holding) != previous_size:
         previous_size = len(holding)
         for transfer in transfers:
-            follow(transfer)
+            hand_on(transfer)
     return sums
 
 
@@ -219,13 +225,12 @@ def _instructions(body: Body) -> Iterator[tuple[Statement, Instruction]]:
 
 
 def loose_sums(body: Body) -> list[int]:
-    """The positions of the unrounded sums that may be fused with either of two products, in text order.
+    """The positions of sums with two different products as operands, of which ptxas may fuse either one; in text order.
 
-    These are the sums both of whose operands may be products, and not the same one. Which of them ptxas fuses may
-    differ from copy to copy of an unrolled loop, and with the code around, while the numbers of fused and unfused
-    instructions stay the same: counting instructions does not show the difference. Values are followed through moves,
-    changes of sign and selections, whatever the order of instructions. Positions are those of the statements, after
-    their labels.
+    Which of them it fuses may differ from copy to copy of an unrolled loop, and with the code around, while the numbers
+    of fused and unfused instructions stay the same: counting instructions does not show the difference. Values are
+    followed through moves, changes of sign and selections, whatever the order of instructions. Positions are those of
+    the statements, after their labels.
     """
     if not has_product(body) or not any(map(_is_sum, body.opcodes)):
         return []
@@ -266,7 +271,7 @@ class _Transfer(NamedTuple):
 
 
 def _transfer(instruction: Instruction, position: int) -> _Transfer | None:
-    """How an instruction may hand on a product; None when it writes none in any case, or reads or writes nothing.
+    """How an instruction may hand on the value of a product: from what it reads to what it writes. None when it cannot.
 
     position: of its statement.
     """
@@ -292,7 +297,8 @@ def _transfer(instruction: Instruction, position: int) -> _Transfer | None:
 
 
 def _types(opcode: Mnemonic) -> tuple[str, ...]:
-    """The parts of an opcode after its word and the modifiers ``.ftz`` and ``.sat``, in this order."""
+    """The parts of an opcode after its word and the modifiers ``.ftz`` and ``.sat``: of ``mul.ftz.f32`` this is
+    ("f32",)."""
     types = opcode.parts[1:]
     for modifier in ("ftz", "sat"):
         if types[:1] == (modifier,):
@@ -302,13 +308,13 @@ def _types(opcode: Mnemonic) -> tuple[str, ...]:
 
 @functools.cache
 def product_type(opcode: Mnemonic) -> str:
-    """Return the type of a product that ptxas may fuse, ``f32``; "" for any other opcode."""
+    """Return the type, such as ``f32``, of a multiplication that ptxas may fuse with a sum; "" for any other opcode."""
     types = _types(opcode)
     return types[0] if opcode.word == "mul" and len(types) == 1 and types[0] in FLOATS else ""
 
 
 def is_hidden_product(opcode: Mnemonic) -> bool:
-    """Return whether an instruction ends with a product that ptxas may fuse."""
+    """Return whether ptxas expands an instruction (such as a division) to code that ends with a product it may fuse."""
     return opcode.text in _HIDDEN_PRODUCTS
 
 
@@ -320,7 +326,8 @@ def _is_sum(opcode: Mnemonic) -> bool:
 
 @functools.cache
 def _computes(opcode: Mnemonic) -> bool:
-    """Return whether an instruction computes a new floating-point value, so that its result is no product any more."""
+    """Return whether an instruction computes a new value from what it reads, so that its result is no product any more.
+    """
     if opcode.word in _DECIDING or opcode.word.endswith("mma"):
         return True
     is_rounded = opcode.word in _SUMS and not _ROUNDINGS.isdisjoint(opcode.parts[1:2])
@@ -328,14 +335,16 @@ def _computes(opcode: Mnemonic) -> bool:
 
 
 @functools.cache
-def _moves_product(opcode: Mnemonic) -> bool:
-    """Whether an instruction makes, copies or adds up products, so that it must be followed."""
+def _concerns_products(opcode: Mnemonic) -> bool:
+    """Whether an instruction may make, copy or add up floating-point products, so that a search for these has to look
+    at it."""
     types = _types(opcode)
     return opcode.word in _PRODUCT_STEPS and len(types) == 1 and types[0] in FLOATS | _BITS
 
 
 def _products(body: Body) -> list[Product]:
-    """The products of a body that an unrounded sum reads within the same basic block, in any order.
+    """The products of a body that a sum reads within the same basic block, so that ptxas may fuse the two; in any
+    order.
 
     The sum may read the register of the ``mul``, or one that got its value by copies and changes of sign. A block ends
     at a label and at whatever leads elsewhere.
@@ -344,7 +353,7 @@ def _products(body: Body) -> list[Product]:
     # By register, the products that it may hold: the register that the ``mul`` wrote, the position of its opcode, and
     # its type.
     holding: dict[str, set[tuple[str, int, str]]] = {}
-    steps = {opcode for opcode in body.opcodes if _moves_product(opcode) or is_hidden_product(opcode)}
+    steps = {opcode for opcode in body.opcodes if _concerns_products(opcode) or is_hidden_product(opcode)}
     block_ends = {opcode for opcode in body.opcodes if opcode.ends_block}
     labelled = {label.before for label in body.labels}
     for index, opcode in enumerate(body.mnemonics):

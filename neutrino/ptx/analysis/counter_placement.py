@@ -27,7 +27,8 @@ _MOST_UNDIVIDED = 256
 
 
 class Row(NamedTuple):
-    """What one run of sites adds whenever a thread executes it.
+    """The constants that one run of sites (probed instructions, counted at once) adds to sums whenever a thread
+    executes it.
 
     amounts: by sum, the constant added to it; no zeros. once: no thread executes the run twice; always: every thread
     that ends has executed it, once.
@@ -38,8 +39,8 @@ class Row(NamedTuple):
     always: bool
 
     @property
-    def has_negative(self) -> bool:
-        """Whether some amount is below zero."""
+    def subtracts(self) -> bool:
+        """Whether executing this row, which adds a constant to each of several sums, makes any of them smaller."""
         return min(self.amounts.values(), default=0) < 0
 
 
@@ -62,11 +63,11 @@ class Counter:
 
 
 @dataclass(frozen=True)
-class Part:
-    """One term of a ``Form``: a number in some bits of a counter, times a factor.
+class FormulaTerm:
+    """One term of a ``SumFormula``: a number in some bits of a counter register, times a factor.
 
-    counter: its index in ``Tallies.counters``. shift: the number's lowest bit; width: how many bits it has, 0 for all
-    from there on. most: an upper bound of the number in a thread, None without one.
+    counter: its index in ``CounterPlan.counters``. shift: the number's lowest bit; width: how many bits it has, 0 for
+    all from there on. most: an upper bound of the number in a thread, None without one.
     """
 
     counter: int
@@ -77,46 +78,48 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Form:
-    """How to compute a sum where a thread ends: its constant plus its parts.
+class SumFormula:
+    """How to compute a sum from a thread's counters where the thread ends: a constant plus terms, each a factor times
+    the number in some bits of a counter.
 
     The constant or a factor may be negative, the sum is not.
     """
 
     constant: int = 0
-    parts: tuple[Part, ...] = ()
+    terms: tuple[FormulaTerm, ...] = ()
 
     @property
     def most(self) -> int | None:
-        """An upper bound of the sum in a thread; None without one."""
+        """An upper bound, for one thread, of the sum that this formula (constant + factors × counters) gives; None if
+        some counter has none."""
         total = self.constant
-        for part in self.parts:
-            if part.most is None:
+        for term in self.terms:
+            if term.most is None:
                 return None
-            total += part.most * max(part.factor, 0)
+            total += term.most * max(term.factor, 0)
         return total
 
 
 @dataclass(frozen=True)
-class Tallies:
-    """Which counters to keep. adds: by row, the (counter index, amount) pairs to add where it runs; forms: by sum, how
-    to compute it from the counters."""
+class CounterPlan:
+    """Which counters to keep in registers. adds: by row (a run of probed instructions), the (counter index, amount)
+    pairs to add where it is executed; formulas: by sum, how to compute it from the counters."""
 
     counters: tuple[Counter, ...]
     adds: tuple[tuple[tuple[int, int], ...], ...]
-    forms: Mapping[Hashable, Form]
+    formulas: Mapping[Hashable, SumFormula]
 
 
-def plan_tallies(rows: Sequence[Row], bits: Mapping[Hashable, int], forks: Sequence[Fork] = ()) -> Tallies:
-    """Choose the counters that a thread keeps, from which all sums are computed where it ends.
+def plan_counters(rows: Sequence[Row], bits: Mapping[Hashable, int], forks: Sequence[Fork] = ()) -> CounterPlan:
+    """Choose the few counter registers that a thread keeps, from which all its sums are computed where it ends.
 
-    Of the plans that are tried, the one that needs the fewest registers, then the fewest additions. rows: what the runs
-    of sites of a kernel add. bits: by sum, its width, 32 or 64. forks: rows around branches, of which one can be
-    computed from the other two.
+    Of the plans that are tried, the one that needs the fewest registers, then the fewest additions. rows: the constants
+    that stretches of a kernel's instructions add to sums when they are executed. bits: by sum, its width, 32 or 64.
+    forks: rows around branches, of which one can be computed from the other two.
     """
     if all(row.always for row in rows):
         # Every sum is a constant.
-        return _tallies(_Plan(rows, [], []), bits)
+        return _described(_Plan(rows, [], []), bits)
     variants = [rows]
     if forks:
         # Rows with negative amounts may need fewer counters, but such amounts rule out other ways to save some.
@@ -125,14 +128,14 @@ def plan_tallies(rows: Sequence[Row], bits: Mapping[Hashable, int], forks: Seque
         variants += [below_zero, rows] if below_zero != variants[0] else []
     plans = [plan for variant in variants for plan in _plans(variant)]
     best = plans[0] if len(plans) == 1 else min(plans, key=lambda plan: _cost(plan, bits))
-    return _tallies(best, bits)
+    return _described(best, bits)
 
 
 class _Plan(NamedTuple):
     """Which numbers (tallies) to count for some rows.
 
     groups: each gets a counter of its own; words: those that share one of 32 bits, for each such counter. Rows that
-    every thread executes once need none: they are constants of the forms.
+    every thread executes once need none: they are constants of the formulas.
     """
 
     rows: Sequence[Row]
@@ -141,7 +144,8 @@ class _Plan(NamedTuple):
 
 
 def _plans(rows: Sequence[Row]) -> Iterable[_Plan]:
-    """Generate the plans (choices of counters) to compare for some rows, each what a run of sites adds to sums.
+    """Generate the ways to count worth comparing, given the constants that each row (a stretch of instructions) adds to
+    sums.
 
     Rows that no thread executes twice can share words, since their numbers stay small; the others need counters of
     their own. A plan is either that, or adds rows of the first kind to the counters of the second.
@@ -153,9 +157,9 @@ def _plans(rows: Sequence[Row]) -> Iterable[_Plan]:
         # Too large for a word: counted as if they might be executed any number of times.
         often, once, words = often | once, {}, []
     groupings = [_by_rows(often)]
-    # Tallies by sums are not used where amounts are negative: some would have to decrease. Else they are tried first,
+    # Numbers by sums are not used where amounts are negative: some would have to decrease. Else they are tried first,
     # and alone where they need fewer counters.
-    if often and not any(row.has_negative for row in often.values()):
+    if often and not any(row.subtracts for row in often.values()):
         by_sums = _undivided(_by_sums(often))
         groupings = [by_sums, *groupings] if len(groupings[0]) <= len(by_sums) else [by_sums]
     for groups in groupings:
@@ -172,9 +176,8 @@ def _plans(rows: Sequence[Row]) -> Iterable[_Plan]:
 
 
 def _cost(plan: _Plan, bits: Mapping[Hashable, int]) -> tuple[int, int]:
-    """The cost of a plan, to choose the cheapest: registers of 32 bits, then additions at sites. bits: by sum, 32 or
-    64.
-    """
+    """The cost of a plan for counting, for comparisons: registers of 32 bits, then instructions that add to them. bits:
+    by sum, its width, 32 or 64."""
     registers = sum(_group_bits(group, bits) // _WORD for group in plan.groups) + len(plan.words)
     additions = sum(len(group.added) for group in plan.groups)
     for word in plan.words:
@@ -184,22 +187,23 @@ def _cost(plan: _Plan, bits: Mapping[Hashable, int]) -> tuple[int, int]:
 
 
 def _group_bits(group: _Tally, bits: Mapping[Hashable, int]) -> int:
-    """The width of the counter of a group: that of its widest sum. bits: by sum."""
+    """The width in bits that a counter needs: that of the widest sum that is computed from it. bits: by sum."""
     return max([bits[key] for key in group.factors])
 
 
 def _without_taken(rows: Sequence[Row], forks: Iterable[Fork], *, below_zero: bool) -> list[Row]:
-    """Rows that give the same sums, without the rows of threads that take a branch.
+    """Return rows (constants that stretches of code add to sums) that give the same sums with nothing left to count on
+    taken branches.
 
-    These are as many as come to the branch less those that do not take it. So what a taken row adds is added in the
-    row of those that come, and subtracted in the row of those that stay; the taken row becomes empty.
+    The threads that take a branch are those that come to it less those that do not take it. So what a taken row adds is
+    added in the row of those that come, and subtracted in the row of those that stay; the taken row becomes empty.
 
     forks: the rows around each branch. below_zero: do so even where it makes an amount of a row negative.
     """
     changed: dict[int, dict[Hashable, int]] = {}
 
     def amounts(number: int) -> dict[Hashable, int]:
-        """The amounts of a row, as a copy that may be changed."""
+        """The amounts of the row with a number, as a copy that may be changed."""
         if number not in changed:
             changed[number] = dict(rows[number].amounts)
         return changed[number]
@@ -234,19 +238,20 @@ class _Tally:
 
     @lazy
     def most(self) -> int:
-        """The greatest number in a thread that executes no row twice. Ask for it when all that is added is known."""
+        """The greatest value of this number in a thread that executes no row twice. Ask for it when all that is added
+        is known."""
         return sum(self.added.values())
 
     @lazy
     def width(self) -> int:
-        """How many bits hold the number's sum over a warp, if no thread executes a row twice. Ask for it when all is
-        added.
-        """
+        """How many bits hold this number added up over the lanes of a warp, if no thread executes a row twice. Ask for
+        it when all is added."""
         return (self.most * WARP_LANES).bit_length()
 
 
-def _tallies(plan: _Plan, bits: Mapping[Hashable, int]) -> Tallies:
-    """State a plan in full: the counters that a thread keeps, what each row adds to them, and how sums are computed.
+def _described(plan: _Plan, bits: Mapping[Hashable, int]) -> CounterPlan:
+    """Spell out a plan for counting: the counter registers, what each row (a stretch of code) adds to them, and each
+    sum's formula.
 
     bits: by sum, its width, 32 or 64.
     """
@@ -254,7 +259,7 @@ def _tallies(plan: _Plan, bits: Mapping[Hashable, int]) -> Tallies:
     counters: list[Counter] = []
     # By row, the amounts by counter.
     adds: list[dict[int, int]] = [{} for _ in rows]
-    parts: dict[Hashable, list[Part]] = {}
+    terms: dict[Hashable, list[FormulaTerm]] = {}
     constants: dict[Hashable, int] = {}
     for row in rows:
         if row.always:
@@ -267,9 +272,10 @@ def _tallies(plan: _Plan, bits: Mapping[Hashable, int]) -> Tallies:
             if amount % (1 << width):
                 adds[number][len(counters)] = amount % (1 << width)
         for key, factor in group.factors.items():
-            parts.setdefault(key, []).append(Part(len(counters), 0, 0, factor, None))
+            terms.setdefault(key, []).append(FormulaTerm(len(counters), 0, 0, factor, None))
         counters.append(Counter(width, packed=False))
     for word in words:
+        # The numbers of a word are packed side by side into one register.
         shift = 0
         for entry in word:
             # One addition of a row to the word adds to each of its numbers, since none overflows into the next.
@@ -278,24 +284,24 @@ def _tallies(plan: _Plan, bits: Mapping[Hashable, int]) -> Tallies:
             # The last one has all upper bits, so that it need not be masked.
             width = 0 if entry is word[-1] else entry.width
             for key, factor in entry.factors.items():
-                parts.setdefault(key, []).append(Part(len(counters), shift, width, factor, entry.most))
+                terms.setdefault(key, []).append(FormulaTerm(len(counters), shift, width, factor, entry.most))
             shift += entry.width
         counters.append(Counter(_WORD, packed=True))
-    forms = {key: Form(constants.get(key, 0), tuple(parts.get(key, ()))) for key in {**constants, **parts}}
-    return Tallies(tuple(counters), tuple(tuple(added.items()) for added in adds), forms)
+    formulas = {key: SumFormula(constants.get(key, 0), tuple(terms.get(key, ()))) for key in {**constants, **terms}}
+    return CounterPlan(tuple(counters), tuple(tuple(added.items()) for added in adds), formulas)
 
 
 def _fewest_words(once: Mapping[int, Row]) -> list[list[_Tally]]:
-    """Choose what to count for rows that no thread executes twice, so that the numbers fit in the fewest words of 32
-    bits.
+    """Choose numbers to count that give all sums of some rows and that, packed side by side, fit in the fewest words of
+    32 bits.
 
-    once: those rows, by row number.
+    once: by number, the rows (constants that a stretch of code adds to sums), none of which a thread executes twice.
     """
     if not once:
         return []
     by_rows = _by_rows(once)
-    # Tallies by sums would have to decrease, and could then change the others in their word.
-    if any(row.has_negative for row in once.values()):
+    # Numbers by sums would have to decrease, and could then change the others in their word.
+    if any(row.subtracts for row in once.values()):
         return _in_words(by_rows)
     by_sums = _by_sums(once)
     undivided = _undivided(by_sums)
@@ -306,7 +312,8 @@ def _fewest_words(once: Mapping[int, Row]) -> list[list[_Tally]]:
 
 
 def _in_words(small: Sequence[_Tally]) -> list[list[_Tally]]:
-    """Pack small numbers into words of 32 bits by first fit, the widest first. Returns the numbers of each word."""
+    """Pack small numbers (bit fields) into words of 32 bits by first fit, the widest first. Returns the numbers of each
+    word."""
     words: list[list[_Tally]] = []
     # Bits in use, by word.
     used_bits: list[int] = []
@@ -324,14 +331,14 @@ def _in_words(small: Sequence[_Tally]) -> list[list[_Tally]]:
 
 
 def _packing_cost(words: Sequence[Sequence[_Tally]]) -> tuple[bool, int, int, int]:
-    """The cost of numbers that are to share words of 32 bits, for comparisons.
+    """The cost of one way to pack numbers into words of 32 bits, to compare it with other ways.
 
-    small: the numbers. First, whether any is too wide for a word, then how many words, multiplications and numbers
-    there are.
+    First, whether any number is too wide for a word, then how many words, multiplications and numbers there are. words:
+    the numbers that share each word, the widest first.
     """
-    # The widest come first, so that one which is too wide begins a word.
+    has_too_wide = any(word[0].width > _WORD for word in words)
     return (
-        any(word[0].width > _WORD for word in words),
+        has_too_wide,
         len(words),
         sum(factor != 1 for word in words for entry in word for factor in entry.factors.values()),
         sum(map(len, words)),
@@ -339,7 +346,8 @@ def _packing_cost(words: Sequence[Sequence[_Tally]]) -> tuple[bool, int, int, in
 
 
 def _by_rows(rows: Mapping[int, Row]) -> list[_Tally]:
-    """Choose one number to count for each set of rows that are multiples of one another: a row adds its multiple to it.
+    """Choose the numbers to count: one for each set of rows (constants that code adds to sums) that are multiples of
+    one another.
 
     Of the rows {a: 2, b: 4} and {a: 3, b: 6} the number gets 2 and 3, and is once part of the sum a and twice of b.
     """
@@ -356,7 +364,8 @@ def _by_rows(rows: Mapping[int, Row]) -> list[_Tally]:
 
 
 def _by_sums(rows: Mapping[int, Row]) -> list[_Tally]:
-    """Choose one number to count for each set of sums that all rows add to in the same proportion.
+    """Choose the numbers to count: one for each set of sums that all rows (constants that code adds) add to in the same
+    proportion.
 
     With a and b in the rows {a: 2, b: 4} and {a: 3, b: 6} the number gets 2 and 3, and is once part of a and twice of
     b.
@@ -375,11 +384,11 @@ def _by_sums(rows: Mapping[int, Row]) -> list[_Tally]:
 
 
 def _undivided(groups: Iterable[_Tally]) -> list[_Tally]:
-    """Return the same tallies, each counted in multiples of its smallest factor if that divides the others and is
-    small.
+    """Scale counted numbers so that the sum with the smallest factor is the number itself, which saves a
+    multiplication.
 
-    The sum with that factor then is the number itself, which saves a multiplication: for a sum of bytes, a counter of
-    4-byte accesses counts by 4 with the factor 1, instead of by 1 with the factor 4.
+    Each is scaled only if that factor divides the others and is small. For a sum of bytes, a counter of 4-byte accesses
+    counts by 4 with the factor 1, instead of by 1 with the factor 4.
     """
     results = []
     for group in groups:
@@ -392,11 +401,12 @@ def _undivided(groups: Iterable[_Tally]) -> list[_Tally]:
 
 
 def _absorb(groups: Sequence[tuple[_Tally, Hashable, int]], number: int, amounts: Mapping[Hashable, int]) -> bool:
-    """Let groups (numbers with counters) count a row, too, if multiples of them give exactly its amounts; whether they
-    do.
+    """Try to count a row in counters that exist already, rather than in one of its own. Returns whether that is
+    possible.
 
-    The row then needs no counter of its own: the multiples are put into the ``added`` of the groups. groups: each with
-    the first sum of its factors, and the factor of that. number, amounts: of the row.
+    It is if multiples of the groups (numbers with a counter each) give exactly the row's amounts; the multiples are put
+    into the ``added`` of the groups. groups: each with the first sum of its factors, and the factor of that. number,
+    amounts: of the row.
     """
     remaining = dict(amounts)
     chosen: list[tuple[_Tally, int]] = []

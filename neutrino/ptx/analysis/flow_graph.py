@@ -53,7 +53,8 @@ class _Labels:
                 self._by_scope.setdefault((label.name, body.enclosing(label.start)), []).append(label)
 
     def visible(self, name: str, position: int) -> Sequence[Label]:
-        """The labels that a name means at a position; all labels of the name if it lies in no scope of any."""
+        """The labels that a name means at a position, by the scopes (braces) around it; all of that name if none is in
+        scope."""
         labels = self._by_name.get(name, [])
         if len(labels) < 2:
             return labels
@@ -62,8 +63,9 @@ class _Labels:
 
 
 def _table(body: Body, labels: Sequence[Label]) -> list[str]:
-    """The names of labels that a branch by a table may go to: those of the ``.branchtargets`` after one of these
-    labels.
+    """The names of labels that an indirect branch (``brx.idx``) may go to: those of the ``.branchtargets`` directive.
+
+    labels: those of the table, one of which stands before the directive.
     """
     for label in labels:
         directive, _, targets = body.statement(label.before).text.partition("branchtargets")
@@ -114,18 +116,19 @@ class FlowGraph:
 
     @lazy
     def postorder(self) -> list[int]:
-        """The blocks that threads may come to, each after those that a depth-first search reaches from it."""
+        """The reachable blocks in postorder: each after those that a depth-first search reaches from it."""
         return _postorder(self.successors)
 
     @lazy
     def acyclic(self) -> set[int]:
-        """The blocks that lie on no cycle, so that a thread executes them at most once."""
+        """The reachable blocks that lie on no cycle, so that a thread executes them at most once."""
         return _acyclic(self.successors, self.postorder)
 
     @lazy
     def dominators(self) -> Mapping[int, int]:
-        """By each block that threads may come to, the last other one that all ways to it lead through; the first has
-        itself.
+        """The immediate dominator of each reachable block: the last other block that all ways to it lead through.
+
+        The first block has itself.
         """
         return _dominators(self.successors, self.postorder)
 
@@ -140,27 +143,29 @@ class FlowGraph:
 
     def last_instruction(self, block: int) -> int | None:
         """The index of the last instruction of a block in the body, None if it has none."""
-        return self._instruction(reversed(self._statements(block)))
+        return self._first_instruction_of(reversed(self._statements(block)))
 
     def first_instruction(self, block: int) -> int | None:
         """The index of the first instruction of a block in the body, None if it has none."""
-        return self._instruction(self._statements(block))
+        return self._first_instruction_of(self._statements(block))
 
     def _statements(self, block: int) -> Sequence[int]:
-        """The indices of a block's statements in the body."""
+        """The indices, in the body, of the statements of a block."""
         after = self.starts[block + 1] if block + 1 < len(self.starts) else len(self._body)
         return range(self.starts[block], after)
 
-    def _instruction(self, indices: Iterable[int]) -> int | None:
-        """The first of some statements, by index, that is an instruction; None if none is."""
+    def _first_instruction_of(self, indices: Iterable[int]) -> int | None:
+        """The first of some statement indices that is an instruction's, not a directive's; None if none is."""
         return next((index for index in indices if self._body.mnemonics[index] is not None), None)
 
-    def once(self, index: int) -> bool:
-        """Whether no thread executes a statement twice in one call of the body. index: of the statement in the body."""
+    def runs_once(self, index: int) -> bool:
+        """Whether no thread executes a statement more than once in one call of the body. index: of the statement in the
+        body."""
         return self.block(index) in self.acyclic
 
-    def always(self, index: int) -> bool:
-        """Whether every thread that leaves the body has executed a statement, and once. index: of the statement."""
+    def runs_always(self, index: int) -> bool:
+        """Whether every thread that leaves the body has executed a statement exactly once. index: of the statement in
+        the body."""
         block = self.block(index)
         return block in self.acyclic and block in self.dominators_of_end
 
@@ -172,8 +177,10 @@ _FIXED_SPACES = frozenset({"const", "param"})
 
 
 def may_wait(body: Body) -> bool:
-    """Whether a thread in a kernel's body may wait for threads of another block: whether how long it stays in a loop
-    depends on what it reads from memory. True also for what cannot be told: calls, and instructions that are unknown.
+    """Whether a kernel may have a loop in which a thread waits for threads of another block.
+
+    That is, whether how long it stays in some loop depends on what it reads from memory. True also for what cannot be
+    told: calls, and instructions that are unknown.
     """
     decoded = body.mnemonics
     if any(one.word == "call" or one.row is None for one in body.opcodes):
@@ -351,7 +358,7 @@ class Loops:
             yield Edge(start, start + 1, None)
 
     def _dominates(self, block: int, other: int) -> bool:
-        """Whether every way from the entry to the other block leads through a block."""
+        """Whether every way from the function's entry to the block ``other`` leads through ``block``."""
         dominators = self._graph.dominators
         while other != block and dominators[other] != other:
             other = dominators[other]
@@ -370,7 +377,7 @@ class End(NamedTuple):
 
     @property
     def is_exit(self) -> bool:
-        """The thread ends here, in a called function too."""
+        """Whether the thread itself ends here (``exit``), in a called function too, rather than return to a caller."""
         return self.shown.split()[-1].startswith("exit")
 
 
@@ -388,7 +395,7 @@ def all_ends(body: Body) -> tuple[End, ...]:
 
 
 def _may_fall_off(body: Body) -> bool:
-    """Whether control may come to the closing brace: not when the last instruction always leads elsewhere."""
+    """Whether control may come to the closing brace of a body: not when its last instruction always leads elsewhere."""
     # What follows the last semicolon counts as a statement; it is empty but for braces and labels. A branch may lead to
     # such a label.
     remainder = len(body) - 1

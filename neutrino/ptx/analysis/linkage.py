@@ -52,7 +52,8 @@ class Callee:
 
     @property
     def key(self) -> tuple[int, str]:
-        """The number of the function's module, and its name: static functions of several modules may share one."""
+        """What identifies the function: the number of its module, and its name. Static functions of several modules may
+        share one."""
         return self.linkage.number, self.function.name
 
 
@@ -156,7 +157,8 @@ class Linkage:
         return body
 
     def _symbols_in(self, body: Body) -> Set[str]:
-        """The names of the module's symbols that are in operand position in a body, whatever they refer to there.
+        """The names of the module's functions and variables that stand as operands in a body, whatever they refer to
+        there.
 
         Found in the quicker of two ways: name by name, or by all names of the body at once.
         """
@@ -166,7 +168,8 @@ class Linkage:
         return body.operand_names & symbols.keys()
 
     def needs(self, kernel: Function) -> Needs:
-        """Find what a kernel's twin (the copy of it with probes) needs of its module, by following the kernel's calls.
+        """Find the functions and variables that a kernel's twin (the copy of it with probes) needs, by following the
+        kernel's calls.
 
         Raises ObstacleError when it can have no twin.
         """
@@ -214,12 +217,11 @@ class Linkage:
         return needs
 
     def _uses(self, function: Function) -> tuple[list[_Use], bool]:
-        """The symbols of the module that a function names, sorted by name; and whether the function makes indirect
-        calls.
-        """
+        """The functions and variables of the module that a function names, sorted by name; and whether it makes
+        indirect calls."""
         result = self._uses_by_function.get(function.statement)
         if result is None:
-            body, names = self.named(function)
+            body, names = self.symbols_used(function)
             called = self.calls_by_name(function, body) if names else {}
             uses = []
             for name in sorted(names):
@@ -239,8 +241,10 @@ class Linkage:
         return result
 
     def declarations(self, name: str) -> frozenset[ModuleStatement]:
-        """The statements that declare or define a function of that name; of an alias also its directive, and those of
-        the function that it stands for."""
+        """The statements of the module that declare or define a function of that name.
+
+        For an alias also its directive, and the statements of the function that it stands for.
+        """
         declarations = self._declarations_by_name.get(name)
         if declarations is None:
             statements = set(self._functions_by_name.get(name, ()))
@@ -265,8 +269,8 @@ class Linkage:
             calls.setdefault(name, []).append((start, end))
         return calls
 
-    def named(self, function: Function) -> tuple[Body, set[str]]:
-        """The function's body, and the names of the module's symbols that it uses."""
+    def symbols_used(self, function: Function) -> tuple[Body, set[str]]:
+        """The function's body, and the names of the module's functions and variables that the body uses."""
         body = self.body(function)
         names = self._symbols_in(body)
         return body, self._not_shadowed(function, body, names) if names else set()
@@ -300,10 +304,8 @@ class Linkage:
         )
 
     def _not_shadowed(self, function: Function, body: Body, names: Set[str]) -> set[str]:
-        """Those of these names that refer to the module's symbol at one place of the function at least.
-
-        Elsewhere the name may be that of a parameter, or of what the body declares.
-        """
+        """Those of these names that mean the module's symbol somewhere in the function, not always a parameter or local
+        of that name."""
         parameters = _parameter_names(self.module, function)
         # A name that the body declares may still mean the symbol outside of the declaration's scope.
         local = {name for name in names if body.may_declare(name) and name in body.declarations}
@@ -314,7 +316,8 @@ class Linkage:
         }
 
     def references(self, function: Function, name: str) -> list[tuple[int, int]]:
-        """Where in a function's body a name refers to the module's symbol, as (start, end) in the module's text."""
+        """Where a function's body refers to the module's symbol of a name, not to a local one; (start, end) in the
+        module's text."""
         body = self.body(function)
         if name in _parameter_names(self.module, function):
             return []
@@ -324,7 +327,8 @@ class Linkage:
         return [span for span in occurrences if body.declaration(name, span[0]) is None]
 
     def need_function(self, needs: Needs, function: Function, asker: Linkage) -> Callee:
-        """Add a function of this module to what a kernel's twin needs; return it, so that its calls can be followed.
+        """Add a function of this module to what a kernel's twin (copy with probes) needs; return it, so that its calls
+        are followed.
 
         asker: of the kernel's module.
         """
@@ -335,10 +339,11 @@ class Linkage:
         return callee
 
     def need_variable(self, needs: Needs, statements: set[ModuleStatement], variable: Variable, user: Callee) -> None:
-        """Add a variable of this module to what a kernel's twin needs. user: the kernel, or its callee, that names it.
+        """Add a variable of this module to what a kernel's twin (copy with probes) needs: a copy of it, or its address.
 
-        statements: gets the declaration of a variable that the twin can have a copy of; others go to
-        ``needs.by_address`` and ``user.variables``. Raises ObstacleError when the twin can reach it in neither way.
+        user: the kernel, or its callee, that names it. statements: gets the declaration of a variable that the twin can
+        have a copy of; others go to ``needs.by_address`` and ``user.variables``. Raises ObstacleError when the twin can
+        reach it in neither way.
         """
         # Each launch has its own, so that a copy is as good.
         if variable.space in {"shared", "local", "reg", "param"}:
@@ -361,7 +366,8 @@ class Linkage:
             needs.by_address.append(variable)
 
     def _is_literal(self, variable: Variable) -> bool:
-        """Whether a variable is a constant that the compiler made of a string or the like: see ``_LITERAL``."""
+        """Whether a variable is a constant that the compiler made of a string literal or the like, so that a copy is as
+        good."""
         return (
             variable.initializer is not None
             and not variable.linkage

@@ -16,6 +16,7 @@ from neutrino.probing.ir.probe_set import Probe
 from neutrino.probing.model import Pattern, SourceLines, Subject
 from neutrino.ptx.analysis.flow_graph import FlowGraph, Loops
 from neutrino.ptx.analysis.surroundings import (
+    CallSequences,
     Locations,
     Ranges,
     Surroundings,
@@ -34,8 +35,8 @@ _MOST = 3
 
 
 def near_misses(module: Module, body: Body, patterns: Sequence[Pattern]) -> str:
-    """Return what a body has that comes close to what some patterns ask for, to be added to a message that they match
-    nothing.
+    """Return a message about what a body has that patterns of a probe just miss, for where they match no instruction of
+    it.
 
     "" if there is nothing to say; else it begins with a comma or a semicolon. module: that the body is in.
     """
@@ -61,11 +62,11 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def _untyped(body: Body, patterns: Iterable[Pattern]) -> tuple[str, ...]:
-    """Return opcodes of a body that some pattern would match if it did not name a type, for a hint where it matched
+    """Return opcodes of a body that some pattern would match if it did not name a type, as a hint where it matches
     nothing.
 
-    patterns: of probes that matched nothing in the body. Compilers use different types: for ``ld.global.f32`` the body
-    may have ``ld.global.b32``. The first ones in text order, each once.
+    Compilers use different types: for ``ld.global.f32`` the body may have ``ld.global.b32``. The first ones in text
+    order, each once. patterns: of probes that matched nothing in the body.
     """
     # The patterns that name a type, with the type removed, by the first part of their opcode.
     untyped_patterns: dict[str, list[Pattern]] = {}
@@ -170,13 +171,15 @@ class OpcodeHits(Sequence[Hit]):
 
     @lazy
     def unguarded(self) -> dict[Mnemonic, tuple[Probe, ...]]:
-        """By opcode, the probes of its instructions without a guard; for each opcode of the body that has any."""
+        """By opcode, the probes that match instructions with it and without a guard (predicate); opcodes without any
+        are left out."""
         chosen = ((opcode, self._choices[opcode]) for opcode in self._opcodes)
         return {opcode: choice.probes for opcode, choice in chosen if choice is not None and choice.probes}
 
     @property
     def different_probes(self) -> Iterator[tuple[Probe, ...]]:
-        """Every combination of probes that some hit has; combinations may come more than once."""
+        """Every combination of probes that matches the same instruction somewhere; combinations may come more than
+        once."""
         if self._guarded is self._choices:
             # Guards do not matter, so the opcodes say it all, and no hit has to be looked at.
             return iter(self.unguarded.values())
@@ -210,7 +213,7 @@ class Found:
     fault: str | None = None
 
     def __bool__(self) -> bool:
-        """Whether probes match anything, or what they match is not known."""
+        """Whether probes match anything in the body, or it is not known what they match."""
         return bool(self.hits or self.spots or self.unreachable or self.fault)
 
     @property
@@ -243,10 +246,11 @@ class _Choice:
 
 
 class _Choices(dict[Mnemonic, "_Choice | None"]):
-    """By opcode, the probes that match it, None where none does; computed when first asked for."""
+    """A cache by opcode: the probes that match instructions with it, None where none does; computed when first asked
+    for."""
 
     def __init__(self, choose: Callable[[Mnemonic], _Choice | None]) -> None:
-        """choose: computes the result for an opcode that is not yet known."""
+        """choose: computes which probes match an opcode that is not in the cache yet."""
         self._choose = choose
 
     def __missing__(self, opcode: Mnemonic) -> _Choice | None:
@@ -264,7 +268,7 @@ class _ActiveProbe:
 
 
 @dataclass
-class _LineSides:
+class _LineBoundaries:
     """At one instruction. opens: the probes of source lines whose runs of instructions begin there. closes: those whose
     runs end there, each with the index of the run's first instruction in the body."""
 
@@ -272,7 +276,7 @@ class _LineSides:
     closes: tuple[tuple[Probe, int], ...] = ()
 
 
-_NO_SIDES = _LineSides()
+_NO_BOUNDARIES = _LineBoundaries()
 
 
 class _Plan:
@@ -321,28 +325,29 @@ class _Plan:
             self.guarded = _Choices(functools.partial(self._choose, guarded=True))
 
     @lazy
-    def _every(self) -> list[Pattern]:
-        """All patterns of the probes that match instructions or places between them."""
+    def _all_patterns(self) -> list[Pattern]:
+        """All tracepoint patterns of the probes that match instructions or places between them."""
         of_places = [pattern for _, patterns in self.place_probes for pattern in patterns]
         return [*of_places, *(pattern for entry in self._active for pattern in entry.patterns)]
 
     @lazy
     def asks_for_lines(self) -> bool:
-        """Whether some pattern names a source line."""
-        return bool(self.line_probes) or any(map(asks_for_lines, self._every))
+        """Whether some tracepoint pattern names a source line, so that the line information of the text is needed."""
+        return bool(self.line_probes) or any(map(asks_for_lines, self._all_patterns))
 
     @lazy
     def asks_for_surroundings(self) -> bool:
-        """Whether more than opcode and guard decides which probes match, or some go to places between instructions."""
-        return bool(self.line_probes or self.place_probes) or any(map(asks_for_surroundings, self._every))
+        """Whether opcode and guard (predicate) alone do not decide which probes match, or some go to places between
+        instructions."""
+        return bool(self.line_probes or self.place_probes) or any(map(asks_for_surroundings, self._all_patterns))
 
     @lazy
     def ranges(self) -> Set[str]:
-        """The names of ranges that patterns have, which may be globs."""
-        return {name for pattern in self._every for name in (*pattern.ranges, *pattern.not_ranges)}
+        """The names of marked code ranges that tracepoint patterns ask for, which may be globs."""
+        return {name for pattern in self._all_patterns for name in (*pattern.ranges, *pattern.not_ranges)}
 
     def matched(self, opcodes: Set[Mnemonic]) -> Set[Mnemonic]:
-        """Return those of some opcodes that probes match, at instructions with a guard or without.
+        """Return those of some opcodes that probes match, at instructions with a guard (predicate) or without.
 
         Only for plans that do not ask for surroundings. Many bodies have the same opcodes, so results are kept.
         """
@@ -353,7 +358,8 @@ class _Plan:
         return opcodes & self._matched
 
     def probes(self, choice: _Choice, holds: Callable[[Pattern], bool]) -> tuple[Probe, ...]:
-        """Return the probes that match an instruction, in file order.
+        """Return the probes that match one instruction, in file order: those that its opcode decides, and those whose
+        conditions hold.
 
         choice: what is known by its opcode alone: which probes match anyway, and which under conditions. holds: says
         whether a condition holds at the instruction. Equal results are the same tuple, so that callers can cache by its
@@ -412,7 +418,7 @@ class Matcher:
             (probe, patterns) for probe in probes
             if (patterns := [entry for entry in probe.tracepoint.patterns if entry.subject is Subject.FUNCTION])
         )  # fmt: skip
-        # The results of `_same`, by the ids of the probes.
+        # The results of `_interned`, by the ids of the probes.
         self._tuples: dict[tuple[int, ...], tuple[Probe, ...]] = {}
         # By mangled name, all names that a function goes by.
         self._names: dict[str, frozenset[str]] = {}
@@ -437,10 +443,10 @@ class Matcher:
         )
 
     def find(self, module: Module, function: Function, body: Body, first: int = 0) -> Found:
-        """Find what probes match in the body of a kernel, or of a function that it calls.
+        """Find the instructions that probes match in the body of a kernel, or of a function that it calls.
 
-        module: that the function is in. first: the number of the body's first hit; numbers go on from body to body of a
-        kernel, so that each site (probed place) of the kernel has one of its own.
+        module: that the function is in. first: the number of the body's first matched instruction; numbers go on from
+        body to body of a kernel, so that each site (probed place) of the kernel has one of its own.
         """
         plan = self._plan(function.name)
         places = Locations(module, body.start, body.end)
@@ -463,17 +469,17 @@ class Matcher:
     def _places(
         self, plan: _Plan, body: Body, surroundings: Surroundings
     ) -> tuple[list[Spot], tuple[Unreachable, ...]]:
-        """Return the places between instructions that probes match: those where code can go, in text order, and the
-        others.
+        """Return the places between instructions (beginnings of blocks, loops, ranges) that probes match, in text
+        order.
 
-        The first have no numbers yet.
+        Those where code can go, without numbers yet, and the others.
         """
         spots: list[Spot] = []
         unreachable: list[Unreachable] = []
         for mark in surroundings.ranges.marks if plan.place_probes else ():
             at = mark.position
             probes = self._probes_at(plan, surroundings, {Subject.RANGE}, at, at, mark.name)
-            sided = self._same(tuple(probe for probe in probes if (probe.before if mark.is_begin else probe.after)))
+            sided = self._interned(tuple(probe for probe in probes if (probe.before if mark.is_begin else probe.after)))
             if sided:
                 # Code names what is declared at the entry, which may come after the mark.
                 spots.append(Spot(-1, max(at, body.entry), at, mark.text, None, None, sided, not mark.is_begin))
@@ -495,7 +501,7 @@ class Matcher:
         subjects: what the place is, such as the head of a loop. position: where code would go. at: the position whose
         source line counts. mark: of the mark of a range, the name of that; else "".
         """
-        return self._same(tuple(
+        return self._interned(tuple(
             probe for probe, patterns in plan.place_probes
             if any(
                 pattern.subject in subjects
@@ -505,24 +511,26 @@ class Matcher:
             )
         ))  # fmt: skip
 
-    def _same(self, probes: tuple[Probe, ...]) -> tuple[Probe, ...]:
-        """The same tuple for equal ones, so that callers can cache by its id."""
+    def _interned(self, probes: tuple[Probe, ...]) -> tuple[Probe, ...]:
+        """Return the one tuple that stands for all equal ones (interning), so that callers can cache by its id."""
         return self._tuples.setdefault(tuple(map(id, probes)), probes)
 
     def _numbered(
         self, plan: _Plan, body: Body, surroundings: Surroundings, spots: Sequence[Spot], numbers: Iterator[int]
     ) -> Iterator[Hit | Spot]:
-        """Yield the hits in a body whose probes ask for what is around, and the spots, in text order and numbered.
+        """Yield the matched instructions and the places between instructions of a body, in text order, each with its
+        number.
 
-        plan: the probes that apply in its function. spots: in text order, without numbers. numbers: gives them.
+        plan: the probes that apply in its function. spots: the places, in text order, without numbers. numbers: gives
+        them.
         """
-        line_sides = _line_sides(plan, body, surroundings.places) if plan.line_probes else {}
+        line_boundaries = _line_boundaries(plan, body, surroundings.places) if plan.line_probes else {}
         # The number of each hit, by its instruction's index in the body: where a run ends, that of its first
         # instruction is needed.
         numbers_of: dict[int, int] = {}
         choices, guarded = plan.choices, plan.guarded
         # A run of a line may begin or end at any opcode.
-        candidates = {opcode for opcode in body.opcodes if line_sides or choices[opcode] or guarded[opcode]}
+        candidates = {opcode for opcode in body.opcodes if line_boundaries or choices[opcode] or guarded[opcode]}
         pending = deque(spots)
         for index in body.where(candidates):
             statement = body.statement(index)
@@ -533,9 +541,9 @@ class Matcher:
             choice = (choices if statement.guard is None else guarded)[statement.mnemonic]
             probes: tuple[Probe, ...] = ()
             if choice is not None:
-                holds = functools.partial(_holds, surroundings, statement)
+                holds = functools.partial(_meets_conditions, surroundings, statement)
                 probes = plan.probes(choice, holds) if choice.conditional else choice.probes
-            sides = line_sides.get(index, _NO_SIDES)
+            sides = line_boundaries.get(index, _NO_BOUNDARIES)
             own_number = next(numbers) if probes or sides.opens else None
             if own_number is not None:
                 numbers_of[index] = own_number
@@ -546,7 +554,7 @@ class Matcher:
             yield spot._replace(number=next(numbers))
 
     def _plan(self, function: str) -> _Plan:
-        """The probes that apply to the instructions of a function, with those of their patterns that do.
+        """The probes that apply to the instructions of a function, indexed by what they match; remembered.
 
         function: its mangled name. Left out are patterns of kernels and functions as a whole, and patterns that are
         restricted to other functions.
@@ -569,7 +577,8 @@ class Matcher:
         return plan
 
     def _is_called(self, function: str, name: str) -> bool:
-        """Whether a function, by its mangled name, has a name as written in a tracepoint, which may be a glob."""
+        """Whether a function, given by its mangled name, goes by a name that a user wrote in a tracepoint, which may be
+        a glob."""
         names = self._names.get(function)
         if names is None:
             names = self._names[function] = frozenset(_names(function, self._demangle(function)))
@@ -596,8 +605,7 @@ def _names(mangled: str, demangled: str) -> Iterator[str]:
 
 
 def _without_result(name: str) -> Iterator[str]:
-    """Yield the rest of a demangled name after each space outside of brackets: one of them is the name without result
-    type.
+    """Yield the candidates for a demangled name without its result type: the rest after each space outside of brackets.
 
     Names of templates have their result type before them, such as ``void scale<float>``. A result type may contain
     spaces itself, so it is not known which of the rests is the name.
@@ -609,19 +617,19 @@ def _without_result(name: str) -> Iterator[str]:
             yield name[at + 1 :]
 
 
-def _holds(surroundings: Surroundings, statement: Statement, pattern: Pattern) -> bool:
-    """Return whether a pattern's conditions on what is around a statement hold."""
+def _meets_conditions(surroundings: Surroundings, statement: Statement, pattern: Pattern) -> bool:
+    """Return whether an instruction meets a pattern's conditions on what is around it: source lines, callees and
+    ranges."""
     return surroundings.meets(pattern, statement.start, statement.position, statement.index)
 
 
-def _line_sides(plan: _Plan, body: Body, places: Locations) -> dict[int, _LineSides]:
-    """Return where code of probes of source lines goes: by the index of an instruction, which of their runs begin and
-    end there.
+def _line_boundaries(plan: _Plan, body: Body, places: Locations) -> dict[int, _LineBoundaries]:
+    """Return where stretches of instructions of a probed source line begin and end, by the index of an instruction.
 
-    A run is instructions in a row that one pattern names by their line, within one basic block: each run that begins
-    also ends. A call with the moves of its arguments is one instruction, of the line of the ``call``.
+    A stretch is instructions in a row that one pattern names by their line, within one basic block: each one that
+    begins also ends. A call with the moves of its arguments is one instruction, of the line of the ``call``.
     """
-    sides: dict[int, _LineSides] = {}
+    sides: dict[int, _LineBoundaries] = {}
     if not places:
         return sides
     # The open runs, by the index of their probe in plan.line_probes.
@@ -629,18 +637,18 @@ def _line_sides(plan: _Plan, body: Body, places: Locations) -> dict[int, _LineSi
 
     def close(probe_index: int) -> None:
         run = runs.pop(probe_index)
-        entry = sides.setdefault(run.last, _LineSides())
+        entry = sides.setdefault(run.last, _LineBoundaries())
         probe, _ = plan.line_probes[probe_index]
         entry.closes = (*entry.closes, (probe, run.first))
 
-    calls = _Calls(body)
+    calls = CallSequences(body)
     labelled = sorted(label.before for label in body.labels)
     previous = -1
     for statement in body:
         if statement.mnemonic is None:
             continue
         index = statement.index
-        place = places.place(calls.stands_for(statement.position))
+        place = places.place(calls.call_position(statement.position))
         # A label since the previous instruction begins a basic block.
         if bisect_right(labelled, index) > bisect_right(labelled, previous):
             for probe_index in list(runs):
@@ -656,7 +664,7 @@ def _line_sides(plan: _Plan, body: Body, places: Locations) -> dict[int, _LineSi
                 runs[probe_index].last = index
             else:
                 runs[probe_index] = _Run(current, index, index)
-                entry = sides.setdefault(index, _LineSides())
+                entry = sides.setdefault(index, _LineBoundaries())
                 entry.opens = (*entry.opens, probe)
         if statement.mnemonic.ends_block:
             for probe_index in list(runs):
@@ -675,26 +683,3 @@ class _Run:
     lines: SourceLines
     first: int
     last: int
-
-
-class _Calls:
-    """Finds the call that an instruction belongs to: with its arguments and results it counts as one instruction."""
-
-    def __init__(self, body: Body) -> None:
-        """Find the calls of a body."""
-        self._body = body
-        # Positions of the call instructions in the module's text, ascending.
-        self._calls = [body.statement(index).position for index in body.calls]
-
-    def stands_for(self, at: int) -> int:
-        """The position of the call in whose sequence an instruction is, else the instruction's own.
-
-        at: the instruction's position in the module's text. See ``Body.call_sequences``.
-        """
-        # (start, end) of a call with the stores of its arguments and the loads of its results.
-        sequence = self._body.call_sequence(at)
-        if sequence is None:
-            return at
-        sequence_start, _ = sequence
-        # A sequence has one call, which is the first at its start or after.
-        return next(call for call in self._calls if call >= sequence_start)

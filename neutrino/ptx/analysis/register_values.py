@@ -39,9 +39,11 @@ class Pointers:
         self._body = body
 
     def of(self, instruction: Instruction) -> frozenset[str]:
-        """Return where the pointers come from that an instruction's addresses are computed from.
+        """Return which pointers an instruction's addresses are computed from, to tell accesses to different arrays
+        apart.
 
-        That is, names of parameters as they are loaded, or the indices of other loads' statements, as text.
+        A pointer is named by the parameter that it is loaded from, or by the index of another load's statement, as
+        text.
         """
         roots: set[str] = set()
         waiting = {
@@ -61,7 +63,8 @@ class Pointers:
 
     @lazy
     def _sources(self) -> dict[str, set[str]]:
-        """By register of 64 bits, what it is computed from: registers, which begin with "%", and loads."""
+        """By register of 64 bits, what its value is computed from: registers, which begin with "%", and what loads
+        read."""
         body = self._body
         sources: dict[str, set[str]] = {}
         chosen = {
@@ -110,8 +113,11 @@ class Addresses:
         self._by_lane: dict[str, bool] = {}
 
     def of(self, name: str, index: int) -> Sum | None:
-        """The value of a register of 64 bits that the statement with an index reads; None if it is no register of the
-        body, or its name has several meanings there."""
+        """The value of a register that a statement reads, as a sum of terms and a constant, so that addresses can be
+        compared.
+
+        None if it is no 64-bit register of the body, or its name has several meanings there. index: of the statement.
+        """
         declaration = self._body.declaration(name, self._body.statement(index).start)
         return self._at(name, index, 0) if declaration is not None and self._is_one(name, declaration) else None
 
@@ -150,14 +156,15 @@ class Addresses:
         return writes
 
     def _is_one(self, name: str, declaration: Declaration) -> bool:
-        """Whether all that write a register by that name mean the declared one."""
+        """Whether all instructions that write a register of that name mean the declared one, not another of another
+        scope."""
         body = self._body
         return all(
             body.declaration(name, body.statement(index).start) == declaration for index in self.writes.get(name, ())
         )
 
     def _at(self, name: str, index: int, depth: int) -> Sum:
-        """Return the value of a register before a statement reads it, as a sum.
+        """Return the value that a register has when a statement reads it, as a sum of terms and a constant.
 
         index: of the statement. depth: how many additions were followed to here, which is limited.
         """
@@ -171,10 +178,10 @@ class Addresses:
         return Sum(frozenset({(("begins", block, name), 1)}), 0)
 
     def _after(self, name: str, index: int, depth: int) -> Sum:
-        """Return the value of a register after a statement that writes it, as a sum; just "what it then has" if nothing
-        is known.
+        """Return the value that a statement has written to a register, as a sum of terms and a constant.
 
-        index: of the statement. depth: how many additions were followed to here.
+        If nothing is known of it, it is one term of its own. index: of the statement. depth: how many additions were
+        followed to here.
         """
         if (name, index) not in self._known:
             found = self._added(index, depth) if depth < _MOST_DEPTH else None
@@ -182,8 +189,10 @@ class Addresses:
         return self._known[name, index]
 
     def _added(self, index: int, depth: int) -> Sum | None:
-        """Return the value that a statement writes, as a sum; None if it is no unconditional addition or move that can
-        be followed.
+        """Return the value that a statement writes as a sum of terms and a constant; None if it is no addition or move
+        to follow.
+
+        Those under a predicate are none. depth: how many additions were followed to here.
         """
         instruction = self._body.statement(index).instruction
         sign = _SIGNS.get(instruction.opcode) if instruction is not None else None
@@ -206,7 +215,7 @@ class Addresses:
         return Sum(found, constant % (1 << 64)) if len(found) <= _MOST_TERMS else None
 
     def _dominates(self, block: int, other: int) -> bool:
-        """Whether all threads that come to the other block have come to the first one before."""
+        """Whether all threads that come to the block ``other`` have been in a different block, ``block``, before."""
         dominators = self._graph.dominators
         while other in dominators and dominators[other] != other:
             other = dominators[other]
@@ -215,13 +224,15 @@ class Addresses:
         return False
 
     def _is_scattered(self, name: str) -> bool:
-        """Whether a register's value comes from a load whose place may differ from lane to lane."""
+        """Whether a register's value comes from a load that each lane may make from another place, such as an index
+        array."""
         return self._reaches(name, self._scattered, self._is_loaded_by_lane, lambda read: not _is_load(read))
 
     def _is_loaded_by_lane(self, read: Instruction) -> bool:
-        """Whether an instruction is a load for which the lanes may read different places."""
+        """Whether an instruction is a load whose address depends on the lane, so that the lanes may read different
+        places."""
         return _is_load(read) and any(
-            self._reaches(source, self._by_lane, _reads_lane, lambda _: True) for source in _named(read)
+            self._reaches(source, self._by_lane, _reads_lane, lambda _: True) for source in _registers_read(read)
         )
 
     def _reaches(
@@ -241,7 +252,7 @@ class Addresses:
                 continue
             reads = [self._body.statement(index).instruction for index in self.writes.get(top, ())]
             sources = {
-                source for read in reads if read is not None and is_followed(read) for source in _named(read)
+                source for read in reads if read is not None and is_followed(read) for source in _registers_read(read)
             }  # fmt: skip
             # A register that is computed from itself adds nothing.
             open_ones = sources - known.keys() - path - {top}
@@ -263,19 +274,20 @@ def _is_load(instruction: Instruction) -> bool:
 
 
 def _reads_lane(instruction: Instruction) -> bool:
-    """Return whether an instruction reads a special register that differs from lane to lane."""
-    return any(name.startswith(_LANES) for name in _named(instruction))
+    """Return whether an instruction reads a special register whose value differs from lane to lane, such as ``%tid``.
+    """
+    return any(name.startswith(_LANES) for name in _registers_read(instruction))
 
 
-def _named(instruction: Instruction) -> Iterator[str]:
+def _registers_read(instruction: Instruction) -> Iterator[str]:
     """The registers that an instruction reads."""
     return (name for operand in instruction.sources for name in REGISTER.findall(operand))
 
 
-MOST_CHOICES = 2
+MOST_VALUES = 2
 """Of more values than these nothing is said."""
 # By opcode, which operands are the values that the result may have.
-_CHOSEN = {"mov": slice(1, 2), "selp": slice(1, 3)}
+_VALUE_OPERANDS = {"mov": slice(1, 2), "selp": slice(1, 3)}
 
 
 class _Register(NamedTuple):
@@ -292,7 +304,7 @@ class _Sources(NamedTuple):
     numbers: list[int]
 
 
-class Choices:
+class PossibleValues:
     """The values of one body's registers. It follows registers through the whole body, whatever the flow of control: a
     register has a value that some instruction of the body gives it."""
 
@@ -303,8 +315,8 @@ class Choices:
         self._known: dict[_Register, _Sources | None] = {}
 
     def of(self, operand: str, position: int) -> tuple[int, ...]:
-        """Return the constants, ascending and unsigned, of which an operand has one; () where they are not known, or
-        many.
+        """Return the few constants of which an operand has one, ascending and unsigned; () where they are unknown or
+        too many.
 
         position: of the operand in the module's text.
         """
@@ -320,7 +332,7 @@ class Choices:
             if found is None:
                 return ()
             values.update(found.numbers)
-            if len(values) > MOST_CHOICES:
+            if len(values) > MOST_VALUES:
                 return ()
             waiting.update(set(found.registers) - seen)
         return tuple(sorted(values))
@@ -331,7 +343,7 @@ class Choices:
         return _Register(declaration, name) if declaration is not None else None
 
     def _sources(self, register: _Register) -> _Sources | None:
-        """What a register's value may be; None if that is not known."""
+        """What is moved into a register, from which its value follows; None if it may be anything else. Remembered."""
         if register not in self._known:
             self._known[register] = self._find_sources(register)
         return self._known[register]
@@ -355,7 +367,7 @@ class Choices:
                 continue
             # Of another width it would be a conversion, or the operand a pair of registers.
             own_width = TYPE_BYTES.get(instruction.type or "", 0)
-            which = _CHOSEN.get(instruction.mnemonic.word)
+            which = _VALUE_OPERANDS.get(instruction.mnemonic.word)
             if which is None or own_width != width or instruction.operands[0] != name:
                 return None
             for operand in instruction.operands[which]:

@@ -54,7 +54,7 @@ class Ranges:
         self._states_of: dict[str, tuple[list[int], list[int], str | None]] = {}
 
     def is_open(self, name: str, position: int) -> bool:
-        """Whether the code at a position of the module's text lies in a range."""
+        """Whether the code at a position of the module's text lies in a marked range with a name, by all ways to it."""
         places, states, _ = self._states(name)
         at = bisect_right(places, position) - 1
         return at >= 0 and states[at] == _OPEN
@@ -62,20 +62,21 @@ class Ranges:
     def fault(self, name: str) -> str | None:
         """What is wrong with the marks of a range, None if they are well-formed.
 
-        They are where each begins or ends the range that is closed or open on every way to it, all ways to each place
-        agree, and no thread leaves the body within the range.
+        They are where each mark begins the range where it is closed, or ends it where it is open, on every way to it;
+        all ways to each place agree; and no thread leaves the body within the range.
         """
         return self._states(name)[2]
 
     def _states(self, name: str) -> tuple[list[int], list[int], str | None]:
-        """The places where the state of a range may change, in text order, its state from each on, and the fault."""
+        """The places where a marked range may begin or end, in text order, its state (open, closed) from each on, and
+        the fault."""
         if name not in self._states_of:
             self._states_of[name] = self._follow(name)
         return self._states_of[name]
 
     @lazy
     def _cuts(self) -> list[int]:
-        """Where stretches of text begin that only their beginning leads into, and only their end out of.
+        """The positions that divide the text into stretches without branches into or out of their middle, ascending.
 
         Finer than basic blocks: a mark may stand between two labels, or between a branch and a label.
         """
@@ -96,7 +97,8 @@ class Ranges:
         return {body.ends[index]: index for index, one in decoded if one is not None and one.ends_block}
 
     def _successors(self, number: int) -> Iterator[int]:
-        """The numbers of the stretches that may come after one; that of the last and one more where threads leave."""
+        """The numbers of the stretches of text that may be executed right after one; their count stands for the end of
+        the thread."""
         left = len(self._cuts)
         index = self._ending.get(self._cuts[number + 1] if number + 1 < left else -1)
         decoded = self._body.mnemonics[index] if index is not None else None
@@ -108,11 +110,12 @@ class Ranges:
             yield left
 
     def _stretch(self, position: int) -> int:
-        """The number of the stretch of text (see ``_cuts``) that a position is in."""
+        """The number of the stretch of text (straight-line code, see ``_cuts``) that a position is in."""
         return bisect_right(self._cuts, position) - 1
 
     def _follow(self, name: str) -> tuple[list[int], list[int], str | None]:
-        """Follow the ways through the body to find where a range is open; the result is that of ``_states``."""
+        """Find where a marked range is open, by data flow over all ways through the body; the result is that of
+        ``_states``."""
         marks: dict[int, list[Mark]] = {}
         for mark in self.marks:
             if mark.name == name:
@@ -150,8 +153,9 @@ class Ranges:
         return places, states, next(iter(faults), None)
 
     def _misplaced(self, mark: Mark, state: int) -> Iterator[str]:
-        """Yield what is wrong with a mark. state: whether its range is open or closed right before it, or both on
-        different ways.
+        """Yield messages about what is wrong with a mark, a comment that begins or ends a range.
+
+        state: whether the range is open or closed right before it, or both on different ways.
         """
         body = self._body
         statement = body.statement(body.index_at(mark.position))
@@ -164,7 +168,7 @@ class Ranges:
             yield self._described(mark.position, f"the range {mark.name} ends, and has not begun")
 
     def _described(self, position: int, what: str) -> str:
-        """Return a fault with the line of the text where it is."""
+        """Return a message about a fault in a body, with the line of the text that its position is in."""
         # A stretch begins right after the statement before it: what is meant is what comes next.
         text = self._module.text
         while position < self._body.end and text[position].isspace():
@@ -228,7 +232,7 @@ class _FlowPlaces:
             self._labels[label.before] = min(first, label, key=lambda one: one.start)
 
     def all(self) -> Iterator[Place]:
-        """Yield the places, those first that code can go to."""
+        """Yield the basic blocks, loop heads and back edges, those first at which code can be inserted."""
         heads = set(self._loops.heads)
         for block in range(len(self._graph.starts)):
             # Nothing runs in a block without instructions, such as one of directives.
@@ -245,7 +249,8 @@ class _FlowPlaces:
             yield self._back_edge(edge, _SEVERAL_ENTRIES)
 
     def _beginning(self, block: int, subjects: Set[Subject], obstacle: str = "") -> Place:
-        """The beginning of a block: after its labels, before its first instruction or the call that this is part of."""
+        """The place at the beginning of a block: after its labels, before its first instruction or the call that this
+        is part of."""
         body, start = self._body, self._graph.starts[block]
         index = self._graph.first_instruction(block)
         label = f"{self._labels[start].name}:" if start in self._labels else ""
@@ -260,7 +265,8 @@ class _FlowPlaces:
         return Place(subjects, statement.start, statement.position, text, None, index, obstacle)
 
     def _back_edge(self, edge: Edge, obstacle: str) -> Place:
-        """A way back to the head of a loop: before the branch, under its predicate, or where threads fall through."""
+        """The place on a way back to the head of a loop: before the branch, under its predicate, or where threads fall
+        through."""
         body, start = self._body, self._graph.starts[edge.end]
         if edge.branch is not None:
             statement = body.statement(edge.branch)
@@ -330,6 +336,7 @@ class Locations:
         self._places: dict[int, SourcePlace | None] = {}
 
     def __bool__(self) -> bool:
+        """Whether the text has line information for this body."""
         return bool(self._directives)
 
     @lazy
@@ -444,7 +451,7 @@ class Surroundings:
         return {index: name for index, name, declared in called if declared is None or declared.space != "reg"}
 
     def meets(self, pattern: Pattern, position: int, at: int, index: int | None) -> bool:
-        """Whether a pattern's conditions on what is around an instruction or place hold: source lines, callees, ranges.
+        """Whether a pattern's conditions on source lines, callees and marked ranges hold at an instruction or place.
 
         position: where code would go. at: of the instruction whose line counts. index: of the instruction in the body,
         None for a place.
@@ -470,3 +477,27 @@ class Surroundings:
     def _is_within(self, name: str, position: int) -> bool:
         """Whether a position lies within a range with a name, which may be a glob."""
         return any(self.ranges.is_open(known, position) for known in fnmatch.filter(self.ranges.names, name))
+
+
+class CallSequences:
+    """Finds the call that an instruction belongs to: with its arguments and results it counts as one instruction."""
+
+    def __init__(self, body: Body) -> None:
+        """Find the calls of a body."""
+        self._body = body
+        # Positions of the call instructions in the module's text, ascending.
+        self._calls = [body.statement(index).position for index in body.calls]
+
+    def call_position(self, at: int) -> int:
+        """The position of the call instruction that an instruction belongs to as a move of an argument or result; else
+        its own.
+
+        at: the instruction's position in the module's text. See ``Body.call_sequences``.
+        """
+        # (start, end) of a call with the stores of its arguments and the loads of its results.
+        sequence = self._body.call_sequence(at)
+        if sequence is None:
+            return at
+        sequence_start, _ = sequence
+        # A sequence has one call, which is the first at its start or after.
+        return next(call for call in self._calls if call >= sequence_start)

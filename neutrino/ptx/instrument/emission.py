@@ -27,14 +27,14 @@ from neutrino.probing.ir.probe_set import ProbeSet, Snippet
 from neutrino.probing.ir.structured import Save
 from neutrino.ptx.instrument.log_groups import WAITING_ALIGN
 from neutrino.ptx.instrument.log_room import RoomCode, first_marks
-from neutrino.ptx.instrument.map_code import Counted, Later, MapCode, SaveCode, save_version
+from neutrino.ptx.instrument.map_code import ConstantAdds, DeferredSaves, MapCode, SaveCode, save_version
 from neutrino.ptx.instrument.module_parts import Parameters
 from neutrino.ptx.instrument.probe_block import ProbeBlock, Slots
 from neutrino.ptx.instrument.records import Code, Records, Written, widened_half
 from neutrino.ptx.instrument.registers import (
     FLOATING,
     Guard,
-    Kept,
+    LongLived,
     ProbeRegisters,
     Resolver,
     Scratch,
@@ -54,7 +54,7 @@ from neutrino.ptx.text.inserted import Declaration, Lines, branches, op
 
 
 def needed_version(snippet: Snippet, architecture: int) -> tuple[int, int]:
-    """The lowest ``.version`` of PTX that has a snippet's instructions, (0, 0) if any version does.
+    """The lowest PTX ``.version`` in which all instructions of a snippet (a probe's code) exist, (0, 0) if any will do.
 
     architecture: 80 for ``sm_80``. Raises UnsupportedError where the architecture lacks one of them.
     """
@@ -92,9 +92,8 @@ _COMPUTES_ONLY = frozenset(
 
 
 def _computes_only(opcode: str) -> bool:
-    """Return whether an instruction does nothing but compute its result, so that it may run in threads that do not need
-    it.
-    """
+    """Return whether an instruction only computes a result, so that threads which do not need the result may run it,
+    too."""
     return opcode.partition(".")[0] in _COMPUTES_ONLY
 
 
@@ -128,14 +127,14 @@ class Emission:
         self._given: dict[str, Value] = {}
         self._written = Written([])
         # In a function: the registers that hold such values.
-        self._for_parameters: dict[str, Kept] | None = None if kernel is None else {}
+        self._for_parameters: dict[str, LongLived] | None = None if kernel is None else {}
         self.architecture = architecture
         # Module variables, by index, whose addresses are loaded at the entry.
         self._variables: set[int] = set()
         # Of the snippet being written: the scratch register of each of its local registers, by name.
         self._locals: dict[str, str] = {}
         # See `keep`.
-        self._for_functions: list[Kept] = []
+        self._for_functions: list[LongLived] = []
         # Registers for copies of products, with their types.
         self._products: list[tuple[str, str]] = []
         self.numbers: Mapping[str, int] = {entry.name: index for index, entry in enumerate(probes.maps)}
@@ -156,16 +155,17 @@ class Emission:
         )  # fmt: skip
 
     def keep_lanes_together(self) -> None:
-        """Have lanes (threads of a warp) that part in the code of saves meet again right after it, by an instruction
-        for that.
+        """Have the threads of a warp that diverge in code that stores records converge right after it, by an
+        instruction for that.
 
-        Without it they meet when the GPU lets them, as after a branch of the program. Call it before there are
+        Without it they converge when the GPU lets them, as after a branch of the program. Call it before there are
         functions' emissions.
         """
         self._maps.meets = True
 
     def note_snippet(self, snippet: Snippet, level: Level) -> None:
-        """Announce, before any code is written, that the kernel will hold this snippet.
+        """Announce, before any code is written, that the kernel will hold this snippet (the code of one probe at one
+        place).
 
         Code depends on what other snippets do with a register. One that no snippet writes keeps its initial value, so
         that a 0 in it need not be added to sums. One that a snippet at level warp or block writes, and a snippet that
@@ -174,13 +174,14 @@ class Emission:
         self.registers.note(snippet, level)
 
     def variable(self, index: int) -> str:
-        """The register that holds the address of the index-th module variable, from entry on."""
+        """The register that holds the address of the index-th of the program's module variables, loaded at the kernel's
+        entry."""
         self._variables.add(index)
         return f"{self._prefix}v{index}"
 
     def product_copy(self, kind: str) -> str:
-        """Return a new register, of the body's own, for a copy of a product. kind: the product's floating-point type.
-        """
+        """Return a new register for a private copy of a product that the program computes. kind: its floating-point
+        type."""
         name = f"{self._prefix}m{len(self._products)}"
         self._products.append((name, f"b{bits(kind)}"))
         return name
@@ -194,16 +195,17 @@ class Emission:
         level: Level,
         waits: bool = False,
         ending: bool = False,
-        counted: Counted | None = None,
-        later: Later | None = None,
+        constant_adds: ConstantAdds | None = None,
+        deferred: DeferredSaves | None = None,
     ) -> Code:
-        """Return the code of a snippet (``before`` or ``after`` of one probe) at one place.
+        """Return the PTX of a snippet (``before`` or ``after`` code of one probe) at one place.
 
         resolve: gives the values of helpers, as OUT or ADDR, there. guard: the predicate of the threads that the code
         is for, None for all. level: the probe's. waits: the stores will be inserted further down than the other lines,
-        so that what they read is copied. ending: it is at an end of the thread, where the code of ``sums.settle`` comes
-        first and that of ``end`` follows. counted: gets what all threads add to cells in registers, for which there is
-        no code then (``count`` has it); None to have it with the rest.
+        so that what they read is copied. ending: it is at an end of the thread, where the code of
+        ``sums.update_registers`` comes first and that of ``end`` follows. constant_adds: gets the constants that all
+        threads add to cells in registers, for which there is no code then (``add_constants`` has it); None to have it
+        with the rest. deferred: gets saves to be written later, by ``save_all``.
         """
         code = Code([], [])
         self._locals = {}
@@ -235,12 +237,12 @@ class Emission:
                 continue
             save_guard = self._save_guard(statement, inside, code.lines)
             if level is Level.GROUP and statement.map.level is Level.WARP:
-                save_guard = self._leading(save_guard, code.lines)
+                save_guard = self._lowest_lane_of(save_guard, code.lines)
             index = self.numbers[statement.map.name]
             save = SaveCode(
                 self._maps, index, statement,
                 lambda operand: self._operand(operand, resolve, code.lines), code, slots, save_guard,
-                waits=waits, ending=ending, counted=counted, later=later, given=self._given,
+                waits=waits, ending=ending, constant_adds=constant_adds, deferred=deferred, given=self._given,
                 written=self._written,
             )  # fmt: skip
             save.write_save()
@@ -248,22 +250,24 @@ class Emission:
             first_marks(code.lines, code.stores)
         return code
 
-    def count(self, counted: Counted) -> Lines:
-        """Return the code that adds the constants which ``snippet`` has gathered in ``counted`` rather than written."""
+    def add_constants(self, constant_adds: ConstantAdds) -> Lines:
+        """Return the code that adds constants to the thread's sums in registers. constant_adds: the constants, by map
+        and cell."""
         lines: Lines = []
-        for (index, cell), amount in counted.items():
+        for (index, cell), amount in constant_adds.items():
             self.sums.add_amount(index, cell, str(amount), "", lines)
         return lines
 
-    def save_all(self, later: Later) -> Lines:
-        """Return the code of the saves that ``snippet`` has gathered in ``later`` at several places, written together.
-        """
+    def save_all(self, deferred: DeferredSaves) -> Lines:
+        """Return the code of saves (records of probes) that ``snippet`` has collected at several places, written all
+        together."""
         lines: Lines = []
-        self._maps.save_all(later, lines)
+        self._maps.save_all(deferred, lines)
         return lines
 
     def _save_guard(self, save: Save, guard: Guard | None, lines: Lines) -> Guard | None:
-        """The guard of a save: its own predicate and the snippet's guard combined; None if it has neither.
+        """The predicate under which a save stores its record: the save's own and that of its snippet, combined; None
+        without any.
 
         Appends code to lines where both have to be combined.
         """
@@ -274,8 +278,9 @@ class Emission:
             return Guard(register, save.is_inverted)
         return Guard(both(register, save.is_inverted, guard, self.scratch.take, lines), False)
 
-    def _leading(self, guard: Guard | None, lines: Lines) -> Guard:
-        """Return a guard (predicate) that is true in one lane: the lowest of those for which the given guard holds.
+    def _lowest_lane_of(self, guard: Guard | None, lines: Lines) -> Guard:
+        """Return a predicate that is true in one thread of a warp: the lowest lane of those for which the given guard
+        holds.
 
         One lane then saves for its group. Its code goes to lines: after what the snippet has computed so far, such as a
         time.
@@ -290,42 +295,42 @@ class Emission:
         return Guard(guarded(leads, guard, self.scratch.take, lines), False)
 
     def entry(self) -> tuple[Lines, Lines]:
-        """Return what a kernel's entry needs: declarations of registers that inserted code names, and their first
-        values.
+        """Return the code for the kernel's entry: declarations of all registers that inserted code names, and their
+        first values.
 
         Call it last, when all code is written.
         """
         of_block, first = self.block.entry()
         declarations = self._declarations() + of_block
-        for kept in (*self.kept, *self._for_functions):
+        for kept in (*self.long_lived, *self._for_functions):
             declarations.append(kept.declaration)
             first.append(kept.setting)
         return self._with_variables(declarations, first)
 
     def function_entry(self) -> tuple[Lines, Lines]:
-        """Return what a function's entry needs: declarations of registers, and loads of the addresses of module
-        variables.
+        """Return the code for a called function's entry: declarations of registers, and loads of module variables'
+        addresses.
 
         Call it last, when all code is written. Registers that live through the kernel get no values here: those are in
         the kernel's state.
         """
-        return self._with_variables(self._declarations() + [kept.declaration for kept in self.kept], [])
+        return self._with_variables(self._declarations() + [kept.declaration for kept in self.long_lived], [])
 
-    def keep(self, kept: Kept) -> None:
-        """Have the kernel's ``entry`` declare, and give a first value to, a register that only called functions use.
+    def declare_for_functions(self, register: LongLived) -> None:
+        """Have the kernel's ``entry`` declare and set a register that only called functions use.
 
         From there the value goes to the kernel's state, in which functions find it.
         """
-        self._for_functions.append(kept)
+        self._for_functions.append(register)
 
     @property
-    def kept(self) -> list[Kept]:
-        """Registers that the code names and that keep their values from the kernel's entry to its end."""
-        return self.registers.kept + self._maps.kept + list((self._for_parameters or {}).values())
+    def long_lived(self) -> list[LongLived]:
+        """The registers that inserted code uses and that live from the kernel's entry to the end of the thread."""
+        return self.registers.long_lived + self._maps.long_lived + list((self._for_parameters or {}).values())
 
     @property
     def has_logs(self) -> bool:
-        """Whether any map of the probes is a log (a map of records in chunks that threads take)."""
+        """Whether any of the probes' maps is a log (a list of records, in chunks of memory that threads take)."""
         return any(entry.kind.layout is Layout.CHUNKS for entry in self._maps.maps)
 
     @property
@@ -344,7 +349,8 @@ class Emission:
         return self._maps
 
     def begin(self) -> Lines:
-        """Return the code of maps where the kernel begins, which comes after the first values of registers.
+        """Return the code of probes' maps (tables and logs in GPU memory) for where the kernel begins, after registers
+        are set.
 
         Call it when all other code is written.
         """
@@ -362,12 +368,13 @@ class Emission:
         return lines
 
     def maps_of_twin(self) -> tuple[Map, ...]:
-        """The maps as the twin has them, once all bodies' code is written."""
+        """The probes' maps (tables and logs in GPU memory) as the instrumented kernel needs them, once all code is
+        written."""
         return self._maps.of_twin()
 
     def _declarations(self) -> Lines:
-        """Return the declarations of scratch registers, of copies of products, and of local memory for saves that wait.
-        """
+        """Return the declarations of scratch registers, of copies of products, and of local memory for saves written
+        together."""
         declarations = self.scratch.declarations()
         declarations += [Declaration("reg", kind, name) for name, kind in self._products]
         maps = self._maps
@@ -377,7 +384,8 @@ class Emission:
         return declarations
 
     def _with_variables(self, declarations: Lines, first: Lines) -> tuple[Lines, Lines]:
-        """Append to both lists what loads the addresses of module variables that the code names; returns the lists.
+        """Add the code that loads the addresses of the program's module variables to a function's entry; returns both
+        lists.
 
         declarations: of registers. first: instructions at the entry.
         """
@@ -387,14 +395,15 @@ class Emission:
         return declarations, first
 
     def _instruction(self, statement: Assembly, resolve: Resolver, guard: Guard | None, lines: Lines) -> None:
-        """Append an instruction of a snippet, under its own predicate and the snippet's guard."""
+        """Append the PTX for one instruction of a snippet (a probe's code), under its own predicate and the snippet's
+        guard."""
         own, opcode, when = statement.guard, statement.opcode, guard
         if own is not None:
             # Before the operands, as in the text: this may append code and take scratch registers.
             register = self._operand_text(own, opcode, -1, resolve, lines)
             when = Guard(register, statement.is_inverted)
         is_move = opcode.startswith("mov.")
-        moved = self._moved(statement, resolve, lines) if is_move else None
+        moved = self._predicate_move(statement, resolve, lines) if is_move else None
         written, operands = moved or (
             opcode,
             [
@@ -411,16 +420,17 @@ class Emission:
         self._write(written, *operands, when=when, lines=lines)
 
     def _write(self, opcode: str, *operands: str, when: Guard | None = None, lines: Lines) -> None:
-        """Append an instruction, and remember it. when: its guard."""
+        """Append an instruction to lines, and to what is known of the snippet so far. when: its predicate."""
         instruction = op(opcode, *operands, when=under(when))
         self._written.instructions.append(instruction)
         lines.append(instruction)
 
-    def _moved(self, move: Assembly, resolve: Resolver, lines: Lines) -> tuple[str, list[str]] | None:
-        """Return the opcode and operands of a move between a predicate and a number, either of which a value of the
-        site may be: 1 or 0 of a predicate; of a number whether it is not 0. None for any other move.
+    def _predicate_move(self, move: Assembly, resolve: Resolver, lines: Lines) -> tuple[str, list[str]] | None:
+        """Return opcode and operands of a move of a value of the program between a predicate and a number; None for
+        other moves.
 
-        Raises UnsupportedError for a predicate that would go into a register of floats.
+        A predicate becomes 1 or 0; a number becomes whether it is not 0. Raises UnsupportedError for a predicate that
+        would go into a register of floats.
         """
         source = move.operands[-1]
         if not isinstance(source, SiteOperand):
@@ -441,8 +451,7 @@ class Emission:
         return f"selp.b{bits(target.type)}", [register, "1", "0", value.text]
 
     def _not_zero(self, value: Value, target: str, lines: Lines) -> tuple[str, list[str]]:
-        """Return the instruction (opcode, operands) that sets a predicate, target, to whether a number of the site is
-        not 0.
+        """Return the instruction (opcode, operands) that sets the predicate ``target`` to whether a number is not 0.
 
         It is true for a NaN, false for -0.0. Appends code to lines where the number has to be brought into a register
         first.
@@ -518,7 +527,8 @@ class Emission:
         return value.text
 
     def _register(self, register: Register) -> str:
-        """The name that a probe's register has in the twin; of a local one a scratch register for this snippet."""
+        """The register in the instrumented kernel for a register of a probe; for one that is local to a snippet a
+        scratch register."""
         known = self._locals.get(register.name)
         if known is not None:
             return known
@@ -548,15 +558,15 @@ class Emission:
                 register = self.scratch.take(f"b{part.bits}")
                 lines.append(part.load(register))
             else:
-                kept = part.kept(self._prefix)
+                kept = part.long_lived(self._prefix)
                 register = self._for_parameters.setdefault(kept.name, kept).name
             self._read[operand.element] = part.value(register, operand.text)
         return self._read[operand.element]
 
     def _operand(self, operand: SavedOperand, resolve: Resolver, lines: Lines) -> Value:
-        """The value of an operand of a ``SAVE``, as a register or an immediate. resolve: see ``snippet``.
+        """The value of an operand of a save (a probe's statement that records values), as a register or an immediate.
 
-        Appends code to lines where it has to be loaded.
+        resolve: see ``snippet``. Appends code to lines where it has to be loaded.
         """
         if isinstance(operand, SiteOperand):
             return self._site_value(operand, resolve, lines)

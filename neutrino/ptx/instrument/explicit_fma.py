@@ -53,12 +53,12 @@ class Operation:
 
     @property
     def is_product(self) -> bool:
-        """Whether the operation is a product; it is a sum or difference otherwise."""
+        """Whether this floating-point operation is a multiplication; it is an addition or subtraction otherwise."""
         return self.kind == "mul"
 
     @property
     def words(self) -> tuple[object, ...]:
-        """All but where it stands, to compare operations of two texts."""
+        """All of the operation but where it stands in its text, to compare operations of two texts."""
         return self.kind, self.modifiers, self.type, self.when, self.operands
 
 
@@ -69,9 +69,9 @@ def _may_fuse(opcode: Mnemonic) -> bool:
 
 
 def operations(body: Body) -> list[Operation]:
-    """Return the unrounded products, sums and differences of a body, in text order.
+    """Return the multiplications, additions and subtractions of a body that ptxas may fuse to FMAs, in text order.
 
-    Other functions here refer to one by its index in this list, its number.
+    They have no rounding mode. Other functions here refer to one by its index in this list, its number.
     """
     kinds = {opcode for opcode in body.opcodes if _may_fuse(opcode)}
     body_operations = []
@@ -88,8 +88,8 @@ def operations(body: Body) -> list[Operation]:
     return body_operations
 
 
-def apart(text: str, body_operations: Sequence[Operation]) -> str:
-    """Return a module's text with each of the operations on a line of its own.
+def on_own_lines(text: str, body_operations: Sequence[Operation]) -> str:
+    """Return a module's text with each of the floating-point operations on a line of its own.
 
     Line information (``-lineinfo``) then tells their machine code apart. body_operations: in text order.
     """
@@ -124,8 +124,8 @@ class Definitions:
                 self._writers.setdefault(name, []).append((start, always, starts.get(start)))
 
     def writers(self, name: str, position: int) -> list[int | None]:
-        """What may have written the value of a register at a position: numbers of operations, None for each instruction
-        that is none.
+        """Which operations may have written the value that a register has at a position: their numbers; None for other
+        instructions.
 
         That is the last writer before the position, if it has no guard and is in the same basic block; otherwise every
         writer in the body counts, since paths are not followed.
@@ -181,11 +181,13 @@ def candidates(body_operations: Sequence[Operation], definitions: Definitions, n
 def pinned(
     body: Body, body_operations: Sequence[Operation], fused: Mapping[int, int], prefix: str
 ) -> list[tuple[int, int, str]]:
-    """Return the edits of the module's text (start, end, new text) after which a body leaves nothing to ptxas to fuse.
+    """Return the edits of the text (start, end, new text) that write the FMAs that ptxas chose as explicit ``fma``
+    instructions.
 
-    fused: by the number of each sum to fuse, which of its two source operands, 0 or 1, is the product: the sum becomes
-    an ``fma``. All products become rounded ones, and other sums stay. prefix: begins the names of new registers, and
-    nothing else in the text. Raises UnpinnableError when an operand may hold something else than a product.
+    After them the body leaves nothing to ptxas to fuse. fused: by the number of each sum to fuse, which of its two
+    source operands, 0 or 1, is the product: the sum becomes an ``fma``. All products become rounded ones, and other
+    sums stay. prefix: begins the names of new registers, and nothing else in the text. Raises UnpinnableError when an
+    operand may hold something else than a product.
     """
     definitions = Definitions(body, body_operations)
     # By the register that holds a product (its name and declaration), what begins the names of the new registers: "a"
@@ -222,9 +224,10 @@ def pinned(
 
 
 def _rounding(product: Operation, factor_prefix: str | None) -> str:
-    """The text of a product as one that rounds, after moves of its factors to registers if a sum is fused with it.
+    """The text of a multiplication rewritten with an explicit rounding mode, so that ptxas does not fuse it with a sum.
 
-    factor_prefix: of these registers; None if there is no such sum.
+    factor_prefix: begins the names of registers to which its factors are moved for an explicit FMA; None if there is
+    none.
     """
     opcode = f"mul.rn{product.modifiers}.{product.type}"
     lines = [op(opcode, *product.operands, when=product.when)]
@@ -238,9 +241,10 @@ def _rounding(product: Operation, factor_prefix: str | None) -> str:
 
 
 def _fused(total: Operation, place: int, factor_prefix: str) -> str:
-    """The text of a sum or difference as an ``fma`` of a product's factors, which registers hold.
+    """The text of an addition or subtraction of a product rewritten as an explicit ``fma`` of the product's factors.
 
-    place: which of its two source operands, 0 or 1, is the product. factor_prefix: of the registers.
+    place: which of its two source operands, 0 or 1, is the product. factor_prefix: begins the names of the registers
+    that hold the factors.
     """
     result, *terms = total.operands
     other = terms[1 - place]

@@ -24,7 +24,7 @@ _DISTANCES = (1, 2, 4, 8, 16)
 
 
 def leader(lanes: Value, scratch: Scratch, here: Lines) -> Value:
-    """Return LEADER of a snippet: a predicate that says whether this thread is the lowest of LANES (lanes that came
+    """Return LEADER, as probes name it: a predicate, whether this thread is the lowest lane of LANES (lanes that came
     together).
 
     lanes: the mask of these; only their threads get the right value. Code is appended to here.
@@ -52,10 +52,11 @@ class LaneMasks:
         self.first: Lines = []
 
     def of(self, guard: Guard | None, scratch: Scratch, here: Lines) -> Value:
-        """Return the mask of the lanes for which a guard (predicate) holds, None for all. Under it, ``activemask``
-        gives these.
+        """Return the mask of the lanes that come to this place together and for which a guard (predicate) holds, None
+        for all.
 
-        Code goes to here, whose lines come after those so far, or to ``first``.
+        Under the guard ``activemask`` gives these. Code goes to here, whose lines come after those so far, or to
+        ``first``.
         """
         is_parted = branches(self._lines)
         if not is_parted or guard not in self._known:
@@ -177,8 +178,8 @@ class EndingThreads:
     def greatest(self, kept: str, bits: int) -> str:
         """Return a register with the greatest value that a register has in any of the threads that end together.
 
-        Where values cannot be combined, it is the register itself. kept: the register's name. bits: 32 or 64, of an
-        unsigned value.
+        Where values cannot be combined over lanes, it is the register itself. kept: the register's name. bits: 32 or
+        64, of an unsigned value.
         """
         self._compute_masks()
         if not self._combines:
@@ -198,15 +199,15 @@ class EndingThreads:
 
     @property
     def writes(self) -> str | None:
-        """A predicate that is true in the threads that write to memory, for all or for themselves; None if all threads
-        do.
-        """
+        """A predicate, true in the threads that write to memory where they end: one for all, or each for itself; None
+        if all do."""
         self._compute_masks()
         return self._writes
 
     @property
     def tree(self) -> LaneTree | None:
-        """Adds up what these threads have, for the lowest of them; None where each thread writes for itself."""
+        """What adds up a value over the threads that end together, for the lowest of them; None where each writes for
+        itself."""
         self._compute_masks()
         if self._tree is None and self._combines:
             self._tree = LaneTree(self._here, self._here, self._take, self._lines)
@@ -234,13 +235,14 @@ class EndingThreads:
             ]
 
     def _reduced(self, name: str) -> str:
-        """Return a register with the greatest of a register's values, of 32 bits, by one instruction between lanes."""
+        """Return a register with the greatest value that a 32-bit register has in the threads that end together
+        (``redux``)."""
         total = self._take("b32")
         self._lines.append(op("redux.sync.max.u32", total, name, self._here))
         return total
 
     def _shuffled(self, kept: str, bits: int) -> str:
-        """Return a register with the greatest of a register's values, by shuffles over the whole warp (a butterfly
+        """Return a register with the greatest value that a register has in the warp, by shuffles (a butterfly
         reduction).
 
         It has this thread's own value if not all lanes are here. A shuffle moves 32 bits, so that a value of 64 is

@@ -54,7 +54,7 @@ from neutrino.ptx.instrument.map_statements import (
     as_format,
     placeholder,
     registers_in,
-    remembered,
+    save_cache,
 )
 from neutrino.ptx.instrument.probe_block import ProbeBlock, Slots
 from neutrino.ptx.instrument.records import (
@@ -66,7 +66,7 @@ from neutrino.ptx.instrument.records import (
     converted,
     takes_whole,
 )
-from neutrino.ptx.instrument.registers import Guard, Kept, Take, Value, guarded, positive
+from neutrino.ptx.instrument.registers import Guard, LongLived, Take, Value, guarded, positive
 from neutrino.ptx.instrument.sums import Sums
 from neutrino.ptx.isa.scalars import WARP_LANES, known_integer
 from neutrino.ptx.text.inserted import Lines, Scope, mem, op
@@ -76,7 +76,8 @@ VERSION = (6, 2)
 
 
 def save_version(entry: Map, architecture: int) -> tuple[int, int]:
-    """Return the ``.version`` of PTX that code of saves to a map needs, (0, 0) for any. architecture: 80 for sm_80."""
+    """Return the PTX ``.version`` that saves to a map (a table or log of a probe) need, (0, 0) for any. architecture:
+    80 for sm_80."""
     combines = entry.kind.combines_lanes or has_floats(entry.fields)
     return VERSION if combines and architecture >= MATCHES else (0, 0)
 
@@ -92,13 +93,13 @@ _STORES = (
 """Statements that may not stand between a product and its sum, nor may what follows them."""
 
 
-Counted = dict[tuple[int, int], int]
+ConstantAdds = dict[tuple[int, int], int]
 """How much all threads add at a place to cells of maps in registers, by map and cell: (map number, cell number)."""
 
 
 @dataclass
-class Later:
-    """Saves at places of one basic block whose code may be written at the last of them.
+class DeferredSaves:
+    """Saves (records of probes) at places of one basic block whose code may be written at the last of them.
 
     kin: as in ``PendingSave``, for the place whose code is being written. sum_of: what an address there is the sum of.
     mask: the register with the lanes that were together at the first of the places; "" before there is a save. saves:
@@ -130,7 +131,7 @@ class MapCode:
         self.records = records
         self.sums = sums
         self.architecture = architecture
-        self.remembered = [remembered(entry, _parts) for entry in self.maps]
+        self.caches = [save_cache(entry, _divided) for entry in self.maps]
         combining = Combining.MATCH if architecture >= MATCHES else Combining.NOTHING
         self.lanes = Lanes(WARP_LANES, Combining.REDUCE if architecture >= REDUCES else combining, own_logs=True)
         # Whether lanes that have parted have to be brought together again, as the program asks which are.
@@ -139,8 +140,8 @@ class MapCode:
         self._changed = changed
         # By the map's index and the register's number in the map, the registers that the body's code names; and those
         # of the kernel and all its functions.
-        self._kept: dict[tuple[int, str], Kept] = {}
-        self._all_kept: dict[tuple[int, str], Kept] = kernel._all_kept if kernel else {}
+        self._kept: dict[tuple[int, str], LongLived] = {}
+        self._all_kept: dict[tuple[int, str], LongLived] = kernel._all_kept if kernel else {}
         # By the map's index and the register's name, those that map types' statements name.
         self._of_types: dict[tuple[int, str], TypeKept] = kernel._of_types if kernel else {}
         # The variable in local memory for saves that wait for each other, and how many bytes of it are in use.
@@ -148,17 +149,19 @@ class MapCode:
         self.waiting_bytes = 0
 
     @property
-    def kept(self) -> list[Kept]:
-        """Registers of maps that the body's code names, and that keep their values to the thread's end."""
-        return self.sums.kept + self.records.kept + self.sums.kept_tallies + list(self._kept.values())
+    def long_lived(self) -> list[LongLived]:
+        """The registers that the body's code uses for maps (tables and logs of probes) and that live to the end of the
+        thread."""
+        return self.sums.long_lived + self.records.long_lived + self.sums.counter_registers + list(self._kept.values())
 
     @property
     def has_end(self) -> bool:
-        """Whether something has to be stored when a thread ends."""
+        """Whether probes' maps have values in registers that are written to memory when a thread ends."""
         return self.sums.has_end or self.records.has_counts or bool(self._all_kept)
 
     def of_twin(self) -> tuple[Map, ...]:
-        """Return the maps as the twin has them, once sites are written: logs that no body saves to have cap 0."""
+        """Return the maps as the twin has them, once all sites are written: logs that no code saves to need no memory
+        (cap 0)."""
         saved = {index for index, _ in self._all_kept}
         return tuple(
             replace(entry, cap=0) if entry.kind.layout is Layout.CHUNKS and index not in saved else entry
@@ -166,46 +169,51 @@ class MapCode:
         )
 
     def keep(self, index: int, number: int | str, bits: int, first: int = 0, letter: str = "u") -> str:
-        """Return the register that a map keeps under a number to the end of the thread; made when first asked for.
+        """Return the register that a map keeps under a number from the kernel's entry to the thread's end; made at the
+        first call.
 
         index: of the map. bits: 32 or 64. first: its value at first. letter: ``u``, or ``b`` for other than integers.
         The register counts as named and changed by the body's code.
         """
         name, key, kind = f"{self._prefix}e{index}_{number}", (index, str(number)), f"{letter}{bits}"
-        kept = self._all_kept.setdefault(key, Kept(name, kind, str(first), kind))
+        kept = self._all_kept.setdefault(key, LongLived(name, kind, str(first), kind))
         self._kept[key] = kept
         self._changed.add(name)
         return name
 
     def keep_for_type(self, index: int, register: TypeKept) -> str:
-        """Return the register of PTX for one that the index-th map's statements keep to the end of the thread."""
+        """Return the PTX register for a register of the statements (in the map's type's IR) that lives to the end of
+        the thread."""
         number = register.name[1:]
         self._of_types[index, number] = register
         letter = "b" if register.type.is_float else "u"
         return self.keep(index, number, register.type.bits, register.initial, letter)
 
     def kept_name(self, index: int, register: TypeKept) -> str:
-        """The name that ``keep_for_type`` gave a register, where a thread ends."""
+        """The PTX register that ``keep_for_type`` chose for a register of the index-th map's statements, where a thread
+        ends."""
         return self._kept[index, register.name[1:]].name
 
     def kept_by_type(self, index: int) -> list[TypeKept]:
-        """The registers that ``keep_for_type`` was asked for, of the index-th map."""
+        """The registers of the index-th map's statements that live to the thread's end (see ``keep_for_type``)."""
         return [register for (owner, _), register in self._of_types.items() if owner == index]
 
-    def save_all(self, later: Later, lines: Lines) -> None:
-        """Append the code of saves, gathered at several places, that are written together; all go to logs of groups."""
-        for index, saves in sorted(later.saves.items()):
+    def save_all(self, deferred: DeferredSaves, lines: Lines) -> None:
+        """Append the code of saves (records of probes), collected at several places, that are written together to logs.
+        """
+        for index, saves in sorted(deferred.saves.items()):
             log = self.log(index)
             if log is None:
                 raise TypeError(f"map {index} has no groups")
             if len(saves) > 1:
                 self.waiting_bytes = max(self.waiting_bytes, len(saves) * log.waiting_bytes)
-                log.append_all(saves, later.mask, self.waiting_memory, lines)
+                log.append_all(saves, deferred.mask, self.waiting_memory, lines)
             else:
                 log.append(saves[0].values, saves[0].guard, lines, ending=False)
 
     def log(self, index: int) -> GroupCode | None:
-        """Return what writes the code of the index-th map, a log: in groups if lanes of a warp save together."""
+        """Return what writes code for the index-th map, a log: in groups if lanes save together, else for one; None
+        with columns."""
         entry = self.maps[index]
         layout = GroupLayout.of(entry.fields, entry.size)
         if entry.level is not Level.THREAD or self.architecture < REDUCES or layout is None:
@@ -214,7 +222,7 @@ class MapCode:
         return GroupCode(entry, index, layout, unit, state, order, self.block, self.take)
 
     def label(self, index: int) -> str:
-        """What labels begin with in code of the index-th map. They are local to the code's braces."""
+        """What the names of labels begin with in code of the index-th map. They are local to the code's braces."""
         return f"${self._prefix[1:]}k{index}"
 
     def rooms(self, index: int) -> tuple[int, ...]:
@@ -243,13 +251,14 @@ class MapCode:
         return AtMap(self.maps[index], index, self.block, self.take, kept, lines, label, ending=ending, slots=slots)
 
     def begin(self, lines: Lines) -> None:
-        """Append the code where a kernel begins, once all other code is written: of addresses, and of logs."""
+        """Append the maps' code for where a kernel begins, once all other code is written: of addresses, and what opens
+        logs."""
         indices = sorted({index for index, _ in self._all_kept})
         for index in indices:
             is_log = self.maps[index].kind.layout is Layout.CHUNKS
             slots = Slots(self.block, self.take)
             code = self._code(index, lines, self.label(index), ending=is_log, slots=slots)
-            code.write(self.remembered[index].outside(self.kept_by_type(index), self.lanes, ending=False))
+            code.write(self.caches[index].statements_at_ends(self.kept_by_type(index), self.lanes, ending=False))
         for index in indices:
             if self.maps[index].kind.layout is Layout.CHUNKS:
                 log = self.log(index)
@@ -257,8 +266,10 @@ class MapCode:
                     log.open(lines)
 
     def end(self, lines: Lines) -> None:
-        """Append the code that writes to memory, where a thread ends, what it has in registers for maps: counts of
-        records, values that map types keep, and sums; of the kernel, and of its functions as far as they are written.
+        """Append the code that writes to memory, where a thread ends, what it has in registers for maps.
+
+        These are counts of records, values that map types keep, and sums; of the kernel, and of its functions as far as
+        they are written.
         """
         self.records.end(Slots(self.block, self.take), lines)
         # The code names all registers, also those that only other bodies wrote.
@@ -269,14 +280,16 @@ class MapCode:
         for index in sorted({index for index, _ in self._kept}):
             entry = self.maps[index]
             code = EndCode(self, index, lines, alone if entry.per is Per.THREAD else group)
-            code.write(self.remembered[index].outside(self.kept_by_type(index), self.lanes, ending=True))
+            code.write(self.caches[index].statements_at_ends(self.kept_by_type(index), self.lanes, ending=True))
         # Last, since it ends most threads: one of a warp adds for all.
         self.sums.end(lines)
 
 
-def _parts(statements: Sequence[MapStatement]) -> tuple[Part, ...]:
-    """Divide a save's statements, in order, into parts: a new one at the first store, and around what depends on the
-    place.
+def _divided(statements: Sequence[MapStatement]) -> tuple[Part, ...]:
+    """Divide the statements of a save into parts whose code goes to different places or can be reused in different
+    ways.
+
+    A new part begins at the first store, and around what depends on the place of the save. statements: in order.
     """
     parts: list[Part] = []
     # Of the part to come.
@@ -296,7 +309,8 @@ def _parts(statements: Sequence[MapStatement]) -> tuple[Part, ...]:
 
 
 def _fitting(probes: ProbeSet, sites: int | None) -> tuple[Map, ...]:
-    """Return the maps of probes with what is known of keys in a kernel with so many sites; None: that is not known."""
+    """Return the probes' maps, made smaller where it is known which keys a kernel with so many sites has (sites: None
+    if not)."""
     maps = list(probes.maps)
     for index, keys in probes.keyed_by_constants.items():
         maps[index] = replace(maps[index], kind=maps[index].kind.for_keys(keys))
@@ -313,15 +327,15 @@ class SaveCode(AtMap):
     (``SavedValues``).
 
     operand_value: gives the value of an operand there. code: what to append to. slots: of the thread. guard: the
-    predicate of the threads that save, None for all. waits, ending, counted, later: see ``Emission.snippet``.
+    predicate of the threads that save, None for all. waits, ending, constant_adds, deferred: see ``Emission.snippet``.
     given: by register, of the operands that the snippet has read, those of which more is known. written: what the
     snippet has before the save.
     """
 
     def __init__(
         self, maps: MapCode, index: int, save: Save, operand_value: Callable[[SavedOperand], Value], code: Code,
-        slots: Slots, guard: Guard | None, *, waits: bool, ending: bool, counted: Counted | None, later: Later | None,
-        given: Mapping[str, Value], written: Written,
+        slots: Slots, guard: Guard | None, *, waits: bool, ending: bool, constant_adds: ConstantAdds | None,
+        deferred: DeferredSaves | None, given: Mapping[str, Value], written: Written,
     ) -> None:  # fmt: skip
         super().__init__(
             maps.maps[index], index, maps.block, maps.take, partial(maps.keep_for_type, index), code.lines,
@@ -336,19 +350,19 @@ class SaveCode(AtMap):
         self._waits = waits
         # Names of the statements' registers that are read where the stores are.
         self._copied: set[str] = set()
-        self._counted = counted
-        self._later = later
+        self._constant_adds = constant_adds
+        self._deferred = deferred
         self._given = given
         self._written = written
         self._predicate: str | None = None
 
     def write_save(self) -> None:
-        """Append the code of the save to the snippet's.
+        """Append the code of one save (a probe's statement that records values) to the snippet's code.
 
         From the first statement on that is about memory or other lanes it goes to the stores, which do not stand
         between a product and its sum. What does not depend on the place is remembered for other saves.
         """
-        parts = self._maps.remembered[self._index].parts(self)
+        parts = self._maps.caches[self._index].parts(self)
         # What the stores read of the program is copied where it may change it before.
         stores = [part for part in parts if part.is_store] if self._waits else []
         self._copied = {name for part in stores for name in part.names}
@@ -370,7 +384,8 @@ class SaveCode(AtMap):
             self._maps.block.note(template.reads, has_shift=template.has_shift)
 
     def _template(self, part: Part) -> Template:
-        """Return the code of statements that do not depend on the place, with placeholders for its registers."""
+        """Return the PTX for statements that do not depend on the place, with placeholders for its registers, to be
+        used again."""
         registers = list(dict.fromkeys(registers_in(part.statements)))
         inputs = tuple(register.name for register in registers if register.name in self._names)
         kinds: list[str] = []
@@ -390,7 +405,7 @@ class SaveCode(AtMap):
         writer.take_from(take, {name: placeholder(number) for number, name in enumerate(inputs)})
         with self._maps.block.noting() as noted:
             writer.write(part.statements)
-            writer.settle_predicates()
+            writer.write_pending_predicates()
         return Template(
             tuple(lines), tuple(kinds), inputs,
             tuple((name, as_format(text)) for name, text in writer.texts.items() if name not in inputs),
@@ -401,17 +416,18 @@ class SaveCode(AtMap):
 
     @property
     def lanes(self) -> Lanes:
-        """What lanes of a warp can do together on the kernel's architecture."""
+        """What the lanes (threads) of a warp can do together on the kernel's architecture, as reductions."""
         return self._maps.lanes
 
     @property
     def may_branch(self) -> bool:
-        """Whether the code may branch: not between a product and its sum, as ptxas would compute the product again."""
+        """Whether the code may have branches: not between a product and its sum, or ptxas would compute the product
+        again."""
         return not self._waits
 
     @property
     def is_conditional(self) -> bool:
-        """Whether some threads that come here do not save."""
+        """Whether some of the threads that execute the code of this save do not save."""
         return self._guard is not None or self._save.map.level is not Level.THREAD
 
     @property
@@ -420,17 +436,22 @@ class SaveCode(AtMap):
         return self._guard is not None
 
     def constant(self, number: int) -> int | None:
-        """Return the value of an operand of the save if it is a constant, else None. number: its index."""
+        """Return the value that a save records as its operand of a number if that is a constant, else None."""
         value = self._operand_value(self._save.operands[number])
         return known_integer(value.text) if value.type is None else None
 
     def choices(self, number: int) -> tuple[int, ...]:
-        """Return the two constants, ascending, of which an operand of the save has one; () if that is not known."""
+        """Return the two constants, ascending, of which a save's operand has one whenever it is executed; () if not
+        known.
+
+        number: the operand's index.
+        """
         found = self._operand_value(self._save.operands[number]).choices
         return found if len(found) == 2 else ()
 
     def site_key(self) -> int | None:
-        """Return the number by which the save's key is known, of its site or among the map's constants; else None."""
+        """Return the number that stands for the save's key in a table whose keys are sites or a few constants; None
+        elsewhere."""
         if self._index in self._maps.keyed_by_site:
             return self.constant(0)
         key = constant_key(self._save)
@@ -439,7 +460,8 @@ class SaveCode(AtMap):
     # What is written.
 
     def _write_special(self, statement: MapStatement) -> None:
-        """Append the code of a statement about what is saved; others are left to the base class."""
+        """Append the PTX for a statement of a map's type (IR) about what is saved; others are left to the base class.
+        """
         if isinstance(statement, ReadSaved):
             self._read(statement)
         elif isinstance(statement, IsSaving):
@@ -463,14 +485,14 @@ class SaveCode(AtMap):
             super()._write_special(statement)
 
     def _read_saving(self, destination: Register, when: str) -> None:
-        """Have a predicate of statements be what the given one is, a copy if the program may change that."""
+        """Bring into a predicate whether the save, under its guard and at its level, is for this thread."""
         if when and destination.name in self._copied:
             self._set(destination, "mov.pred", when)
         else:
             self._names[destination.name] = when
 
     def _read(self, statement: ReadSaved) -> None:
-        """Bring what is saved in a field into a register."""
+        """Bring the value that is saved to a field of the map into a register."""
         field = self._save.map.fields[statement.number]
         value = self._operand_value(self._save.operands[statement.number])
         name = as_bits(converted(value, field, self._take, self._lines), self._take, self._lines)
@@ -480,32 +502,31 @@ class SaveCode(AtMap):
             self._names[statement.destination.name] = name
 
     def _accumulate(self, statement: Accumulate) -> None:
-        """Add an amount to a cell's sum in a register; a constant that all threads add goes to ``counted`` if there is
-        one.
-        """
+        """Add an amount to the register that sums up a cell of the map; constants for all threads go to
+        ``constant_adds`` if given."""
         cell, amount = statement.cell, statement.amount
-        if statement.when is None and isinstance(amount, Constant) and self._counted is not None:
-            self._counted[self._index, cell] = self._counted.get((self._index, cell), 0) + amount.bits
+        if statement.when is None and isinstance(amount, Constant) and self._constant_adds is not None:
+            self._constant_adds[self._index, cell] = self._constant_adds.get((self._index, cell), 0) + amount.bits
             return
         when = self._condition(statement.when) or ""
         self._maps.sums.add_amount(self._index, cell, self._text(amount), when, self._lines)
 
     def _accumulate_saved(self) -> None:
-        """Add the operands to the fields, kept in registers until the thread ends."""
+        """Add the saved operands to the registers in which the thread sums up the map's fields until it ends."""
         sums = self._maps.sums
         # What is computed from counters is added in every thread, which would be wrong for a save under a predicate.
-        ending = self._ending and self._save.guard is None and sums.are_tallied
+        ending = self._ending and self._save.guard is None and sums.has_counters
         sums.add(self._index, self._save, self._operand_value, self._lines, self._slots, self._guard, ending=ending)
 
     def _store_record(self) -> None:
-        """Store the operands as the next record of this thread's slot."""
+        """Store the saved operands as the next record in the part of the map's memory that is this thread's own."""
         values = [self._operand_value(operand) for operand in self._save.operands]
         self._maps.records.store(
             self._index, values, self._code, self._slots, self._guard, waits=self._waits, ending=self._ending
         )
 
     def _append_to_log(self) -> None:
-        """Store the operands as the next record of a log."""
+        """Store the saved operands as the next record of the map, a log."""
         values = [self._operand_value(operand) for operand in self._save.operands]
         log = self._maps.log(self._index)
         if log is None:
@@ -513,7 +534,7 @@ class SaveCode(AtMap):
         self._append_group(log, values)
 
     def _store_saved(self, statement: StoreSaved) -> None:
-        """Store the operands as a record at a place."""
+        """Store the saved operands as a record at the address that a statement gives."""
         values = [self._operand_value(operand) for operand in self._save.operands]
         stores = self._maps.records.as_few_stores(self._save.map, values, self._code.lines, self._waits)
         place, when = self._text(statement.place), self._text(statement.when)
@@ -521,9 +542,10 @@ class SaveCode(AtMap):
             self._emit(f"st.global.{kind}", mem(place, statement.after + where), text, when=when)
 
     def _append_group(self, log: GroupCode, values: list[Value]) -> None:
-        """Append the save to a log whose records lanes save together; with ``later`` only note it."""
-        later = self._later
-        waits = self._waits or later is not None
+        """Append the code of a save to a log in which lanes of a warp write one record together; with ``deferred`` only
+        note it."""
+        deferred = self._deferred
+        waits = self._waits or deferred is not None
         written, guard = self._written, self._guard
         fitting = self._maps.records.fitting(self._save.map, values, self._lines, waits)
         saved = []
@@ -535,19 +557,20 @@ class SaveCode(AtMap):
             copied = self._given.get(written.copied_from(given, guard), value) if is_copy else value
             choices = copied.choices if len(copied.choices) == 2 else ()
             moved = self._given.get(written.moved_from(given, guard), value) if is_whole else value
-            total = later.sum_of(moved.address) if later is not None and moved.address is not None else None
+            total = deferred.sum_of(moved.address) if deferred is not None and moved.address is not None else None
             saved.append(Saved(value.text, value.type or "", is_same, is_read, choices, total))
         guard = self._copied_guard(waits=waits)
-        if later is not None:
-            if not later.mask:
-                later.mask = self._take("b32")
-                self._lines.append(op("activemask.b32", later.mask))
-            later.saves.setdefault(self._index, []).append(PendingSave(tuple(saved), guard, later.kin))
+        if deferred is not None:
+            if not deferred.mask:
+                deferred.mask = self._take("b32")
+                self._lines.append(op("activemask.b32", deferred.mask))
+            deferred.saves.setdefault(self._index, []).append(PendingSave(tuple(saved), guard, deferred.kin))
             return
         log.append(saved, guard, self._code.stores, ending=self._ending)
 
     def _copied_guard(self, *, waits: bool) -> Guard | None:
-        """The guard of the save, in a register of its own if the code waits: the program may change its one."""
+        """The predicate of the save, in a register of its own if the code waits: the program may change its one before.
+        """
         if self._guard is None or not waits:
             return self._guard
         copy = self._take("pred")
@@ -555,10 +578,10 @@ class SaveCode(AtMap):
         return Guard(copy, self._guard.negated)
 
     def _counting_threads(self) -> str | None:
-        """Return a predicate for the threads that the save is for, None for all. Its code is written once.
+        """Return a predicate that is true in the threads that the save is for, None for all. Its code is written once.
 
-        At level thread these are threads for which the guard holds; at the levels warp and block, of these, only the
-        one thread of each warp or block that has its slot.
+        At level thread its guard holds in these; at the levels warp and block it is the one thread that saves for the
+        others.
         """
         if self._predicate is None:
             level = self._save.map.level
@@ -571,7 +594,8 @@ class SaveCode(AtMap):
 
 
 class EndCode(AtMap):
-    """Writes what the index-th map does where a thread ends, by the statements of its type.
+    """Writes the code that brings a map's values from registers to memory where a thread ends, by its type's
+    statements.
 
     group: the threads that end together. Cells are the words of a map's record in memory, by their numbers.
     """
@@ -586,7 +610,8 @@ class EndCode(AtMap):
         self._base = ""
 
     def _write_special(self, statement: MapStatement) -> None:
-        """Append the code of a statement about threads that end together; others are left to the base class."""
+        """Append the PTX for a statement of a map's type (IR) about threads that end together; others are left to the
+        base class."""
         maps, index = self._maps, self._index
         if isinstance(statement, Collective):
             self._names[statement.destination.name] = self._reduced(statement)
@@ -603,7 +628,7 @@ class EndCode(AtMap):
             super()._write_special(statement)
 
     def _reduced(self, statement: Collective) -> str:
-        """A register with a value reduced over the threads that end together."""
+        """Return a register with the sum or the greatest of a value over the threads of a warp that end together."""
         source, type_ = self._text(statement.source), statement.destination.type
         if statement.reduction is Reduction.MAX and not type_.is_float:
             return self._group.greatest(source, type_.bits)
@@ -613,7 +638,8 @@ class EndCode(AtMap):
         raise TypeError(f"{statement.reduction} of {type_} over the threads that end together")
 
     def _elected(self, reduction: Reduction) -> str:
-        """A predicate for the threads that write what a reduction gave; "" for all."""
+        """A predicate for the threads that write the result of a reduction over threads that end together; "" for all.
+        """
         if reduction is not Reduction.SUM:
             return self._group.writes or ""
         tree = self._group.tree

@@ -53,7 +53,8 @@ class AtMap(Lowering):
         self._slots = slots
 
     def _write_special(self, statement: MapStatement) -> None:
-        """Append the code of a statement about memory; others are left to the base class."""
+        """Append the PTX for a statement of a map's type (IR) about the map's memory; others are left to the base
+        class."""
         if isinstance(statement, Locate):
             self._locate(statement)
         elif isinstance(statement, LoadCell):
@@ -98,16 +99,17 @@ class AtMap(Lowering):
         return f"[{self._text(cell.place)}+{offset}]" if offset else f"[{self._text(cell.place)}]"
 
     def _condition(self, when: Register | None) -> str | None:
+        """The predicate register under which a statement runs, None if it always does."""
         return self._text(when) if when is not None else None
 
     def _update(self, statement: AtomicUpdate) -> None:
-        """Append the atomic update of a cell in memory."""
+        """Append the atomic instruction (``red``) that adds to, or otherwise updates, a cell of the map in memory."""
         cell = statement.cell
         if isinstance(cell, OneOf):
             offset = self._take("b64")
             offsets = (str(self._offset(cell.then)), str(self._offset(cell.otherwise)))
             self._emit("selp.b64", offset, *offsets, self._text(cell.condition))
-            where = f"[{self._taken('add.u64', 64, self._address(), offset)}]"
+            where = f"[{self._computed('add.u64', 64, self._address(), offset)}]"
         elif isinstance(cell, At):
             where = self._where(cell)
         else:
@@ -118,10 +120,11 @@ class AtMap(Lowering):
         self._emit(f"red.global.{statement.operator.value}.{kind}", where, self._text(statement.value), when=when)
 
     def _reserve(self, statement: ReserveInLog) -> None:
-        """Take units of a log, by one atomic."""
+        """Append the code that reserves units of a log's memory for records, by one atomic addition, and tests whether
+        they fit."""
         block, when = self._block, self._condition(statement.when)
         units = self._text(statement.units)
-        wide, first = self._taken("cvt.u64.u32", 64, units), self._take("b64")
+        wide, first = self._computed("cvt.u64.u32", 64, units), self._take("b64")
         if when is not None:
             self._emit("mov.u64", first, "0")
         self._emit("atom.global.add.u64", first, mem(self._text(statement.base)), wide, when=when)
@@ -143,29 +146,32 @@ class AtMap(Lowering):
         self._set(statement.fits, "setp.ge.and.u32", limit, units, fits)
 
     def _extent(self, extent: Extent, register: str) -> Instruction:
-        """Return the instruction that loads a number of the launch."""
+        """Return the instruction that loads a number of the launch, such as its warps, from the probe block into a
+        register."""
         block = self._block
         if extent is Extent.OWN_UNITS:
             return block.load_log_first(self._index, register)
         return block.load_warps(register) if extent is Extent.WARPS else block.load_warps_per_block(register)
 
     def _store(self, statement: Store) -> None:
-        """Store numbers in memory."""
+        """Append the instruction that stores one or several numbers side by side in memory."""
         size = statement.type.bits
         texts = []
         for value in statement.values:
             text = self._text(value)
-            texts.append(self._taken(f"mov.b{size}", size, text) if isinstance(value, Constant) else text)
+            texts.append(self._computed(f"mov.b{size}", size, text) if isinstance(value, Constant) else text)
         where, when = mem(self._text(statement.place), statement.after), self._text(statement.when)
         vectors = f"v{len(texts)}.b{size}" if len(texts) > 1 else f"b{size}"
         self._emit(f"st.global.{vectors}", where, vector(*texts) if len(texts) > 1 else texts[0], when=when)
 
     def _offset(self, cell: int) -> int:
-        """Return the offset of a cell in the record, in bytes. cell: its number."""
+        """Return the offset in bytes of a cell (a word that a field of the map uses) in the map's record. cell: its
+        number."""
         return self._entry.kind.cells(self._entry.fields)[cell].offset
 
     def _address(self) -> str:
-        """The register with the address of the copy of the map's record that this thread adds to."""
+        """The register with the address of the memory of the map that this thread updates: of a log, or a copy of its
+        record."""
         entry, block = self._entry, self._block
         if entry.kind.layout is Layout.CHUNKS:
             # Of a log there is one region for all.

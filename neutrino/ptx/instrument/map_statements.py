@@ -37,7 +37,7 @@ from neutrino.ptx.text.inserted import Label, Line, Lines, Scope, op
 
 
 class Lowering:
-    """Turns the statements of a map's type into instructions, which it appends to lines.
+    """Translates the statements of a map's type (IR) to PTX instructions, which it appends to lines.
 
     take: gives a new register of a type (``Take``). kept: gives that of one that the map keeps. label: begins labels.
     """
@@ -55,15 +55,14 @@ class Lowering:
         self._conjunctions: dict[str, Operation] = {}
 
     def take_from(self, take: Take, texts: dict[str, str]) -> None:
-        """Take registers from elsewhere from now on. texts: the names in PTX of statements' registers that were written
-        before.
-        """
+        """Have ``take`` give the PTX registers from now on. texts: those of statements' registers that were written
+        before."""
         self._take = take
         self._names = texts
 
     @property
     def texts(self) -> Mapping[str, str]:
-        """The names in PTX of the statements' registers, by theirs."""
+        """The PTX registers that the statements' registers (in the IR) have got, by the names of these."""
         return self._names
 
     def write(self, statements: Iterable[MapStatement]) -> None:
@@ -71,14 +70,12 @@ class Lowering:
         self._write_all(statements)
 
     def _write_all(self, statements: Iterable[MapStatement]) -> None:
-        """Append the code of statements."""
+        """Append the PTX for statements of a map's type (IR), in their order."""
         for statement in statements:
             self._write(statement)
 
     def _write(self, statement: MapStatement) -> None:
-        """Append the code of a statement; what is about memory or saves is left to ``_write_special`` of derived
-        classes.
-        """
+        """Append the PTX for one statement of the IR; those about memory or saves are left to derived classes."""
         if isinstance(statement, Operation):
             self._operation(statement, None)
         elif isinstance(statement, When):
@@ -130,7 +127,7 @@ class Lowering:
             self._write_special(statement)
 
     def _reduce(self, statement: OverLanes) -> None:
-        """Append the reduction of a value over a set of lanes."""
+        """Append the PTX that reduces a value (sum, minimum, vote …) over a set of lanes."""
         source, lanes, target = self._text(statement.source), self._text(statement.lanes), statement.destination
         reduction, bits = statement.reduction, statement.source.type.bits
         if reduction in _VOTES:
@@ -157,45 +154,45 @@ class Lowering:
         total, size = "", _PART if bits == 64 else bits // 2
         parts = []
         for shift in range(0, bits, size):
-            part = self._taken(f"shr.u{bits}", bits, source, str(shift)) if shift else source
+            part = self._computed(f"shr.u{bits}", bits, source, str(shift)) if shift else source
             if bits == 64:
-                part = self._taken("cvt.u32.u64", 32, part)
+                part = self._computed("cvt.u32.u64", 32, part)
             if shift + size < bits:
-                part = self._taken("and.b32", 32, part, str((1 << size) - 1))
+                part = self._computed("and.b32", 32, part, str((1 << size) - 1))
             parts.append((part, shift))
-        for part, shift in [(self._taken("redux.sync.add.u32", 32, part, lanes), shift) for part, shift in parts]:
+        for part, shift in [(self._computed("redux.sync.add.u32", 32, part, lanes), shift) for part, shift in parts]:
             if not total:
-                total = self._taken("cvt.u64.u32", 64, part)
+                total = self._computed("cvt.u64.u32", 64, part)
             elif shift < 32:
-                total = self._taken("mad.wide.u32", 64, part, str(1 << shift), total)
+                total = self._computed("mad.wide.u32", 64, part, str(1 << shift), total)
             else:
-                wide = self._taken("shl.b64", 64, self._taken("cvt.u64.u32", 64, part), str(shift))
-                total = self._taken("add.u64", 64, total, wide)
+                wide = self._computed("shl.b64", 64, self._computed("cvt.u64.u32", 64, part), str(shift))
+                total = self._computed("add.u64", 64, total, wide)
         return total
 
     def _extreme(self, operation: str, source: str, lanes: str) -> str:
-        """Return a register with the least or the greatest unsigned value of 64 bits over a set of lanes.
+        """Return a register with the least or the greatest value over a set of lanes, of unsigned values of 64 bits.
 
         That is found for the upper halves, then for the lower halves of the lanes with that upper half. operation:
         ``min`` or ``max``.
         """
         low, high, is_upper, whole = self._take("b32"), self._take("b32"), self._take("pred"), self._take("b64")
         self._emit("mov.b64", f"{{{low}, {high}}}", source)
-        upper = self._taken(f"redux.sync.{operation}.u32", 32, high, lanes)
+        upper = self._computed(f"redux.sync.{operation}.u32", 32, high, lanes)
         self._emit("setp.eq.u32", is_upper, high, upper)
         self._emit("selp.b32", low, low, "-1" if operation == "min" else "0", is_upper)
-        lower = self._taken(f"redux.sync.{operation}.u32", 32, low, lanes)
+        lower = self._computed(f"redux.sync.{operation}.u32", 32, low, lanes)
         self._emit("mov.b64", whole, f"{{{lower}, {upper}}}")
         return whole
 
-    def _taken(self, opcode: str, bits: int, *operands: str) -> str:
-        """Append an instruction; returns the new register with its result."""
+    def _computed(self, opcode: str, bits: int, *operands: str) -> str:
+        """Append an instruction whose result goes to a new register, which is returned. bits: the register's width."""
         target = self._take(f"b{bits}")
         self._emit(opcode, target, *operands)
         return target
 
     def _is_absent(self, statement: IsAbsent) -> None:
-        """Append the test whether a lane is not in a set."""
+        """Append the test whether a lane is not in a set of lanes, given as a mask."""
         lanes, bit = self._text(statement.lanes), self._take("b32")
         if isinstance(statement.lane, Constant):
             self._emit("and.b32", bit, lanes, str(1 << statement.lane.bits))
@@ -204,25 +201,26 @@ class Lowering:
             self._emit("and.b32", bit, bit, "1")
         self._set(statement.destination, "setp.eq.u32", bit, "0")
 
-    def _fork(self, condition: Register) -> tuple[str, str]:
-        """Return the predicate of a branch (a forward one), and what the names of its labels begin with.
+    def _branch_parts(self, condition: Register) -> tuple[str, str]:
+        """Return the predicate register for a forward branch, and what the names of the branch's labels begin with.
 
         The labels are local to braces, so that the text can be inserted again elsewhere.
         """
         # What is not written yet must not be written in one of the pieces alone.
-        self.settle_predicates()
+        self.write_pending_predicates()
         self._branches += 1
         return self._text(condition), f"{self._label}_{self._branches}"
 
-    def settle_predicates(self) -> None:
-        """Append the code of all predicates that wait for where they are read."""
+    def write_pending_predicates(self) -> None:
+        """Append the code of all predicates (conjunctions) whose code was put off until they are read."""
         for name in list(self._conjunctions):
             if name in self._conjunctions:
                 self._conjoin(self._conjunctions.pop(name))
 
     def _apart(self, statement: Apart) -> None:
-        """Append code that only the threads run for which a predicate is true."""
-        condition, label = self._fork(statement.condition)
+        """Append statements as code that only the threads run for which a predicate is true: the others branch over it.
+        """
+        condition, label = self._branch_parts(statement.condition)
         self._lines.append(Scope.OPEN)
         self._emit("bra", f"{label}_end", when=f"!{condition}")
         self._write_all(statement.then)
@@ -234,7 +232,7 @@ class Lowering:
 
     def _branch(self, statement: Branch) -> None:
         """Append a branch to one of two pieces of code."""
-        condition, label = self._fork(statement.condition)
+        condition, label = self._branch_parts(statement.condition)
         self._lines.append(Scope.OPEN)
         if statement.otherwise:
             self._emit("bra", f"{label}_then", when=condition)
@@ -247,13 +245,12 @@ class Lowering:
         self._lines += [Label(f"{label}_end"), Scope.CLOSE]
 
     def _set(self, destination: Register, opcode: str, *operands: str, when: str | None = None) -> None:
-        """Append an instruction whose operands are texts; its result is a new register."""
+        """Append an instruction whose result goes to the PTX register of ``destination``. operands: as texts."""
         self._emit(opcode, self._target(destination), *operands, when=when)
 
     def _target(self, destination: Register) -> str:
-        """Return the register for a result: a new one, unless the statements' register has one already or is kept by
-        the map.
-        """
+        """Return the PTX register for a result: that which the IR's register has already, or that the map keeps, or a
+        new one."""
         if isinstance(destination, Kept):
             return self._kept(destination)
         target = self._names.get(destination.name)
@@ -263,7 +260,8 @@ class Lowering:
         return target
 
     def _write_special(self, statement: MapStatement) -> None:
-        """Append the code of a statement that means something at a SAVE, or at an end, alone."""
+        """Append the PTX for a statement that derived classes know: here it is refused, since only computing ones are
+        known."""
         raise TypeError(f"{type(statement).__name__} has no meaning here")
 
     def _operation(self, statement: Operation, when: str | None) -> None:
@@ -275,7 +273,7 @@ class Lowering:
             return
         if statement.operator is Operator.LOWEST:
             # The highest of the bits in the reverse order, counted from the other end.
-            self._set(statement.destination, "clz.b32", self._taken("brev.b32", 32, self._text(first)))
+            self._set(statement.destination, "clz.b32", self._computed("brev.b32", 32, self._text(first)))
             return
         kind = _type_of(first)
         bits = f"b{_bits(kind)}" if kind is not Type.PRED else "pred"
@@ -293,7 +291,8 @@ class Lowering:
         self._compute(opcode, statement.destination, first, *others, when=when)
 
     def _conjoin(self, statement: Operation) -> None:
-        """Append the code of a predicate that is true where two others are; "" stands for one that is always true."""
+        """Append the code that computes the conjunction of two predicates; none is needed where one is always true
+        ("")."""
         texts = [self._text(source) for source in statement.sources]
         if "" in texts:
             # One of them is true in all threads.
@@ -312,7 +311,7 @@ class Lowering:
         self._lines.append(op(opcode, *operands, when=when or ""))
 
     def _text(self, value: Value) -> str:
-        """Return a value as an operand of an instruction."""
+        """Return the PTX operand for an operand of the IR: a constant's text, or the name of a register."""
         if isinstance(value, Constant):
             return integer_literal(value) if value.type.is_signed else operand_text(value)
         if isinstance(value, Kept):
@@ -343,7 +342,7 @@ _ROUNDED = frozenset({Operator.ADD, Operator.SUB, Operator.MUL, Operator.FMA})
 
 
 def _rounding(to: Type, source: Type) -> str:
-    """Return how the opcode of a conversion says that it rounds, such as ".rn"; "" for one that loses nothing."""
+    """Return the rounding modifier that a conversion needs in its opcode, such as ".rn"; "" if it is exact."""
     if source.is_float and not to.is_float:
         return ".rzi"
     return ".rn" if to.is_float and (not source.is_float or to.bits < source.bits) else ""
@@ -357,13 +356,14 @@ def _type_of(value: Value) -> Type:
 
 
 def _kind(value: Value) -> str:
-    """Return the type by which arithmetic on a value is named; bits without a meaning are unsigned."""
+    """Return the PTX type, such as "u32", by which arithmetic on a value of the IR is named; untyped bits are unsigned.
+    """
     type_ = _type_of(value)
     return f"u{_bits(type_)}" if type_.is_untyped or type_ is Type.LANES else type_.value
 
 
 def _bits(type_: Type) -> int:
-    """The width of a type's registers."""
+    """The width in bits of the registers of a type of the IR."""
     return WARP_LANES if type_ is Type.LANES else type_.bits
 
 
@@ -371,9 +371,12 @@ _Question = tuple[str, int]
 
 
 class Part:
-    """Statements one after the other of a save. of_place: their code depends on the place; templates: else it is known,
-    by where the body finds its maps. is_store: it may not stand between a product and its sum. adds_floats: it adds
-    floats, whose sum goes to memory somewhere."""
+    """Some statements of a save (a probe's statement that records values), one after the other, with what is known of
+    their code.
+
+    of_place: their code depends on the place; templates: else it is known, by where the body finds its maps. is_store:
+    it may not stand between a product and its sum. adds_floats: it adds floats, whose sum goes to memory somewhere.
+    """
 
     __slots__ = ("adds_floats", "is_store", "names", "of_place", "statements", "templates")
 
@@ -389,15 +392,17 @@ class Part:
 
 @dataclass
 class _Node:
-    """What was asked next, and what followed from the answers; or the parts of the statements."""
+    """A node of a tree of questions: which one a map's type asked next, and the node for each answer; at a leaf the
+    statements."""
 
     question: _Question | None = None
     answers: dict[object, _Node] = field(default_factory=dict)
     parts: tuple[Part, ...] | None = None
 
 
-class _Asking:
-    """Passes questions of a map type on, and remembers them with their answers: implements ``SavedValues``."""
+class _NotedAnswers:
+    """Passes the questions of a map's type about a save on, and notes them with the answers: implements
+    ``SavedValues``."""
 
     def __init__(self, saved: SavedValues) -> None:
         self._saved = saved
@@ -405,17 +410,20 @@ class _Asking:
 
     @property
     def lanes(self) -> Lanes:
-        """What lanes can do together; not remembered as a question, since it is a part of what is looked up."""
+        """What the lanes of a warp can do together; not noted as a question, since statements are looked up by it
+        anyway."""
         return self._saved.lanes
 
     @property
     def may_branch(self) -> bool:
-        """Whether the code of the save may contain branches; not remembered as a question, like ``lanes``."""
+        """Whether the code of the save may contain branches; not noted as a question, since statements are looked up by
+        it."""
         return self._saved.may_branch
 
     @property
     def is_conditional(self) -> bool:
-        """Whether some threads may come here without saving; not remembered as a question, like ``lanes``."""
+        """Whether some threads may come here without saving; not noted as a question, since statements are looked up by
+        it."""
         return self._saved.is_conditional
 
     @property
@@ -424,59 +432,61 @@ class _Asking:
         return self._saved.has_condition
 
     def constant(self, number: int) -> int | None:
-        """Return the constant that an operand is, else None; question and answer are noted."""
+        """Return the value of the save's operand with a number if it is a constant, else None; question and answer are
+        noted."""
         answer = self._saved.constant(number)
         self.asked.append((("constant", number), answer))
         return answer
 
     def choices(self, number: int) -> tuple[int, ...]:
-        """Return the two constants of which an operand has one, else (); question and answer are noted."""
+        """Return the two constants of which a save's operand has one, else (); question and answer are noted."""
         answer = self._saved.choices(number)
         self.asked.append((("choices", number), answer))
         return answer
 
     def site_key(self) -> int | None:
-        """Return the number by which the save's key is known, else None; question and answer are noted."""
+        """Return the number that stands for the save's key in a table with few keys, else None; question and answer are
+        noted."""
         answer = self._saved.site_key()
         self.asked.append((("site_key", 0), answer))
         return answer
 
 
 def _answer(saved: SavedValues, question: _Question) -> object:
-    """Return the answer to a question (kind, number of an operand) about a save."""
+    """Answer a question that a map's type has about a save: its kind, and the number of an operand."""
     kind, number = question
     if kind == "constant":
         return saved.constant(number)
     return saved.choices(number) if kind == "choices" else saved.site_key()
 
 
-class Remembered:
-    """The statements of saves to a map. divided: says what their parts are."""
+class SaveCache:
+    """The statements (IR) that save to a map, remembered by what is known of the saves: many saves are alike."""
 
     def __init__(self, entry: Map, divided: Callable[[Sequence[MapStatement]], tuple[Part, ...]]) -> None:
         """Begin with nothing. entry: the map. divided: divides statements into parts."""
         self._entry = entry
         self._divided = divided
         self._roots: dict[tuple[bool, bool, bool, Lanes], _Node] = {}
-        self._outside: dict[tuple[bool, tuple[str, ...], Lanes], Sequence[MapStatement]] = {}
+        self._at_ends: dict[tuple[bool, tuple[str, ...], Lanes], Sequence[MapStatement]] = {}
 
-    def outside(self, kept: Sequence[Kept], lanes: Lanes, *, ending: bool) -> Sequence[MapStatement]:
-        """Return the statements of the map for a kernel's start, or, with ending, for a thread's end.
+    def statements_at_ends(self, kept: Sequence[Kept], lanes: Lanes, *, ending: bool) -> Sequence[MapStatement]:
+        """Return the statements (IR) of the map's type for a kernel's start, or, with ending, for a thread's end.
 
         kept: the registers that saves to the map keep.
         """
         key = (ending, tuple(register.name for register in kept), lanes)
-        found = self._outside.get(key)
+        found = self._at_ends.get(key)
         if found is None:
             kind = self._entry.kind
             write = kind.settle if ending else kind.begin
-            found = self._outside[key] = write(self._entry, kept, lanes)
+            found = self._at_ends[key] = write(self._entry, kept, lanes)
         return found
 
     def parts(self, saved: SavedValues) -> tuple[Part, ...]:
-        """Return the parts of a save's statements; the same objects for saves of which the same is known.
+        """Return the statements of a save to the map, in parts; the same objects for saves of which the same is known.
 
-        What the map's type asked before is asked again, and the answers lead to the parts in a tree.
+        What the map's type asked about an earlier save is asked again, and the answers lead to the parts in a tree.
         """
         key = (saved.is_conditional, saved.has_condition, saved.may_branch, saved.lanes)
         node = self._roots.setdefault(key, _Node())
@@ -500,60 +510,58 @@ class Remembered:
 
 
 _MOST_MAPS = 64
-_REMEMBERED: dict[Map, Remembered] = {}
-_OF_OBJECTS: dict[int, tuple[Map, Remembered]] = {}
+_CACHES: dict[Map, SaveCache] = {}
+_BY_IDENTITY: dict[int, tuple[Map, SaveCache]] = {}
 """The same by the identity of maps, which is faster; with each map, so that no other one gets its identity."""
 
 
-def remembered(entry: Map, divided: Callable[[Sequence[MapStatement]], tuple[Part, ...]]) -> Remembered:
-    """Return what is remembered of saves to a map, in this and earlier kernels; equal maps share it.
-
-    divided: divides statements into parts.
-    """
-    known = _OF_OBJECTS.get(id(entry))
+def save_cache(entry: Map, divided: Callable[[Sequence[MapStatement]], tuple[Part, ...]]) -> SaveCache:
+    """Return the cache of statements that save to a map, shared by equal maps, in this and earlier kernels."""
+    known = _BY_IDENTITY.get(id(entry))
     if known is not None:
         return known[1]
-    found = _REMEMBERED.get(entry)
+    found = _CACHES.get(entry)
     if found is None:
-        if len(_REMEMBERED) >= _MOST_MAPS:
-            _REMEMBERED.clear()
-        found = _REMEMBERED[entry] = Remembered(entry, divided)
-    if len(_OF_OBJECTS) >= _MOST_MAPS:
-        _OF_OBJECTS.clear()
-    _OF_OBJECTS[id(entry)] = entry, found
+        if len(_CACHES) >= _MOST_MAPS:
+            _CACHES.clear()
+        found = _CACHES[entry] = SaveCache(entry, divided)
+    if len(_BY_IDENTITY) >= _MOST_MAPS:
+        _BY_IDENTITY.clear()
+    _BY_IDENTITY[id(entry)] = entry, found
     return found
 
 
-class _Known(_Asking):
-    """Answers what was asked already by what was answered: to ask again may write code again."""
+class _Known(_NotedAnswers):
+    """Answers the questions of a map's type from answers that are known already, since to ask again may write code
+    again."""
 
     def __init__(self, saved: SavedValues, known: Sequence[tuple[_Question, object]]) -> None:
         super().__init__(saved)
         self._answers = dict(known)
 
     def constant(self, number: int) -> int | None:
-        """Return what was answered before to this question; else ask. (To ask again may write code again.)"""
+        """Return the answer to this question that is known already; else ask. (To ask again may write code again.)"""
         answer = self._answers.get(("constant", number), self)
         return super().constant(number) if answer is self else answer  # type: ignore[return-value]
 
     def choices(self, number: int) -> tuple[int, ...]:
-        """Return what was answered before to this question; else ask."""
+        """Return the answer to this question that is known already; else ask which two constants the operand may be."""
         answer = self._answers.get(("choices", number), self)
         return super().choices(number) if answer is self else answer  # type: ignore[return-value]
 
     def site_key(self) -> int | None:
-        """Return what was answered before to this question; else ask."""
+        """Return the answer to this question that is known already; else ask which number stands for the save's key."""
         answer = self._answers.get(("site_key", 0), self)
         return super().site_key() if answer is self else answer  # type: ignore[return-value]
 
 
 @dataclass(frozen=True)
 class Template:
-    """Code for any registers. lines: with placeholders for these. kinds: of registers that it takes.
+    """PTX code with placeholders for its registers, so that it can be written again for others.
 
-    inputs: names of the statements' registers that it reads, whose texts come first. outputs: by name of one that it
-    computes its text, in that form. kept: registers of the map that it names. reads, has_shift: of ``ProbeBlock``,
-    what it reads.
+    lines: the code. kinds: of registers that it takes. inputs: names of the statements' registers that it reads, whose
+    texts come first. outputs: by name of one that it computes its text, in that form. kept: registers of the map that
+    it names. reads, has_shift: of ``ProbeBlock``, what it reads.
     """
 
     lines: tuple[Line, ...]
@@ -566,7 +574,7 @@ class Template:
 
     @lazy
     def opcodes(self) -> tuple[str, ...]:
-        """The opcodes of its instructions, in their order."""
+        """The opcodes of the template's instructions, in their order."""
         return tuple(opcode for line in self.lines for opcode in line.opcodes)
 
     @lazy
@@ -575,8 +583,9 @@ class Template:
         return as_format("\n\t".join(line.text for line in self.lines))
 
     def write(self, names: dict[str, str], take: Callable[[str], str], lines: Lines) -> None:
-        """Append the code for given registers. names: the texts of the statements' registers, to which the outputs are
-        added.
+        """Append the template's code with registers for its placeholders.
+
+        names: the texts of the statements' registers, to which those that the code computes are added.
         """
         texts = [names[name] for name in self.inputs]
         texts += [take(kind) for kind in self.kinds]
@@ -587,7 +596,7 @@ class Template:
 
 
 class _Filled(NamedTuple):
-    """The lines of a template, for these registers."""
+    """The code of a template with certain registers for its placeholders; its text is only made when asked for."""
 
     template: Template
     registers: tuple[str, ...]
@@ -617,7 +626,8 @@ class _Filled(NamedTuple):
 
 
 def placeholder(number: int) -> str:
-    """Return what stands for a text until ``as_format``."""
+    """Return a text that stands for the number-th register of a template until ``as_format`` and ``str.format`` replace
+    it."""
     return f"\x01{number}\x02"
 
 
@@ -627,12 +637,12 @@ def as_format(text: str) -> str:
 
 
 def registers_in(statements: Iterable[MapStatement]) -> Iterator[Register]:
-    """Yield the registers in statements."""
+    """Yield the registers that statements of the IR read or write, in order and maybe several times."""
     return (node for node in _nodes_in(statements) if isinstance(node, Register))
 
 
 def _nodes_in(node: object) -> Iterator[object]:
-    """Yield statements and operands, with all that they consist of."""
+    """Yield statements of the IR with their operands and nested statements, depth first."""
     if isinstance(node, (tuple, list)):
         for item in node:
             yield from _nodes_in(item)

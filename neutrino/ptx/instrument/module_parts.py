@@ -25,7 +25,7 @@ from typing import TypeVar
 from neutrino.abi.structures import align_up
 from neutrino.lazy import lazy
 from neutrino.ptx.analysis.linkage import Call, Callee
-from neutrino.ptx.instrument.registers import Kept, Scratch, UnsupportedError, Value, bits
+from neutrino.ptx.instrument.registers import LongLived, Scratch, UnsupportedError, Value, bits
 from neutrino.ptx.isa.instruction import REGISTER, Instruction, Mnemonic
 from neutrino.ptx.isa.scalars import TYPE_BYTES
 from neutrino.ptx.snippets.sites import PARAMETER
@@ -45,8 +45,9 @@ _HELD = {"b8": "b16", "u8": "u16", "s8": "s16"}
 
 
 @dataclass(frozen=True)
-class Part:
-    """What a probe reads of a parameter. name: the parameter's; offset: in it, in bytes; type: without its dot.
+class ParameterPart:
+    """A part of a kernel's parameter that a probe reads. name: the parameter's; offset: in it, in bytes; type: without
+    its dot.
 
     is_bits: it is taken as bits without a type.
     """
@@ -58,24 +59,27 @@ class Part:
 
     @property
     def bits(self) -> int:
-        """The width in bits of the register that the parameter's part is loaded into."""
+        """The width in bits of the register that this part of a kernel's parameter is loaded into."""
         return max(TYPE_BYTES[self.type] * 8, 16)
 
     def load(self, register: str) -> Instruction:
-        """The instruction that loads it, in the kernel's own body."""
+        """The instruction that loads this part of a kernel's parameter into a register, in the kernel's own body."""
         return op(f"ld.param.{_LOADED.get(self.type, self.type)}", register, mem(self.name, self.offset))
 
-    def kept(self, prefix: str) -> Kept:
-        """Return the register that keeps the value for functions that the kernel calls, which have no access to its
-        parameters.
+    def long_lived(self, prefix: str) -> LongLived:
+        """Return the register that keeps this part of a parameter for functions that the kernel calls, which cannot
+        read it themselves.
 
         prefix: begins every register of probes.
         """
         name = f"{prefix}p_{self.name.replace('%', '_')}_{self.offset}_{self.type}"
-        return Kept(name, f"b{self.bits}", "", "", first=self.load(name))
+        return LongLived(name, f"b{self.bits}", "", "", first=self.load(name))
 
     def value(self, register: str, word: str) -> Value:
-        """Return the value as snippets use it, once a register holds it. word: what the probe calls it."""
+        """Return this part of a parameter as an operand for probes' code, with its type, once a register holds it.
+
+        word: what the probe calls it.
+        """
         used_as = self.type if self.type in _LOADED else None
         kind = f"b{self.bits}" if self.is_bits or used_as else _HELD.get(self.type, self.type)
         return Value(register, kind, None if self.is_bits else used_as, word)
@@ -90,25 +94,26 @@ class Parameters:
 
     @lazy
     def _all(self) -> tuple[Parameter, ...]:
-        """All parameters of the kernel, in order."""
+        """The kernel's parameters, in order, with their types and offsets."""
         return self._kernel.module.parameter_layout(self._kernel.function)[0]
 
     @lazy
     def states_cluster_size(self) -> bool:
-        """Whether the kernel's text says how many blocks a cluster has."""
+        """Whether the kernel's text states how many blocks a cluster has (``.reqnctapercluster``)."""
         kernel = self._kernel
         return ".reqnctapercluster" in kernel.module.code[kernel.function.statement.start : kernel.body.start]
 
     @property
     def shape(self) -> Hashable:
-        """What decides which probes can read the parameters, and how; equal for kernels where they can read the same.
-        """
+        """A key that is equal for kernels whose parameters a probe reads by the same code, or cannot read for the same
+        reason."""
         return self._all
 
-    def find(self, element: str | None) -> Part:
-        """Return what a probe reads of the kernel's parameters by ``PARAM.element``, such as ``PARAM.0+8.u32``.
+    def find(self, element: str | None) -> ParameterPart:
+        """Return the part of the kernel's parameters that a probe reads by ``PARAM.element``, such as
+        ``PARAM.0+8.u32``.
 
-        Raises UnsupportedError where there is no such thing.
+        Raises UnsupportedError where there is no such part.
         """
         word = f"PARAM.{element}"
         match = PARAMETER.fullmatch(element or "")
@@ -126,16 +131,17 @@ class Parameters:
             if parameter.type not in _SCALARS:
                 message = f"{word}: {parameter.name} is .{parameter.type}, which no register of a probe holds"
                 raise UnsupportedError(message)
-            return Part(parameter.name, 0, parameter.type, is_bits)
+            return ParameterPart(parameter.name, 0, parameter.type, is_bits)
         size = TYPE_BYTES[type_]
         if offset + size > parameter.size:
             raise UnsupportedError(f"{word} is beyond {parameter.name}, which has {parameter.size} bytes")
         if offset % size or parameter.align % size:
             raise UnsupportedError(f"{word} is not aligned to its {size} bytes in {parameter.name}")
-        return Part(parameter.name, offset, type_)
+        return ParameterPart(parameter.name, offset, type_)
 
     def _named(self, which: str, word: str) -> Parameter:
-        """Return the parameter with a number, from 0, or a name. word: what the probe calls it, for the message.
+        """Return the kernel's parameter with a number, from 0, or a name. word: what the probe calls it, for the
+        message.
 
         Raises UnsupportedError where there is none.
         """
@@ -156,10 +162,10 @@ _MOVES = ("mov.u64", "mov.b64", "mov.s64")
 
 
 def pass_by_address(callee: Callee, registers: Mapping[str, str], edits: Edits) -> None:
-    """Replace the module variables that a body names by registers with their addresses.
+    """Replace the module's variables that a body names by registers with their addresses.
 
-    The twin's own module does not have these variables. registers: by the variable's name. Raises UnsupportedError for
-    a variable in an instruction that takes no register in its place.
+    The twin (copy with probes) lies in another module, without these variables. registers: by the variable's name.
+    Raises UnsupportedError for a variable in an instruction that takes no register in its place.
     """
     for variable, register in registers.items():
         for start, end in callee.linkage.references(callee.function, variable):
@@ -200,7 +206,8 @@ _MOVES_ADDRESSES = frozenset({"mov", "add", "sub", "mad", "selp"})
 
 
 def read_through_global_memory(callee: Callee, edits: Edits) -> bool:
-    """Change the loads of a body that names constant variables to loads from global memory (see this file's beginning).
+    """Change the loads from constant variables that a body names to loads from global memory, where the twin finds
+    them.
 
     Return whether the body makes generic addresses of constants: then a generic load anywhere in the kernel may read
     one, which ``check_load`` refuses. Raises UnsupportedError for code whose result would depend on the state space.
@@ -226,10 +233,11 @@ def read_through_global_memory(callee: Callee, edits: Edits) -> bool:
 
 
 def check_given_addresses(callee: Callee) -> None:
-    """Raise UnsupportedError for a body that accesses the constant space by addresses that it is given.
+    """Raise UnsupportedError for a body that accesses the constant space by an address that it is given, not by a
+    variable's name.
 
-    In the twin they may be those of the kernel's constant variables, which lie in global memory there. Bodies that name
-    constant variables themselves are checked by ``read_through_global_memory``.
+    In the twin (copy with probes) it may be that of one of the kernel's constant variables, which lie in global memory
+    there. Bodies that name constant variables themselves are checked by ``read_through_global_memory``.
     """
     function, code = callee.function, callee.module.code
     if function.parameters and ".ptr.const" in "".join(code[slice(*function.parameters)].split()):
@@ -309,7 +317,7 @@ def _check_addresses(callee: Callee, names: set[str]) -> None:
 
 
 def _written(statement: Statement) -> set[str]:
-    """The register that an instruction with several operands writes, its first operand; empty for others."""
+    """The register that an instruction writes, as a set, if it has several operands: the first; empty for others."""
     instruction = statement.instruction
     return {instruction.operands[0]} if instruction is not None and len(instruction.operands) > 1 else set()
 
@@ -352,7 +360,8 @@ class FunctionCopy:
 
 
 def copy_name(callee: Callee, kernel: Callee) -> str:
-    """Return the name of a function's copy for a kernel's twin (the copy of the kernel with probes).
+    """Return the name that a kernel's twin (its copy with probes) gives to its own copy of a function that the kernel
+    calls.
 
     Raises UnsupportedError when a module has that name already.
     """
@@ -367,11 +376,12 @@ def copy_name(callee: Callee, kernel: Callee) -> str:
 
 
 def copy_header(callee: Callee, name: str, address: str, *, visible: bool) -> tuple[str, str]:
-    """Return the header of a function's copy, with one more parameter, and the copy's declaration (prototype).
+    """Return the header and the declaration (prototype) of a function's copy for a twin: one more parameter than the
+    original.
 
-    The parameter comes last: the address of the kernel's state (what probes keep for the thread, in local memory).
-    name: the copy's. address: the register that gets that address. visible: to other modules. Raises UnsupportedError
-    for a function with a variable number of arguments.
+    It comes last: the address of the kernel's state (what probes keep for the thread, in local memory). name: the
+    copy's. address: the register that gets that address. visible: to other modules. Raises UnsupportedError for a
+    function with a variable number of arguments.
     """
     function, text, code = callee.function, callee.module.text, callee.module.code
     start, body_start = function.statement.start, callee.body.start
@@ -403,7 +413,7 @@ def copy_header(callee: Callee, name: str, address: str, *, visible: bool) -> tu
 
 
 def pass_address(body: Body, call: Call, address: str) -> tuple[int, str]:
-    """The insertion (position, text) after which a call passes the state's address as its last argument.
+    """Return the insertion (position, text) that gives a call one more argument, the address of the kernel's state.
 
     address: the register with it. Raises UnsupportedError for a call of an unknown form.
     """
@@ -433,62 +443,68 @@ def around_call(body: Body, call: Call) -> tuple[int, int]:
 
 
 class State:
-    """The layout of a kernel's state in its local memory, and code that stores and loads registers there.
+    """Where the registers of a kernel that functions need lie in its local memory (its state), and code to store and
+    load them.
 
-    The state begins with the probe block, of block_size bytes; the kept registers follow, each with a place from when
-    it is first stored or loaded. size: bytes so far.
+    The state begins with the probe block, of block_size bytes; the long-lived registers follow, each with a place from
+    when it is first stored or loaded. size: bytes so far.
     """
 
     def __init__(self, block_size: int) -> None:
         self._offsets: dict[str, int] = {}
         self.size = align_up(block_size, 8)
 
-    def _offset(self, kept: Kept) -> int:
-        """The byte offset of a register in the state, allocated when first asked for."""
-        if kept.name not in self._offsets:
-            size = _bytes(kept)
-            self._offsets[kept.name] = align_up(self.size, size)
-            self.size = self._offsets[kept.name] + size
-        return self._offsets[kept.name]
+    def _offset(self, register: LongLived) -> int:
+        """The byte offset of a register in the kernel's state in local memory, allocated when first asked for."""
+        if register.name not in self._offsets:
+            size = _bytes(register)
+            self._offsets[register.name] = align_up(self.size, size)
+            self.size = self._offsets[register.name] + size
+        return self._offsets[register.name]
 
-    def store(self, base: str, chosen: Iterable[Kept], scratch: Scratch) -> Lines:
-        """Instructions that store the chosen registers. base: the state's variable, or a register with its address."""
+    def store(self, base: str, chosen: Iterable[LongLived], scratch: Scratch) -> Lines:
+        """Return the instructions that store registers in the kernel's state in local memory.
+
+        base: the state's variable, or a register with its address. chosen: the registers.
+        """
         lines: Lines = []
-        for kept in chosen:
-            kind, word = _moved(kept, scratch)
-            if word != kept.name:
+        for register in chosen:
+            kind, word = _stored_form(register, scratch)
+            if word != register.name:
                 # A predicate cannot be stored: it goes through a scratch register, as 0 or 1.
-                lines.append(op("selp.u32", word, "1", "0", kept.name))
-            lines.append(op(f"st.local.{kind}", mem(base, self._offset(kept)), word))
+                lines.append(op("selp.u32", word, "1", "0", register.name))
+            lines.append(op(f"st.local.{kind}", mem(base, self._offset(register)), word))
         return lines
 
-    def load(self, base: str, chosen: Iterable[Kept], scratch: Scratch) -> Lines:
-        """Instructions that load the chosen registers from where ``store`` put them. base: see ``store``."""
+    def load(self, base: str, chosen: Iterable[LongLived], scratch: Scratch) -> Lines:
+        """Return the instructions that load registers from the kernel's state, where ``store`` put them.
+
+        base: the state's variable, or a register with its address. chosen: the registers.
+        """
         lines: Lines = []
-        for kept in chosen:
-            kind, register = _moved(kept, scratch)
-            lines.append(op(f"ld.local.{kind}", register, mem(base, self._offset(kept))))
-            if register != kept.name:
+        for register in chosen:
+            kind, loaded = _stored_form(register, scratch)
+            lines.append(op(f"ld.local.{kind}", loaded, mem(base, self._offset(register))))
+            if loaded != register.name:
                 # A predicate cannot be loaded: it goes through a scratch register.
-                lines.append(op("setp.ne.u32", kept.name, register, "0"))
+                lines.append(op("setp.ne.u32", register.name, loaded, "0"))
         return lines
 
 
-def _moved(kept: Kept, scratch: Scratch) -> tuple[str, str]:
-    """Return the type with which a register is stored and loaded, and the register that is stored and loaded.
-
-    For a predicate, which cannot go to memory, that is a scratch register that stands for it.
-    """
-    return ("u32", scratch.take("b32")) if kept.type == "pred" else (f"b{bits(kept.type)}", kept.name)
+def _stored_form(register: LongLived, scratch: Scratch) -> tuple[str, str]:
+    """Return the type with which a register goes to memory, and the register that goes: a scratch one in place of a
+    predicate."""
+    return ("u32", scratch.take("b32")) if register.type == "pred" else (f"b{bits(register.type)}", register.name)
 
 
-def _bytes(kept: Kept) -> int:
-    """The bytes that a register takes in the state. Raises UnsupportedError for a type without a size."""
-    if kept.type == "pred":
+def _bytes(register: LongLived) -> int:
+    """The bytes that a register takes in the kernel's state in memory. Raises UnsupportedError for a type without a
+    size."""
+    if register.type == "pred":
         return 4
-    size = TYPE_BYTES.get(kept.type)
+    size = TYPE_BYTES.get(register.type)
     if size is None:
-        raise UnsupportedError(f"{kept.name} of type .{kept.type} cannot be kept while a function runs")
+        raise UnsupportedError(f"{register.name} of type .{register.type} cannot be kept while a function runs")
     return size
 
 
@@ -497,8 +513,11 @@ _Key = tuple[int, str]
 """Of a function, ``Callee.key``: its module's number and its name."""
 
 
-def reach(calls: Mapping[_Key, Collection[_Key]], own: Mapping[_Key, Collection[_Name]]) -> dict[_Key, set[_Name]]:
-    """Return by function its own names and those of all functions that it calls, directly or not.
+def names_in_calls(
+    calls: Mapping[_Key, Collection[_Key]], own: Mapping[_Key, Collection[_Name]]
+) -> dict[_Key, set[_Name]]:
+    """Return, by function, the names that it and all functions that it calls have, directly or not (the transitive
+    closure).
 
     calls: by function, those that it calls directly. own: by function, its own names, such as those of the registers
     that it uses; a function without an entry has none.
@@ -517,10 +536,10 @@ def reach(calls: Mapping[_Key, Collection[_Key]], own: Mapping[_Key, Collection[
 
 
 def with_their_callers(functions: Collection[Callee], direct: Collection[tuple[int, str]]) -> set[tuple[int, str]]:
-    """The keys of the functions that need a copy: those in direct, and those that call one of them, directly or not,
-    and so have to pass the state.
+    """The keys of some functions and of all functions that call one of them, directly or not.
 
-    functions: all that a kernel calls, directly or not. direct: keys of some of them.
+    Those in ``direct`` need a copy with probes; their callers need one, too, to pass the kernel's state. functions: all
+    that a kernel calls, directly or not. direct: keys of some of them.
     """
     keys = set(direct)
     previous_size = -1

@@ -17,7 +17,7 @@ from neutrino.abi.structures import align_up
 from neutrino.errors import PtxError
 from neutrino.lazy import lazy
 from neutrino.probing.ir.probe_set import Probe, Snippet
-from neutrino.ptx.analysis.additions import Runs
+from neutrino.ptx.analysis.additions import SiteGroups
 from neutrino.ptx.analysis.flow_graph import End, all_ends
 from neutrino.ptx.analysis.linkage import Callee, Linkage, Needs, ObstacleError
 from neutrino.ptx.analysis.matching import Found, Spot, near_misses
@@ -55,14 +55,19 @@ _LARGE_ARCHITECTURE = 70
 
 
 def block_offset(used: int) -> int:
-    """The probe block's offset in bytes in the parameter space: after the kernel's own parameters, of used bytes."""
+    """The offset in bytes of the probe block (the parameter added for probes) among a kernel's parameters: after its
+    own.
+
+    used: the bytes of its own parameters.
+    """
     return align_up(used, _BLOCK_ALIGN)
 
 
 def version_with_room(
     needed: int, own: tuple[int, int], highest: tuple[int, int], architecture: int
 ) -> tuple[int, int]:
-    """The lowest ``.version``, from own to highest, that has parameter space for the needed bytes.
+    """The lowest PTX ``.version``, from own to highest, in which a kernel may have as many bytes of parameters as
+    needed.
 
     architecture: 90 for ``sm_90``. Raises SkipError when none has.
     """
@@ -80,7 +85,7 @@ class BodyPlan:
     """What to insert where in one body. found: what the probes match. at_entry, at_ends: the snippets there, with their
     probes. snippets: all that the body will hold, with their probes' levels. ends: where threads leave it.
 
-    placed: the code at its instructions, in text order. spots: the places between them with code. runs: the
+    placed: the code at its instructions, in text order. spots: the places between them with code. site_groups: the
     instructions whose probes only add constants, which are added up per run; None where no instruction has a probe.
     points_to_constants: whether a generic load in the kernel may read a constant. sites: for manifests and listings.
     """
@@ -93,7 +98,7 @@ class BodyPlan:
     ends: tuple[End, ...]
     placed: tuple[Placed, ...]
     spots: tuple[Spot, ...]
-    runs: Runs | None
+    site_groups: SiteGroups | None
     points_to_constants: bool
     sites: SiteList
 
@@ -135,7 +140,7 @@ class KernelPlan:
 
     @property
     def next_site(self) -> int:
-        """A number that is greater than those of all sites."""
+        """A number greater than those of all sites (probed places) of the kernel."""
         return max(body.found.next_number for body in self.bodies)
 
     @property
@@ -150,7 +155,8 @@ class KernelPlan:
 
     @property
     def lines(self) -> dict[str, int]:
-        """The line, from 1, of the PTX where the kernel and each function with a copy for it begin, by their names."""
+        """The line of the PTX, from 1, at which the kernel and each function that is copied for it begin, by their
+        names."""
         callees = [body.callee for body in self.bodies]
         return {callee.function.name: callee.module.line(callee.function.statement.start) for callee in callees}
 
@@ -193,7 +199,7 @@ def _plan_with_fewer(rewriting: Rewriting, kernel: Function, refusal: Refusal) -
     units = rewriting.units
 
     def plan(names: Collection[str]) -> KernelPlan | Refusal:
-        """The plan with these probes alone, or why there is none."""
+        """The plan of the twin with these probes alone, or why there is none."""
         try:
             return _Planner(rewriting.only(names), rewriting.linkage.needs(kernel)).run()
         except (SkipError, UnsupportedError, PtxError) as error:
@@ -230,7 +236,8 @@ def refusal_of(error: SkipError | UnsupportedError | PtxError) -> Refusal:
 
 
 class _Planner:
-    """Plans one twin (instrumented copy). Takes out of ``needs`` what declares functions that get copies."""
+    """Plans one twin (instrumented copy of a kernel). Takes out of ``needs`` what declares functions that get copies.
+    """
 
     def __init__(self, rewriting: Rewriting, needs: Needs) -> None:
         """Prepare to plan one twin. needs: what it needs of the kernel's module."""
@@ -246,7 +253,7 @@ class _Planner:
         self._kernel = _Body(rewriting, needs.kernel, rewriting.find(needs.kernel), around, is_kernel=True)
 
     def run(self) -> KernelPlan:
-        """Make the plan. Raises the errors that ``plan_kernel`` names."""
+        """Make the plan of the twin (instrumented copy of a kernel). Raises the errors that ``plan_kernel`` names."""
         rewriting, needs = self._rewriting, self._needs
         functions = self._functions()
         bodies = (self._kernel, *functions)
@@ -294,7 +301,7 @@ class _Planner:
         return KernelPlan(rewriting, needs, self._twin_name, parameters, offset, size, version, kernel, tuple(others))
 
     def _functions(self) -> tuple[_Body, ...]:
-        """Return the called functions that get copies of their own, in which code of probes can go.
+        """Plan the called functions that get copies of their own, in which code of probes can go; return them.
 
         These have sites, ends of the thread or module variables, or call such functions. Takes out of the statements to
         copy what declares them and the kernel, since they are written anew. Raises UnsupportedError when the address of
@@ -310,7 +317,7 @@ class _Planner:
             found = rewriting.find_in_function(callee, number)
             number = found.next_number if found else number  # of no use without hits, see `find_in_function`
             found_by_key[callee.key] = found
-            if _concern(rewriting, callee, found):
+            if _reason_to_copy(rewriting, callee, found):
                 with_concern.append(callee.key)
         keys = with_their_callers(self._needs.functions, with_concern)
         chosen = tuple(
@@ -327,7 +334,7 @@ class _Planner:
         for function in chosen:
             name = function.callee.function.name
             if name in self._needs.taken:
-                what = _concern(rewriting, function.callee, function.found) or "calls"
+                what = _reason_to_copy(rewriting, function.callee, function.found) or "calls"
                 raise UnsupportedError(f"{what} in the called function {name}, whose address is taken")
         for body in (self._kernel, *chosen):
             callee = body.callee
@@ -338,7 +345,8 @@ class _Planner:
         return chosen
 
     def _do_not_copy(self, linkage: Linkage, name: str) -> None:
-        """Take what declares that function in linkage's module out of the statements to copy: it is written anew."""
+        """Remove the declarations of a function from the statements that the twin copies unchanged, since it is written
+        anew."""
         is_kernels_module = linkage.number == self._needs.kernel.linkage.number
         statements = self._needs.statements if is_kernels_module else self._needs.elsewhere.get(linkage.number, set())
         statements -= linkage.declarations(name)
@@ -356,10 +364,11 @@ class _Planner:
         )
 
     def _replace_variables(self, bodies: Sequence[_Body]) -> bool:
-        """Check that all bodies can reach module variables by their addresses. Raises ObstacleError when not.
+        """Check that all bodies can reach the module's variables by their addresses, as a twin has to. Raises
+        ObstacleError.
 
-        It does not matter then which probes there are. Returns whether a generic load in the kernel may read a
-        constant: some body makes generic addresses of these.
+        The result does not depend on the probes. Returns whether a generic load in the kernel may read a constant: some
+        body makes generic addresses of these.
         """
         by_address = self._needs.by_address
         order = {variable.name: index for index, variable in enumerate(by_address)}
@@ -389,8 +398,9 @@ class _Planner:
             copy_header(function.callee, names[function.callee.key], address, visible=False)
 
 
-def _concern(rewriting: Rewriting, callee: Callee, found: Found) -> str | None:
-    """What in a called function makes a copy of it necessary, for a message; None when at most its calls do."""
+def _reason_to_copy(rewriting: Rewriting, callee: Callee, found: Found) -> str | None:
+    """Why a function that a kernel calls needs a copy with probes, for a message; None if at most a function that it
+    calls does."""
     first = found.hits[0].statement if found.hits else None
     # An ``exit`` ends the thread there, so that the code at ends of threads goes before it.
     if first is None and rewriting.facts.has_end_work:
@@ -432,10 +442,10 @@ class _Body:
         self._variables: dict[str, str] = {}
         self._placed: tuple[Placed, ...] = ()
         self._spots: tuple[Spot, ...] = ()
-        self._runs: Runs | None = None
+        self._site_groups: SiteGroups | None = None
 
     def replace_variables(self, order: Mapping[str, int]) -> bool:
-        """Check by a trial that the body's module variables can be reached by their addresses. Raises UnsupportedError.
+        """Check by a trial that code can reach the body's module variables by their addresses. Raises UnsupportedError.
 
         Returns whether the body makes generic addresses of constants. order: by name, the index in the probe block.
         """
@@ -485,7 +495,7 @@ class _Body:
 
     @property
     def emission(self) -> Emission:
-        """What writes code of the body that is thrown away, to see whether it can be written."""
+        """What writes code of this body on trial: it is thrown away, to see whether it can be written."""
         return self.trial_emissions.emissions[self.callee.key]
 
     def place_sites(self, *, points_to_constants: bool) -> None:
@@ -498,8 +508,8 @@ class _Body:
                 self._rewriting, self.callee, self.found.places, self.sites, lambda: self.emission, self._variables,
                 self.trial_emissions.parameters_shape, points_to_constants=points_to_constants,
             )  # fmt: skip
-            self._runs = Runs(self.callee.body)
-            self._placed, self._spots = sites.place_all(self.found, self._runs)
+            self._site_groups = SiteGroups(self.callee.body)
+            self._placed, self._spots = sites.place_all(self.found, self._site_groups)
 
     def check_names(self) -> None:
         """Raise UnsupportedError if the function's module has names that are reserved for probes' registers.
@@ -516,7 +526,8 @@ class _Body:
         return all_ends(self.callee.body)
 
     def list_around(self, directive: str, ends: Sequence[End]) -> None:
-        """List the sites at the body's entry and ends. directive: ``.entry`` or ``.func``.
+        """List the body's entry and ends as sites of the probes that have code there. directive: ``.entry`` or
+        ``.func``.
 
         Raises UnsupportedError for a snippet whose code cannot be written there.
         """
@@ -534,7 +545,7 @@ class _Body:
         self.list_ends(ends, [probe for probe, _ in self.at_ends])
 
     def list_ends(self, ends: Sequence[End], probes: Sequence[Probe]) -> None:
-        """List as sites of probes the given ends, where threads leave the body."""
+        """List the given ends of the body, where threads leave it, as sites of probes."""
         if probes:
             for end in ends:
                 self.sites.add(Shown(self.callee.module.line(end.at), end.shown), probes)
@@ -543,7 +554,7 @@ class _Body:
         """Return the plan of the body, once all steps are done."""
         return BodyPlan(
             self.callee, self.found, tuple(self.at_entry), tuple(self.at_ends), self.snippets, self.ends,
-            self._placed, self._spots, self._runs, points_to_constants, self.sites,
+            self._placed, self._spots, self._site_groups, points_to_constants, self.sites,
         )  # fmt: skip
 
 

@@ -29,7 +29,8 @@ from neutrino.ptx.text.inserted import Declaration, Lines, mem, op
 
 @dataclass
 class Noted:
-    """What code reads of the block: words, by their offsets with their types; whether what is added to addresses."""
+    """What some code reads of the probe block: words, by their offsets with their types; whether it adds the maps'
+    displacement."""
 
     reads: dict[int, str]
     has_shift: bool
@@ -52,48 +53,56 @@ class ProbeBlock:
         self._take = take
         self.reads: dict[int, str] = {}
         # What is added to the addresses of maps, in a register from the kernel's entry on; whether code names it.
-        self._shift = f"{prefix}b"
-        self._has_shift = False
+        self._displacement = f"{prefix}b"
+        self._has_displacement = False
 
     @property
     def where(self) -> tuple[str, str, int]:
-        """What the code that reads the block depends on; equal values mean that code can be used again."""
+        """How code has to address the probe block; code that was written for equal values can be used again."""
         return self._address, self._space, self._maps
 
     def note(self, reads: Mapping[int, str], *, has_shift: bool) -> None:
-        """Note that code reads words, and what is added to addresses, from the kernel's entry on."""
+        """Note that code reads these words of the probe block, and whether it adds the maps' displacement to addresses.
+        """
         self.reads.update(reads)
-        self._has_shift = self._has_shift or has_shift
+        self._has_displacement = self._has_displacement or has_shift
 
     @contextmanager
     def noting(self) -> Iterator[Noted]:
-        """Note in the object what the code that is written within reads of the block, and leave it out otherwise."""
-        before, had_shift = self.reads, self._has_shift
-        self.reads, self._has_shift = {}, False
+        """While the context is open, note what code reads of the probe block in the object that is returned, and
+        nowhere else."""
+        before, had_shift = self.reads, self._has_displacement
+        self.reads, self._has_displacement = {}, False
         noted = Noted({}, has_shift=False)
         try:
             yield noted
         finally:
-            noted.reads, noted.has_shift = self.reads, self._has_shift
-            self.reads, self._has_shift = before, had_shift
+            noted.reads, noted.has_shift = self.reads, self._has_displacement
+            self.reads, self._has_displacement = before, had_shift
 
     def load(self, kind: str, register: str, offset: int) -> Instruction:
-        """Return the instruction that loads a word of the block. kind: its type. offset: in bytes."""
+        """Return the instruction that loads a word of the probe block into a register; the word counts as read.
+
+        kind: its type. offset: in bytes.
+        """
         self.reads[offset] = kind
         return op(f"ld.{self._space}.{kind}", register, mem(self._address, offset))
 
     def load_variable(self, index: int, register: str) -> Instruction:
-        """The instruction that loads the address of the index-th module variable."""
+        """The instruction that loads the address of the index-th of the program's module variables from the probe
+        block."""
         return self.load("u64", register, BLOCK_HEADER + BLOCK_PER_MAP * self._maps + BLOCK_PER_VARIABLE * index)
 
     def load_map(
         self, index: int, register: str, lines: Lines, *, counts: bool = False, ending: bool,
         take: Take | None = None, users: str | None = None,
     ) -> None:  # fmt: skip
-        """Append code that brings the address of the index-th map's records, or of its counts, into a register.
+        """Append code that brings the address of the memory of the index-th map (a probe's table or log) into a
+        register.
 
-        ending: the code stands where the thread ends. take: as of the block, None for its own. users: a predicate, of
-        the threads that use the address; where it is false, the address may be wrong. None: all threads use it.
+        counts: that of its counts of records instead. ending: the code stands where the thread ends. take: as of the
+        block, None for its own. users: a predicate, of the threads that use the address; where it is false, the address
+        may be wrong. None: all threads use it.
         """
         take = take or self._take
         lines.append(self.load("u64", register, BLOCK_HEADER + BLOCK_PER_MAP * index + (8 if counts else 0)))
@@ -101,45 +110,48 @@ class ProbeBlock:
             # In the state, what is added stands in the cell's place.
             shift = take("b64")
             lines.append(self.load("u64", shift, BLOCK_CELL))
-        elif ending and not self._has_shift:
+        elif ending and not self._has_displacement:
             shift = take("b64")
-            lines += self._load_shift(shift, users)
+            lines += self._load_displacement(shift, users)
         else:
             # Where a product and its sum may stand around the code, no load may be predicated. So it is loaded at the
             # entry; not also for the end, since the register would live through the whole kernel.
-            self._has_shift = True
-            shift = self._shift
+            self._has_displacement = True
+            shift = self._displacement
         lines.append(op("add.u64", register, register, shift))
 
     def load_log_units(self, index: int, register: str, take: Take | None = None) -> Lines:
-        """Code that loads how many units the index-th map, a log, has for chunks: into a register of 64 bits."""
+        """Code that loads how many units of memory the index-th map, a log, has in all: into a register of 64 bits."""
         units = (take or self._take)("b32")
         return [self.load_log_limit(index, units), op("cvt.u64.u32", register, units)]
 
     def load_log_limit(self, index: int, register: str) -> Instruction:
-        """The instruction that loads the same into a register of 32 bits."""
+        """The instruction that loads how many units of memory the index-th map, a log, has in all: into a register of
+        32 bits."""
         return self.load("u32", register, BLOCK_HEADER + BLOCK_PER_MAP * index + BLOCK_LOG_UNITS)
 
     def load_log_first(self, index: int, register: str) -> Instruction:
-        """The instruction that loads how many units of the index-th map, a log, are each warp's own: 32 bits."""
+        """The instruction that loads how many units of memory of the index-th map, a log, each warp has for itself: 32
+        bits."""
         return self.load("u32", register, BLOCK_HEADER + BLOCK_PER_MAP * index + BLOCK_LOG_FIRST)
 
     def load_warps(self, register: str) -> Instruction:
-        """The instruction that loads for how many warps there is room in regions: 32 bits."""
+        """The instruction that loads for how many warps of the launch there is memory for records: 32 bits."""
         return self.load("u32", register, BLOCK_WARP_CAPACITY)
 
     def load_warps_per_block(self, register: str) -> Instruction:
-        """The instruction that loads how many warps a block has: 32 bits."""
+        """The instruction that loads how many warps a block of the launch has: 32 bits."""
         return self.load("u32", register, BLOCK_WARPS_PER_BLOCK)
 
     def entry(self) -> tuple[Lines, Lines]:
-        """Declarations and instructions for the kernel's entry. Call it once all other code is written."""
-        if not self._has_shift:
+        """Return declarations and instructions that the kernel's entry needs for the probe block. Call it when all code
+        is written."""
+        if not self._has_displacement:
             return [], []
-        return [Declaration("reg", "u64", self._shift)], self._load_shift(self._shift)
+        return [Declaration("reg", "u64", self._displacement)], self._load_displacement(self._displacement)
 
-    def _load_shift(self, register: str, users: str | None = None) -> Lines:
-        """Return code that loads what is added to the addresses of maps; it is 0 outside of graphs (CUDA's recorded
+    def _load_displacement(self, register: str, users: str | None = None) -> Lines:
+        """Return code that loads the displacement to add to the addresses of maps; it is 0 outside of graphs (recorded
         launches).
 
         users: see ``load_map``.
@@ -158,14 +170,15 @@ class ProbeBlock:
         ]
 
     def copy(self, words: Mapping[int, str], state: str) -> Lines:
-        """Code, in the kernel, that copies words of the block to the same offsets of its state, for functions to read.
+        """Return the code with which a kernel copies words of the probe block to its state in local memory, for
+        functions to read.
 
-        words: byte offset → type. state: the name of the state's variable.
+        They go to the same offsets. words: byte offset → type. state: the name of the state's variable.
         """
         lines: Lines = []
         for offset, kind in sorted(words.items()):
             word = self._take(f"b{bits(kind)}")
-            lines += self._load_shift(word) if offset == BLOCK_CELL else [self.load(kind, word, offset)]
+            lines += self._load_displacement(word) if offset == BLOCK_CELL else [self.load(kind, word, offset)]
             lines.append(op(f"st.local.{kind}", f"[{state}+{offset}]", word))
         return lines
 
@@ -185,9 +198,8 @@ class Slot:
 
 
 class Slots:
-    """The slots of a thread by level. The code that computes one is appended where it is first asked for, under no
-    predicate; all other code that asks must run after it.
-    """
+    """A thread's slots (where its records go in memory), by level. The code that computes one is appended where it is
+    first asked for, under no predicate; all other code that asks must run after it."""
 
     def __init__(self, block: ProbeBlock, take: Take, *, of_groups: bool = False) -> None:
         """Begin without slots. of_groups: any thread may save for its warp, not only the first one."""
@@ -197,14 +209,20 @@ class Slots:
         self._slots: dict[Level, Slot] = {}
 
     def at(self, level: Level, lines: Lines) -> Slot:
-        """The slot of this thread at a level. The first call for a level appends the code that computes it to lines."""
+        """Return the registers that say where this thread's records at a level (thread, warp, block) go in memory.
+
+        The first call for a level appends the code that computes them to lines.
+        """
         if level not in self._slots:
             self._slots[level] = self._block_slot(lines) if level is Level.BLOCK else self._warp_slot(level, lines)
         return self._slots[level]
 
     def _warp_slot(self, level: Level, lines: Lines) -> Slot:
-        """Append the code for a slot at level thread or warp. Its index is that of the warp in the grid: block index *
-        warps per block + warp in the block."""
+        """Append the code that computes where the records of a thread, or of its warp, go: the warp's index in the
+        grid, and the lane.
+
+        The index is the block's index * warps per block + the warp's in the block.
+        """
         # a, b, c hold intermediate numbers. lane is at first the thread's linear index in its block: its lowest 5 bits
         # are the lane in the warp, those above them the warp's index in the block.
         warp, lane, a, b, c = (self._take("b32") for _ in range(5))
@@ -230,7 +248,8 @@ class Slots:
         return Slot(warp, lane, inside)
 
     def _block_slot(self, lines: Lines) -> Slot:
-        """Append the code for a slot at level block, which only the thread 0, 0, 0 of each block has."""
+        """Append the code that computes where the records of a block go: its index; only the thread 0, 0, 0 writes
+        them."""
         # lane becomes the three indices of the thread, joined by "or": 0 in that thread alone. There is room for a
         # block if there is room for its first warp.
         block, lane, a, b = (self._take("b32") for _ in range(4))
@@ -270,7 +289,8 @@ def _block_index(index: str, a: str, b: str) -> Lines:
 def copy_address(
     entry: Map, index: int, block: ProbeBlock, take: Take, lines: Lines, lower: str | None = None, *, ending: bool
 ) -> str:
-    """A register with the address of the copy of a map's record that this thread adds to. Appends the code to lines.
+    """Return a register with the address of the copy of a map's record that this thread adds to. Appends the code to
+    lines.
 
     A launch has several copies of a record that all threads add to, so that fewer of them add to one address; readers
     add the copies up. Each multiprocessor uses one. entry: the map; index: its index. lower: a register that is zero in

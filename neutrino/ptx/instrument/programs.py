@@ -84,7 +84,7 @@ class FewerProbes:
         return units_of(self._probes)
 
     def twin(self, names: Collection[str]) -> TwinKernel | Refusal:
-        """Return the twin with only those of these probes that have these names, or why there is none."""
+        """Write the twin with those of its probes that have these names; return it, or why there is none."""
         plan = self._plan
         try:
             return write_twin(plan_kernel(plan.rewriting.only(names), plan.needs.kernel.function))
@@ -92,7 +92,7 @@ class FewerProbes:
             return refusal_of(error)
 
     def with_notes(self, twin: Twin, found: Found) -> TwinKernel:
-        """Return a twin with the probes that a search has kept, with notes about the others."""
+        """Return a twin with fewer probes together with notes on those that a search left out."""
         earlier = *self._plan.probes_left_out, *twin.probes_left_out
         return replace(own_twin(twin), probes_left_out=(*earlier, *left_out(self._probes, self.units, found, {})))
 
@@ -116,9 +116,11 @@ def write_module(plan: ModulePlan) -> TwinModule:
 
 
 def _write_with_fewer(fewer: FewerProbes, refusal: Refusal) -> TwinKernel | None:
-    """Write the twin with the probes with which it can be written; None without any. refusal: why not with all."""
+    """Write the twin (instrumented kernel) with as many of its probes as possible; None without any. refusal: why not
+    with all."""
 
     def why_not(names: Collection[str]) -> Refusal | None:
+        """Why the twin cannot be written with these probes; None if it can."""
         twin = fewer.twin(names)
         return twin if isinstance(twin, Refusal) else None
 
@@ -176,11 +178,12 @@ class Program:
                     self._definitions.setdefault(function.name, []).append((linkage, function))
 
     def definition(self, user: Linkage, name: str) -> tuple[Linkage, Function] | None:
-        """The function that a name in user's module refers to in the image, with its module; None when none defines it.
+        """The function that a name in a module refers to in the linked image, with its module; None when no module
+        defines it.
 
-        Several modules may define it: C++ templates are in each module that uses them, and the linker keeps one.
-        Raises ObstacleError when the definitions differ, or when the image lacks the function or has it from elsewhere
-        than these modules.
+        Several modules may define it: C++ templates are in each module that uses them, and the linker keeps one. Raises
+        ObstacleError when the definitions differ, or when the image lacks the function or has it from elsewhere than
+        these modules. user: the module.
         """
         # All definitions that the name may mean, that of user's own module first.
         local = user.module.symbols.get(name)
@@ -197,18 +200,21 @@ class Program:
         elif not is_local:
             # One that user's module defines may be inlined everywhere, so that the image need not have it.
             raise ObstacleError(f"it calls the function {name}, which the linked code does not have")
-        if len(definitions) > 1 and len({shapes(linkage, function) for linkage, function in definitions}) > 1:
+        has_several = len(definitions) > 1
+        if has_several and len({normalized_with_callees(*definition) for definition in definitions}) > 1:
             raise ObstacleError(f"it calls the function {name}, which translation units define differently")
         return definitions[0]
 
     def check_address(self, name: str) -> None:
-        """Raises ObstacleError when the name of a variable is not that of exactly one in the image."""
+        """Raise ObstacleError unless exactly one variable of the linked image has a name, so that the driver can give
+        its address."""
         count = self._variables.count(name)
         if count != 1:
             raise ObstacleError(f"it uses the variable {name}, and the linked code has {count or 'none'} of that name")
 
     def addresses_taken(self) -> frozenset[str]:
-        """Return the functions whose address any module takes. Raises ObstacleError when not all modules are known."""
+        """Return the functions whose address any of the linked modules takes. Raises ObstacleError when not all modules
+        are known."""
         if self._missing:
             raise ObstacleError(f"it calls functions by pointers, and {self._missing}")
         if self._taken is None:
@@ -220,8 +226,8 @@ class Program:
 _NUMBERED = re.compile(r"((?<![\w$])(?:\$L__[A-Za-z_]+|BB|__local_depot))\d+", re.ASCII)
 
 
-def shape(module: Module, function: Function) -> str:
-    """Return a function's text, for comparisons, without what may differ where two modules have the same function.
+def normalized(module: Module, function: Function) -> str:
+    """Return a function's text in a normal form, to find out whether two modules have the same function.
 
     Left out are white space, comments, line information, and the numbers in names of labels and stack frames.
     """
@@ -229,19 +235,19 @@ def shape(module: Module, function: Function) -> str:
     return "".join(_NUMBERED.sub(r"\1", text).split())
 
 
-def shapes(linkage: Linkage, function: Function) -> tuple[str, ...]:
-    """Return the shape of a function, then those of the static functions that it calls or names, directly or not.
+def normalized_with_callees(linkage: Linkage, function: Function) -> tuple[str, ...]:
+    """Return a function's normalized text, then those of the static functions that it calls or names, directly or not.
 
     Two definitions in different modules are the same function if these are equal. A static function of one name may be
     another in each module. Functions that are not static are one in the image: ``Program.definition`` compares them
-    when it is asked for them. The shapes of callees are sorted by name.
+    when it is asked for them. The texts of callees are sorted by name.
     """
     by_name: dict[str, str] = {}
     waiting = [function]
     while waiting:
         user = waiting.pop()
-        by_name[user.name] = shape(linkage.module, user)
-        _, names = linkage.named(user)
+        by_name[user.name] = normalized(linkage.module, user)
+        _, names = linkage.symbols_used(user)
         for name in names:
             symbol = linkage.module.symbols[name]
             if isinstance(symbol, Function) and symbol.body is not None and not symbol.linkage and name not in by_name:
@@ -264,7 +270,8 @@ class TwinProgram:
     def render(
         self, names: Collection[str] | None = None, max_registers: Mapping[str, int] | None = None
     ) -> dict[int, str]:
-        """Complete PTX by module number, of the modules that hold the named kernels' twins or that these need.
+        """Return the complete PTX of the modules that hold the named kernels' twins or that these need, by module
+        number.
 
         names: the originals' names, all by default. max_registers: the most registers per thread of a twin, by the
         original's name; no limit for others.
@@ -340,7 +347,7 @@ def plan_program(
 
 
 def write_program(plan: ProgramPlan) -> TwinProgram:
-    """Write the planned twins."""
+    """Write the planned twins (copies of kernels with probes) of all modules of a program."""
     modules = tuple(write_module(module) for module in plan.modules)
     return TwinProgram(modules, tuple(skipped for module in modules for skipped in module.skipped))
 

@@ -13,7 +13,7 @@ from neutrino.maps.declaration import Map
 from neutrino.maps.regions import has_counts
 from neutrino.ptx.analysis.register_values import Sum
 from neutrino.ptx.instrument.probe_block import ProbeBlock, Slots
-from neutrino.ptx.instrument.registers import FLOATING, Guard, Kept, Take, UnsupportedError, Value, bits, guarded
+from neutrino.ptx.instrument.registers import FLOATING, Guard, LongLived, Take, UnsupportedError, Value, bits, guarded
 from neutrino.ptx.isa.forms import FLOATS, field_for
 from neutrino.ptx.isa.instruction import Instruction
 from neutrino.ptx.isa.scalars import SPECIAL_REGISTERS, WARP_LANES
@@ -30,11 +30,11 @@ _FLOAT_FIELDS = frozenset({ScalarType.F32, ScalarType.F64})
 
 
 def converted(value: Value, field: Field, take: Take, lines: Lines) -> Value:
-    """Bring a value into a register from which it can be stored in a field: of the field's width, or a wider one for
-    fields of 8 and 16 bits. Returns the register. Appends code to lines.
+    """Return a value in a register from which it can be stored in a field of a record. Appends code to lines.
 
-    Integers are extended or cut, floats converted, and bits without a type are kept; a predicate becomes 0 or 1 (the
-    table is in docs/probes.md). Raises UnsupportedError for a value that the field cannot hold.
+    The register is of the field's width, or wider for fields of 8 and 16 bits. Integers are extended or cut, floats
+    converted, and bits without a type are kept; a predicate becomes 0 or 1 (the table is in docs/probes.md). Raises
+    UnsupportedError for a value that the field cannot hold.
     """
     _check_field(value, field)
     # There are no registers of 8 bits.
@@ -71,7 +71,8 @@ def converted(value: Value, field: Field, take: Take, lines: Lines) -> Value:
 
 
 def _check_field(value: Value, field: Field) -> None:
-    """Raise UnsupportedError for a float in an integer field, an integer in a float field, and bits of another width.
+    """Raise UnsupportedError if a field's type cannot hold a value: a float in an integer field, or the reverse, or
+    bits too many.
 
     value: which type it has says the instruction that it is from, else its register.
     """
@@ -93,7 +94,7 @@ def _check_field(value: Value, field: Field) -> None:
 
 
 def _widened(value: Value, half: str | None, field: Field, take: Take, lines: Lines) -> Value:
-    """Convert a half to the type of a field, f32 or f64; each is exact there. half: its type, f16 or bf16."""
+    """Convert a 16-bit float to the type of a field, f32 or f64, exactly. half: its type, f16 or bf16."""
     single = widened_half(value.text, half or "", take, lines)
     if field.type is ScalarType.F32:
         return Value(single, "b32")
@@ -103,7 +104,8 @@ def _widened(value: Value, half: str | None, field: Field, take: Take, lines: Li
 
 
 def widened_half(register: str, half: str, take: Take, lines: Lines) -> str:
-    """Convert a half to f32; return its register. half: its type, f16 or bf16. Appends the code to lines."""
+    """Convert a 16-bit float to f32; return the new register. half: its type, f16 or bf16. Appends the code to lines.
+    """
     single = take("b32")
     if half == "bf16":
         # The upper half of a float. "cvt" has bf16 from sm_90 on only.
@@ -115,7 +117,7 @@ def widened_half(register: str, half: str, take: Take, lines: Lines) -> str:
 
 
 def copied(value: Value, take: Take, lines: Lines) -> Value:
-    """Return a copy of a value in a new register of untyped bits. Appends the code to lines."""
+    """Return a copy of a value in a new register, as bits without a type. Appends the code to lines."""
     kind = f"b{bits(value.type or '')}"
     name = take(kind)
     lines.append(op(f"mov.{kind}", name, value.text))
@@ -132,10 +134,13 @@ def as_bits(value: Value, take: Take, lines: Lines) -> str:
 
 @dataclass(frozen=True)
 class Saved:
-    """The value of a field in the lanes that save. text: a register that can be stored in the field. is_same: whether
-    all lanes of a group have the same, known when the code is written. is_read: they have it since they read it
-    together, as a clock. choices: of an integer that has one of two values, known then, these. sum: what an address
-    is the sum of, if that is known. base: that it is so much more than another register's value."""
+    """What is known of the value that lanes save to one field of a record.
+
+    text: a register that can be stored in the field. is_same: whether all lanes of a group have the same, known when
+    the code is written. is_read: they have it since they read it together, as a clock. choices: of an integer that has
+    one of two values, known then, these. sum: what an address is the sum of, if that is known. base: that it is so much
+    more than another register's value.
+    """
 
     text: str
     type: str
@@ -148,13 +153,16 @@ class Saved:
 
 @dataclass
 class Written:
-    """The instructions of a snippet so far. parted: how many of them are before its last label or branch."""
+    """The instructions that were written for a snippet (a probe's code) so far.
+
+    parted: how many of them are before its last label or branch.
+    """
 
     instructions: list[Instruction]
     parted: int = 0
 
     def is_clock(self, value: Value, guard: Guard | None) -> bool:
-        """Return whether a value is the clock, which lanes (threads of a warp) that save it together have read
+        """Return whether a value is the clock, read at the same time by all lanes (threads of a warp) that save it
         together.
 
         That is so if it was read after the last label or branch. guard: of the threads that save.
@@ -162,7 +170,7 @@ class Written:
         return _source(value.text, _is_move, guard, self.instructions[self.parted :]) in {"%clock64", "%clock"}
 
     def is_constant(self, value: Value, guard: Guard | None) -> bool:
-        """Return whether a value is the same in all threads for which the guard (predicate) holds.
+        """Return whether a value is the same constant in all threads for which the guard (predicate) holds.
 
         It is an immediate, or a register that the last of the instructions that write it sets to one, under the guard
         or none.
@@ -171,28 +179,28 @@ class Written:
         return value.type is None or (value.type != "pred" and source.removeprefix("-")[:1].isdigit())
 
     def copied_from(self, value: Value, guard: Guard | None) -> str:
-        """The register, or the integer, of which an integer value is a copy, extended or cut; "" if it was computed."""
+        """The register or number that an integer value is a copy of, extended or cut to another width; "" if it was
+        computed."""
         return _source(value.text, _is_integer_copy, guard, self.instructions)
 
     def moved_from(self, value: Value, guard: Guard | None) -> str:
-        """Return the register, or the number, of which a value is a copy by moves of all its bits; "" if it was
-        computed.
+        """Return the register or number that a value is an exact copy of, made by moves alone; "" if it was computed.
         """
         return _source(value.text, _is_move, guard, self.instructions)
 
 
 def _is_move(instruction: Instruction) -> bool:
-    """Return whether an instruction moves a value as it is."""
+    """Return whether an instruction (``mov``) moves a value as it is."""
     return instruction.mnemonic.word == "mov"
 
 
 def _is_conversion(instruction: Instruction) -> bool:
-    """Return whether an instruction moves or converts a value, so that equal values stay equal."""
+    """Return whether an instruction moves or converts a value, so that equal values give equal results."""
     return instruction.mnemonic.word in {"mov", "cvt"}
 
 
 def _is_integer_copy(instruction: Instruction) -> bool:
-    """Return whether an instruction copies an integer, at most to another width."""
+    """Return whether an instruction copies an integer, to another width at most, and so neither computes nor rounds."""
     word, *types = instruction.parts
     if word == "mov":
         return len(types) == 1 and types[0][0] in "bus"
@@ -202,10 +210,10 @@ def _is_integer_copy(instruction: Instruction) -> bool:
 def _source(
     text: str, copies: Callable[[Instruction], bool], guard: Guard | None, written: Sequence[Instruction]
 ) -> str:
-    """Return what a register was last set to, through copies, under the guard or none.
+    """Return the constant or register from which a register got its value, through copies, under the guard or none.
 
-    That is an immediate or a register that none of the instructions writes; "" where they compute it otherwise. copies:
-    says which instructions are copies.
+    "" where an instruction computed it otherwise. copies: says which instructions are copies. written: the instructions
+    so far.
     """
     for instruction in reversed(written):
         if text not in instruction.written:
@@ -220,7 +228,8 @@ def _source(
 
 
 def takes_whole(field: Field, value: Value) -> bool:
-    """Return whether what ``converted`` returns is the value, or a copy of it by moves alone."""
+    """Return whether a field of a record keeps all bits of a value unchanged, without any conversion by ``converted``.
+    """
     width = max(field.type.size * 8, 16)
     if value.type == "pred":
         return False
@@ -241,7 +250,7 @@ class Code:
 
     @property
     def all(self) -> Lines:
-        """All lines, in order."""
+        """All of the code: what may stand anywhere, then the stores."""
         return self.lines + self.stores
 
 
@@ -269,20 +278,20 @@ class Records:
         self._all_counters: dict[int, str] = kernel._all_counters if kernel else {}
 
     @property
-    def kept(self) -> list[Kept]:
-        """The registers that count saves and that the body's code names."""
-        return [Kept(name, "u32", "0", "u32") for name in self._counters.values()]
+    def long_lived(self) -> list[LongLived]:
+        """The registers that count a thread's records and live to its end, as far as the body's code uses them."""
+        return [LongLived(name, "u32", "0", "u32") for name in self._counters.values()]
 
     @property
     def has_counts(self) -> bool:
-        """Whether code of the kernel, or of its functions as far as it has been written, counts records."""
+        """Whether the kernel, or its functions as far as they are written, counts the records that threads save."""
         return bool(self._all_counters)
 
     def store(
         self, index: int, values: list[Value], code: Code, slots: Slots, guard: Guard | None, *, waits: bool,
         ending: bool,
     ) -> None:  # fmt: skip
-        """Append to code what saves a record of the index-th map, in the threads that have a slot.
+        """Append the code that stores a record in the index-th map, in the memory that is this thread's own (its slot).
 
         values: of the fields, in order. guard: the predicate of the threads that save, None for all. waits: the stores
         will be inserted further down, so that values are copied: the program may change their registers before. ending:
@@ -326,8 +335,10 @@ class Records:
             code.stores.append(op(f"st.global.{kind}", at, text, when=stores))
 
     def end(self, slots: Slots, lines: Lines) -> None:
-        """Append the code that writes the counts of records to memory where a thread ends: those of the kernel, and of
-        its functions as far as their code has been written. slots: of the thread."""
+        """Append the code that writes the counts of a thread's records to memory where the thread ends.
+
+        Those of the kernel, and of its functions as far as their code has been written. slots: of the thread.
+        """
         # The code names all counters, also those that only other bodies wrote.
         self._counters = dict(self._all_counters)
         for index, counter in self._counters.items():
@@ -369,7 +380,7 @@ class Records:
     def as_few_stores(
         self, target: Map, values: list[Value], lines: Lines, waits: bool
     ) -> list[tuple[int, str, str]]:
-        """Return the stores of a record, as few as possible: each is its offset in the record in bytes, type and
+        """Return as few stores as possible that write a record: each is its offset in the record in bytes, type and
         operand.
 
         Adjacent fields of 32 bits are paired to one store of 64 bits, and two of 64 to a vector store of 128, where the
@@ -386,7 +397,10 @@ class Records:
 def in_few_stores(
     single: Sequence[tuple[int, str, str]], size: int, take: Take, lines: Lines
 ) -> list[tuple[int, str, str]]:
-    """Pair stores as ``Records.as_few_stores`` does. single: of each field. size: records are at multiples of it."""
+    """Merge stores of a record's fields into fewer, wider ones, where they are side by side and aligned.
+
+    single: the store of each field: offset in bytes, type, operand. size: of a record; records are at multiples of it.
+    """
     # Two of 32 bits become one of 64: the upper half at an offset of 8·n + 4, right after the lower.
     paired: list[tuple[int, str, str]] = []
     for offset, kind, text in single:

@@ -19,7 +19,7 @@ FLOATING = frozenset({"f16", "bf16", "f16x2", "bf16x2", "f32", "f64", "f32x2"})
 
 
 def bits(register_type: str) -> int:
-    """Bits of a register type without its dot; 0 for ``pred`` and for what is no scalar."""
+    """The width in bits of a PTX register type, written without its dot; 0 for ``pred`` and for what is no scalar."""
     return TYPE_BYTES.get(register_type, 0) * 8
 
 
@@ -57,7 +57,8 @@ Resolver = Callable[[str, str | None], Value]
 
 
 def no_helpers(helper: str, element: str | None) -> Value:
-    """The Resolver at a kernel's entry and ends, where no instruction has operands: every helper is refused."""
+    """Refuse every helper (a name in a probe's code, as OUT): the Resolver at a kernel's entry and ends, where there is
+    no instruction."""
     raise UnsupportedError(f"{helper} has no meaning at the kernel's entry and ends")
 
 
@@ -75,7 +76,8 @@ class PrivateNames:
 
     @property
     def state_address(self) -> str:
-        """The register with the address of the kernel's state (what probes keep for the thread, in local memory)."""
+        """The register with the address of the kernel's state (values of probes' registers for called functions, in
+        local memory)."""
         return f"{self.prefix}state"
 
     @property
@@ -85,8 +87,8 @@ class PrivateNames:
 
     @classmethod
     def for_text(cls, text: str) -> PrivateNames:
-        """Return names for a module with this text: the usual ones, each made longer until the text does not have it.
-        """
+        """Return names that a module's text does not use: the usual ones, each made longer until the text does not have
+        it."""
         if "neutrino_" not in text:
             text = ""  # all three hold that word: one search in place of three
         prefix = "%neutrino_"
@@ -108,8 +110,8 @@ Take = Callable[[str], str]
 
 
 @dataclass(frozen=True)
-class Kept:
-    """A register that is kept from the kernel's entry to the end of the thread.
+class LongLived:
+    """A register of probes that lives from the kernel's entry to the end of the thread.
 
     type: without its dot. initial: its first value, as an operand. move: the type that ``mov`` takes for it. first: the
     instruction that gives it its first value, if that is no ``mov``.
@@ -146,9 +148,8 @@ class Scratch:
         self._most = dict.fromkeys(_SCRATCH_LETTER, 0)
 
     def take(self, kind: str) -> str:
-        """Return a register that is free. kind: its type, b16, b32, b64 or pred. Raises UnsupportedError for another
-        one.
-        """
+        """Return a register that is not in use. kind: its type, b16, b32, b64 or pred. Raises UnsupportedError for
+        another one."""
         if kind not in self._next:
             raise UnsupportedError(f"a .{kind} register cannot be copied")
         number = self._next[kind]
@@ -157,15 +158,15 @@ class Scratch:
         return f"{self._prefix}{_SCRATCH_LETTER[kind]}{number}"
 
     def mark(self) -> dict[str, int]:
-        """The state of the allocation, for ``release``."""
+        """Return which registers are in use now, so that ``release`` can free those that are taken from now on."""
         return dict(self._next)
 
     def release(self, mark: dict[str, int]) -> None:
-        """Hand out again what was taken since the mark."""
+        """Free all registers that were taken since ``mark`` returned this."""
         self._next = dict(mark)
 
     def skip_used(self) -> None:
-        """Take no register again that was in use at any time, until ``release``."""
+        """From now on take only registers that were never in use before, until ``release``."""
         self._next = dict(self._most)
 
     def declarations(self) -> Lines:
@@ -185,17 +186,18 @@ class Guard:
 
     @property
     def text(self) -> str:
-        """The guard as an instruction has it after ``@``: ``%p`` or ``!%p``."""
+        """The predicate as an instruction has it after ``@``: ``%p`` or ``!%p``."""
         return f"!{self.register}" if self.negated else self.register
 
 
 def under(guard: Guard | None) -> str:
-    """A guard as ``op`` takes it; None is that of all threads."""
+    """A guard as the argument ``when`` of ``op`` takes it: the predicate's text, "" for None, which stands for all
+    threads."""
     return guard.text if guard is not None else ""
 
 
 def both(register: str, negated: bool, guard: Guard, take: Take, lines: Lines) -> str:
-    """Return a new predicate register that says whether a predicate register, or its negation, and a guard hold both.
+    """Return a new predicate register: a predicate register (or its negation) AND a guard.
 
     negated: the register is taken as negated. take: gives a new register of a type. Appends the code to lines.
     """
@@ -209,7 +211,8 @@ def both(register: str, negated: bool, guard: Guard, take: Take, lines: Lines) -
 
 
 def positive(guard: Guard, take: Take, lines: Lines) -> str:
-    """Return a predicate register that is true where a guard holds: the guard's own, or, if that is negated, a new one.
+    """Return a register with a guard's value that need not be negated: the guard's own register, or a new one with its
+    negation.
 
     take: gives a new register of a type. Appends the code to lines.
     """
@@ -221,7 +224,7 @@ def positive(guard: Guard, take: Take, lines: Lines) -> str:
 
 
 def guarded(inside: str, guard: Guard | None, take: Take, lines: Lines) -> str:
-    """Return a predicate register that says whether ``inside`` is true and, where there is a guard, that holds.
+    """Return a predicate register: the predicate ``inside`` AND a guard, or ``inside`` itself where there is no guard.
 
     take: gives a new register of a type. Appends the code to lines.
     """
@@ -260,49 +263,51 @@ class ProbeRegisters:
         self._named: dict[Level, set[str]] = kernel._named if kernel else {level: set() for level in Level}
 
     def note(self, snippet: Snippet, level: Level) -> None:
-        """Announce a snippet that the kernel will hold, before any code is written: what it names and writes decides
-        about code.
+        """Announce a snippet (a probe's code) that the kernel will hold, with the registers that it names and writes.
+
+        Called for all snippets before any code is written, since that decides about the code.
         """
         self._written[level] |= snippet.written
         self._named[level] |= snippet.named
 
     def change(self, snippet: Snippet) -> None:
-        """Note that the code of a snippet is written, so that the registers that it writes are changed."""
+        """Note that the code of a snippet (a probe's code) is now in the body, so that the registers that it writes are
+        changed there."""
         self.changed |= {self.private(name) for name in snippet.written if name in self.types}
 
     def needs_mask(self, snippet: Snippet, level: Level) -> bool:
-        """Return whether only threads with a slot of a snippet's level (one of each warp or block) may run it.
+        """Return whether a snippet must only run in the one thread of each warp or block that its level is for.
 
         That is so if other snippets, at a level at which more threads run them, use a register that it writes.
         """
         return not all(self._named[wider].isdisjoint(snippet.written) for wider in _WIDER[level])
 
-    def may_tally(self, names: Iterable[Hashable], level: Level) -> bool:
-        """Return whether counters may be kept, which count in every thread, for what snippets at a level add to these
-        sums.
+    def may_use_counters(self, names: Iterable[Hashable], level: Level) -> bool:
+        """Return whether sums may be computed at the thread's end from counters that count in every thread.
 
         They may not where snippets at a level with more threads use a sum, too: then it must be right in threads that
         the adding snippets are not for. names: of registers, or fields of maps, as ``additions.sums_added_to`` gives
-        them.
+        them. level: of the snippets that add.
         """
         named_wider = [self._named[wider] for wider in _WIDER[level]]
         return not any(name in named for name in names for named in named_wider)
 
     def private(self, name: str) -> str:
-        """The name that a probe's register (``%name``) has in twins."""
+        """The name in the instrumented kernel of a register that a probe calls ``%name``."""
         return f"{self._prefix}r_{name[1:]}"
 
     def use(self, name: str) -> str:
-        """Return the private name of a probe's register, and count it as named by the body's code."""
+        """Return the name in the instrumented kernel of a probe's register, and note that the body's code uses it."""
         self._used.add(name)
         return self.private(name)
 
     def initial(self, name: str) -> int:
-        """A register's first value; of a float its bits."""
+        """The value that a probe's register has at the kernel's entry; of a float its bits."""
         return self._initial[name]
 
     def is_zero(self, operand: str) -> bool:
-        """Whether an operand is always 0: the number, or a register that is 0 at first and that no snippet writes."""
+        """Whether an operand of a probe is known to be 0: the number, or a register that is 0 at first and that no
+        snippet writes."""
         if operand == "0":
             return True
         if self._initial.get(operand) != 0:
@@ -310,10 +315,11 @@ class ProbeRegisters:
         return not any(operand in names for names in self._written.values())
 
     @property
-    def kept(self) -> list[Kept]:
-        """The probes' registers that the body's code names."""
+    def long_lived(self) -> list[LongLived]:
+        """The probes' registers that the body's code uses, which live from the kernel's entry to the end of the thread.
+        """
         return [
-            Kept(self.private(entry.name), entry.type, _initial(entry.type, entry.initial), _move_type(entry.type))
+            LongLived(self.private(entry.name), entry.type, _initial(entry.type, entry.initial), _move_type(entry.type))
             for entry in self._registers
             if entry.name in self._used
         ]

@@ -40,7 +40,8 @@ class SkipError(Exception):
 
 
 def module_obstacle(linkage: Linkage) -> str | None:
-    """A message about what makes twins of all kernels of a module impossible, None when nothing does."""
+    """Say why no kernel of a module can have a twin (copy with probes), such as an unknown directive; None when nothing
+    is in the way."""
     module = linkage.module
     if module.address_size != 64:
         return f".address_size is {module.address_size}, not 64"
@@ -103,14 +104,15 @@ class ProbeFacts:
         return self._names[id(snippet)]
 
     def in_order(self, probes: Iterable[Probe]) -> list[Probe]:
-        """Each probe once, in file order."""
+        """The given probes without duplicates, in the order of the file that defines them."""
         probes = tuple(probes)
         if len(probes) < 2:
             return list(probes)
         return sorted({id(probe): probe for probe in probes}.values(), key=lambda probe: self._order[id(probe)])
 
     def must_be_clear(self, probe: Probe) -> bool:
-        """Return whether a probe holds code that may not stand between a product and a sum that ptxas may fuse.
+        """Return whether a probe's code may not stand between a product and a sum that ptxas may fuse, as a predicated
+        store.
 
         It may keep ptxas from fusing these, and so change the result.
         """
@@ -121,27 +123,28 @@ class ProbeFacts:
         return id(probe) in self._reading
 
     def holds_collective(self, probe: Probe) -> bool:
-        """Whether one of a probe's snippets is collective."""
+        """Whether a probe's code has an instruction between lanes (as ``shfl``), which may end a basic block."""
         return any(map(self.is_collective, _snippets(probe)))
 
     def is_collective(self, snippet: Snippet) -> bool:
-        """Whether a snippet holds an instruction between lanes (as ``shfl``), which may end a basic block."""
+        """Whether a snippet (a probe's code at one place) has an instruction between lanes (as ``shfl``), which may end
+        a basic block."""
         return id(snippet) in self._collective
 
 
 def _snippets(probe: Probe) -> Iterator[Snippet]:
-    """The snippets that a probe has."""
+    """The snippets of a probe: its code before and after what it matches, as far as it has each."""
     return (snippet for snippet in (probe.before, probe.after) if snippet)
 
 
 def _saves(probe: Probe) -> Iterator[Save]:
-    """The saves of a probe's snippets."""
+    """The SAVE statements, which record values, of a probe's code."""
     for snippet in _snippets(probe):
         yield from (statement for statement in snippet.straight if isinstance(statement, Save))
 
 
 def _ends_with_store(save: Save) -> bool:
-    """Return whether something that a save has left in registers is stored where threads end."""
+    """Return whether a save leaves something in registers that has to be written to memory where threads end."""
     return save.map.kind.settles or has_counts(save.map)
 
 
@@ -156,7 +159,8 @@ def _names_operands(probe: Probe) -> bool:
 
 
 def parameters_of(probe: Probe) -> list[str | None]:
-    """Return what a probe names of its kernel's parameters, as it stands after ``PARAM.``, such as "0+8.u32"."""
+    """Return the parameters of its kernel that a probe names, each as it is written after ``PARAM.``, such as
+    "0+8.u32"."""
     return [
         operand.element
         for snippet in _snippets(probe)
@@ -210,7 +214,7 @@ class _ProbeKnowledge:
 
 @functools.lru_cache(maxsize=8)
 def _probe_knowledge(probes: ProbeSet, demangle: Callable[[str], str] | None) -> _ProbeKnowledge:
-    """Return what is known of probes whatever the module, remembered for the last few sets of probes."""
+    """Return what is known of a set of probes whatever the module, remembered for the last few sets."""
     return _ProbeKnowledge(
         Matcher(probes.probes, demangle), ProbeFacts(probes.probes), Additions(probes.probes), defaultdict(TriedCode)
     )
@@ -260,11 +264,12 @@ class Rewriting:
 
     @lazy
     def units(self) -> tuple[ProbeUnit, ...]:
-        """The probes, in units of those that can be left out of a kernel together."""
+        """The probes in groups that can only be left out of a kernel together."""
         return units_of(self.probes.probes)
 
     def only(self, names: Collection[str]) -> Rewriting:
-        """Return the insertion of only the probes that have these names, for kernels that do not take the others."""
+        """Return the insertion of only the probes with these names into the same module, for kernels that do not take
+        all."""
         key = frozenset(names)
         if len(key) == len(self.probes.probes):
             return self
@@ -275,19 +280,18 @@ class Rewriting:
 
     @lazy
     def private_statements(self) -> frozenset[ModuleStatement]:
-        """The statements that declare variables which each image (loaded code) with the module has for itself, such as
-        shared ones.
-        """
+        """The statements that declare variables of which each loaded image has its own, such as shared ones."""
         return frozenset(
             variable.statement for variable in self.module.variables if variable.space not in {"global", "const"}
         )
 
     def find(self, callee: Callee, first: int = 0) -> Found:
-        """Find what probes match in the body of a kernel or a function. first: the number of its first site."""
+        """Find the instructions that probes match in the body of a kernel or a function. first: the number of its first
+        site."""
         return self.matcher.find(callee.module, callee.function, callee.body, first)
 
     def find_in_function(self, callee: Callee, first: int) -> Found:
-        """Return what probes match in a function that several kernels may call.
+        """Return which instructions probes match in a function that several kernels may call.
 
         It is searched again for each kernel only if something matches, since the sites' numbers, from ``first`` on,
         depend on the kernel. If nothing does, ``next_number`` of the result means nothing.

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, S
 from neutrino.errors import PtxError
 from neutrino.lazy import lazy
 from neutrino.probing.ir.probe_set import Probe
-from neutrino.ptx.analysis.additions import Added, Runs
+from neutrino.ptx.analysis.additions import Added, SiteGroups
 from neutrino.ptx.analysis.linkage import Callee
 from neutrino.ptx.analysis.matching import Found, Hit, OpcodeHits, Spot
 from neutrino.ptx.analysis.surroundings import Locations
@@ -28,7 +28,7 @@ from neutrino.ptx.text.inserted import Edits
 _NOT_BY_OPCODE = Added((), 0)  # stands for instructions whose opcode does not decide what is added
 
 def _position(entry: Hit | Spot) -> int:
-    """Return where in the text an instruction or a place between instructions is."""
+    """Return the position in the text of a matched instruction, or of a matched place between instructions."""
     return entry.position if isinstance(entry, Spot) else entry.statement.start
 
 
@@ -81,32 +81,33 @@ class SitePlanner:
 
     @lazy
     def _trial(self) -> SiteWriter:
-        """Writes code that is thrown away, to see whether it can be written."""
+        """A writer whose code is thrown away, to see whether the code of probes can be written."""
         edits = Edits()  # thrown away
         return SiteWriter(
             self._callee, self._facts, self._emission(), edits, variables=self._variables, places=self._places,
             may_wait=False,
         )  # fmt: skip
 
-    def place_all(self, found: Found, runs: Runs) -> tuple[tuple[Placed, ...], tuple[Spot, ...]]:
-        """Decide where the code of all hits (instructions) and spots (places between them) of the body goes.
+    def place_all(self, found: Found, groups: SiteGroups) -> tuple[tuple[Placed, ...], tuple[Spot, ...]]:
+        """Decide where the code of all matched instructions (hits) and matched places between them (spots) of the body
+        goes.
 
-        Returns those that get code; what probes only add is counted in runs. Instructions at which probes only add
+        Returns those that get code; what probes only add is counted in groups. Instructions at which probes only add
         constants, most of them as a rule, are counted by their opcodes, without looking at each. Raises
         UnsupportedError, PtxError.
         """
         hits = found.hits
         if not isinstance(hits, OpcodeHits):
-            # Some hits depend on what is around them. In text order, as runs need them; places come before what begins
-            # there.
+            # Some hits depend on what is around them. In text order, as groups need them; places come before what
+            # begins there.
             entries: list[Hit | Spot] = sorted([*found.spots, *hits], key=_position)
             placed_here: list[Placed] = []
             spots: list[Spot] = []
             for entry in entries:
                 if isinstance(entry, Spot):
-                    spots.append(self._place_spot(entry, runs))
+                    spots.append(self._place_spot(entry, groups))
                 else:
-                    placed_here.append(self._place(entry, runs))
+                    placed_here.append(self._place(entry, groups))
             for place in found.unreachable:
                 self._sites.leave_out(self._shown_at(place.at, place.text), place.probes, place.reason)
             with_probes = tuple(spot for spot in spots if spot.probes)
@@ -120,31 +121,31 @@ class SitePlanner:
         with_code = []
         start = 0
         for at in one_by_one:
-            runs.add_all(indices, added, start, at)
-            placed = self._place(hits[at], runs)
+            groups.add_all(indices, added, start, at)
+            placed = self._place(hits[at], groups)
             if placed.has_code:
                 with_code.append(placed)
             start = at + 1
-        runs.add_all(indices, added, start, len(indices))
+        groups.add_all(indices, added, start, len(indices))
         # `_place` has listed its sites itself; the rest is listed here, with how many probes they have.
         count = sum([len(one.amounts) * sites for one, sites in Counter(added).items()])
         self._sites.add_hits(hits, one_by_one, count - sum([len(added[at].amounts) for at in one_by_one]))
         return tuple(with_code), ()
 
-    def _place_spot(self, spot: Spot, runs: Runs) -> Spot:
-        """List a place between instructions as a site; return it with the probes that need code there.
+    def _place_spot(self, spot: Spot, groups: SiteGroups) -> Spot:
+        """List a place between instructions as a site; return it with only those of its probes that need code there.
 
-        What the others add is left to runs. Raises UnsupportedError.
+        Constants that the others add are left to groups of sites. Raises UnsupportedError.
         """
         self._sites.add(self._shown_at(spot.at, spot.text), spot.probes, spot.number)
         if spot.before is not None:
             statement = self._body.statement(spot.before)
-            parted = self._additions.part(spot.probes)
-            added = self._additions.added(parted, statement) if parted.adding else None
+            split = self._additions.split(spot.probes)
+            added = self._additions.added(split, statement) if split.adding else None
             if added is not None:
                 # As at the instruction, but under the place's own predicate: the first is for all probes together.
-                runs.at(spot.guard, statement).add(added[0])
-                spot = spot._replace(probes=parted.others)
+                groups.group_of(spot.guard, statement).add(added[0])
+                spot = spot._replace(probes=split.others)
         if spot.probes:
             self._check_spot(spot)
         return spot
@@ -166,7 +167,7 @@ class SitePlanner:
             tried[shape] = True
 
     def _not_by_opcode(self, indices: Sequence[int]) -> set[int]:
-        """Return the instructions, by index, where more than the opcode decides about the code of probes.
+        """Return the instructions, by index, at which the opcode does not determine the code of probes.
 
         These have a guard, or several lines, or are in a call sequence. indices: of the sites.
         """
@@ -177,21 +178,23 @@ class SitePlanner:
         return result
 
     def _added_by_opcode(self, hits: OpcodeHits) -> dict[Mnemonic | None, Added]:
-        """Return by opcode what probes add at its instructions without a guard, if they do nothing else there."""
+        """Return, by opcode, the constants that probes add at its unpredicated instructions, where they do nothing
+        else."""
         added: dict[Mnemonic | None, Added] = {}
         for opcode, probes in hits.unguarded.items():
             # Such loads are looked at one by one, in `_place`, as is what ends a block or calls.
             is_checked_load = self._points_to_constants and opcode.text.startswith("ld")
             if opcode.flow is None and not is_checked_load:
-                alone = self._additions.added_alone(probes, self._body, opcode)
+                alone = self._additions.added_by_opcode(probes, self._body, opcode)
                 if alone is not None:
                     added[opcode] = alone
         return added
 
-    def _place(self, hit: Hit, runs: Runs) -> Placed:
-        """Decide where the code of one instruction's probes goes: next to it, or around the call that it is part of.
+    def _place(self, hit: Hit, groups: SiteGroups) -> Placed:
+        """Decide where the code of one instruction's probes goes: next to it, or around the call sequence that it is
+        part of.
 
-        Lists the site, and leaves to runs what its probes only add. Raises UnsupportedError, PtxError.
+        Lists the site, and leaves to groups what its probes only add. Raises UnsupportedError, PtxError.
         """
         statement = hit.statement
         decoded, start, end = statement.mnemonic, statement.start, statement.end
@@ -206,7 +209,7 @@ class SitePlanner:
         in_call = self._calls and self._body.call_sequence(statement.position) is not None
         # The probes that have a site here.
         shown: Collection[Probe] = probes
-        # Whether its additions are no part of a run of sites: a called function may end the thread, so that a thread
+        # Whether its additions are no part of a group of sites: a called function may end the thread, so that a thread
         # may execute the sites before a call and not those after it.
         stands_alone = False
         if decoded.flow is not None or in_call or hit.opens or hit.closes:
@@ -222,11 +225,11 @@ class SitePlanner:
                 stands_alone = True
             shown = self._facts.in_order((*probes, *hit.opens)) if hit.opens else probes
         self._sites.add(statement, tuple(shown), hit.number)
-        parted = self._additions.part(probes)
-        added = self._additions.added(parted, statement) if parted.adding and not stands_alone else None
+        split = self._additions.split(probes)
+        added = self._additions.added(split, statement) if split.adding and not stands_alone else None
         if added is not None:
-            runs.add_site(statement, added)
-        placed = Placed(hit, start, end, parted.all if added is None else parted.others)
+            groups.add_site(statement, added)
+        placed = Placed(hit, start, end, split.all if added is None else split.others)
         if placed.has_code:
             self._check(placed)
         return placed
@@ -240,8 +243,8 @@ class SitePlanner:
             raise PtxError(line, text[: next_instruction.start()], "no ';' before the next instruction")
 
     def _around_call(self, hit: Hit) -> tuple[int, int, tuple[Probe, ...]]:
-        """Return where code before and after an instruction of a call goes, outside the call, and the probes whose code
-        does.
+        """Return the positions before and after a whole call where code of probes on one of its instructions goes, and
+        these probes.
 
         Leaves out probes that read operands of a move of arguments or results, which are not known there. Raises
         UnsupportedError when the call sequence holds other instructions.
@@ -265,7 +268,7 @@ class SitePlanner:
         return side, side, tuple(probe for probe in hit.probes if probe not in lacking) if lacking else hit.probes
 
     def _shown(self, statement: Statement) -> Shown:
-        """Return how an instruction is shown in manifests."""
+        """Return how messages and manifests show an instruction: its line, text and source line."""
         return Shown.of(statement, self._module, self._places)
 
     def _check(self, placed: Placed) -> None:
@@ -306,10 +309,10 @@ class SitePlanner:
             self._tried.add(key)
 
     def _shape(self, instruction: Instruction, position: int) -> Iterator[str]:
-        """Yield an instruction's operands with registers' names replaced by what matters of them for inserted code.
+        """Yield an instruction's operands with each register's name replaced by how it is declared and whether it is
+        written.
 
-        That is how they are declared, and whether the instruction writes them. Equal shapes get equal code, but for
-        names.
+        Instructions for which this is equal get equal code of probes, but for names.
         """
         written = instruction.written
         declared = self._body.declaration

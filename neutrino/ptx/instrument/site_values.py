@@ -35,9 +35,7 @@ _OF_LANES = ("LANES", "LEADER")
 
 
 def _thread(scratch: Scratch, here: Lines) -> Value:
-    """Return THREAD of a snippet: the thread's linear number in its block, x fastest, as slots of maps count them.
-
-    Appends the code to here.
+    """Return THREAD, as probes name it: the thread's linear number in its block, x fastest. Appends the code to here.
     """
     number, b, c = (scratch.take("b32") for _ in range(3))
     here += [
@@ -53,7 +51,7 @@ def _thread(scratch: Scratch, here: Lines) -> Value:
 
 
 def _block(scratch: Scratch, here: Lines) -> Value:
-    """Return BLOCK of a snippet: the block's linear number in the grid, x fastest. Appends the code to here.
+    """Return BLOCK, as probes name it: the block's linear number in the grid, x fastest. Appends the code to here.
 
     Grids have up to 2^31 x 65535 x 65535 blocks: the row's number has 32 bits, the block's does not.
     """
@@ -97,11 +95,13 @@ class PlaceOperands:
 
     @classmethod
     def around(cls, scratch: Scratch, masks: LaneMasks) -> PlaceOperands:
-        """Return what gives values at the entry and the ends of a kernel or a function."""
+        """Return what gives probes' code at a kernel's or function's entry and ends the values that it may name there.
+        """
         return cls("the entry and ends of a kernel or function", None, None, scratch, masks)
 
     def begin_snippet(self, guard: Guard | None) -> None:
-        """Begin another snippet, for the threads for which the guard holds, None for all: LANES are computed anew."""
+        """Begin another probe's code, for the threads for which the guard holds, None for all: LANES are computed anew.
+        """
         for helper in _OF_LANES:
             self._known.pop(helper, None)
         self._guard = guard
@@ -120,7 +120,7 @@ class PlaceOperands:
         return self._known[helper]
 
     def _resolve(self, helper: str) -> Value:
-        """Return the value of a helper that has one everywhere, and append the code that computes it."""
+        """Return the value of LANES, LEADER, THREAD or BLOCK, and append the code that computes it."""
         if helper == "LEADER":
             return leader(self("LANES", None), self._scratch, self.here)
         if helper != "LANES":
@@ -142,7 +142,8 @@ _PARTS = {f"b{number}": (8 * number, 8) for number in range(4)} | {"h0": (0, 16)
 
 
 def _without_parts(name: str) -> tuple[str, str]:
-    """Split a register with a choice of its parts, such as ``%r1.b1``, into its name and the choice; "" without one."""
+    """Split a register with a selection of bytes or halves, ``%r1.b1``, into its name and the selection; "" without
+    one."""
     register, _, parts = name.rpartition(".")
     is_choice = parts[:1] in {"b", "h"} and parts[1:].isdecimal() and len(parts) <= 5
     return (register, parts) if is_choice else (name, "")
@@ -157,8 +158,8 @@ class SiteOperands:
     than the opcode. body, position: where the instruction is, in the module's text. after: the side. product: returns a
     register with a private copy of the product that a register holds, if ptxas may fuse it with a sum (see
     ``site_writer.Products.copy_of``), else None. module_addresses: by module variable, the register with its address.
-    site: the value of SITE; line: returns that of LINE. choices: ``Choices.of`` of the body. All new registers come
-    from scratch. masks: of the place where the snippets go.
+    site: the value of SITE; line: returns that of LINE. choices: ``PossibleValues.of`` of the body. All new registers
+    come from scratch. masks: of the place where the snippets go.
     """
 
     def __init__(
@@ -199,14 +200,12 @@ class SiteOperands:
 
     @property
     def instruction(self) -> Instruction:
-        """The instruction of the site."""
+        """The instruction that the probes match here."""
         return self._instruction
 
     def begin_snippet(self, guard: Guard | None) -> None:
-        """Begin another snippet, for the threads for which the guard holds, None for all: LANES are computed anew.
-
-        Where this is never called, LANES are those of the instruction's own predicate.
-        """
+        """Begin another probe's code, for the threads for which the guard holds, None for all. LANES are computed anew;
+        where this is never called, they are those of the instruction's own predicate."""
         self._guard, self._guard_known = guard, True
         for helper in _OF_LANES:
             self._known.pop((helper, None), None)
@@ -246,9 +245,8 @@ class SiteOperands:
         return replace(value, used_as="bits") if is_bits else value
 
     def _resolve(self, helper: str, element: str | None) -> Value:
-        """Return the value of a helper that depends on more than the opcode. Raises UnsupportedError where there is
-        none.
-        """
+        """Return the value of a name of a probe's, as ADDR, that takes more than the opcode. Raises UnsupportedError
+        without one."""
         without_element: dict[str, Callable[[], Value]] = {
             "ADDR": self._own_address,
             "BYTES": self._bytes,
@@ -287,7 +285,8 @@ class SiteOperands:
     # OUT and IN
 
     def _out(self, element: str | None) -> Value:
-        """Return OUT: the register that the instruction has written, or an element of it. Raises UnsupportedError."""
+        """Return OUT, as probes name it: the register that the instruction has written, or an element. Raises
+        UnsupportedError."""
         instruction = self._instruction
         if not self._after:
             raise UnsupportedError(f"OUT of {instruction.opcode} does not exist before it")
@@ -316,8 +315,8 @@ class SiteOperands:
         return Value(self._product(name, True) or name, register_type)
 
     def _source(self, operand: str, helper: str, element: str | None) -> Value:
-        """Return the value of a source operand or of one of its elements. operand: as written, also negated or in
-        brackets.
+        """Return the value of a source operand of the instruction, as written, also negated or in brackets, or of an
+        element of it.
 
         helper, element: what the probe names, such as ``IN2`` and ``x``; element is that of ``__call__``.
         """
@@ -349,10 +348,10 @@ class SiteOperands:
         return Value(opposite, "pred")
 
     def _read(self, operand: str, helper: str) -> Value:
-        """Return the value of a scalar operand: a constant, a register, a part of one, or a variable's address plus an
-        offset.
+        """Return the value of a scalar operand of the instruction: a constant, a register or a part of one, or an
+        address.
 
-        helper: what asks for it. Raises UnsupportedError for anything else.
+        helper: what the probe calls it. Raises UnsupportedError for anything else.
         """
         if _FLOAT.match(operand):
             return self._float(operand, helper)
@@ -384,8 +383,7 @@ class SiteOperands:
         return UnsupportedError(f"{helper} of {self._instruction.opcode} is {name!r}, which a probe cannot read")
 
     def _is_label(self, name: str) -> bool:
-        """Return whether a name stands for a label, function, texture or surface, which have no value that could be
-        moved.
+        """Return whether an operand is a label, function, texture or surface, which has no value that could be moved.
 
         This is judged by what operands the instruction takes.
         """
@@ -397,7 +395,7 @@ class SiteOperands:
         return is_object and self._body.declaration(name, self._position) is None
 
     def _element(self, operand: str, helper: str, element: str | None) -> str:
-        """Return an element of an operand, as text: of ``{a, b}`` or a vector register, or the operand itself.
+        """Return the text of an element of an operand: of ``{a, b}`` or a vector register, or the operand itself.
 
         element: ``x`` to ``w`` or a number, None for the first. Raises UnsupportedError where the operand has too few.
         """
@@ -444,7 +442,8 @@ class SiteOperands:
         return Value(name, float_type)
 
     def _register_part(self, register: str, part: str, helper: str) -> Value:
-        """Return a byte or a half of a register, extended to 32 bits as the video instruction does.
+        """Return the byte or half of a register that an instruction reads, extended to 32 bits as the instruction
+        itself does.
 
         part: ``b`` or ``h`` and its number. Raises UnsupportedError for another instruction or operand.
         """
@@ -474,17 +473,19 @@ class SiteOperands:
         return declaration.type if declaration is not None and declaration.space == "reg" else None
 
     def _check_width(self, kind: str, helper: str) -> None:
-        """Raise UnsupportedError for a register that is too wide for a probe's. helper: what reads it."""
+        """Raise UnsupportedError if a register of the program is wider than any that probes have. helper: what reads
+        it."""
         if bits(kind) > 64:
             raise UnsupportedError(
                 f"{helper} of {self._instruction.opcode} is a .{kind} register, and a probe's hold at most 64 bits"
             )
 
     def _preserved(self, name: str, kind: str) -> Value:
-        """Return the value that a register has before the instruction: the register itself, or a copy made before it.
+        """Return the value of a register before the instruction: the register, or a copy made before if it is
+        overwritten.
 
-        A copy is needed for a snippet after the instruction where this overwrites the register. name: the register's,
-        or ``%v.x`` for an element of a vector register. kind: its type.
+        A copy is needed for a snippet after the instruction. name: the register's, or ``%v.x`` for an element of a
+        vector register. kind: its type.
         """
         written = self._instruction.written
         if not (self._after and (name in written or name.partition(".")[0] in written)):
@@ -497,7 +498,8 @@ class SiteOperands:
     # PRED and LANES
 
     def _predicate(self) -> Value:
-        """Return PRED: whether the thread executes the instruction, always true for one without a predicate."""
+        """Return PRED, as probes name it: whether the thread executes the instruction; true for one without a
+        predicate."""
         instruction = self._instruction
         if instruction.predicate is None:
             always = self._scratch.take("pred")
@@ -511,9 +513,8 @@ class SiteOperands:
         return Value(opposite, "pred")
 
     def _lanes(self) -> Value:
-        """Return LANES: the mask of the active lanes for which the snippet's guard holds, or the instruction's
-        predicate.
-        """
+        """Return LANES, as probes name it: the mask of the active lanes for which the guard or the instruction's
+        predicate holds."""
         guard = self._guard
         # `begin_snippet` was not called.
         if not self._guard_known and self._instruction.predicate is not None:
@@ -524,9 +525,8 @@ class SiteOperands:
     # ADDR
 
     def _own_address(self) -> Value:
-        """Return ADDR: the address that the instruction accesses; of a copy between two spaces the one in global
-        memory.
-        """
+        """Return ADDR, as probes name it: the address that the instruction accesses; of a copy the one in global
+        memory."""
         instruction = self._instruction
         roles = instruction.facts.operands if instruction.facts else ()
         # strict=False: operands at the end may be left out.
@@ -556,7 +556,7 @@ class SiteOperands:
         return self._sum(address)
 
     def _sum(self, address: Address) -> Value:
-        """Return the value of an address, base plus offset, in a register of 64 bits or as an integer.
+        """Return the value of an address operand, base plus offset, in a register of 64 bits or as an integer.
 
         The base is an integer, a register, a module variable, or another variable (shared, local or a parameter).
         Raises UnsupportedError for an offset that is no integer and for a register of another width than 32 or 64 bits.
@@ -603,7 +603,8 @@ class SiteOperands:
     # BYTES and OPS that depend on operands
 
     def _bytes(self) -> Value:
-        """Return BYTES of an instruction with an operand that gives the size. Raises UnsupportedError for others."""
+        """Return BYTES, as probes name it, of an instruction with an operand for the size. Raises UnsupportedError for
+        others."""
         facts = self._instruction.facts
         if facts is not None and facts.measure is Measure.COPY:
             return self._async_copy_bytes()
@@ -615,7 +616,8 @@ class SiteOperands:
         raise self._lacks("BYTES", "an object and coordinates name the memory" if has_object else "")
 
     def _widened(self, operand: str) -> Value:
-        """Return a size operand, mostly of 32 bits, in a register of 64 bits or as an integer: BYTES is a u64."""
+        """Return the value of a size operand, mostly of 32 bits, in a register of 64 bits or as an integer: BYTES is a
+        u64."""
         value = self._source(operand, "BYTES", None)
         if value.type is None:
             return value

@@ -15,88 +15,90 @@ from neutrino.lazy import lazy
 from neutrino.probing.ir.probe_set import Probe, Snippet
 from neutrino.probing.ir.structured import Save
 from neutrino.probing.model import Lanes
-from neutrino.ptx.analysis.additions import Run, Runs, row, sums_added_to, with_amounts
+from neutrino.ptx.analysis.additions import SiteGroup, SiteGroups, group_amounts, sums_added_to, with_amounts
 from neutrino.ptx.analysis.contraction import Contractions, is_hidden_product, product_type
 from neutrino.ptx.analysis.flow_graph import FlowGraph
 from neutrino.ptx.analysis.linkage import Callee
 from neutrino.ptx.analysis.matching import Hit, Spot
-from neutrino.ptx.analysis.register_values import Addresses, Choices, Pointers, Sum
+from neutrino.ptx.analysis.register_values import Addresses, Pointers, PossibleValues, Sum
 from neutrino.ptx.analysis.surroundings import Locations
 from neutrino.ptx.instrument.emission import Emission
 from neutrino.ptx.instrument.lanes_together import LaneMasks
-from neutrino.ptx.instrument.map_code import Counted, Later
+from neutrino.ptx.instrument.map_code import ConstantAdds, DeferredSaves
 from neutrino.ptx.instrument.registers import Guard, UnsupportedError, bits, under
 from neutrino.ptx.instrument.rewriting import ProbeFacts
 from neutrino.ptx.instrument.site_values import PlaceOperands, SiteOperands
 from neutrino.ptx.instrument.twin import Shown
 from neutrino.ptx.isa.instruction import Instruction, guard_register, opcode_value
-from neutrino.ptx.snippets.folding import BY_OPCODE, decided
+from neutrino.ptx.snippets.folding import BY_OPCODE, specialized
 from neutrino.ptx.text.body import Body, Statement
 from neutrino.ptx.text.inserted import Edits, Inserted, Line, Lines, after, before, branches, op
 from neutrino.ptx.text.module import Module
 
 
-class RunWriter:
-    """Writes what probes add that only add constants: not at each site, but once per run of sites (``additions.Run``:
-    sites that a thread executes all or none of), at its beginning.
+class SiteGroupWriter:
+    """Writes the code of probes that only add constants: not at each site, but once per group of sites
+    (``additions.SiteGroup``: those that a thread executes all or none of), at its beginning.
 
-    runs: of the body, None without any. edits: of the body, to insert the code.
+    groups: of the body, None without any. edits: of the body, to insert the code.
     """
 
-    def __init__(self, body: Body, runs: Runs | None, facts: ProbeFacts, emission: Emission, edits: Edits) -> None:
-        """Prepare to write the runs of one body. Parameters: see the class."""
+    def __init__(
+        self, body: Body, groups: SiteGroups | None, facts: ProbeFacts, emission: Emission, edits: Edits
+    ) -> None:  # fmt: skip
+        """Prepare to write the code of all groups of one body. Parameters: see the class."""
         self._body = body
-        self._runs = runs
+        self._groups = groups
         self._facts = facts
         self._emission = emission
         self._edits = edits
 
     def write(self, *, alone: bool) -> None:
-        """Insert the code of all runs. Called after all other code of sites, so that it stands right before the sites.
+        """Insert the code that adds constants, once for each group of sites (probed instructions that a thread executes
+        all of).
 
-        alone: it is a kernel that calls no copies of functions, so that its sums need not be known before a thread
-        ends. Then counters may be kept ("tallies"): a run adds to these, and the sums are computed from them at the
-        end.
+        Called after all other code of sites, so that it stands right before them. alone: it is a kernel that calls no
+        copies of functions, so that its sums need not be known before a thread ends. Then counters may be kept: a group
+        adds to these, and the sums are computed from them at the end.
         """
-        runs = self._runs.runs if self._runs is not None else []
-        forks = self._runs.forks() if self._runs is not None and alone else []
+        groups = self._groups.groups if self._groups is not None else []
+        forks = self._groups.forks() if self._groups is not None and alone else []
         # By the id of each probe whose additions are counted so, the sums that it adds to.
-        tallied: dict[int, tuple[str | tuple[int, int], ...]] = {}
+        by_counters: dict[int, tuple[str | tuple[int, int], ...]] = {}
         if alone:
             # Each probe once, by its id.
-            for probe in {id(probe): probe for run in runs for probe, _ in run.totals.values()}.values():
+            for probe in {id(probe): probe for group in groups for probe, _ in group.totals.values()}.values():
                 sums = sums_added_to(probe, self._emission.numbers)
-                if self._emission.registers.may_tally(sums, probe.level):
-                    tallied[id(probe)] = sums
-            graph = FlowGraph(self._body) if runs else None
-            rows = [row(run, tallied, graph) for run in runs] if graph is not None else []
-            self._emission.sums.tally(rows, forks)
-        # The code of the other probes, by the guard and what they add: many runs add the same, and share its text.
+                if self._emission.registers.may_use_counters(sums, probe.level):
+                    by_counters[id(probe)] = sums
+            graph = FlowGraph(self._body) if groups else None
+            rows = [group_amounts(group, by_counters, graph) for group in groups] if graph is not None else []
+            self._emission.sums.choose_counters(rows, forks)
+        # The code of the other probes, by the guard and what they add: many groups add the same, and share its text.
         code_of_others: dict[tuple[str | None, tuple[tuple[int, tuple[int, ...]], ...]], Lines] = {}
-        for number, run in enumerate(runs):
-            guard = Guard(guard_register(run.guard), "!" in run.guard) if run.guard is not None else None
-            lines = self._emission.sums.add_row(number, guard)
-            # Some probe of the run is not counted: its snippet is inserted, with the totals of the run.
-            if not run.totals.keys() <= tallied.keys():
+        for number, group in enumerate(groups):
+            guard = Guard(guard_register(group.guard), "!" in group.guard) if group.guard is not None else None
+            lines = self._emission.sums.count_group(number, guard)
+            # Some probe of the group is not counted: its snippet is inserted, with the totals of the group.
+            if not group.totals.keys() <= by_counters.keys():
                 others = {
                     probe_id: tuple(totals)
-                    for probe_id, (_, totals) in run.totals.items() if probe_id not in tallied
+                    for probe_id, (_, totals) in group.totals.items() if probe_id not in by_counters
                 }  # fmt: skip
-                key = (run.guard, tuple(others.items()))
+                key = (group.guard, tuple(others.items()))
                 if key not in code_of_others:
-                    code_of_others[key] = self._code(run, others, guard)
+                    code_of_others[key] = self._code(group, others, guard)
                 lines += code_of_others[key]
-            self._edits.insert_before(run.first.start, lines)
+            self._edits.insert_before(group.first.start, lines)
 
-    def _code(self, run: Run, totals: Mapping[int, tuple[int, ...]], guard: Guard | None) -> Lines:
-        """Return the code of those of a run's probes that are in totals: their snippets, with totals in place of
-        amounts.
+    def _code(self, group: SiteGroup, totals: Mapping[int, tuple[int, ...]], guard: Guard | None) -> Lines:
+        """Return the code that adds what some probes add over all sites of a group, at once.
 
-        totals: by the probe's id, what it adds over all sites of the run, in the order of its amounts.
+        totals: by the probe's id, what it adds over all sites, in the order of its amounts; other probes are left out.
         """
         lines: Lines = []
         mark = self._emission.scratch.mark()
-        for probe in self._facts.in_order(probe for probe, _ in run.totals.values() if id(probe) in totals):
+        for probe in self._facts.in_order(probe for probe, _ in group.totals.values() if id(probe) in totals):
             snippet = with_amounts(probe, totals[id(probe)])
             lines += self._emission.snippet(snippet, guard=guard, level=probe.level).all
         self._emission.scratch.release(mark)
@@ -104,7 +106,8 @@ class RunWriter:
 
 
 class Products:
-    """The products of one body that ptxas may fuse with sums: where code may stand, and copies for probes to read.
+    """The products of one body that ptxas (NVIDIA's assembler) may fuse with sums: where code may stand, and copies for
+    probes to read.
 
     Code that ends a basic block between a product and its sum would keep ptxas from fusing them and change the result,
     as would another reader of the product. edits, emission: of the body.
@@ -124,10 +127,10 @@ class Products:
         return Contractions(self._body)
 
     def first_clear(self, position: int) -> int:
-        """Return the first position, from this one on, where code may stand that ends a basic block, such as predicated
-        stores.
+        """Return the first position, from this one on, where code that ends a basic block may be inserted, as
+        predicated stores.
 
-        That is not between a product and its sum, and not within a call sequence.
+        That is not between a product and a sum that ptxas may fuse, and not within a call sequence.
         """
         if not self._contractions:
             return position
@@ -142,7 +145,10 @@ class Products:
             position = spot
 
     def may_exchange(self, position: int, guard: Guard | None) -> bool:
-        """Return whether instructions between lanes may stand at a position, under a guard or, with None, without one.
+        """Return whether instructions that exchange values between lanes may be inserted at a position, under a guard
+        (predicate).
+
+        They may not where they would keep ptxas from fusing a product with a sum. guard: None for no predicate.
         """
         if not self._contractions or self.first_clear(position) == position:
             return True
@@ -187,7 +193,7 @@ class Products:
         if kind:
             opcode = "mul.rn" + opcode[len("mul") :]
         else:
-            last = self._unknown(last, lines)
+            last = self._hidden_from_ptxas(last, lines)
         guard = Guard(instruction.predicate, instruction.negated) if instruction.predicate is not None else None
         if guard is not None:
             # Where the predicate is false the destination keeps its value.
@@ -196,9 +202,11 @@ class Products:
         self._edits.insert_before(statement.start, lines)
         return name
 
-    def _unknown(self, operand: str, lines: Lines) -> str:
-        """Return a register with the bits of an operand of 32 bits whose value ptxas cannot know. Appends the code to
-        lines.
+    def _hidden_from_ptxas(self, operand: str, lines: Lines) -> str:
+        """Return a register with the same bits as an operand of 32 bits, computed so that ptxas cannot know that they
+        are the same.
+
+        Appends the code to lines.
         """
         name, zero = self._emission.product_copy("f32"), self._emission.product_copy("f32")
         lines += [
@@ -213,7 +221,7 @@ class Placed(NamedTuple):
     """Where the code of one instruction's probes goes: ``before`` snippets at the position start, ``after`` snippets at
     the position end, those of the instruction or of the call sequence that it is part of.
 
-    probes: those whose code goes there; what others add is left to a run of sites.
+    probes: those whose code goes there; what others add is left to a group of sites.
     """
 
     hit: Hit
@@ -223,20 +231,21 @@ class Placed(NamedTuple):
 
     @property
     def has_code(self) -> bool:
-        """Whether any code goes there, that is, not all is left to a run."""
+        """Whether probes have code of their own around this instruction, that is, not all is added for a group of sites
+        at once."""
         return bool(self.probes or self.hit.opens or self.hit.closes)
 
 
 @dataclass(frozen=True)
 class _ReusableCode:
     """Code before and after an instruction that can be inserted at other ones as it is. stores: it holds code that must
-    not stand between a product and a sum that ptxas fuses, so that this has to be checked. counted: what is counted
-    besides, as of ``Emission.snippet``."""
+    not stand between a product and a sum that ptxas fuses, so that this has to be checked. constant_adds: what is
+    counted besides, as of ``Emission.snippet``."""
 
     before: Inserted
     after: Inserted
     stores: bool
-    counted: Counted
+    constant_adds: ConstantAdds
 
 
 # Opcodes at which lanes that are apart may meet within a basic block, but for those with one of these in their names.
@@ -245,8 +254,12 @@ _MEETING_WORDS = frozenset({"bar", "barrier", "call", "shfl", "vote"})
 
 
 class WaitingSaves:
-    """The saves of one body to logs of groups whose code stands at the last of several sites: those of one basic block,
-    between which lanes that are apart do not meet. It is shorter than that of each."""
+    """The saves (records of probes) of one body whose code is written at the last of several sites, since it is shorter
+    than that of each.
+
+    They go to logs in groups of lanes; their sites lie in one basic block, and lanes that are apart do not meet between
+    them.
+    """
 
     _MOST = 8
 
@@ -256,11 +269,11 @@ class WaitingSaves:
         self._products = products
         self._emission = emission
         self._edits = edits
-        self._runs = Runs(body)
+        self._groups = SiteGroups(body)
         self._pointers = Pointers(body)
         self._addresses = Addresses(body)
-        self._run: Run | None = None
-        self._later: Later | None = None
+        self._group: SiteGroup | None = None
+        self._deferred: DeferredSaves | None = None
         # How many saves wait; and of the last site with one its index in the body, and where code after it goes.
         self._count = 0
         self._index = 0
@@ -273,25 +286,30 @@ class WaitingSaves:
 
     @lazy
     def _meetings(self) -> list[int]:
-        """The instructions, by their indices in the body, at which lanes that are apart may meet."""
+        """The instructions, by index in the body, at which threads of a warp that have diverged may converge again."""
         return self._body.where({
             mnemonic for mnemonic in set(self._body.mnemonics)
             if mnemonic is not None and (mnemonic.word in _MEETING_WORDS or not _MEETING.isdisjoint(mnemonic.parts))
         })  # fmt: skip
 
     def come_to(self, place: Placed) -> None:
-        """Insert the saves that cannot wait until the next site, whose code is about to be written."""
+        """Write the code of waiting saves (records of probes) that cannot wait any longer, since the code of another
+        site comes next.
+
+        place: the site (probed instruction) whose code is about to be written.
+        """
         statement = place.hit.statement
-        run = self._runs.at(None, statement)
+        group = self._groups.group_of(None, statement)
         if self._count:
             following = bisect_left(self._meetings, self._index)
             meets = following < len(self._meetings) and self._meetings[following] <= statement.index
-            if run is not self._run or meets or self._is_closed or not self._may_wait(place):
+            if group is not self._group or meets or self._is_closed or not self._may_wait(place):
                 self.write()
-        self._run = run
+        self._group = group
 
-    def later(self, place: Placed, instruction: Instruction) -> Later | None:
-        """Return what gathers the saves of a site, to be written with those of others; None if they cannot wait.
+    def deferred(self, place: Placed, instruction: Instruction) -> DeferredSaves | None:
+        """Return what collects the saves (records of probes) of a site to write them with those of later sites; None if
+        they cannot wait.
 
         It is told what the site's addresses come from: those of the same kin (opcode and pointers) are expected to
         differ by one amount in all lanes, and sums of the same terms are known to, so that less has to be saved.
@@ -305,13 +323,13 @@ class WaitingSaves:
             found = self._addresses.of(register, place.hit.statement.index)
             return found and Sum(found.terms, (found.constant + offset) % (1 << 64))
 
-        if self._later is None:
-            self._later = Later(kin, sum_of)
-        self._later.kin, self._later.sum_of = kin, sum_of
-        return self._later
+        if self._deferred is None:
+            self._deferred = DeferredSaves(kin, sum_of)
+        self._deferred.kin, self._deferred.sum_of = kin, sum_of
+        return self._deferred
 
     def _may_wait(self, place: Placed) -> bool:
-        """Return whether saves of a site may wait for those of later sites.
+        """Return whether the saves (records of probes) of a site may be written together with those of later sites.
 
         Those of a scattered access (each lane has loaded its address) may not: the lanes' addresses have nothing in
         common, so that all that wait with it would take the longer way.
@@ -320,12 +338,13 @@ class WaitingSaves:
         return _is_plain(place) and instruction is not None and not self._addresses.is_scattered(instruction)
 
     def note(self, place: Placed, mark: dict[str, int], lines: Iterable[Line], *, waited: bool) -> bool:
-        """Note that the code of a site was written; return whether saves of it wait.
+        """Note that the code of a site (probed instruction) was written; return whether any of its saves still waits to
+        be written.
 
         mark: the state of the scratch registers before. lines: the code. waited: registers stay in use for its stores.
         """
-        before, later = self._count, self._later
-        self._count = sum(len(saves) for saves in later.saves.values()) if later is not None else 0
+        before, deferred = self._count, self._deferred
+        self._count = sum(len(saves) for saves in deferred.saves.values()) if deferred is not None else 0
         if not self._count:
             return False
         # The registers of the first of these saves on can be released once all are written, unless stores use some.
@@ -346,27 +365,29 @@ class WaitingSaves:
         return True
 
     def write(self) -> None:
-        """Insert the code of the saves that wait, after the last of their sites."""
-        if self._later is None or not self._count:
+        """Insert the code of the saves (records of probes) that wait, after the last of their sites; none waits any
+        more then."""
+        if self._deferred is None or not self._count:
             return
         scratch = self._emission.scratch
-        lines = self._emission.save_all(self._later)
+        lines = self._emission.save_all(self._deferred)
         spot = self._products.first_clear(self._at)
         self._edits.insert(spot, after(lines) if self._is_after or spot != self._at else before(lines))
         # Further down the registers may be in use by the code of other sites.
         if self._mark is not None and spot == self._at:
             scratch.release(self._mark)
-        self._later, self._count, self._is_closed = None, 0, False
+        self._deferred, self._count, self._is_closed = None, 0, False
 
 
 def _is_plain(place: Placed) -> bool:
-    """Whether the code of a site stands right before and after its instruction, and is of no source line's probes."""
+    """Whether all code of a probed instruction stands right before or after it, and none is of probes on its source
+    line."""
     statement = place.hit.statement
     return (place.start, place.end) == (statement.start, statement.end) and not place.hit.opens and not place.hit.closes
 
 
 class SiteWriter:
-    """Writes the code of one body's sites, in text order.
+    """Writes the code of one body's sites (the instructions that probes match), in text order.
 
     edits: of the body, to insert the code. variables: by name of a module variable, the register with its address.
     places: the source lines of the body, for messages. may_wait: saves of different sites may be written together.
@@ -394,21 +415,21 @@ class SiteWriter:
         self._places = places
         self._products = Products(self._module, self._body, edits, emission)
         # By the id of a snippet that asks for its instruction's opcode, and the opcode.
-        self._decided_snippets: dict[tuple[int, str], Snippet] = {}
-        self._choices = Choices(self._body)
+        self._snippets_by_opcode: dict[tuple[int, str], Snippet] = {}
+        self._possible_values = PossibleValues(self._body)
         self._calls = frozenset(self._body.calls)
         # Code of sites that depends on nothing but these: opcode, guard, id of the probes, scratch registers in use.
         self._reusable: dict[tuple[str, str | None, int, tuple[int, ...]], _ReusableCode] = {}
         # What all threads count at sites, in text order: the instruction, and where its code goes.
-        self._counted: list[tuple[Statement, int, Counted]] = []
+        self._constant_adds: list[tuple[Statement, int, ConstantAdds]] = []
         self._waiting = WaitingSaves(self._body, self._products, emission, edits) if may_wait else None
 
     def write_snippets(self, place: Placed) -> bool:
-        """Insert the snippets of probes at a place, reusing the code of an equal one where that is possible, since a
-        kernel may have thousands.
+        """Insert the code of probes around one instruction, reusing that of an equal instruction where possible.
 
-        Returns whether the code depends on nothing but opcode, guard and probes, so that it is the same at every
-        instruction with these. Raises UnsupportedError when a probe asks for what the instruction does not have.
+        A kernel may have thousands. Returns whether the code depends on nothing but opcode, guard and probes, so that
+        it is the same at every instruction with these. Raises UnsupportedError when a probe asks for what the
+        instruction does not have.
         """
         hit = place.hit
         statement, guard = hit.statement, hit.statement.guard
@@ -423,8 +444,8 @@ class SiteWriter:
         if reusable is not None and (not reusable.stores or self._are_sides_clear(place)):
             self._edits.insert(place.start, reusable.before)
             self._edits.insert(place.end, reusable.after)
-            if reusable.counted:
-                self._counted.append((statement, place.start, reusable.counted))
+            if reusable.constant_adds:
+                self._constant_adds.append((statement, place.start, reusable.constant_adds))
             return True
         instruction = statement.instruction
         if instruction is None:
@@ -436,21 +457,25 @@ class SiteWriter:
         self._reusable[key] = code
         return True
 
-    def count(self) -> None:
-        """Insert the code of saves that wait, and that which counts what all threads count at sites: once for each run
-        of sites, before the first of them. Called after all other code of sites."""
+    def write_collected(self) -> None:
+        """Insert the code that was only collected at sites (probed instructions): of saves that wait, and of constants
+        that are added.
+
+        The latter once for each group of sites that a thread executes all or none of, before the first of them. Called
+        after all other code of sites.
+        """
         if self._waiting is not None:
             self._waiting.write()
-        if not self._counted:
+        if not self._constant_adds:
             return
-        runs = Runs(self._body)
-        totals: dict[int, tuple[int, Counted]] = {}
-        for statement, position, counted in self._counted:
-            _, total = totals.setdefault(id(runs.at(None, statement)), (position, {}))
-            for cell, amount in counted.items():
+        groups = SiteGroups(self._body)
+        totals: dict[int, tuple[int, ConstantAdds]] = {}
+        for statement, position, constant_adds in self._constant_adds:
+            _, total = totals.setdefault(id(groups.group_of(None, statement)), (position, {}))
+            for cell, amount in constant_adds.items():
                 total[cell] = total.get(cell, 0) + amount
         for position, total in totals.values():
-            self._edits.insert_before(position, self._emission.count(total))
+            self._edits.insert_before(position, self._emission.add_constants(total))
 
     def _describe(self, statement: Statement) -> str:
         """Return an instruction in the words of error messages: line and text."""
@@ -462,16 +487,20 @@ class SiteWriter:
         return self._products.may_exchange(position, None)
 
     def is_clear(self, position: int) -> bool:
-        """Whether stores and instructions between lanes may stand at a position, whatever their predicate."""
+        """Whether stores, and instructions between lanes, may be inserted at a position, whatever their predicate.
+
+        They may not between a product and a sum that ptxas may fuse.
+        """
         return self._products.first_clear(position) == position
 
     def _are_sides_clear(self, place: Placed) -> bool:
-        """Whether stores may stand right before and right after an instruction."""
+        """Whether stores may be inserted right before and right after an instruction, without keeping ptxas from fusing
+        others."""
         return self.is_clear(place.start) and self.is_clear(place.end)
 
     def _insert(self, place: Placed, instruction: Instruction) -> _ReusableCode | None:
-        """Write and insert the code at one site: of the probes on the instruction, and of those on source lines that
-        begin or end with it.
+        """Write and insert the code of all probes around one instruction, those on source lines that begin or end with
+        it included.
 
         Returns the code when it depends on opcode, guard and free registers alone, else None. Raises UnsupportedError
         when a probe asks for what the instruction does not have.
@@ -501,8 +530,8 @@ class SiteWriter:
         # here: what SITE is, the number of the line's first instruction.
         own = {id(probe) for probe in probes}
         # Around a call nothing is left for later: a thread may end in it.
-        counted: Counted | None = None if hit.statement.index in self._calls else {}
-        later = self._waiting.later(place, instruction) if self._waiting is not None else None
+        constant_adds: ConstantAdds | None = None if hit.statement.index in self._calls else {}
+        deferred = self._waiting.deferred(place, instruction) if self._waiting is not None else None
         line = functools.partial(self._line, hit.statement.position)
         closing = {id(probe): number for probe, number in hit.closes}
         # The name of the probe whose snippet is being written, for the message.
@@ -515,11 +544,12 @@ class SiteWriter:
                 if id(probe) in own:
                     own_guard = guard if probe.lanes is Lanes.EXECUTING else None
                     waited |= self._snippet(
-                        probe.before, operands, own_guard, start, first, counted, level=probe.level, later=later
+                        probe.before, operands, own_guard, start, first, constant_adds,
+                        level=probe.level, deferred=deferred
                     )
                 else:
                     at_line = PlaceOperands("a source line", hit.number, line, scratch, masks_before)
-                    waited |= self._snippet(probe.before, at_line, None, start, first, counted, level=probe.level)
+                    waited |= self._snippet(probe.before, at_line, None, start, first, constant_adds, level=probe.level)
             ended = (probe for probe, _ in hit.closes)
             for probe in self._facts.in_order((*probes, *ended)) if closing else probes:
                 if probe.after is None or (leaves and id(probe) in own):
@@ -528,24 +558,25 @@ class SiteWriter:
                 if id(probe) in own:
                     own_guard = guard_after if probe.lanes is Lanes.EXECUTING else None
                     waited |= self._snippet(
-                        probe.after, operands_after, own_guard, end, last, counted, level=probe.level, later=later
+                        probe.after, operands_after, own_guard, end, last, constant_adds,
+                        level=probe.level, deferred=deferred
                     )
                 else:
                     # Of lines that end with a branch the last place is before it.
                     at, lines, masks = (start, first, masks_before) if leaves else (end, last, masks_after)
                     at_line = PlaceOperands("a source line", closing[id(probe)], line, scratch, masks)
-                    waited |= self._snippet(probe.after, at_line, None, at, lines, counted, level=probe.level)
+                    waited |= self._snippet(probe.after, at_line, None, at, lines, constant_adds, level=probe.level)
         except UnsupportedError as error:
             message = f"probe '{asking}' at {self._describe(hit.statement)}: {error}"
             raise UnsupportedError(message, error.remedy) from None
         early += operands_after.early
         first[:0], last[:0] = masks_before.first, masks_after.first
         stores = any(map(self._facts.must_be_clear, probes))
-        code = _ReusableCode(before([*first, *early]), after(last), stores, counted or {})
+        code = _ReusableCode(before([*first, *early]), after(last), stores, constant_adds or {})
         self._edits.insert(start, code.before)
         self._edits.insert(end, code.after)
-        if counted:
-            self._counted.append((hit.statement, start, counted))
+        if constant_adds:
+            self._constant_adds.append((hit.statement, start, constant_adds))
         if self._waiting is not None and self._waiting.note(place, mark, [*first, *last], waited=waited):
             return None
         if waited:
@@ -555,7 +586,8 @@ class SiteWriter:
         return None if operands.reads_operands or operands_after.reads_operands or early else code
 
     def write_spot(self, spot: Spot) -> None:
-        """Insert the snippets of probes at a place between instructions. Raises UnsupportedError."""
+        """Insert the code of probes at a place between instructions, such as the head of a loop. Raises
+        UnsupportedError."""
         scratch = self._emission.scratch
         mark = scratch.mark()
         guard = Guard(guard_register(spot.guard), "!" in spot.guard) if spot.guard is not None else None
@@ -580,19 +612,21 @@ class SiteWriter:
         if not waited:
             scratch.release(mark)
 
-    def _decided(self, snippet: Snippet, instruction: Instruction) -> Snippet:
-        """Return a snippet as it is at an instruction: without what conditions on its opcode leave out."""
+    def _for_opcode(self, snippet: Snippet, instruction: Instruction) -> Snippet:
+        """Return a snippet (a probe's code) as it is at an instruction: without the branches that its opcode rules out.
+        """
         if snippet.operands_of_site.isdisjoint(BY_OPCODE):
             return snippet
         key = (id(snippet), instruction.opcode)
-        if key not in self._decided_snippets:
-            self._decided_snippets[key] = decided(
+        if key not in self._snippets_by_opcode:
+            self._snippets_by_opcode[key] = specialized(
                 snippet, lambda operand: opcode_value(instruction, operand.name, operand.element) or 0
             )
-        return self._decided_snippets[key]
+        return self._snippets_by_opcode[key]
 
     def _operands(self, instruction: Instruction, hit: Hit, masks: LaneMasks, *, after: bool) -> SiteOperands:
-        """Return what gives the values of helpers in the snippets before or after the instruction of a hit.
+        """Return what gives a snippet (a probe's code) before or after an instruction the values that it names, such as
+        ADDR.
 
         masks: the lanes that come to that side.
         """
@@ -607,7 +641,7 @@ class SiteWriter:
             product=functools.partial(self._products.copy_of, position),
             site=hit.number or 0,
             line=functools.partial(self._line, hit.statement.position),
-            choices=self._choices.of,
+            choices=self._possible_values.of,
             masks=masks,
         )
 
@@ -623,20 +657,21 @@ class SiteWriter:
         guard: Guard | None,
         at: int,
         lines: Lines,
-        counted: Counted | None,
+        constant_adds: ConstantAdds | None,
         *,
         level: Level,
-        later: Later | None = None,
+        deferred: DeferredSaves | None = None,
     ) -> bool:
-        """Append one snippet's code to lines; return whether its stores are inserted elsewhere, further down.
+        """Append the code of one snippet (a probe's code) to lines; return whether its stores are inserted elsewhere,
+        further down.
 
         They are where lines go between a product and its sum, which stores would part. operands: give the values of
         helpers. guard: of the threads that the snippet is for, None for all. at: the position where lines will be
-        inserted. counted, later: see ``Emission.snippet``. Raises UnsupportedError.
+        inserted. constant_adds, deferred: see ``Emission.snippet``. Raises UnsupportedError.
         """
         original = snippet
         if isinstance(operands, SiteOperands):
-            snippet = self._decided(snippet, operands.instruction)
+            snippet = self._for_opcode(snippet, operands.instruction)
         # Where the stores go.
         spot = at
         saves = [statement for statement in snippet.straight if isinstance(statement, Save)]
@@ -649,7 +684,7 @@ class SiteWriter:
         # Of the code for helpers' values, what earlier snippets at the site asked for is in lines already.
         already_inserted = len(operands.here)
         code = self._emission.snippet(
-            snippet, operands, guard, level=level, waits=waits, counted=counted, later=later
+            snippet, operands, guard, level=level, waits=waits, constant_adds=constant_adds, deferred=deferred
         )
         lines += operands.here[already_inserted:]
         lines += code.lines

@@ -18,10 +18,10 @@ from neutrino.maps.declaration import Map
 from neutrino.maps.float_sums import FLOATS
 from neutrino.probing.ir.probe_set import Snippet
 from neutrino.probing.ir.structured import Save, registers_of
-from neutrino.ptx.analysis.counter_placement import Fork, Form, Part, Row, Tallies, plan_tallies
+from neutrino.ptx.analysis.counter_placement import CounterPlan, Fork, FormulaTerm, Row, SumFormula, plan_counters
 from neutrino.ptx.instrument.probe_block import ProbeBlock, Slots, copy_address
 from neutrino.ptx.instrument.records import as_bits, converted
-from neutrino.ptx.instrument.registers import Guard, Kept, ProbeRegisters, Take, Value, bits, guarded, under
+from neutrino.ptx.instrument.registers import Guard, LongLived, ProbeRegisters, Take, Value, bits, guarded, under
 from neutrino.ptx.isa.scalars import WARP_LANES
 from neutrino.ptx.snippets.writer import operand_text
 from neutrino.ptx.text.inserted import Lines, mem, op
@@ -50,7 +50,8 @@ class Word:
 
 
 class EndSums:
-    """Collects the sums of one kernel, then writes the code that adds them to memory where threads end.
+    """Collects what each thread of a kernel adds to fields of maps where it ends, then writes the code that adds it to
+    memory.
 
     maps: of the probes; a field of one is named by its ``Key``. take: gives a new register of a type (``Take``). block:
     has the addresses of the maps' records. architecture: 80 for ``sm_80``.
@@ -63,31 +64,35 @@ class EndSums:
         self._take = take
         self._block = block
         self._adds_over_lanes = architecture >= _ADDS_OVER_LANES
-        # The registers, by the numbers that forms have for them; and what each field gets, as a form of these.
+        # The registers, by the numbers that formulas have for them; and what each field gets, as a formula of these.
         self._words: list[Word] = []
-        self._forms: dict[Key, Form] = {}
+        self._formulas: dict[Key, SumFormula] = {}
         self._lines: Lines = []
 
-    def keep(self, word: Word) -> int:
-        """Add a register of a thread to those that are summed up; return the number by which forms name it."""
+    def add_register(self, word: Word) -> int:
+        """Add a register to those that formulas may name; return the number by which they name it."""
         self._words.append(word)
         return len(self._words) - 1
 
-    def add(self, key: Key, form: Form) -> None:
-        """Have a field get, from each thread, the value of a form (a constant plus registers times factors), too."""
-        previous = self._forms.get(key, Form())
-        self._forms[key] = Form(previous.constant + form.constant, previous.parts + form.parts)
+    def add(self, key: Key, formula: SumFormula) -> None:
+        """Have each thread add the value of a formula (a constant plus registers times factors) to a map's field, too.
+        """
+        previous = self._formulas.get(key, SumFormula())
+        self._formulas[key] = SumFormula(previous.constant + formula.constant, previous.terms + formula.terms)
 
     def write(self) -> Lines:
-        """Return the code. Nothing may come after it, since it may end most threads. Called once."""
-        by_level: dict[Level, dict[Key, Form]] = {}
+        """Return the code that adds the values of all formulas to memory where a thread ends. Called once.
+
+        Nothing may come after it, since it may end most threads.
+        """
+        by_level: dict[Level, dict[Key, SumFormula]] = {}
         # Threads with rows of their own are not added up over the warp.
-        own: dict[Key, Form] = {}
-        for key, form in self._forms.items():
-            if form != Form():  # the empty form adds nothing
+        own: dict[Key, SumFormula] = {}
+        for key, formula in self._formulas.items():
+            if formula != SumFormula():  # the empty formula adds nothing
                 map_number, _ = key
                 entry = self._maps[map_number]
-                (own if entry.per is Per.THREAD else by_level.setdefault(entry.level, {}))[key] = form
+                (own if entry.per is Per.THREAD else by_level.setdefault(entry.level, {}))[key] = formula
         if own:
             self._add_all(own, self._words, None)
         # Sums of all threads come last, since most threads end there.
@@ -101,19 +106,20 @@ class EndSums:
                 self._add_all(by_level[Level.THREAD], self._words, None)
         return self._lines
 
-    def _add_together(self, forms: Mapping[Key, Form]) -> None:
-        """Write the code that adds values up over the threads of a warp that end together, and then to memory once.
+    def _add_together(self, formulas: Mapping[Key, SumFormula]) -> None:
+        """Write the code that adds values up over the threads of a warp that end together, and then to memory by one of
+        them.
 
-        One of the threads, the leader, adds the totals, and the others end: one atomic per warp in place of one per
-        thread. ``redux`` adds 32 bits. So of an unsigned counter of 64 bits only the lower ``_LOW_BITS`` are added up
-        over the lanes; a thread in which higher bits are set stays as well and adds those itself. Few threads count so
-        far, and these have run for so long that another atomic does not matter.
+        The others end: one atomic per warp in place of one per thread. ``redux`` adds 32 bits. So of an unsigned
+        counter of 64 bits only the lower ``_LOW_BITS`` are added up over the lanes; a thread in which higher bits are
+        set stays as well and adds those itself. Few threads count so far, and these have run for so long that another
+        atomic does not matter.
         """
         take, lines = self._take, self._lines
         active, lower, leader = self._leader()
         # A thread's own registers, replaced below by those that hold their sums over the lanes.
         words = list(self._words)
-        used = sorted({part.counter for form in forms.values() for part in form.parts})
+        used = sorted({term.counter for formula in formulas.values() for term in formula.terms})
         wide = [index for index in used if words[index].bits == 64 and not words[index].signed]
         # By the register's number, the sum over the lanes of its 32 bits, or of its lower bits.
         totals: dict[int, str] = {}
@@ -132,14 +138,14 @@ class EndSums:
             lines.append(op("redux.sync.add.u32", total, source, active))
         # Each thread adds the constants: in the total they are multiplied by the number of threads.
         thread_count = take("b32")
-        if any(form.constant for form in forms.values()):
+        if any(formula.constant for formula in formulas.values()):
             lines.append(op("popc.b32", thread_count, active))
         if not wide:
-            self._add_all(forms, words, thread_count, ending=leader, lower=lower)
+            self._add_all(formulas, words, thread_count, ending=leader, lower=lower)
             return
         # Threads with higher bits set add to memory, too. So that the totals are added once, they become zero in all
         # but the leader.
-        counted = [thread_count] if any(form.constant for form in forms.values()) else []
+        counted = [thread_count] if any(formula.constant for formula in formulas.values()) else []
         lines += [op("selp.b32", name, name, "0", leader) for name in (*totals.values(), *counted)]
         lines += [op("selp.b64", words[index].name, words[index].name, "0", leader) for index in used
                   if self._words[index].signed]  # fmt: skip
@@ -155,11 +161,11 @@ class EndSums:
             ]
             words[index] = Word(high, 64)
             member = more
-        self._add_all(forms, words, thread_count, ending=member)
+        self._add_all(formulas, words, thread_count, ending=member)
 
     def _add_all(
         self,
-        forms: Mapping[Key, Form],
+        formulas: Mapping[Key, SumFormula],
         words: Sequence[Word],
         thread_count: str | None,
         *,
@@ -167,29 +173,30 @@ class EndSums:
         ending: str | None = None,
         lower: str | None = None,
     ) -> None:
-        """Write the code that adds the values of forms to their fields in memory, atomically.
+        """Write the code in which threads add the values of formulas to the maps' fields in memory, atomically.
 
-        words: the registers, by their numbers in forms. thread_count: a register with the number of threads that a
+        words: the registers, by their numbers in formulas. thread_count: a register with the number of threads that a
         value is for, None for one. member: the predicate of the threads that add; ending: the same, and the other
         threads end here. At most one of the two is given; without any all threads add. lower: see ``copy_address``.
         """
         # By the map's number, the address of the copy of its record that this thread adds to.
         bases: dict[int, str] = {}
         adds = [op("exit", when=f"!{ending}")] if ending else []
-        for (index, number), form in forms.items():
+        for (index, number), formula in formulas.items():
             cell = self._cells[index][number]
             if index not in bases:
                 bases[index] = copy_address(
                     self._maps[index], index, self._block, self._take, self._lines, lower, ending=True
                 )
             width = cell.type.size * 8
-            value = value_of(form, width, words, thread_count, self._take, self._lines)
+            value = value_of(formula, width, words, thread_count, self._take, self._lines)
             adds.append(op(f"red.global.add.u{width}", mem(bases[index], cell.offset), value, when=member or ""))
         # Next to each other, so that in the machine code one branch skips all of them.
         self._lines += adds
 
     def _leader(self) -> tuple[str, str, str]:
-        """Choose the leader of the threads of a warp that end together here: the one in the lowest lane.
+        """Write the code that chooses one of the threads of a warp that end together here: the one in the lowest lane,
+        the leader.
 
         Returns registers: the mask of these threads, the mask of those of them in lower lanes than this one, and a
         predicate, whether this thread is the leader.
@@ -253,22 +260,22 @@ class EndSums:
 
 
 def value_of(
-    form: Form, width: int, words: Sequence[Word], thread_count: str | None, take: Take, lines: Lines
+    formula: SumFormula, width: int, words: Sequence[Word], thread_count: str | None, take: Take, lines: Lines
 ) -> str:
-    """Return a register of that width in bits, 32 or 64, with the value of a form; its code is appended to lines.
+    """Return a register with the value of a formula, of that width in bits, 32 or 64; its code is appended to lines.
 
-    A form is a constant plus parts, each a number in a counter times a factor. words: the registers of counters, by
-    their numbers in the form. thread_count: a register with the number of threads over which the counters were added
+    A formula is a constant plus terms, each a number in a counter times a factor. words: the registers of counters, by
+    their numbers in the formula. thread_count: a register with the number of threads over which the counters were added
     up, which constants are multiplied by; None for one thread.
     """
     threads = WARP_LANES if thread_count else 1
     # Computed in 32 bits where the value fits, which takes fewer instructions.
-    small = width == 32 or (form.most is not None and form.most * threads < 1 << 32)
+    small = width == 32 or (formula.most is not None and formula.most * threads < 1 << 32)
     computed_width = 32 if small else 64
     modulus = 1 << computed_width
-    terms = [(_number(part, words, computed_width, take, lines), part.factor) for part in form.parts]
+    terms = [(_term_number(term, words, computed_width, take, lines), term.factor) for term in formula.terms]
     # Constants and factors may be negative. The remainder is their two's complement, which adds up to the same.
-    constant = form.constant % modulus
+    constant = formula.constant % modulus
     if constant and thread_count:
         name = thread_count
         if computed_width == 64:
@@ -300,29 +307,28 @@ def value_of(
     return _widened(total, computed_width, width, take, lines)
 
 
-def _number(part: Part, words: Sequence[Word], width: int, take: Take, lines: Lines) -> str:
-    """Return a register of that width, 32 or 64, with the number of a part: the bits of its counter that it is in.
+def _term_number(term: FormulaTerm, words: Sequence[Word], width: int, take: Take, lines: Lines) -> str:
+    """Return a register, 32 or 64 bits wide, with the number that a formula's term multiplies: some bits of a counter.
 
     words: the registers of counters, by their numbers. Appends code to lines.
     """
-    word = words[part.counter]
+    word = words[term.counter]
     name = word.name
-    if part.shift or part.width:
+    if term.shift or term.width:
         source, name = name, take("b32")
         # A width of 0 is all bits from the shift on.
-        if not part.width:
-            lines.append(op("shr.u32", name, source, str(part.shift)))
-        elif not part.shift:
-            lines.append(op("and.b32", name, source, str((1 << part.width) - 1)))
+        if not term.width:
+            lines.append(op("shr.u32", name, source, str(term.shift)))
+        elif not term.shift:
+            lines.append(op("and.b32", name, source, str((1 << term.width) - 1)))
         else:
-            lines.append(op("bfe.u32", name, source, str(part.shift), str(part.width)))
+            lines.append(op("bfe.u32", name, source, str(term.shift), str(term.width)))
     return _widened(name, word.bits, width, take, lines)
 
 
 def _widened(name: str, own_width: int, width: int, take: Take, lines: Lines) -> str:
-    """Return a register of that width with the unsigned value of one of own_width bits; the same one if it has the
-    width.
-    """
+    """Return a register of that width in bits with the unsigned value of one of own_width bits; the same one if they
+    are equal."""
     if own_width == width:
         return name
     converted_name = take(f"b{width}")
@@ -338,7 +344,7 @@ def _is_decimal(text: str) -> bool:
 
 class Sums:
     """Writes the code for sums in one body: registers in which a thread adds up what probes add to fields of maps, or
-    counters from which these sums are computed where the thread ends ("tallies", see ``tally``).
+    counters from which these sums are computed where the thread ends (see ``choose_counters``).
 
     maps: of the probes. prefix: starts every private register. registers: the probes' own. block: has the addresses of
     the maps' records. take: gives a new register of a type (``Take``). architecture: 80 for ``sm_80``. kernel: for the
@@ -361,77 +367,81 @@ class Sums:
         self._sums: dict[tuple[int, int], str] = {}
         self._all_sums: dict[tuple[int, int], str] = kernel._all_sums if kernel else {}
         # The counters that runs of sites add to, in place of the probes' registers and the sums; None without counters.
-        self._tallies: Tallies | None = None
+        self._counter_plan: CounterPlan | None = None
         # Their registers.
         self._counters: list[Word] = []
         # By field, what snippets at the ends add to it that is computed from counters.
-        self._ending: dict[tuple[int, int], list[Form]] = {}
-        # The probes' registers to which `settle` has added what the counters stand for.
-        self._settled: set[str] = set()
+        self._ending: dict[tuple[int, int], list[SumFormula]] = {}
+        # The probes' registers to which `update_registers` has added what the counters stand for.
+        self._updated: set[str] = set()
 
     @property
-    def kept(self) -> list[Kept]:
-        """The registers of sums that the body's code names."""
+    def long_lived(self) -> list[LongLived]:
+        """The registers in which a thread adds up sums until it ends, as far as the body's code uses them."""
         registers = []
         for (map_index, cell), name in self._sums.items():
             # Signed and unsigned numbers are added alike.
             kind = _unsigned(self._cells[map_index][cell])
-            registers.append(Kept(name, kind, "0", kind))
+            registers.append(LongLived(name, kind, "0", kind))
         return registers
 
     @property
-    def kept_tallies(self) -> list[Kept]:
-        """The counters that sums are computed from."""
-        return [Kept(word.name, f"u{word.bits}", "0", f"u{word.bits}") for word in self._counters]
+    def counter_registers(self) -> list[LongLived]:
+        """The registers of the counters from which sums are computed where a thread ends."""
+        return [LongLived(word.name, f"u{word.bits}", "0", f"u{word.bits}") for word in self._counters]
 
     @property
     def has_end(self) -> bool:
-        """Whether sums have to be stored when a thread ends."""
-        tallied = self._tallies is not None and any(isinstance(key, tuple) for key in self._tallies.forms)
-        return bool(self._all_sums or self._ending or tallied)
+        """Whether a thread has sums to add to memory where it ends."""
+        formulas = self._counter_plan.formulas if self._counter_plan is not None else {}
+        has_field_formula = any(isinstance(key, tuple) for key in formulas)
+        return bool(self._all_sums or self._ending or has_field_formula)
 
     @property
-    def are_tallied(self) -> bool:
-        """Whether sums are computed from counters of runs of sites."""
-        return self._tallies is not None
+    def has_counters(self) -> bool:
+        """Whether sums of constants are not added up at sites (probed instructions), but computed from counters at the
+        thread's end."""
+        return self._counter_plan is not None
 
-    def tally(self, rows: Sequence[Row], forks: Sequence[Fork]) -> None:
-        """Choose counters from which all that runs of sites add can be computed where a thread ends.
+    def choose_counters(self, rows: Sequence[Row], forks: Sequence[Fork]) -> None:
+        """Choose counters from which all that groups of sites (probed instructions) add can be computed where a thread
+        ends.
 
-        Called once, when the code at sites is written. rows: of each run, what it adds to which sums: registers of the
-        probes, by name, and fields, by ``Key``. forks: see ``plan_tallies``.
+        Called once, when the code at sites is written. rows: of each group, what it adds to which sums: registers of
+        the probes, by name, and fields, by ``Key``. forks: see ``plan_counters``.
         """
         # Bits by sum.
         widths: dict[Hashable, int] = {name: bits(kind) for name, kind in self._registers.types.items()}
         for index, entry in enumerate(self._maps):
             widths.update(((index, number), field.type.size * 8) for number, field in enumerate(entry.fields))
-        self._tallies = plan_tallies(rows, widths, forks)
+        self._counter_plan = plan_counters(rows, widths, forks)
         self._counters = [
-            Word(f"{self._prefix}c{index}", counter.bits) for index, counter in enumerate(self._tallies.counters)
+            Word(f"{self._prefix}c{index}", counter.bits) for index, counter in enumerate(self._counter_plan.counters)
         ]
 
-    def add_row(self, number: int, guard: Guard | None) -> Lines:
-        """Return the code that adds to the counters when a run of sites (probed instructions) is executed; [] without
+    def count_group(self, number: int, guard: Guard | None) -> Lines:
+        """Return the code that adds to the counters when a group of sites (probed instructions) is executed; [] without
         counters.
 
-        It is for the run's beginning. number: of the run, which is that of its row in ``tally``. guard: the predicate
-        of the run's sites, None without one.
+        It is for the group's beginning. number: of the group, which is that of its row in ``choose_counters``. guard:
+        the predicate of the group's sites, None without one.
         """
-        if self._tallies is None:
+        if self._counter_plan is None:
             return []
         when = under(guard)
-        added = [(self._counters[index], str(amount)) for index, amount in self._tallies.adds[number]]
+        added = [(self._counters[index], str(amount)) for index, amount in self._counter_plan.adds[number]]
         return [op(f"add.u{word.bits}", word.name, word.name, amount, when=when) for word, amount in added]
 
     def add(
         self, index: int, save: Save, operand_value: Callable[[SavedOperand], Value], lines: Lines, slots: Slots,
         guard: Guard | None, *, ending: bool,
     ) -> None:  # fmt: skip
-        """Append the code that adds a save's operands to the sums of the index-th map.
+        """Append the code with which a save (a probe's statement that records values) adds its operands to the sums of
+        a map.
 
-        operand_value: gives the value of an operand there. slots: of the thread. guard: the predicate of the threads
-        that save, None for all. ending: the save is at an end of the thread: the part of an operand that is computed
-        from counters is noted, and ``end`` adds it.
+        index: of the map. operand_value: gives the value of an operand there. slots: of the thread. guard: the
+        predicate of the threads that save, None for all. ending: the save is at an end of the thread: the part of an
+        operand that is computed from counters is noted, and ``end`` adds it.
         """
         target = self._maps[index]
         when = None
@@ -440,9 +450,9 @@ class Sums:
             if field.type in FLOATS or self._registers.is_zero(text):
                 continue
             if ending:
-                form = self._tallied_form(text)
-                if form is not None:
-                    self._ending.setdefault((index, number), []).append(form)
+                formula = self._known_part(text)
+                if formula is not None:
+                    self._ending.setdefault((index, number), []).append(formula)
                     # Only what code has changed in the register itself is left to add here.
                     if self._registers.private(text) not in self._registers.changed:
                         continue
@@ -464,30 +474,31 @@ class Sums:
     def add_amount(
         self, index: int, number: int, amount: str, when: str, lines: Lines, *, operation: str = "add"
     ) -> None:  # fmt: skip
-        """Append the code that adds a number or a register to a cell of the index-th map.
+        """Append the code that adds a number or a register to the register in which a thread sums up a cell of the
+        index-th map.
 
-        number: of the cell. when: the predicate of the threads that do, as ``%p``; "" for all. operation: or
-        ``sub``.
+        number: of the cell. when: the predicate of the threads that do, as ``%p``; "" for all. operation: or ``sub``.
         """
         name = self.name(index, number)
         lines.append(op(f"{operation}.{_unsigned(self._cells[index][number])}", name, name, amount, when=when))
 
     def name(self, index: int, number: int) -> str:
-        """Return the register that adds up a cell of the index-th map; it counts as changed. number: of the cell."""
+        """Return the register in which a thread sums up a cell of the index-th map, for code that changes it. number:
+        of the cell."""
         name = self._all_sums.setdefault((index, number), f"{self._prefix}s{index}_{number}")
         self._sums[index, number] = name
         self._registers.changed.add(name)
         return name
 
-    def settle(self, snippets: Iterable[Snippet]) -> Lines:
-        """Return the code that brings registers up to date before the snippets at the ends of a thread, which read
-        them.
+    def update_registers(self, snippets: Iterable[Snippet]) -> Lines:
+        """Return the code that adds to probes' registers what counters stand for, before snippets at a thread's end
+        read them.
 
-        Where counters are kept, code at sites adds to them and not to these registers, so that what the counters stand
-        for is added to the registers here. Registers that the snippets only add to sums are left out: ``add`` and
-        ``end`` add their forms to the sums directly. snippets: all at the ends.
+        Where counters are kept, code at sites adds to them and not to these registers. Registers that the snippets only
+        add to sums are left out: ``add`` and ``end`` add their formulas to the sums directly. snippets: all at the
+        ends.
         """
-        if self._tallies is None:
+        if self._counter_plan is None:
             return []
         # Names of the registers whose values the snippets need.
         read: set[str] = set()
@@ -504,13 +515,13 @@ class Sums:
                     read.add(name)
         lines: Lines = []
         # Keys that are strings are registers, the others fields.
-        for name in sorted(read.intersection(key for key in self._tallies.forms if isinstance(key, str))):
+        for name in sorted(read.intersection(key for key in self._counter_plan.formulas if isinstance(key, str))):
             width = bits(self._registers.types[name])
-            value = self._value_here(self._tallies.forms[name], width, lines)
+            value = self._value_here(self._counter_plan.formulas[name], width, lines)
             private_name = self._registers.use(name)
             lines.append(op(f"add.u{width}", private_name, private_name, value))
             self._registers.changed.add(private_name)
-            self._settled.add(name)
+            self._updated.add(name)
         return lines
 
     def end(self, lines: Lines) -> None:
@@ -519,64 +530,64 @@ class Sums:
         # The code names all of them, also those that only other bodies added to.
         self._sums = dict(self._all_sums)
         sums = EndSums(self._maps, self._take, self._block, self._architecture)
-        tallies = self._tallies or Tallies((), (), {})
-        # First the counters: forms name them by their index.
+        counter_plan = self._counter_plan or CounterPlan((), (), {})
+        # First the counters: formulas name them by their index.
         for word in self._counters:
-            sums.keep(word)
-        for key, forms in self._ending.items():
-            for form in forms:
-                sums.add(key, form)
-        for sum_key, form in tallies.forms.items():
+            sums.add_register(word)
+        for key, formulas in self._ending.items():
+            for formula in formulas:
+                sums.add(key, formula)
+        for sum_key, formula in counter_plan.formulas.items():
             # A tuple is a field; registers of the probes are no sums in memory.
             if isinstance(sum_key, tuple):
-                sums.add(sum_key, form)
+                sums.add(sum_key, formula)
         for key, name in self._sums.items():
             index, number = key
             scalar = self._cells[index][number].type
-            counter_number = sums.keep(Word(name, scalar.size * 8, signed=scalar is ScalarType.S64))
+            counter_number = sums.add_register(Word(name, scalar.size * 8, signed=scalar is ScalarType.S64))
             # All bits of the register, times one.
-            sums.add(key, Form(0, (Part(counter_number, shift=0, width=0, factor=1, most=None),)))
+            sums.add(key, SumFormula(0, (FormulaTerm(counter_number, shift=0, width=0, factor=1, most=None),)))
         lines += sums.write()
 
     def _field_fits(self, name: str, field: Field) -> bool:
-        """Return whether a sum may get a register's form (how its value is computed from counters) in place of the
+        """Return whether a field that a register is saved to may get the register's formula of counters in place of its
         value.
 
         name: a register of the probes that a snippet at the end saves. field: of the map. The value, extended to the
-        field's width, is another number than the form's where it has wrapped around in the register, or code has
-        changed the register. So the widths must be equal, or the greatest value of the form (``most``, None if not
-        known) must fit the register. A register without a form has no counters, so that nothing stands in place of its
-        value.
+        field's width, is another number than the formula's where it has wrapped around in the register, or code has
+        changed the register. So the widths must be equal, or the greatest value of the formula (``most``, None if not
+        known) must fit the register. A register without a formula has no counters, so that nothing stands in place of
+        its value.
         """
-        form = self._tallies.forms.get(name) if self._tallies else None
-        if form is None or bits(self._registers.types[name]) == field.type.size * 8:
+        formula = self._counter_plan.formulas.get(name) if self._counter_plan else None
+        if formula is None or bits(self._registers.types[name]) == field.type.size * 8:
             return True
-        if form.most is None or self._registers.private(name) in self._registers.changed:
+        if formula.most is None or self._registers.private(name) in self._registers.changed:
             return False
         initial = self._registers.initial(name)
         # Not negative even as a signed number of 32 bits: it is extended to the same number by zeros and by sign.
-        return initial >= 0 and initial + form.most < 1 << 31
+        return initial >= 0 and initial + formula.most < 1 << 31
 
-    def _tallied_form(self, operand: str) -> Form | None:
-        """Return the part of an operand's value, at an end, that is constant or computed from counters, as a form; else
-        None.
+    def _known_part(self, operand: str) -> SumFormula | None:
+        """Return the part of an operand's value, at an end, that is constant or computed from counters, as a formula;
+        else None.
 
         It is the whole value unless other code has changed the register. operand: of a ``SAVE``, as text.
         """
         if _is_decimal(operand):
-            return Form(int(operand))
-        form = self._tallies.forms.get(operand) if self._tallies else None
-        # After `settle` the register itself holds the whole value.
-        if form is None or operand in self._settled:
+            return SumFormula(int(operand))
+        formula = self._counter_plan.formulas.get(operand) if self._counter_plan else None
+        # After `update_registers` the register itself holds the whole value.
+        if formula is None or operand in self._updated:
             return None
         # A changed register is added by itself, and its initial value with it.
         if self._registers.private(operand) in self._registers.changed:
-            return form
-        return replace(form, constant=(form.constant + self._registers.initial(operand)) % (1 << 64))
+            return formula
+        return replace(formula, constant=(formula.constant + self._registers.initial(operand)) % (1 << 64))
 
-    def _value_here(self, form: Form, width: int, lines: Lines) -> str:
-        """A register of that width in bits with the value in this thread of a form of the counters."""
-        return value_of(form, width, self._counters, None, self._take, lines)
+    def _value_here(self, formula: SumFormula, width: int, lines: Lines) -> str:
+        """Return a register of that width in bits with the value that a formula of the counters has in this thread."""
+        return value_of(formula, width, self._counters, None, self._take, lines)
 
 
 def _unsigned(field: Field) -> str:

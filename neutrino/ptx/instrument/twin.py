@@ -37,7 +37,10 @@ class Shown(NamedTuple):
 
     @classmethod
     def of(cls, statement: Statement, module: Module, places: Locations) -> Shown:
-        """Return how a statement of a module's body is shown. places: the source lines of the body."""
+        """Return how messages show a statement of a module's body: its line, text and source line.
+
+        places: the source lines of the body.
+        """
         source = places.place(statement.position) if places else None
         return cls(module.line(statement.start), " ".join(statement.text.split()), str(source) if source else "")
 
@@ -65,22 +68,24 @@ class SiteList:
         self.left_out: list[LeftOut] = []
 
     def __bool__(self) -> bool:
+        """Whether any probe went into the kernel or function."""
         return bool(self._added or self._probes_of_hits)
 
     def add(self, where: Statement | Shown, probes: Sequence[Probe], number: int | None = None) -> None:
-        """Add probes that went to one place. number: of an instruction, what SITE is there."""
+        """List an instruction or place as a site of the probes that went there. number: of an instruction, what SITE is
+        there."""
         if probes:
             self._added.append((where, probes, number))
 
     def add_hits(self, hits: Sequence[Hit], except_at: Sequence[int], count: int) -> None:
-        """Add the sites of many hits at once, all of whose probes went to their instructions. Called at most once.
+        """List many matched instructions as sites of all their probes at once. Called at most once.
 
         except_at: the indices in hits of those to leave out. count: how many probes the others have together.
         """
         self._hits, self._except_at, self._probes_of_hits = hits, frozenset(except_at), count
 
     def leave_out(self, shown: Shown, probes: Iterable[Probe], reason: str) -> None:
-        """Note probes that match an instruction and do not go there, and why."""
+        """Note that probes match an instruction and yet do not go there, with the reason."""
         self.left_out += [
             LeftOut(probe.name, probe.tracepoint.text, shown.line, shown.text, shown.source, reason, self._function)
             for probe in probes
@@ -88,13 +93,14 @@ class SiteList:
 
     @property
     def count(self) -> int:
-        """How many sites there are, without making them."""
+        """How many sites (pairs of a probe and a place where its code went) there are, without making the list of them.
+        """
         return self._probes_of_hits + sum(len(probes) for _, probes, _ in self._added)
 
     @lazy
     def sites(self) -> list[Site]:
-        """All sites, one per probe and place, sorted by line; those on one line in the order of the text, or as
-        added."""
+        """All sites (a probe and a place where its code went), sorted by line; those on one line in the order of the
+        text."""
         sites = []
         others = (self._hits[at] for at in range(len(self._hits)) if at not in self._except_at)
         of_hits = ((hit.statement, hit.probes, hit.number) for hit in others)
@@ -170,17 +176,17 @@ class TwinKernel:
 
     @property
     def lanes(self) -> int:
-        """How many lanes a warp has."""
+        """How many lanes (threads) a warp of the target has."""
         return WARP_LANES
 
     @property
     def all_copies(self) -> tuple[FunctionCopy, ...]:
-        """The copies of called functions, of the twin's own module and of others."""
+        """The copies of functions, of any module, that the kernel with probes calls in place of the originals."""
         return (*self.copies, *(copy for copies in self.copies_elsewhere.values() for copy in copies))
 
     @lazy
     def may_wait(self) -> bool:
-        """Whether a thread of the original may wait for another block."""
+        """Whether a thread of the original kernel may wait for threads of another block."""
         kernel, *functions = self.original_bodies or self.bodies
         return bool(functions) or "cluster" in self.original_text or may_wait(kernel)
 
@@ -199,7 +205,8 @@ class TwinKernel:
         return f"{head.rstrip()}\n.maxnreg {cap}\n{body}"
 
     def cap_within(self, limit: int) -> int | None:
-        """Return the cap for ``text`` that limits registers to ``limit`` per thread; None if no cap may be set.
+        """Return the cap for ``text`` that limits the twin to ``limit`` registers per thread; None if no cap may be
+        set.
 
         It allows no more than the kernel's own directives do: ``ptxas`` lets ``.maxnreg`` win over what ``.maxntid``
         implies, and a block of as many threads could not be launched then. A kernel that moves registers between its
@@ -228,7 +235,8 @@ class TwinKernel:
         return "\n\n".join([*(copy.text for copy in self.all_copies), self.text(cap)])
 
     def files(self, cap: int | None) -> dict[str, bytes]:
-        """Return the texts of the original and of the twin, by file name, to be looked at. cap: see ``text``."""
+        """Return the PTX of the original and of the instrumented kernel, by file name, for users to look at. cap: see
+        ``text``."""
         return {
             "original.ptx": self.original_text.encode("latin-1"), "probed.ptx": self.whole_text(cap).encode("latin-1"),
         }  # fmt: skip
@@ -240,7 +248,7 @@ class TwinKernel:
 
     @property
     def length_warning(self) -> str:
-        """What to say of a long twin before it is assembled; empty for others."""
+        """A warning that a very long instrumented kernel may take minutes to assemble; empty for others."""
         if self.lines < LONG:
             return ""
         before = self.original_text.count("\n")
@@ -259,7 +267,7 @@ class TwinKernel:
         """The first sum, as text, that ptxas (NVIDIA's assembler) may fuse with either of two products; None without
         one.
 
-        Then the text does not say what the kernel computes. See ``contraction.loose_sums``.
+        With one the text does not say what the kernel computes. See ``contraction.loose_sums``.
         """
         for body in self.bodies:
             for position in loose_sums(body):
@@ -268,7 +276,7 @@ class TwinKernel:
 
 
 def own_twin(twin: Twin) -> TwinKernel:
-    """Return a twin that this package has written, as such. Raises TypeError for another target's."""
+    """Return a twin (instrumented kernel) as one of PTX, with its type. Raises TypeError for one of another target."""
     if not isinstance(twin, TwinKernel):
         raise TypeError(f"{twin.twin_name} is no twin in PTX")
     return twin
@@ -299,12 +307,12 @@ class TwinModule:
         copies: Iterable[FunctionCopy] = (),
         external: Iterable[FunctionCopy] = (),
     ) -> str:
-        """Return a complete PTX module with these twins and what they need of this module, in the order of the module's
-        text.
+        """Return a complete PTX module with these twins (instrumented kernels) and all that they need of this module.
 
-        chosen: twins of this module's kernels. statements: of this module, that twins of other modules need.
-        max_registers: see ``render``. copies: copies of this module's functions for twins of other modules. external:
-        copies of other modules' functions that code of this module calls, to be declared.
+        It is in the order of the module's text. chosen: twins of this module's kernels. statements: of this module,
+        that twins of other modules need. max_registers: see ``render``. copies: copies of this module's functions for
+        twins of other modules. external: copies of other modules' functions that code of this module calls, to be
+        declared.
         """
         caps = max_registers or {}
         # By the statement that each takes the place of; and the statements to copy as they are.
@@ -343,10 +351,11 @@ def registers_of_blocks(threads: int) -> int:
 
 
 def _decimal(text: str) -> int | None:
-    """The value of a decimal number from 1; None for a text that is none, as a hexadecimal or an octal number."""
+    """The value of a decimal number from 1; None for any other text, as a hexadecimal or octal number."""
     return int(text) if text.isdecimal() and text[0] != "0" else None
 
 
 def _target(module: Module) -> str:
-    """The target without ``debug``: ptxas wants debug sections with it, and a twin has none."""
+    """The module's ``.target`` without ``debug``: with it ptxas wants debug sections, and an instrumented kernel has
+    none."""
     return ", ".join(part for part in module.target.split(",") if part != "debug")

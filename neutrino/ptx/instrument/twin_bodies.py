@@ -22,16 +22,16 @@ from neutrino.ptx.instrument.module_parts import (
     around_call,
     copy_header,
     copy_name,
+    names_in_calls,
     pass_address,
     pass_by_address,
-    reach,
     read_through_global_memory,
 )
 from neutrino.ptx.instrument.plan import BodyPlan, KernelPlan
-from neutrino.ptx.instrument.registers import Kept
+from neutrino.ptx.instrument.registers import LongLived
 from neutrino.ptx.instrument.rewriting import Rewriting
 from neutrino.ptx.instrument.site_values import PlaceOperands
-from neutrino.ptx.instrument.site_writer import RunWriter, SiteWriter
+from neutrino.ptx.instrument.site_writer import SiteGroupWriter, SiteWriter
 from neutrino.ptx.instrument.twin import TwinKernel
 from neutrino.ptx.isa.instruction import machine_arithmetic
 from neutrino.ptx.text.body import Body
@@ -40,7 +40,8 @@ from neutrino.ptx.text.module import Function, Module
 
 
 def close(edits: Edits, code: str, end: End, closing: Sequence[Line], label: str) -> None:
-    """Insert instructions before an end, a ``ret``, an ``exit`` or the closing brace, for the threads that end there.
+    """Insert instructions for the threads that end at a place: before a ``ret``, an ``exit`` or a function's closing
+    brace.
 
     Of an end under a predicate the other threads branch over the instructions and the end. code: the module's text with
     comments blanked. closing: the instructions. label: the target of that branch, a name that is used nowhere else.
@@ -56,7 +57,7 @@ def close(edits: Edits, code: str, end: End, closing: Sequence[Line], label: str
 
 
 def insert_at_entry(edits: Edits, body: Body, lines: Sequence[Line]) -> None:
-    """Insert instructions before all others of a body, after its declarations, which they may refer to."""
+    """Insert instructions at the beginning of a function's body, after its declarations, which they may refer to."""
     if lines:
         edits.insert_first(body.entry, after(lines))
 
@@ -66,10 +67,10 @@ _Key = tuple[int, str]
 
 
 class BodyRewriter:
-    """Writes one body of a twin, as edits of the original's. Its steps are called from ``KernelRewriter.run``, each for
-    all bodies before the next.
+    """Writes one function body of a kernel's twin (instrumented copy), as edits of the original's.
 
-    plan: what to insert where. emission: writes the code. order: by name, a module variable's index in the probe block.
+    Its steps are called from ``KernelRewriter.run``, each for all bodies before the next. plan: what to insert where.
+    emission: writes the code. order: by name, a module variable's index in the probe block.
     """
 
     def __init__(self, rewriting: Rewriting, plan: BodyPlan, emission: Emission, order: Mapping[str, int]) -> None:
@@ -90,8 +91,11 @@ class BodyRewriter:
         self._order = order
 
     def replace_variables(self) -> None:
-        """Replace the module variables that the body names by registers with their addresses, since a twin uses those
-        of the original's module; and loads of constants by loads from global memory, where the twin finds them."""
+        """Replace the module's variables that the body names by registers with their addresses, as the twin uses the
+        original's.
+
+        Loads of constants become loads from global memory, where the twin finds them.
+        """
         order = self._order
         for name in sorted((variable.name for variable in self.callee.variables), key=order.__getitem__):
             self._variables[name] = self.emission.variable(order[name])
@@ -99,12 +103,14 @@ class BodyRewriter:
         read_through_global_memory(self.callee, self.edits)
 
     def note_snippets(self) -> None:
-        """Announce to the emission which snippets the body will hold; see ``Emission.note_snippet``."""
+        """Announce to the emission which snippets (probes' code) the body will hold; see ``Emission.note_snippet``."""
         for snippet, level in self.plan.snippets:
             self.emission.note_snippet(snippet, level)
 
     def write_sites(self, *, alone: bool = False) -> None:
-        """Insert the code at all sites of the body. alone: see ``RunWriter.write``. Raises UnsupportedError, PtxError.
+        """Insert the code of probes at all sites (matched instructions and places) of the body.
+
+        alone: see ``SiteGroupWriter.write``. Raises UnsupportedError, PtxError.
         """
         writer = SiteWriter(
             self.callee,
@@ -121,19 +127,24 @@ class BodyRewriter:
             writer.write_spot(spot)
         for placed in self.plan.placed:
             writer.write_snippets(placed)
-        writer.count()
-        RunWriter(self.callee.body, self.plan.runs, self.rewriting.facts, self.emission, self.edits).write(alone=alone)
+        writer.write_collected()
+        groups = SiteGroupWriter(
+            self.callee.body, self.plan.site_groups, self.rewriting.facts, self.emission, self.edits
+        )
+        groups.write(alone=alone)
 
     def write_entry(self) -> None:
-        """Write the snippets at the body's entry into ``opening``. Nothing is inserted yet: declarations come before
-        them.
-        """
+        """Write the code of probes for the body's entry into ``opening``. It is inserted later: declarations come
+        before it."""
         mark = self.emission.scratch.mark()
         self.opening += self.snippets(self.plan.at_entry)
         self.emission.scratch.release(mark)
 
     def snippets(self, given: Sequence[tuple[Probe, Snippet]], *, ending: bool = False) -> Lines:
-        """The code of snippets that name no instruction. ending: see ``Emission.snippet``."""
+        """Return the PTX of snippets (probes' code) at no particular instruction, as at a kernel's entry or ends.
+
+        ending: see ``Emission.snippet``.
+        """
         lines: Lines = []
         masks = LaneMasks(lines)
         for probe, snippet in given:
@@ -144,8 +155,8 @@ class BodyRewriter:
 
     @property
     def arithmetic(self) -> Counter[str]:
-        """How many floating-point instructions are inserted, by SASS mnemonic: twin and original are compared by their
-        counts."""
+        """How many floating-point instructions are inserted, by SASS mnemonic, to compare the counts of twin and
+        original."""
         counts: Counter[str] = Counter()
         for opcode, count in Counter(self.edits.inserted_opcodes()).items():
             for mnemonic in machine_arithmetic(opcode):
@@ -153,7 +164,7 @@ class BodyRewriter:
         return counts
 
     def close_all(self, ends: Sequence[End], closing: Lines) -> None:
-        """Insert the same code, closing, before each of some ends: each ``ret`` or ``exit``, or the closing brace."""
+        """Insert the same code before each of some ends of a body: each ``ret`` or ``exit``, or the closing brace."""
         if closing:
             for end in ends:
                 # Used only for an end under a predicate.
@@ -162,7 +173,8 @@ class BodyRewriter:
                 self._labels += 1
 
     def place_rooms(self) -> None:
-        """Insert the tests for room in logs, once the code of all sites and ends is written."""
+        """Insert the tests whether logs have memory for the records to come, once the code of all sites and ends is
+        written."""
         if not self.emission.has_logs:
             return
         scratch = self.emission.scratch
@@ -180,7 +192,7 @@ class BodyRewriter:
         used: Mapping[_Key, set[str]],
         changed: Mapping[_Key, set[str]],
     ) -> None:
-        """Have the calls go to copies of the functions, and pass them the kernel's state (the values of kept
+        """Have calls go to the copies of functions with probes, and pass them the kernel's state (values of long-lived
         registers).
 
         It is stored in memory before each call, and loaded after it. base: the state's address, as this body has it:
@@ -202,7 +214,7 @@ class BodyRewriter:
             needed = set().union(*(used[call.callee] for call in calls))
             touched = set().union(*(changed[call.callee] for call in calls))
             # Only what this body has in registers itself: the rest of the state is in memory already.
-            registers = self.kept_from_entry()
+            registers = self.long_lived_from_entry()
             stored = needed & self.newer_than_state()
             stores = state.store(base, [kept for kept in registers if kept.name in stored], scratch)
             loads = state.load(base, [kept for kept in registers if kept.name in touched], scratch)
@@ -212,21 +224,23 @@ class BodyRewriter:
             scratch.release(mark)
 
     def newer_than_state(self) -> set[str]:
-        """Return the names of the registers that may differ from the state in memory, so that they are stored before a
+        """Return the names of the registers whose values in memory may be out of date, so that they are stored before a
         call.
 
-        In a kernel these are all that it keeps.
+        In a kernel these are all that live to its end.
         """
-        return {entry.name for entry in self.emission.kept}
+        return {entry.name for entry in self.emission.long_lived}
 
-    def kept_from_entry(self) -> list[Kept]:
-        """The registers of probes, sums and maps that hold their values in this body from its entry on."""
-        return [entry for entry in self.emission.kept if entry.name not in self.loaded_late]
+    def long_lived_from_entry(self) -> list[LongLived]:
+        """The registers of probes, sums and maps that hold their values from this body's entry on."""
+        return [entry for entry in self.emission.long_lived if entry.name not in self.loaded_late]
 
 
 class FunctionRewriter(BodyRewriter):
-    """Writes the copy of one function for one kernel. Its code gets the address of the kernel's state as one more
-    argument, loads from there the kept registers that it names, and stores those that it changes.
+    """Writes the copy, with probes, of one function that a kernel calls.
+
+    Its code gets the address of the kernel's state (values of long-lived registers) as one more argument, loads from
+    there the registers that it names, and stores those that it changes.
     """
 
     def __init__(self, rewriting: Rewriting, kernel: BodyRewriter, plan: BodyPlan, order: Mapping[str, int]) -> None:
@@ -247,7 +261,7 @@ class FunctionRewriter(BodyRewriter):
         return copy_name(self.callee, self._kernel.callee)
 
     def write_around(self) -> None:
-        """Write the snippets of probes on this function: at its entry, and at its returns to the caller."""
+        """Write the code of probes on this function as a whole: at its entry, and at its returns to the caller."""
         scratch = self.emission.scratch
         mark = scratch.mark()
         self.write_entry()
@@ -257,7 +271,7 @@ class FunctionRewriter(BodyRewriter):
         scratch.release(mark)
 
     def write_exits(self, state: State) -> None:
-        """Insert the code of the kernel's ends where this function ends the thread (``exit``).
+        """Insert the code for the kernel's ends where this function ends the thread itself (``exit``).
 
         The thread does not come to an end of the kernel any more. state: its layout, to load what that code needs.
         """
@@ -265,24 +279,24 @@ class FunctionRewriter(BodyRewriter):
         if not exits:
             return
         of_kernel = [(probe, snippet) for probe, snippet in self._kernel.plan.at_ends if probe.tracepoint.is_kernel]
-        named_before = {kept.name for kept in self.emission.kept}
+        named_before = {kept.name for kept in self.emission.long_lived}
         closing = self.snippets(of_kernel)
         if self.emission.has_end:
             closing += self.emission.end()
         # What only the ends name is loaded there and not at the entry: most calls return.
-        only_at_exits = [kept for kept in self.emission.kept if kept.name not in named_before]
+        only_at_exits = [kept for kept in self.emission.long_lived if kept.name not in named_before]
         self.loaded_late = {kept.name for kept in only_at_exits}
         closing = state.load(self._address, only_at_exits, self.emission.scratch) + closing
         self.close_all(exits, closing)
 
     def load_and_store(self, state: State) -> None:
-        """Insert loads and stores of the kept registers that the function names and changes, from and to the kernel's
-        state.
+        """Insert loads of the long-lived registers that the function names, and stores of those that it changes.
 
-        The loads are at its entry, the stores at its returns. state: gives each register its place there. Called when
-        all other code is written, since this declares what that code names.
+        The loads are at its entry, the stores at its returns; they go to and from the kernel's state in memory. state:
+        gives each register its place there. Called when all other code is written, since this declares what that code
+        names.
         """
-        kept = self.kept_from_entry()
+        kept = self.long_lived_from_entry()
         newer = self.newer_than_state()
         scratch = self.emission.scratch
         # Loads and stores may use the same scratch registers: the loads are done when the stores are executed.
@@ -296,7 +310,8 @@ class FunctionRewriter(BodyRewriter):
         insert_at_entry(self.edits, self.callee.body, declarations + first + loads + self.opening)
 
     def copy(self, users: Iterable[Callee], *, is_recursive: bool) -> FunctionCopy:
-        """Return the finished copy. users: the kernel and all functions that it calls. Raises UnsupportedError.
+        """Return the finished copy of the function. users: the kernel and all functions that it calls. Raises
+        UnsupportedError.
 
         is_recursive: this one calls itself, directly or not.
         """
@@ -319,8 +334,8 @@ class FunctionRewriter(BodyRewriter):
         )
 
     def newer_than_state(self) -> set[str]:
-        """Return the names of registers that may differ from the state in memory: those that the function may have
-        changed.
+        """Return the names of registers whose values in the kernel's state may be out of date: those that this function
+        changes.
 
         It has loaded all of them at its entry.
         """
@@ -383,7 +398,7 @@ class KernelRewriter(BodyRewriter):
         self._functions = tuple(FunctionRewriter(rewriting, self, function, order) for function in plan.functions)
 
     def run(self) -> TwinKernel:
-        """Write the twin; return it. Raises the errors of ``write_twin``."""
+        """Write the twin (the kernel's copy with probes); return it. Raises the errors of ``write_twin``."""
         functions = self._functions
         bodies = (self, *functions)
         for body in bodies:
@@ -422,12 +437,11 @@ class KernelRewriter(BodyRewriter):
         ]
 
     def _close_ends(self) -> None:
-        """Write the snippets at the kernel's entry and ends; at the ends also the code that writes sums and counts to
-        memory.
+        """Write the code of probes at the kernel's entry and ends, and what adds sums and counts to memory at the ends.
         """
         self.write_entry()
         at_ends = self.plan.at_ends
-        closing = self.emission.sums.settle(snippet for _, snippet in at_ends)
+        closing = self.emission.sums.update_registers(snippet for _, snippet in at_ends)
         closing += self.snippets(at_ends, ending=True)
         if self.emission.has_end:
             closing += self.emission.end()
@@ -436,7 +450,8 @@ class KernelRewriter(BodyRewriter):
     def _share_state(
         self, state: State, functions: Sequence[FunctionRewriter]
     ) -> tuple[Lines, Lines, set[tuple[int, str]]]:
-        """Write the code that passes the kernel's state (probe block and kept registers) to its functions and back.
+        """Write the code that passes the kernel's state (probe block and long-lived registers) to its functions and
+        back.
 
         state: its layout, which gets an entry for each register that is passed. Returns declarations and instructions
         for the kernel's entry, and the keys of the functions that call themselves, directly or not.
@@ -448,23 +463,23 @@ class KernelRewriter(BodyRewriter):
         names = {function.callee.key: function.copy_name for function in functions}
         # By the body's key: the copies that it calls, and the registers that it names and changes.
         calls = {body.callee.key: {call.callee for call in body.callee.calls} & names.keys() for body in bodies}
-        kept = {body.callee.key: {entry.name for entry in body.emission.kept} for body in bodies}
+        kept = {body.callee.key: {entry.name for entry in body.emission.long_lived} for body in bodies}
         changed = {body.callee.key: body.emission.registers.changed for body in bodies}
         # The same, with those of all functions that are called from there.
-        used, may_change = reach(calls, kept), reach(calls, changed)
+        used, may_change = names_in_calls(calls, kept), names_in_calls(calls, changed)
         self.pass_state(state, place, names, used, may_change)
         for function in functions:
             function.pass_state(state, address, names, used, may_change)
         # By key, all functions that are called from there, directly or not: a recursive one is among its own.
-        called = reach(calls, calls)
+        called = names_in_calls(calls, calls)
         for function in functions:
             function.load_and_store(state)
         # Registers that only functions name get their first values in the kernel's entry, and go to the state at once.
-        of_kernel = {entry.name for entry in self.emission.kept}
-        of_functions = {entry.name: entry for function in functions for entry in function.emission.kept}
+        of_kernel = {entry.name for entry in self.emission.long_lived}
+        of_functions = {entry.name: entry for function in functions for entry in function.emission.long_lived}
         setup: Lines = []
         for entry in (entry for name, entry in of_functions.items() if name not in of_kernel):
-            self.emission.keep(entry)
+            self.emission.declare_for_functions(entry)
             setup += state.store(place, [entry], self.emission.scratch)
         # The words of the probe block that functions read: they have no access to the kernel's parameters.
         reads = {offset: kind for function in functions for offset, kind in function.emission.block.reads.items()}
@@ -477,7 +492,8 @@ class KernelRewriter(BodyRewriter):
         return declarations, setup, {key for key in names if key in called[key]}
 
     def _twin(self, bodies: Sequence[BodyRewriter], copies: Sequence[tuple[int, FunctionCopy]]) -> TwinKernel:
-        """Return the finished twin, once all bodies are written. copies: of functions, with their modules' numbers."""
+        """Put the finished twin together, once all bodies are written. copies: of functions, with their modules'
+        numbers."""
         callee, needs, module, plan = self.callee, self.needs, self.callee.module, self.whole
         kernel = callee.function
         header = twin_header(

@@ -2,7 +2,7 @@
 
 ptxas does so, too. But that a snippet only adds a constant, so that several sites are counted at once, is seen in its
 instructions before. At the instructions with one opcode ``HAS`` and ``ELEMENTS`` are numbers, so that conditions on
-them are decided: what they leave out is not inserted, and the rest needs no predicate.
+them are specialized: what they leave out is not inserted, and the rest needs no predicate.
 """
 
 from __future__ import annotations
@@ -55,12 +55,13 @@ _OPCODE = re.compile(
 
 
 def folded(code: Sequence[Straight]) -> tuple[Straight, ...]:
-    """Return lowered statements that compute the same, of one snippet."""
+    """Return the instructions of a snippet (a probe's code) simplified, with the same result: copies and unread values
+    removed."""
     return _without_unread(_with_wide_products(_without_copies(code)))
 
 
 def _with_wide_products(code: Sequence[Straight]) -> list[Straight]:
-    """Return the statements with products of 64 bits of two extended words as ``mul.wide``.
+    """Return the instructions with 64-bit products of two zero-extended 32-bit words written as ``mul.wide``.
 
     It is one machine instruction, which takes a sum with the product as well. ptxas does not see that by itself.
     """
@@ -86,7 +87,8 @@ def _with_wide_products(code: Sequence[Straight]) -> list[Straight]:
 
 
 def _without_copies(code: Sequence[Straight]) -> list[Straight]:
-    """Return the statements with local registers that are copies replaced by what they are copies of."""
+    """Return the instructions with local registers that hold copies replaced by what they are copies of (copy
+    propagation)."""
     # Name of a local register → the value that it is a copy of at this point.
     copies: dict[str, AssemblyOperand] = {}
     result: list[Straight] = []
@@ -107,7 +109,7 @@ def _without_copies(code: Sequence[Straight]) -> list[Straight]:
 
 
 def _copied(statement: Assembly) -> AssemblyOperand | None:
-    """Return what an instruction copies to a local register; None if it is no such copy."""
+    """Return the value that an instruction copies to a local register; None if it is no copy that may be replaced."""
     if statement.opcode not in _COPIES or statement.guard is not None or not statement.writes[0].is_local:
         return None
     target, source = statement.writes[0], statement.operands[1]
@@ -120,7 +122,10 @@ def _copied(statement: Assembly) -> AssemblyOperand | None:
 
 
 def _instruction(statement: Assembly, copies: dict[str, AssemblyOperand]) -> Assembly:
-    """Return an instruction that reads the originals of copies where it can."""
+    """Return an instruction that reads, in place of registers that hold copies, what they are copies of, where it can.
+
+    copies: by register, its original.
+    """
     if not copies or len(statement.writes) != 1 or statement.operands[:1] != statement.writes:
         return statement
     first, *sources = statement.operands
@@ -144,9 +149,10 @@ def _instruction(statement: Assembly, copies: dict[str, AssemblyOperand]) -> Ass
 def _read(
     source: AssemblyOperand, copies: dict[str, AssemblyOperand], taken: Set[str], *, is_addend: bool
 ) -> AssemblyOperand:
-    """Return the original of a source operand that is a copy, if it can stand there.
+    """Return what an instruction can read in place of a source operand that holds a copy: its original, or the operand
+    itself.
 
-    taken: names of the site's values that can. is_addend: where numbers and counts can.
+    taken: names of the site's values that can stand there. is_addend: where numbers and counts can.
     """
     if isinstance(source, Inverted):
         inner = source.operand
@@ -162,6 +168,7 @@ def _save(save: Save, copies: dict[str, AssemblyOperand]) -> Save:
     """Return a save in which copies are replaced by what they are copies of. copies: by register, its original."""
 
     def original(operand: SavedOperand) -> SavedOperand:
+        """What a saved operand is a copy of, or the operand itself."""
         found = copies.get(operand.name) if isinstance(operand, Register) else None
         return found if isinstance(found, (Register, SiteOperand)) else operand
 
@@ -174,7 +181,8 @@ def _save(save: Save, copies: dict[str, AssemblyOperand]) -> Save:
 
 
 def _without_unread(code: Sequence[Straight]) -> tuple[Straight, ...]:
-    """Return the statements without instructions whose results, in local registers, nothing reads."""
+    """Return the instructions without those whose results, in local registers, nothing reads (dead code elimination).
+    """
     # Names of the local registers that statements further down read.
     live: set[str] = set()
     kept: list[Straight] = []
@@ -193,16 +201,17 @@ def _without_unread(code: Sequence[Straight]) -> tuple[Straight, ...]:
     return tuple(reversed(kept))
 
 
-def decided(snippet: Snippet, value: Callable[[SiteOperand], int]) -> Snippet:
-    """Return a lowered snippet as it is where values of the instruction are known.
+def specialized(snippet: Snippet, value: Callable[[SiteOperand], int]) -> Snippet:
+    """Return a lowered snippet (a probe's code) simplified for one opcode, which decides some of the values that it
+    reads.
 
-    value: gives those of ``BY_OPCODE``.
+    value: gives the values of ``BY_OPCODE``.
     """
-    return Snippet(folded(_Decider(value).decided(snippet.straight)))
+    return Snippet(folded(_ConstantFolder(value).specialized(snippet.straight)))
 
 
-class _Decider:
-    """Follows the numbers in the registers of one snippet. value: see ``decided``."""
+class _ConstantFolder:
+    """Folds constants in one snippet: follows which registers hold known numbers. value: see ``specialized``."""
 
     def __init__(self, value: Callable[[SiteOperand], int]) -> None:
         """value: gives the number that a value of the site is, by the site's opcode."""
@@ -210,8 +219,8 @@ class _Decider:
         # Name of a local register → its bits at this point, as an unsigned number.
         self._known: dict[str, int] = {}
 
-    def decided(self, code: Sequence[Straight]) -> list[Straight]:
-        """Return the statements without those whose predicate is known to be false."""
+    def specialized(self, code: Sequence[Straight]) -> list[Straight]:
+        """Return the statements simplified by known numbers, without those whose predicate is known to be false."""
         result: list[Straight] = []
         for statement in code:
             holds = self._value(statement.guard, 1) if statement.guard is not None else None
@@ -226,7 +235,7 @@ class _Decider:
         return result
 
     def _note(self, statement: Assembly) -> None:
-        """Note what registers hold after one instruction, as far as that is a known number."""
+        """Note which number an instruction puts into a register, as far as that is known."""
         computed = self._computed(statement) if statement.guard is None else None
         for register in statement.writes:
             self._known.pop(register.name, None)
@@ -235,7 +244,7 @@ class _Decider:
                 self._known[register.name] = computed
 
     def _simplified(self, statement: Assembly) -> Assembly:
-        """Return an instruction without the choice that a known predicate decides."""
+        """Return an instruction simplified by known predicates: a selection or conjunction that one of them decides."""
         match = _OPCODE.fullmatch(statement.opcode)
         if match is None or len(statement.writes) != 1:
             return statement
@@ -259,7 +268,7 @@ class _Decider:
         return statement
 
     def _computed(self, statement: Assembly) -> int | None:
-        """Return what an instruction puts into its one destination; None if that is not known."""
+        """Return the number that an instruction computes; None if that is not known, or it has several results."""
         match = _OPCODE.fullmatch(statement.opcode)
         if match is None or len(statement.writes) != 1 or statement.operands[:1] != statement.writes:
             return None
@@ -290,7 +299,7 @@ class _Decider:
         return known[0]
 
     def _value(self, operand: AssemblyOperand, bits: int) -> int | None:
-        """Return the value of an operand, cut to a width; None if it is not known."""
+        """Return the number that an operand is known to be, cut to a width in bits; None if it is not known."""
         if isinstance(operand, Inverted):
             inner = self._value(operand.operand, 1)
             return None if inner is None else 1 - inner

@@ -33,7 +33,8 @@ _LITERALS = frozenset({"LANES", "SITE", "LINE", "PARAM", "HAS", "ELEMENTS", "BLO
 
 
 class Uniform:
-    """Follows the instructions of a snippet in their order.
+    """Follows the instructions of a snippet (a probe's code) in their order, to know which registers have one value in
+    all lanes.
 
     names: of the registers that have one value now, in all lanes that run the snippet at a site together.
     """

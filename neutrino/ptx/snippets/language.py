@@ -72,7 +72,8 @@ class PtxSnippets:
         self._registers = Registers(document)
 
     def statements(self, path: KeyPath, text: str) -> tuple[list[Statement], list[Fault]]:
-        """Return the statements of a snippet but for ``.reg``, whose registers are added to the file's; and faults."""
+        """Split a snippet into statements; declare the registers of its ``.reg`` statements, and return the others, and
+        faults."""
         statements, faults = split_statements(text)
         others = []
         for statement in statements:
@@ -86,9 +87,10 @@ class PtxSnippets:
         return others, faults
 
     def instruction(self, path: KeyPath, statement: Statement) -> WrittenInstruction:
-        """Return an instruction, and declare registers in it that only an off-by-one ``%name<N>`` would cover.
+        """Return a statement of a snippet as an instruction with its place in the file.
 
-        path: of the snippet, for the places of faults. See ``Registers.extend_range``.
+        Declares registers in it that only an off-by-one ``%name<N>`` would cover; see ``Registers.extend_range``. path:
+        of the snippet, for the places of faults.
         """
         span = self._document.span(self._document.within(path, statement.start))
         for match in REGISTER_WORD.finditer(statement.text):
@@ -97,7 +99,7 @@ class PtxSnippets:
         return WrittenInstruction(" ".join(statement.text.split()), span)
 
     def named(self, text: str) -> Sequence[str]:
-        """Return the registers that an instruction names."""
+        """Return the names of registers in the text of an instruction, in order."""
         return REGISTER_WORD.findall(text)
 
     def registers(self, probes: Sequence[WrittenProbe]) -> tuple[Register, ...]:
@@ -244,7 +246,8 @@ class Registers:
             self._registers[name] = Register(name, Type(declaration.type), initial or 0, span, is_local)
 
     def _clash(self, earlier: Register, later: Register) -> None:
-        """Report one name with two types at both declarations; at the earlier one only once, if more follow."""
+        """Report that one name is declared with two types, at both declarations; at the earlier one only once, if more
+        follow."""
         pairs = [(later, earlier)]  # where to report, and the other declaration
         if earlier.name not in self._clashes:
             self._clashes.add(earlier.name)
@@ -289,7 +292,8 @@ class Registers:
         return candidate
 
     def _can_add(self, name: str, register_type: Type) -> bool:
-        """Return whether ``add`` may use a name: nothing has it, or a register that ``add`` made with this type."""
+        """Return whether ``add`` may give a new register a name: nothing has it yet, or a register that ``add`` made
+        with this type."""
         return name not in self._registers or self._added.get(name) == register_type
 
 

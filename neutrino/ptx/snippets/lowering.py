@@ -138,7 +138,7 @@ def _snippets(probe: Probe) -> Iterator[Snippet]:
 
 
 def _is_straight(snippet: Snippet) -> bool:
-    """Return whether a snippet has no typed statements, so that it needs no lowering."""
+    """Return whether a snippet consists of PTX instructions and saves alone, without typed statements to translate."""
     return all(isinstance(statement, (Assembly, Save)) for statement in snippet.statements)
 
 
@@ -156,7 +156,7 @@ def _with_ptx_type(register: Register) -> Register:
 
 
 class _Lowering(DivisionWriter, LaneWriter):
-    """Lowers one snippet: typed statements become instructions, in order.
+    """Translates one snippet (a probe's code) to PTX: typed statements become instructions, in order.
 
     leads: the snippet is at level group: what it saves, each thread that ``LEADER`` is true for saves.
     """
@@ -170,13 +170,13 @@ class _Lowering(DivisionWriter, LaneWriter):
         self._mentions: Counter[str] = Counter()
 
     def lowered(self, snippet: Snippet) -> Snippet:
-        """Return the snippet's straight form. Assembly is kept as it stands."""
+        """Return the snippet as PTX instructions and saves alone. Assembly in it is kept as it stands."""
         self._mentions = _mentioned(snippet.statements)
         self._block(snippet.statements, None)
         return Snippet(tuple(self._code) if _is_straight(snippet) else folded(self._code))
 
     def _block(self, statements: Sequence[Statement], guard: Guard | None) -> None:
-        """Append the code of statements. guard: the predicate under which they take effect; None if they always do."""
+        """Append the PTX of statements. guard: the predicate under which they take effect; None if they always do."""
         # Local registers that nothing else names may be assigned in all threads: only these statements read them.
         mentioned = _mentioned(statements) if guard is not None else Counter()
         own = {name for name, number in mentioned.items() if number == self._mentions[name]}
@@ -203,9 +203,8 @@ class _Lowering(DivisionWriter, LaneWriter):
     # Control
 
     def _if(self, statement: If, guard: Guard | None) -> None:
-        """Append the code of both sides of an ``If``, each under its own predicate: the condition or its inverse, and
-        ``guard``.
-        """
+        """Append the PTX of both sides of an ``If``, each under its own predicate: the condition or its inverse, and
+        ``guard``."""
         span = statement.span
         condition = self._declared_register(statement.condition)
         # A condition that neither side assigns holds until the end, so that it is the predicate itself.
@@ -228,7 +227,7 @@ class _Lowering(DivisionWriter, LaneWriter):
         self._block(statement.otherwise, guards[1])
 
     def _while(self, statement: While, guard: Guard | None) -> None:
-        """Append the code of a loop, as often as it may turn at most; a predicate says in which threads it still runs.
+        """Append the PTX of a loop, unrolled as often as it may turn; a predicate says in which threads it still runs.
         """
         span = statement.span
         condition = self._declared_register(statement.condition)
@@ -261,8 +260,8 @@ class _Lowering(DivisionWriter, LaneWriter):
             self._code.append(Save(statement.map, operands, statement.span, guard.register, guard.is_inverted))
 
     def _of_leader(self, statement: Save, guard: Guard | None) -> Guard:
-        """Return the guard (predicate) under which one lane saves for its group: that of the leader, and the ``If``
-        around it.
+        """Return the guard (predicate) under which one lane saves for its group: that of LEADER, and of the ``If``
+        around the save.
 
         guard: of the ``If``; None outside of any.
         """
@@ -278,16 +277,17 @@ class _Lowering(DivisionWriter, LaneWriter):
     # Values
 
     def _assign(self, statement: Computation, guard: Guard | None, *, is_own: bool) -> None:
-        """Append the code of a statement that computes a value. is_own: it may be assigned in all threads, whatever the
-        guard.
+        """Append the PTX of a statement that computes a value into a register, only in threads for which the guard
+        holds.
 
-        Without a guard the value is computed in the destination. With one, an operation on integers that is one
-        instruction takes the guard; else the value is computed in a temporary register, and a guarded move copies it.
-        So the destination keeps its value where the guard is false.
+        is_own: it may be assigned in all threads, whatever the guard. Without a guard the value is computed in the
+        destination. With one, an operation on integers that is one instruction takes the guard; else the value is
+        computed in a temporary register, and a guarded move copies it. So the destination keeps its value where the
+        guard is false.
         """
         span, result_type = statement.span, statement.destination.type
         destination = self._declared_register(statement.destination)
-        if _asks_who_is_here(statement):
+        if _is_active_mask(statement):
             # Under a predicate it gives the lanes for which that holds; a vote would be several instructions.
             self._emit("activemask.b32", destination, (), span, guard)
             return
@@ -428,7 +428,8 @@ class _Lowering(DivisionWriter, LaneWriter):
         self._emit("mov.u64", target, (SpecialRegister("%clock64", Type.U64),), span, Guard(is_there))
 
 def _takes_guard(statement: Computation) -> TypeGuard[Operation]:
-    """Return whether a statement is one instruction that takes a guard itself: on integers, or a float's extreme."""
+    """Return whether a statement becomes one instruction that can be predicated: on integers, or the minimum or maximum
+    of floats."""
     if not isinstance(statement, Operation) or statement.operator not in _GUARDED:
         return False
     result_type = statement.destination.type
@@ -447,7 +448,7 @@ _NAMING_FIELDS: Mapping[type, tuple[str, ...]] = {
 
 
 def _mentioned(statements: Sequence[Statement]) -> Counter[str]:
-    """Return how often statements name each local register."""
+    """Return how often statements name each local register of the snippet."""
     names: list[str] = []
     # Not recursive, since all statements of a snippet are walked here.
     nodes: list[Any] = list(statements)
@@ -464,13 +465,13 @@ def _mentioned(statements: Sequence[Statement]) -> Counter[str]:
     return Counter(names)
 
 
-def _asks_who_is_here(statement: Computation) -> bool:
-    """Return whether a statement asks which lanes are here: it is the ballot of what is true everywhere."""
+def _is_active_mask(statement: Computation) -> bool:
+    """Return whether a statement asks for the mask of active lanes: a ballot of a predicate that is always true."""
     if not isinstance(statement, Collective) or statement.reduction is not Reduction.BALLOT:
         return False
     return statement.source == Constant(Type.PRED, 1)
 
 
 def _float_opcode(operator: Operator, value_type: Type) -> str:
-    """Return the opcode of an operation on floats of a type."""
+    """Return the PTX opcode, with its type, of an arithmetic operation on floats."""
     return f"{_FLOAT_OPERATIONS.get(operator, operator.value)}.{value_type}"

@@ -280,7 +280,7 @@ def _absent_from(row: Opcode, name: str, word: str, pattern: Pattern) -> Fault |
 
 
 def _may_have_policy(row: Opcode) -> bool:
-    """Return whether the last operand of a row's instructions is a cache policy, which few of them have."""
+    """Return whether the last operand of an opcode's instructions may be a cache policy, which few of them have."""
     return (
         row.name[0][0] in _WITH_POLICY
         and not row.asynchronous
@@ -290,7 +290,7 @@ def _may_have_policy(row: Opcode) -> bool:
 
 
 def can_save(register_type: str, field: Field) -> bool:
-    """Return whether a register of a PTX type can be stored in a field as it is, without a conversion."""
+    """Return whether a PTX register of a type can be stored in a record's field as it is, without a conversion."""
     if field.type.size >= 4:
         return fits(register_type, field.type.value)
     # Fields of 1 and 2 bytes take the low bits of an integer register of 16 or 32 bits.
@@ -380,7 +380,8 @@ class SiteChecker:
             self._report(statement.span, "helper-type", f"a set of lanes is u32, and goes into no {kind}")
 
     def _check_further(self, parts: tuple[str, ...], effect: str, start: Span) -> None:
-        """Check an opcode, a class or a modifier that narrows a pattern. effect: of an unknown one, for the hint."""
+        """Check the spelling of an opcode, class or modifier that narrows a tracepoint's pattern. effect: of an unknown
+        one, for the hint."""
         place = self._source.locate(".".join(parts), start)
         if len(parts) == 1:
             if not _known_first_part(parts[0]) and parts[0] not in CLASSES:
@@ -397,7 +398,7 @@ class SiteChecker:
             column += 1 + len(modifier)
 
     def _check_pattern(self, pattern: Pattern, probe: WrittenProbe | Probe) -> None:
-        """Check a pattern that names an opcode, such as ``ld.global``."""
+        """Check a tracepoint's pattern that names an opcode, such as ``ld.global``: report what PTX does not have."""
         opcode = pattern.opcode[0]
         place = self._locate_pattern(pattern, probe)
         if not _known_first_part(opcode):
@@ -510,7 +511,8 @@ _CLOCKS = frozenset({"%clock", "%clock64", "%clock_hi", "%globaltimer", "%global
 
 
 def _loads(probe: Probe) -> bool:
-    """Return whether an instruction that a probe matches may read memory into a register, not asynchronously."""
+    """Return whether an instruction that a probe matches may be a load that waits for its result, not an asynchronous
+    copy."""
     rows = (row for pattern in probe.tracepoint.patterns if pattern.has_operands for row in possible(pattern))
     if any(pattern.subject is Subject.ANY for pattern in probe.tracepoint.patterns):
         return False
@@ -524,13 +526,13 @@ def _clock_of(read: Assembly) -> str:
 
 
 def _clock_reads(snippet: Snippet | None) -> list[Assembly]:
-    """Return the instructions of a snippet that read a clock."""
+    """Return the instructions of a snippet (a probe's code) that read a clock."""
     statements = snippet.statements if snippet else ()
     return [statement for statement in statements if isinstance(statement, Assembly) and _clock_of(statement)]
 
 
 def _subtracts(snippet: Snippet, reads: Sequence[Assembly]) -> bool:
-    """Return whether a snippet computes a difference of what these instructions read."""
+    """Return whether a snippet subtracts clocks: computes a difference of what these instructions read."""
     times = {register for read in reads for register in read.writes}
     return any(
         isinstance(statement, Assembly)
@@ -551,7 +553,7 @@ def _typed_clocks(snippet: Snippet | None) -> list[Operation | ClockAfter]:
 
 
 def _subtracts_typed(snippet: Snippet, reads: Sequence[Operation | ClockAfter]) -> bool:
-    """Return whether a typed snippet computes a difference of what these statements read."""
+    """Return whether a typed snippet subtracts clocks: computes a difference of what these statements read."""
     times = {read.destination for read in reads}
     for statement in walk(snippet.statements):
         if isinstance(statement, Convert) and statement.source in times:
@@ -565,7 +567,7 @@ def _subtracts_typed(snippet: Snippet, reads: Sequence[Operation | ClockAfter]) 
 
 
 def _made_from_result(snippet: Snippet) -> Set[Register | SiteOperand]:
-    """Return the registers of a snippet that are computed from ``OUT``."""
+    """Return the registers of a snippet that are computed from ``OUT``, the result of the probed instruction."""
     made: set[Register | SiteOperand] = set()
     for statement in snippet.statements:
         if isinstance(statement, Assembly) and any(

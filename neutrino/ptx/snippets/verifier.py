@@ -87,7 +87,8 @@ _MAX_GUESSES = 100
 
 
 def verify(written: WrittenProbes) -> Verified:
-    """Verify every snippet and tracepoint of a file whose assembly is PTX."""
+    """Check every snippet (a probe's code) and tracepoint of a probe file in PTX; return the probes and all
+    diagnostics."""
     return _Checker(written).verified(written.probes)
 
 

@@ -144,7 +144,7 @@ class Writer:
         self._append(Assembly(TARGET, opcode, (destination, *sources), span, register, is_inverted, (destination,)))
 
     def _append(self, instruction: Assembly) -> None:
-        """Append an instruction. The writers of more than this see each one here."""
+        """Append an instruction to the snippet's code. Derived classes see each instruction here."""
         self._code.append(instruction)
 
     def _halves(self, value: AssemblyOperand, span: Span) -> tuple[Register, Register]:
@@ -154,7 +154,8 @@ class Writer:
         return upper, self._computed("cvt.u32.u64", Type.U32, (value,), span)
 
     def _join(self, target: Register, upper: Register, lower: Register, span: Span) -> None:
-        """Append the code that puts two words of 32 bits together. target: a register of 64 bits of any type."""
+        """Append the code that puts two words of 32 bits together to one of 64. target: a register of 64 bits of any
+        type."""
         high = self._computed("cvt.u64.u32", Type.U64, (upper,), span)
         low = self._computed("cvt.u64.u32", Type.U64, (lower,), span)
         self._emit("shl.b64", high, (high, Immediate("32")), span)
@@ -236,7 +237,8 @@ class Writer:
             self._emit(opcode, target, (target,), span)
 
     def _word(self, value: Value, span: Span) -> AssemblyOperand:
-        """Return a value's bits as a u32: its lower ones if it has more, zeros above them if it has fewer."""
+        """Return a value's bits as an operand of 32 bits: its lower ones if it has more, zeros above them if it has
+        fewer."""
         value_type, source = self._type_of(value), self._operand(value, span)
         if value_type is Type.PRED:
             return self._computed("selp.u32", Type.U32, (Immediate("1"), Immediate("0"), source), span)
@@ -249,12 +251,13 @@ class Writer:
 
 
 def register_bits(value_type: Type) -> int:
-    """Return the width of the register for a value of a type: PTX has none below 16 bits."""
+    """Return the width of the PTX register for a value of a type: there are none below 16 bits."""
     return max(value_type.bits, 16)
 
 
 def move(value_type: Type, *, special: bool = False) -> str:
-    """Return the opcode of ``mov`` for a type. special: the source is a special register, an unsigned integer."""
+    """Return the ``mov`` opcode that copies a value of a type. special: the source is a special register, an unsigned
+    integer."""
     if value_type in {Type.PRED, Type.F32, Type.F64}:
         return f"mov.{value_type}"
     # Halves are moved as untyped bits too, since mov has no f16.
@@ -319,10 +322,10 @@ class Inverse(NamedTuple):
 
 
 def inverse(divisor: int) -> Inverse:
-    """Return how to divide any u64 by a number from 3 to 2^64 - 1 that is no power of two.
+    """Return how to divide any u64 by a constant from 3 to 2^64 - 1, no power of two, by a multiplication and shifts.
 
-    Granlund and Montgomery, "Division by Invariant Integers using Multiplication", theorem 4.2: with
-    2^(64 + s) <= m d <= 2^(64 + s) + 2^(s + k), the quotient of any n below 2^(64 - k) is m n >> (64 + s).
+    Granlund and Montgomery, "Division by Invariant Integers using Multiplication", theorem 4.2: with 2^(64 + s) <= m d
+    <= 2^(64 + s) + 2^(s + k), the quotient of any n below 2^(64 - k) is m n >> (64 + s).
     """
     zeros = (divisor & -divisor).bit_length() - 1
     # An even divisor may need no 65th bit once its zeros are shifted out, which leaves fewer bits of n.
@@ -377,9 +380,10 @@ class DivisionWriter(Writer):
     def _signed(
         self, operator: Operator, target: Register, dividend: AssemblyOperand, divisor: Constant, span: Span
     ) -> None:
-        """Write the quotient or remainder of a signed dividend: that of the sizes, with its sign.
+        """Write the quotient or remainder of a signed number by a constant: that of their absolute values, with the
+        right sign.
 
-        The size of the lowest number, 2^63, is right as an unsigned one.
+        The absolute value of the lowest number, 2^63, is right as an unsigned one.
         """
         is_negative = bool(divisor.bits >> (_BITS - 1))
         size = (1 << _BITS) - divisor.bits if is_negative else divisor.bits
@@ -397,8 +401,7 @@ class DivisionWriter(Writer):
 
     def _quotient(self, dividend: AssemblyOperand, divisor: int, span: Span) -> AssemblyOperand:
         """Return the quotient of an unsigned u64 by a constant above 0: by a shift, or by a multiplication
-        (``inverse``).
-        """
+        (``inverse``)."""
         if divisor & (divisor - 1) == 0:
             return self._shifted(dividend, divisor.bit_length() - 1, span)
         before, multiplier, after, adds = inverse(divisor)
@@ -419,7 +422,7 @@ class DivisionWriter(Writer):
         return self._computed("sub.u64", Type.U64, (dividend, product), span)
 
     def _shifted(self, value: AssemblyOperand, amount: int, span: Span) -> AssemblyOperand:
-        """Return an unsigned value shifted to the right."""
+        """Return an unsigned 64-bit value shifted to the right by a constant."""
         if amount == 0:
             return value
         return self._computed("shr.u64", Type.U64, (value, Immediate(str(amount))), span)

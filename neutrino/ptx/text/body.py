@@ -340,7 +340,7 @@ class Body:
         return index in self._guards
 
     def where(self, chosen: Set[Mnemonic]) -> list[int]:
-        """The indices of the instructions with one of these opcodes, in text order."""
+        """The indices of the body's instructions with one of these opcodes, in text order."""
         return [index for index, decoded in enumerate(self.mnemonics) if decoded in chosen] if chosen else []
 
     def multiline(self, indices: Iterable[int]) -> list[int]:
@@ -350,7 +350,7 @@ class Body:
 
     @lazy
     def entry(self) -> int:
-        """The position before all instructions, after the declarations that the body begins with."""
+        """The position after the body's opening declarations and before all its instructions."""
         code, at = self.code, self.start + 1  # after the opening brace
         for number, index in enumerate(self._directives):
             start, end = self._starts[index], self.ends[index]
@@ -537,7 +537,7 @@ class Body:
 
     @lazy
     def called(self) -> list[tuple[str, int, int]]:
-        """What the calls name, a function or a register with the address of one, as (name, start, end of the name)."""
+        """What the body's calls name, a function or a register with its address, as (name, start, end of the name)."""
         callees = []
         for index in self.calls:
             call = self.statement(index)
@@ -662,7 +662,7 @@ class Body:
 
 
 def _begins(text: str, at: int, words: tuple[str, ...]) -> bool:
-    """Whether one of these words stands at a position, and ends where it ends there."""
+    """Whether one of these words stands at a position of a text as a whole word."""
     found = next((at + len(word) for word in words if text.startswith(word, at)), len(text) + 1)
     return found == len(text) or (found < len(text) and not _continues(text[found]))
 
@@ -696,5 +696,5 @@ def _is_call(text: str) -> bool:
 
 
 def _continues(character: str) -> bool:
-    """Whether a character may be part of a name (other than its ``%``)."""
+    """Whether a character next to a name would make it a longer name (so may be part of one)."""
     return character.isalnum() or character in "_$"

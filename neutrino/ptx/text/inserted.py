@@ -115,7 +115,8 @@ _new = tuple.__new__  # what ``Instruction`` does, without a call of Python in b
 
 
 def op(opcode: str, *operands: str, when: str = "") -> Instruction:
-    """Return an instruction. when: the predicate under which it executes, ``%p`` or ``!%p``; "" for all threads."""
+    """Return an instruction to insert. when: the predicate under which it executes, ``%p`` or ``!%p``; "" for all
+    threads."""
     if not when:
         return _new(Instruction, (None, False, opcode, operands))
     if when[0] == "!":
@@ -124,17 +125,17 @@ def op(opcode: str, *operands: str, when: str = "") -> Instruction:
 
 
 def mem(base: str, offset: int = 0) -> str:
-    """Return the operand for the memory so many bytes after an address."""
+    """Return the operand for the memory at an address plus an offset in bytes, such as ``[%rd1+8]``."""
     return f"[{base}+{offset}]" if offset else f"[{base}]"
 
 
 def vector(*elements: str) -> str:
-    """Return the operand for several registers side by side."""
+    """Return the operand for several registers side by side, such as ``{%r1, %r2}``."""
     return f"{{{', '.join(elements)}}}"
 
 
 def branches(lines: Iterable[Line]) -> bool:
-    """Return whether code may branch, after which the lanes of a warp need not run together."""
+    """Return whether code holds a branch, after which the lanes of a warp need not run together."""
     return any(opcode.startswith("bra") for line in lines for opcode in line.opcodes)
 
 
@@ -182,12 +183,12 @@ class Edits:
     edits: list[tuple[int, int, str | Inserted]] = field(default_factory=list)
 
     def insert(self, at: int, text: str | Inserted) -> None:
-        """Insert text before a position, after what was inserted there already."""
+        """Insert text before a position of the original text, after what was inserted there already."""
         if text if isinstance(text, str) else text.lines:
             self.edits.append((at, at, text))
 
     def insert_first(self, at: int, text: str | Inserted) -> None:
-        """Insert text before a position, before what was inserted there already."""
+        """Insert text before a position of the original text, before what was inserted there already."""
         self.edits.insert(0, (at, at, text))
 
     def insert_before(self, at: int, lines: Sequence[Line]) -> None:
@@ -195,7 +196,7 @@ class Edits:
         self.insert(at, before(lines))
 
     def replace(self, start: int, end: int, text: str) -> None:
-        """Replace the text from start to end."""
+        """Have the original text from start to end replaced by another."""
         self.edits.append((start, end, text))
 
     def inserted_opcodes(self) -> Iterator[str]:
@@ -215,10 +216,10 @@ class Edits:
 
 
 def before(lines: Sequence[Line]) -> Inserted:
-    """Instructions that go right before another one."""
+    """Make code that is inserted right before an instruction, with line breaks that fit."""
     return Inserted(lines, is_after=False)
 
 
 def after(lines: Sequence[Line]) -> Inserted:
-    """Instructions that go right after another one."""
+    """Make code that is inserted right after an instruction, with line breaks that fit."""
     return Inserted(lines, is_after=True)

@@ -92,7 +92,7 @@ def _spaces(match: re.Match[str]) -> str:
 
 
 def without_locations(text: str, *, keep: bool) -> str:
-    """Return the text without its ``.loc`` directives, which give the source line of the instructions after them.
+    """Return PTX text without its ``.loc`` directives, which give the source line of the instructions after them.
 
     keep: leave them in, only without ``function_name …, inlined_at …`` at their end, which refers to labels of debug
     sections that the text does not have.
@@ -200,7 +200,7 @@ class Variable:
 
     @property
     def initialised(self) -> bool:
-        """Whether the text gives it an initial value."""
+        """Whether the PTX text gives the variable an initial value."""
         return self.initializer is not None
 
 
@@ -243,7 +243,7 @@ class _LineCounter:
         self._line = 1
 
     def line(self, position: int) -> int:
-        """The line of a position, counted from 1."""
+        """The line, from 1, that a position in the text is in; counted on from the position asked for before."""
         if position >= self._position:
             self._line += self._text.count("\n", self._position, position)
         else:
@@ -284,7 +284,7 @@ class Module:
         return _LineCounter(self.text)
 
     def line(self, position: int) -> int:
-        """The line of a position in the text, counted from 1."""
+        """The line, from 1, that a position in the module's text is in."""
         return self._lines.line(position)
 
     @lazy
@@ -388,7 +388,7 @@ class _Reader:
         self.address_size = 32  # PTX ISA, ".address_size": the default
 
     def read(self) -> Module:
-        """Split the whole text into statements, and note what they declare."""
+        """Split the whole PTX text into module-level statements; return the module that they declare."""
         position, size = 0, len(self.code)
         while position < size:
             blank_end = _matched(_BLANK, self.code, position).end()
@@ -455,7 +455,8 @@ class _Reader:
         return self._add(Kind(directive), start, operands.end()).end
 
     def _end(self, at: int) -> int:
-        """The position after the semicolon or block that ends a statement. at: a position within the statement.
+        """The position after the semicolon or block that ends a module-level statement. at: a position within the
+        statement.
 
         A block after ``=`` is an initializer and does not end the statement.
         """
@@ -483,7 +484,7 @@ class _Reader:
                 return at
 
     def _next(self, mark: str, at: int) -> int:
-        """Where a character is next, from a position on; the text's end if nowhere."""
+        """The position of the next occurrence of a character, from a position on; the text's end if there is none."""
         found = self.code.find(mark, at)
         return found if found >= 0 else len(self.code)
 
