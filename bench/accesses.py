@@ -78,7 +78,7 @@ def _run(argv: Sequence[str], folder: Path, name: str) -> None:
 
 
 def _report(argv: Sequence[str], folder: Path, name: str) -> Json:
-    """Run the bench's program, and return the JSON that it writes about its kernels (addresses, cycles).
+    """Run the bench's GPU program, and return the JSON report that it writes about its kernels (addresses, cycles).
 
     name: of the report.
     """
@@ -88,7 +88,8 @@ def _report(argv: Sequence[str], folder: Path, name: str) -> Json:
 
 
 def _traced(kernel: TraceKernel) -> Json:
-    """What dmat recorded of a launch: the digest of each thread's accesses in order, and clocks that go back."""
+    """Return what the probe ``dmat`` recorded of a kernel's launch: a digest of each thread's accesses in order, and
+    clocks that go back."""
     launches = [*kernel.launches()]
     if len(launches) != 1:
         counts = {reason.word: count for reason, count in kernel.counters.items()}
@@ -161,7 +162,10 @@ def expected(name: str, row: Json) -> Addresses:
 
 
 def judge(results: Json) -> list[Verdict]:
-    """A verdict for each kernel: whether ``dmat`` recorded its accesses, whether ``latency`` measured its loads."""
+    """Check the recorded results; return a verdict (good or bad, with a line of figures) on each kernel of the bench.
+
+    That is whether the probe ``dmat`` recorded the kernel's accesses, or whether ``latency`` measured its loads.
+    """
     return run_checks([
         *((f"dmat: {name}", partial(_check_traced, results, name)) for name in ACCESSES),
         *((f"latency: {name}", partial(_check_measured, results, name)) for name in CHASES),
@@ -183,8 +187,9 @@ def _check_traced(results: Json, name: str) -> str:
 
 
 def cycles(results: Json, name: str) -> tuple[float, float]:
-    """Cycles of a load in a kernel that chases pointers, median over launches: by its own clock without a probe, and as
-    the ``latency`` probe measured it.
+    """Return how many cycles a load takes in a kernel that chases pointers, median over launches.
+
+    Two figures: by the kernel's own clock without a probe, and as the ``latency`` probe measured it.
     """
     own = statistics.median(row["cycles"] / row["loads"] for row in results["plain"]["chases"][name])
     loads = results["plain"]["chases"][name][0]["loads"]
@@ -207,7 +212,8 @@ def _check_measured(results: Json, name: str) -> str:
 
 
 def table(results: Json) -> str:
-    """For people: cycles of a load from each memory, by the program's own clock and by the ``latency`` probe."""
+    """Return the results as a table for people: cycles of a load from each memory, by the program's own clock and by
+    ``latency``."""
     rows = [f"{results['device']}, driver {results['driver']}", f"{'':12}{'program':>10}{'latency':>10}"]
     return "\n".join([*rows, *(f"{name:12}{own:10.1f}{got:10.1f}" for name in CHASES
                                for own, got in [cycles(results, name)])])  # fmt: skip
@@ -228,7 +234,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _say(results: Json) -> int:
-    """Print verdicts and table. Returns 1 when a verdict is bad, else 0."""
+    """Print the verdicts on recorded results, and a table of them. Returns 1 when a verdict is bad, else 0."""
     status = say(judge(results))
     print(table(results))
     return status

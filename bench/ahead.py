@@ -62,7 +62,7 @@ class Ahead:
         self._end = time.monotonic() + seconds
 
     def remaining(self) -> float:
-        """Seconds left of the time budget; a run starts only while there are some."""
+        """Seconds that are left of the time budget of this run of the bench; nothing is started without any."""
         return self._end - time.monotonic()
 
     def environment(self, hidden: bool = False, **more: str) -> dict[str, str]:
@@ -96,9 +96,9 @@ class Ahead:
         commands["libsubmit"] = self._nvcc(Library("submit", ("submit.cu",)))
         for name, sources in (("ahead_loader", ("-ldl",)),):
             commands[name] = ["g++", "-O2", "-o", str(self.folder / name), str(SOURCES / f"{name}.cpp"), *sources]
-        self._all("build_failures", commands)
+        self._build_in_parallel("build_failures", commands)
         program = SOURCES / "ahead_program.cpp"
-        self._all("link_failures", {
+        self._build_in_parallel("link_failures", {
             f"program_{name}": ["g++", "-O2", "-o", str(self.folder / f"program_{name}"), str(program),
                                 f"-L{self.folder / 'plain'}", f"-l{name}"]
             for name in (*(library.name for library in LIBRARIES), "submit")
@@ -118,8 +118,8 @@ class Ahead:
         return [str(find_cuda_tool("nvcc")), "-O3", "-std=c++17", *_ARCHITECTURE, *library.flags, *_AS_LIBRARY,
                 "-o", str(target), *sources]  # fmt: skip
 
-    def _all(self, what: str, commands: Mapping[str, list[str]]) -> None:
-        """Run build commands side by side; keep what failed ones said.
+    def _build_in_parallel(self, what: str, commands: Mapping[str, list[str]]) -> None:
+        """Run build commands side by side; keep in the results what the failed ones printed.
 
         what: the key of ``result`` for that. commands: argv by name.
         """
@@ -235,9 +235,8 @@ class Ahead:
         return {"trace_error": finished.stderr[-400:]}
 
     def _diagnose(self, name: str, argv: Sequence[str], finished: Finished, traces: Path | None) -> None:
-        """Keep what may explain a failed run: command, ends of its output, and the logs in its traces (None: it made
-        none).
-        """
+        """Keep what may explain why a program failed: its command, the ends of its output, and the logs in its traces
+        (None: none)."""
         text = [f"=== {name}: exit {finished.status}, timed out: {finished.timed_out}", shlex.join(argv)]
         text += ["--- stdout", finished.stdout[-1500:], "--- stderr", finished.stderr[-4000:]]
         measure = self.folder / f"{name}.measure.err"

@@ -42,7 +42,11 @@ _BLOCK = 1 << 26
 
 
 def record(folder: Path, rounds: int, size: int = SIZE) -> Json:
-    """Raw samples: seconds and peak bytes, run by run. folder: with room for three times SIZE. size: of the bulk."""
+    """Measure patching a small and a huge library, several times; return the raw samples: seconds and peak bytes, run
+    by run.
+
+    folder: with room for three times SIZE. size: of the bulk.
+    """
     libraries = {"small": folder / "libsmall.so", "big": folder / "libbig.so"}
     _link(folder, libraries["small"])
     _link(folder, libraries["big"], size)
@@ -53,12 +57,12 @@ def record(folder: Path, rounds: int, size: int = SIZE) -> Json:
         results[name] = {"bytes": path.stat().st_size, **samples}
     for _ in range(rounds):
         for name, path in libraries.items():
-            _measure(results[name], path)
+            _measure_once(results[name], path)
     return results
 
 
-def _measure(row: Json, library: Path) -> None:
-    """One round for a library: copy, patch, check and restore it, each timed into row.
+def _measure_once(row: Json, library: Path) -> None:
+    """Copy, patch, check and restore a library once, and add the seconds and bytes that each took to row.
 
     restored: whether the original's bytes came back.
     """
@@ -74,9 +78,8 @@ def _measure(row: Json, library: Path) -> None:
 
 
 def judge(results: Json) -> list[str]:
-    """What the results miss of their bounds on seconds, memory and restored bytes, a line each; nothing when all is
-    met.
-    """
+    """Return which bounds on seconds, memory and restored bytes the recorded results break, a line each; nothing when
+    all are met."""
     wrong = []
     big, small = results["big"], results["small"]
     if big["bytes"] < SIZE:
@@ -100,7 +103,7 @@ def extra(results: Json, what: str = "patch") -> float:
 
 
 def table(results: Json) -> str:
-    """The figures for people: for each library seconds (median) and peak memory of each step."""
+    """Return the figures as a table for people: for each library seconds (median) and peak memory of each step."""
     lines = []
     for name in ("small", "big"):
         words = []
@@ -141,7 +144,7 @@ def _fill(library: Path) -> None:
 
 
 def _run(command: Sequence[str | Path]) -> Json:
-    """Write what is pending to the disk, then run a command: seconds and peak bytes."""
+    """Flush the disk's caches, then run a command; return the seconds and peak bytes that it took."""
     os.sync()
     return timed_run(command, cwd=_ROOT)
 

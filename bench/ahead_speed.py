@@ -65,7 +65,7 @@ class Case:
 
     @classmethod
     def parse(cls, text: str) -> Case:
-        """From ``8:16:5``. Raises ValueError."""
+        """Parse a case of the command line, such as ``8:16:5`` (jobs, cores, rounds). Raises ValueError."""
         jobs, cores, rounds = map(int, text.split(":"))
         return cls(jobs, cores, rounds)
 
@@ -143,7 +143,7 @@ def record(library: Path, options: Sequence[str], cases: Sequence[Case]) -> Json
 
 
 def _round(command: Sequence[str], commands: Sequence[Sequence[str]], jobs: int, row: Json, environment: Any) -> None:
-    """Time one patching and, after it, its assemblies alone, into the lists of row.
+    """Time one patching of a library and, after it, its assemblies alone; add both to the lists of row.
 
     command: of neutrino-patch. commands: the assemblies, run ``jobs`` at a time.
     """
@@ -164,9 +164,8 @@ def ratio(case: Json, column: int = 0) -> float:
 
 
 def judge(results: Json) -> list[str]:
-    """What the results miss: cases not measured, too few rounds, patching that takes too long; nothing when
-    all is met.
-    """
+    """Return what the recorded results lack, a line each: cases not measured, too few rounds, patching that takes too
+    long."""
     wrong = []
     cases = {case["jobs"]: case for case in results["cases"]}
     for jobs, cores in WANTED.items():
@@ -181,7 +180,7 @@ def judge(results: Json) -> list[str]:
 
 
 def table(results: Json) -> str:
-    """The figures for people, a line for each number of jobs."""
+    """Return the figures as a table for people, a line for each number of jobs."""
     lines = [f"{results['library']}: {results['assemblies']} assemblies by {results['assembler']}"]
     for case in results["cases"]:
         patching, assembling = (

@@ -51,7 +51,8 @@ _OTHER_PROBES = ("gmem_bytes",)
 
 
 def judge(results: Mapping[str, Json]) -> list[Verdict]:
-    """Every verdict on libraries patched ahead of time, the good and the bad, in a fixed order."""
+    """Check recorded runs of libraries patched ahead of time; return a verdict, good or bad, on each check, in a fixed
+    order."""
     checks: list[tuple[str, Callable[[], str]]] = [
         ("provenance", partial(_provenance, results)),
         ("patched", partial(_patched, results)),
@@ -103,10 +104,8 @@ def _patched(results: Mapping[str, Json]) -> str:
 
 
 def _run(results: Mapping[str, Json], name: str, way: Way) -> dict[str, Json]:
-    """What was recorded of a workload run in a way.
-
-    Raises BrokenError (by ``need``) when it did not run or did not end well.
-    """
+    """Return what was recorded of a workload run in a way. Raises BrokenError (by ``need``) if it did not run or end
+    well."""
     run: dict[str, Json] = results["runs"][name][way.value]
     need("not_run" not in run, f"{way.value}: not run: {run.get('not_run')}")
     ended_well(run, way.value)
@@ -132,8 +131,10 @@ def _outputs(results: Mapping[str, Json], name: str, ways: tuple[Way, ...]) -> s
 
 
 def _recorded(results: Mapping[str, Json], name: str, way: Way) -> str:
-    """Check what a patched library's probes recorded against what the program says of its launches: complete, no launch
-    too many or too few, plausible figures. Returns a line of them; raises BrokenError.
+    """Check that what a patched library's probes recorded fits what the program itself says of its launches.
+
+    It must be complete, without a launch too many or too few, and plausible. Returns a line of figures; raises
+    BrokenError.
     """
     run = _run(results, name, way)
     trace = run["trace"]

@@ -58,13 +58,15 @@ class Launch:
 
 
 def instructions() -> tuple[Instruction, ...]:
-    """All instructions that the GPU is asked about: scalar and packed ones, then matrix products."""
+    """Return all PTX instructions whose results are compared between GPU and emulator: scalar, packed, and matrix
+    products."""
     return (*forms(), *products())
 
 
 def read_by(instruction: Instruction) -> Array:
-    """The inputs that an instruction is tried on, as its kernel reads them: uint64 [operands, TUPLES]; of a matrix
-    product uint32 [WARPS, 32 lanes, words of a, b and c].
+    """Return the inputs on which an instruction is tried, as the test kernel reads them: uint64 [operands, TUPLES].
+
+    Of a matrix product uint32 [WARPS, 32 lanes, words of a, b and c].
     """
     if isinstance(instruction, Form):
         return operands(instruction.inputs)
@@ -78,8 +80,9 @@ def read_by(instruction: Instruction) -> Array:
 
 
 def written_by(instruction: Instruction) -> Array:
-    """Zeros of the shape of what an instruction's kernel writes: uint64 [results, TUPLES]; of a matrix product uint32
-    [WARPS, 32 lanes, words of d].
+    """Return zeros of the shape of the results that an instruction's test kernel writes: uint64 [results, TUPLES].
+
+    Of a matrix product uint32 [WARPS, 32 lanes, words of d].
     """
     if isinstance(instruction, Form):
         return np.zeros((len(instruction.outputs), TUPLES), np.uint64)
@@ -129,10 +132,10 @@ def _emulate_form(form: Form) -> Array:
 
 
 def _multiply(matrix: Product, words: Array) -> Array:
-    """What the emulator computes for a matrix product.
+    """Compute a matrix product with the emulator. words: uint32 [WARPS, 32, words of a, b and c]; returns [.., words of
+    d].
 
-    words: uint32 [WARPS, 32, words of a, b and c]; returns [.., words of d]. Raises ValueError when it has no such
-    product.
+    Raises ValueError when it has no such product.
     """
     operation = find_matrix_operation(matrix.opcode)
     if operation is None:
@@ -144,7 +147,10 @@ def _multiply(matrix: Product, words: Array) -> Array:
 
 
 def emulate(instruction: Instruction) -> Array:
-    """What the emulator computes, of the shape and type of `written_by`. ValueError: it has no such instruction."""
+    """Compute an instruction's results on all its test inputs with the emulator, in the shape of ``written_by``.
+
+    Raises ValueError if it has no such instruction.
+    """
     with np.errstate(all="ignore"):
         if isinstance(instruction, Form):
             return _emulate_form(instruction)
@@ -155,7 +161,8 @@ def emulate(instruction: Instruction) -> Array:
 
 
 def defined(instruction: Instruction) -> Array:
-    """bool [TUPLES]: for which inputs the PTX ISA says what an instruction computes. Of others nothing is compared."""
+    """Return for which test inputs the PTX ISA says what an instruction computes: bool [TUPLES]. Of others nothing is
+    compared."""
     every = np.ones(TUPLES, np.bool_)
     if not isinstance(instruction, Form):
         return every
@@ -202,9 +209,10 @@ def with_one_nan(words: Array, name: str) -> Array:
 
 
 def settled(instruction: Instruction, words: Array) -> Array:
-    """Results in which only what the PTX ISA promises is left: one NaN for all, zero where it says nothing.
+    """Return results with everything removed that the PTX ISA does not promise: one NaN for all, zero where it says
+    nothing.
 
-    words: of the shape of `written_by`.
+    words: of the shape of ``written_by``.
     """
     if not isinstance(instruction, Form):
         name = {"f16": "f16x2", "f64": "u32"}.get(instruction.types[3], instruction.types[3])
@@ -224,14 +232,16 @@ def digest(words: Array) -> str:
 
 
 def sampled(instruction: Instruction, words: Array) -> Array:
-    """The results that are kept as they are: [results, SAMPLES], of a product [SAMPLES, words]."""
+    """Return a sample of an instruction's results, to be kept as they are: [results, SAMPLES], of a product [SAMPLES,
+    words]."""
     if isinstance(instruction, Form):
         return words[:, :: TUPLES // SAMPLES]
     return words.reshape(-1, words.shape[2])[:: TUPLES // SAMPLES]
 
 
 def result_row(instruction: Instruction, words: Array) -> dict[str, Json]:
-    """What is kept: digests of operands and results, of settled ones where these differ, and of inexact ones a sample.
+    """Return what the results file keeps of an instruction: digests of operands and results, and of inexact results a
+    sample.
 
     inputs: 16 digits, to tell other operands from other results.
     """
@@ -246,14 +256,14 @@ def result_row(instruction: Instruction, words: Array) -> dict[str, Json]:
 
 
 def kept_sample(instruction: Instruction, row: Json) -> Array:
-    """The sample of results in a row of the committed file, of the shape of `sampled`."""
+    """Decode the sample of results in an instruction's row of the results file, in the shape of ``sampled``."""
     like = sampled(instruction, written_by(instruction))
     raw = zlib.decompress(base64.b64decode(row["sample"]))
     return np.frombuffer(raw, like.dtype).reshape(like.shape)
 
 
 def is_exact(instruction: Instruction) -> bool:
-    """Whether the GPU's results are to be the emulator's bit for bit."""
+    """Whether the GPU's results of an instruction must equal the emulator's bit for bit, rather than within a bound."""
     return not instruction.bound
 
 
@@ -268,8 +278,10 @@ def _ordered(words: Array, name: str) -> Array:
 
 
 def _excess(words: Array, expected: Array, name: str, bound: Bound) -> tuple[Array, Array]:
-    """Hold inexact results against expected ones: which are out of bounds, and by how many steps of the type each is
-    off (-1 where only one of the two is NaN). name: the scalar PTX type of the words.
+    """Compare inexact results with expected ones: return which are out of bounds, and by how many steps of the type
+    each is off.
+
+    -1 steps where only one of the two is NaN. name: the scalar PTX type of the words.
     """
     nan = np.uint64((1 << bits_of(name) - 1) - 1)
     got, wanted = with_one_nan(words, name), with_one_nan(expected, name)
@@ -281,7 +293,8 @@ def _excess(words: Array, expected: Array, name: str, bound: Bound) -> tuple[Arr
 
 
 def misses(form: Form, words: Array, expected: Array, known: Array) -> tuple[Array, int]:
-    """Which of the inexact results [results, n] miss the bound, and the largest error, in steps, of one that does not.
+    """Return which of the inexact results [results, n] miss their error bound, and the largest error, in steps, of the
+    others.
 
     known: bool [n], those that are bounded at all. Steps that only the absolute part of the bound covers do not count.
     form: the instruction, whose bound is meant. words: results of the GPU; expected: of the emulator.
@@ -318,8 +331,9 @@ _SIGNS = {
 
 
 def magnitudes(matrix: Product) -> Array:
-    """What the error of a matrix product is measured in: for each result the sum of the magnitudes of the products
-    added. float64 [WARPS, 32, elements of d in a lane].
+    """Return the scale for errors of a matrix product: for each result the sum of the magnitudes of the products added.
+
+    float64 [WARPS, 32, elements of d in a lane].
     """
     words = read_by(matrix).copy()
     edges = np.cumsum((0, *matrix.counts[:3]))
@@ -334,7 +348,7 @@ def magnitudes(matrix: Product) -> Array:
 
 
 def elements(matrix: Product, words: Array) -> Array:
-    """Results of a matrix product in floating point as float64.
+    """Return the results of a matrix product in floating point as float64 numbers.
 
     words: uint32 [..., words], each holding two f16, one f32 or half an f64.
     """
@@ -351,9 +365,10 @@ def relative_errors(matrix: Product, words: Array, expected: Array, scale: Array
 
 
 def errors_row(instruction: Instruction, words: Array) -> dict[str, Json]:
-    """Of inexact results: how many miss their bound, and the largest error of the others in steps of the type.
+    """Return, for an instruction with inexact results, how many miss their bound, and the largest error of the others.
 
-    Of a product the error is the power of two that it is of the magnitudes added, and counts where it misses as well.
+    The error is in steps of the type; of a matrix product it is the power of two that it is of the magnitudes added,
+    and counts where it misses as well.
     """
     expected = emulate(instruction)
     if isinstance(instruction, Form):
@@ -440,7 +455,7 @@ def record(out: Path) -> int:
 
 
 def _log2(value: float) -> float:
-    """The power of two that a value is, to a tenth; at least -99, which stands for zero."""
+    """Return the base-2 logarithm of a value, rounded to a tenth; at least -99, which stands for zero."""
     return round(float(np.log2(max(value, 2.0**-99))), 1)
 
 
@@ -485,9 +500,9 @@ def _report_product(matrix: Product, words: Array, expected: Array) -> list[str]
 
 
 def compare(whole: Mapping[str, Array]) -> int:
-    """Print where the emulator differs from the GPU's whole results, by name, with examples. 0.
+    """Print, by instruction and with examples, where the emulator's results differ from the GPU's. Returns 0.
 
-    Of inexact instructions the errors are printed in any case.
+    whole: the GPU's results. Of inexact instructions the errors are printed in any case.
     """
     compared = 0
     for instruction in instructions():

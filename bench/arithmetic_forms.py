@@ -47,7 +47,7 @@ class Form:
 
     @property
     def name(self) -> str:
-        """Unlike any other form's."""
+        """The instruction's opcode with its constants, which is unlike any other form's."""
         pair = " p|q" if len(self.outputs) > 1 and self.carry is None else ""
         return " ".join((self.opcode + pair, *self.constants))
 
@@ -61,15 +61,13 @@ _WIDER = {"u16": "u32", "s16": "s32", "u32": "u64", "s32": "s64"}
 
 
 def _same(mnemonic: str, types: Sequence[str], count: int) -> Iterator[Form]:
-    """Instructions whose operands and result are of one type: ``mnemonic.type`` with ``count`` operands,
-    for each type.
-    """
+    """Yield the test instructions ``mnemonic.type`` with ``count`` operands, all of one type, for each of the types."""
     for name in types:
         yield Form(f"{mnemonic}.{name}", (name,), (name,) * count)
 
 
 def _integers() -> Iterator[Form]:
-    """Integer arithmetic, PTX ISA 9.7.1: sums, products, quotients, minima, dot products …"""
+    """Yield the integer instructions to test, PTX ISA 9.7.1: sums, products, quotients, minima, dot products …"""
     # PTX ISA 9.7.1.
     for mnemonic in ("add", "sub"):
         yield from _same(mnemonic, INTEGERS, 2)
@@ -102,7 +100,7 @@ def _integers() -> Iterator[Form]:
 
 
 def _carries() -> Iterator[Form]:
-    """Arithmetic with a carry in, out, or both, PTX ISA 9.7.2."""
+    """Yield the instructions to test that take or give a carry, PTX ISA 9.7.2."""
     # PTX ISA 9.7.2.
     for name in _CARRYING:
         for mnemonic, count in (("add", 2), ("sub", 2), ("mad.lo", 3), ("mad.hi", 3)):
@@ -114,7 +112,8 @@ def _carries() -> Iterator[Form]:
 
 
 def _bits() -> Iterator[Form]:
-    """Logic, shifts, bit fields and counts, PTX ISA 9.7.1 and 9.7.8; prmt, which permutes bytes, 9.7.9."""
+    """Yield the bit instructions to test: logic, shifts, bit fields, counts (PTX ISA 9.7.1, 9.7.8), and prmt (9.7.9).
+    """
     # PTX ISA 9.7.1 and 9.7.8; prmt, 9.7.9.
     for mnemonic in ("and", "or", "xor"):
         yield from _same(mnemonic, (*_BITS, "pred"), 2)
@@ -152,14 +151,14 @@ _FLOAT_ORDERS = (*_ORDERS, "equ", "neu", "ltu", "leu", "gtu", "geu", "num", "nan
 
 
 def _orders(name: str) -> tuple[str, ...]:
-    """The comparisons (``eq``, ``lt`` …) that setp has for a PTX type."""
+    """Return the comparisons (``eq``, ``lt`` …) that the instruction setp has for a PTX type."""
     if "f" in name:
         return _FLOAT_ORDERS
     return {"b": _ORDERS[:2], "u": _UNSIGNED_ORDERS, "s": _ORDERS}[name[0]]
 
 
 def _comparisons() -> Iterator[Form]:
-    """Comparisons and selections (setp, set, selp, slct), PTX ISA 9.7.6 and 9.7.7."""
+    """Yield the comparisons and selections to test (setp, set, selp, slct), PTX ISA 9.7.6 and 9.7.7."""
     # PTX ISA 9.7.6 and 9.7.7.
     floats = ("f16", "bf16", "f32", "f64")
     for name in (*_BITS, *INTEGERS, *floats):
@@ -198,13 +197,13 @@ def _comparisons() -> Iterator[Form]:
 
 
 def _holds(target: str, source: str) -> bool:
-    """Whether the integer type `target` has every value of `source`: cvt has no .sat then."""
+    """Whether every value of the integer type ``source`` fits the type ``target``, so that cvt takes no .sat."""
     wider = bits_of(target) - bits_of(source)
     return wider >= 0 if target[0] == source[0] else source[0] == "u" and wider > 0
 
 
 def _moves() -> Iterator[Form]:
-    """Copies and conversions from or to integers, PTX ISA 9.7.9."""
+    """Yield the copies, and conversions from or to integers, to test, PTX ISA 9.7.9."""
     # PTX ISA 9.7.9.
     yield from _same("mov", (*_BITS, *INTEGERS, "f32", "f64", "pred"), 1)
     for source, target in product(_EVERY_INTEGER, repeat=2):
@@ -228,7 +227,7 @@ def _moves() -> Iterator[Form]:
 
 
 def _float_conversions() -> Iterator[Form]:
-    """Conversions (cvt) from floating point to floating point: rounding to whole numbers, and between types."""
+    """Yield the conversions (cvt) between floating-point types, and roundings to whole numbers, to test."""
     for mode in ("rni", "rzi", "rmi", "rpi"):
         for name in ("f16", "bf16", "f32", "f64"):
             yield Form(f"cvt.{mode}.{name}.{name}", (name,), (name,))
@@ -269,7 +268,7 @@ def _float_conversions() -> Iterator[Form]:
 
 
 def _floats() -> Iterator[Form]:
-    """Exact arithmetic of floating point, PTX ISA 9.7.3 to 9.7.5."""
+    """Yield the exact floating-point instructions to test, PTX ISA 9.7.3 to 9.7.5."""
     # PTX ISA 9.7.3 to 9.7.5.
     for mnemonic, count in (("add", 2), ("sub", 2), ("mul", 2), ("fma", 3), ("mad", 3)):
         modes = tuple("." + mode for mode in _MODES) + (() if count == 3 else ("",))
@@ -325,7 +324,8 @@ _APPROXIMATIONS = {
 
 
 def _approximations() -> Iterator[Form]:
-    """Approximate functions (division, roots, sine, exponential …), each with the error that is allowed."""
+    """Yield the approximate functions to test (division, roots, sine, exponential …), each with the error that is
+    allowed."""
     for opcode, bound in _APPROXIMATIONS.items():
         count = 2 if opcode.startswith("div") else 1
         for ftz in ("", ".ftz"):
@@ -343,7 +343,7 @@ def _approximations() -> Iterator[Form]:
 
 
 def forms() -> tuple[Form, ...]:
-    """Every instruction that is asked about, matrix products aside; no two of one name."""
+    """Return every instruction to test but matrix products; no two have the same name."""
     tables = (_integers, _carries, _bits, _comparisons, _moves, _float_conversions, _floats, _approximations)
     found = {form.name: form for table in tables for form in table()}
     return tuple(found.values())
@@ -365,7 +365,7 @@ class Product:
 
     @property
     def name(self) -> str:
-        """Unlike any other's."""
+        """A name of the matrix product that is unlike any other's: its opcode and the kind of its inputs."""
         return f"{self.opcode} {'whole' if self.whole else 'random'}"
 
 
@@ -377,11 +377,11 @@ _QUAD_BOUND = 2.0**-17
 def _products(
     shape: str, a: str, b: str, accumulators: Sequence[str], flags: Sequence[str] = ("",), orders: str = "row.col"
 ) -> Iterator[Product]:
-    """Matrix products (mma.sync) of one shape, such as ``m16n8k8``: for each accumulator and flag, and, where results
-    are floating point, exact (small whole numbers) and not.
+    """Yield the matrix products (mma.sync) of one shape, such as ``m16n8k8``, to test: for each accumulator type and
+    flag.
 
-    a, b: types of their elements. accumulators: types of d, or of d and c with a space between. orders: ``row`` or
-    ``col`` of a and b.
+    Where results are floating point, once with exact (small whole) numbers and once without. a, b: types of their
+    elements. accumulators: types of d, or of d and c with a space between. orders: ``row`` or ``col`` of a and b.
     """
     m, n, k = (int(number) for number in shape.replace("n", " ").replace("k", " ")[1:].split())
     # m8n8k4 with f16 is four products side by side.
@@ -403,7 +403,7 @@ def _products(
 
 
 def products() -> tuple[Product, ...]:
-    """Every matrix product that the GPU is asked about."""
+    """Return every matrix product (mma.sync) to test."""
     found: list[Product] = []
     for orders in ("row.col", "row.row", "col.row", "col.col"):
         found += _products("m8n8k4", "f16", "f16", ("f16", "f32 f16", "f32"), orders=orders)
@@ -476,7 +476,7 @@ def _store(name: str, register: str, place: int) -> list[str]:
 
 
 def kernel(form: Form, entry: str) -> str:
-    """A kernel that applies the instruction to the operands of each thread.
+    """Return the PTX of a test kernel that applies an instruction to the operands of each thread.
 
     Parameters: u64 [operands, TUPLES] in, u64 [results, TUPLES] out, of which it writes as many bytes as a type has.
     """
@@ -503,7 +503,7 @@ def kernel(form: Form, entry: str) -> str:
 
 
 def product_kernel(matrix: Product, entry: str) -> str:
-    """A kernel that multiplies, a warp a product.
+    """Return the PTX of a test kernel in which each warp computes one matrix product.
 
     Parameters: u32 [threads, a + b + c words] in, u32 [threads, d words] out.
     """

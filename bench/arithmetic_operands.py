@@ -30,7 +30,8 @@ _AMOUNTS = (0, 1, 2, 7, 8, 15, 16, 17, 24, 31, 32, 33, 63, 64, 65, 127, 128, 255
 
 
 def bits_of(name: str) -> int:
-    """The bits of a PTX type, of `pred` (1), or of `amount`: a .u32 that counts bits or names one."""
+    """Return the width in bits of a PTX type, of ``pred`` (1), or of ``amount``: a .u32 that counts bits or names one.
+    """
     if name in _PACKED:
         return 2 * bits_of(_PACKED[name])
     if name in _FLOATS:
@@ -49,12 +50,12 @@ def random_words(size: int, *key: object) -> Words:
 
 
 def is_float(name: str) -> bool:
-    """Whether the type is a scalar of floating point that registers hold as it is."""
+    """Whether a PTX type is a scalar floating-point type that registers hold as it is."""
     return name in _FLOATS
 
 
 def float_type(name: str) -> tuple[int, int, int]:
-    """Bits of a value, of its exponent and of its fraction, for a type that `is_float`."""
+    """Return the bits of a value, of its exponent and of its fraction, for a floating-point type (``is_float``)."""
     return _FLOATS[name]
 
 
@@ -131,7 +132,7 @@ def _moderate(name: str, size: int, *key: object) -> Words:
 
 
 def _near(name: str, base: Words, *key: object) -> Words:
-    """Words a few steps away from those of `base`, some with the other sign."""
+    """Return words (bit patterns of a type) a few steps away from those of ``base``, some with the other sign."""
     bits = bits_of(name)
     noise = random_words(base.size, name, "near", *key)
     moved = base + noise % np.uint64(7) - np.uint64(3)
@@ -140,7 +141,7 @@ def _near(name: str, base: Words, *key: object) -> Words:
 
 
 def _minus_product(name: str, a: Words, b: Words) -> Words:
-    """About -(a * b), so that a multiply-add cancels."""
+    """Return about -(a * b) as words of a floating-point type, so that a fused multiply-add with it cancels."""
     bits, _, _ = _FLOATS[name]
     if name == "bf16":
         x, y = ((word << np.uint64(16)).astype(np.uint32).view(np.float32) for word in (a, b))
@@ -150,8 +151,10 @@ def _minus_product(name: str, a: Words, b: Words) -> Words:
 
 
 def _scalars(types: Sequence[str], salt: int) -> list[Words]:
-    """Operands of an instruction, an array of TUPLES words for each of its types: special values against each other,
-    random bits, values near each other, middling values. salt: another one gives others.
+    """Return test operands of an instruction, an array of TUPLES words for each of its types.
+
+    Special values against each other, random bits, values near each other, middling values. salt: another one gives
+    others.
     """
     specials = [_specials(name) for name in types]
     first, second = specials[0].size, specials[min(1, len(types) - 1)].size
@@ -180,8 +183,10 @@ def _scalars(types: Sequence[str], salt: int) -> list[Words]:
 
 @cache
 def operands(types: tuple[str, ...]) -> Words:
-    """What an instruction with operands of these PTX types is tried on: uint64 [operands, TUPLES], each word in the
-    lowest bits; read-only, as it is cached.
+    """Return the test operands for an instruction with operands of these PTX types: uint64 [operands, TUPLES], cached,
+    read-only.
+
+    Each word is in the lowest bits.
     """
     with np.errstate(all="ignore"):
         columns = _scalars([_PACKED.get(name, name) for name in types], 0)
@@ -198,12 +203,14 @@ def operands(types: tuple[str, ...]) -> Words:
 
 
 def _e4m3(noise: Words) -> Words:
-    """8-bit e4m3 numbers with magnitudes from 1/8 to below 4, of random bits."""
+    """Return random 8-bit floating-point numbers of format e4m3 with magnitudes from 1/8 to below 4. noise: random
+    bits."""
     return (noise & np.uint64(0x87)) | ((np.uint64(4) + (noise >> np.uint64(8)) % np.uint64(5)) << np.uint64(3))
 
 
 def _e5m2(noise: Words) -> Words:
-    """8-bit e5m2 numbers with magnitudes from 1/8 to below 4, of random bits."""
+    """Return random 8-bit floating-point numbers of format e5m2 with magnitudes from 1/8 to below 4. noise: random
+    bits."""
     return (noise & np.uint64(0x83)) | ((np.uint64(12) + (noise >> np.uint64(8)) % np.uint64(5)) << np.uint64(2))
 
 
@@ -213,7 +220,8 @@ _RANDOM_NARROW: dict[str, Callable[[Words], Words]] = {"e4m3": _e4m3, "e5m2": _e
 
 
 def fragments(name: str, words: int, warps: int, whole: bool, key: str) -> np.ndarray[Any, np.dtype[np.uint32]]:
-    """uint32 [warps, 32, words] of elements of a matrix: whole numbers from -4 to 4, or random ones.
+    """Return test elements of a matrix as lanes hold them, uint32 [warps, 32, words]: whole numbers from -4 to 4, or
+    random ones.
 
     Random integers are of all sizes; random numbers of floating point lie between -2 and 2 and fill the fraction.
     """

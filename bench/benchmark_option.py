@@ -46,10 +46,10 @@ _LIMIT = 120.0
 
 
 def record(neutrino: Sequence[str], rounds: int) -> Json:
-    """Raw samples: way → one report of the program a process, for each probe but plain; with ``--benchmark`` also what
-    the trace has of each kernel.
+    """Run the timed program on the GPU, plain and under each probe in each way; return the raw samples.
 
-    SystemExit: a program could not be built or run.
+    Way → one report of the program a process, for each probe but plain; with ``--benchmark`` also what the trace has of
+    each kernel. SystemExit: a program could not be built or run.
     """
     start = time.time()
     results: Json = {
@@ -78,9 +78,10 @@ def record(neutrino: Sequence[str], rounds: int) -> Json:
 
 
 def _once(before: Sequence[str], program: Path, folder: Path, name: str) -> Json:
-    """Run the timed program in one process and return its report.
+    """Run the timed program in one process and return its report, a JSON object. before: a command before it, as
+    ``neutrino``.
 
-    before: a command in front of it, such as ``neutrino``. name: of the run.
+    name: of the run.
     """
     report = folder / f"{name}.json"
     argv = [*before, str(program), "--rounds", str(_TIMED), "--out", str(report)]
@@ -122,10 +123,8 @@ def _run(argv: Sequence[str], environment: dict[str, str], folder: Path, name: s
         raise SystemExit(f"{shlex.join(argv)}: exit status {done.status}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
 
 
-def apart(results: Json, probe: str, kernel: str) -> float:
-    """How many times as long a kernel takes with a probe, from processes that ran it plain and others that ran it
-    probed; medians.
-    """
+def slowdown_apart(results: Json, probe: str, kernel: str) -> float:
+    """Return how many times as long a kernel takes with a probe as without, timed in separate processes; by medians."""
     plain, probed = (
         statistics.median(ms for run in runs for ms in run["kernels"][kernel]["ms"])
         for runs in (results["plain"], results["probes"][probe][PROBED])
@@ -133,9 +132,11 @@ def apart(results: Json, probe: str, kernel: str) -> float:
     return float(probed / plain)
 
 
-def drawn(results: Json, probe: str, kernel: str) -> float:
-    """How many times as long a kernel takes with a probe, as ``--benchmark`` timed it: launches of one process, drawn
-    by lot to run with the probe or without; medians.
+def slowdown_drawn(results: Json, probe: str, kernel: str) -> float:
+    """Return how many times as long a kernel takes with a probe as without, as ``--benchmark`` timed it in one process;
+    by medians.
+
+    It draws by lot which launches run with the probe.
     """
     original, probed = (
         statistics.median(
@@ -147,7 +148,8 @@ def drawn(results: Json, probe: str, kernel: str) -> float:
 
 
 def judge(results: Json) -> list[Verdict]:
-    """Every verdict, the good and the bad: three for each probe."""
+    """Check the recorded runs; return a verdict (good or bad, with a line of figures) on each of three checks for each
+    probe."""
     plain = results["plain"] or [{"kernels": {}}]
     outputs = {name: row["output"] for name, row in plain[0]["kernels"].items()}
     checks = [("plain: outputs", partial(_outputs, results["plain"], outputs))]
@@ -162,7 +164,7 @@ def judge(results: Json) -> list[Verdict]:
 
 
 def _outputs(runs: Sequence[Json], outputs: dict[str, str]) -> str:
-    """Check that all runs computed what the first plain one did, and timed every launch.
+    """Check that all runs of the program computed the same as the first plain one, and timed every launch.
 
     outputs: digests by kernel. runs: what processes reported. Returns a line of figures; raises BrokenError (by
     ``need``).
@@ -200,24 +202,24 @@ def _slowdowns(results: Json, probe: str) -> str:
 
     Returns a line of figures; raises BrokenError.
     """
-    off = {name: drawn(results, probe, name) - apart(results, probe, name) for name in KERNELS}
+    off = {name: slowdown_drawn(results, probe, name) - slowdown_apart(results, probe, name) for name in KERNELS}
     name, most = max(off.items(), key=lambda entry: abs(entry[1]))
     need(
         abs(most) <= MOST_APART,
-        f"{name}: {drawn(results, probe, name):.3f} by --benchmark, {apart(results, probe, name):.3f} apart; "
-        f"{MOST_APART} may be between",
+        f"{name}: {slowdown_drawn(results, probe, name):.3f} by --benchmark, "
+        f"{slowdown_apart(results, probe, name):.3f} apart; {MOST_APART} may be between",
     )
     return f"at most {abs(most):.3f} apart ({name}), {MOST_APART} may be"
 
 
 def table(results: Json) -> str:
-    """For people: the slowdown of each kernel under each probe by ``--benchmark`` and, after a slash, by separate
-    processes.
-    """
+    """Return a table for people: the slowdown of each kernel under each probe by ``--benchmark`` and, after a slash, by
+    processes."""
     lines = [f"{results['device']}, driver {results['driver']}"]
     lines.append(f"{'':18}" + "".join(f"{name:>15}" for name in KERNELS))
     for probe in results["probes"]:
-        words = [f"{drawn(results, probe, name):.3f}/{apart(results, probe, name):.3f}" for name in KERNELS]
+        both = [(slowdown_drawn(results, probe, name), slowdown_apart(results, probe, name)) for name in KERNELS]
+        words = [f"{by_option:.3f}/{by_processes:.3f}" for by_option, by_processes in both]
         lines.append(f"{probe:18}" + "".join(f"{word:>15}" for word in words))
     return "\n".join(lines)
 

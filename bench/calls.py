@@ -47,9 +47,8 @@ def _compile(folder: Path) -> Path:
 
 
 def _run(command: Sequence[str], environment: dict[str, str], folder: Path) -> tuple[str, int | str]:
-    """Run a command in a new folder: its standard output, and its exit status, or "no end" when it took over PATIENCE
-    seconds.
-    """
+    """Run a command in a new folder; return its standard output, and its exit status or, after PATIENCE seconds, "no
+    end"."""
     folder.mkdir()
     try:
         result = subprocess.run(
@@ -61,7 +60,7 @@ def _run(command: Sequence[str], environment: dict[str, str], folder: Path) -> t
 
 
 def _launches(folder: Path) -> dict[str, int]:
-    """Launches of the traces below folder by what became of them: ``probed``, or the reason why not."""
+    """Count the launches in the traces below a folder by what became of them: ``probed``, or the reason why not."""
     counted: Counter[str] = Counter()
     for path in find_traces(folder / "trace"):
         for kernel in Trace(path).kernels:
@@ -109,9 +108,10 @@ def record(out: Path) -> int:
 
 
 def faults(results: dict[str, Any]) -> list[str]:
-    """What the recorded runs fall short in, a line each: every program was run, printed the same with the hook
-    (Neutrino's library in the program) as without, and its launches were probed or left alone for a reason that is
-    expected.
+    """Return what is wrong with recorded runs of random driver calls, a line each.
+
+    Every program must have run and printed the same with the hook (Neutrino's library in the program) as without, and
+    its launches must be probed or left alone for an expected reason.
     """
     found = []
     if [(row["seed"], row["threads"], row["calls"]) for row in results["runs"]] != RUNS:

@@ -18,7 +18,8 @@ class Mode(enum.Enum):
 
     @property
     def probes(self) -> tuple[str, ...]:
-        """The probes' names, as ``-p`` takes them."""
+        """The names of the probes of this mode of running a workload, as the option ``-p`` takes them; () without any.
+        """
         if self is Mode.PLAIN:
             return ()
         if self is Mode.BOTH:
@@ -53,7 +54,8 @@ class Workload:
 
     @property
     def is_python(self) -> bool:
-        """Run by the interpreter rather than built."""
+        """Whether this workload is a Python program, which the interpreter runs, and not a CUDA source to be compiled.
+        """
         return self.source.endswith(".py")
 
 
@@ -107,5 +109,5 @@ WARM = ("vecadd", "matmul", "triton_softmax")
 
 
 def workload(name: str) -> Workload:
-    """The workload of that name; KeyError when there is none."""
+    """Return the workload (a test program of the bench) of that name; KeyError when there is none."""
     return {entry.name: entry for entry in WORKLOADS}[name]

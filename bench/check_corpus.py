@@ -145,8 +145,10 @@ class Judges:
 
 
 def extraction(file: Path, containers: Sequence[Container], judges: Judges) -> dict[str, Json]:
-    """How many PTX and cubin images come out byte for byte as cuobjdump writes them: a comparison of multisets, since
-    it numbers them in its own way."""
+    """Count the PTX and cubin images of a file that we extract byte for byte as NVIDIA's cuobjdump does.
+
+    A comparison of multisets, since cuobjdump numbers them in its own way.
+    """
     kinds = (ImageKind.PTX, ImageKind.CUBIN)
     # Files by themselves in a library's data are not cuobjdump's to find.
     images = [image for one in containers if one.kind == "cuda-fatbin" for image in one.images if image.kind in kinds]
@@ -166,7 +168,8 @@ _FIGURE = re.compile(r"(REG|STACK|SHARED|LOCAL|CONSTANT\[0\]):(\d+)")
 
 
 def resources(file: Path, containers: Sequence[Container], judges: Judges) -> dict[str, Json]:
-    """How many kernels' figures are those of ``cuobjdump -res-usage``, as a comparison of multisets by name."""
+    """Count the kernels of a file whose resources, as we read them, are those of ``cuobjdump -res-usage``, as multisets
+    by name."""
     ours: Counter[tuple[str, ...]] = Counter()
     for container in containers:
         for image in container.images:
@@ -187,8 +190,11 @@ def resources(file: Path, containers: Sequence[Container], judges: Judges) -> di
 
 
 def unbundling(containers: Sequence[Container]) -> dict[str, Json]:
-    """How many code objects come out byte for byte as clang-offload-bundler writes them, of those for targets that it
-    knows; unknown: those for others."""
+    """Count the AMD code objects that we extract byte for byte as clang-offload-bundler does, of those for targets that
+    it knows.
+
+    unknown: those for others.
+    """
     ours = same = unknown = 0
     for container in containers:
         if container.bundle is None:
@@ -222,9 +228,8 @@ def unbundling(containers: Sequence[Container]) -> dict[str, Json]:
 
 
 def written(file: Path, containers: Sequence[Container]) -> dict[str, Json]:
-    """How many containers of GPU code in a file, read and written back, give the same bytes: a test of reader and
-    writer.
-    """
+    """Count the containers of GPU code in a file that, read and written back, give the same bytes: a test of reader and
+    writer."""
     same = 0
     with file.open("rb") as stream:
         for container in containers:
@@ -234,7 +239,8 @@ def written(file: Path, containers: Sequence[Container]) -> dict[str, Json]:
 
 
 def stand_ins(file: Path, folder: Path) -> Path:
-    """A folder with stand-ins for libraries that this machine lacks: each function that file wants of them returns 0.
+    """Make a folder with stand-ins for the libraries that a file needs and this machine lacks; their functions return
+    0.
 
     The dynamic loader needs the libraries by name, their versions, and the functions that constructors call.
     """
@@ -350,7 +356,8 @@ def examine(file: Path, package: Package, judges: Judges, folder: Path) -> dict[
 
 
 def faults(row: Mapping[str, Json]) -> list[str]:
-    """What is wrong with one library's figures, a line each; empty when all is good. row: as ``examine`` returns it."""
+    """Return what is wrong with the figures of one library, a line each; empty when all is good. row: as ``examine``
+    returns it."""
     wrong = []
     for what, counts in row["identical"].items():
         total = counts.get("theirs", counts["ours"])
@@ -377,7 +384,8 @@ def faults(row: Mapping[str, Json]) -> list[str]:
 
 
 def judge(result: Mapping[str, Json]) -> list[str]:
-    """Everything that is wrong with a result: libraries' faults, and packages that are missing."""
+    """Return everything that is wrong with recorded results, a line each: libraries' faults, and packages that are
+    missing."""
     wrong = [f"{row['file']}: {fault}" for row in result["rows"] for fault in faults(row)]
     present = {row["package"] for row in result["rows"]}
     wanted = [package.requirement for package in PACKAGES]
@@ -388,7 +396,7 @@ def judge(result: Mapping[str, Json]) -> list[str]:
 
 
 def table(rows: Iterable[Mapping[str, Json]]) -> str:
-    """The libraries' figures as a table for people."""
+    """Return the libraries' figures as a table for people."""
     lines = [COLUMNS]
     for row in rows:
         counts = row["identical"].values()

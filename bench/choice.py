@@ -49,9 +49,10 @@ _LIMIT = 60.0
 
 
 def record(neutrino: Sequence[str], rounds: int) -> Json:
-    """Raw samples: mode → of each process the µs per launch of each batch, and how many launches were probed.
+    """Run the program of small launches in every mode, several times; return the raw samples.
 
-    SystemExit: the program could not be built or run.
+    Mode → of each process the µs per launch of each batch, and how many launches were probed. SystemExit: the program
+    could not be built or run.
     """
     start = time.time()
     results: Json = {
@@ -69,9 +70,10 @@ def record(neutrino: Sequence[str], rounds: int) -> Json:
 
 
 def _once(neutrino: Sequence[str], mode: str, program: Path, folder: Path, number: int) -> Json:
-    """Run the loop of small launches in one process: µs per launch, of each batch, through the hook (Neutrino's library
-    in the program) and past it, and how many launches were probed. mode: one of MODES; number: of the process, for file
-    names.
+    """Run the program of small launches once: return µs per launch, of each batch, and how many launches were probed.
+
+    Times are taken through the hook (Neutrino's library in the program) and past it. mode: one of MODES; number: of the
+    process, for file names.
     """
     name = f"{mode.replace(' ', '_')}_{number}"
     report, traces = folder / f"{name}.json", folder / name
@@ -113,7 +115,8 @@ def times(results: Json, mode: str) -> float:
 
 
 def judge(results: Json) -> list[Verdict]:
-    """Two verdicts for each mode: whether as many launches were probed as chosen, and whether others cost little."""
+    """Check the recorded runs; return two verdicts for each mode: on how many launches were probed, and on what others
+    cost."""
     checks = [(f"{mode}: launches", partial(_launches, results, mode)) for mode in MODES]
     checks += [(f"{mode}: time", partial(_time, results, mode)) for mode in MOST_TIMES]
     return run_checks(checks)
@@ -152,9 +155,8 @@ def _time(results: Json, mode: str) -> str:
 
 
 def table(results: Json) -> str:
-    """For people: µs per launch through the hook (Neutrino's library in the program) and past it, and their ratio, a
-    line for each mode.
-    """
+    """Return a table for people: µs per launch through the hook (Neutrino's library in the program) and past it, and
+    their ratio."""
     lines = [f"{results['device']}, driver {results['driver']}"]
     lines.append(f"{'':12}{'through µs':>12}{'past µs':>10}{'ratio':>8}")
     for mode, runs in results["runs"].items():

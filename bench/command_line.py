@@ -53,7 +53,7 @@ class Bench:
         return judge_files([options.out], f"python3 -m bench.{self.name} record", self.keys, self._say)
 
     def _say(self, results: Json) -> int:
-        """Print the verdicts and the table. Returns 1 when a verdict is bad, else 0."""
+        """Print the verdicts on recorded results and their table. Returns 1 when a verdict is bad, else 0."""
         status = say(self.judge(results))
         if self.table is not None:
             print(self.table(results))

@@ -58,7 +58,7 @@ class MissingError(Exception):
 
 
 def _python(name: str, *arguments: str) -> list[str]:
-    """The command that runs a Python workload of the bench."""
+    """Return the command that runs a Python workload of the bench with these arguments."""
     return [sys.executable, str(WORKLOADS / name), *arguments]
 
 
@@ -119,12 +119,12 @@ def _ranks(folder: Path) -> Json:
 
 
 def _python_text(text: str) -> list[str]:
-    """The command that runs a line of Python."""
+    """Return the command that runs a line of Python."""
     return [sys.executable, "-c", text]
 
 
 def _traces(folder: Path) -> list[Json]:
-    """What each trace below a folder recorded; nothing without the folder."""
+    """Return what each of the traces below a folder recorded, as plain data; nothing without the folder."""
     from neutrino.tracing import find_traces
 
     return [recorded(path) for path in find_traces(folder)] if folder.exists() else []
@@ -258,13 +258,14 @@ def soak(out: Path, seconds: int) -> None:
 
 
 def _wrong_output(name: str, case: Json) -> Iterator[str]:
-    """Say so when a program printed other lines with the probe than without, or none. case: plain and probed lines."""
+    """Yield a message if a program printed other lines with the probe than without, or none. case: plain and probed
+    lines."""
     if not case["plain"] or case["plain"] != case["probed"]:
         yield f"{name}: the program's output differs"
 
 
 def _wrong_trace(name: str, trace: Json) -> Iterator[str]:
-    """What is wrong with a trace: it is not complete, or too many launches ran without the probe."""
+    """Yield what is wrong with a recorded trace: it is not complete, or too many launches ran without the probe."""
     if not trace["complete"]:
         yield f"{name}: the trace is not complete"
     if uncovered(trace) > MOST_UNCOVERED:
@@ -272,9 +273,10 @@ def _wrong_trace(name: str, trace: Json) -> Iterator[str]:
 
 
 def _wrong_submit(samples: Json) -> Iterator[str]:
-    """Say where submitting a launch takes too much longer with the hook (Neutrino's library in the program). Processes
-    differ by more than what is measured, so it is too much where three rounds of four exceed the bound.
+    """Yield a message for each mode in which submitting a launch takes too much longer with the hook (Neutrino's
+    library).
 
+    Processes differ by more than what is measured, so it is too much where three rounds of four exceed the bound.
     samples: number of threads → mode → µs of each round.
     """
     for threads, modes in samples.items():
@@ -292,7 +294,7 @@ def added(modes: Json, mode: str) -> list[float]:
 
 
 def verdicts(results: Json) -> list[str]:
-    """What is wrong with the results, in words; nothing when all is as it should be."""
+    """Return what is wrong with the recorded results, a message each; nothing when all is as it should be."""
     wrong = [f"no {name}" for name in ("tree", "device", "driver") if not results.get(name)]
     wrong += [f"{name}: {reason}" for name, reason in results["missing"].items()]
     for name, case in {**results.get("forms", {}), **results.get("frameworks", {})}.items():
@@ -325,9 +327,9 @@ def verdicts(results: Json) -> list[str]:
 
 
 def growth(results: Json) -> dict[str, int]:
-    """What the long run held more in its last third than in the first: medians, of what comes after the first minute.
+    """Return how much more memory and descriptors the long run held in its last third than in its first, by medians.
 
-    Device memory is that of all processes; others may come and go.
+    Of what comes after the first minute. Device memory is that of all processes; others may come and go.
     """
     late = [words for words in results["runs"]["long"]["lines"] if float(words[2]) > STEADY]
     third = len(late) // 3
@@ -366,10 +368,8 @@ def soak_verdicts(results: Json) -> list[str]:
 
 
 def _say(results: Json, long: Json | None) -> int:
-    """Print what was recorded and what is wrong with it.
-
-    long: results of the long run, or None. Returns 1 when anything is wrong.
-    """
+    """Print the recorded results and what is wrong with them. long: results of the long run, or None. Returns 1 if
+    anything is."""
     wrong = verdicts(results)
     for name, case in {**results.get("forms", {}), **results.get("frameworks", {})}.items():
         print(f"{name:24} {dict(launches(case))}")

@@ -50,9 +50,8 @@ _REFUSED_ORIGINAL = "refuses the original"
 
 
 def texts(image: bytes, name: str) -> Iterator[str]:
-    """The PTX texts in an image (a file's bytes): its PTX entries, and what line information left in its
-    machine code.
-    """
+    """Yield the PTX texts in an image (a file's bytes): its PTX entries, and what line information left in its machine
+    code."""
     for item in read_container(image, name).images:
         if item.kind is ImageKind.PTX:
             yield item.data.decode("latin-1")
@@ -75,7 +74,8 @@ def devices(image: bytes, name: str) -> list[str]:
 
 
 def examine(path: Path, source: str, only: int | None = None) -> dict[str, Any]:
-    """Raw figures of one image: per text its digests and speed, per device and probe what became of the kernels.
+    """Probe all kernels of one image and return raw figures: per text its digests and speed, per device and probe the
+    outcomes.
 
     only: this many devices, the oldest first; None for all.
     """
@@ -123,8 +123,10 @@ def examine(path: Path, source: str, only: int | None = None) -> dict[str, Any]:
 
 
 def _text(text: str) -> dict[str, Any]:
-    """Read, probe and print one PTX text: its size, the processor seconds that took, digests of it and of the text
-    printed back, and how many kernels it has.
+    """Read, probe and print one PTX text; return its size, the processor seconds that took, digests, and how many
+    kernels it has.
+
+    The digests are of the text as read and as printed back.
     """
     probes = load_probes(PROBES)
     before = time.process_time()
@@ -142,7 +144,7 @@ def _text(text: str) -> dict[str, Any]:
 
 
 def verdicts(results: dict[str, Any]) -> list[str]:
-    """What the figures fall short in, a line each; empty when they meet every bound."""
+    """Return the bounds that the recorded figures miss, a line each; empty when they meet every one."""
     images = results["images"]
     faults = [f"source {name}: no image" for name in SOURCES if not any(image["source"] == name for image in images)]
     reached = {arch for image in images for row in image["rows"] for arch in row["arch"]}
@@ -175,7 +177,7 @@ def verdicts(results: dict[str, Any]) -> list[str]:
 
 
 def image_faults(image: dict[str, Any]) -> list[str]:
-    """What one image's figures fall short in, a line each."""
+    """Return what is wrong with the recorded figures of one image, a line each."""
     label = f"{image['source']}/{image['file']}"
     faults = [f"{label}: no row" for _ in range(not image["rows"])]
     faults += [f"{label}: printed text differs" for text in image["texts"] if text["read"] != text["printed"]]
@@ -210,28 +212,27 @@ def _row_faults(row: dict[str, Any]) -> Iterator[str]:
 
 
 def _most(image: dict[str, Any], probe: str) -> int:
-    """The most kernels of an image that a probe was put into, over its devices."""
+    """Return the most kernels of an image that a probe was put into, over its devices."""
     return max((row["reasons"].get("probed", 0) for row in image["rows"] if row["probe"] == probe), default=0)
 
 
 def _shares(images: Iterable[dict[str, Any]], source: str, probe: str) -> tuple[int, int]:
-    """Of the images of a source: how many kernels could have a probe (their assembler takes the original), and how many
-    got it.
-    """
+    """Return how many kernels of a source's images could have a probe (their assembler takes the original), and how
+    many got it."""
     rows = [row for image in images if image["source"] == source for row in image["rows"] if row["probe"] == probe]
     refused = sum(_REFUSED_ORIGINAL in detail for row in rows for _, _, detail in row["skipped"])
     return sum(row["kernels"] for row in rows) - refused, sum(row["reasons"].get("probed", 0) for row in rows)
 
 
 def _speed(images: Iterable[dict[str, Any]]) -> float:
-    """Bytes of PTX that were read and probed in a second, over all images; 0 without any."""
+    """Return the bytes of PTX that were read and probed per second, over all images; 0 without any."""
     timed = [text for image in images for text in image["texts"]]
     seconds = sum(text["seconds"] for text in timed)
     return sum(text["bytes"] for text in timed) / seconds if seconds else 0.0
 
 
 def table(results: dict[str, Any]) -> str:
-    """The figures in short, for people: a line for each source of images and probe."""
+    """Return the figures as a short table for people: a line for each source of images and probe."""
     images = results["images"]
     head = ("source", "images", "PTX MB", "entries", "probe", "kernels", "probed", "numerics", "other", "MB/s")
     lines = ["{:12}{:>7}{:>8}{:>9}  {:12}{:>8}{:>8}{:>9}{:>7}{:>7}".format(*head)]
@@ -271,7 +272,7 @@ def _job(job: tuple[Path, str]) -> dict[str, Any]:
 
 
 def main() -> int:
-    """Collect, examine, print, write; 1 when a bound is missed."""
+    """Collect the corpus, probe its images, and print and write the figures. Returns 1 when a bound is missed."""
     from tests.corpus.collect import collect
 
     parser = argparse.ArgumentParser(description=main.__doc__)

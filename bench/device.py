@@ -153,7 +153,8 @@ class Gpu:
 
 
 def run_on_gpu(gpu: Gpu, case: Case) -> dict[int, Array]:
-    """Run a case's kernel on the GPU: every array argument after the launch, by its place among the arguments.
+    """Run a test case's kernel on the GPU; return the contents of every array argument after it, by its place among the
+    arguments.
 
     Raises DriverError.
     """
@@ -179,7 +180,8 @@ def digest(array: Array) -> str:
 
 
 def output_row(case: Case, place: int, result: Array) -> dict[str, Json]:
-    """What is kept of one output: its digest, and its elements, every ``step``-th, where they are few or wanted."""
+    """Return what the results keep of one output array: its digest, and every ``step``-th element, where they are few
+    or wanted."""
     expected = case.expected[place]
     flat = expected.canonical(result).reshape(-1)
     row: dict[str, Json] = {"sha256": digest(flat)}
@@ -191,8 +193,10 @@ def output_row(case: Case, place: int, result: Array) -> dict[str, Json]:
 
 
 def kept_elements(row: Json, kind: np.dtype[Any]) -> Array | None:
-    """The elements of an output that were kept (every ``step``-th), from its row in the results; None where only the
-    digest was. kind: their type.
+    """Decode the elements of an output array (every ``step``-th) from its row in the results; None where only a digest
+    was kept.
+
+    kind: their type.
     """
     if "data" not in row:
         return None
@@ -200,7 +204,7 @@ def kept_elements(row: Json, kind: np.dtype[Any]) -> Array | None:
 
 
 def run(first: int, file: Path) -> int:
-    """Run the cases from the one with index ``first`` on, and append a line of JSON for each to file.
+    """Run the test cases from the one with index ``first`` on, and append a line of JSON for each to a file.
 
     Returns 0 when all are done, 1 when one broke the context, so that a new process must go on after it.
     """
@@ -224,9 +228,11 @@ def run(first: int, file: Path) -> int:
     return 0
 
 
-def _follow(command: Sequence[str], file: Path, patience: float, until: float) -> str:
-    """Run a command, and end it when it adds nothing to file for ``patience`` seconds, or after the moment ``until`` of
-    time.monotonic(). Returns in words why it ended.
+def _run_while_it_progresses(command: Sequence[str], file: Path, patience: float, until: float) -> str:
+    """Run a command, and end it if it makes no progress: adds nothing to a file for ``patience`` seconds, or runs
+    beyond ``until``.
+
+    until: a moment of time.monotonic(). Returns in words why it ended.
     """
     # Why the process ended, in words: it is ended when it adds nothing to the file for too long.
     process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
@@ -248,7 +254,7 @@ def _follow(command: Sequence[str], file: Path, patience: float, until: float) -
 
 
 def _rows(file: Path) -> list[Json]:
-    """The complete lines of a file of JSON lines; none without the file."""
+    """Read the complete lines of a file of JSON lines; none without the file."""
     return [json.loads(line) for line in file.read_text().splitlines() if line.endswith("}")] if file.exists() else []
 
 
@@ -261,7 +267,7 @@ def read_device() -> tuple[str, str]:
 
 
 def record(out: Path, patience: float = PATIENCE, budget: float = BUDGET) -> int:
-    """Run every case of tests/kernels on the GPU and write the results into the folder out.
+    """Run every test case of tests/kernels on the GPU and write the results into the folder out.
 
     patience: seconds that a case may take; budget: that all may. Returns 0 when at least one case gave a result, else
     1.
@@ -275,7 +281,7 @@ def record(out: Path, patience: float = PATIENCE, budget: float = BUDGET) -> int
         while first < len(names) and time.monotonic() - began < budget:
             file = Path(scratch) / f"{first}.jsonl"
             command = [sys.executable, "-m", "bench.device", "run", str(first), str(file)]
-            why = _follow(command, file, patience, began + budget)
+            why = _run_while_it_progresses(command, file, patience, began + budget)
             rows = _rows(file)
             kept |= {row.pop("name"): row for row in rows}
             first += len(rows)

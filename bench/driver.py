@@ -40,7 +40,7 @@ class Group:
     name: str
 
     def __str__(self) -> str:
-        """The group's key in the results: program and name."""
+        """The key in the results of this group of questions to the driver: program and name."""
         return f"{self.program} {self.name}"
 
 
@@ -61,7 +61,11 @@ def sources() -> list[Path]:
 
 
 def source_hash(programs: Collection[str]) -> str:
-    """SHA-256, in hex, of all that decides what programs ask: answers to other questions are not to be compared."""
+    """Return a digest of the programs that ask the driver questions, as only answers to the same questions can be
+    compared.
+
+    SHA-256, in hex, of all that decides what they ask.
+    """
     state = hashlib.sha256()
     asked = [path for path in sources() if path.stem in programs]
     graphs = [QUESTIONS / "asking_graphs.h"] if any("asking_graphs.h" in path.read_text() for path in asked) else []
@@ -90,9 +94,9 @@ def find_groups(folder: Path) -> Iterator[Group]:
 
 
 def ask(folder: Path, group: Group, environment: Mapping[str, str], patience: float = PATIENCE) -> Answers:
-    """Ask one group of questions of the libcuda.so.1 that the environment leads to: what was answered.
+    """Ask the CUDA driver one group of questions, by running the program that does; return its answers.
 
-    patience: seconds that it may take.
+    It is the libcuda.so.1 that the environment leads to. patience: seconds that it may take.
     """
     with tempfile.TemporaryFile("w+") as out:
         command = [str(folder / group.program), group.name]
@@ -111,7 +115,8 @@ def ask(folder: Path, group: Group, environment: Mapping[str, str], patience: fl
 
 
 def record(out: Path, patience: float = PATIENCE) -> int:
-    """Ask the machine's driver everything, and write its answers. 0 when every group came to its end, else 1."""
+    """Ask the machine's CUDA driver all questions, and write its answers. Returns 0 when every group came to its end,
+    else 1."""
     # Here, since the stand-in's tests need neither a GPU nor what reads its name.
     from bench.device import read_device
 

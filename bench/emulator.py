@@ -19,10 +19,11 @@ _REPEATS = 3
 
 
 def measure(case: Case, seed: int | None) -> tuple[int, int, float]:
-    """Run a test's kernel a few times on the embedded device.
+    """Time a test's kernel on the embedded device (an emulated GPU); return how much it executed and the fastest
+    launch.
 
-    seed: of a random schedule of threads; None: the fixed one. Returns thread-instructions (instructions that a thread
-    reached), basic blocks, and seconds of the fastest launch.
+    Thread-instructions (instructions that a thread reached), basic blocks, and seconds. seed: of a random schedule of
+    threads; None: the fixed one.
     """
     device = Device(seed=seed)
     module = device.load(case.path.read_text())

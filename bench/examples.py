@@ -62,17 +62,17 @@ class Block:
 
     @property
     def is_here(self) -> bool:
-        """Whether it runs without a GPU: the first command does, and the others use what it made."""
+        """Whether these commands run without a GPU: the first one does, and the others use what it made."""
         return self.examples[0].command.startswith(HERE)
 
     @property
     def is_built(self) -> bool:
-        """Whether it uses the example of the embedded device, which the set-up has built."""
+        """Whether these commands use the example of the embedded device, which has to be built before."""
         return any(f"{_BUILD}/build" in example.command for example in self.examples)
 
 
 def blocks(text: str) -> list[Block]:
-    """The console blocks of a page, in order, without those that only set up."""
+    """Return the blocks of console commands on a page, in order, without those that only set up."""
     found = []
     for block in _BLOCK.findall(text):
         parts = [part.partition("\n") for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]]
@@ -83,7 +83,7 @@ def blocks(text: str) -> list[Block]:
 
 
 def run_block(block: Block, folder: Path) -> list[str]:
-    """What the commands print, in an empty folder with the examples, built where the commands want them built."""
+    """Run a block of commands in an empty folder with the examples, built if need be; return what each printed."""
     shutil.copytree(ROOT / "examples", folder / "examples", ignore=shutil.ignore_patterns("build"))
     if block.is_built:
         subprocess.run(
@@ -94,7 +94,8 @@ def run_block(block: Block, folder: Path) -> list[str]:
 
 
 def comparable(output: str) -> str:
-    """An output's words without what changes from run to run: a longer pid may wrap a line elsewhere."""
+    """Return the words of a command's output, with what changes from run to run replaced, so that two outputs can be
+    compared."""
     output = " ".join(output.split())
     for pattern, stand_in in _CHANGING:
         output = pattern.sub(stand_in, output)
@@ -102,7 +103,7 @@ def comparable(output: str) -> str:
 
 
 def run(command: str, folder: Path) -> str:
-    """Output of a shell command in folder, stderr with it, as a terminal of 100 columns shows it."""
+    """Run a shell command in a folder; return its output, stderr included, as a terminal of 100 columns shows it."""
     with tempfile.TemporaryDirectory() as scratch:
         programs = Path(scratch) / "bin"
         programs.mkdir()
@@ -146,7 +147,7 @@ def record(out: Path) -> None:
 
 
 def fill(outputs: Mapping[str, str], documents: Sequence[Path] = DOCUMENTS) -> None:
-    """Replace the outputs in the documents by the recorded ones, and by those of commands that need no GPU."""
+    """Update the outputs of commands on the pages: with recorded ones, or by running the commands that need no GPU."""
     for document in documents:
         text = _filled(document.read_text(), outputs)
         document.write_text(_FIGURES.sub(lambda _: f"<!-- figures -->\n{figures()}\n<!-- end -->", text))
@@ -179,7 +180,7 @@ def _filled(text: str, outputs: Mapping[str, str]) -> str:
 
 
 def figures() -> str:
-    """The README's table of figures, computed from the committed raw samples."""
+    """Return the README's table of figures, computed from the committed raw samples."""
     road = json.loads((ROOT / "bench" / "results" / "road_h200.json").read_text())
     corpus = json.loads((ROOT / "bench" / "results" / "corpus.json").read_text())
 

@@ -50,26 +50,27 @@ class Sentence:
 
     @property
     def pattern(self) -> re.Pattern[str]:
-        """Matches the sentence with any figures, which are its groups."""
+        """A regular expression that matches this sentence with any figures, which are its groups."""
         parts = [r"\s+".join(map(re.escape, part.split(" "))) for part in self.text.split("{}")]
         return re.compile(r"(\d[\d,.]*)".join(parts))
 
 
 @cache
 def _results(stem: str) -> Json:
-    """The committed results of that name, read once."""
+    """Read the committed results with that name; remembered."""
     return json.loads((ROOT / "bench" / "results" / f"{stem}.json").read_text())
 
 
 def _first_runs() -> list[str]:
-    """How many times as long first runs of JAX and PyTorch take, probed."""
+    """Return figures for a page: how many times as long first runs of JAX and PyTorch take when probed."""
     runs = _results("first_runs_h200")["runs"]
     return [f"{first_runs.times(runs[name], 'first'):.2f}" for name in ("JAX", "PyTorch")]
 
 
 def _jax() -> list[str]:
-    """How many times as long JAX takes in its first run, its second and with ``--hot``, and percent of launches
-    recorded there.
+    """Return figures for a page: how many times as long JAX takes in its first run, its second and with ``--hot``.
+
+    And the percentage of launches recorded there.
     """
     runs = _results("first_runs_h200")["runs"]["JAX"]
     hot = min(runs["hot"], key=lambda run: run["seconds"])
@@ -80,11 +81,12 @@ def _jax() -> list[str]:
 
 
 def _slowest() -> list[str]:
-    """The most that block_sched and gmem_bytes cost any kernel, in percent."""
+    """Return figures for a page: the most that the probes block_sched and gmem_bytes slow any kernel down, in percent.
+    """
     results = _results("slowdown_h200")
 
     def most(probe: str) -> float:
-        """How many times as long the kernel takes that the probe slows down most."""
+        """How many times as long the kernel takes that a probe slows down most."""
         return max(
             slowdown.milliseconds(results, probe, name) / slowdown.milliseconds(results, slowdown.PLAIN, name)
             for name in slowdown.KERNELS
@@ -94,7 +96,8 @@ def _slowest() -> list[str]:
 
 
 def _replays() -> list[str]:
-    """µs that submitting a replay of a graph takes plain, what each probe adds, and the bound that is wanted."""
+    """Return figures for a page: µs to submit a replay of a CUDA graph, what each probe adds, and the bound that is
+    wanted."""
     results = _results("graphs_h200")
     more = graphs.added(results)
     return [
@@ -104,19 +107,21 @@ def _replays() -> list[str]:
 
 
 def _graph_launches() -> list[str]:
-    """How many launches of the PyTorch program's CUDA graph were probed."""
+    """Return a figure for a page: how many launches of the PyTorch program's CUDA graph were probed."""
     return [f"{launches(_results('graphs_h200')['cases']['torch graph'])['probed']:,}"]
 
 
 def _framework(name: str, *reasons: str) -> list[str]:
-    """Launches of a framework's program by what became of them. reasons: ``probed``, or words for why not."""
+    """Return figures for a page: a framework's launches by what became of them. reasons: ``probed``, or words for why
+    not."""
     found: Counter[str] = launches(_results("compatibility_h200")["frameworks"][name])
     return [f"{found[reason]:,}" for reason in reasons]
 
 
 def _submitting() -> list[str]:
-    """µs that submitting a launch takes from one thread, in how many rounds, and what each mode adds; then µs from
-    eight threads, and what each mode adds.
+    """Return figures for a page: µs to submit a launch from one thread and from eight, and what each mode adds.
+
+    For one thread also in how many rounds.
     """
     submit = _results("compatibility_h200")["submit"]
     one, eight = submit["1"], submit["8"]
@@ -129,15 +134,16 @@ def _submitting() -> list[str]:
 
 
 def _long_run() -> list[str]:
-    """Seconds, steps and probed launches of the long training run."""
+    """Return figures for a page: seconds, steps and probed launches of the long training run."""
     results = _results("soak_h200")
     run = results["runs"]["long"]
     return [f"{results['seconds']}", f"{int(run['lines'][-1][1]):,}", f"{launches(run['trace'])['probed']:,}"]
 
 
 def _hour() -> list[str]:
-    """Of the hook's hour-long run: millions of launches, of probed ones, of those left alone for numerics, and MiB it
-    grew by.
+    """Return figures for a page on the hook's hour-long run: launches by outcome, in millions, and MiB that it grew by.
+
+    All launches, probed ones, and those left alone for numerics.
     """
     case = _results("soak")["cases"]["soak"]
     counts: Counter[str] = Counter()
@@ -149,19 +155,20 @@ def _hour() -> list[str]:
 
 
 def _grown() -> list[str]:
-    """The most MiB that a case of many handles grew by."""
+    """Return a figure for a page: the most MiB that a case of many handles grew by."""
     grown = [scale.growth(case)[0] / (1 << 20) for case in _results("scale")["cases"].values()]
     return [f"{max(grown):.1f}"]
 
 
 def _overhead(mode: str) -> list[str]:
-    """How many times as long Triton's kernels take with a probe: mean and largest. mode: the probe."""
+    """Return figures for a page: how many times as long Triton's kernels take with a probe (mode), mean and largest."""
     found = overhead.times(_results("overhead_h200"), mode)
     return [f"{statistics.fmean(found.values()):.2f}", f"{max(found.values()):.2f}"]
 
 
 def _eleven() -> list[str]:
-    """Millions of records that ``dmat`` wrote in a process of Triton's kernels, and bytes of each record."""
+    """Return figures for a page: millions of records that ``dmat`` wrote for Triton's kernels, and bytes of each
+    record."""
     results = _results("overhead_h200")
     runs = results["runs"]["dmat"]
     records = sum(row["records"] for run in runs for row in run["logs"].values())
@@ -170,15 +177,17 @@ def _eleven() -> list[str]:
 
 
 def _kernel_times() -> list[str]:
-    """µs of the fastest and of the slowest of Triton's kernels, plain."""
+    """Return figures for a page: µs of the fastest and of the slowest of Triton's kernels, without a probe."""
     results = _results("overhead_h200")
     times = [overhead.milliseconds(results, overhead.PLAIN, name) * 1000 for name in overhead.KERNELS]
     return [f"{min(times):.0f}", f"{max(times):.0f}"]
 
 
 def _choice() -> list[str]:
-    """Nanoseconds that the hook (Neutrino's library in the program) adds to a launch after ``off`` and with
-    ``--every``, and what the latter is in percent.
+    """Return figures for a page: nanoseconds that the hook adds to a launch after ``off`` and with ``--every``, and
+    percent.
+
+    The hook is Neutrino's library in the program; the percentage is of the latter.
     """
     results = _results("choice_h200")
 
@@ -243,7 +252,7 @@ SENTENCES = (
 
 
 def differences(page: Path) -> Iterator[str]:
-    """What is wrong with a page's figures, a line each."""
+    """Return which figures on a page are not those of the committed samples, a line each."""
     text = page.read_text()
     covered: list[tuple[int, int]] = []
     for sentence in SENTENCES:
@@ -268,7 +277,7 @@ def differences(page: Path) -> Iterator[str]:
 
 
 def fill(page: Path) -> None:
-    """Replace the figures of a page's sentences by what the samples say."""
+    """Update the figures in a page's sentences from the committed samples."""
     text = page.read_text()
     for sentence in SENTENCES:
         match = sentence.pattern.search(text) if sentence.page == page else None

@@ -64,9 +64,10 @@ _LIMIT = 150.0
 
 
 def record(neutrino: Sequence[str], only: Sequence[str]) -> Json:
-    """Raw samples: program → mode → of each round seconds, CPU seconds, the result, and of probed ones what was probed.
+    """Run each program in every mode on the GPU, several times; return the raw samples.
 
-    SystemExit: a program could not be run.
+    Program → mode → of each round seconds, CPU seconds, the result, and of probed ones what was probed. SystemExit: a
+    program could not be run.
     """
     results: Json = {
         "device": query_gpu("name"), "driver": query_gpu("driver_version"), **made_of("first_runs_h200"),
@@ -89,8 +90,10 @@ def record(neutrino: Sequence[str], only: Sequence[str]) -> Json:
 
 
 def _once(neutrino: Sequence[str], program: str, mode: str, folder: Path, number: int) -> Json:
-    """Run a program once in a mode, with fresh caches where the mode wants them: seconds, the machine's CPU seconds,
-    the result it printed and what was probed. number: of the round.
+    """Run a program once in a mode, with fresh caches if the mode wants them; return its times, result and what was
+    probed.
+
+    Seconds, and CPU seconds of the machine. number: of the round.
     """
     (script, *arguments), extra = PROGRAMS[program]
     argv = [sys.executable, str(SOURCES / script), *arguments]
@@ -117,19 +120,21 @@ def _once(neutrino: Sequence[str], program: str, mode: str, folder: Path, number
 
 
 def _start(neutrino: Sequence[str], folder: Path) -> float:
-    """Seconds that ``neutrino true`` takes: what Neutrino itself needs before a program starts."""
+    """Return how many seconds ``neutrino true`` takes: what Neutrino itself needs before a program starts."""
     environment = {**os.environ, "XDG_CACHE_HOME": str(folder / "cache_start")}
     return run_program([*neutrino, "-q", "-p", PROBE, "true"], environment, folder, "start", _LIMIT).seconds
 
 
 def _busy() -> float:
-    """CPU seconds that the machine has spent so far (proc(5), /proc/stat: user, nice and system)."""
+    """Return how many CPU seconds the machine has spent since it started (proc(5), /proc/stat: user, nice and system).
+    """
     words = Path("/proc/stat").read_text().split("\n", 1)[0].split()
     return sum(map(int, words[1:4])) / os.sysconf("SC_CLK_TCK")
 
 
 def _probed(folder: Path) -> Json:
-    """From the traces below a folder: how many kernels ran, how many of them were probed, and launches likewise."""
+    """Count kernels and launches in the traces below a folder: how many kernels ran and were probed, and launches
+    likewise."""
     kernels = [kernel for path in find_traces(folder) for kernel in Trace(path).kernels]
     ran = [kernel for kernel in kernels if sum(kernel.counters.values())]
     return {
@@ -140,20 +145,19 @@ def _probed(folder: Path) -> Json:
 
 
 def times(runs: Json, mode: str) -> float:
-    """How many times as long a program takes in a mode as without a probe, each by its fastest run."""
+    """Return how many times as long a program takes in a mode as without a probe, each by its fastest run."""
     plain = min(_fastest(runs, "plain")["seconds"], _fastest(runs, "plain again")["seconds"])
     return float(_fastest(runs, mode)["seconds"] / plain)
 
 
 def _fastest(runs: Json, mode: str) -> Json:
-    """The run of a mode that took the fewest seconds."""
+    """Return that run of a mode, of several, which took the fewest seconds."""
     return min(runs[mode], key=lambda run: run["seconds"])
 
 
 def judge(results: Json) -> list[Verdict]:
-    """Every verdict: for each program whether results stayed the same, and how much longer first and
-    second runs take.
-    """
+    """Check the recorded runs; return a verdict, good or bad, on each program's results and on its first and second
+    run's time."""
     found = []
     for program in PROGRAMS:
         runs = results["runs"].get(program, {})
@@ -170,9 +174,9 @@ def judge(results: Json) -> list[Verdict]:
 
 
 def _results(runs: Json) -> str:
-    """Check that all runs printed the same result and probed the same share of launches.
+    """Check that all runs of a program printed the same result and probed the same share of launches.
 
-    Returns a line; raises BrokenError (by ``need``).
+    Returns a line for the verdict; raises BrokenError (by ``need``).
     """
     need(tuple(runs) == MODES, f"runs are {', '.join(runs) or 'none'}")
     first, second = runs["first"][0], runs["second"][0]
@@ -189,10 +193,10 @@ def _results(runs: Json) -> str:
 
 
 def _times(runs: Json, mode: str, wanted: float, accepted: float | None) -> str:
-    """Check how many times as long a mode takes.
+    """Check how many times as long a program takes in a mode as without a probe.
 
-    wanted: at most this; accepted: what is let pass above it for now, or None. Returns a line, a ``Missed`` when it is
-    between the two; raises BrokenError (by ``need``).
+    wanted: at most this; accepted: what is let pass above it for now, or None. Returns a line for the verdict, a
+    ``Missed`` when it is between the two; raises BrokenError (by ``need``).
     """
     need(mode in runs, "no run")
     found = times(runs, mode)
@@ -208,9 +212,8 @@ def _times(runs: Json, mode: str, wanted: float, accepted: float | None) -> str:
 
 
 def table(results: Json) -> str:
-    """For people: seconds of each program's fastest run in each mode, the machine's CPU seconds beside them, and
-    kernels probed.
-    """
+    """Return a table for people: seconds and CPU seconds of each program's fastest run in each mode, and kernels
+    probed."""
     lines = [f"{results['device']}, driver {results['driver']}, {results['cores']} cores",
              f"{'':<14}" + "".join(f"{mode:>18}" for mode in MODES) + f"{'kernels probed':>18}"]  # fmt: skip
     for program, runs in results["runs"].items():

@@ -39,9 +39,10 @@ class CostError(AssertionError):
 
 
 def check_input(run: Callable[[bytes], int], data: bytes) -> None:
-    """Run a target on an input. A FormatError is an answer; whatever else is wrong is raised.
+    """Run a parser on an input for the fuzzer: raise whatever goes wrong but a FormatError, which is a proper answer.
 
-    run: returns the bytes that the input claims to decode to. Raises CostError, and what ``run`` raises.
+    run: calls the parser, and returns the bytes that the input claims to decode to. Raises CostError for too much time
+    or memory, and what ``run`` raises.
     """
     before, begin = _peak(), time.process_time()
     claimed = 0
@@ -57,13 +58,14 @@ def check_input(run: Callable[[bytes], int], data: bytes) -> None:
 
 
 def _peak() -> int:
-    """Bytes of memory that this program held at most; getrusage(2) would say those of who started it, too."""
+    """Return the most bytes of memory that this process has held so far; getrusage(2) would include those of who
+    started it."""
     status = Path("/proc/self/status").read_text()
     return int(status.partition("VmHWM:")[2].split()[0]) << 10
 
 
 def _allocated(run: Callable[[bytes], int], data: bytes) -> int:
-    """Run a target on an input; the most bytes that Python held allocated meanwhile."""
+    """Run a parser on an input; return the most bytes that Python held allocated meanwhile."""
     tracemalloc.start()
     try:
         run(data)
@@ -76,7 +78,8 @@ def _allocated(run: Callable[[bytes], int], data: bytes) -> int:
 
 
 def main(words: list[str]) -> None:
-    """Fuzz one target (words: its name, the folder of the corpus, libFuzzer's options); Atheris ends the process."""
+    """Fuzz one parser with Atheris, which ends the process. words: the target's name, the corpus's folder, libFuzzer's
+    options."""
     import atheris
 
     with atheris.instrument_imports(include=["neutrino"]):

@@ -36,14 +36,14 @@ class Place:
     text: bool = False
 
     def value(self, data: bytes | bytearray) -> int:
-        """The number that the field holds in data; 0 for text that is no number."""
+        """The number that this field of a binary format holds in data; 0 for text that is no number."""
         stored = bytes(data[self.offset : self.offset + self.width])
         if self.text:
             return int(stored) if stored.strip().isdigit() else 0
         return int.from_bytes(stored, "little")
 
     def put(self, data: bytearray, value: int) -> None:
-        """Store a number in the field: its low bits, or its first digits, where it does not fit."""
+        """Store a number in this field of a binary format: its low bits, or its first digits, where it does not fit."""
         if self.text:
             data[self.offset : self.offset + self.width] = str(value).encode().ljust(self.width)[: self.width]
         else:
@@ -52,12 +52,12 @@ class Place:
 
 
 def _fields(*rows: tuple[str, int, int]) -> tuple[Field, ...]:
-    """Fields from rows of name, offset and width in bytes."""
+    """Describe fields of a binary structure by rows of name, offset and width in bytes."""
     return tuple(Field(*row) for row in rows)
 
 
 def _packed(*rows: tuple[str, int], start: int = 0) -> tuple[Field, ...]:
-    """Fields that follow each other without gaps, from rows of name and width in bytes.
+    """Describe fields of a binary structure that follow each other without gaps, by rows of name and width in bytes.
 
     start: the first one's offset.
     """
@@ -69,7 +69,7 @@ def _packed(*rows: tuple[str, int], start: int = 0) -> tuple[Field, ...]:
 
 
 def _members(struct_: structures.Struct) -> tuple[Field, ...]:
-    """The fields of a structure that this project defines, from its one definition."""
+    """Return the fields of a binary structure that this project defines, from its one definition."""
     fields = struct_.dtype.fields or {}
     return tuple(Field(name, int(place[1]), place[0].itemsize) for name, place in fields.items())
 
@@ -163,8 +163,11 @@ def places(data: bytes | bytearray) -> list[Place]:
 
 
 def field_values(place: Place, found: Sequence[Place], data: bytes) -> tuple[int, ...]:
-    """What a field is set to: the values of VALUES, the file's size, what would lead past its end, onto other fields,
-    or to what other fields hold."""
+    """Return the numbers that a fuzzer puts into a field: VALUES, the file's size, and what leads to its end or other
+    fields.
+
+    Also what other fields hold.
+    """
     size = len(data)
     near = (size, size - 1, size + 1, size - place.offset, place.offset, place.value(data) + 1, place.value(data) - 1)
     overlapping = (value for entry in found[:: max(1, len(found) // 8)] for value in (entry.offset, entry.value(data)))
@@ -172,7 +175,7 @@ def field_values(place: Place, found: Sequence[Place], data: bytes) -> tuple[int
 
 
 def _structure(name: str, fields: tuple[Field, ...], data: bytes, offset: int) -> Iterator[Place]:
-    """The fields of a structure that begins at offset, as far as they lie in data. name: the structure's."""
+    """Yield the fields, as they lie in data, of a binary structure that begins at an offset. name: the structure's."""
     for field in fields:
         if offset >= 0 and offset + field.offset + field.width <= len(data):
             yield Place(name, field.name, offset + field.offset, field.width, field.text)
@@ -181,10 +184,8 @@ def _structure(name: str, fields: tuple[Field, ...], data: bytes, offset: int) -
 def _rows(
     name: str, fields: tuple[Field, ...], data: bytes, offset: int, size: int, count: int
 ) -> Iterator[Place]:
-    """The fields of a table's rows.
-
-    offset: of its first row; size: bytes of a row; count: rows that it claims to have.
-    """
+    """Yield the fields of a binary table's rows. offset: of its first row; size: bytes of a row; count: rows that it
+    claims to have."""
     for row in range(min(count, _MAX_ROWS)):
         if offset + (row + 1) * size > len(data):
             return
@@ -192,12 +193,12 @@ def _rows(
 
 
 def _number(data: bytes, offset: int, width: int) -> int:
-    """The little-endian number of ``width`` bytes at offset."""
+    """Return the little-endian number of ``width`` bytes at an offset of data."""
     return int.from_bytes(data[offset : offset + width], "little")
 
 
 def _container(data: bytes, start: int) -> Iterator[Place]:
-    """Fields of a fatbin (NVIDIA's container of GPU code) at start, and of its entries."""
+    """Yield the fields of a fatbin (NVIDIA's container of GPU code) that begins at start, and of its entries."""
     yield from _structure("container", CONTAINER, data, start)
     position = start + 16
     end = min(len(data), position + _number(data, start + 8, 8))
@@ -212,12 +213,13 @@ def _container(data: bytes, start: int) -> Iterator[Place]:
 
 
 def _wrapper(data: bytes, start: int) -> Iterator[Place]:
-    """Fields of the wrapper at start, by which a library points to its GPU code."""
+    """Yield the fields of the structure at start by which a library points to its GPU code."""
     yield from _structure("wrapper", WRAPPER, data, start)
 
 
 def _elf(data: bytes, start: int) -> Iterator[Place]:
-    """Fields of an ELF file at start: headers, symbols, relocations, notes, and NVIDIA's attributes of kernels."""
+    """Yield the fields of an ELF file at start: headers, symbols, relocations, notes, and NVIDIA's attributes of
+    kernels."""
     yield from _structure("ELF header", ELF_HEADER, data, start)
     if len(data) < start + 64:
         return
@@ -242,7 +244,7 @@ def _elf(data: bytes, start: int) -> Iterator[Place]:
 
 
 def _attributes(data: bytes, position: int, end: int) -> Iterator[Place]:
-    """Fields of the attributes in a cubin's ``.nv.info`` section, from position to end."""
+    """Yield the fields of the attributes in a cubin's ``.nv.info`` section, from position to end."""
     for _ in range(_MAX_ROWS):
         if position + 4 > min(end, len(data)):
             return
@@ -255,7 +257,7 @@ def _attributes(data: bytes, position: int, end: int) -> Iterator[Place]:
 
 
 def _bundle(data: bytes, start: int) -> Iterator[Place]:
-    """Fields of clang's offload bundle at start, and of its entries."""
+    """Yield the fields of clang's offload bundle at start, and of its entries."""
     yield from _structure("bundle", BUNDLE, data, start)
     position = start + 32
     for _ in range(min(_number(data, start + 24, 8), _MAX_ROWS)):
@@ -266,7 +268,8 @@ def _bundle(data: bytes, start: int) -> Iterator[Place]:
 
 
 def _offload_binary(data: bytes, start: int) -> Iterator[Place]:
-    """Fields of an offload binary (LLVM's container) at start, of its first entry and that entry's strings."""
+    """Yield the fields of an offload binary (LLVM's container) at start, of its first entry and that entry's strings.
+    """
     yield from _structure("offload binary", OFFLOAD_BINARY, data, start)
     entry = start + _number(data, start + 16, 8)
     yield from _structure("offload entry", OFFLOAD_ENTRY, data, entry)
@@ -275,13 +278,13 @@ def _offload_binary(data: bytes, start: int) -> Iterator[Place]:
 
 
 def _compressed_bundle(data: bytes, start: int) -> Iterator[Place]:
-    """Fields of the header of a compressed offload bundle at start, by its version."""
+    """Yield the fields of the header of a compressed offload bundle at start, by its version."""
     fields = COMPRESSED_BUNDLE.get(_number(data, start + 4, 2), COMPRESSED_BUNDLE[3])
     yield from _structure("compressed bundle", fields, data, start)
 
 
 def _archive(data: bytes, start: int) -> Iterator[Place]:
-    """Fields of the members' headers of an ``ar`` archive at start."""
+    """Yield the fields of the members' headers of an ``ar`` archive at start."""
     position = start + 8
     for _ in range(_MAX_ROWS):
         if position + 60 > len(data):
@@ -294,7 +297,8 @@ def _archive(data: bytes, start: int) -> Iterator[Place]:
 
 
 def _own(data: bytes, start: int) -> Iterator[Place]:
-    """Fields of a structure of this project at start (a patched file's section, a cache entry), and of its tables."""
+    """Yield the fields of a structure of this project at start (a patched file's section, a cache entry), and of its
+    tables."""
     own = _OWN[data[start : start + 8]]
     yield from _structure(own.name, _members(own), data, start)
     values = {field.name: _number(data, start + field.offset, field.width) for field in _members(own)}

@@ -83,8 +83,10 @@ def elf(
     segments: Sequence[tuple[int, int, str]] = (),
     headers: bool = True,
 ) -> bytes:
-    """An ELF64 file. kind: ``e_type``. segments: (``p_type``, ``p_flags``, section, empty for the whole file).
-    headers: whether sections are named."""
+    """Build an ELF64 file. kind: ``e_type``. segments: (``p_type``, ``p_flags``, section, empty for the whole file).
+
+    headers: whether sections are named.
+    """
     names = b"\0"
     rows = [(0,) * 10]
     body = bytearray(64 + 56 * len(segments))
@@ -116,7 +118,8 @@ def elf(
 
 
 def _symbols(*rows: tuple[str, int, int, int, int, int]) -> tuple[bytes, bytes]:
-    """``.symtab`` and ``.strtab`` of (name, st_info, st_other, st_shndx, st_value, st_size)."""
+    """Build the sections ``.symtab`` and ``.strtab`` of symbols (name, st_info, st_other, st_shndx, st_value, st_size).
+    """
     names = b"\0"
     table = bytes(24)
     for name, info, other, section, value, size in rows:
@@ -126,19 +129,19 @@ def _symbols(*rows: tuple[str, int, int, int, int, int]) -> tuple[bytes, bytes]:
 
 
 def _note(owner: bytes, kind: int, data: bytes) -> bytes:
-    """An ELF note. owner: its name; kind: ``n_type``."""
+    """Build an ELF note. owner: its name; kind: ``n_type``."""
     owner += b"\0"
     head = struct.pack("<III", len(owner), len(data), kind)
     return head + owner + bytes(-len(owner) % 4) + data + bytes(-len(data) % 4)
 
 
 def _attribute(number: int, data: bytes, kind: int = 4) -> bytes:
-    """An attribute of a cubin's ``.nv.info`` section. kind: 4 for one with a size before its data."""
+    """Build an attribute of a cubin's ``.nv.info`` section. kind: 4 for one with a size before its data."""
     return bytes((kind, number)) + (struct.pack("<H", len(data)) if kind == 4 else b"") + data
 
 
 def cubin(*, new: bool = True) -> bytes:
-    """A cubin with a kernel and a device function, by the ABI of CUDA 13 or the older one."""
+    """Build a cubin with a kernel and a device function, by the ABI of CUDA 13 or the older one."""
     symtab, strtab = _symbols(("first", 0x12, 0x10, 3, 0, 64), ("helper", 0x02, 0, 4, 0, 16))
     info = b"".join(_attribute(number, struct.pack("<II", 1, value))
                     for number, value in ((0x2F, 24), (0x11, 16), (0x12, 16), (0x23, 16)))  # fmt: skip
@@ -168,7 +171,7 @@ def cubin(*, new: bool = True) -> bytes:
 
 
 def code_object() -> bytes:
-    """An AMD code object with one kernel: metadata, descriptor, code."""
+    """Build an AMD code object with one kernel: metadata, descriptor, code."""
     descriptor = struct.pack("<IIIIq", 512, 0, 32, 0, 256) + bytes(20) + struct.pack("<IIIHHI", 0, 0x41, 0x84, 8, 0, 0)
     metadata = msgpack.packb({
         "amdhsa.version": [1, 2], "amdhsa.target": "amdgcn-amd-amdhsa--gfx942:sramecc+:xnack-",
@@ -200,8 +203,9 @@ def code_object() -> bytes:
 
 
 def entries() -> list[bytes]:
-    """Entries of a fatbin (NVIDIA's container), of every kind and compression; the header of nvcc 12.4 and an unknown
-    kind among them.
+    """Build entries of a fatbin (NVIDIA's container), of every kind and compression.
+
+    The header of nvcc 12.4 and an unknown kind are among them.
     """
     made = [
         build_entry(ImageKind.PTX, PTX, "sm_90a", options="-O1", compression=Compression.ZSTD, identifier="k.cu"),
@@ -222,7 +226,7 @@ def entries() -> list[bytes]:
 
 
 def containers() -> list[bytes]:
-    """Fatbins (NVIDIA's containers of GPU code): each entry alone, some together, with what may follow."""
+    """Build fatbins (NVIDIA's containers of GPU code): each entry alone, some together, with what may follow."""
     made = entries()
     return [
         *(build_container([entry]) for entry in made),
@@ -233,7 +237,7 @@ def containers() -> list[bytes]:
 
 
 def bundle(code_objects: Sequence[tuple[str, bytes]]) -> bytes:
-    """An offload bundle of (id, code object), as clang lays it out but for the alignment, which is 64 here."""
+    """Build an offload bundle of (id, code object), as clang lays it out but for the alignment, which is 64 here."""
     head = 32 + sum(24 + len(name) for name, _ in code_objects)
     rows, body = b"", b""
     for name, data in code_objects:
@@ -244,7 +248,7 @@ def bundle(code_objects: Sequence[tuple[str, bytes]]) -> bytes:
 
 
 def compressed_bundle(data: bytes, version: int, method: int) -> bytes:
-    """A bundle compressed as clang does it. version: 1 to 3; method: 0 zlib, 1 ZSTD."""
+    """Build a compressed offload bundle, as clang writes it. version: 1 to 3; method: 0 zlib, 1 ZSTD."""
     stored = zstandard.ZstdCompressor().compress(data) if method else zlib.compress(data)
     head = b"CCOB" + struct.pack("<HH", version, method)
     total = {1: 20, 2: 24, 3: 32}[version] + len(stored)
@@ -254,7 +258,7 @@ def compressed_bundle(data: bytes, version: int, method: int) -> bytes:
 
 
 def bundles() -> list[bytes]:
-    """Offload bundles, plain and compressed."""
+    """Build offload bundles, plain and compressed."""
     small = bundle([("host-x86_64-unknown-linux--", b""),
                     ("hipv4-amdgcn-amd-amdhsa--gfx942:sramecc+:xnack-", code_object())])  # fmt: skip
     two = bundle([("host-x86_64-unknown-linux--", b""), ("hip-amdgcn-amd-amdhsa--gfx90a", b"BC\xc0\xde" + bytes(12)),
@@ -264,7 +268,7 @@ def bundles() -> list[bytes]:
 
 
 def offload_binary(content: bytes, kind: int) -> bytes:
-    """An offload binary of clang's new driver with one image. kind: its ``ImageKind``."""
+    """Build an offload binary of clang's new driver with one image. kind: its ``ImageKind``."""
     texts = b"\0arch\0sm_90\0triple\0nvptx64-nvidia-cuda\0"
     strings = struct.pack("<QQQQ", 105, 110, 116, 123)
     begin = 72 + len(strings) + len(texts)
@@ -276,7 +280,7 @@ def offload_binary(content: bytes, kind: int) -> bytes:
 
 
 def offload_binaries() -> list[bytes]:
-    """Contents of ``.llvm.offloading``: PTX, a cubin, a code object, several."""
+    """Build contents of the section ``.llvm.offloading``: PTX, a cubin, a code object, several."""
     made = [offload_binary(PTX + b"\0", 5), offload_binary(cubin(), 3), offload_binary(code_object(), 1)]
     return [*made, made[0] + made[1]]
 
@@ -285,7 +289,7 @@ def host(
     device: bytes, *, kind: int = 3, headers: bool = True, slot: bool = True, version: int = 1, amd: bool = False,
     section: str | None = None,
 ) -> bytes:  # fmt: skip
-    """A host library with device code, its wrapper, dynamic section and relocations.
+    """Build a host library with device code, the wrapper that points to it, a dynamic section and relocations.
 
     slot: whether the wrapper holds the address itself, else only the relocation does, as lld leaves it.
     """
@@ -314,7 +318,7 @@ def host(
 
 
 def hosts() -> list[bytes]:
-    """Libraries, executables and objects, with and without section headers, and what else ``read_file`` takes."""
+    """Build libraries, executables and objects, with and without section headers, and what else ``read_file`` takes."""
     fatbins = containers()
     return [
         host(fatbins[2]),
@@ -337,13 +341,14 @@ def hosts() -> list[bytes]:
 
 
 def dynamic_hosts() -> list[bytes]:
-    """Libraries and programs that neutrino-patch can patch."""
+    """Build libraries and programs that neutrino-patch can patch."""
     fatbins = containers()
     return [host(fatbins[2]), host(fatbins[9], kind=2), host(fatbins[11], headers=False), host(bundles()[0], amd=True)]
 
 
 def patched_hosts() -> list[bytes]:
-    """Libraries with a section of twins (copies with probes) attached, as neutrino-patch writes them."""
+    """Build libraries with a section of twins (copies of kernels with probes) attached, as neutrino-patch writes them.
+    """
     made = []
     with tempfile.TemporaryDirectory() as name:
         for data, section in zip(dynamic_hosts()[:3], [*sections(), sections()[1]], strict=True):
@@ -355,7 +360,7 @@ def patched_hosts() -> list[bytes]:
 
 
 def wheels() -> list[bytes]:
-    """ZIP files: stored and deflated members, folders, empty files, ZIP64 fields, a comment."""
+    """Build ZIP files: stored and deflated members, folders, empty files, ZIP64 fields, a comment."""
     made = []
     for compression in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         buffer = io.BytesIO()
@@ -369,7 +374,8 @@ def wheels() -> list[bytes]:
 
 
 def archive(members: Sequence[tuple[str, bytes]], *, thin: bool = False) -> bytes:
-    """An archive as GNU ``ar`` writes it, with a name table for long names; thin: without the members' contents."""
+    """Build an archive as GNU ``ar`` writes it, with a name table for long names; thin: without the members' contents.
+    """
     table = b""
     headed = []
     for name, data in members:
@@ -386,8 +392,10 @@ def archive(members: Sequence[tuple[str, bytes]], *, thin: bool = False) -> byte
 
 
 def twins(kernels: int) -> bytes:
-    """A cache entry of that many kernels: the first has a twin (copy with probes), and one under a cap if it is not
-    alone; the others say why they have none.
+    """Build a cache entry for that many kernels of an image: the first has a twin (copy with probes), the others a
+    reason for none.
+
+    The first has one with a cap on registers, too, if it is not alone.
     """
     fields, span = (Field("start", ScalarType.U64, 0),), Span(1, 1)
     maps = [Map("BlockSched", ARRAY, Level.WARP, 8, 1, fields, span),
@@ -401,7 +409,7 @@ def twins(kernels: int) -> bytes:
 
 
 def sections() -> list[bytes]:
-    """Sections as patched files have them: with rows that share an entry, and without any."""
+    """Build sections of patched files: with rows that share an entry, and without any."""
     entries_ = [twins(2), twins(1)]
     rows = [TwinsRow(bytes([index]) * 32, 100 + index, bytes(range(32)), arch, device, entry)
             for index, (arch, device, entry) in enumerate((

@@ -54,7 +54,7 @@ class Target:
 
 
 def _must(condition: bool, what: str) -> None:
-    """Raise ContradictionError, which ends the fuzzing, when a reading does not keep to what it must.
+    """Raise ContradictionError, which ends the fuzzing, unless a condition holds that a parser's result must meet.
 
     what: in words.
     """
@@ -94,7 +94,7 @@ def _container(data: bytes) -> int:
 
 @contextmanager
 def _in_memory(data: bytes) -> Iterator[Path]:
-    """The path of a file with these bytes that never reaches a disk."""
+    """Provide a file with these bytes that never reaches a disk; yields its path."""
     descriptor = os.memfd_create(NAME)
     try:
         with open(descriptor, "wb", closefd=False) as file:
@@ -106,7 +106,7 @@ def _in_memory(data: bytes) -> Iterator[Path]:
 
 @contextmanager
 def _folder() -> Iterator[Path]:
-    """The path of an empty folder in memory, removed at the end."""
+    """Provide an empty folder in memory, removed at the end; yields its path."""
     folder = Path(tempfile.mkdtemp(dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
     try:
         yield folder
@@ -233,8 +233,9 @@ _FLAGS = struct.Struct("<QIII")
 
 
 def _entry(data: bytes) -> int:
-    """Read a container of one entry whose sizes are right: flags, kind and decoded size from the input, all else is
-    payload. Returns as ``_container``.
+    """Read a container of one entry whose sizes are made right, so that the fuzzer comes to the decoding of entries.
+
+    Flags, kind and decoded size are from the input, all else is payload. Returns as ``_container``.
     """
     head = data[: _FLAGS.size].ljust(_FLAGS.size, b"\0")
     flags, kind, size, cut = _FLAGS.unpack(head)
@@ -272,7 +273,7 @@ def _entry_seeds() -> list[bytes]:
 
 
 def _cursor(data: bytes) -> int:
-    """Do what the input says with a Cursor (the reader that checks bounds), and the same with slices. Returns 0."""
+    """Read with a bounds-checked Cursor and with slices, as the input says, and compare the two. Returns 0."""
     view = memoryview(data)
     half = len(data) // 2
     cursor = Cursor(view, NAME, start=half // 2, end=len(data) - half // 2)

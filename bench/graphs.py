@@ -66,7 +66,7 @@ def record(out: Path) -> None:
 
 
 def verdicts(results: Json) -> list[str]:
-    """What is wrong with the results, in words; nothing when all is as it should be."""
+    """Return what is wrong with the recorded results, a message each; nothing when all is as it should be."""
     wrong = [f"no {name}" for name in ("tree", "device", "driver") if not results.get(name)]
     for name in (*REPLAYS, *(f"torch {form}" for form in TORCH)):
         case = results["cases"].get(name)
@@ -95,9 +95,7 @@ def verdicts(results: Json) -> list[str]:
 
 
 def added(results: Json) -> dict[str, float]:
-    """µs that submitting a replay takes longer with each probe than plain: the median over rounds of the
-    differences.
-    """
+    """Return how many µs longer submitting a graph's replay takes with each probe than without: medians over rounds."""
     plain = results["submit"]["plain"]
     return {
         name: median(with_probe - own for with_probe, own in zip(results["submit"][name], plain, strict=True))
@@ -106,7 +104,7 @@ def added(results: Json) -> dict[str, float]:
 
 
 def _say(results: Json) -> int:
-    """Print launches, costs and what is wrong with the results. Returns 1 when anything is."""
+    """Print recorded launches, costs and what is wrong with the results. Returns 1 when anything is."""
     wrong = verdicts(results)
     for name, case in results["cases"].items():
         print(f"{name:16} {dict(launches(case))}")

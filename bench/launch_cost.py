@@ -47,10 +47,11 @@ class Bench:
             Cache(folder / way / "cache").write(image_key(RUN_KEY, "sm_90", IMAGE), entry_of(IMAGE))
 
     def _run(self, library: Path, way: str, launches: int, batches: int, *under: str) -> list[float]:
-        """Run the program in front of a driver that does nothing: nanoseconds of a launch, for each batch.
+        """Run a program that launches kernels on a driver that does nothing; return the nanoseconds of a launch, for
+        each batch.
 
-        library: folder with the hook. way: one of WAYS. launches: of a batch. under: a command around it, such as
-        valgrind. Raises SystemExit when other launches were probed than the way says.
+        library: folder with the hook (Neutrino's library). way: one of WAYS. launches: of a batch. under: a command
+        around it, such as valgrind. Raises SystemExit when other launches were probed than the way says.
         """
         traces = Path(tempfile.mkdtemp(dir=self._folder))
         environment = dict(hooked_environment(self._driver, library, self._folder / way / "cache", traces))
@@ -93,7 +94,8 @@ class Bench:
 
 
 def main() -> None:
-    """Measure each library in each way, in turns, and print a line for each."""
+    """Measure what a launch costs with each hook (library) in each way of launching, in turns; print a line for each.
+    """
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("libraries", metavar="LIB", nargs="*", type=Path, default=[BUILT])
     libraries = [library.resolve() for library in parser.parse_args().libraries]

@@ -41,7 +41,10 @@ _OURS = [sys.executable, "-m", "neutrino.cli.extract"]
 
 
 def record(libraries: Sequence[Path]) -> Json:
-    """Raw samples: for each library and program seconds of wall clock, of processor, and peak bytes, run by run."""
+    """Time listing the images of each library by our program and by cuobjdump; return the raw samples.
+
+    Seconds of wall clock, of processor, and peak bytes, run by run.
+    """
     cuobjdump = find_tool("cuobjdump")
     results: Json = {
         **made_of("listing"),
@@ -54,7 +57,7 @@ def record(libraries: Sequence[Path]) -> Json:
         "libraries": [],
     }
     for path in libraries:
-        tool = _that_reads(path, cuobjdump)
+        tool = _cuobjdump_that_reads(path, cuobjdump)
         row: Json = {"name": path.name, "bytes": path.stat().st_size, "cuobjdump": _version(tool)}
         row |= {"ours": [], "theirs": []}
         commands = {"ours": [*_OURS, path], "theirs": [tool, "-lelf", "-lptx", path]}
@@ -72,7 +75,8 @@ def record(libraries: Sequence[Path]) -> Json:
 
 
 def judge(results: Json) -> list[str]:
-    """What the results miss of their bounds on time, memory and images found, a line each; nothing when all is met."""
+    """Return which bounds on time, memory and images found the recorded results break, a line each; nothing when all
+    are met."""
     wrong = []
     counted = [row for row in results["libraries"] if SIZES[0] <= row["bytes"] <= SIZES[1]]
     if len(counted) < 2:
@@ -98,7 +102,7 @@ def judge(results: Json) -> list[str]:
 
 
 def table(results: Json) -> str:
-    """The figures for people, one library a line."""
+    """Return the figures as a table for people, one library a line."""
     lines = []
     for row in results["libraries"]:
         ours, theirs = (min(run["seconds"] for run in row[who]) * 1e3 for who in ("ours", "theirs"))
@@ -126,7 +130,7 @@ def _environment() -> dict[str, str]:
 
 
 def _images(command: Sequence[str | Path]) -> int:
-    """How many images a program lists: rows of ours begin with CONTAINER.IMAGE, cuobjdump's name a file each."""
+    """Run a program that lists a library's images, ours or cuobjdump; return how many it lists."""
     done = subprocess.run(
         [str(word) for word in command], capture_output=True, text=True, check=True, env=_environment()
     )
@@ -140,8 +144,9 @@ def _version(tool: Path) -> str:
     return next(line for line in done.stdout.splitlines() if "release" in line).strip()
 
 
-def _that_reads(path: Path, cuobjdump: Path) -> Path:
-    """A cuobjdump that lists the library: 13 refuses what has code for sm_35, which 12's (as Triton ships it) reads."""
+def _cuobjdump_that_reads(path: Path, cuobjdump: Path) -> Path:
+    """Return a cuobjdump that can list the library: 13 refuses what has code for sm_35, which 12's (as Triton ships it)
+    reads."""
     named = os.environ.get("BENCH_CUOBJDUMP")
     for tool in (cuobjdump, *([Path(named)] if named else [])):
         done = subprocess.run([tool, "-lelf", "-lptx", path], capture_output=True, check=False)

@@ -56,14 +56,13 @@ class Launch:
 
     @classmethod
     def read(cls, row: Sequence[Any]) -> Launch:
-        """A launch from its row in the program's report: kernel, grid, block, milliseconds, and bytes that it asked for
-        by kind.
-        """
+        """Parse a launch from its row in the program's report: kernel, grid, block, milliseconds, and bytes that it
+        asked for by kind."""
         kernel, grid, block, ms, asked = row
         return cls(kernel, tuple(grid) if grid else None, tuple(block) if block else None, ms, tuple(asked))
 
     def matches(self, name: str, record: Any) -> bool:
-        """Whether a launch in the trace, of the kernel ``name``, can be this one of the program's.
+        """Whether a launch in the trace, of the kernel ``name``, can be this launch that the program reports.
 
         A kernel name with ``*`` at its end stands for all that begin so.
         """
@@ -100,9 +99,8 @@ def _three(size: Any) -> tuple[int, ...]:
 
 
 def pair(launches: Sequence[Launch], trace: Trace) -> Pairing:
-    """Find for each launch that a program reports the one in the trace: by kernel, grid and block, each kernel's
-    launches in their order of submission.
-    """
+    """Match each launch that a program reports with one in the trace: by kernel, grid and block, in the order of
+    submission."""
     traced = [(kernel.name, launch) for kernel in trace.kernels for launch in kernel.launches()]
     traced.sort(key=lambda entry: int(entry[1].record["submit_ns"]))
     waiting: dict[str, list[TraceLaunch]] = {}
@@ -128,7 +126,7 @@ def _written(launch: TraceLaunch | None, name: str) -> MapView | None:
 
 
 def launch_columns(pairing: Pairing) -> list[list[Json]]:
-    """For each launch a row of LAUNCH_COLUMNS: kernel, grid, block and milliseconds.
+    """Return a table row (LAUNCH_COLUMNS) for each launch: kernel, grid, block and milliseconds.
 
     Grid and block come from the trace where the program does not know them.
     """
@@ -143,9 +141,8 @@ def launch_columns(pairing: Pairing) -> list[list[Json]]:
 
 
 def sched_columns(pairing: Pairing) -> list[list[Json]]:
-    """For each launch a row of SCHED_COLUMNS: figures of what ``block_sched`` recorded of its warps; all None without
-    data.
-    """
+    """Return a table row (SCHED_COLUMNS) for each launch: figures of what ``block_sched`` recorded of its warps, or all
+    None."""
     rows: list[list[Json]] = []
     for entry in pairing.pairs:
         view = _written(entry.traced, SCHED_MAP)
@@ -154,7 +151,8 @@ def sched_columns(pairing: Pairing) -> list[list[Json]]:
 
 
 def _sched(records: np.ndarray[Any, Any]) -> list[Json]:
-    """A row of SCHED_COLUMNS from one launch's records, a warp each with start, elapsed (cycles) and multiprocessor."""
+    """Compute a table row (SCHED_COLUMNS) from one launch's records: of each warp start, elapsed (cycles) and
+    multiprocessor."""
     start, elapsed, sm = records["start"], records["elapsed"], records["cuid"]
     if not len(records):
         return [0] * len(SCHED_COLUMNS)
@@ -190,8 +188,10 @@ def most_resident(start: np.ndarray[Any, Any], end: np.ndarray[Any, Any], sm: np
 
 
 def gmem_columns(pairing: Pairing) -> list[list[Json]]:
-    """For each launch a row of GMEM_COLUMNS: bytes that the program asked for by its own formula, by kind of access,
-    and those that ``gmem_bytes`` counted (None without data).
+    """Return a table row (GMEM_COLUMNS) for each launch: bytes that the program asked for, and those that
+    ``gmem_bytes`` counted.
+
+    The former by its own formula and kind of access; None without data.
     """
     rows: list[list[Json]] = []
     for entry in pairing.pairs:
@@ -205,7 +205,7 @@ def gmem_columns(pairing: Pairing) -> list[list[Json]]:
 
 
 def kernel_rows(trace: Trace) -> list[dict[str, Json]]:
-    """What became of each kernel of a trace: probed or why not, registers, sites (instructions that probes match),
+    """Summarize what became of each kernel of a trace: probed or why not, registers, sites (probed instructions),
     launches.
 
     Kernels that differ in nothing (a module loaded again) are one row, their counters added.
@@ -231,12 +231,11 @@ def kernel_rows(trace: Trace) -> list[dict[str, Json]]:
 
 
 def own_clocks(pairing: Pairing, file: Path, keep: int = 256) -> dict[str, Json]:
-    """The workload ``clocks``: its own clocks against the probe's, warp by warp.
+    """Compare a program's own clocks with those that the probe recorded, warp by warp, for the workload ``clocks``.
 
-    columns/rows: per launch how many warps, how many on another multiprocessor, how many that started after
-    the program's first clock or ended before its last, and the cycles by which the probe's time exceeds the
-    program's. samples: ``keep`` warps of the first launch, spread over it: own first, last, sm; the probe's
-    start, elapsed, sm.
+    columns/rows: per launch how many warps, how many on another multiprocessor, how many that started after the
+    program's first clock or ended before its last, and the cycles by which the probe's time exceeds the program's.
+    samples: ``keep`` warps of the first launch, spread over it: own first, last, sm; the probe's start, elapsed, sm.
     """
     own = np.fromfile(file, dtype=OWN_CLOCKS)
     rows: list[list[Json]] = []
@@ -284,8 +283,10 @@ def own_clocks(pairing: Pairing, file: Path, keep: int = 256) -> dict[str, Json]
 
 
 def overlaps(pairing: Pairing, left: str, right: str) -> list[int]:
-    """Whether two kernels ran at once, as streams let them: for each launch of ``left`` and the launch of ``right`` in
-    its place, on how many multiprocessors both had warps at the same time.
+    """Show whether launches of two kernels ran at once, as streams let them: on how many multiprocessors both had
+    warps.
+
+    For each launch of ``left`` and the launch of ``right`` in its place.
     """
     windows: dict[str, list[dict[int, tuple[int, int]]]] = {left: [], right: []}
     for entry in pairing.pairs:
@@ -311,10 +312,10 @@ def overlaps(pairing: Pairing, left: str, right: str) -> list[int]:
 
 
 def measure(report: Path, trace_directory: Path) -> dict[str, Json]:
-    """Everything that the results keep of one run under Neutrino.
+    """Return everything that the results keep of one run under Neutrino, from the program's report and its trace.
 
-    report: the program's; trace_directory: the folder given to ``--tracedir``, with the one trace of the
-    program's process in it. Raises TraceError when there is none or it cannot be read.
+    trace_directory: the folder given to ``--tracedir``, with the one trace of the program's process in it. Raises
+    TraceError when there is none or it cannot be read.
     """
     told = json.loads(report.read_text())
     traces = [Trace(path) for path in find_traces(trace_directory)]
@@ -367,10 +368,8 @@ def image_rows(trace: Trace) -> list[list[Json]]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """``measure.py REPORT TRACEDIR OUT``.
-
-    A process of its own, so that a broken trace costs one run's figures only.
-    """
+    """Measure one run, as ``measure.py REPORT TRACEDIR OUT``: in a process of its own, so that a broken trace costs no
+    other run."""
     report, trace, out = map(Path, arguments)
     out.write_text(json.dumps(measure(report, trace)))
     return 0

@@ -89,10 +89,10 @@ def digests(kernels: Iterable[tuple[str, Iterable[TraceLaunch]]]) -> list[list[s
 
 
 def record(neutrino: Sequence[str], only: Sequence[str], library: Path | None) -> Json:
-    """Raw samples: workload → mode → the digests of both steps' results and, of probed ones, of the records.
+    """Run each workload as a program and in notebooks on the GPU; return the raw samples.
 
-    library: the folder of the library for the embedded device, whose workload then is the only one. SystemExit: a
-    program or a cell failed.
+    Workload → mode → the digests of both steps' results and, of probed ones, of the records. library: the folder of the
+    library for the embedded device, whose workload then is the only one. SystemExit: a program or a cell failed.
     """
     workloads = {"vector": EMBEDDED} if library else {name: WORKLOADS[name] for name in only or WORKLOADS}
     results: Json = {
@@ -182,7 +182,7 @@ def _notebook(mode: str, workload: str, environment: Mapping[str, str], folder: 
 
 
 def judge(results: Json) -> list[Verdict]:
-    """Every verdict, the good and the bad: of each workload whether results are the same, of each mode the records."""
+    """Check the recorded runs; return a verdict on each workload's results, and on the records of each mode."""
     found = []
     for workload in results["runs"] if results["device"] == "embedded" else WORKLOADS:
         runs = results["runs"].get(workload, {})
@@ -194,7 +194,8 @@ def judge(results: Json) -> list[Verdict]:
 
 
 def _results(runs: Json, modes: Sequence[str]) -> str:
-    """Check that all modes computed the same. Returns a line; raises BrokenError (by ``need``)."""
+    """Check that a workload computed the same in all modes. Returns a line for the verdict; raises BrokenError (by
+    ``need``)."""
     need(tuple(runs) == tuple(modes), f"runs are {', '.join(runs) or 'none'}")
     outputs = {tuple(run["results"]) for run in runs.values()}
     need(len(outputs) == 1, f"{len(outputs)} different results")

@@ -37,12 +37,12 @@ def build_driver(folder: Path, *flags: str) -> Path:
 
 
 def plain_environment(driver: Path) -> dict[str, str]:
-    """With these variables alone a program finds the driver, without the hook."""
+    """Return environment variables with which alone a program finds the driver, without the hook."""
     return {"LD_LIBRARY_PATH": str(driver.parent)}
 
 
 def hooked_environment(driver: Path, library: Path, cache: Path, trace: Path) -> Mapping[str, str]:
-    """With these variables alone a program gets the hook (Neutrino's library in the program).
+    """Return environment variables with which alone a program gets the hook (Neutrino's library in the program).
 
     library: the folder of its build. trace: of its traces.
     """

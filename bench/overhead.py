@@ -83,9 +83,10 @@ COMPLETE = {"dmat"}
 
 
 def record(neutrino: Sequence[str], rounds: int, modes: Sequence[str]) -> Json:
-    """Raw samples: mode → one report of the program a process, with what the trace has of the probed ones.
+    """Run the Triton program in every mode on the GPU, several times; return the raw samples.
 
-    SystemExit: the program cannot be run.
+    Mode → one report of the program a process, with what the trace has of the probed ones. SystemExit: the program
+    cannot be run.
     """
     start = time.time()
     results: Json = {
@@ -139,8 +140,11 @@ def _once(neutrino: Sequence[str], mode: str, folder: Path, number: int) -> Json
 
 
 def _recorded(folder: Path) -> Json:
-    """What the traces below a folder have of each kernel: launches probed, launches of the original by reason, bytes of
-    its data and, of the last launch, records of logs, what these dropped, and bytes."""
+    """Summarize, by kernel, what the traces below a folder have: probed launches, others by reason, bytes, and log
+    records.
+
+    Of the last launch, records of logs, what these dropped, and bytes.
+    """
     probed: Counter[str] = Counter()
     originals: dict[str, Counter[str]] = {}
     logs: dict[str, Json] = {}
@@ -173,17 +177,21 @@ def _recorded(folder: Path) -> Json:
 
 
 def milliseconds(results: Json, mode: str, kernel: str) -> float:
-    """What a launch of a kernel takes in a mode: the median over all processes and launches, in ms."""
+    """Return how many milliseconds a launch of a kernel takes in a mode: the median over all processes and launches."""
     return float(statistics.median(ms for run in results["runs"][mode] for ms in run["kernels"][kernel]["ms"]))
 
 
 def times(results: Json, mode: str) -> dict[str, float]:
-    """How many times as long each kernel takes with a probe (mode) as without."""
+    """Return by kernel how many times as long it takes with a probe (mode) as without."""
     return {name: milliseconds(results, mode, name) / milliseconds(results, PLAIN, name) for name in KERNELS}
 
 
 def judge(results: Json) -> list[Verdict]:
-    """Every verdict on the probes: same outputs, every launch probed, times within the limits, no record lost."""
+    """Check the recorded runs of the probes; return a verdict, good or bad, on each check, for the table that people
+    read.
+
+    That outputs are the same, every launch was probed, times are within the limits, and no record was lost.
+    """
     runs = results["runs"]
     plain = runs.get(PLAIN) or [{"kernels": {}}]
     outputs = {name: row["output"] for name, row in plain[0]["kernels"].items()}
@@ -203,7 +211,8 @@ def judge(results: Json) -> list[Verdict]:
 def _outputs(runs: Sequence[Json], outputs: dict[str, str]) -> str:
     """Check that all processes computed what the first plain one did.
 
-    outputs: digests by kernel. runs: what processes reported. Returns a line; raises BrokenError (by ``need``).
+    outputs: digests by kernel. runs: what processes reported. Returns a line for the verdict; raises BrokenError (by
+    ``need``).
     """
     need(len(runs) >= FEWEST, f"{len(runs)} processes, expected {FEWEST} or more")
     need(tuple(outputs) == KERNELS, f"kernels of the plain run are {', '.join(outputs) or 'none'}")
@@ -219,7 +228,7 @@ def _outputs(runs: Sequence[Json], outputs: dict[str, str]) -> str:
 def _launches(runs: Sequence[Json]) -> str:
     """Check that every launch of each process ran with the probe.
 
-    runs: what processes reported. Returns a line; raises BrokenError (by ``need``).
+    runs: what processes reported. Returns a line for the verdict; raises BrokenError (by ``need``).
     """
     need(bool(runs), "no runs")
     for run in runs:
@@ -231,10 +240,10 @@ def _launches(runs: Sequence[Json]) -> str:
 
 
 def _times(results: Json, mode: str, limit: Limit, wanted: Limit) -> str:
-    """Check how many times as long the kernels take with a probe.
+    """Check how many times as long the kernels take with a probe as without. Returns a line for the verdict.
 
-    limit: what must hold. wanted: what was promised; where only that is not reached, the line returned is a ``Missed``.
-    Raises BrokenError (by ``need``).
+    limit: what must hold. wanted: what was promised; where only that is not reached, the line is a ``Missed``. Raises
+    BrokenError (by ``need``).
     """
     need(bool(results["runs"].get(mode)), "no runs")
     found = times(results, mode)
@@ -267,7 +276,7 @@ def _complete(runs: Sequence[Json], limit: Limit) -> str:
 
 
 def table(results: Json) -> str:
-    """For people: each kernel's time without a probe, and with each probe as multiples of that."""
+    """Return a table for people: each kernel's time without a probe, and with each probe as multiples of that."""
     lines = [f"{results['device']}, driver {results['driver']}", f"{'':14}" + "".join(f"{n[:9]:>10}" for n in KERNELS)]
     lines.append(f"{'plain, ms':14}" + "".join(f"{milliseconds(results, PLAIN, name):10.4f}" for name in KERNELS))
     for mode in LIMITS:

@@ -86,8 +86,10 @@ def writing(probes: ProbeSet, modules: Sequence[str]) -> dict[str, int]:
 
 
 def record(folder: Path) -> Json:
-    """Measure parsing alone and parsing with writing, for each source of texts and each set of probes: raw processor
-    seconds, round by round. folder: where the corpus is, or is made.
+    """Time parsing alone and parsing with writing, for each source of texts and set of probes; return processor seconds
+    by round.
+
+    folder: where the corpus is, or is made.
     """
     sets = probe_sets()
     results: Json = {**made_of("parsing"), "python": platform.python_version(), "sources": []}
@@ -110,7 +112,7 @@ def _timed(
     probes: ProbeSet,
     modules: Sequence[str],
 ) -> dict[str, int]:
-    """Do a piece of work once, and add its processor seconds to the list. Returns what it counted."""
+    """Do a piece of work once and add its processor seconds to the list. Returns what the work counted."""
     before = time.process_time()
     counted = work(probes, modules)
     seconds.append(round(time.process_time() - before, 6))
@@ -118,7 +120,7 @@ def _timed(
 
 
 def times(row: Json, stage: str) -> float:
-    """For one source of texts: how many times as long ten probes at once take as one of them, by best times.
+    """Return how many times as long ten probes at once take as one of them, for one source of texts, by best times.
 
     stage: "parsing" or "whole".
     """
@@ -127,9 +129,8 @@ def times(row: Json, stage: str) -> float:
 
 
 def judge(results: Json) -> list[str]:
-    """What the results miss, a line each: too little text, too few rounds, ten probes too slow, a probe that hits
-    nothing.
-    """
+    """Return what the recorded results lack, a line each: too little text, too few rounds, ten probes too slow, a probe
+    without hits."""
     rows = {row["name"]: row for row in results["sources"]}
     wrong = [f"{name}: not measured" for name in SOURCES if name not in rows]
     names = {"all", *(probe.name for probe in load_probe_file(PROBES).probes)}
@@ -154,7 +155,7 @@ def judge(results: Json) -> list[str]:
 
 
 def table(results: Json) -> str:
-    """The figures for people, a line for each source of texts."""
+    """Return the figures as a table for people, a line for each source of texts."""
     lines = []
     for row in results["sources"]:
         every = row["sets"]["all"]

@@ -74,7 +74,7 @@ class Bench:
     diagnostics: list[str] = field(default_factory=list)
 
     def environment(self, *, plain: bool) -> dict[str, str]:
-        """Environment variables of a program.
+        """Return the environment variables for a program of the bench.
 
         plain: it runs without Neutrino; on the embedded device (a CPU that stands in for a GPU) with that device's
         driver in front.
@@ -118,9 +118,9 @@ class Bench:
         return images
 
     def probed(self, name: str, probes: str, argv: Sequence[str]) -> Json:
-        """Run a program under ``neutrino``.
+        """Run a program under ``neutrino``; return its exit status and, raw, all that its traces hold.
 
-        probes: a file in bench/probes, "" for none. Returns its exit status and, raw, all that its traces hold.
+        probes: a file in bench/probes, "" for none.
         """
         traces = self.folder / f"{name}.trace"
         device = ["--device", "embedded"] if self.embedded else []
@@ -177,7 +177,8 @@ class Bench:
             self.result["linked"] = self.linked()
 
     def linked(self) -> Json:
-        """Two translation units, linked by nvlink: as they are, under ``neutrino``, and patched ahead of time."""
+        """Run a program of two translation units linked by nvlink in three ways: as it is, under ``neutrino``, and
+        patched ahead of time."""
         program, patched = self.folder / "linked", self.folder / "patched" / "linked"
         patched.parent.mkdir()
         sources = [str(SOURCE.parent / name) for name in ("linked.cu", "linked_part.cu")]
@@ -198,7 +199,7 @@ class Bench:
 
 
 def _read(report: Path) -> Json:
-    """A program's report, a JSON file; None when it is not there or not whole, which the verdicts then say."""
+    """Read a program's report, a JSON file; None when it is not there or not whole, which the verdicts then say."""
     try:
         return json.loads(report.read_text())
     except (OSError, ValueError):
@@ -211,8 +212,9 @@ def pack(array: np.ndarray[Any, Any]) -> str:
 
 
 def _map(view: MapView) -> Json:
-    """What a launch recorded in one map (what probes save to), for JSON: totals of a map of sums; of another its
-    records and how many each slot (thread, warp or block) saved.
+    """Return what a launch recorded in one map (a store that probes save to), as plain data for JSON.
+
+    Totals of a map of sums; of another its records and how many each slot (thread, warp or block) saved.
     """
     if view.map.kind == SUM:
         return view.total()
@@ -227,8 +229,9 @@ def _map(view: MapView) -> Json:
 
 
 def _trace(trace: Trace) -> Json:
-    """All that a trace says, for JSON: what became of each kernel, and launch by launch, in order of submission, what
-    its maps (what probes save to) hold.
+    """Return all that a trace says, as plain data for JSON: what became of each kernel, and the maps of each launch.
+
+    Launches are in order of submission; maps are what probes save to.
     """
     rows: list[tuple[int, Json]] = []
     kernels = []

@@ -21,9 +21,8 @@ TOGETHER = ("WHOLE", "AGAIN")
 
 
 def _rule(line: str, lane: int, x: int) -> bool:
-    """Whether the program lets a lane (of a warp, 0 to 31) with input x come to a line at all; line: its name in the
-    source.
-    """
+    """Whether the test program lets a lane (of a warp, 0 to 31) with input x come to a source line. line: its name in
+    the source."""
     rules = {"QUARTER": lane % 4 == 0, "SECOND": lane % 4 == 1, "CALLED": lane & 2 != 0, "TURN": x & 3 > 0}
     return rules.get(line, True)
 
@@ -38,13 +37,15 @@ class Group:
 
 
 def _line_names(recorded: Recorded) -> dict[int, str]:
-    """For each instrumented place (site) the name of its source line in placed.cu, as the checks know it."""
+    """Return the names of the source lines that probed places (sites) lie on, by the sites' numbers, as the checks know
+    them."""
     names = {f"placed.cu:{number}": name for name, number in lines().items()}
     return {number: names.get(source.split(",")[0], source) for number, source in recorded.sites.items()}
 
 
 def _groups(recorded: Recorded, name: str, found: Found) -> Iterator[Group]:
-    """Yield the lanes (threads of a warp) that were at a source line together, with what each recorded there.
+    """Yield the groups of lanes (threads of a warp) that were at a source line together, with what each lane recorded
+    there.
 
     Each lane records the mask of the lanes that it was with, so all lanes of a mask must have as many records of the
     line. recorded: the launch. name: of the map; found: its records by block, warp, lane. Raises BrokenError where the
@@ -72,7 +73,8 @@ def _groups(recorded: Recorded, name: str, found: Found) -> Iterator[Group]:
 
 
 def _as_fields(recorded: Recorded, name: str) -> dict[tuple[int, ...], list[dict[str, int]]]:
-    """What each slot (block, warp, lane) holds in a map (what probes save to), each record as field → value."""
+    """Return the records of a map (what probes save to) by slot (block, warp, lane), each as a dict from field to
+    value."""
     fields = [field for field, *_ in recorded.maps[name]["fields"]]
     return {
         slot: [dict(zip(fields, record, strict=True)) for record in records]
@@ -81,7 +83,10 @@ def _as_fields(recorded: Recorded, name: str) -> dict[tuple[int, ...], list[dict
 
 
 def collectives(mask: int, values: Mapping[int, int], lane: int) -> dict[str, int | None]:
-    """What each instruction of placed_lanes.toml gives a lane, by the manual; None: any value (from a lane outside)."""
+    """Return what each instruction between lanes of placed_lanes.toml must give a lane, by the PTX manual.
+
+    None: any value (from a lane outside). mask: the lanes that execute it together; values: of each of them.
+    """
     same = sum(1 << other for other, value in values.items() if value == values[lane])
     is_same = same == mask
     odd = sum(1 << other for other, value in values.items() if value & 1)
@@ -133,9 +138,10 @@ def judge_collectives(run: Json, case: Case) -> str:
 
 
 def _told(counted: Mapping[str, Sequence[int]]) -> str:
-    """A line on how many groups of lanes were at each line, and of what size.
+    """Return a line on how many groups of lanes were at each source line, and of what size. counted: line → sizes of
+    its groups.
 
-    counted: line → sizes of its groups. Raises BrokenError when a line that must have records has none.
+    Raises BrokenError when a line that must have records has none.
     """
     missing = set(TOGETHER) - set(counted)
     need(not missing, f"no records at {', '.join(missing)}")

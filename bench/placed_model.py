@@ -31,11 +31,11 @@ class Shape:
 
     @property
     def warps(self) -> int:
-        """Warps of a block."""
+        """How many warps a block of this launch has."""
         return -(-self.block // LANES)
 
     def place(self, thread: int) -> tuple[int, int, int]:
-        """Block, warp and lane of a thread."""
+        """The block, warp and lane of a thread, by its number in the launch."""
         return thread // self.block, thread % self.block // LANES, thread % self.block % LANES
 
 
@@ -93,7 +93,7 @@ CASES = (
 
 
 def cases(*, embedded: bool) -> tuple[Case, ...]:
-    """Those that run on a GPU, or on the embedded device."""
+    """Return the test cases that run on a GPU, or on the embedded device (an emulated GPU)."""
     return tuple(case for case in CASES if not embedded or case.build == "usual")
 
 
@@ -105,7 +105,7 @@ CHILD = Case("child", "placed_counts", (Launch("calls", 41, LARGE), Launch("call
 
 
 def lines() -> dict[str, int]:
-    """Name → number of the lines of placed.cu that probes name."""
+    """Return the numbers of those lines of placed.cu that probes name, by their names."""
     found = {}
     for number, line in enumerate(SOURCE.read_text().splitlines(), 1):
         if match := re.search(r"// line: ([A-Z]+)$", line):
@@ -114,7 +114,8 @@ def lines() -> dict[str, int]:
 
 
 def inputs(launch: Launch) -> tuple[Words, Words]:
-    """The inputs of a launch, from its seed: the table that all threads read, and an element x for each thread."""
+    """Compute the inputs of a launch from its seed: the table that all threads read, and an element x for each thread.
+    """
     words = _random(launch.seed, TABLE + launch.shape.grid * launch.shape.block)
     return words[:TABLE], words[TABLE:]
 
@@ -155,7 +156,8 @@ class Kernels:
         self.table = [int(word) for word in table]
 
     def run(self, kernel: str, x: int, lane: int) -> Thread:
-        """What one thread of a kernel does with its element x, in the lane of its warp."""
+        """Compute what one thread of a kernel does with its element x, in a lane of its warp: loads, calls, and result.
+        """
         thread = Thread()
         kernels: Mapping[str, Any] = {
             "calls": self._calls, "descend": self._descend, "inlined": self._inlined, "lanes": self._lanes,
@@ -243,7 +245,7 @@ class Kernels:
         What it does is noted in ``thread``; it returns what the C++ does.
         """
         def at(line: str, a: int, b: int, c: int) -> int:
-            """Run the instruction at a named line, note its result, and return it."""
+            """Compute the instruction at a named line, note its result, and return it."""
             result = sad(a, b, c)
             thread.others.append((line, result))
             return result
@@ -280,7 +282,8 @@ class Kernels:
 
 
 def threads(launch: Launch) -> list[Thread | None]:
-    """What every thread of a launch does, by the source; None for threads without an element, which return at once."""
+    """Compute what every thread of a launch does, by the source; None for threads without an element, which return at
+    once."""
     table, x = inputs(launch)
     kernels = Kernels(table)
     shape = launch.shape
@@ -291,5 +294,6 @@ def threads(launch: Launch) -> list[Thread | None]:
 
 
 def output(launch: Launch, ran: list[Thread | None]) -> Words:
-    """What the kernel leaves in its output, a word a thread; it held ones before. ran: as ``threads`` returns it."""
+    """Compute the output array that a kernel leaves, a word a thread; it held ones before. ran: as ``threads`` returns
+    it."""
     return np.array([_WORD if thread is None else thread.out for thread in ran], np.uint32)

@@ -23,12 +23,13 @@ Slots = Mapping[Any, Sequence[tuple[int, ...]]]
 
 @lru_cache(maxsize=64)
 def ran(launch: Launch) -> list[Thread | None]:
-    """What every thread of a launch does, as ``placed_model.threads`` computes it, but once for several checks."""
+    """Return what every thread of a launch does, as ``placed_model.threads`` computes it; remembered for several
+    checks."""
     return threads(launch)
 
 
 def active(launch: Launch) -> list[tuple[Place, Thread]]:
-    """The threads that have an element, each with its block, warp and lane."""
+    """Return the threads of a launch that have an element to work on, each with its block, warp and lane."""
     return [(launch.shape.place(i), thread) for i, thread in enumerate(ran(launch)) if thread is not None]
 
 
@@ -42,7 +43,7 @@ class Recorded:
     sites: Mapping[int, str]
 
     def address(self, index: int) -> int:
-        """The device address of a word of the program's table."""
+        """The device address of a word of the table that the program's kernels read."""
         return self.table + 4 * index
 
 
@@ -96,20 +97,19 @@ def unpack(text: str) -> bytes:
 
 
 def _shape(shape: Shape, level: str) -> tuple[int, ...]:
-    """The axes of a map (what probes save to) that has a slot for each thread, warp or block (level): blocks, warps,
-    lanes, as far as it goes.
-    """
+    """Return the lengths of the axes of a map with a slot per thread, warp or block (level): blocks, warps, lanes, as
+    far as needed."""
     axes = (shape.grid, shape.warps, LANES)
     return axes[: {"thread": 3, "warp": 2, "block": 1}[level]]
 
 
 def _records(row: Json) -> np.ndarray[Any, Any]:
-    """The records in a row of the results, as a NumPy array of its fields."""
+    """Decode the records in a row of the results: a NumPy array of the map's fields."""
     return np.frombuffer(unpack(row["records"]), np.dtype([(name, kind) for name, kind, *_ in row["fields"]]))
 
 
 def slots_of(recorded: Recorded, name: str) -> dict[tuple[int, ...], list[tuple[int, ...]]]:
-    """The records that each slot of a map (a thread, warp or block) holds, in order.
+    """Return the records of each slot of a map (a thread, warp or block), in order.
 
     Raises BrokenError where these are not as many as its counts say, up to the map's cap.
     """
@@ -137,7 +137,8 @@ def slots_of(recorded: Recorded, name: str) -> dict[tuple[int, ...], list[tuple[
 
 
 def same_records(recorded: Recorded, name: str, expected: Slots) -> int:
-    """Every slot has its records, in order, and its count; returned is how many were saved. Raises BrokenError."""
+    """Check that every slot of a map has the expected records, in order, and count. Returns how many were saved; raises
+    BrokenError."""
     row, seed = recorded.maps[name], recorded.launch.seed
     found = slots_of(recorded, name)
     cap = row["cap"]
@@ -159,8 +160,7 @@ def same_records(recorded: Recorded, name: str, expected: Slots) -> int:
 
 
 def existing_lanes(shape: Shape) -> dict[tuple[int, int], int]:
-    """For each warp (block, warp) the mask of the lanes that the launch has: a block's last warp may be
-    partly filled.
+    """Return for each warp (block, warp) the mask of the lanes that it has: a block's last warp may be partly filled.
     """
     masks: dict[tuple[int, int], int] = {}
     for i in range(shape.grid * shape.block):

@@ -39,7 +39,8 @@ _LONG = 0xFFFFFFFFFFFFFFFF
 
 
 def judge(results: Json, begins: str = "") -> list[Verdict]:
-    """Every verdict, the good and the bad, in a fixed order. begins: only those whose name begins so."""
+    """Check the recorded runs; return a verdict, good or bad, on each check, in a fixed order. begins: only those so
+    named."""
     checks: list[tuple[str, Callable[[], str]]] = [
         ("provenance", partial(_provenance, results)),
         ("outputs as they are", partial(_plain, results)),
@@ -107,7 +108,7 @@ def _same_outputs(program: Json, launches: Sequence[Launch]) -> None:
 
 
 def _plain(results: Json) -> str:
-    """Check the outputs of the run without Neutrino. Returns a line; raises BrokenError."""
+    """Check the outputs of the run without Neutrino. Returns a line for the verdict; raises BrokenError."""
     chosen = cases(embedded=results.get("device") == "embedded")
     launches = [launch for case in chosen for launch in case.launches]
     _same_outputs(results["plain"], launches)
@@ -117,7 +118,7 @@ def _plain(results: Json) -> str:
 def _outputs(run: Json, case: Case) -> str:
     """Check that a probed run ended well and computed what its source gives.
 
-    run: the results of the case. Returns a line; raises BrokenError.
+    run: the results of the case. Returns a line for the verdict; raises BrokenError.
     """
     need(run.get("exit") == 0, f"exit status {run.get('exit')}")
     _same_outputs(run["program"], case.launches)
@@ -127,7 +128,7 @@ def _outputs(run: Json, case: Case) -> str:
 def _counts(run: Json, case: Case) -> str:
     """Check the sums of a case's launches (calls, loads, values) against the source.
 
-    run: the results of the case. Returns a line; raises BrokenError.
+    run: the results of the case. Returns a line for the verdict; raises BrokenError.
     """
     total = 0
     for recorded in recorded_launches(run, case):
@@ -162,7 +163,7 @@ def _check_counts(recorded: Recorded) -> None:
 def _recursion(run: Json, case: Case) -> str:
     """Check sums in a recursive function, or that its kernel was left alone with that reason.
 
-    run: the results of the case. Returns a line; raises BrokenError.
+    run: the results of the case. Returns a line for the verdict; raises BrokenError.
     """
     kernels = run["traces"][0]["kernels"]
     if [kernel["reason"] for kernel in kernels] == ["unsupported"]:
@@ -186,7 +187,7 @@ def _recursion(run: Json, case: Case) -> str:
 def _lines(run: Json, case: Case) -> str:
     """Check how often each source line was come to, in loops and where it is inlined.
 
-    run: the results of the case. Returns a line; raises BrokenError.
+    run: the results of the case. Returns a line for the verdict; raises BrokenError.
     """
     most = 0.0
     for recorded in recorded_launches(run, case):
@@ -213,14 +214,14 @@ def _lines(run: Json, case: Case) -> str:
 
 
 def _load_records(recorded: Recorded, thread: Thread) -> list[tuple[int, int, int]]:
-    """What a probe must save of a thread's loads: address, value, and how many were before it."""
+    """Return the records that a probe must save of a thread's loads: address, value, and how many were before it."""
     return [(recorded.address(index), value, order) for order, (index, value, _) in enumerate(thread.loads)]
 
 
 def _thread_records(run: Json, case: Case) -> str:
     """Check the records that each thread saved inside functions, in order.
 
-    run: the results of the case. Returns a line; raises BrokenError.
+    run: the results of the case. Returns a line for the verdict; raises BrokenError.
     """
     saved = 0
     for recorded in recorded_launches(run, case):
@@ -246,7 +247,7 @@ def _thread_records(run: Json, case: Case) -> str:
 def _warp_records(run: Json, case: Case) -> str:
     """Check the records that the first lane of each warp saved.
 
-    run: the results of the case. Returns a line; raises BrokenError.
+    run: the results of the case. Returns a line for the verdict; raises BrokenError.
     """
     saved = 0
     for recorded in recorded_launches(run, case):
@@ -260,7 +261,7 @@ def _warp_records(run: Json, case: Case) -> str:
 def _block_records(run: Json, case: Case) -> str:
     """Check the records that the first thread of each block saved.
 
-    run: the results of the case. Returns a line; raises BrokenError.
+    run: the results of the case. Returns a line for the verdict; raises BrokenError.
     """
     saved = 0
     for recorded in recorded_launches(run, case):
@@ -283,12 +284,13 @@ class Guarded:
 
     @property
     def runs_first(self) -> bool:
-        """Whether the thread runs the instruction at @p; otherwise it runs the one at @!p."""
+        """Whether this thread of the test kernel runs the instruction under the predicate @p; else it runs the one
+        under @!p."""
         return self.x & 31 < self.place[2]
 
 
 def _guarded(launch: Launch) -> list[Guarded]:
-    """The threads of a launch of the kernel ``guarded``, each with its input."""
+    """Return the threads of a launch of the test kernel ``guarded``, each with its input."""
     x = inputs(launch)[1]
     return [Guarded(place, int(word), thread) for word, (place, thread) in zip(x, active(launch), strict=True)]
 
@@ -296,7 +298,7 @@ def _guarded(launch: Launch) -> list[Guarded]:
 def _guards(run: Json, case: Case) -> str:
     """Check records of predicated instructions, saved only by lanes that run them.
 
-    run: the results of the case. Returns a line; raises BrokenError.
+    run: the results of the case. Returns a line for the verdict; raises BrokenError.
     """
     total = 0
     for recorded in recorded_launches(run, case):
@@ -322,7 +324,7 @@ def _guards(run: Json, case: Case) -> str:
 def _guards_reaching(run: Json, case: Case) -> str:
     """Check records of predicated instructions, saved by every lane that comes to them, also with a false predicate.
 
-    run: the results of the case. Returns a line; raises BrokenError.
+    run: the results of the case. Returns a line for the verdict; raises BrokenError.
     """
     total = 0
     for recorded in recorded_launches(run, case):
@@ -342,7 +344,7 @@ def _guards_reaching(run: Json, case: Case) -> str:
 def _context_outputs(results: Json, run: Json) -> str:
     """Check outputs of a program with two contexts and a child process, plain and probed.
 
-    Returns a line; raises BrokenError.
+    Returns a line for the verdict; raises BrokenError.
     """
     need(run.get("exit") == 0, f"exit status {run.get('exit')}")
     for side in (results["contexts_plain"], run):
@@ -361,7 +363,8 @@ def _trace_of(run: Json, pid: int) -> Json:
 
 
 def _contexts(run: Json) -> str:
-    """Check that launches in two contexts have sums of their own. Returns a line; raises BrokenError."""
+    """Check that launches in two contexts have sums of their own. Returns a line for the verdict; raises BrokenError.
+    """
     program = run["program"]
     trace = _trace_of(run, program["pid"])
     for recorded in recorded_launches(run, CONTEXTS, trace, program):
@@ -375,7 +378,8 @@ def _contexts(run: Json) -> str:
 
 
 def _devices(run: Json) -> str:
-    """Check that records name the device of their launch, where there are two. Returns a line; raises BrokenError."""
+    """Check that records name the device of their launch, where there are two. Returns a line for the verdict; raises
+    BrokenError."""
     program = run["program"]
     if program["devices"] < 2:
         return f"not run: {program['devices']} device is visible; the two contexts were of that one"
@@ -388,7 +392,7 @@ def _devices(run: Json) -> str:
 def _child(run: Json) -> str:
     """Check that a forked child process recorded its own launches in a trace of its own.
 
-    Returns a line; raises BrokenError.
+    Returns a line for the verdict; raises BrokenError.
     """
     program = run["program"]
     need(program["child"]["pid"] == run["child"]["pid"], "another process than the one that was forked")
@@ -400,7 +404,7 @@ def _child(run: Json) -> str:
 
 def _linked(linked: Json) -> str:
     """Check a program of two translation units, linked by nvlink: left alone at run time, probed when patched ahead of
-    time. linked: what was recorded of it. Returns a line; raises BrokenError.
+    time. linked: what was recorded of it. Returns a line for the verdict; raises BrokenError.
     """
     need(linked.get("patch") == 0, f"neutrino-patch ended with status {linked.get('patch')}")
     ways = {way: linked[way] for way in ("plain", "command", "patched")}

@@ -22,7 +22,11 @@ UNKNOWN = {"(kernels that were loaded before Neutrino)", "(functions that the ho
 
 
 def made_with(name: str) -> dict[str, Json]:
-    """What results were made with: the sources, the first GPU and its driver. name: the stem of their file."""
+    """Return what results are made with, to be kept in their file: digests of the sources, the first GPU and its
+    driver.
+
+    name: the stem of the file.
+    """
     listed = subprocess.run(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"],
                             capture_output=True, text=True, check=True).stdout  # fmt: skip
     device, driver = (word.strip() for word in listed.splitlines()[0].split(","))
@@ -30,8 +34,10 @@ def made_with(name: str) -> dict[str, Json]:
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """Environment variables for programs: this tree's Neutrino, caches in folder, and settings with which frameworks
-    keep PTX and compute the same each time.
+    """Return environment variables for programs of the bench: this tree's Neutrino, caches in folder, and deterministic
+    frameworks.
+
+    With these settings frameworks keep PTX and compute the same each time.
     """
     return {
         **os.environ,
@@ -57,7 +63,7 @@ class Ended:
 def run(
     command: Sequence[str], folder: Path, *, more: Mapping[str, str] | None = None, limit: float = 280
 ) -> Ended:  # fmt: skip
-    """Run a program, which must succeed, for at most ``limit`` seconds: what it printed, in words.
+    """Run a program, which must succeed, for at most ``limit`` seconds; return what it printed, in words.
 
     more: environment variables. Raises SystemExit with its output when it fails.
     """
@@ -70,12 +76,13 @@ def run(
 
 
 def with_probe(command: Sequence[str], probe: str, traces: Path) -> list[str]:
-    """The command that runs a program with a probe. traces: the folder of its traces."""
+    """Return the command that runs a program with a probe. traces: the folder for its traces."""
     return [sys.executable, "-m", "neutrino.cli.run", "-p", probe, "--tracedir", str(traces), *command]
 
 
 def recorded(path: Path, *, sums: bool = False) -> dict[str, Json]:
-    """What a trace says, as plain data: launches by kernel and by what became of them ("probed" or a reason).
+    """Read a trace; return what it says as plain data: launches by kernel and by what became of them ("probed" or a
+    reason).
 
     sums: also the totals of every field of all records.
     """
@@ -98,7 +105,7 @@ def recorded(path: Path, *, sums: bool = False) -> dict[str, Json]:
 
 
 def probed(command: Sequence[str], probe: str, folder: Path, name: str) -> tuple[list[list[str]], dict[str, Json]]:
-    """Run a program under a probe: the words of each line that it printed, and what its one trace says.
+    """Run a program under a probe; return the words of each line that it printed, and what its one trace says.
 
     name: of the traces.
     """
@@ -111,10 +118,8 @@ def probed(command: Sequence[str], probe: str, folder: Path, name: str) -> tuple
 
 
 def launches(trace: Json) -> Counter[str]:
-    """How many launches there were by what became of them ("probed" or a reason), over all kernels.
-
-    trace: as ``recorded`` returns it.
-    """
+    """Count a trace's launches by what became of them ("probed" or a reason), over all kernels. trace: from
+    ``recorded``."""
     counts: Counter[str] = Counter()
     for _, reasons in trace["kernels"]:
         counts.update(reasons)
@@ -122,8 +127,9 @@ def launches(trace: Json) -> Counter[str]:
 
 
 def uncovered(trace: Json) -> float:
-    """The share (0 to 1) of launches that ran without the probe, among kernels that have PTX of their own; 1 when there
-    are none.
+    """Return the share (0 to 1) of a trace's launches that ran without the probe; 1 when there are none.
+
+    Only of kernels that have PTX of their own.
     """
     counts: Counter[str] = Counter()
     for name, reasons in trace["kernels"]:

@@ -70,7 +70,8 @@ def run_program(argv: Sequence[str], environment: Mapping[str, str], folder: Pat
 
 
 def _end(process: subprocess.Popen[bytes]) -> int | None:
-    """End the process's own session, kindly at first. None: it could not be ended (stuck in the driver)."""
+    """Kill a process with its session, by SIGTERM at first; return its exit status, None if it does not end (stuck in
+    the driver)."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, number)
@@ -133,7 +134,8 @@ def build_all(commands: Mapping[str, Sequence[str]], folder: Path) -> dict[str, 
 
 
 def command(entry: Workload, folder: Path, report: Path) -> list[str]:
-    """The command that runs a workload. folder: where it was built. report: the JSON file that it writes."""
+    """Return the command that runs a workload (a test program). folder: where it was built. report: the JSON file that
+    it writes."""
     program = [sys.executable, str(SOURCES / entry.source)] if entry.is_python else [str(folder / entry.name)]
     images = ["--images", str(folder)] if entry.name == "reload" else []
     return [*program, "--seeds", str(entry.seeds), "--out", str(report), *images]

@@ -49,9 +49,9 @@ MOST_SECONDS = 0.3
 
 
 def write_trace(path: Path, size: int) -> Json:
-    """Write a trace with ``size`` bytes of random records.
+    """Write a trace with ``size`` bytes of random records; return what a report on it must show.
 
-    Returns the least, median and largest value of each field, which a report must show.
+    That is the least, median and largest value of each field.
     """
     writer = TraceWriter(path)
     writer.kernel(1, "vecadd", maps=[BLOCK_SCHED])
@@ -89,8 +89,10 @@ def write_trace(path: Path, size: int) -> Json:
 
 
 def aggregates(path: Path) -> tuple[float, Json]:
-    """Compute least, greatest and sum of three fields over all of a trace's records: seconds of processor time, and
-    what was found.
+    """Time the aggregation (least, greatest and sum) of three fields over all records of a trace; return seconds, and
+    the results.
+
+    Seconds of processor time.
     """
     (kernel,) = Trace(path).kernels
     stacks = list(kernel.stacks())
@@ -102,8 +104,10 @@ def aggregates(path: Path) -> tuple[float, Json]:
 
 
 def report(path: Path) -> Json:
-    """Run ``neutrino-report`` on a trace: seconds of processor time, the most memory (bytes that are no file's) that it
-    held, and what it says of each field. Raises SystemExit when it fails.
+    """Run ``neutrino-report`` on a trace; return seconds of processor time, the most memory held, and what it says of
+    each field.
+
+    Memory: bytes that are no file's. Raises SystemExit when it fails.
     """
     command = [sys.executable, "-m", "neutrino.cli.report_start", "--json", str(path)]
     # Compiled modules are kept, as those of an installed package are.
@@ -132,7 +136,8 @@ def report(path: Path) -> Json:
 
 
 def record(folder: Path) -> Json:
-    """Write the three traces into folder, and measure aggregates and reports on them: raw samples, round by round.
+    """Write three traces into a folder, and time aggregates and reports on them; return the raw samples, round by
+    round.
 
     Raises SystemExit when the library of aggregates is not built.
     """
@@ -157,24 +162,22 @@ def record(folder: Path) -> Json:
 
 
 def _machine() -> str:
-    """The processor's name and how many there are."""
+    """Return the name of the processor and how many there are."""
     names = re.findall(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
     return f"{names[0] if names else platform.machine()}, {os.cpu_count()} processors"
 
 
 def speeds(results: Json) -> dict[str, float]:
-    """How fast aggregates are computed by the C library and by NumPy alone: GB of records a second of processor time,
-    in the best round.
-    """
+    """Return how fast records are aggregated by the C library and by NumPy alone: GB a second of processor time, in the
+    best round."""
     return {
         way: results["sizes"]["fast"] / 1e9 / min(results[key]) for way, key in (("c", "c"), ("numpy", "numpy_alone"))
     }
 
 
 def judge(results: Json) -> list[str]:
-    """What the results miss of their bounds on speed, memory and right figures, a line each; nothing when
-    all is met.
-    """
+    """Return which bounds on speed, memory and right figures the recorded results break, a line each; nothing when all
+    are met."""
     wrong = []
     samples = {"c": results["c"], "numpy": results["numpy_alone"], "big": results["big"], "small": results["small"]}
     wrong += [f"{name}: fewer rounds than {least}" for name, least in ROUNDS.items() if len(samples[name]) < least]
@@ -202,7 +205,7 @@ def judge(results: Json) -> list[str]:
 
 
 def table(results: Json) -> str:
-    """The figures for people: speed of aggregates, time and memory of reports."""
+    """Return the figures as a table for people: speed of aggregates, time and memory of reports."""
     found = speeds(results)
     lines = [f"{results['machine']}, NumPy {results['numpy']}"]
     for way, title in (("c", "C"), ("numpy", "NumPy alone")):

@@ -45,7 +45,8 @@ def timed_run(
 
 
 def judge_files(paths: Sequence[Path], made_by: str, keys: Sequence[str], say: Callable[..., int]) -> int:
-    """Read files of results and print their verdicts. Returns the exit status: that of ``say``, or 2 without a file.
+    """Read files of recorded results and print verdicts on them. Returns the exit status: that of ``say``, or 2 without
+    a file.
 
     keys: what each file has. say: takes the results in the order of the paths, prints, returns the status. made_by: the
     command that records them, which the message for a missing file names.
@@ -87,7 +88,7 @@ def file_parser(prog: str, document: str | None, default: Path) -> argparse.Argu
 
 
 def say_verdicts(results: Json, table: Callable[[Json], str], judge: Callable[[Json], list[str]]) -> int:
-    """Print the figures and the bounds that are not met. Returns the exit status: 1 when there are any."""
+    """Print the recorded figures and the bounds that they miss. Returns the exit status: 1 when they miss any."""
     wrong = judge(results)
     print(table(results))
     for line in wrong:

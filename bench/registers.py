@@ -82,10 +82,8 @@ _WORD = 12
 
 
 def instructions(code: bytes) -> int:
-    """How many machine instructions a kernel has, without the padding after it.
-
-    code: for sm_75 or newer, 16 bytes each.
-    """
+    """Count the machine instructions of a kernel, without the padding after it. code: for sm_75 or newer, 16 bytes
+    each."""
     words = [
         int.from_bytes(code[at : at + 8], "little") & ((1 << _WORD) - 1) for at in range(0, len(code), _INSTRUCTION)
     ]
@@ -95,7 +93,7 @@ def instructions(code: bytes) -> int:
 
 
 def sources(folder: Path) -> Iterator[tuple[str, str, str]]:
-    """The PTX texts that are probed: where each is from, its file name, the text. folder: for what nvcc makes."""
+    """Yield the PTX texts that are probed: where each is from, its file name, the text. folder: for what nvcc makes."""
     for path in sorted(FIXTURES.rglob("*.ptx")):
         yield "fixtures", f"{path.parent.name}/{path.name}", path.read_bytes().decode("latin-1")
     try:
@@ -114,14 +112,15 @@ def sources(folder: Path) -> Iterator[tuple[str, str, str]]:
 
 
 def _arch(text: str) -> str:
-    """The architecture to assemble a PTX text for: its own target, at least sm_75."""
+    """Return the architecture to assemble a PTX text for: its own target, at least sm_75."""
     match = re.match(r"sm_(\d+)", parse(text).target)
     return f"sm_{max(int(match[1]), 75)}" if match else "sm_90"
 
 
 def examine(file: str, text: str, probes: Sequence[str], assembler: Assembler) -> dict[str, list[Json]]:
-    """Probe every kernel of a PTX text: registers, spills and instructions before and after, a row of COLUMNS for each,
-    by probe. Only kernels in which the probe has a site; None where one could not be probed.
+    """Probe every kernel of a PTX text; return registers, spills and instructions before and after, by probe.
+
+    A row of COLUMNS for each kernel in which the probe has a site; None where one could not be probed.
     """
     arch = _arch(text)
     target = parse(text).target
@@ -151,16 +150,15 @@ def examine(file: str, text: str, probes: Sequence[str], assembler: Assembler) -
 
 
 def _changes(probes: ProbeSet, sites: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether a probe does anything in a kernel but at its beginning and end.
-
-    sites: those of the kernel, from its manifest.
-    """
+    """Whether a probe does anything in a kernel but at its beginning and end. sites: those of the kernel, from its
+    manifest."""
     return all(entry.kind.name != SUM.name for entry in probes.maps) or any(site["site"] is not None for site in sites)
 
 
 def by_hand(assembler: Assembler) -> list[Json]:
-    """Compare with kernels into which a probe was written by hand: a row of kernel, probe, and [registers, bytes
-    spilled, instructions] of the original, of Neutrino's copy, of the one by hand.
+    """Compare our instrumented kernels with those into which the same probe was written by hand; return a row for each.
+
+    Kernel, probe, and [registers, bytes spilled, instructions] of the original, of Neutrino's copy, of the one by hand.
     """
     rows: list[Json] = []
     texts = {path: path.read_text() for path in sorted(FIXTURES.glob("clang/*.ptx"))}
@@ -203,7 +201,8 @@ def record(out: Path, jobs: int) -> Json:
 
 
 def figures(result: Json) -> dict[str, dict[str, float]]:
-    """For each probe: how many kernels, registers and instructions added (mean and most), kernels that spill more."""
+    """Summarize for each probe: how many kernels, registers and instructions added (mean and most), kernels that spill
+    more."""
     found = {}
     for probe, rows in result["probes"].items():
         good = [dict(zip(result["columns"], row, strict=True)) for row in rows if row[3] == "probed"]
@@ -222,7 +221,10 @@ def figures(result: Json) -> dict[str, dict[str, float]]:
 
 
 def judge(result: Json) -> list[Verdict]:
-    """The bounds of the light probes, and that no probe makes a kernel spill that did not, but for ``SPILLING``."""
+    """Check the recorded figures; return a verdict, good or bad, on each probe.
+
+    The light probes have bounds, and no probe may make a kernel spill that did not, but for ``SPILLING``.
+    """
     found = []
     for probe, figure in figures(result).items():
         words = (
@@ -239,7 +241,7 @@ def judge(result: Json) -> list[Verdict]:
 
 
 def page(result: Json) -> str:
-    """The tables of bench/README.md, as Markdown."""
+    """Return the tables of bench/README.md, as Markdown, made from recorded results."""
     lines = [
         "| probe | kernels | registers, mean | at most | instructions, mean | at most | spill more |",
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
@@ -271,7 +273,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _say(result: Json) -> int:
-    """Print the verdicts; 1 when one is bad, else 0."""
+    """Print the verdicts on recorded results; return 1 when one is bad, else 0."""
     return say(judge(result))
 
 

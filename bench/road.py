@@ -76,7 +76,7 @@ class Road:
         self._device = threading.Lock()
 
     def remaining(self) -> float:
-        """Seconds left of the time budget; a run starts only while there are some."""
+        """Seconds that are left of the time budget of this run of the bench; no program is started without any."""
         return self._end - time.monotonic()
 
     def environment(self, log: Path, program: str, extra: Iterable[tuple[str, str]] = ()) -> dict[str, str]:
@@ -124,7 +124,7 @@ class Road:
         with self._device if mode.probes else contextlib.nullcontext():
             environment = self.environment(log, entry.name, entry.variables.items())
             finished = run_program(argv, environment, self.folder, name, limit)
-        kept = self._kept(finished, report, log)
+        kept = self._summary(finished, report, log)
         if mode.probes and report.exists():
             kept["trace"] = self._measured(name, report, traces)
         failed = finished.status != 0 or "trace_error" in (kept.get("trace") or {})
@@ -134,9 +134,10 @@ class Road:
         print(f"{name:32} exit {finished.status} in {finished.seconds:5.1f} s", file=sys.stderr, flush=True)
         return kept
 
-    def _kept(self, finished: Finished, report: Path, log: Path) -> dict[str, Json]:
-        """What is kept of a run: how it ended, digests of what it printed and computed, and assemblers and imports it
-        started. report: its JSON file; log: what was started, written by the bench's watches.
+    def _summary(self, finished: Finished, report: Path, log: Path) -> dict[str, Json]:
+        """Summarize a run for the results: how it ended, digests of what it printed and computed, and what it started.
+
+        That is assemblers and imports. report: its JSON file; log: what was started, written by the bench's watches.
         """
         started = log.read_text().splitlines() if log.exists() else []
         kept: dict[str, Json] = {
@@ -175,7 +176,8 @@ class Road:
         return {"trace_error": finished.stderr[-400:]}
 
     def _diagnose(self, name: str, argv: Sequence[str], finished: Finished, traces: Path) -> None:
-        """Keep what may explain a failed run: command, ends of its output, and the logs in its traces."""
+        """Keep what may explain why a program failed: its command, the ends of its output, and the logs in its traces.
+        """
         text = [f"=== {name}: exit {finished.status}, timed out: {finished.timed_out}", shlex.join(argv)]
         text += ["--- stdout", finished.stdout[-1500:], "--- stderr", finished.stderr[-4000:]]
         measure = self.folder / f"{name}.measure.err"
@@ -204,7 +206,7 @@ class Road:
                     argv = [*self.neutrino, *options, "--tracedir", str(traces), *argv]
                 log = self.folder / f"{name}.log"
                 finished = run_program(argv, self.environment(log, "submit"), self.folder, name, 60)
-                kept = self._kept(finished, report, log)
+                kept = self._summary(finished, report, log)
                 if options is not None and report.exists():
                     measured = self._measured(name, report, traces)
                     kept["trace"] = {key: measured.get(key) for key in ("kernels", "notes", "trace_error")}

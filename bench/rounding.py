@@ -142,14 +142,17 @@ class Bench(placed.Bench):
 
 
 def _probe(name: str) -> str:
-    """A probe as ``-p`` takes it: the file in bench/probes of that name if there is one, else the shipped probe."""
+    """Return a probe as the option ``-p`` takes it: the file in bench/probes of that name if there is one, else the
+    shipped probe."""
     own = placed.PROBES / f"{name}.toml"
     return str(own) if own.exists() else name
 
 
 def _kernels(trace: Trace) -> list[tuple[str, str, str]]:
-    """Of each kernel that was launched: its name, what shows that its twin (the copy with the probe) computes the same,
-    else why it has none, and details.
+    """List the kernels of a trace that were launched: of each its name and what shows that its instrumented copy
+    computes the same.
+
+    Else the reason why it has no copy, and details.
     """
     rows = []
     for kernel in trace.kernels:
@@ -167,8 +170,10 @@ def _kernels(trace: Trace) -> list[tuple[str, str, str]]:
 
 
 def _packed(run: dict[str, Json]) -> Json:
-    """A run's row made small, as the file holds thousands of kernels: names in one text, digests in another, and a
-    letter for each proof.
+    """Compress a run's row of the results, as the file holds thousands of kernels: names in one text, digests in
+    another.
+
+    And a letter for each proof.
     """
     outputs, found = run.pop("outputs"), run.pop("kernels", [])
     run["names"], run["digests"] = " ".join(outputs), " ".join(outputs.values())

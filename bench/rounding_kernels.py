@@ -75,42 +75,44 @@ class _Writer:
         self.is_single = kind == "f32"
 
     def x(self) -> str:
-        """C++ for an input that depends on the thread and on the turn of the loop."""
+        """Return a random C++ expression for an input that depends on the thread and on the turn of the loop."""
         step, offset = self.random.choice([1, 3, 5, 7]), self.random.randrange(LENGTH)
         return f"{self.input}[(here * {step} + i * {self.random.choice([1, 9, 33])} + {offset}) & {LENGTH - 1}]"
 
     def mul(self, left: str, right: str) -> str:
-        """C++ for a product of two expressions."""
+        """Return a C++ expression for the product of two expressions."""
         return self._op("mul", "*", left, right)
 
     def add(self, left: str, right: str) -> str:
-        """C++ for a sum of two expressions."""
+        """Return a C++ expression for the sum of two expressions."""
         return self._op("add", "+", left, right)
 
     def sub(self, left: str, right: str) -> str:
-        """C++ for a difference of two expressions."""
+        """Return a C++ expression for the difference of two expressions."""
         return self._op("sub", "-", left, right)
 
     def sum(self, left: str, right: str) -> str:
-        """C++ for a sum or difference of two expressions, in either order."""
+        """Return a random C++ expression: the sum or difference of two expressions, in either order."""
         if self.random.random() < 0.5:
             left, right = right, left
         return self.random.choice([self.add, self.sub])(left, right)
 
     def _op(self, name: str, sign: str, left: str, right: str) -> str:
-        """C++ for an operation: mostly by the PTX instruction ``name``, which ptxas may fuse, else by the operator
-        ``sign``, which nvcc's front end fuses.
+        """Return a C++ expression for an operation, written in one of two ways at random.
+
+        Mostly by the PTX instruction ``name``, which ptxas may fuse, else by the operator ``sign``, which nvcc's front
+        end fuses.
         """
         if self.random.random() < 0.75:
             return f"{name}({left}, {right})"
         return f"({left} {sign} {right})"
 
     def let(self, name: str, value: str) -> str:
-        """C++ that declares a variable of the kernel's type."""
+        """Return a C++ statement that declares a variable of the random kernel's type."""
         return f"{self.type} {name} = {value};"
 
     def loop(self, code: str) -> str:
-        """C++ for a loop around code, unrolled in one of several ways."""
+        """Return C++ for a loop around code, unrolled in one of several ways at random."""
         # Turns that nvcc cannot count leave it to ptxas to unroll the loop, unless a probe makes it too long.
         unrolled, turns, step = self.random.choice([
             *[("", count, "i = next(i)") for count in "44688"], ("", "n", "i = next(i)"),
@@ -119,15 +121,16 @@ class _Writer:
         return f"{unrolled} for (int i = 0; i < {turns}; {step}) {{\n{code}\n}}\n"
 
     def begin(self, *names: str) -> str:
-        """C++ that declares variables, each with an input in it."""
+        """Return C++ that declares variables of the random kernel, each with an input in it."""
         return " ".join(self.let(name, self.x().replace("i *", "3 *")) for name in names)
 
     def end(self, *names: str, first: int = 0) -> str:
-        """C++ that writes variables to the thread's output slots, from slot ``first`` on."""
+        """Return C++ that writes variables to the thread's output slots, from slot ``first`` on."""
         return " ".join(f"OUT({self.type}, {first + place}, {name});" for place, name in enumerate(names))
 
     def kept(self, *names: str) -> str:
-        """C++ that writes one of the variables to an output slot in each turn of the loop, or nothing."""
+        """Return C++ that writes one of some variables to an output slot in each turn of the loop, or nothing, at
+        random."""
         if self.random.random() < 0.6:
             return ""
         name = self.random.choice(names)
@@ -328,7 +331,7 @@ NOTHING_TO_FUSE = ("apart",)
 
 
 def kernels(seeds: int = SEEDS) -> list[Kernel]:
-    """All random kernels, in a fixed order. seeds: of each family and type."""
+    """Generate all random kernels, in a fixed order. seeds: how many of each family and type."""
     made = []
     for family, (write, kinds) in FAMILIES.items():
         for place, kind in enumerate(kinds):
@@ -346,8 +349,10 @@ def kernels(seeds: int = SEEDS) -> list[Kernel]:
 
 
 def inputs() -> list[npt.NDArray[np.generic]]:
-    """The arrays that a kernel's four pointers point at (f32, f64, f16, bf16): random mantissas, magnitudes from a half
-    to one, both signs.
+    """Generate the arrays that a kernel's four pointers point at (f32, f64, f16, bf16), with magnitudes from a half to
+    one.
+
+    Mantissas are random, and both signs occur.
     """
     generator = np.random.default_rng(5)
 

@@ -59,7 +59,7 @@ such a twin is used with its own number of registers then."""
 
 
 def probes_of(suite: str, *, embedded: bool = False) -> tuple[str, ...]:
-    """Names of the runs that a suite of kernels has: two without a probe, then one under each probe."""
+    """Return the names of the runs that a suite of kernels has: two without a probe, then one under each probe."""
     plain = (f"{PLAIN}_1", f"{PLAIN}_2")
     if embedded:
         return *plain, "rounding_out"
@@ -76,7 +76,7 @@ class Run:
 
     @classmethod
     def read(cls, row: Json) -> Run:
-        """A run from its row in the results. Raises BrokenError where it did not come to its end."""
+        """Parse a run from its row in the results. Raises BrokenError where it did not come to its end."""
         need(row["exit"] == 0, f"exit status {row['exit']}")
         names, digests = row["names"].split(), row["digests"].split()
         need(len(names) == len(digests) > 0, f"{len(names)} names, {len(digests)} digests")
@@ -92,13 +92,15 @@ class _Runs:
         self._rows = {(row["suite"], row["probe"]): row for row in results.get("runs", ())}
 
     def __call__(self, suite: str, probe: str) -> Run:
-        """The run of a suite under a probe. Raises BrokenError when it is missing or did not end well."""
+        """Return the recorded run of a suite under a probe. Raises BrokenError when it is missing or did not end well.
+        """
         need((suite, probe) in self._rows, f"{suite} was not run under {probe}")
         return Run.read(self._rows[suite, probe])
 
 
 def judge(results: Json, begins: str = "") -> list[Verdict]:
-    """Every verdict, the good and the bad, in a fixed order. begins: only those whose name begins so."""
+    """Check the recorded runs; return a verdict, good or bad, on each check, in a fixed order. begins: only those so
+    named."""
     runs = _Runs(results)
     embedded = results.get("device") == "embedded"
     suites = (CASES,) if embedded else (*BUILDS, CASES, TRITON)
@@ -131,7 +133,7 @@ def _provenance(results: Json) -> str:
 def _plain(runs: _Runs, suite: str) -> str:
     """Check that two runs of a suite without probes computed the same, so that differences are telling.
 
-    Returns a line; raises BrokenError.
+    Returns a line for the verdict; raises BrokenError.
     """
     first, second = (runs(suite, f"{PLAIN}_{number}") for number in (1, 2))
     need(first.outputs == second.outputs, f"two runs differ in {_differing(first, second)}")
@@ -143,7 +145,7 @@ def _plain(runs: _Runs, suite: str) -> str:
 
 
 def _differing(one: Run, other: Run) -> list[str]:
-    """Names of the kernels whose output differs between one run and another."""
+    """Return the names of the kernels whose output differs between two runs."""
     return [name for name, digest in one.outputs.items() if other.outputs.get(name) != digest]
 
 
@@ -188,7 +190,7 @@ def _proof(runs: _Runs, proof: str) -> str:
 def _refused(runs: _Runs) -> str:
     """Check that not too many kernels were left without a probe for doubts about their arithmetic.
 
-    Returns a line; raises BrokenError.
+    Returns a line for the verdict; raises BrokenError.
     """
     words = Counter(word for build in BUILDS for probe in PROBED[build] for _, word in runs(build, probe).became)
     share = words["numerics"] / words.total()
@@ -199,7 +201,7 @@ def _refused(runs: _Runs) -> str:
 def _unfused(runs: _Runs) -> str:
     """Check that the kernels are telling: most compute something else when nothing is fused.
 
-    Returns a line; raises BrokenError.
+    Returns a line for the verdict; raises BrokenError.
     """
     plain, unfused = (runs(build, f"{PLAIN}_1") for build in ("usual", "unfused"))
     fusible = [name for name in plain.outputs if not name.startswith(NOTHING_TO_FUSE)]
@@ -212,7 +214,7 @@ def _unjudged(runs: _Runs) -> str:
     """Check that the comparison of machine code is needed: without it some twins (copies with probes) compute something
     else.
 
-    Returns a line; raises BrokenError.
+    Returns a line for the verdict; raises BrokenError.
     """
     plain, unjudged = runs("usual", f"{PLAIN}_1"), runs("usual", CONTROL)
     became = dict(runs("usual", CONTROL.removeprefix(UNJUDGED)).became)

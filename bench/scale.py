@@ -94,9 +94,8 @@ class Bench:
             (folder / name).write_bytes(image)
 
     def _run(self, name: str, size: Size, environment: Mapping[str, str]) -> Json:
-        """Run a case of scale.c: what it printed, its exit status, and samples of its memory and
-        descriptors over time.
-        """
+        """Run a case of the program scale.c; return what it printed, its exit status, and samples of its memory and
+        descriptors."""
         samples = self._folder / "samples"
         amounts = (size.amount, size.alive, size.threads, size.seconds)
         command = [self._folder / "scale", name, self._folder / "image", self._folder / "other", samples, *amounts]
@@ -110,14 +109,16 @@ class Bench:
         return {"output": done.stdout, "stderr": stderr, "exit": done.returncode, "samples": rows}
 
     def plain(self, name: str, size: Size) -> Json:
-        """Run a case of scale.c without the hook: what it printed, and samples of its memory.
+        """Run a case of the program scale.c without the hook (Neutrino's library); return what it printed, and samples
+        of its memory.
 
         size: how much of it to do.
         """
         return self._run(name, size, plain_environment(self._driver))
 
     def hooked(self, name: str, size: Size, traces: Path) -> Json:
-        """Run a case of scale.c with the hook: what it printed, and samples of its memory.
+        """Run a case of the program scale.c with the hook (Neutrino's library); return what it printed, and samples of
+        its memory.
 
         size: how much of it to do. traces: the folder for its trace.
         """
@@ -126,8 +127,10 @@ class Bench:
         return self._run(name, size, {**environment, **limit})
 
     def run(self, name: str, size: Size) -> Json:
-        """Run a case plain (but for the soak, which takes an hour) and with the hook (Neutrino's library in the
-        program); also what its trace says.
+        """Run a case of the program scale.c without the hook and with it; return the results of both, and what the
+        trace says.
+
+        Without it not for the soak, which takes an hour.
         """
         plain = None if size.seconds else self.plain(name, size)
         with tempfile.TemporaryDirectory(dir=self._folder) as folder:
@@ -136,7 +139,7 @@ class Bench:
 
 
 def read_trace(folder: Path) -> Json:
-    """What a trace says: launches by kernel and reason, records by state, launches whose data can be read."""
+    """Summarize a trace: launches by kernel and reason, records by state, launches whose data can be read."""
     (path,) = find_traces(folder)
     trace = Trace(path)
     states = Counter(trace.launches["state"].tolist())
@@ -158,12 +161,12 @@ def read_trace(folder: Path) -> Json:
 
 
 def printed(output: str) -> dict[str, list[int]]:
-    """The lines that the program prints, as a word → the numbers after it."""
+    """Parse the lines that the test program prints: a word → the numbers after it."""
     return {words[0]: [int(word) for word in words[1:]] for words in map(str.split, output.splitlines())}
 
 
 def growth(case: Json) -> tuple[int, int]:
-    """Bytes and descriptors by which the program has grown after the warm-up.
+    """Return by how many bytes and descriptors the program has grown after its warm-up.
 
     Bytes: the least in the last third of that time, over the least in the first. What waits varies; what leaks stays.
     Descriptors: the most, over the most before.
@@ -182,7 +185,7 @@ def growth(case: Json) -> tuple[int, int]:
 
 
 def faults(case: Json) -> list[str]:
-    """What is wrong with a case of any size, but for the bytes that it grew by."""
+    """Return what is wrong with a recorded case, a line each, but for the bytes that it grew by."""
     size, trace, hooked, plain = Size(**case["size"]), case["trace"], case["hooked"], case["plain"]
     wrong = []
     if hooked["exit"] != GOOD or (plain and plain["exit"] != GOOD):
@@ -215,10 +218,8 @@ def faults(case: Json) -> list[str]:
 
 
 def _judge(results: Json, names: Sequence[str]) -> list[str]:
-    """What is wrong with cases: missing, other sizes than wanted, lost launches, too much memory.
-
-    A line each; nothing when all is as it should be.
-    """
+    """Return what is wrong with recorded cases, a line each: missing, other sizes than wanted, lost launches, too much
+    memory."""
     wrong = []
     for name in names:
         size = SIZES[name]
@@ -238,12 +239,13 @@ def _judge(results: Json, names: Sequence[str]) -> list[str]:
 
 
 def verdicts(results: Json) -> list[str]:
-    """What is wrong with the results of all cases but the soak, in words; nothing when all is as it should be."""
+    """Return what is wrong with the results of all cases but the hour-long soak, a message each."""
     return _judge(results, [name for name, size in SIZES.items() if not size.seconds])
 
 
 def soak_verdicts(results: Json) -> list[str]:
-    """What is wrong with the results of the soak (the hour-long case, which has a file of its own), in words."""
+    """Return what is wrong with the results of the soak (the hour-long case, which has a file of its own), a message
+    each."""
     return _judge(results, ["soak"])
 
 

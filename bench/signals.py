@@ -43,10 +43,10 @@ Json = dict[str, Any]
 
 
 def run(folder: Path, seconds: float, loads: int = 0) -> tuple[Json, str]:
-    """Run the program; return its figures, and what it wrote on stderr, ThreadSanitizer's reports among it.
+    """Run the program that is interrupted by signals; return its figures, and what it wrote on stderr.
 
-    folder: empty, for all files. seconds: when it ends at the latest. loads: of modules, after which it ends; 0 for no
-    such limit. Raises CalledProcessError where something cannot be compiled.
+    ThreadSanitizer's reports are in that. folder: empty, for all files. seconds: when it ends at the latest. loads: of
+    modules, after which it ends; 0 for no such limit. Raises CalledProcessError where something cannot be compiled.
     """
     driver = build_driver(folder, *_FLAGS)
     build.build(folder / "lib", flags=_FLAGS)

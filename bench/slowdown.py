@@ -51,10 +51,10 @@ _LIMIT = 60.0
 
 
 def record(neutrino: Sequence[str], rounds: int) -> Json:
-    """Raw samples: mode → one report of the program a process; of probed ones how many launches of each
-    kernel ran probed, and why others did not.
+    """Run the timed program in every mode on the GPU, several times; return the raw samples.
 
-    SystemExit: a program could not be built or run.
+    Mode → one report of the program a process; of probed ones how many launches of each kernel ran probed, and why
+    others did not. SystemExit: a program could not be built or run.
     """
     start = time.time()
     results: Json = {
@@ -77,8 +77,10 @@ def record(neutrino: Sequence[str], rounds: int) -> Json:
 
 
 def _once(neutrino: Sequence[str], mode: str, program: Path, folder: Path, name: str) -> Json:
-    """Run the timed program in one process, plain or with a probe (mode): its report and, with a probe, which launches
-    had it. name: of the run's files.
+    """Run the timed program in one process, plain or with a probe (mode); return its report and which launches had the
+    probe.
+
+    name: of the run's files.
     """
     report, traces = folder / f"{name}.json", folder / name
     argv = [str(program), "--rounds", str(_TIMED), "--out", str(report)]
@@ -92,7 +94,8 @@ def _once(neutrino: Sequence[str], mode: str, program: Path, folder: Path, name:
 
 
 def _launched(folder: Path) -> Json:
-    """By the traces below a folder: launches of each kernel that ran probed, and by reason those that did not."""
+    """Count the launches in the traces below a folder, by kernel: how many ran probed, and by reason those that did
+    not."""
     counts: dict[str, Counter[Reason]] = {}
     for path in find_traces(folder):
         for kernel in Trace(path).kernels:
@@ -125,14 +128,14 @@ def _run(argv: Sequence[str], environment: dict[str, str], folder: Path, name: s
 
 
 def milliseconds(results: Json, mode: str, kernel: str) -> float:
-    """What a launch of a kernel takes in a mode (plain, or a probe): the median over all processes and
-    launches, in ms.
-    """
+    """Return how many milliseconds a launch of a kernel takes in a mode (plain, or a probe): the median over all
+    processes."""
     return float(statistics.median(ms for run in results["runs"][mode] for ms in run["kernels"][kernel]["ms"]))
 
 
 def judge(results: Json) -> list[Verdict]:
-    """Every verdict, the good and the bad: two of each mode, and of probes that record little a third."""
+    """Check the recorded runs; return a verdict, good or bad, on each check: two for each mode, three for probes that
+    record little."""
     plain = results["runs"].get(PLAIN) or [{"kernels": {}}]
     outputs = {name: row["output"] for name, row in plain[0]["kernels"].items()}
     found = []
@@ -150,7 +153,8 @@ def judge(results: Json) -> list[Verdict]:
 def _outputs(runs: Sequence[Json], outputs: dict[str, str]) -> str:
     """Check that all processes computed what the first plain one did, and timed every launch.
 
-    outputs: digests by kernel. runs: what processes reported. Returns a line; raises BrokenError (by ``need``).
+    outputs: digests by kernel. runs: what processes reported. Returns a line for the verdict; raises BrokenError (by
+    ``need``).
     """
     need(len(runs) >= FEWEST, f"{len(runs)} processes, expected {FEWEST} or more")
     need(tuple(outputs) == KERNELS, f"kernels of the plain run are {', '.join(outputs) or 'none'}")
@@ -195,7 +199,7 @@ def _times(results: Json, mode: str) -> str:
     """Check how many times as long the slowest kernel takes with a probe as without. mode: which probe, a key of
     ``MOST_TIMES``.
 
-    Returns a line; raises BrokenError (by ``need``).
+    Returns a line for the verdict; raises BrokenError (by ``need``).
     """
     times = {name: milliseconds(results, mode, name) / milliseconds(results, PLAIN, name) for name in KERNELS}
     name, most = max(times.items(), key=lambda entry: entry[1])
@@ -204,8 +208,9 @@ def _times(results: Json, mode: str) -> str:
 
 
 def table(results: Json) -> str:
-    """For people: each kernel's time without a probe, and with each as multiples of that; ``-``: not all launches were
-    probed.
+    """Return a table for people: each kernel's time without a probe, and with each probe as multiples of that.
+
+    ``-``: not all launches were probed.
     """
     lines = [f"{results['device']}, driver {results['driver']}"]
     lines.append(f"{'':20}" + "".join(f"{name:>11}" for name in KERNELS))

@@ -60,7 +60,8 @@ OVERTAKEN: tuple[str, ...] = (
 
 
 def made_of(name: str) -> dict[str, object]:
-    """What a file of results says of its sources: hashes of the whole tree, and of the files that it judges.
+    """Return what a file of results says of the sources it was made from: digests of the whole tree, and of what it
+    judges.
 
     name: its stem, a key of ``JUDGED``.
     """
@@ -68,9 +69,10 @@ def made_of(name: str) -> dict[str, object]:
 
 
 def judged_files(name: str) -> dict[str, str]:
-    """By entry of ``JUDGED``, a hash over path and contents of the files that it stands for.
+    """Return the digests of the source files that a file of results judges, by entry of ``JUDGED``.
 
-    KeyError: no such name. FileNotFoundError: an entry stands for no file, so that its hash would be that of nothing.
+    Each is over path and contents of the files that the entry stands for. KeyError: no such name. FileNotFoundError: an
+    entry stands for no file, so that its hash would be that of nothing.
     """
     hashes = {}
     for pattern in JUDGED[name]:
@@ -95,17 +97,18 @@ def changed_files(name: str, results: Mapping[str, object]) -> list[str]:
 
 
 def _sources(pattern: str) -> list[Path]:
-    """The source files that an entry of ``JUDGED`` stands for: a file, a folder with all below it, or a pattern."""
+    """Return the source files that an entry of ``JUDGED`` stands for: a file, a folder with all below it, or a pattern.
+    """
     found = [path for path in ROOT.glob(pattern) for path in ([path] if path.is_file() else path.rglob("*"))]
     files = [path for path in found if path.is_file() and path.suffix in _SUFFIXES | {".ptx"}]
     return [path for path in files if not _LEFT_OUT.intersection(path.relative_to(ROOT).parts)]
 
 
 def tree_hash(root: Path) -> str:
-    """SHA-256, in hex, over path and contents of every source file that can change a result.
+    """Return a digest (SHA-256, in hex) over path and contents of every source file that can change a result.
 
-    It does not ask git, which the machine with the GPU may not have: generated files and results are left out
-    by the name of their folder.
+    It does not ask git, which the machine with the GPU may not have: generated files and results are left out by the
+    name of their folder.
     """
     paths = [path for folder in _FOLDERS for path in (root / folder).rglob("*") if path.suffix in _SUFFIXES]
     kept = (path for path in paths if path.is_file() and not _LEFT_OUT.intersection(path.relative_to(root).parts))
@@ -113,7 +116,7 @@ def tree_hash(root: Path) -> str:
 
 
 def _hash(root: Path, paths: Iterable[Path]) -> str:
-    """SHA-256, in hex, over paths (below root) and contents of files, in sorted order."""
+    """Return a digest (SHA-256, in hex) over paths (below root) and contents of files, in sorted order."""
     digest = hashlib.sha256()
     for path in sorted(paths, key=lambda path: path.relative_to(root).as_posix()):
         digest.update(f"{path.relative_to(root).as_posix()}\0".encode())

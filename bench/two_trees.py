@@ -41,7 +41,8 @@ def _first(*names: str) -> Any:
 
 
 def work() -> None:
-    """Answer requests from standard input, a probe's name and paths in a line of JSON, with a line for each path."""
+    """Serve requests: read a probe's name and paths of PTX files, a line of JSON, from standard input, and answer with
+    a line each."""
     probe_files = _first("neutrino.verification", "neutrino.probing.toml")
     twins = _first("neutrino.ptx.instrument.programs", "neutrino.ptx.instrument.module_twins")
     module = _first("neutrino.ptx.text.module", "neutrino.ptx.module")
@@ -71,8 +72,11 @@ class _Tree:
         )  # fmt: skip
 
     def ask(self, probe: str, paths: list[Path]) -> list[dict[str, Any]]:
-        """Let the process probe PTX files: for each its processor seconds, a digest of the twins (copies with probes),
-        and numbers of kernels and bytes. Raises RuntimeError without pipes.
+        """Let the other process probe PTX files; return for each its processor seconds, a digest of the result, and
+        sizes.
+
+        Those are numbers of kernels and bytes; the digest is of the twins (copies with probes). Raises RuntimeError
+        without pipes.
         """
         if self._process.stdin is None or self._process.stdout is None:
             raise RuntimeError("the process has no pipes")
@@ -104,7 +108,7 @@ def measure(trees: tuple[_Tree, _Tree], paths: list[Path], probe: str, rounds: i
 
 
 def shown(title: str, rows: list[dict[str, Any]]) -> str:
-    """A line of the result: files, seconds in each tree, their ratio. title: what the rows are of."""
+    """Return a line that compares two trees: files, seconds in each tree, their ratio. title: what the rows are of."""
     other, own = (sum(row[side] for row in rows) for side in ("other", "own"))
     differ = sum(not row["same"] for row in rows)
     size = sum(row["bytes"] for row in rows)

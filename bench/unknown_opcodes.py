@@ -18,8 +18,10 @@ _OPCODE = re.compile(r"[a-z]\w*(?:\.[\w:]+)*", re.ASCII)
 
 
 def count_opcodes(text: str) -> tuple[int, Counter[str]]:
-    """How many instructions the functions of a module hold, and which ones the table lacks; an opcode or, of what
-    begins as no instruction does, the statement's first characters."""
+    """Count the instructions in the functions of a PTX module, and those that our table of opcodes lacks, by opcode.
+
+    Of what begins as no instruction does the statement's first characters stand for the opcode.
+    """
     known = 0
     unknown: Counter[str] = Counter()
     module = parse(text)
@@ -41,9 +43,8 @@ def count_opcodes(text: str) -> tuple[int, Counter[str]]:
 
 
 def count_images(paths: Iterable[Path], source: str) -> dict[str, Any]:
-    """How many instructions the PTX texts in a source's images hold, those that the table of opcodes knows, and the
-    unknown by name.
-    """
+    """Count the instructions in the PTX texts of a source's images, those that the table of opcodes knows, and the
+    unknown by name."""
     from bench.corpus import texts
 
     count, known = 0, 0

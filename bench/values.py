@@ -39,20 +39,22 @@ LEFT_OUT = 37
 
 
 def _active(grid: Sequence[int], block: Sequence[int]) -> int:
-    """How many threads of a launch work: all but LEFT_OUT. grid, block: its sizes in x, y and z."""
+    """Return how many threads of a launch do any work: all but LEFT_OUT. grid, block: its sizes in x, y and z."""
     return int(np.prod(grid) * np.prod(block)) - LEFT_OUT
 
 
 def _inputs(seed: int, count: int) -> tuple[np.ndarray[Any, Any], ...]:
-    """The inputs of a launch for ``count`` threads: 4 f32 for each, and two arrays of f16, by a seed."""
+    """Generate the inputs of a launch for ``count`` threads, by a seed: 4 f32 for each, and two arrays of f16."""
     random = np.random.default_rng(seed)
     half = random.standard_normal((2, count)).astype(np.float16)
     return random.standard_normal(4 * count).astype(np.float32), half[0], half[1]
 
 
 def program(ptx: str, out: str) -> None:
-    """The program that is probed: launch every shape once, and write the inputs' address and the outputs to an npz
-    file. ptx: path of the module.
+    """Be the program that is probed: launch every shape once, and write the inputs' address and the outputs to an npz
+    file.
+
+    ptx: path of the module.
     """
     import cupy
 
@@ -74,10 +76,8 @@ def _digest(array: np.ndarray[Any, Any]) -> str:
 
 
 def _expected(index: int, address: int) -> dict[str, Json]:
-    """What probes must record of a launch, computed with NumPy.
-
-    index: of its shape. address: of its inputs on the device.
-    """
+    """Compute with NumPy what probes must record of a launch. index: of its shape. address: of its inputs on the
+    device."""
     grid, block = SHAPES[index]
     count = _active(grid, block)
     f, x, y = _inputs(index, count)
@@ -96,7 +96,8 @@ def _expected(index: int, address: int) -> dict[str, Json]:
 
 
 def _aggregates(f: np.ndarray[Any, Any], address: int) -> dict[str, Json]:
-    """What aggregates of all loads of a launch must be: counts by bucket, and extremes of addresses, values and bits.
+    """Compute what the aggregates of all loads of a launch must be: counts by bucket, and extremes of addresses, values
+    and bits.
 
     f: what was loaded; address: of its first element.
     """
@@ -119,15 +120,14 @@ def _buckets(values: np.ndarray[Any, Any], starts: Sequence[int]) -> list[int]:
 
 
 def _extremes(view: Any) -> list[Json]:
-    """The one record of a map (what probes save to) of extremes: address, value, bits."""
+    """Return the one record of a map (what probes save to) that keeps extremes: address, value, bits."""
     (row,) = view.valid()
     return [int(row["address"]), float(row["value"]), int(row["bits"])]
 
 
 def _threads(array: np.ndarray[Any, Any], block: Sequence[int]) -> np.ndarray[Any, Any]:
-    """A map's records [block][warp][k][lane] as [thread in grid order][k], without the lanes that no thread of the
-    block has.
-    """
+    """Reorder a map's records [block][warp][k][lane] to [thread in grid order][k], without lanes that no thread of the
+    block has."""
     blocks, warps, cap, lanes = array.shape
     by_thread = array.transpose(0, 1, 3, 2).reshape(blocks, warps * lanes, cap)
     return by_thread[:, : int(np.prod(block))].reshape(-1, cap)
@@ -213,7 +213,7 @@ def drive(out: Path) -> None:
 
 
 def verdicts(results: Json) -> list[str]:
-    """What is wrong with the results, in words; nothing when all is as it should be."""
+    """Return what is wrong with the recorded results, a message each; nothing when all is as it should be."""
     wrong = [f"no {name}" for name in ("tree", "device", "driver") if not results.get(name)]
     for target in TARGETS:
         kept = results["targets"].get(target)

@@ -83,7 +83,7 @@ class Verdict:
 
     @property
     def word(self) -> str:
-        """How the verdict is marked in a table: ok, missed or FAIL."""
+        """How a table marks this verdict: ok, missed or FAIL."""
         return "FAIL" if not self.good else "missed" if self.missed else "ok"
 
 
@@ -98,7 +98,8 @@ class BrokenError(Exception):
 
 
 def need(holds: bool, message: str) -> None:
-    """Go on when a condition of a check holds; else raise BrokenError with the message, which becomes the verdict."""
+    """Raise BrokenError with a message, which becomes the verdict of the check that calls this, unless a condition
+    holds."""
     if not holds:
         raise BrokenError(message)
 
@@ -123,7 +124,7 @@ class Table:
 
 
 def judge(results: Mapping[str, Json]) -> list[Verdict]:
-    """Every verdict on the GPU run, the good and the bad, in a fixed order."""
+    """Check the recorded GPU run; return a verdict, good or bad, on each check, in a fixed order."""
     checks: list[tuple[str, Callable[[], str]]] = [
         ("provenance", partial(_provenance, results)),
         ("build", partial(_build, results)),
@@ -151,10 +152,8 @@ def judge(results: Mapping[str, Json]) -> list[Verdict]:
 
 
 def run_checks(checks: Sequence[tuple[str, Callable[[], str]]]) -> list[Verdict]:
-    """Run checks, each with a title.
-
-    A verdict for each: good with the line that it returns, bad with what it raises.
-    """
+    """Run checks, each with a title; return a verdict for each: good with the line that it returns, bad with what it
+    raises."""
     verdicts = []
     for case, check in checks:
         try:
@@ -171,7 +170,7 @@ def run_checks(checks: Sequence[tuple[str, Callable[[], str]]]) -> list[Verdict]
 def _provenance(results: Mapping[str, Json]) -> str:
     """Check that the results name an H200, its driver, and the source tree they were made from.
 
-    Returns a line; raises BrokenError (by ``need``).
+    Returns a line for the verdict; raises BrokenError (by ``need``).
     """
     device = results["device"]
     need("H200" in device["device"], f"device is {device['device']!r}, not an H200")
@@ -185,14 +184,14 @@ def _provenance(results: Mapping[str, Json]) -> str:
 
 
 def _build(results: Mapping[str, Json]) -> str:
-    """Check that nvcc compiled every program. Returns a line; raises BrokenError (by ``need``)."""
+    """Check that nvcc compiled every program. Returns a line for the verdict; raises BrokenError (by ``need``)."""
     failures = results["build_failures"]
     need(not failures, f"nvcc failed for {', '.join(failures)}")
     return "all programs built"
 
 
 def _run(results: Mapping[str, Json], entry: Workload, mode: Mode) -> dict[str, Json]:
-    """What was recorded of a workload run in a mode. Raises BrokenError when it did not run."""
+    """Return what was recorded of a workload run in a mode. Raises BrokenError when it did not run."""
     run: dict[str, Json] | None = results["runs"].get(entry.name, {}).get(mode.value)
     if run is None:
         raise BrokenError(f"{mode.value}: not in the results")
@@ -214,7 +213,7 @@ def ended_well(run: Mapping[str, Json], what: str) -> None:
 def _outputs(results: Mapping[str, Json], entry: Workload) -> str:
     """Check that a workload computed and printed the same, bit for bit, in every mode.
 
-    entry: the workload. Returns a line; raises BrokenError.
+    entry: the workload. Returns a line for the verdict; raises BrokenError.
     """
     plain = _run(results, entry, Mode.PLAIN)
     ended_well(plain, "plain")
@@ -231,7 +230,8 @@ def _outputs(results: Mapping[str, Json], entry: Workload) -> str:
 
 
 def _trace(results: Mapping[str, Json], entry: Workload, mode: Mode) -> dict[str, Json]:
-    """What a workload's run recorded in a mode. Raises BrokenError when its trace is missing or could not be read."""
+    """Return the trace of a workload's run in a mode, as figures. Raises BrokenError when it is missing or could not be
+    read."""
     run = _run(results, entry, mode)
     trace: dict[str, Json] | None = run.get("trace")
     if trace is None:
@@ -278,7 +278,7 @@ def _probed(results: Mapping[str, Json], entry: Workload, mode: Mode) -> str:
 
 def _replays(results: Mapping[str, Json], entry: Workload, mode: Mode) -> str:
     """Check that each launch in replays of graphs was probed, as many as the program and the list of cases say, and no
-    other. entry: the workload. Returns a line; raises BrokenError.
+    other. entry: the workload. Returns a line for the verdict; raises BrokenError.
     """
     run, trace = _run(results, entry, mode), _trace(results, entry, mode)
     counters: dict[str, dict[str, int]] = {name: {} for name in entry.replayed}
@@ -300,7 +300,7 @@ def _replays(results: Mapping[str, Json], entry: Workload, mode: Mode) -> str:
 
 
 def _slots(row: Mapping[str, Json]) -> int:
-    """How many warps a launch has: what ``block_sched`` keeps a record for."""
+    """Return how many warps a launch has, of each of which the probe ``block_sched`` keeps a record."""
     return math.prod(row["grid"]) * -(-math.prod(row["block"]) // LANES)
 
 
@@ -369,10 +369,12 @@ def _kernels(trace: Mapping[str, Json], entry: Workload) -> str:
 
 
 def numerics_kept(name: str, numerics: Mapping[str, Json]) -> None:
-    """Fused and unfused instructions of the twin, less the probe's own, are the original's.
+    """Check that a twin (copy of a kernel with a probe) has the original's fused and unfused floating-point
+    instructions.
 
-    The assembler may fold the probe's copy of a product into one that is there anyway. Where a text holds nothing
-    that could be fused otherwise (``proof``), it may repeat code: then only the kinds of instructions must be the same.
+    The probe's own are left out. The assembler may fold the probe's copy of a product into one that is there anyway.
+    Where a text holds nothing that could be fused otherwise (``proof``), it may repeat code: then only the kinds of
+    instructions must be the same.
     """
     proof = numerics.get("proof", "counts")
     need(proof in PROOFS, f"{name}: shown by {proof!r}")
@@ -390,13 +392,13 @@ def numerics_kept(name: str, numerics: Mapping[str, Json]) -> None:
 
 
 def _workload(name: str) -> Workload:
-    """The workload of that name."""
+    """Return the workload (a test program of the bench) with that name."""
     return {entry.name: entry for entry in WORKLOADS}[name]
 
 
 def _fused(results: Mapping[str, Json]) -> str:
     """Check that the originals of kernels full of products and sums have fused instructions, so that their twins
-    (copies with probes) were really tried. Returns a line; raises BrokenError.
+    (copies with probes) were really tried. Returns a line for the verdict; raises BrokenError.
     """
     counts = []
     for mode in (Mode.BLOCK_SCHED, Mode.GMEM_BYTES, Mode.BOTH):
@@ -412,7 +414,7 @@ def _fused(results: Mapping[str, Json]) -> str:
 def _clocks(results: Mapping[str, Json]) -> str:
     """Check the times that ``block_sched`` recorded of warps against clocks that the program read itself.
 
-    Returns a line; raises BrokenError.
+    Returns a line for the verdict; raises BrokenError.
     """
     clocks = _trace(results, _workload("clocks"), Mode.BLOCK_SCHED)["clocks"]
     rows = [dict(zip(clocks["columns"], row, strict=True)) for row in clocks["rows"]]
@@ -435,7 +437,8 @@ def _clocks(results: Mapping[str, Json]) -> str:
 
 
 def _streams(results: Mapping[str, Json]) -> str:
-    """Check that kernels in two streams still ran at once when probed. Returns a line; raises BrokenError."""
+    """Check that kernels in two streams still ran at once when probed. Returns a line for the verdict; raises
+    BrokenError."""
     counts = _trace(results, _workload("streams"), Mode.BLOCK_SCHED)["overlaps"]
     need(len(counts) == _workload("streams").seeds, f"{len(counts)} pairs of launches")
     together = sum(count > 0 for count in counts)
@@ -444,7 +447,8 @@ def _streams(results: Mapping[str, Json]) -> str:
 
 
 def _spin(results: Mapping[str, Json]) -> str:
-    """Check that a kernel which waits for others still ends when all are probed. Returns a line; raises BrokenError."""
+    """Check that a kernel which waits for others still ends when all are probed. Returns a line for the verdict; raises
+    BrokenError."""
     entry = _workload("spin")
     for mode in (Mode.BLOCK_SCHED, Mode.GMEM_BYTES):
         run = _run(results, entry, mode)
@@ -461,7 +465,8 @@ def _spin(results: Mapping[str, Json]) -> str:
 
 
 def _reload(results: Mapping[str, Json]) -> str:
-    """Check that images loaded again at the same address were told apart. Returns a line; raises BrokenError."""
+    """Check that images loaded again at the same address were told apart. Returns a line for the verdict; raises
+    BrokenError."""
     entry = _workload("reload")
     for mode in entry.modes:
         extra = _run(results, entry, mode)["extra"]
@@ -473,7 +478,7 @@ def _reload(results: Mapping[str, Json]) -> str:
 
 
 def _asynchronous(results: Mapping[str, Json]) -> str:
-    """Check that bytes of asynchronous copies were counted. Returns a line; raises BrokenError."""
+    """Check that bytes of asynchronous copies were counted. Returns a line for the verdict; raises BrokenError."""
     table = Table(_trace(results, _workload("triton_matmul"), Mode.GMEM_BYTES))
     copied = sum(row["got_async"] for row in table)
     need(copied > 0, "no asynchronous copies were counted")
@@ -482,7 +487,7 @@ def _asynchronous(results: Mapping[str, Json]) -> str:
 
 def _first(results: Mapping[str, Json]) -> str:
     """Check that first runs started ptxas and imported the patcher, or the watches that second runs rely on see
-    nothing. Returns a line; raises BrokenError.
+    nothing. Returns a line for the verdict; raises BrokenError.
     """
     runs = [run for modes in results["runs"].values() for run in modes.values() if run.get("trace")]
     starts = sum(run["ptxas_started"] for run in runs)
@@ -495,7 +500,7 @@ def _first(results: Mapping[str, Json]) -> str:
 def _warm(results: Mapping[str, Json], name: str) -> str:
     """Check that a second run took every twin (copy with probes) from the cache: no ptxas, no patcher, ready in time.
 
-    Returns a line; raises BrokenError.
+    Returns a line for the verdict; raises BrokenError.
     """
     run = results["warm"][name]
     need("not_run" not in run, "not run")
@@ -515,10 +520,8 @@ def _warm(results: Mapping[str, Json], name: str) -> str:
 
 
 def _submit_samples(results: Mapping[str, Json], mode: str) -> list[float]:
-    """Microseconds that submitting a launch took in a mode, of all processes.
-
-    Raises BrokenError when some are missing.
-    """
+    """Return how many microseconds submitting a launch took in a mode, of all processes. Raises BrokenError when some
+    are missing."""
     runs = results["submit"][mode]
     need(len(runs) == SUBMIT_PROCESSES, f"{len(runs)} processes, not {SUBMIT_PROCESSES}")
     samples: list[float] = []
@@ -532,7 +535,8 @@ def _submit_samples(results: Mapping[str, Json], mode: str) -> list[float]:
 
 
 def _submit(results: Mapping[str, Json], mode: str) -> str:
-    """Check what submitting a launch costs in a mode beside the plain one. Returns a line; raises BrokenError."""
+    """Check what submitting a launch costs in a mode beside the plain one. Returns a line for the verdict; raises
+    BrokenError."""
     median = statistics.median(_submit_samples(results, mode))
     plain = statistics.median(_submit_samples(results, "plain"))
     outputs = {digest for run in results["submit"][mode] for digest in run["outputs"]}
@@ -558,7 +562,7 @@ def _submit(results: Mapping[str, Json], mode: str) -> str:
 
 
 def table(verdicts: Sequence[Verdict]) -> str:
-    """The verdicts for people: a line each, marked, and how many are good."""
+    """Return the verdicts as a table for people: a line each, marked, and how many are good."""
     width = max(len(verdict.case) for verdict in verdicts)
     lines = [f"{verdict.word:6} {verdict.case:{width}}  {verdict.figure}" for verdict in verdicts]
     missed = sum(verdict.word == "missed" for verdict in verdicts)
