@@ -37,7 +37,7 @@ class Range:
     ones: int = 64
 
     def cut(self) -> Range:
-        """Return the same integers, with what one of the bounds says about another."""
+        """Return the same set of integers with its bounds made as tight as the other bounds allow."""
         if self.low < 0:
             return self
         ones = self.low.bit_count() if self.low == self.high else min(self.ones, self.high.bit_length())
@@ -50,14 +50,17 @@ class Range:
 
 
 def _full(kind: Type) -> Range:
-    """Return the range of all integers of a type, for a register of which nothing is known."""
+    """Return the range of all integers that a type can hold, for a register of which nothing is known."""
     if kind.is_signed:
         return Range(-(1 << (kind.bits - 1)), (1 << (kind.bits - 1)) - 1, kind.bits)
     return Range(0, (1 << kind.bits) - 1, kind.bits)
 
 
 def _wrapped(low: int, high: int, kind: Type, ones: int = 64) -> Range:
-    """Return the integers from low to high as they are in a type: all of it if some wrap around and others do not."""
+    """Return the range of the integers from low to high when they are stored in a type, where they may wrap around.
+
+    That is all of the type if some wrap around and others do not.
+    """
     full, size = _full(kind), 1 << kind.bits
     first, last = ((bound - full.low) // size for bound in (low, high))
     return Range(low - first * size, high - first * size, ones).cut() if first == last else full
@@ -81,7 +84,7 @@ class _State:
         return _State(self.greatest, dict(self.ranges), dict(self.tests), dict(self.less))
 
     def joined(self, other: _State) -> _State:
-        """Return what is known where two ways meet: what holds on both."""
+        """Return what is known where two ways of control flow meet: what holds on both."""
         return _State(
             self.greatest,
             {name: item.joined(other.ranges[name]) for name, item in self.ranges.items() if name in other.ranges},
@@ -117,7 +120,7 @@ class _State:
         self.less = {one: other for one, other in self.less.items() if name not in {one, other}}
 
     def where(self, predicate: Register, holds: bool) -> _State | None:
-        """Return what is known where a predicate is true, or false; None if it never is."""
+        """Return what is known in the branch where a predicate is true, or false; None if it never is."""
         known = self.value(predicate)
         if not known.low <= holds <= known.high:
             return None
@@ -126,7 +129,8 @@ class _State:
         return state if state._narrow(predicate.name, holds) else None
 
     def _narrow(self, predicate: str, holds: bool) -> bool:
-        """Narrow what is known, given that a predicate is true, or false; return whether that is possible at all.
+        """Narrow the ranges of values, given that a predicate is true, or false; return whether that is possible at
+        all.
 
         predicate: the name of its register. holds: which of the two. The ranges of the operands that it was computed
         from are narrowed.
@@ -174,14 +178,14 @@ class _State:
 
 
 def _without(one: Range, other: Range) -> Range:
-    """Return a range without a number at one of its ends, if the other holds that alone."""
+    """Remove a number from a range: if ``other`` is that one number, and it is at one end of the range."""
     if other.low != other.high:
         return one
     return replace(one, low=one.low + (one.low == other.low), high=one.high - (one.high == other.low))
 
 
 def _operands(test: Compare | Operation | Convert) -> tuple[Value, ...]:
-    """Return the operands of the statement that a predicate is from."""
+    """Return the operands of the statement that computed a predicate."""
     if isinstance(test, Compare):
         return test.left, test.right
     return test.sources if isinstance(test, Operation) else (test.source,)
@@ -190,11 +194,10 @@ def _operands(test: Compare | Operation | Convert) -> tuple[Value, ...]:
 def with_bounds(
     statements: Sequence[Statement], greatest: Mapping[Special, int]
 ) -> tuple[tuple[Statement, ...], list[While]]:
-    """Return the statements of a snippet with bounds for the loops that state none; and the loops whose bound is not
-    found.
+    """Find how often the loops of a probe may turn where it does not say so; return the statements with these bounds.
 
-    A loop that never turns is left out. greatest: by value of the hardware (such as the lane) the greatest that it can
-    be.
+    And the loops whose bound is not found. A loop that never turns is left out. greatest: by value of the hardware
+    (such as the lane) the greatest that it can be.
     """
     if not any(isinstance(statement, While) and statement.bound == UNKNOWN for statement in walk(statements)):
         return tuple(statements), []
@@ -206,7 +209,9 @@ def with_bounds(
 
 
 def _bounded(statements: Sequence[Statement], turns: Mapping[int, int]) -> tuple[Statement, ...]:
-    """Return statements with bounds of their loops. turns: by the id of a loop without one, how often it turns at most.
+    """Return statements with the bounds of their loops filled in. turns: by the id of a loop without one, how often it
+    turns at most.
+
     One that never turns leaves its test.
     """
     result: list[Statement] = []
@@ -238,7 +243,8 @@ class _Follower:
         self._steps = 0
 
     def run(self, statements: Sequence[Statement], state: _State) -> _State:
-        """Return what is known after the statements. state: what is known before; it changes."""
+        """Interpret statements on ranges of values; return what is known after them. state: what is known before; it
+        changes."""
         for statement in statements:
             self._steps += 1
             if isinstance(statement, If):
@@ -299,7 +305,8 @@ class _Follower:
         return joined
 
     def _forget(self, statements: Sequence[Statement], state: _State) -> None:
-        """Forget what statements assign that were not followed to their end."""
+        """Forget what is known of the registers that some statements assign, since they were not followed to their end.
+        """
         for statement in walk(statements):
             target = statement.variable if isinstance(statement, For) else getattr(statement, "destination", None)
             if isinstance(target, Register):
@@ -344,7 +351,7 @@ class _Follower:
 
 
 def _converted(source: Register | Constant | Special, kind: Type, state: _State) -> Range:
-    """Return the range of a value that is converted to another type. state: what is known of the value."""
+    """Return the range of a value after its conversion to another type. state: what is known of the value."""
     known = state.value(source)
     if source.type.is_float or not (kind.is_integer or kind is Type.PRED) or source.type is Type.F16X2:
         return _full(kind)
@@ -411,7 +418,8 @@ def _operation(statement: Operation, state: _State) -> Range:
 
 
 def _of_natural_numbers(statement: Operation, one: Range, other: Range, state: _State) -> Range:
-    """Return the range of an operation whose operands are not negative, one that ``_operation`` has nothing on."""
+    """Return the range of the result of an operation on numbers that are not negative, for operators ``_operation``
+    leaves out."""
     operator, kind = statement.operator, statement.destination.type
     names = [getattr(source, "name", "") for source in statement.sources]
     if operator is Operator.AND and names[0] != names[1] and "" not in names:

@@ -44,7 +44,8 @@ class ClauseText:
         self.example = f"write POSITION {{ STATEMENT }}, as in '{faults.words.load} {{ @bytes = sum(BYTES) }}'"
 
     def clauses(self) -> Iterator[Clause]:
-        """Find the clauses. Raises LanguageError where one cannot be read to its end, which is reported."""
+        """Find the clauses (position, filter, body) of a one-liner. Raises LanguageError where one cannot be read,
+        which is reported."""
         at = self._after_space(0)
         if at == len(self.text):
             raise self.refuse(0, "there is no probe", self.example)
@@ -87,7 +88,7 @@ class ClauseText:
         return at
 
     def _body(self, brace: int) -> tuple[tuple[tuple[int, int], ...], int]:
-        """Return the statements from a brace on, and what is after the one that closes it."""
+        """Return the statements between a brace and the one that closes it, and where the text goes on after that."""
         statements, expected, start = [], ["}"], brace + 1
         at = brace
         while (at := at + 1) < len(self.text):

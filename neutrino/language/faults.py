@@ -75,7 +75,8 @@ class Faults:
         return Span(line, bisect.bisect_right(self._character_ends[line], offset) + 1)
 
     def within(self, node: ast.expr, offset: int) -> Span:
-        """Return the place of a character of a string literal; where the literal begins if it is not written plainly.
+        """Return the place in the file of a character of a string literal, or of the literal if it is not written
+        plainly.
 
         Plainly is as one literal, in one line and without escapes. offset: in the string.
         """
@@ -99,7 +100,7 @@ class Faults:
 
     @contextmanager
     def unreported(self) -> Iterator[None]:
-        """Report no faults within the block: of code that is left out only the type counts."""
+        """While the context is open, report no faults: of code that is left out only the type counts."""
         before, self._is_silent = self._is_silent, True
         try:
             yield

@@ -57,15 +57,16 @@ class Function:
         )
 
     def saves_or_shares(self, shared: Collection[str]) -> bool:
-        """Return whether it itself calls a ``save``, or assigns a register that all probes share.
+        """Return whether calling this function of a probe file has a lasting effect: it saves, or assigns a shared
+        register.
 
-        shared: the names of these. A parameter of the same name is the function's own.
+        shared: the names of the registers that all probes share. A parameter of the same name is the function's own.
         """
         own = {argument.arg for argument in self._arguments}
         return self._saves or bool((self.assigned - own) & set(shared))
 
     def with_single_end(self, result: str, faults: Faults) -> list[ast.stmt]:
-        """Return the function's body with each ``return x`` as an assignment to the variable ``result``, the same in
+        """Return the function's body without ``return``: each assigns its value to the variable ``result``, the same in
         all calls.
 
         A ``return`` inside an ``if`` ends the function there: what follows the ``if`` becomes its other branch. Raises
@@ -86,7 +87,8 @@ def assigned_names(node: ast.AST) -> set[str]:
 
 
 def _ended(nodes: Sequence[ast.stmt], result: str, faults: Faults) -> tuple[list[ast.stmt], bool]:
-    """Return statements without ``return``, and whether each way through them returns a value."""
+    """Rewrite statements without ``return``, as ``with_single_end`` does; return them, and whether each way returns a
+    value."""
     body: list[ast.stmt] = []
     for index, node in enumerate(nodes):
         if isinstance(node, ast.Return):

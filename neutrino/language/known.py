@@ -51,7 +51,8 @@ class ConstantReader(ValueWriter):
         self._constants = constants
 
     def known(self, node: ast.expr) -> Number | None:
-        """Return the number that an expression is, or as a ``bool`` whether it is true; None if it is computed.
+        """Return the constant that an expression evaluates to, a number or a ``bool``; None if it is only known at run
+        time.
 
         Raises LanguageError for what constants have no value for, as a division by 0.
         """
@@ -59,14 +60,18 @@ class ConstantReader(ValueWriter):
         return None if found is None else found.number
 
     def known_integer(self, node: ast.expr) -> int | None:
-        """Return the integer that an expression is; None if it is computed, or no integer. Raises as ``known``."""
+        """Return the integer constant that an expression evaluates to; None if it is computed at run time, or no
+        integer.
+
+        Raises as ``known``.
+        """
         value = self.known(node)
         return value if isinstance(value, int) and not isinstance(value, bool) else None
 
     def constant_integer(self, node: ast.expr, what: str = "") -> int:
-        """Return the integer that an expression is. what: the rule that it follows, for a message.
+        """Return the integer constant that an expression evaluates to. what: the rule that asks for one, for a message.
 
-        Raises LanguageError if it is computed, or no integer.
+        Raises LanguageError if it is computed at run time, or no integer.
         """
         value = self.known_integer(node)
         if value is not None:
@@ -82,7 +87,7 @@ class ConstantReader(ValueWriter):
         """Raise LanguageError, with its fault, for an expression that has no value at all."""
 
     def values_in_turns(self, node: ast.expr) -> Collection[int] | None:
-        """Return the values that an integer expression has in the turns of the loops around it.
+        """Return all values that an integer expression takes in the iterations of the (unrolled) loops around it.
 
         None if it has other values than those of constants and loops' variables, or if it wraps around.
         """
@@ -102,7 +107,8 @@ class ConstantReader(ValueWriter):
         return values
 
     def _known(self, node: ast.expr, turns: Mapping[str, int]) -> _Known | None:
-        """Return what is known of an expression. turns: values of loops' variables in one turn, by name."""
+        """Evaluate an expression as a constant; None if it is none. turns: values of loops' variables in one iteration,
+        by name."""
         if isinstance(node, ast.Constant):
             return _Known(node.value) if isinstance(node.value, (int, float)) else None
         if isinstance(node, ast.Name):
@@ -206,7 +212,7 @@ class ConstantReader(ValueWriter):
 
 
 def _of_constant(value: Constant) -> _Known | None:
-    """Return the number that a typed constant is; None for one of fractions, which its type rounds."""
+    """Return the number that a typed constant is; None for one of a type with fractions, which rounds it."""
     if value.type is Type.PRED:
         return _Known(bool(value.bits))
     if not value.type.is_integer:
@@ -216,13 +222,15 @@ def _of_constant(value: Constant) -> _Known | None:
 
 
 def _checked(number: Number, *operands: _Known) -> _Known | None:
-    """Return a result of known operands; None if a register would wrap around, so that it had another value."""
+    """Return a result computed from constants; None if a register would wrap around, so that it had another value at
+    run time."""
     low, high = max(operand.low for operand in operands), min(operand.high for operand in operands)
     return _Known(number, low, high) if low <= number <= high else None
 
 
 def _joined(joined: ast.boolop, sides: Sequence[_Known | None]) -> _Known | None:
-    """Return whether sides are all true (``and``), or one of them is; None if that depends on one that is computed."""
+    """Evaluate ``and`` or ``or`` of conditions, each true, false or None (computed at run time); None if it is not
+    decided."""
     decisive = isinstance(joined, ast.Or)
     answers = [None if side is None else bool(side.number) for side in sides]
     if decisive in answers:

@@ -32,10 +32,11 @@ class LiveText(NamedTuple):
 
 
 def live_texts(functions: Sequence[object]) -> list[LiveText]:
-    """Return the texts that hold some functions, in their order, each with the functions that are to be probes.
+    """Find the source texts (files or notebook cells) that define some functions; return each with the functions that
+    are probes.
 
-    Raises NeutrinoError for an object that is no function, and for one whose text is not known, or has changed since
-    it was run.
+    Raises NeutrinoError for an object that is no function, and for one whose text is not known, or has changed since it
+    was run.
     """
     names: dict[tuple[str, str, str], list[str]] = {}
     for function in functions:
@@ -44,7 +45,7 @@ def live_texts(functions: Sequence[object]) -> list[LiveText]:
         code = function.__code__
         linecache.checkcache(code.co_filename)
         text = "".join(linecache.getlines(code.co_filename, function.__globals__))
-        if not _holds(text, code):
+        if not _defines(text, code):
             raise NeutrinoError(
                 f"the text of {function.__name__} is not known, or has changed since it was run: run it again, or give "
                 "the text itself as source="
@@ -54,8 +55,8 @@ def live_texts(functions: Sequence[object]) -> list[LiveText]:
     return [LiveText(*key, tuple(dict.fromkeys(found))) for key, found in names.items()]
 
 
-def _holds(text: str, code: CodeType) -> bool:
-    """Return whether a function stands in a text under its name, and begins in its line.
+def _defines(text: str, code: CodeType) -> bool:
+    """Return whether a text really defines a function: under its name, and beginning in its line.
 
     ``linecache`` may have another text of the same name, as in an interpreter that was started with ``-c``.
     """
@@ -72,8 +73,9 @@ def _holds(text: str, code: CodeType) -> bool:
 
 
 def declarations(module: ast.Module, part: LiveText) -> ast.Module:
-    """Return a module with what the probes of a text may use: imports of the language, maps, registers, constants and
-    functions, without the program around them. module: the syntax tree of the text.
+    """Return a module reduced to what the probes of a text may use, without the program around them.
+
+    That is imports of the language, maps, registers, constants and functions. module: the syntax tree of the text.
     """
     called = {node.id for node in ast.walk(module) if isinstance(node, ast.Name)}
     constants: set[str] = set()
@@ -105,7 +107,10 @@ def _is_of_neutrino(node: ast.Import | ast.ImportFrom) -> bool:
 
 
 def _is_constant(node: ast.Assign, constants: set[str]) -> bool:
-    """Return whether an assignment gives a number a name, which is added to ``constants``: those of the text so far."""
+    """Return whether an assignment gives a name to a constant number; the name is then added to ``constants``.
+
+    constants: those of the text so far.
+    """
     parts = list(ast.walk(node.value))
     (target, *others) = node.targets
     is_number = all(

@@ -49,7 +49,8 @@ class Locals:
         self._odd_names: dict[str, int] = {}
 
     def variable(self, name: str) -> Register | None:
-        """Return the register of a variable: a local variable or a shared register of the file; None if undefined."""
+        """Return the register of a variable of the probe: a local one or one that the file shares; None if it is
+        undefined."""
         value = self.scope.values.get(name)
         return value if isinstance(value, Register) else self.registers.get(f"%{name}")
 
@@ -73,7 +74,8 @@ class Locals:
         return self._register(name, type_, span)
 
     def is_temporary(self, value: Register | Constant) -> bool:
-        """Return whether a value is in a register that was made for an intermediate result."""
+        """Return whether a value is in a register for an intermediate result, so that no variable's assignment changes
+        it."""
         return isinstance(value, Register) and value.name in self._temporary_names
 
     def _register(self, name: str, type_: Type, span: Span) -> Register:

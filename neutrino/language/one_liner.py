@@ -98,7 +98,7 @@ class _OneLineFaults(Faults):
         self._text = source
 
     def quote(self, node: ast.AST) -> str:
-        """Return a construct's text as it was written."""
+        """Return a construct's text, for a message, as the user wrote it."""
         written = ast.get_source_segment(self._text, node)
         return super().quote(node) if written is None else " ".join(written.split())
 
@@ -220,7 +220,7 @@ class _Operands(ast.NodeTransformer):
         return bool(_operand_of(node)) and not self._is_typed and _operand_of(node) not in self._kinds
 
     def _converted(self, node: ast.expr) -> ast.expr:
-        """Return an operand with its type said, where that is known; others as they are."""
+        """Return an operand with the type that the position says of it, ``nl.s32(nl.out)``; others as they are."""
         kind = self._kinds.get(_operand_of(node))
         return node if kind is None else self._as(kind, node)
 
@@ -276,7 +276,8 @@ class _ClauseReader(SnippetReader):
             super()._statement(node, code)
 
     def _meant(self, call: ast.Call, function: str) -> str:
-        """Return what may be meant by a call of something that there is not; "" if nothing is similar."""
+        """Return which function a user may have meant by a call of an unknown one, for a hint; "" if nothing is
+        similar."""
         method = call.func
         if isinstance(method, ast.Attribute) and hasattr(method.value, "map_name"):
             values = ", ".join(self._faults.quote(argument) for argument in call.args)
@@ -340,7 +341,7 @@ class _ClauseReader(SnippetReader):
         return self._expressions.constant_integer(node, f"the numbers of {word} are {kind} that are known here")
 
     def _rows(self, name: str, node: ast.stmt, call: ast.Call, word: str, code: list[Statement]) -> None:
-        """Translate ``save(…)`` or ``print(…)``: a save to a log, which is made at its first use."""
+        """Translate ``save(…)`` or ``print(…)``, which record rows: a save to a log, which is made at its first use."""
         arguments, text = list(call.args), None
         if word == PRINT and arguments and isinstance(getattr(arguments[0], "value", None), str):
             text = arguments.pop(0)
@@ -394,7 +395,8 @@ class _ClauseReader(SnippetReader):
         code.append(Save(self._map(name, table, use, node), operands, self._faults.span(node), places=places))
 
     def _shown_value(self, node: ast.expr) -> Value:
-        """Return how a key or a value of a row is shown: an address in hex, an instruction's number as its place."""
+        """Return how reports show a key or a value of a row: an address in hex, an instruction's number as its place.
+        """
         is_site = isinstance(node, ast.Attribute) and node.attr in {"site", _LINE} and _is_language(node.value)
         is_line = is_site and isinstance(node, ast.Attribute) and node.attr == _LINE
         title = self._faults.quote(node)
@@ -467,7 +469,8 @@ class _ClauseReader(SnippetReader):
 
 
 def _operand_type(tracepoint: Tracepoint, words: Words) -> Type | None:
-    """Return the type of OUT and IN, where a position names it, and all of its patterns the same one."""
+    """Return the type of OUT and IN, where the position names it and all of its patterns the same one; None otherwise.
+    """
     kinds = {words.type_of_operands(pattern) for pattern in tracepoint.patterns}
     return kinds.pop() if len(kinds) == 1 else None
 
@@ -499,7 +502,7 @@ def _is_language(node: ast.expr) -> bool:
 
 
 def _has_address(node: ast.expr) -> bool:
-    """Return whether a value is computed from an address."""
+    """Return whether an expression is computed from an address."""
     return any(isinstance(each, ast.Attribute) and each.attr == "addr" for each in ast.walk(node))
 
 
@@ -512,7 +515,8 @@ def read_one_liner(text: str, language: Language) -> DraftProbes:
 
 
 def uses_of_maps(text: str, language: Language) -> Mapping[str, Use]:
-    """Return how the maps of a one-liner are used, by name. Raises ProbeError as ``read_one_liner``."""
+    """Return, by name, what reports have to know of how the maps of a one-liner are used. Raises ProbeError as
+    ``read_one_liner``."""
     return _read(text, language)[1]
 
 
@@ -658,7 +662,8 @@ class _Reader:
 
 
 def _has_start(tracepoint: Tracepoint) -> bool:
-    """Return whether a tracepoint has a beginning that ``elapsed`` counts from: one for each of its ends."""
+    """Return whether a tracepoint has a beginning that ``elapsed`` counts from: one that belongs to each of its ends.
+    """
     # Two ranges may lie in each other.
     is_range = len(tracepoint.patterns) == 1 and tracepoint.patterns[0].subject is Subject.RANGE
     return is_range or all(pattern.subject is Subject.KERNEL for pattern in tracepoint.patterns)

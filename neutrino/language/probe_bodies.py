@@ -187,7 +187,7 @@ class SnippetReader:
             raise self._faults.refuse(node, "python-statement", f"{statement_words(node)} in a probe", hint)
 
     def _decided(self, node: ast.expr) -> bool | None:
-        """Return whether a condition of constants is true, None for one that is computed at run time."""
+        """Return whether a condition is true where constants decide it; None for one that is computed at run time."""
         known = self._expressions.known(node)
         return None if known is None else bool(known)
 
@@ -293,8 +293,7 @@ class SnippetReader:
 
     @contextmanager
     def _faults_inside(self, node: ast.If | ast.For | ast.While) -> Iterator[None]:
-        """Read the head of a statement within the block; if that has a fault, report those of the statement's body,
-        too.
+        """While the context is open, read the head of a statement; if that has a fault, report those of its body, too.
 
         The statement itself is left out then.
         """
@@ -309,7 +308,7 @@ class SnippetReader:
             raise
 
     def _head(self, node: ast.For) -> tuple[Register, range]:
-        """Read ``for NAME in range(...)`` with constant bounds: return the variable, and its values.
+        """Parse ``for NAME in range(...)`` with constant bounds: return the variable, and its values.
 
         Raises LanguageError for any other loop.
         """
@@ -394,8 +393,11 @@ class SnippetReader:
         return isinstance(node.func.value, ast.Name) and node.func.value.id == self._alias
 
     def _wants_number(self, nodes: Sequence[ast.AST], name: str) -> bool:
-        """Return whether statements have a variable where a number has to be known: in bounds of a range, a divisor, an
-        index, a number of elements, turns or a parameter, also of the functions that they call with it.
+        """Return whether statements use a variable where only a constant will do, so that the loop over it has to be
+        unrolled.
+
+        Such places are bounds of a range, a divisor, an index, a number of elements, turns or a parameter, also of the
+        functions that they call with it.
         """
         for node in itertools.chain.from_iterable(ast.walk(part) for part in nodes):
             places: list[ast.AST] = []
@@ -424,7 +426,8 @@ class SnippetReader:
         return False
 
     def _parameter_wants_number(self, function: Function, parameter: str) -> bool:
-        """Return whether a function of the file has a parameter where a number has to be known."""
+        """Return whether a function of the file uses a parameter where only a constant will do (see ``_wants_number``).
+        """
         key = function.name, parameter
         if key not in self._wanted:
             # One that calls itself is refused when it is read.
@@ -542,8 +545,8 @@ class SnippetReader:
         return values
 
     def _as_number(self, argument: ast.expr, value: Register) -> Register | Constant:
-        """Return the value that a call gives for a parameter which has to be a number: a constant if it is known here.
-        """
+        """Return the value that a call gives for a parameter for which only a constant will do: the constant if it is
+        known here."""
         number = self._expressions.known_integer(argument)
         constant = literal(value.type, number) if number is not None and value.type.is_integer else None
         return value if constant is None else constant
@@ -555,7 +558,8 @@ class SnippetReader:
     # Saves
 
     def _own_save_of(self, node: ast.stmt) -> ast.Call | None:
-        """Return the call in a statement ``nl.save(…)``; None for any other statement."""
+        """Return the call of ``nl.save``, which saves to the probe's own map, in a statement; None for any other
+        statement."""
         call = node.value if isinstance(node, ast.Expr) else None
         if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute) or call.func.attr != "save":
             return None
@@ -565,7 +569,8 @@ class SnippetReader:
     def _save_to_own(
         self, call: ast.Call, code: list[Statement], *, is_first: bool, is_last: bool, is_copied: bool
     ) -> None:
-        """Translate ``nl.save(x, dtype=nl.u32)`` or ``nl.save((x, y), dtype=…)``: part of a record of the probe's map.
+        """Translate ``nl.save(x, dtype=nl.u32)`` or ``nl.save((x, y), dtype=…)``: part of a record of the probe's own
+        map.
 
         is_first, is_last: of the calls that make one record. is_copied: variables may change before the last one.
         Raises LanguageError for faults, and for a second record.

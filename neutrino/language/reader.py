@@ -310,7 +310,8 @@ class _Reader:
         self._constants[target.id] = self._defined(target, value)
 
     def _defined(self, name: ast.Name, value: Number) -> Number:
-        """Return the value that ``defines`` gives a constant, its own without one. value: its own.
+        """Return the value of a constant of the file, which ``defines`` (of the command line) may replace. value: its
+        own.
 
         Raises LanguageError for one of another type: a number stays one, and ``True`` and ``False`` are 1 and 0 too.
         """
@@ -497,8 +498,8 @@ class _Reader:
         self, node: ast.FunctionDef, decorator: ast.expr, table: Mapping[str, tuple[Any, ast.expr]], record: Record,
         snippet: Snippet,
     ) -> Snippet:  # fmt: skip
-        """Return a probe's statements, what it saves by ``nl.save`` going to a map of its own, which has the probe's
-        name.
+        """Return a probe's statements with what it saves by ``nl.save`` going to a map of its own, which has the
+        probe's name.
 
         table: the decorator's arguments; ``size`` and ``cap`` are the map's. record: what the probe saves.
         """

@@ -38,10 +38,10 @@ class Record:
 
 
 def field_name(value: ast.expr, alias: str, faults: Faults, taken: Container[str]) -> str:
-    """Return the field name for what is saved: that of a variable or helper, else ``value``.
+    """Choose the name of the field that keeps a saved value: that of the variable or helper saved, else ``value``.
 
-    alias: the name that ``neutrino.language`` is imported as. taken: names of other fields; a number is appended to
-    one of these.
+    alias: the name that ``neutrino.language`` is imported as. taken: names of other fields; a number is appended to one
+    of these.
     """
     node = value
     if isinstance(node, ast.Call) and node.args and getattr(node.func, "attr", "") in TYPES:
@@ -66,7 +66,7 @@ def field_name(value: ast.expr, alias: str, faults: Faults, taken: Container[str
 
 
 def saving_to(own_map: Map | None, statements: Sequence[Statement]) -> tuple[Statement, ...]:
-    """Return statements with ``own_map`` in the place of ``PLACEHOLDER``; without the saves to that if it is None."""
+    """Return statements whose saves to ``PLACEHOLDER`` go to a map instead; without those saves if the map is None."""
     replaced: list[Statement] = []
     for statement in statements:
         if isinstance(statement, If):

@@ -40,7 +40,8 @@ class ValueWriter:
         raise self._faults.refuse(node, "python-type", message, f"the types are {known}")
 
     def values_in_turns(self, node: ast.expr) -> Collection[int] | None:
-        """Return the values that an expression of loops' variables has; None for any other."""
+        """Return all values that an expression of loops' variables takes; None for any other. Here None: derived
+        classes know them."""
 
     def _common_type(
         self, left: Result, right: Result, expected: Type | None, node: ast.expr,
@@ -74,7 +75,7 @@ class ValueWriter:
     def _with_one_sign(
         self, left: Type, right: Type, sides: tuple[ast.expr, ast.expr], expected: Type | None
     ) -> tuple[Type, Type]:
-        """Return the types of two integers, that of one as the type of the other sign where it holds its values.
+        """Return the types of two integers made alike in sign, where that of one operand holds all values of the other.
 
         That is one of loops' variables and constants, which are numbers in each turn.
         """
@@ -162,7 +163,7 @@ class ValueWriter:
         return self._emit(Operator.MOVE, value.type, (value,), node, code)
 
     def copied(self, value: Register | Constant, node: ast.expr, code: list[Statement]) -> Register | Constant:
-        """Return a value that later assignments do not change: of a variable's register, a copy."""
+        """Return a value that later assignments do not change: a copy of a variable's register, others as they are."""
         if isinstance(value, Constant) or self.locals.is_temporary(value):
             return value
         return self._emit(Operator.MOVE, value.type, (value,), node, code)

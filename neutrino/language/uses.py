@@ -60,7 +60,7 @@ ALL_FUNCTIONS = (*FUNCTIONS, *ROWS)
 
 
 def _room(most: int) -> int:
-    """Return for how many keys there is room in a map of which so many are printed."""
+    """Return for how many keys a map needs room of which only the ``most`` frequent are printed."""
     return max(_KEYS, min(4 * most, MOST_ROOM))
 
 
@@ -95,7 +95,7 @@ class Use:
 
 
 def field_name(written: str, others: Iterable[str]) -> str:
-    """Return the name of the field that keeps a value: as it was written, ``value`` for what is computed.
+    """Choose the name of the field that keeps a value: the value as the user wrote it, ``value`` for what is computed.
 
     others: names that are taken; a number is appended to such a one.
     """

@@ -73,12 +73,12 @@ _SITE_OPERAND_TYPES: Mapping[str, Type] = {
 
 
 def settled(type_: Type | None) -> Type | None:
-    """Return the type in which a value is kept: bits without a meaning are an unsigned integer."""
+    """Return the type in which a value is kept: untyped bits are kept as an unsigned integer, others as they are."""
     return Type(f"u{type_.bits}") if type_ is not None and type_.is_untyped else type_
 
 
 def is_wider(one: Type, other: Type) -> bool:
-    """Return whether a type is another of the same kind and sign, and holds more."""
+    """Return whether a type is of the same kind and sign as another, and has more bits."""
     return one.is_float == other.is_float and one.is_signed == other.is_signed and one.bits > other.bits > 1
 
 

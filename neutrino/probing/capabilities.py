@@ -91,11 +91,11 @@ class Able(Protocol):
 
     @property
     def capabilities(self) -> Capabilities:
-        """What probes may ask of it."""
+        """What this target can do of what probes may ask for."""
 
 
 def lacking(probes: ProbeSet, capabilities: Capabilities) -> list[str]:
-    """Return what a target cannot do of what probes ask for, in words, each with the first probe that asks for it."""
+    """Return what probes ask for and a target cannot do, in words, each with the first probe that asks for it."""
     if capabilities == Capabilities():
         return []
     found: dict[str, str] = {}
@@ -109,13 +109,13 @@ def lacking(probes: ProbeSet, capabilities: Capabilities) -> list[str]:
 
 
 def lacking_of(probe: Probe, capabilities: Capabilities) -> list[str]:
-    """Return what a target cannot do of what a probe asks for, in words, without the maps that it saves to."""
+    """Return what a probe asks for and a target cannot do, in words, without the maps that it saves to."""
     asked = dict.fromkeys(_asked_by(probe))
     return [_WORDS[kind].format(name) for kind, name in asked if not _has(capabilities, kind, name)]
 
 
 def lacking_of_map(map_: Map, capabilities: Capabilities) -> list[str]:
-    """Return what a target cannot do of a map, in words."""
+    """Return what a map (what probes save to) needs and a target cannot do, in words."""
     if not _has(capabilities, "maps", map_.kind.name):
         return [_WORDS["maps"].format(map_.kind.name)]
     refused = capabilities.refuses_map(map_) if capabilities.refuses_map is not None else ""
@@ -123,7 +123,8 @@ def lacking_of_map(map_: Map, capabilities: Capabilities) -> list[str]:
 
 
 def capability_faults(draft: DraftProbes, target: Able) -> list[Diagnostic]:
-    """Return what a target cannot do of what typed probes ask for: one fault for each, where it first stands."""
+    """Return a fault for each thing that typed probes ask for and a target cannot do, where it first stands in the
+    file."""
     if target.capabilities == Capabilities():
         return []
     asked: dict[tuple[str, str], Span] = {}
@@ -158,13 +159,14 @@ def capability_faults(draft: DraftProbes, target: Able) -> list[Diagnostic]:
 
 
 def _has(capabilities: Capabilities, kind: str, name: str) -> bool:
-    """Return whether a target can do something. kind: a field of ``Capabilities``."""
+    """Return whether a target can do something of which a probe names an instance. kind: a field of ``Capabilities``.
+    """
     names: frozenset[str] | None = getattr(capabilities, kind)
     return names is None or name in names
 
 
 def _asked_by(probe: Probe) -> Iterator[tuple[str, str]]:
-    """Yield what a probe asks for, as the field of ``Capabilities`` and the name in it."""
+    """Yield all that a probe asks of a target, as the field of ``Capabilities`` and the name in it."""
     yield from _asked_of_places(probe)
     for statement in _statements(probe):
         yield from _asked_in(statement)
@@ -223,7 +225,7 @@ def _asked_in(statement: Statement) -> Iterator[tuple[str, str]]:
 
 
 def _read_by(statement: Statement) -> Iterable[object]:
-    """Yield the operands of one statement, whatever it is, without those of the statements in it."""
+    """Yield the operands that one statement of the IR reads, without those of the statements nested in it."""
     for field in fields(statement):
         value = getattr(statement, field.name)
         yield from value if isinstance(value, tuple) else (value,)

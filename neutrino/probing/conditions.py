@@ -64,7 +64,11 @@ def is_condition(text: str) -> bool:
 
 
 def alternatives(text: str) -> list[list[Literal]]:
-    """Return the alternatives of a condition, each the words that must all hold. Raises ConditionError."""
+    """Parse a tracepoint's condition and return its alternatives (disjunctive normal form): each the words that must
+    all hold.
+
+    Raises ConditionError.
+    """
     return _Parser(text).whole()
 
 
@@ -81,7 +85,8 @@ class _Parser:
         self._depth = 0
 
     def whole(self) -> _Form:
-        """Read the text to the end; return the condition. Raises ConditionError."""
+        """Parse the whole text of a condition; return its alternatives, each the words that must all hold. Raises
+        ConditionError."""
         form = self._either(negated=False)
         token = self._tokens[0]
         if token.text:
@@ -89,7 +94,7 @@ class _Parser:
         return form
 
     def _either(self, *, negated: bool) -> _Form:
-        """Read ``a | b``; negated: return the opposite, which is ``!a & !b``."""
+        """Parse ``a | b``; negated: return its negation, ``!a & !b``."""
         form = self._both(negated=negated)
         while self._tokens[0].text == "|":
             bar = self._tokens.pop(0)
@@ -98,7 +103,7 @@ class _Parser:
         return form
 
     def _both(self, *, negated: bool) -> _Form:
-        """Read ``a & b`` or ``a b``; negated: return the opposite, which is ``!a | !b``."""
+        """Parse ``a & b`` or ``a b``; negated: return its negation, ``!a | !b``."""
         form = self._part(negated=negated)
         while self._tokens[0].text not in {"", "|", ")"}:
             token = self._tokens[0]
@@ -109,7 +114,7 @@ class _Parser:
         return form
 
     def _part(self, *, negated: bool) -> _Form:
-        """Read a word, ``!`` with what it negates, or parentheses; negated: return the opposite."""
+        """Parse a word, ``!`` with what it negates, or parentheses; negated: return the negation."""
         token = self._tokens.pop(0)
         if token.text not in {"(", "!"}:
             if not token.text or token.text in _OPERATORS:
@@ -131,13 +136,16 @@ class _Parser:
 
 
 def _added(one: _Form, other: _Form, token: Literal) -> _Form:
-    """Return what holds if one of two conditions does. token: the operator, for the fault of too many alternatives."""
+    """Return the disjunction (or) of two conditions, each given as alternatives.
+
+    token: the operator, for the fault of too many alternatives.
+    """
     _check_count(len(one) + len(other), token)
     return one + other
 
 
 def _joined(one: _Form, other: _Form, token: Literal) -> _Form:
-    """Return what holds if both of two conditions do. token: see ``_added``."""
+    """Return the conjunction (and) of two conditions, each given as alternatives. token: see ``_added``."""
     _check_count(len(one) * len(other), token)
     return [first + second for first in one for second in other]
 
@@ -170,7 +178,7 @@ def _tokens(text: str) -> Iterator[Literal]:
 
 
 def _name_end(text: str, start: int) -> int:
-    """Return where the name of a function ends that starts at an offset, without the spaces after it."""
+    """Return where the name of a function ends that starts at an offset of a condition, without the spaces after it."""
     depth = 0
     position = start
     while position < len(text):

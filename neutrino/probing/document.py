@@ -92,10 +92,8 @@ class Document:
         return Span(index + 1, offset - self._starts[index] + 1)
 
     def key(self, *path: str) -> int:
-        """Return the offset of a key, where faults are reported.
-
-        If the file does not contain it, that of the innermost table around it that the file contains; else 0.
-        """
+        """Return the offset of a key in the file, where faults are reported; else that of the innermost table around
+        it, or 0."""
         for length in range(len(path), 0, -1):
             if path[:length] in self.places:
                 return self.places[path[:length]].key
@@ -183,7 +181,8 @@ class Document:
     # TOML
 
     def _stop(self, offset: int, code: str, message: str, hint: str = "") -> None:
-        """Raise ProbeError with this error alone, without warnings before it: nothing after it can be read."""
+        """Raise ProbeError with this error alone, without warnings before it, since the file cannot be read any
+        further."""
         self.report(offset, code, message, hint)
         raise ProbeError(self.diagnostics[-1:])
 

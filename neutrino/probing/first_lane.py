@@ -22,7 +22,8 @@ _HINTS = {
 
 
 def first_lane_warnings(probes: WrittenProbes | DraftProbes, target: Words) -> Iterator[Diagnostic]:
-    """Yield a warning for each probe at level warp or block that may miss something, since one thread runs it for all.
+    """Yield a warning for each probe at level warp or block that may miss executions, since one thread runs it for all
+    others.
 
     That is where it runs at places that this first thread may not reach, or at the kernel's ends, where others may go
     on after it. There is none for probes that run only where all lanes do. target: knows the opcodes.
@@ -49,7 +50,8 @@ def saved_by_first(probes: WrittenProbes, target: Words) -> frozenset[str]:
 
 
 def _misses(probe: Probe | WrittenProbe, target: Words) -> str:
-    """Return what a probe that the first thread of a warp or block runs may miss, in words; "" if nothing."""
+    """Return which executions a probe may miss since only the first thread of a warp or block runs it, in words; "" if
+    none."""
     if probe.level not in _FIRST:
         return ""
     if any(_may_miss(pattern, probe, target) for pattern in probe.tracepoint.patterns):

@@ -187,7 +187,7 @@ def check_cap(document: Document, offset: int, cap: object, map_class: type[MapT
 
 
 def _room(map_class: type[MapType]) -> str:
-    """Return in words how many records a map that is not in slots has."""
+    """Say in words how many records a map has room for whose threads have no slots of their own."""
     room = "has room for all records" if map_class.layout is Layout.CHUNKS else "has one record"
     return f"{_a(map_class)} {room}"
 
@@ -266,7 +266,7 @@ def check_field(document: Document, offset: int, map_class: type[MapType], name:
 
 
 def _a(map_class: type[MapType]) -> str:
-    """Return a type's name with its article: ``a sum``, ``an avg``."""
+    """Return a map type's name with its article, for messages: ``a sum``, ``an avg``."""
     return f"{'an' if map_class.name[0] in 'aeiou' else 'a'} {map_class.name}"
 
 

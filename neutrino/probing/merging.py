@@ -97,14 +97,14 @@ def _map_clash(part: File, declared: Map, other: File) -> Diagnostic:
 
 
 def _at_map(part: File, declared: Map, message: str, hint: str, *, code: str) -> Diagnostic:
-    """Return a fault at the declaration of a map in a file."""
+    """Return a fault that is reported at the declaration of a map in a probe file."""
     span = declared.span
     line = part.source.replace("\r\n", "\n").split("\n")[span.line - 1]
     return Diagnostic(part.file, span.line, span.column, line, message, hint, code=code)
 
 
 def _unused_name(name: str, used: Collection[str], same_file: Collection[str]) -> str:
-    """Return the name, with a number appended if it is among those used.
+    """Return a name that no other file of the run uses: the name itself, or with a number appended.
 
     used: names of earlier files and, so far, of its own. same_file: all names of its own file, which a name with a
     number must not equal either.

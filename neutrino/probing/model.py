@@ -15,7 +15,7 @@ Meaning = Callable[[str, Sequence[str]], bool | None]
 
 
 def _modifiers_alone(word: str, modifiers: Sequence[str]) -> bool | None:
-    """A ``Meaning``, where all words are modifiers."""
+    """Say that a word of a pattern has no meaning of its own, so that it is a modifier (a ``Meaning``)."""
     return None
 
 
@@ -106,7 +106,8 @@ class Pattern:
 
     @property
     def is_place(self) -> bool:
-        """Whether the pattern matches places between instructions: marks, and places in the flow graph."""
+        """Whether the pattern of a tracepoint matches places between instructions: marks of ranges, loop heads and the
+        like."""
         return self.subject is Subject.RANGE or self.subject in FLOW_SUBJECTS
 
     @property
@@ -157,7 +158,7 @@ class Tracepoint:
 
     @property
     def is_kernel(self) -> bool:
-        """Whether one of the alternatives is the kernel's entry and ends."""
+        """Whether the probe goes to the kernel's entry and ends, by one of its alternatives."""
         return any(pattern.subject is Subject.KERNEL for pattern in self.patterns)
 
     @property
@@ -175,7 +176,7 @@ class Tracepoint:
 def has_parts(
     instruction: Sequence[str], groups: Set[str], parts: tuple[str, ...], meaning: Meaning = _modifiers_alone
 ) -> bool:
-    """Return whether an instruction matches a dotted opcode, or has the class or modifier that a single part names."""
+    """Return whether an instruction has a dotted opcode or, for a single part, that class or modifier."""
     if len(parts) > 1:
         return _fits(instruction, parts, meaning)
     (word,) = parts
@@ -186,7 +187,11 @@ def has_parts(
 
 
 def _fits(instruction: Sequence[str], opcode: tuple[str, ...], meaning: Meaning) -> bool:
-    """Return whether the first parts are equal, and the others occur in the same order among the modifiers."""
+    """Return whether an instruction's opcode is the pattern's: equal in its first part, with the others among its
+    modifiers.
+
+    They must occur in the same order there.
+    """
     first, modifiers = instruction[0], instruction[1:]
     if opcode[0] != first and not ("*" in opcode[0] and fnmatchcase(first, opcode[0])):
         return False

@@ -104,7 +104,8 @@ def _check_same_record(
     document: Document, datamodel: Datamodel, after: Side, before_fields: tuple[Field, ...],
     after_fields: tuple[Field, ...],
 ) -> None:  # fmt: skip
-    """Report before and after that save different records; warn if the map has room for only one of the two.
+    """Report that ``before`` and ``after`` of a probe save different records; warn if the map has room for only one of
+    the two.
 
     before_fields, after_fields: of the record that each side saves. after: where both are reported.
     """

@@ -14,7 +14,8 @@ _PLATFORM = re.compile(r"[ \t]*platform[ \t]*=[ \t]*", re.MULTILINE)
 
 
 def require_verified(parts: Sequence[WrittenProbes | DraftProbes], languages: Languages) -> None:
-    """Raise ProbeError if the assembly of files cannot be verified, with a fault at the ``platform`` of each.
+    """Raise ProbeError if there is no verifier for the assembly of some probe files, with a fault at ``platform`` in
+    each.
 
     parts: the files, as they were read.
     """

@@ -20,7 +20,7 @@ def saves_for_warp(level: Level, target: Map) -> bool:
 
 
 def misfit(level: Level, target: Map) -> tuple[str, str] | None:
-    """Return message and hint if a probe at a level may not save to a map; None if it may.
+    """Return message and hint why a probe at a level (thread, warp …) may not save to a map; None if it may.
 
     Maps of groups are those of threads, without slots. A map at level group has been reported.
     """

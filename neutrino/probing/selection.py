@@ -36,7 +36,8 @@ class Selection:
         object.__setattr__(self, "_drops", _compile("--filter", self.drop))
 
     def selects(self, name: str, demangled: str) -> bool:
-        """Return whether a kernel is probed. name, demangled: both of its names."""
+        """Return whether the user's options ``-k`` and ``--filter`` choose a kernel. name, demangled: both of its
+        names."""
         names = (name, demangled)
         # --filter takes precedence over -k.
         if any(pattern.matches(names) for pattern in self._drops):

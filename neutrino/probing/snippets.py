@@ -166,7 +166,8 @@ class SnippetReader:
         return None
 
     def _last_uses(self, side: Side) -> dict[str, int]:
-        """Return register → index of the last part before the last typed SAVE that is an instruction and names it.
+        """Return for each register the last instruction before the last typed SAVE that names it, by its index among
+        the parts.
 
         Such an instruction may change the register, so a typed SAVE before it has to keep the value in a copy.
         """
@@ -189,5 +190,5 @@ def _counted(count: int, noun: str) -> str:
 
 
 def _squeezed(name: str) -> str:
-    """Return a name without what spellings of one name may differ in: case and underscores."""
+    """Return a name in lower case without underscores, to find names that are spelt differently."""
     return name.replace("_", "").lower()

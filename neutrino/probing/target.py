@@ -73,7 +73,8 @@ class Snippets(Protocol):
     """
 
     def statements(self, path: KeyPath, text: str) -> tuple[list[Statement], list[Fault]]:
-        """Return the instructions and SAVEs of a snippet, and its faults. What it declares is added to the file's."""
+        """Split a snippet into instructions and SAVEs, and return these and its faults. What it declares is added to
+        the file's."""
 
     def instruction(self, path: KeyPath, statement: Statement) -> WrittenInstruction:
         """Return an instruction, before verification."""
@@ -126,7 +127,7 @@ class Verifier(Protocol):
         """Return the faults of typed probes that only the target knows, such as those of opcodes and operands."""
 
     def lowered(self, probes: ProbeSet) -> ProbeSet:
-        """Return verified probes with their typed statements as the target's assembly."""
+        """Translate the typed statements of verified probes to the target's assembly; return the probes."""
 
 
 class Language(Protocol):
@@ -154,7 +155,7 @@ class Language(Protocol):
         """Return what reads the snippets of a file."""
 
     def lines(self, registers: Sequence[Register], statements: Sequence[Straight]) -> Iterator[str]:
-        """Yield the lines of a lowered snippet. registers: those that it declares, in their order."""
+        """Yield the text of a lowered snippet, line by line. registers: those that it declares, in their order."""
 
 
 Languages = Mapping[str, Language]

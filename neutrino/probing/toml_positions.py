@@ -78,7 +78,8 @@ class _Scanner:
             self._skip(_BLANK)
 
     def _skip(self, pattern: re.Pattern[str]) -> int:
-        """Move past what the pattern matches here, and return the new position; stay if it does not match."""
+        """Move past the text that a pattern matches at the current position, and return the new one; stay if it does
+        not match."""
         match = pattern.match(self.source, self.position)
         if match:
             self.position = match.end()
@@ -171,7 +172,7 @@ class _Scanner:
         return "".join(decoded), tuple(offsets)
 
     def _closes(self, quote: str) -> bool:
-        """Return whether the string, opened by one or three quotes, is closed here."""
+        """Return whether the string that one or three quotes have opened ends at the current position."""
         # Of four or five quotes in a row, the last three close the string; those before them belong to it.
         following = self.position + len(quote)
         return self.source.startswith(quote, self.position) and not (

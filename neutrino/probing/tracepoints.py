@@ -122,7 +122,8 @@ def _condition(text: str, words: Words) -> tuple[Tracepoint | None, list[Fault]]
 
 
 def _conjunction(literals: Sequence[Literal], words: Words) -> Pattern:
-    """Return the pattern of words that all have to hold: the first that names instructions, narrowed by the others.
+    """Return the pattern for words that all have to hold: the first one that names instructions, narrowed by the
+    others.
 
     literals: the words, some with a ``!`` before them. Raises _SyntaxError.
     """
@@ -149,7 +150,8 @@ def _conjunction(literals: Sequence[Literal], words: Words) -> Pattern:
 
 
 def _is_place(word: str) -> bool:
-    """Return whether a word restricts where instructions are, or their predicate, and names no instructions."""
+    """Return whether a word of a tracepoint restricts where instructions are, or their predicate, rather than name
+    them."""
     return word == _PREDICATED or word.startswith((_FUNCTION, _RANGE)) or bool(_LINES.fullmatch(word))
 
 
@@ -163,7 +165,7 @@ def _check_may_narrow(pattern: Pattern, word: _Word, words: Words) -> None:
 
 
 def _without_place(pattern: Pattern, word: _Word) -> Pattern:
-    """Return a pattern without its restriction of the kind that a word has: to a predicate, a function or lines."""
+    """Return a pattern with its restriction of a word's kind removed: that to a predicate, a function or lines."""
     if word.text == _PREDICATED:
         return replace(pattern, predicated=False)
     return replace(pattern, function="") if word.text.startswith(_FUNCTION) else replace(pattern, lines=None)
@@ -375,7 +377,7 @@ def _line_number(start: int, digits: str) -> int:
 
 
 def _joined(piece: str, target: Words) -> str:
-    """Return how several patterns are joined, for a text that has them with something else between them; else ""."""
+    """Say how several patterns are joined, for a text that has them with something else between them; else ""."""
     parts = [part.strip() for part in _SEPARATORS.split(piece) if part.strip()]
     if len(parts) == 1 and len(words := piece.split()) > 1:
         # With nothing but spaces: a modifier after an opcode is none.

@@ -112,7 +112,7 @@ def _sides(probe: Probe) -> tuple[tuple[str, Snippet | None], ...]:
 
 
 def _declarations(probe_set: ProbeSet) -> _Declarations:
-    """Return which registers each snippet has to declare, by probe and side.
+    """Return which registers each snippet of a probe file has to declare, by probe and side.
 
     Reading the file must give the registers in the order of the set. So a register is declared in the first snippet
     that uses it or any register after it in that order; one that nothing uses, with the next one, and the last of all,

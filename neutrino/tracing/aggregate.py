@@ -48,7 +48,8 @@ class Tiles:
     threads: int
 
     def __post_init__(self) -> None:
-        """Raises ValueError for records or counts that do not lie as described: C reads memory by it."""
+        """Raise ValueError for records or counts that do not lie in memory as described, since C code goes through it.
+        """
         launches = self.records.strides[0]
         for rows in (self.records,) if self.counts is None else (self.records, self.counts):
             dense = rows.itemsize
@@ -61,18 +62,18 @@ class Tiles:
 
     @classmethod
     def of(cls, rows: Array) -> Tiles:
-        """Return rows, a structured 1-D array, as one tile. They are copied if they do not lie back to back."""
+        """Make one tile of rows, a structured 1-D array. They are copied if they do not lie back to back."""
         rows = np.ascontiguousarray(rows)
         return cls(rows.reshape(1, 1, 1, 1, -1), None, len(rows))
 
     @property
     def is_whole(self) -> bool:
-        """Whether all records count: each slot saved one, and no lane is missing."""
+        """Whether all places in the array hold records: each slot saved one, and no lane of a warp is missing."""
         _, _, tiles, _, lanes = self.records.shape
         return self.counts is None and self.threads == tiles * lanes
 
     def pieces(self) -> Iterator[Array]:
-        """Yield the records that count, as 1-D structured arrays of about ``MOST_RECORDS`` at most."""
+        """Yield the records that were saved, as 1-D structured arrays of about ``MOST_RECORDS`` at most."""
         launches, blocks, tiles, cap, lanes = self.records.shape
         per_block = tiles * cap * lanes
         plain = plain_bytes(self.records)
@@ -88,8 +89,9 @@ class Tiles:
                 yield rows[begin : begin + MOST_RECORDS].view(self.records.dtype)
 
     def _mask(self, launches: slice, first: int, last: int) -> Array | None:
-        """Return which records of some launches and blocks (first to last - 1) count, as bool in their shape; None for
-        all.
+        """Return which places of some launches and blocks hold saved records, as bool in their shape; None for all.
+
+        first, last: of the blocks, those from first to last - 1.
         """
         _, _, tiles, cap, lanes = self.records.shape
         if self.is_whole:
@@ -135,7 +137,8 @@ class Range:
     total: int | float = 0
 
     def add(self, count: int, minimum: int | float, maximum: int | float, total: int | float) -> None:
-        """Add what is known of further values: how many, the least, the greatest, the sum. count: at least 1."""
+        """Merge what is known of further values into this range: how many, the least, the greatest, the sum. count: at
+        least 1."""
         if not self.count:
             self.minimum, self.maximum = minimum, maximum
         # No comparison with a NaN holds, so that one stays.
@@ -173,7 +176,8 @@ class Window:
 
 
 def ranges_of(source: Iterable[Tiles], names: Sequence[str]) -> Ranges:
-    """Return the ranges of the fields of these names, in one pass over the records of all tiles."""
+    """Compute least, greatest, sum and number of the values of some fields, in one pass over the records of all tiles.
+    """
     found = Ranges({name: Range() for name in names})
     for tiles in source:
         if not tiles.records.size:
@@ -200,7 +204,7 @@ def ranges_of(source: Iterable[Tiles], names: Sequence[str]) -> Ranges:
 
 
 def count_buckets(source: Iterable[Tiles], windows: Sequence[Window]) -> Array:
-    """Return how many values are in each bucket of the windows, u64 ``[window][bucket]``, in one pass."""
+    """Count how many values fall into each bucket of some windows of values, u64 ``[window][bucket]``, in one pass."""
     counts = np.zeros((len(windows), BUCKETS), "<u8")
     names = [window.name for window in windows]
     for tiles in source:
@@ -278,7 +282,7 @@ class _Search:
 
     @classmethod
     def of(cls, dtype: np.dtype[Any], known: Range) -> _Search:
-        """Return the search for the median of a field's values. known: how many there are, and from where to where."""
+        """Begin a search for the median of a field's values. known: how many there are, and from where to where."""
         rank = (known.count - 1) // 2
         if dtype.kind == "f" and (math.isnan(known.minimum) or math.isnan(known.maximum)):
             return cls(dtype, 0, 8 * dtype.itemsize, rank)
@@ -295,7 +299,8 @@ class _Search:
         return max(self.bits - (BUCKETS.bit_length() - 1), 0)
 
     def narrow(self, counts: Array) -> None:
-        """Go to the bucket that holds the value. counts: how many values each bucket of the window has."""
+        """Narrow the search for a median to the bucket that holds it. counts: how many values each bucket of the window
+        has."""
         sums = np.cumsum(counts)
         bucket = min(int(np.searchsorted(sums, self.rank, side="right")), BUCKETS - 1)
         self.rank -= int(sums[bucket]) - int(counts[bucket])
@@ -303,7 +308,7 @@ class _Search:
 
     @property
     def value(self) -> int | float:
-        """The value that was searched for, once only one key is left."""
+        """The value that was searched for, such as a median, once only one key is left."""
         if self.dtype.kind != "f":
             return self.low
         sign = 1 << (8 * self.dtype.itemsize - 1)
@@ -317,7 +322,11 @@ def key_of(value: float, dtype: np.dtype[Any]) -> int:
 
 
 def _keys(values: Array) -> Array:
-    """Return the keys of values as u64; of negative integers modulo 2 to the 64. NaNs have the greatest."""
+    """Map values to unsigned numbers (u64) in the same order, so that they can be searched by bits; NaNs have the
+    greatest.
+
+    Those of negative integers are modulo 2 to the 64.
+    """
     if values.dtype.kind != "f":
         return values.astype(np.int64 if values.dtype.kind == "i" else np.uint64).view(np.uint64)
     size = values.dtype.itemsize
@@ -328,7 +337,10 @@ def _keys(values: Array) -> Array:
 
 
 def saves_of(tiles: Tiles) -> tuple[int, int]:
-    """Return what the counts of slots say: the greatest one, and how many saves are beyond the cap; zeros without."""
+    """Return what the counts of saved records say: the greatest count of a slot, and how many saves are beyond the cap.
+
+    Zeros without counts.
+    """
     wanted = dropped = 0
     if tiles.counts is None:
         return wanted, dropped
@@ -353,7 +365,7 @@ def _add_piece(found: Ranges, piece: Array) -> None:
 
 
 def _total(values: Array, minimum: int | float, maximum: int | float) -> int | float:
-    """Return the sum of values: of integers as a Python int, which is exact. minimum, maximum: of these."""
+    """Return the exact sum of integers as a Python int, and that of floats. minimum, maximum: of the values."""
     if values.dtype.kind == "f":
         # Infinities of both signs have no sum, which is a NaN in C, too.
         with np.errstate(over="ignore", invalid="ignore"):
@@ -419,10 +431,10 @@ def _rows_of(tiles: Tiles, names: Sequence[str]) -> Array:
 
 
 def _visit(library: ctypes.CDLL, tiles: Tiles, rows: Array, saves: Array) -> int:
-    """Let C go over all records of tiles once.
+    """Let the C library go over all records of tiles once; return how many were saved.
 
     rows: the fields, and what to do with each. saves: u64, the greatest count of a slot and how many saves were
-    dropped, which are added to. Returns how many records count.
+    dropped, which are added to.
     """
     launches, blocks, per_block, cap, lanes = tiles.records.shape
     size = tiles.records.dtype.itemsize

@@ -63,7 +63,7 @@ class RatioOfMedians:
 
     @classmethod
     def of(cls, originals: Array, probed: Array) -> RatioOfMedians | None:
-        """Of two samples of times, 1-D; None if they are too few or show no time.
+        """Compute the ratio of the medians of two samples of times, 1-D; None if they are too few or show no time.
 
         The interval is that of the order statistics of both medians, each so sure that both hold as often as
         ``CONFIDENCE`` says. It assumes no distribution, and is rather too wide than too narrow.
@@ -115,12 +115,13 @@ class BenchmarkGroup:
 
     @property
     def launches(self) -> int:
-        """How many launches of the group were timed, with and without the probe, and to warm up."""
+        """How many launches of this group (a kernel with one geometry) were timed, with and without the probe, and to
+        warm up."""
         return len(self.originals) + len(self.probed) + self.warm_up
 
     @cached_property
     def ratio(self) -> RatioOfMedians | None:
-        """How many times as long the probed launches take; None if the launches are too few."""
+        """How many times as long launches take with the probe as without; None if the launches are too few."""
         return RatioOfMedians.of(self.originals, self.probed)
 
     @cached_property
@@ -147,7 +148,8 @@ class BenchmarkGroup:
 
     @property
     def verdict(self) -> str:
-        """In words: how many times as long probed launches take, with the spread, or why that is not known."""
+        """The result for users, in words: how many times as long probed launches take, with the spread, or why that is
+        not known."""
         if self.ratio is None:
             return "no time" if self.medians_ns[0] == 0 else "too few launches"
         text = "within noise" if self.ratio.is_noise else f"{self.ratio.ratio:.3f} ± {self.ratio.spread:.3f}"
@@ -172,7 +174,7 @@ class Benchmark:
 
     @property
     def compared(self) -> tuple[BenchmarkGroup, ...]:
-        """The groups that have a ratio."""
+        """The groups of launches for which it is known how much the probe slows them down."""
         return tuple(group for group in self.groups if group.ratio is not None)
 
     @cached_property
@@ -220,10 +222,7 @@ def read_benchmark(path: Path, not_probed: dict[Reason, int]) -> Benchmark | Non
 
 
 def summarized(samples: Array, seed: int, not_probed: dict[Reason, int]) -> Benchmark:
-    """Return what samples of launches say, put together by group (kernel and geometry).
-
-    The arguments are as of ``Benchmark``.
-    """
+    """Summarize samples of launches by group (kernel and geometry). The arguments are as of ``Benchmark``."""
     floors = samples["elapsed_ns"][samples["kind"] == SampleKind.FLOOR]
     floor = float(np.median(floors)) if len(floors) else 0.0
     untimed = int(samples["number"][samples["kind"] == SampleKind.UNTIMED].sum())
@@ -286,6 +285,6 @@ def _overlapped(timed: Array) -> Array:
 
 
 def _beside(begins: Array, ends: Array) -> Array:
-    """Return for each interval how many of them have a time in common with it, itself among them."""
+    """Return for each time interval how many of them overlap it, itself included."""
     counted: Array = np.searchsorted(np.sort(begins), ends, "left") - np.searchsorted(np.sort(ends), begins, "right")
     return counted

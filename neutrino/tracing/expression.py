@@ -313,7 +313,7 @@ class _Evaluation:
         self.count = count
 
     def of(self, node: _Node) -> Array | Number:
-        """Return the values of a node: an array, or one number that all records have.
+        """Evaluate a node of an expression for all records: an array, or one number that all have in common.
 
         Raises ExpressionError, as for a division by zero.
         """
@@ -343,7 +343,7 @@ class _Evaluation:
         return self._decided(node)
 
     def _narrowed(self, chosen: Array) -> _Evaluation:
-        """Return the evaluation of the records that chosen (bool, one for each) marks."""
+        """Return an evaluation of the same expression for only some records. chosen: bool, which."""
         return _Evaluation(self._text, _Chosen(self._columns, chosen), int(np.count_nonzero(chosen)))
 
     def _decided(self, node: _Logic) -> Array:
@@ -435,7 +435,7 @@ class _Chosen(dict[str, Array]):
 
 
 def _filled(values: Array | Number, count: int) -> Array:
-    """Return values as an array of ``count`` records; one number is repeated for all of them."""
+    """Return values as an array with one for each of ``count`` records; a single number is repeated."""
     if isinstance(values, np.ndarray):
         return values
     if isinstance(values, int) and not isinstance(values, bool):
@@ -527,7 +527,7 @@ def _clamped(values: Array | int, high: int) -> Array | int:
 
 
 def _smallest(values: Array) -> Array:
-    """Return Python's integers in a type of NumPy if they fit."""
+    """Return Python's integers (an array of objects) as a NumPy integer type if they fit."""
     return values.astype(_dtype_for(*_range(values)))
 
 

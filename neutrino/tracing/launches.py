@@ -52,7 +52,7 @@ class Launches:
     data_removed: int = 0
 
     def counters_of(self, kernel: int) -> Array:
-        """Return how many launches a kernel had by reason (u64 ``[reason]``: probed, or why not). kernel: its id."""
+        """Return how many launches a kernel had by outcome (u64 ``[reason]``: probed, or why not). kernel: its id."""
         if self.shared_row:
             kernel = min(kernel, len(self.counters) - 1)
         return self.counters[kernel] if kernel < len(self.counters) else np.zeros(REASON_SLOTS, "<u8")

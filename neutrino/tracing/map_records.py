@@ -45,8 +45,10 @@ class MapRecords:
         self.dropped_sum: int | float = 0
 
     def views(self) -> Iterator[MapView]:
-        """Yield views of the map's data (a map is what probes save to), of a few launches each, and count anew what was
-        dropped. Raises TraceError for damaged data.
+        """Yield the map's data (a map is what probes save to), a few launches at a time, and count anew what was
+        dropped.
+
+        Raises TraceError for damaged data.
         """
         self.dropped = self.dropped_sum = 0
         for view in self._views():
@@ -99,9 +101,9 @@ class MapRecords:
         self._kept, self._sample = kept, sample or self._sample
 
     def medians(self, types: dict[str, str], ranges: Ranges) -> dict[str, int | float]:
-        """Return the median of each field.
+        """Return the median of each field of the map's records. types: NumPy's, ``<u4``.
 
-        types: NumPy's, ``<u4``. ranges: of the fields, by a pass over all ``tiles``, which must come first.
+        ranges: of the fields, by a pass over all ``tiles``, which must come first.
         """
         found: dict[str, int | float] = {}
         # Records that must be taken apart again are read as rarely as possible.

@@ -72,7 +72,7 @@ class KernelUsage:
 
     @property
     def has_logs(self) -> bool:
-        """Whether there are maps of which only the least is known."""
+        """Whether the kernel saves to logs, whose size before a run is only known at the least."""
         return any(entry.is_log for entry in self.maps)
 
 
@@ -92,7 +92,8 @@ class DeviceUsage:
 
     @property
     def is_final(self) -> bool:
-        """Whether the pools had all that they may have, but for parts of units, so that they cannot grow further."""
+        """Whether the memory pools took all that they may have, so that they cannot grow further; parts of units aside.
+        """
         return self.pools >= self.contexts * self.limit * _NEARLY_ALL
 
 
@@ -120,9 +121,8 @@ class MemoryUsage:
 
     @property
     def size_with_logs(self) -> int | None:
-        """Bytes of all files of the trace, if logs take what they took of an earlier run; None if that is not known of
-        all.
-        """
+        """Bytes of all files of the trace, if logs take what they took in an earlier run; None if that is not known of
+        all."""
         found = [usage.with_logs if usage.has_logs else usage.data for usage in self.kernels]
         data = [size for size in found if size is not None]
         return sum(data) + self.records + self.rest if self.has_logs and len(data) == len(found) else None
@@ -251,7 +251,8 @@ def _log_units(kernel: TraceKernel, warps: int) -> int:
 
 
 def _shapes(kernel: TraceKernel) -> Counter[tuple[int, int, int, int]]:
-    """Count the launches that would be probed by blocks, warps of each, lanes, and whether logs had memory (0 or 1)."""
+    """Count the launches that would be probed by shape: blocks, warps of each, lanes, and whether logs had memory (0 or
+    1)."""
     shapes: Counter[tuple[int, int, int, int]] = Counter()
     numbers = kernel.indices
     for first in range(0, len(numbers), _BATCH):

@@ -31,7 +31,7 @@ _LIMB = 32
 
 
 def matching(source: Iterable[Rows], condition: Expression) -> Iterator[Rows]:
-    """Yield the records for which a condition holds. Raises ExpressionError as ``Expression.values``."""
+    """Yield those records for which a condition holds. Raises ExpressionError as ``Expression.values``."""
     for rows in source:
         holds = condition.holds(rows.columns, len(rows))
         if holds.all():
@@ -82,7 +82,8 @@ class FirstRows:
                     yield Rows(self._kernels[part.owners[begin]], columns)
 
     def _keep_best(self, rows: Rows, keys: Array) -> None:
-        """Keep those of some records that may be among the first. keys: the values that they are ordered by."""
+        """Keep those of some records that may be among the first, in the order asked for. keys: the values that they
+        are ordered by."""
         if self._last is not None:
             # What comes after all that is kept; of equal ones the earlier come first.
             is_nan = isinstance(self._last, float) and math.isnan(self._last)
@@ -103,7 +104,7 @@ class FirstRows:
         self._waiting += len(rows)
 
     def _sort(self) -> None:
-        """Throw away all records that are kept but the first ``most``, in their order."""
+        """Of the records kept so far keep the first ``most`` alone, in their order."""
         if not self._kept:
             return
         keys = joined([part.keys for part in self._kept])
@@ -127,7 +128,7 @@ class _Kept:
 
 
 def joined(arrays: list[Array]) -> Array:
-    """Return arrays of numbers one after the other, integers of any types without loss."""
+    """Concatenate arrays of numbers; those of different integer types get a type that holds all without loss."""
     types = {values.dtype for values in arrays}
     if len(types) > 1 and not any(kind.kind == "f" for kind in types):
         arrays = [values.astype(object) for values in arrays]
@@ -143,7 +144,10 @@ class _Totals:
     sums: list[Array]
 
     def reordered(self, order: Array, starts: Array) -> _Totals:
-        """Return the totals of groups that are combined. order: of the old groups, starts: where new ones begin."""
+        """Return the totals of groups after some groups were combined.
+
+        order: of the old groups, starts: where new ones begin.
+        """
         return _Totals(
             np.minimum.reduceat(self.least[order], starts), np.maximum.reduceat(self.greatest[order], starts),
             _carried([_added(limb[order], starts) for limb in self.sums]),
@@ -248,7 +252,8 @@ def _mean(total: int | float, count: int) -> float:
 
 
 def _grouped(keys: Array) -> tuple[Array, Array]:
-    """Return an order in which equal keys are together, and where each key begins in it. All NaNs are one."""
+    """Sort keys into groups: return an order in which equal keys are together, and where each begins in it. All NaNs
+    are one."""
     order = np.argsort(keys, kind="stable")
     ordered = keys[order]
     differs = np.asarray(ordered[1:] != ordered[:-1], bool)
@@ -269,8 +274,9 @@ def _first_totals(values: Array, starts: Array) -> _Totals:
 
 
 def _carried(limbs: list[Array]) -> list[Array]:
-    """Return sums in limbs (digits of _LIMB bits, the lowest first) with carries passed on, so that none overflows:
-    three of integers; of fractions the one as it is.
+    """Normalize sums in limbs (digits of _LIMB bits, the lowest first): pass carries on, so that none overflows.
+
+    Three limbs of integers; of fractions the one as it is.
     """
     if limbs[0].dtype.kind == "f":
         return limbs

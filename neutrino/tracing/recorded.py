@@ -35,10 +35,11 @@ class Rows:
     columns: dict[str, Array]
 
     def __len__(self) -> int:
+        """The number of records."""
         return len(next(iter(self.columns.values())))
 
     def chosen(self, which: Any) -> Rows:
-        """Return some of the records. which: a slice, a mask or indices."""
+        """Select some of the records. which: a slice, a mask or indices."""
         return replace(self, columns={name: values[which] for name, values in self.columns.items()})
 
 
@@ -130,7 +131,7 @@ def _entry(kernel: TraceKernel, name: str) -> Map:
 
 
 def _form(entry: Map) -> tuple[Any, ...]:
-    """Return what the maps (what probes save to) of two kernels must have in common to be read as one."""
+    """Return what must be equal for the maps (what probes save to) of two kernels to be read as one."""
     return entry.kind.name, entry.level, entry.per, _row_type(entry)
 
 
@@ -159,7 +160,8 @@ def _row_type(entry: Map) -> np.dtype[Any]:
 
 
 def _parts(view: MapView, numbers: Array) -> Iterator[_Part]:
-    """Yield the records of launches of one geometry. numbers: of the launches, the view's first axis."""
+    """Yield the records of launches of one geometry, each with its place. numbers: of the launches, the view's first
+    axis."""
     if view.map.kind.layout is Layout.SLOTS:
         yield from _of_slots(view, numbers)
         return

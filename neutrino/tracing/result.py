@@ -47,7 +47,10 @@ class Result:
 
     @cached_property
     def _parts(self) -> tuple[_Part, ...]:
-        """The files that are there, in their order. Raises TraceError if one is damaged or of another kernel."""
+        """The files of the kernel's data that are there, in their order.
+
+        Raises TraceError if one is damaged or of another kernel.
+        """
         later = [path for path in self.path.parent.glob(f"{self.path.stem}.*.bin") if path.is_file()]
         first = [self.path] if self.is_whole or self.path.is_file() else []
         parts = [self._read_part(path) for path in (*first, *later)]
@@ -321,7 +324,7 @@ class Run:
 
 
 def _volumes(extents: Array) -> Array:
-    """Return the products of rows of three extents, modulo 2 to the 64, as int64."""
+    """Return the product of the three extents (x, y, z) in each row, as of grids, modulo 2 to the 64, as int64."""
     x, y, z = (extents[:, axis].astype(np.int64) for axis in range(3))
     # By columns, which NumPy multiplies much faster than along rows of three.
     product: Array = x * y * z

@@ -76,7 +76,7 @@ class _Near:
     collected: int = 0
 
     def add(self, values: Array) -> None:
-        """Count values below, at and above the two bounds, and collect those between.
+        """Count values below, at and above the two bounds around a median, and collect those between.
 
         values: of all records, part by part.
         """

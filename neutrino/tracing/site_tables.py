@@ -61,9 +61,8 @@ def place_of(site: dict[str, Any]) -> tuple[str, str]:
 
 
 def combined(parts: Sequence[Array]) -> Array:
-    """Return one row for each key, ascending, from the rows of several launches: counts and sums are added, extremes
-    compared.
-    """
+    """Merge the rows of several launches to one row for each key, ascending: counts and sums are added, extremes
+    compared."""
     rows = np.concatenate(parts)
     keys, group = np.unique(rows["key"], return_inverse=True)
     combined = np.zeros(len(keys), rows.dtype)

@@ -157,7 +157,7 @@ class NotProbed:
 
     @property
     def text(self) -> str:
-        """The reason as a sentence."""
+        """The reason why these launches were not probed, as a sentence."""
         return REASON_TEXT[self.reason]
 
     @property

@@ -144,7 +144,7 @@ class TraceKernel:
 
     @cached_property
     def written(self) -> Array:
-        """For each of ``records``, whether its data are in the trace."""
+        """For each of the kernel's launch records (``records``), whether its data are in the trace."""
         return self._is_written(self.indices)
 
     def _is_written(self, indices: Array) -> Array:
@@ -202,7 +202,8 @@ class TraceKernel:
                 yield TraceLaunch(int(index), record, result.view(record, int(index)))
 
     def _launches_of(self, indices: Array) -> Array:
-        """Return the launch records of these indices, of which there is at least one: a view if they are in a row."""
+        """Return some launch records, by their indices, of which there is at least one: as a view if they are in a row.
+        """
         first, last = int(indices[0]), int(indices[-1])
         if last - first + 1 == len(indices) and (np.diff(indices) == 1).all():
             return self._trace.launches[first : last + 1]
@@ -341,7 +342,7 @@ class Trace:
         return tuple(dict.fromkeys(self._faults))
 
     def tolerate(self, error: TraceError) -> None:
-        """Note what is damaged; raise the error if the trace is not tolerant."""
+        """Note a fault of a damaged trace; raise it as the error that it is if the trace is not tolerant."""
         if not self.is_tolerant:
             raise error
         self._faults.append(str(error))
@@ -599,7 +600,7 @@ def find_traces(path: str | Path) -> list[Path]:
 
 
 def _age(folder: Path) -> tuple[int, str]:
-    """Return the key that sorts traces from old to new: when the launches were last written, then the name."""
+    """Return a key by which traces sort from old to new: when the launches were last written, then the name."""
     try:
         return (folder / "launches.bin").stat().st_mtime_ns, folder.name
     except OSError:

@@ -249,7 +249,7 @@ class MapView:
         return {name: column.astype(np.int64) for name, column in (places | {"order": rows["order"]}).items()}
 
     def _saved(self) -> npt.NDArray[np.bool_]:
-        """Return which records of an array map were saved, as a bool array in the shape of the records.
+        """Return which places of an array map hold a saved record, as a bool array in the shape of the records.
 
         A slot has room for ``cap`` records for each thread, warp or block, and may hold fewer.
         """
@@ -363,7 +363,7 @@ class MapView:
         return {field.name: int(record[field.name][0]) for field in self.map.fields}
 
     def of(self, index: int) -> MapView:
-        """Return the view of one launch, of a view of the map in several. index: of the launch, in this view."""
+        """Return the view of one of several launches. index: of the launch, in this view."""
         counts = None if self.counts is None else self.counts[index]
         return MapView(self.map, self.geometry, self.records[index], counts)
 

@@ -27,7 +27,8 @@ class Snippet:
 
     @cached_property
     def straight(self) -> tuple[Straight, ...]:
-        """The statements of a lowered snippet. Raises TypeError if some are typed, and so must be lowered first."""
+        """The statements of a lowered snippet (a probe's code in assembly). Raises TypeError if some are typed, to be
+        lowered first."""
         lowered = tuple(statement for statement in self.statements if isinstance(statement, (Assembly, Save)))
         if len(lowered) < len(self.statements):
             raise TypeError("a snippet with typed statements, which are lowered first")

@@ -111,7 +111,8 @@ Straight = Save | Assembly
 
 
 def registers_of(statement: Straight) -> tuple[Register, ...]:
-    """Return the registers that a lowered statement names, its guard first; one named twice occurs twice."""
+    """Return the registers that a statement of a probe's assembly names, its guard first; one named twice occurs twice.
+    """
     registers: list[Register] = []
     for operand in _guard_and_operands(statement):
         # The inverse is of a register, or of a value of the instruction.
@@ -133,7 +134,7 @@ def site_operands_of(statement: Straight) -> tuple[SiteOperand, ...]:
 
 
 def _guard_and_operands(statement: Straight) -> tuple[AssemblyOperand | SavedOperand, ...]:
-    """Return what a statement reads or writes: its guard, if it has one, and its operands."""
+    """Return all that a statement of a probe's assembly reads or writes: its guard, if it has one, and its operands."""
     guard = statement.guard
     return statement.operands if guard is None else (guard, *statement.operands)
 

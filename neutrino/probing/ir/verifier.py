@@ -102,9 +102,10 @@ def verify(draft: DraftProbes) -> list[Diagnostic]:
 
 
 def _unrolled_size(statements: Sequence[Statement]) -> int:
-    """Return the number of statements with every loop unrolled, counting both sides of every ``If``, for ``BUDGET``.
+    """Return how many statements a probe's code has with every loop unrolled, counting both sides of every ``If``.
 
-    Each of them becomes code at every site: lowering unrolls loops and inserts both sides under predicates.
+    ``BUDGET`` limits it: each of them becomes code at every site, as lowering unrolls loops and inserts both sides
+    under predicates.
     """
     size = 0
     for statement in statements:
@@ -135,7 +136,8 @@ def _iterations(loop: For) -> int | None:
 
 
 def _first_below(statements: Sequence[Statement], depth: int) -> Statement | None:
-    """Return the first ``If``, ``For`` or ``While`` that is nested inside ``depth`` others; None if there is none."""
+    """Return the first statement that is nested too deeply: an ``If``, ``For`` or ``While`` inside ``depth`` others;
+    None if none is."""
     for statement in statements:
         if isinstance(statement, (If, For, While)):
             if depth == 0:
@@ -481,12 +483,13 @@ def _source_name(register: Register) -> str:
 
 
 def _shown(number: int) -> str:
-    """Return a number for a message: Python refuses to write thousands of digits."""
+    """Return a number as text for a message, as Python refuses to write thousands of digits."""
     return f"{number:,}" if number.bit_length() < 128 else "very many"
 
 
 def _supports(value_type: Type, operator: Operator) -> bool:
-    """Return whether values of a type have an operator, one that does not count bits."""
+    """Return whether an arithmetic operator is defined for values of a type; operators that count bits are not asked
+    for."""
     if operator in OF_MAPS:
         return False
     if operator is Operator.MOVE:
@@ -503,7 +506,7 @@ def _supports(value_type: Type, operator: Operator) -> bool:
 
 
 def _reduces(value_type: Type, reduction: Reduction) -> bool:
-    """Return whether values of a type have a reduction other than those of predicates."""
+    """Return whether a reduction over lanes, other than those of predicates, is defined for values of a type."""
     if reduction is Reduction.FIRST:
         return True
     if reduction in {Reduction.MATCH, Reduction.SAME}:
