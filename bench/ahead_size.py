@@ -150,7 +150,7 @@ def _run(command: Sequence[str | Path]) -> Json:
 
 
 def _digest(path: Path) -> str:
-    """SHA-256, in hex, of a file."""
+    """Return a digest (SHA-256, in hex) of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

@@ -86,7 +86,7 @@ def replay(commands: Sequence[Sequence[str]], jobs: int) -> list[float]:
     """Run the commands in their order, jobs of them at a time. Returns the seconds that each took."""
 
     def assemble(argv: Sequence[str]) -> float:
-        """Run one command; the seconds that it took."""
+        """Run one assembler command; return the seconds that it took."""
         begin = time.monotonic()
         subprocess.run(argv, check=False, capture_output=True)
         return time.monotonic() - begin

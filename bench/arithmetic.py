@@ -227,7 +227,7 @@ def settled(instruction: Instruction, words: Array) -> Array:
 
 
 def digest(words: Array) -> str:
-    """SHA-256, in hex, of an array's bytes."""
+    """Return a digest (SHA-256, in hex) of an array's bytes."""
     return hashlib.sha256(np.ascontiguousarray(words).tobytes()).hexdigest()
 
 

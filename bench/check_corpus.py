@@ -102,7 +102,7 @@ def libraries(wheel: Path, folder: Path) -> Iterator[Path]:
 
 
 def _digest(data: bytes | memoryview) -> str:
-    """SHA-256, in hex, of bytes."""
+    """Return a digest (SHA-256, in hex) of bytes."""
     return hashlib.sha256(data).hexdigest()
 
 

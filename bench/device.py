@@ -129,7 +129,7 @@ class Gpu:
             self._library.cuMemFree_v2(address)
 
     def write(self, address: ctypes.c_uint64, values: Array) -> None:
-        """Copy the array's bytes to an address of the device."""
+        """Copy an array's bytes to an address in device memory."""
         raw = np.ascontiguousarray(values)
         self._call("cuMemcpyHtoD_v2", address, ctypes.c_void_p(raw.ctypes.data), ctypes.c_size_t(raw.nbytes))
 
@@ -175,7 +175,7 @@ def run_on_gpu(gpu: Gpu, case: Case) -> dict[int, Array]:
 
 
 def digest(array: Array) -> str:
-    """SHA-256, in hex, of an array's bytes."""
+    """Return a digest (SHA-256, in hex) of an array's bytes."""
     return hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()
 
 

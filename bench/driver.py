@@ -56,7 +56,7 @@ class Answers:
 
 
 def sources() -> list[Path]:
-    """The C programs that ask the driver questions."""
+    """Return the paths of the C programs that ask the CUDA driver questions."""
     return sorted(QUESTIONS.glob("ask_*.c"))
 
 

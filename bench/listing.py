@@ -139,7 +139,7 @@ def _images(command: Sequence[str | Path]) -> int:
 
 
 def _version(tool: Path) -> str:
-    """The line in which a tool of CUDA says its release."""
+    """Run a CUDA tool and return the line in which it says its release."""
     done = subprocess.run([tool, "--version"], capture_output=True, text=True, check=True)
     return next(line for line in done.stdout.splitlines() if "release" in line).strip()
 

@@ -265,7 +265,7 @@ def _say(results: Json) -> int:
 
 
 def _file_of(name: str) -> str:
-    """The name of the file that holds a case's results."""
+    """Return the name of the file that holds a test case's results."""
     return SOAK.name if SIZES[name].seconds else RESULTS.name
 
 

@@ -85,7 +85,7 @@ class _Tree:
         return [json.loads(self._process.stdout.readline()) for _ in paths]
 
     def close(self) -> None:
-        """End the process."""
+        """End the process that works with the other tree, and wait for it."""
         self._process.communicate()
 
 

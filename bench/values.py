@@ -71,7 +71,7 @@ def program(ptx: str, out: str) -> None:
 
 
 def _digest(array: np.ndarray[Any, Any]) -> str:
-    """The first 32 hex digits of an array's SHA-256."""
+    """Return the first 32 hex digits of a digest (SHA-256) of an array."""
     return hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()[:32]
 
 

@@ -118,7 +118,7 @@ class Table:
         need(not missing, f"columns {', '.join(missing)} are missing")
 
     def __iter__(self) -> Iterator[dict[str, Json]]:
-        """Each launch as column → value."""
+        """Yield each launch as a dict from column to value."""
         for row in self.rows:
             yield dict(zip(self.columns, row, strict=True))
 

@@ -37,7 +37,7 @@ extern "C" __global__ void block_sum(const float *x, float *sums, int n) {
 
 @cupy.fuse()
 def fused(x: cupy.ndarray, y: cupy.ndarray) -> cupy.ndarray:
-    """A function that CuPy compiles to one kernel."""
+    """Compute a formula on two arrays; CuPy compiles the function to one GPU kernel."""
     return cupy.sqrt(cupy.abs(x * y)) + cupy.tanh(x)
 
 

@@ -25,7 +25,7 @@ def initial(key: jax.Array) -> Parameters:
 
 
 def normalized(x: jax.Array) -> jax.Array:
-    """Each row with mean 0 and variance 1."""
+    """Return a matrix with each row scaled to mean 0 and variance 1."""
     return (x - x.mean(-1, keepdims=True)) / jnp.sqrt(x.var(-1, keepdims=True) + 1e-5)
 
 

@@ -27,7 +27,7 @@ def launch(name, times):
 
 
 def first():
-    """The first step; the bytes of its results."""
+    """Run the first step of the notebook on the GPU; return the bytes of its results."""
     return launch("square", 1)
 
 
@@ -37,7 +37,7 @@ def second():
 
 
 def digest(data):
-    """16 hex digits that stand for bytes of results."""
+    """Return 16 hex digits of a digest (SHA-256) of bytes."""
     return hashlib.sha256(data).hexdigest()[:16]
 
 

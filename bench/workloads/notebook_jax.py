@@ -13,7 +13,7 @@ squares = jax.jit(lambda x: (x * x).reshape(50, 100).sum(axis=1))
 
 
 def first():
-    """The first step; the bytes of its results."""
+    """Run the first step of the notebook on the GPU; return the bytes of its results."""
     return numpy.asarray(smooth(X)).tobytes()
 
 
@@ -25,7 +25,7 @@ def second():
 
 
 def digest(data):
-    """16 hex digits that stand for bytes of results."""
+    """Return 16 hex digits of a digest (SHA-256) of bytes."""
     return hashlib.sha256(data).hexdigest()[:16]
 
 

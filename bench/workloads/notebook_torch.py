@@ -26,7 +26,7 @@ def row_sums(x, y, columns, block: tl.constexpr):
 
 
 def first():
-    """The first step; the bytes of its results."""
+    """Run the first step of the notebook on the GPU; return the bytes of its results."""
     y = torch.empty_like(X)
     scale[(triton.cdiv(10_000, 256),)](X, y, 10_000, 3.0, block=256)
     return y.cpu().numpy().tobytes()
@@ -41,7 +41,7 @@ def second():
 
 
 def digest(data):
-    """16 hex digits that stand for bytes of results."""
+    """Return 16 hex digits of a digest (SHA-256) of bytes."""
     return hashlib.sha256(data).hexdigest()[:16]
 
 

@@ -10,7 +10,7 @@ vector = ctypes.CDLL(os.environ["NEUTRINO_BENCH_LIBRARY"])
 
 
 def first():
-    """The first step; the bytes of its results."""
+    """Run the first step of the notebook on the embedded device; return the bytes of its results."""
     y = (ctypes.c_float * 1000)()
     vector.vector_saxpy(1000, ctypes.c_float(2), numbers, y)
     return bytes(y)
@@ -25,7 +25,7 @@ def second():
 
 
 def digest(data):
-    """16 hex digits that stand for bytes of results."""
+    """Return 16 hex digits of a digest (SHA-256) of bytes."""
     return hashlib.sha256(data).hexdigest()[:16]
 
 

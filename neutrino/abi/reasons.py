@@ -35,7 +35,7 @@ class Reason(enum.IntEnum):
 
     @property
     def word(self) -> str:
-        """The word used in ``events.jsonl`` and in reports."""
+        """The word for this reason (why a launch was or was not probed) in ``events.jsonl`` and in reports."""
         return self.name.lower().replace("_", "-")
 
 

@@ -37,7 +37,7 @@ class Struct:
 
     @property
     def dtype(self) -> np.dtype[np.void]:
-        """The structure as a NumPy type."""
+        """This binary structure as a NumPy type, with its fields at their offsets."""
         # Imported here because reading a probe file needs this module, and should not wait for NumPy.
         import numpy as np
 
@@ -53,7 +53,7 @@ class Struct:
 
     @property
     def size(self) -> int:
-        """The size in bytes."""
+        """The size of this binary structure in bytes."""
         return self.dtype.itemsize
 
 

@@ -55,7 +55,7 @@ class OriginalBuild:
 
     @functools.cached_property
     def of_text(self) -> Assembled:
-        """Their text, assembled."""
+        """The text of the original kernels, assembled; made once."""
         return self.assemble()
 
     @functools.cached_property

@@ -62,7 +62,7 @@ class StoppableSlots:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Give the slot back."""
+        """Give the slot (the right to run one assembler) back."""
         self._slots.__exit__(kind, error, traceback)
 
 

@@ -87,4 +87,5 @@ def _entry(outcome: Outcome, images: Sequence[TwinBuild], forms: Mapping[Emit, s
 
 
 def _image_index(result: Result, images: Sequence[TwinBuild]) -> int:
+    """Return the index of the image that holds a kernel's result, among the images that were built."""
     return next(index for index, built in enumerate(images) if built is result.built)

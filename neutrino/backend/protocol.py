@@ -65,7 +65,7 @@ class Plan(Protocol):
 
     @property
     def refused(self) -> Mapping[str, tuple[Reason, str]]:
-        """The other kernels, by name, with reason and detail."""
+        """The kernels of the image that cannot be probed, by name, with reason and detail."""
 
 
 _Plan = TypeVar("_Plan", bound=Plan)
@@ -89,7 +89,7 @@ class Backend(Protocol[_Plan, _Code, _Outcomes]):
 
     @property
     def target(self) -> str:
-        """The name of the target, such as ``ptx``."""
+        """The name of the target (kind of GPU code), such as ``ptx``."""
 
     @property
     def kernels(self) -> Sequence[str]:
@@ -195,7 +195,7 @@ class ShownTwin:
 
     @property
     def original(self) -> str:
-        """The kernel's text without probes."""
+        """The text of the original kernel, without probes."""
         return next(part.original for part in self.parts if part.is_kernel)
 
 
@@ -212,11 +212,11 @@ class Target(Protocol):
 
     @property
     def language(self) -> str:
-        """The assembly language, as messages call it."""
+        """The name of the target's assembly language, as messages call it."""
 
     @property
     def lanes(self) -> tuple[int, ...]:
-        """How many lanes a warp may have."""
+        """How many lanes (threads) a warp of this target may have."""
 
     @property
     def capabilities(self) -> Capabilities:
@@ -251,7 +251,8 @@ class Target(Protocol):
 
     @property
     def forms(self) -> Mapping[Emit, str]:
-        """How manifests call the forms of twins."""
+        """The words of manifests for the forms in which twins (copies with probes) can be emitted: code, text, or both.
+        """
         return {Emit.CODE: "code", Emit.TEXT: self.name, Emit.BOTH: "both"}
 
     # Architectures

@@ -61,7 +61,7 @@ class ArithmeticText:
 
     @classmethod
     def read(cls, text: str) -> ArithmeticText:
-        """Parse a module's text. Raises PtxError."""
+        """Parse a module's text and find its floating-point operations. Raises PtxError."""
         module = parse(text)
         bodies = {
             function.name: Body(module.code, *function.body)
@@ -84,7 +84,7 @@ class ArithmeticText:
         return sorted(numbered, key=lambda entry: entry[2].start)
 
     def shown(self, operation: Operation) -> str:
-        """Describe an operation, for messages."""
+        """Describe a floating-point operation, for messages: its line, kind and type."""
         return f"line {self.module.line(operation.start)}: {operation.kind}.{operation.type}"
 
 

@@ -48,11 +48,11 @@ class PtxKernels:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """As ``KernelText``."""
+        """The names of the kernels in the PTX text, as ``KernelText`` has them."""
         return tuple(entry.name for entry in self._module.entries)
 
     def choose(self, name: str | None) -> str:
-        """As ``KernelText``."""
+        """Return the full name of the kernel that a user has named, as ``KernelText``."""
         return choose_kernel(self._module, name).name
 
     def kernel(self, name: str) -> Kernel:

@@ -188,6 +188,7 @@ def _candidate(container: Container, arch: str) -> _Candidate | None:
 
 
 def _elf(image: Image) -> Elf:
+    """Return an image's machine code as an ELF file, with a name for errors."""
     return Elf(memoryview(image.data), f"{image.file}, {image.arch} cubin")
 
 

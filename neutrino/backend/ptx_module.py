@@ -57,17 +57,17 @@ class OneModule:
 
     @property
     def language(self) -> str:
-        """What is assembled."""
+        """The name of the assembly language of the texts that are assembled."""
         return LANGUAGE
 
     @property
     def arch(self) -> str:
-        """The target architecture."""
+        """The GPU architecture to assemble for."""
         return self.source.arch
 
     @property
     def machine(self) -> Cubin | None:
-        """The originals' machine code that runs."""
+        """The machine code of the original kernels, the one that runs."""
         return self.source.machine
 
     @property
@@ -77,7 +77,7 @@ class OneModule:
 
     @property
     def module(self) -> Module:
-        """The originals' text."""
+        """The original PTX module, without probes."""
         return self.twins_of.module
 
     @property
@@ -161,15 +161,15 @@ class OneModule:
         return AssembledTwins(image, assembled, self.emit)
 
     def text(self, names: Collection[str], registers: Mapping[str, int] | None = None) -> str:
-        """Return the text that ``twins`` assembles."""
+        """Return the PTX text with the named twins (copies of kernels with probes) that ``twins`` assembles."""
         return self.twins_of.render(names, self.caps(names, registers))
 
     def caps(self, names: Collection[str], registers: Mapping[str, int] | None = None) -> Mapping[str, int]:
-        """Return the register caps of twins, as ``Assembly``."""
+        """Return the limits on registers per thread for twins (copies with probes), as ``Assembly``."""
         return with_user_cap(self.max_registers, self.twins_of.kernels, names, registers, self.source.options)
 
     def rendered(self, twin: TwinKernel) -> str:
-        """Return the text of a module with this twin only."""
+        """Return the PTX of a module with this twin (copy of a kernel with probes) only."""
         return replace(self.twins_of, kernels=(twin,)).render()
 
     def assemble(self, text: str, options: Sequence[str] = ()) -> Assembled:
@@ -191,6 +191,7 @@ class OneModule:
         return result
 
     def _dump_output(self, name: str, assembled: Assembled) -> None:
+        """Write an assembled image and the assembler's warnings to the folder for debugging."""
         self.dump.write(f"{name}.cubin", assembled.cubin)
         self.dump.write(f"{name}.warnings.txt", "\n".join(assembled.warnings))
 

@@ -45,7 +45,7 @@ class Device:
 
     @property
     def major(self) -> int:
-        """9 of ``sm_90a``, 10 of ``sm_103``."""
+        """The major number of the GPU architecture: 9 of ``sm_90a``, 10 of ``sm_103``."""
         return self.number // 10
 
 

@@ -44,7 +44,7 @@ class LinkingTools:
 
     @property
     def identity(self) -> str:
-        """Of both, for cache keys."""
+        """What identifies the versions of assembler and linker, for cache keys."""
         return f"{self.assembler.identity}, {self.linker.identity}"
 
     def limited(self, slots: AbstractContextManager[object]) -> LinkingTools:
@@ -86,7 +86,7 @@ class PtxTarget:
         return ptx_devices.device_named(word)
 
     def warps_by_registers(self, registers: int, arch: str) -> int:
-        """As ``Target``."""
+        """Return how many warps fit on a multiprocessor by their registers, as ``Target``."""
         return warps_by_registers(registers, arch)
 
     # Images
@@ -104,10 +104,11 @@ class PtxTarget:
         return image.kind is ImageKind.CUBIN
 
     def may_hold_text(self, code: bytes) -> bool:
+        """Whether machine code may hold the PTX that it was made from, in a debug section."""
         return DEBUG_SECTION.encode() in code
 
     def is_driver_text(self, container: Container) -> bool:
-        """As ``Target``: a bare PTX file has no headers."""
+        """Whether a file is PTX as the driver takes it, as ``Target``: a bare PTX file has no headers."""
         return container.kind == FILE and container.images[0].kind is ImageKind.PTX
 
     def picked(self, container: Container, arch: str, device: DeviceKind = DeviceKind.GPU) -> Image | None:

@@ -215,7 +215,7 @@ class PtxTwins:
 
     @property
     def _retargeting(self) -> Retargeting | None:
-        """None if the text is for the architecture that runs."""
+        """Return how the kernels' text differs in architecture from the code that runs; None if it is for the same."""
         source = self.source
         return Retargeting(source.retargeted, source.own, self.unproven) if source.retargeted else None
 

@@ -60,12 +60,12 @@ class LinkedUnits:
 
     @property
     def mark(self) -> str:
-        """Part of the file names under ``--save-temps``."""
+        """The part of the file names under ``--save-temps`` that tells these units from others."""
         return self._mark
 
     @property
     def is_part(self) -> bool:
-        """Never: linked units are assembled whole."""
+        """Whether only some of the kernels are assembled. Never: linked units are assembled whole."""
         return False
 
     @property
@@ -91,11 +91,11 @@ class LinkedUnits:
         )
 
     def explicit(self, twins: Sequence[AssembledTwin]) -> ExplicitTwins:
-        """Refuse all: ``can_be_explicit`` is False."""
+        """Refuse to write fused operations explicitly for all twins, since ``can_be_explicit`` is False here."""
         return ExplicitTwins({}, dict.fromkeys((twin.name for twin in twins), "it is device-linked code"))
 
     def caps(self, names: Collection[str], registers: Mapping[str, int] | None = None) -> Mapping[str, int]:
-        """Return the register caps of twins, as ``Assembly``."""
+        """Return the limits on registers per thread for twins (copies with probes), as ``Assembly``."""
         options = [option for unit in self._source.units for option in unit.options]
         return with_user_cap(self.max_registers, self._twins.kernels, names, registers, options)
 
@@ -146,6 +146,7 @@ class LinkedUnits:
         return AssembledTwins(linked.cubin, linked)
 
     def _assemble(self, number: int, text: str) -> Assembled:
+        """Assemble a text in place of a unit's, to an object file for linking, with the unit's own options."""
         # -c: relocatable code, which the linker takes.
         return self._assembler.assemble(text, self.arch, ("-c", *self._source.units[number].options))
 

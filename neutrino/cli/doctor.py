@@ -116,7 +116,7 @@ def _version_of(driver: Path | None) -> int | None:
 
 
 def _gpus(driver: Path | None) -> Iterator[Finding]:
-    """Yield the driver, and each GPU."""
+    """Yield what was found of the GPU driver, and of each GPU."""
     if driver is None:
         text = f"no {NAME} on this machine"
         yield Finding(State.MISSING, "driver", text, "install NVIDIA's driver; in a container, start it with GPUs")

@@ -24,7 +24,7 @@ class JsonWriter:
         """The next value's key with its colon, "" in a list."""
 
     def key(self, name: str) -> None:
-        """Name the next value, within an object."""
+        """Set the key of the value that is written next, within an object."""
         self._key = f"{json.dumps(name)}: "
 
     def begin_object(self) -> None:

@@ -112,7 +112,7 @@ class JsonListing:
                 self._end_container()
 
     def _member(self, name: str, value: Any) -> None:
-        """Write a member of the object that is open."""
+        """Write a key and its value into the JSON object that is open."""
         self._json.key(name)
         self._json.value(value)
 

@@ -445,7 +445,7 @@ def _progress() -> Iterator[Progress | None]:
 
 
 def _why_none_probed(report: Report) -> str:
-    """Return in words why a report has no probed kernel."""
+    """Say why the report of a patched file has no probed kernel."""
     if not report.kernels:
         return "no CUDA kernels found"
     # The only reason, so -k and --filter excluded all kernels.

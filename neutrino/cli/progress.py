@@ -41,7 +41,7 @@ class Progress:
         self._next = time.monotonic() + _INTERVAL_S
 
     def clear(self) -> None:
-        """Remove the line, before anything else is printed."""
+        """Remove the progress line from the terminal, before anything else is printed."""
         if self._shown:
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()

@@ -14,7 +14,7 @@ ALL = -1
 
 
 def add_queries(parser: argparse.ArgumentParser) -> None:
-    """Add the options to a parser."""
+    """Add the options that ask for a map's records to a command line parser."""
     group = parser.add_argument_group(
         "records of one map, in place of the report",
         "EXPR has Python's syntax and exact integers: fields of the map; launch, block, warp, lane, k, order, sm where "
@@ -67,6 +67,6 @@ def prepared(arguments: Sequence[str]) -> list[str]:
 
 
 def is_asked(options: argparse.Namespace) -> bool:
-    """Return whether a command line asks for records."""
+    """Return whether the options of a command line ask for records of a map, rather than the report."""
     given = (options.records, options.where, options.group_by, options.sort)
     return options.csv or any(value is not None for value in given)

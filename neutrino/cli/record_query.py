@@ -123,7 +123,7 @@ class _Query:
             say(f"note: {note}")
 
     def _counted(self, source: Iterable[Rows]) -> Iterator[Rows]:
-        """Pass on records, and count them in ``_total``."""
+        """Yield records unchanged, and count them in ``_total``."""
         for rows in source:
             self._total += len(rows)
             yield rows
@@ -181,7 +181,8 @@ class _Query:
         return [*trace, launch, self._title("kernel"), *places, *fields, *sites]
 
     def _title(self, word: str) -> str:
-        """Return the title of a column that is no field."""
+        """Return the title of a table's column that is no field of the records: in brackets if a field has that name.
+        """
         return f"[{word}]" if word in self._fields else word
 
     def _owners(self, part: Rows, name: str) -> list[list[str]]:
@@ -257,7 +258,7 @@ class _Query:
         return columns
 
     def _aggregated(self) -> tuple[str, ...]:
-        """Return the fields of which groups have numbers."""
+        """Return the fields of which a table of groups shows numbers: all but that by which records are grouped."""
         left_out = {self._options.group_by, self._site}
         return tuple(name for name in self._fields if name not in left_out)
 
@@ -460,7 +461,7 @@ class _Query:
     # What is around a table.
 
     def _heading(self) -> None:
-        """Print the paths of the traces."""
+        """Print the paths of the traces that the records are of."""
         for trace in self._traces:
             print(escaped(str(trace.path)))
 
@@ -480,7 +481,7 @@ class _Query:
             print(escaped(f"note: {note}"))
 
     def _notes(self) -> list[str]:
-        """Return in words what the table lacks."""
+        """Return in words what data the table of records lacks, and why."""
         notes = [note for trace in self._traces for note in trace.notes]
         notes += [note for kernel in self._kernels for note in missing_launches(kernel)]
         if self._recorded.dropped:
@@ -563,7 +564,7 @@ class _Whole:
         self.count = 0
 
     def __iter__(self) -> Iterator[Rows]:
-        """Yield the records, and count them."""
+        """Yield records part by part, and count them."""
         for part in self._rows:
             self.count += len(part)
             yield part
@@ -578,7 +579,7 @@ class _Cells:
         self._columns = columns
 
     def __iter__(self) -> Iterator[Sequence[str]]:
-        """Yield the cells of each row, part by part."""
+        """Yield the table cells of each record, part by part."""
         for part in self._rows:
             yield from zip(*self._columns(part), strict=True)
 

@@ -217,7 +217,7 @@ def _end_output(status: int) -> int:
 
 
 def _is_selected(selection: Selection, kernel: TraceKernel) -> bool:
-    """Whether -k and --filter select a kernel."""
+    """Whether the user's options -k and --filter select a kernel."""
     return selection.selects(kernel.name, demangled(kernel))
 
 

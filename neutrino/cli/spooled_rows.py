@@ -24,6 +24,7 @@ class SpooledRows:
         self._count = 0
 
     def __len__(self) -> int:
+        """The number of rows."""
         return self._count
 
     def __iter__(self) -> Iterator[list[Any]]:
@@ -47,4 +48,5 @@ class MappedRows:
         self._cells = cells
 
     def __iter__(self) -> Iterator[Sequence[str]]:
+        """Yield each row as table cells."""
         return map(self._cells, self._rows)

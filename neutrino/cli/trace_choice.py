@@ -25,7 +25,7 @@ _NAME_WIDTH = 60
 
 
 def add_choices(parser: argparse.ArgumentParser) -> None:
-    """Add the options to a parser."""
+    """Add the options that choose launches and traces to a command line parser."""
     parser.add_argument(
         "--launch",
         type=_launches,
@@ -45,7 +45,7 @@ def add_choices(parser: argparse.ArgumentParser) -> None:
 
 
 def _rank(text: str) -> int:
-    """Parse the value of --rank, for argparse."""
+    """Parse the value of the option --rank (which process of a parallel job), for argparse."""
     if not re.fullmatch(r"\d{1,9}", text, re.ASCII):
         raise argparse.ArgumentTypeError(f"{text!r} is not the number of a rank")
     return int(text)

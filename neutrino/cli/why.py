@@ -34,7 +34,7 @@ class Why:
 
     @property
     def probed(self) -> int:
-        """Launches that were probed."""
+        """How many launches of this kernel were probed."""
         return self.kernel.counters.get(Reason.PROBED, 0)
 
     @property

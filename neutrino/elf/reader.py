@@ -317,6 +317,7 @@ class Elf:
 
     @functools.cached_property
     def _by_name(self) -> dict[str, Section]:
+        """The sections of the ELF file by name; of several with one name the first."""
         # Reversed, so that the first section of a name wins.
         return {section.name: section for section in reversed(self.sections)}
 
@@ -331,6 +332,7 @@ class Elf:
         return struct.unpack_from(f"<{len(rows) // 4}I", rows)
 
     def _cursor(self) -> Cursor:
+        """A bounds-checked reader of the whole file."""
         return Cursor(self.data, self.file, base=self.base)
 
     def _range(self, offset: int, size: int, field: str) -> memoryview:

@@ -36,7 +36,7 @@ class ProgramHeader:
     alignment: int
 
     def covers(self, offset: int, size: int) -> bool:
-        """Whether the segment contains a range of the file."""
+        """Whether this segment of the ELF file contains a range of the file's bytes."""
         return self.offset <= offset and offset + size <= self.offset + self.file_size
 
 
@@ -102,7 +102,7 @@ class Tables:
 
     @property
     def loads(self) -> list[ProgramHeader]:
-        """The program headers of type PT_LOAD."""
+        """The program headers of the segments that are loaded (PT_LOAD)."""
         return [row for row in self.programs if row.type == PT_LOAD]
 
     def section(self, name: str) -> SectionHeader | None:

@@ -184,10 +184,12 @@ def _table(take: _Take, size: int, error: _ErrorMaker) -> tuple[BundleEntry, ...
 
 
 def _table_size(entries: Iterable[BundleEntry]) -> int:
+    """Return how many bytes the header and the table of a bundle with these entries have."""
     return len(MAGIC) + _COUNT.size + sum(_ENTRY.size + len(entry.name) for entry in entries)
 
 
 def _end(entries: Sequence[BundleEntry]) -> int:
+    """Return where a bundle ends: after its table and all contents."""
     return max([_table_size(entries), *(entry.offset + entry.size for entry in entries if entry.size)])
 
 

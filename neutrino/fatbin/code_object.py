@@ -135,6 +135,7 @@ def open_code_object(data: bytes | memoryview, name: str) -> Elf:
 
 
 def _version(elf: Elf) -> int | None:
+    """Return the version of the code object's ABI (AMD HSA); None for any other file."""
     return _ABI_VERSIONS.get(elf.abi_version) if elf.os_abi == _OSABI_HSA else None
 
 
@@ -209,6 +210,7 @@ class Metadata:
             yield Metadata(item, self.file, self.offset)
 
     def _error(self, key: str, found: object, expected: str) -> FormatError:
+        """Return the error for a metadata value of another type than expected. found: the value."""
         return FormatError(self.file, self.offset, f"metadata {key}", f"{type(found).__name__} {found!r:.40}", expected)
 
 
@@ -225,6 +227,7 @@ def _unpacked(elf: Elf, note: Note) -> Metadata:
     import msgpack
 
     def error(found: str, expected: str) -> FormatError:
+        """Return the error for a damaged metadata note."""
         return FormatError(elf.file, note.offset, "metadata note", found, expected)
 
     if len(note.content) > _MAX_METADATA:

@@ -64,6 +64,7 @@ class _Area(NamedTuple):
 
     @property
     def end(self) -> int:
+        """The address after the last byte of this area of code."""
         return self.address + len(self.code)
 
 
@@ -215,4 +216,5 @@ def _usual_wave(target: str) -> int:
 
 
 def _error(elf: Elf, field: str, found: str, expected: str) -> FormatError:
+    """Return the error for a field of the code object that has a wrong value."""
     return Cursor(elf.data, elf.file, base=elf.base).error(field, found, expected, at=0)

@@ -94,6 +94,7 @@ class CompressedBundle:
         return md5.digest()[:_HASH_SIZE] == self.digest
 
     def _error(self, field_name: str, found: str, expected: str) -> FormatError:
+        """Return the error for a field of the bundle that has a wrong value."""
         return FormatError(self.file, self.offset, field_name, found, expected)
 
 
@@ -149,6 +150,7 @@ class DecodedStream:
             raise self._error(f"damaged ({error})", f"a {self.bundle.compression.name} stream") from error
 
     def _error(self, found: str, expected: str) -> FormatError:
+        """Return the error for a bundle that cannot be decompressed as its header says."""
         return FormatError(self.bundle.file, self.bundle.offset, "compressed bundle", found, expected)
 
 
@@ -229,6 +231,7 @@ class _Zstd:
 
 
 def _decoder(compression: Compression, payload: memoryview) -> _Decoder:
+    """Return a decompressor for a payload, by its compression (zlib or Zstandard)."""
     return _Zlib(payload) if compression is Compression.ZLIB else _Zstd(payload)
 
 
@@ -239,9 +242,11 @@ class _ByIdentity:
         self.bundle = bundle
 
     def __eq__(self, other: object) -> bool:
+        """Whether both stand for the very same bundle object."""
         return isinstance(other, _ByIdentity) and other.bundle is self.bundle
 
     def __hash__(self) -> int:
+        """A hash of the bundle object's identity."""
         return id(self.bundle)
 
 

@@ -217,4 +217,5 @@ def _text(header: Cursor, offset: int, size: int, field: str) -> str:
 
 
 def _padded(data: bytes) -> bytes:
+    """Return data with zeros appended to a multiple of 8 bytes."""
     return data + bytes(-len(data) % 8)

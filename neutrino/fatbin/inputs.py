@@ -191,6 +191,7 @@ def _kind(mode: int) -> str:
 
 
 def _open(path: Path) -> int:
+    """Open a file for reading without waiting, as on a pipe; return its descriptor."""
     # O_NONBLOCK, because the file may have been replaced by a FIFO since it was checked: opening that would wait.
     return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
 

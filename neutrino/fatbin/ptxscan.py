@@ -54,7 +54,7 @@ def with_ptx_target(text: bytes, arch: str) -> bytes:
 
 
 def with_ptx_version(text: bytes, version: tuple[int, int]) -> bytes:
-    """Replace the number in the first ``.version``."""
+    """Replace the number in the first ``.version`` directive of a PTX text."""
     return _with_first(_VERSION_NUMBER, text, f"{version[0]}.{version[1]}")
 
 

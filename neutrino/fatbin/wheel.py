@@ -189,6 +189,7 @@ def _member(directory: Cursor, file_cursor: Cursor) -> Member | None:
         return None
 
     def error(field: str, found: str, expected: str) -> FormatError:
+        """Return the error for a field of the member's header that has a wrong value."""
         return directory.error(f"{field} of member {name!r}", found, expected, at=header_offset)
 
     if flags & _ENCRYPTED:

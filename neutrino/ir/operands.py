@@ -69,7 +69,7 @@ class Special(enum.Enum):
 
     @property
     def type(self) -> Type:
-        """The type of the value."""
+        """The type of the value that this special register of the hardware has."""
         return Type.U64 if self in {Special.CLOCK, Special.TIME} else Type.U32
 
 
@@ -118,7 +118,7 @@ class Inverted:
 
     @property
     def text(self) -> str:
-        """The operand as assembly has it, ``!%p``."""
+        """The negated predicate as assembly has it, ``!%p``."""
         return f"!{self.operand.text}"
 
 
@@ -131,7 +131,7 @@ class Pair:
 
     @property
     def text(self) -> str:
-        """The operand as assembly has it, ``%p|%q``."""
+        """The pair of predicates as assembly has it, ``%p|%q``."""
         return f"{self.first.text}|{self.second.text}"
 
 

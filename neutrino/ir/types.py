@@ -33,9 +33,11 @@ class Type(str, enum.Enum):
     LANES = "lanes"
 
     def __str__(self) -> str:
+        """The type as assembly and probe files write it, such as ``u32``."""
         return self.value
 
     def __format__(self, format_spec: str) -> str:
+        """Format the type's text, such as ``u32``."""
         return format(self.value, format_spec)
 
     @property
@@ -45,22 +47,22 @@ class Type(str, enum.Enum):
 
     @property
     def is_integer(self) -> bool:
-        """Signed, unsigned or untyped bits."""
+        """Whether the type is of integers: signed, unsigned, or bits without a meaning."""
         return self.value[0] in "us" or self.is_untyped
 
     @property
     def is_untyped(self) -> bool:
-        """Bits without a meaning: ``b8`` to ``b64``."""
+        """Whether the type is of bits without a meaning: ``b8`` to ``b64``."""
         return self.value[0] == "b" and self is not Type.BF16
 
     @property
     def is_float(self) -> bool:
-        """One floating-point number."""
+        """Whether the type is of one floating-point number."""
         return self in {Type.F16, Type.BF16, Type.F32, Type.F64}
 
     @property
     def is_signed(self) -> bool:
-        """A signed integer."""
+        """Whether the type is a signed integer."""
         return self.value[0] == "s"
 
 

@@ -45,12 +45,12 @@ class Function:
 
     @functools.cached_property
     def assigned(self) -> frozenset[str]:
-        """The names that the function assigns."""
+        """The names of the variables that the function assigns."""
         return frozenset(assigned_names(self.node))
 
     @functools.cached_property
     def _saves(self) -> bool:
-        """Whether the function calls a method ``save``."""
+        """Whether the function saves: calls some method ``save``, as of a map."""
         return any(
             isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "save"
             for node in ast.walk(self.node)

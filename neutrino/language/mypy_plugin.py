@@ -41,5 +41,5 @@ def _add_save(context: ClassDefContext) -> bool:
 
 
 def plugin(version: str) -> type[Plugin]:
-    """Return the plugin, for mypy. version: that of mypy."""
+    """Return the class of this plugin; mypy calls this function with its version."""
     return _Maps

@@ -346,7 +346,7 @@ class _Reader:
                 self._callbacks.append(path)
 
     def _warn(self, node: ast.AST | Span, code: str, message: str, hint: str) -> None:
-        """Add a warning at a construct."""
+        """Add a warning about the construct (node or place) of a probe file."""
         span = node if isinstance(node, Span) else self._faults.span(node)
         line = self._source.split("\n")[span.line - 1]
         self._warnings.append(Diagnostic(self._file, span.line, span.column, line, message, hint, "warning", code))

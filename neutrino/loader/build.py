@@ -72,7 +72,7 @@ def compiler() -> list[str]:
 
 
 def _compiling(options: Sequence[str]) -> list[str]:
-    """The command that compiles the hook's sources."""
+    """Return the command that compiles sources of the hook (Neutrino's library in the program)."""
     return [
         *compiler(),
         "-std=gnu11",

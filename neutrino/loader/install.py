@@ -90,6 +90,7 @@ def built(name: str) -> Path:
 
 
 def _read_built(name: str) -> bytes:
+    """Return the bytes of a library that was built from the hook's sources."""
     return built(name).read_bytes()
 
 

@@ -27,7 +27,8 @@ class History:
 
     @property
     def asks(self) -> bool:
-        """Whether this run is likely to ask."""
+        """Whether this run of the program will probably ask for twins (kernels with probes), by what earlier runs did.
+        """
         return self.is_first or bool(self.request)
 
     @classmethod

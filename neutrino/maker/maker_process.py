@@ -181,7 +181,7 @@ def _make(
 
 
 def _prepare(prepare: Callable[[bytes | None], None], message: bytes | None) -> None:
-    """Import and compute what all workers need."""
+    """Import and compute what all worker processes need, before they are forked."""
     # NumPy would start a thread for each processor.
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
     # What cannot be prepared, the workers find out.

@@ -147,7 +147,7 @@ class FloatEdges(_Divided):
 
     @property
     def edges(self) -> Sequence[float]:
-        """The edges, ascending."""
+        """The numbers at which histogram buckets begin, ascending."""
         return [float(number) for number in self.numbers]
 
 
@@ -186,7 +186,7 @@ class FloatSteps(_Divided):
 
     @property
     def edges(self) -> Sequence[float]:
-        """The edges, ascending."""
+        """The numbers at which histogram buckets begin, ascending."""
         return self._steps.edges
 
     def write(self, code: Builder, value: Register, scalar: ScalarType) -> Register:

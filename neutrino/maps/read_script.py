@@ -189,7 +189,7 @@ def _source(function: Callable[..., Any]) -> list[str]:
 
 
 def _literal(value: int | bytes | tuple[int, ...]) -> str:
-    """Return the text of a constant in Python's syntax."""
+    """Return a constant as Python source."""
     return str(value) if not isinstance(value, bytes) else 'b"' + value.decode().replace("\0", "\\0") + '"'
 
 

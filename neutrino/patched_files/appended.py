@@ -219,6 +219,7 @@ class Appended:
         return [place.offset]
 
     def _strings_address(self) -> int:
+        """The address of the dynamic section's string table; 0 without one."""
         # There is one: refusal has checked that.
         return self._tables.dynamic_value(DT_STRTAB) or 0
 
@@ -296,6 +297,7 @@ class Appended:
             self._dynamic = _Piece(DYNAMIC_LAYOUT.size * len(entries), lambda: [tables.pack_dynamic()])
 
     def _error(self, field: str, found: str, expected: str) -> FormatError:
+        """Return the error for a field of the patched file that has a wrong value."""
         # These faults have no single offset; the program header table is where to start looking.
         return FormatError(self._elf.file, self._tables.programs_offset, field, found, expected)
 
@@ -364,6 +366,7 @@ class Appended:
         return Attachment(segment.offset, self._section_size, segment.address, tuple(self._remarks))
 
     def _original_loads(self) -> list[ProgramHeader]:
+        """The loaded segments (PT_LOAD) that the file had before it was patched."""
         return [load for load in self._tables.loads if load is not self._load]
 
     def _end_of_loads(self) -> int:

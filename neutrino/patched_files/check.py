@@ -76,7 +76,7 @@ class Check:
         return not self.faults
 
     def add(self, error: FormatError) -> None:
-        """Add an error as a fault, without the file's name."""
+        """Note an error as a fault of the checked file, without the file's name."""
         self.faults.append(str(error).removeprefix(f"{self.file}: "))
 
     def document(self) -> dict[str, Any]:
@@ -273,7 +273,7 @@ class _TwinCheck:
         self._check = check
 
     def run(self) -> None:
-        """Check all rows, entries and twins."""
+        """Check all rows, entries and twins (kernels with probes) of the patched file; note the faults."""
         try:
             containers = read_file(self._path)
         except FormatError as error:
@@ -310,6 +310,7 @@ class _TwinCheck:
                 self._check_originals(entry, name, container, first_row.arch, first_row.device)
 
     def _fault(self, text: str) -> None:
+        """Note a fault of the checked file."""
         self._check.faults.append(text)
 
     def _check_twins(self, target: Target, entry: Entry, name: str) -> None:
@@ -370,6 +371,7 @@ class _TwinCheck:
 
 
 def _probed_kernels(entry: Entry) -> Iterator[KernelEntry]:
+    """Yield the kernels of a cache entry that have a twin (copy with probes)."""
     return (kernel for kernel in entry.kernels if kernel.reason is Reason.PROBED)
 
 

@@ -45,11 +45,11 @@ class KernelReport:
 
     @property
     def probed(self) -> bool:
-        """Whether it has a twin."""
+        """Whether the kernel has a twin (copy with probes) in the patched file."""
         return self.reason is Reason.PROBED
 
     def document(self) -> dict[str, Any]:
-        """Return the kernel's object of the JSON document."""
+        """Return what the JSON report of patching says of this kernel."""
         registers = None if self.registers is None else dict(zip(_BOTH, self.registers, strict=True))
         warps = self.warps_by_registers
         return {
@@ -89,7 +89,7 @@ class Report:
 
     @property
     def probed(self) -> int:
-        """Number of kernels with a twin."""
+        """How many kernels of the file have a twin (copy with probes)."""
         return sum(kernel.probed for kernel in self.kernels)
 
     @property

@@ -214,7 +214,7 @@ class _SectionBuilder:
                 progress(done, len(order), label)
 
     def _task(self, index: int) -> Task:
-        """Return the worker's task for an item of the plan."""
+        """Return the task for a worker process that makes the twins (kernels with probes) of an item of the plan."""
         item = self._items[index]
         if isinstance(item, PlannedImage):
             # For the key of the entry.

@@ -58,6 +58,8 @@ def default_architecture(containers: Sequence[Container]) -> str:
 
     # make_plan sorts architectures by number, so the highest of equals is the last.
     def rank(arch: str) -> tuple[int, int]:
+        """Return the key by which architectures are compared: how many containers have text for it, then its own order.
+        """
         return sum(_has_text(container, units, arch) for container in containers), archs.index(arch)
 
     return max(archs, key=rank)
@@ -135,6 +137,7 @@ def assemble(kernel: Preview, probes: ProbeSet, max_registers: int | None = None
 
 
 def _selects(selection: Selection, name: str) -> bool:
+    """Return whether the user's options select the kernel with a mangled name."""
     return selection.selects(name, demangle(name))
 
 

@@ -120,6 +120,7 @@ def move_block(tables: Tables, block: tuple[int, int], offset: int, address: int
 
 
 def _unused_row(tables: Tables) -> ProgramHeader | None:
+    """Return a program header that is not in use (PT_NULL), None if there is none."""
     return next((row for row in tables.programs if row.type == PT_NULL), None)
 
 

@@ -225,7 +225,7 @@ class _Reader:
         self._header = fields
 
     def read(self) -> Section:
-        """Return the whole section."""
+        """Parse the whole section that patched files carry; return its contents."""
         header = self._header
         rows, entries = self._rows()
         restore = (header["restore_offset"], header["restore_size"])
@@ -301,9 +301,11 @@ class _Reader:
         return arch.decode("ascii")
 
     def _unpack(self, packing: struct.Struct, names: Sequence[str], what: str) -> dict[str, Any]:
+        """Unpack a structure at the cursor into a dict by its fields' names. what: names it in errors."""
         return dict(zip(names, self._cursor.unpack(packing, what), strict=True))
 
     def _range(self, offset: int, size: int, what: str) -> memoryview:
+        """Return the bytes of a part of the section, by offset and size. what: names it in errors."""
         self._cursor.seek(offset, f"offset of {what}")
         return self._cursor.take(size, what)
 

@@ -57,6 +57,7 @@ class Slots:
             raise SystemExit
 
     def __exit__(self, *_: object) -> None:
+        """Give the slot (the right to run one assembler) back to all processes."""
         os.write(self._writer.fileno(), b"\0")
 
     def close(self) -> None:

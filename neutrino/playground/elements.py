@@ -33,11 +33,11 @@ class ElementType:
 
     @property
     def is_float(self) -> bool:
-        """Whether it is a floating-point type."""
+        """Whether elements are floating-point numbers."""
         return self.name in ("f16", "bf16", "f32", "f64")
 
     def encode(self, values: Array) -> Array:
-        """Return numbers as elements, in the type ``dtype``."""
+        """Convert numbers to the bits of elements of this type, as an array of ``dtype``."""
         if self.name == "bf16":
             # The lower half of the f32 is cut off: rounded towards zero.
             return (values.astype("<f4").view("<u4") >> 16).astype("<u2")

@@ -132,7 +132,7 @@ class Document:
         self.report(offset, code, message, hint, "warning")
 
     def fault(self, path: KeyPath, fault: Fault) -> None:
-        """Add an error inside the string value of a key."""
+        """Report an error inside the string value of a key, such as a snippet of a probe."""
         self.report(self.within(path, fault.start), fault.code, fault.message, fault.hint)
 
     def unknown_key(self, path: KeyPath, known: Iterable[str]) -> None:

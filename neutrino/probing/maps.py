@@ -296,7 +296,7 @@ class _Table:
         self._table = table
 
     def get(self, key: str) -> Any:
-        """Return the value of a key, None without it."""
+        """Return the value of a key of the map's table, None without it."""
         return self._table.get(key)
 
     def missing(self, key: str, hint: str) -> None:
@@ -304,7 +304,7 @@ class _Table:
         self._document.missing(self._path, key, hint)
 
     def fault(self, key: str, message: str, hint: str) -> None:
-        """Report an invalid value of a key."""
+        """Report that a key of the map's table has an invalid value."""
         self._document.report(self._document.value(*self._path, key), "map-option", message, hint)
 
 

@@ -77,10 +77,10 @@ class Snippets(Protocol):
         the file's."""
 
     def instruction(self, path: KeyPath, statement: Statement) -> WrittenInstruction:
-        """Return an instruction, before verification."""
+        """Return a statement of a snippet as an instruction that has not been checked yet."""
 
     def named(self, text: str) -> Sequence[str]:
-        """Return the registers that an instruction names."""
+        """Return the registers in the text of an instruction."""
 
     def saved(
         self, path: KeyPath, words: Sequence[tuple[int, str]], fields: Sequence[Field], reserved: set[str]
@@ -152,7 +152,7 @@ class Language(Protocol):
     verifier: ClassVar[Verifier | None]
 
     def snippets(self, document: Document) -> Snippets:
-        """Return what reads the snippets of a file."""
+        """Return a reader for the snippets of a probe file in this language."""
 
     def lines(self, registers: Sequence[Register], statements: Sequence[Straight]) -> Iterator[str]:
         """Yield the text of a lowered snippet, line by line. registers: those that it declares, in their order."""

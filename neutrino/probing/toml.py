@@ -443,7 +443,7 @@ class _Reader:
 
 
 def _position(declared: Map) -> tuple[int, int]:
-    """Return where a map is declared, to sort by it."""
+    """Return the place in the file where a map is declared, as a key to sort by."""
     return declared.span.line, declared.span.column
 
 

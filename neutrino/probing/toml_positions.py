@@ -57,7 +57,7 @@ class _Scanner:
         self.places: dict[tuple[str, ...], Place] = {}
 
     def document(self) -> None:
-        """Scan all table headers and key-value pairs."""
+        """Scan the whole TOML document and note the places of all table headers and keys."""
         table: tuple[str, ...] = ()
         self._skip(_BLANK)
         while self.position < len(self.source):

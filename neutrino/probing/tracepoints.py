@@ -420,7 +420,7 @@ def _hint(word: str, words: Words) -> str:
 
 
 def _examples(words: Words) -> str:
-    """Return what a pattern may be, for a hint."""
+    """Return examples of what a tracepoint's pattern may be, as a hint."""
     return (
         f'write "kernel", an opcode such as "{words.load}", a class such as "memory", "func:NAME", "file.cu:42" or '
         '"loop-head"'

@@ -74,7 +74,7 @@ def _scripts(key: str, paths: Sequence[str]) -> Iterator[str]:
 
 
 def _map(declared_map: Map) -> Iterator[str]:
-    """Yield the lines of a map's table."""
+    """Yield the lines of TOML that declare a map."""
     yield f"[map.{_key(declared_map.name)}]"
     yield f"type = {_string(declared_map.kind.name)}"
     yield f"level = {_string(declared_map.level.value)}"
@@ -140,7 +140,7 @@ def _key(name: str) -> str:
 
 
 def _string(text: str) -> str:
-    """Return a text as a string of TOML."""
+    """Return a text as a TOML string, in quotes."""
     return f'"{_escape(text, _ESCAPED_IN_STRING)}"'
 
 

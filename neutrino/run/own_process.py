@@ -53,7 +53,7 @@ class Hook:
         self._library.neutrino_range_push(name.encode(errors="surrogateescape"))
 
     def pop_range(self) -> None:
-        """End the last one that this thread began."""
+        """End the range of launches that this thread has begun last."""
         self._library.neutrino_range_pop()
 
     @property

@@ -66,6 +66,8 @@ def run_beneath(command: Callable[[], NoReturn], afterwards: Callable[[int], Non
     end = time.monotonic()
 
     def interrupt(number: int, _: object) -> None:
+        """Stop the printing of reports, by an exception, for a signal so late that it was not meant for the command
+        that ended."""
         if time.monotonic() - end > _MEANT_FOR_COMMAND_S:
             raise _InterruptedPrintingError(signal.strsignal(number))
 
@@ -111,6 +113,7 @@ class _Witness:
         os.close(reporting)
 
     def __enter__(self) -> _Witness:
+        """Return the object itself, for a ``with`` block."""
         return self
 
     def leave(self) -> None:
@@ -118,7 +121,7 @@ class _Witness:
         self._pid = 0
 
     def __exit__(self, *_: object) -> None:
-        """End the process."""
+        """End the helper process and close its pipe."""
         os.close(self._reports)
         if self._pid:
             os.kill(self._pid, signal.SIGKILL)

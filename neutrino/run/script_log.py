@@ -93,7 +93,7 @@ class ScriptLog:
             self.write = -1
 
     def _bytes_in_pipe(self) -> int:
-        """Return how many bytes wait in the pipe now."""
+        """Return how many bytes of a script's output wait in the pipe to be read."""
         (count,) = struct.unpack("i", fcntl.ioctl(self._read, termios.FIONREAD, bytes(struct.calcsize("i"))))
         return int(count)
 

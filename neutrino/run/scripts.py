@@ -48,6 +48,7 @@ class Scripts:
         return cls(probes.analyze_hooks, probes.callbacks)
 
     def __bool__(self) -> bool:
+        """Whether the probes name any script that runs on results."""
         return bool(self.analyze_hooks or self.callbacks)
 
 

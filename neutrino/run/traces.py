@@ -15,7 +15,7 @@ _LONGEST_EVENT = 1 << 16
 
 
 def new_run() -> str:
-    """Return a new name for a run, which no other has."""
+    """Return a random name for a run of ``neutrino``, which no other run has."""
     return os.urandom(16).hex()
 
 

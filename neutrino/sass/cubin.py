@@ -251,6 +251,7 @@ def _kernel(elf: Elf, symbol: Symbol, properties: _Attributes) -> CubinKernel:
 
 
 def _dimensions(cursor: Cursor, field: str) -> tuple[int, int, int]:
+    """Read three numbers (x, y, z) of 4 bytes each. field: names them in errors."""
     return cursor.integer(4, field), cursor.integer(4, field), cursor.integer(4, field)
 
 

@@ -171,11 +171,12 @@ def _leb128(cursor: Cursor) -> tuple[int, int, int]:
 
 
 def _unsigned(cursor: Cursor) -> int:
+    """Read an unsigned number in LEB128 (a code of variable length)."""
     return _leb128(cursor)[0]
 
 
 def _signed(cursor: Cursor) -> int:
-    """Read a signed LEB128 number."""
+    """Read a signed number in LEB128 (a code of variable length)."""
     value, bits, last_byte = _leb128(cursor)
     # Bit 6 of the last byte is the sign.
     return value - (1 << bits) if last_byte & 0x40 else value

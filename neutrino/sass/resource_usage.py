@@ -121,6 +121,7 @@ def resource_usage(data: bytes | memoryview, name: str) -> ResourceUsage:
 
 
 def _size(elf: Elf, name: str) -> int:
+    """Return the size in bytes of a section of an ELF file, 0 without it."""
     section = elf.section(name)
     return 0 if section is None else section.size
 

@@ -51,6 +51,7 @@ def difference(shipped: CubinKernel, assembled: CubinKernel, arch: str) -> str |
 
 
 def _parameter_layout(kernel: CubinKernel) -> list[tuple[int, int]]:
+    """Return offset and size of each parameter of a kernel, to compare two kernels."""
     return [(offset, size) for _, offset, size in kernel.parameters]
 
 

@@ -26,7 +26,7 @@ class Linker:
 
     @property
     def name(self) -> str:
-        """The name to show, such as ``nvlink 13.0.88``."""
+        """The linker's name and version for messages, such as ``nvlink 13.0.88``."""
         return "nvlink " + ".".join(map(str, self.version))
 
     def link(self, cubins: Sequence[bytes], arch: str, *, timeout: float = LINK_TIMEOUT) -> bytes:

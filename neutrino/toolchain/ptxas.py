@@ -38,7 +38,7 @@ class Assembler:
 
     @property
     def name(self) -> str:
-        """The name to show, such as ``ptxas 13.0.88``."""
+        """The assembler's name and version for messages, such as ``ptxas 13.0.88``."""
         return "ptxas " + ".".join(map(str, self.version))
 
     @property

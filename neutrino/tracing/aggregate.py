@@ -381,7 +381,7 @@ def _total(values: Array, minimum: int | float, maximum: int | float) -> int | f
 
 
 def _bits(value: float) -> int:
-    """Return the bits of an f64 as an unsigned number."""
+    """Return the bits of a floating-point number (f64) as an unsigned integer."""
     return int(np.array(value, "<f8").view("<u8"))
 
 

@@ -310,11 +310,11 @@ class _MapOptions:
         self._entry = entry
 
     def get(self, key: str) -> Any:
-        """Return the value of a key, None without it."""
+        """Return the value of a key of the map's description, None without it."""
         return self._entry.get(key)
 
     def missing(self, key: str, hint: str) -> None:
-        """Raise TraceError: a key is missing."""
+        """Raise TraceError: a key is missing in the description of a map."""
         raise TraceError(f"{self._reader.path}: map {self._name!r} has no {key}")
 
     def fault(self, key: str, message: str, hint: str) -> None:

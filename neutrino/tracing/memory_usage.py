@@ -116,7 +116,7 @@ class MemoryUsage:
 
     @property
     def data(self) -> int:
-        """Bytes of the result files of all kernels."""
+        """How many bytes the result files of all kernels would have."""
         return sum(usage.data for usage in self.kernels)
 
     @property
@@ -144,7 +144,7 @@ class MemoryUsage:
 
     @property
     def has_logs(self) -> bool:
-        """Whether a kernel that was launched saves to a log."""
+        """Whether any kernel that was launched saves to a log, whose size cannot be known before."""
         return any(usage.has_logs for usage in self.kernels)
 
 

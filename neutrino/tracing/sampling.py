@@ -133,6 +133,6 @@ def medians_near(
 
 
 def _number(value: Any) -> int | float:
-    """Return a NumPy scalar as Python's number."""
+    """Convert a NumPy scalar to a Python number."""
     number: int | float = value.item()
     return number

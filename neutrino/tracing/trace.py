@@ -61,6 +61,7 @@ class TraceLaunch:
     maps: dict[str, MapView]
 
     def __repr__(self) -> str:
+        """The launch in short: its number and the names of its maps."""
         return f"<TraceLaunch {self.index}: {', '.join(self.maps)}>"
 
 
@@ -99,6 +100,7 @@ class TraceKernel:
     log_need: tuple[int, int] | None = None
 
     def __repr__(self) -> str:
+        """The kernel in short: its name, outcome and number of launches."""
         return f"<TraceKernel {self.id} {_shown(self)}: {self.reason.word}, {sum(self.counters.values()):,} launches>"
 
     @cached_property
@@ -115,7 +117,7 @@ class TraceKernel:
 
     @property
     def trace_path(self) -> Path:
-        """The trace directory that the kernel is of."""
+        """The path of the trace directory that has this kernel."""
         return self._trace.path
 
     @property
@@ -291,16 +293,17 @@ class TraceKernels(tuple[TraceKernel, ...]):
         raise TraceError(f"{key!r}: no kernel of the trace has this name; it has {_listed(self) or 'none'}")
 
     def __repr__(self) -> str:
+        """The kernels in short: how many, and the first names."""
         return f"<{len(self)} kernels: {_listed(self)}>"
 
 
 def _shown(kernel: TraceKernel) -> str:
-    """A kernel's demangled name without its parameters."""
+    """Return a kernel's demangled name without its parameters."""
     return demangle(kernel.name).partition("(")[0]
 
 
 def _listed(kernels: Sequence[TraceKernel]) -> str:
-    """The names of the first _NAMED kernels, in a line."""
+    """Return the names of the first _NAMED kernels, with how many more there are, in a line."""
     more = f" and {len(kernels) - _NAMED} more" if len(kernels) > _NAMED else ""
     return ", ".join(map(_shown, kernels[:_NAMED])) + more
 
@@ -334,6 +337,7 @@ class Trace:
         self.kernels: TraceKernels = self._read_kernels()
 
     def __repr__(self) -> str:
+        """The trace in short: its path, and how many kernels and launches it has."""
         return f"<Trace {str(self.path)!r}: {len(self.kernels)} kernels, {self.coverage.launches:,} launches>"
 
     @property
@@ -361,7 +365,7 @@ class Trace:
 
     @cached_property
     def coverage(self) -> Coverage:
-        """What part of the process's launches was probed."""
+        """How many of the process's launches and kernels were probed, and why others were not."""
         return Coverage.of(self.counters)
 
     @cached_property
@@ -417,7 +421,7 @@ class Trace:
 
     @property
     def clock(self) -> Clock:
-        """What the times in the records count."""
+        """What unit the times in the records have: cycles, or steps of the emulator."""
         embedded = any(str(device.get("name", "")).startswith(EMBEDDED_DEVICE) for device in self.devices)
         return Clock.STEPS if embedded else Clock.CYCLES
 

@@ -49,7 +49,7 @@ class Geometry:
 
     @property
     def warps(self) -> int:
-        """Warps of one block; one that is not full counts."""
+        """How many warps a block has; one that is not full counts."""
         return -(-self.threads // self.lanes)
 
 
@@ -387,7 +387,7 @@ class MapViews(dict[str, "MapView"]):
         self._not_probed = not_probed or {}
 
     def __missing__(self, name: str) -> MapView:
-        """Raise TraceError: there is no such map."""
+        """Raise TraceError, which names the maps that there are: the one asked for is not among them."""
         if name in self._not_probed:
             raise TraceError(f"map {name!r} was not probed in this kernel: {self._not_probed[name]}")
         if not self:

@@ -95,6 +95,7 @@ class KernelEntry:
     lanes: int = 0
 
     def __post_init__(self) -> None:
+        """Raise ValueError for a twin (copy with probes) whose warps have an impossible number of lanes."""
         if self.twin and self.lanes not in WARP_SIZES:
             raise ValueError(f"{self.twin}: {self.lanes} lanes of a warp, expected 32 or 64")
 

@@ -57,7 +57,7 @@ class ProbeUnit:
 
     @property
     def names(self) -> frozenset[str]:
-        """The names of all probes that go in with it."""
+        """The names of all probes that can only be left out of a kernel together with this unit's, its own included."""
         return self.needs.union(probe.name for probe in self.probes)
 
 
@@ -111,7 +111,7 @@ def _snippets(probe: Probe) -> Iterator[Snippet]:
 
 
 def maps_of(probe: Probe) -> frozenset[str]:
-    """Return the names of the maps that a probe saves to."""
+    """Return the names of the maps (stores of results) that a probe saves to."""
     return frozenset(
         statement.map.name for snippet in _snippets(probe) for statement in walk(snippet.statements)
         if isinstance(statement, Save)

@@ -168,7 +168,7 @@ class _Checker:
         self.diagnostics: list[Diagnostic] = []
 
     def check_snippet(self, statements: tuple[Statement, ...], probe: Probe) -> None:
-        """Check the statements of one side of a probe."""
+        """Check the statements of the ``before`` or ``after`` of a probe."""
         too_deep = _first_below(statements, DEPTH)
         # The checks below follow the nesting by recursion, so they need a limit to it.
         if too_deep is not None:
@@ -182,7 +182,7 @@ class _Checker:
         self._check_block(statements, probe, assigned=set(), loops=frozenset())
 
     def _report(self, span: Span, code: str, message: str, hint: str = "") -> None:
-        """Add an error. code: one of ``FAULTS``."""
+        """Add an error to the diagnostics, at a place in the file. code: one of ``FAULTS``."""
         line = self._lines[span.line - 1] if 0 < span.line <= len(self._lines) else ""
         self.diagnostics.append(Diagnostic(self._file, span.line, span.column, line, message, hint, code=code))
 

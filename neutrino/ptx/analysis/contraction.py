@@ -168,7 +168,7 @@ def sums_reached(body: Body, *, hidden_alone: bool = False) -> dict[int, int]:
 
     A value is followed by the names of registers, whatever the order of instructions, through all that may hand it on
     unchanged: moves and selections, bit operations, shuffles, multiplications by what may be one, and memory. The
-    position is that of the statement, after its labels. hidden_alone: hand_on only the products within an instruction
+    position is that of the statement, after its labels. hidden_alone: follow only the products within an instruction
     that ptxas expands to several, as ``div.full``.
     """
     products = {

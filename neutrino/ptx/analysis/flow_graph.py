@@ -218,7 +218,7 @@ def may_wait(body: Body) -> bool:
 
 
 def _registers(operands: Iterable[str]) -> Iterator[str]:
-    """The names of registers in operands."""
+    """Yield the names of all registers in some operands."""
     return (name for operand in operands for name in REGISTER.findall(operand))
 
 

@@ -462,7 +462,7 @@ class Linkage:
 
 
 def _parameter_names(module: Module, function: Function) -> set[str]:
-    """The names of a kernel's or function's parameters."""
+    """Return the names of a kernel's or function's parameters, from its header."""
     if function.parameters is None:
         return set()
     start, end = function.parameters

@@ -153,6 +153,7 @@ class OpcodeHits(Sequence[Hit]):
             self.indices = [index for index in self.indices if self._probes(index)]
 
     def __len__(self) -> int:
+        """How many instructions of the body probes match."""
         return len(self.indices)
 
     @overload
@@ -636,6 +637,7 @@ def _line_boundaries(plan: _Plan, body: Body, places: Locations) -> dict[int, _L
     runs: dict[int, _Run] = {}
 
     def close(probe_index: int) -> None:
+        """Note that the stretch of instructions of a probe's source line ends here."""
         run = runs.pop(probe_index)
         entry = sides.setdefault(run.last, _LineBoundaries())
         probe, _ = plan.line_probes[probe_index]

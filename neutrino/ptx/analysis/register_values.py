@@ -280,7 +280,7 @@ def _reads_lane(instruction: Instruction) -> bool:
 
 
 def _registers_read(instruction: Instruction) -> Iterator[str]:
-    """The registers that an instruction reads."""
+    """Yield the registers that an instruction reads."""
     return (name for operand in instruction.sources for name in REGISTER.findall(operand))
 
 

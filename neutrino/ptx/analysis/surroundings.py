@@ -410,6 +410,7 @@ def _find_locations(text: str, start: int, end: int) -> list[re.Match[str]]:
     starts = [span_start for span_start, _ in not_code]
 
     def is_code(position: int) -> bool:
+        """Whether a position is not in a comment or string: by the last one that begins at or before it."""
         # The last comment or string that begins at the position or before, -1 without one.
         index = bisect_right(starts, position) - 1
         return index < 0 or position >= not_code[index][1]

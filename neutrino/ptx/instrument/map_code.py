@@ -391,6 +391,7 @@ class SaveCode(AtMap):
         kinds: list[str] = []
 
         def take(kind: str) -> str:
+            """Return a placeholder for a new register of a type, and note the type."""
             kinds.append(kind)
             return placeholder(len(inputs) + len(kinds) - 1)
 

@@ -66,7 +66,7 @@ class Lowering:
         return self._names
 
     def write(self, statements: Iterable[MapStatement]) -> None:
-        """Append the code of statements, in their order."""
+        """Append the PTX for statements of a map's type (IR), in their order."""
         self._write_all(statements)
 
     def _write_all(self, statements: Iterable[MapStatement]) -> None:
@@ -231,7 +231,7 @@ class Lowering:
         self._lines.append(Scope.CLOSE)
 
     def _branch(self, statement: Branch) -> None:
-        """Append a branch to one of two pieces of code."""
+        """Append the PTX of an ``if``: two pieces of code, of which a predicate chooses one by a branch."""
         condition, label = self._branch_parts(statement.condition)
         self._lines.append(Scope.OPEN)
         if statement.otherwise:
@@ -302,7 +302,7 @@ class Lowering:
             self._compute("and.pred", statement.destination, *statement.sources)
 
     def _compute(self, opcode: str, destination: Register, *sources: Value, when: str | None = None) -> None:
-        """Append an instruction that computes a value."""
+        """Append a PTX instruction that computes a value from operands of the IR."""
         texts = [self._text(source) for source in sources]
         self._emit(opcode, self._target(destination), *texts, when=when)
 

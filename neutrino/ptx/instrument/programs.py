@@ -264,7 +264,7 @@ class TwinProgram:
 
     @property
     def kernels(self) -> tuple[TwinKernel, ...]:
-        """The twins (copies with probes) of all modules."""
+        """The twins (copies of kernels with probes) of all modules of the program."""
         return tuple(kernel for module in self.modules for kernel in module.kernels)
 
     def render(
@@ -318,7 +318,7 @@ class ProgramPlan:
 
     @property
     def skipped(self) -> tuple[SkippedKernel, ...]:
-        """The kernels that get no twins, with the reasons."""
+        """The kernels of all modules that get no twin (copy with probes), with the reasons."""
         return tuple(skipped for module in self.modules for skipped in module.skipped)
 
 

@@ -125,7 +125,7 @@ class LongLived:
 
     @property
     def declaration(self) -> Declaration:
-        """The ``.reg`` directive that declares the register."""
+        """The ``.reg`` directive that declares this register."""
         return Declaration("reg", self.type, self.name)
 
     @property

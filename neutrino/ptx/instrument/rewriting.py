@@ -100,7 +100,7 @@ class ProbeFacts:
         """Whether every end of a thread gets code, in functions too: ``after`` of a kernel, sums or counts."""
 
     def probe_of(self, snippet: Snippet) -> str:
-        """The name of the probe that a snippet is of."""
+        """The name of the probe that a snippet (a piece of its code) belongs to."""
         return self._names[id(snippet)]
 
     def in_order(self, probes: Iterable[Probe]) -> list[Probe]:

@@ -318,6 +318,7 @@ class SitePlanner:
         declared = self._body.declaration
 
         def replacement(match: re.Match[str]) -> str:
+            """Return what stands for a name or number in the text of an operand: of a register how it is declared."""
             name = match["name"]
             if name is None:
                 return "1"  # for every integer other than 0: only an offset of 0 needs no addition

@@ -319,6 +319,8 @@ class WaitingSaves:
         kin = (instruction.opcode, self._pointers.of(instruction))
 
         def sum_of(address: tuple[str, int]) -> Sum | None:
+            """Return an address (register and offset) as a sum of terms, so that addresses can be compared; None if it
+            is not known."""
             register, offset = address
             found = self._addresses.of(register, place.hit.statement.index)
             return found and Sum(found.terms, (found.constant + offset) % (1 << 64))

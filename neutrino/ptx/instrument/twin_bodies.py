@@ -257,7 +257,7 @@ class FunctionRewriter(BodyRewriter):
 
     @lazy
     def copy_name(self) -> str:
-        """The name of the copy."""
+        """The name of this kernel's own copy of the function, with probes."""
         return copy_name(self.callee, self._kernel.callee)
 
     def write_around(self) -> None:

@@ -106,7 +106,7 @@ class Instruction(_Fields):
 
     @lazy
     def mnemonic(self) -> Mnemonic:
-        """The decoded opcode."""
+        """The instruction's opcode, decoded."""
         return mnemonic(self.opcode)
 
     @property
@@ -148,7 +148,7 @@ class Instruction(_Fields):
 
     @lazy
     def sources(self) -> tuple[str, ...]:
-        """The operands that are read, in order."""
+        """The operands that the instruction reads, in order."""
         return self.operands[1:] if self.results else self.operands[len(self.destinations) :]
 
     @property

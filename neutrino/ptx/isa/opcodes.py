@@ -373,7 +373,7 @@ class Opcode:
 
     @property
     def text(self) -> str:
-        """The name as the table writes it."""
+        """The opcode's name as the table writes it, with alternatives."""
         return ".".join("|".join(alternatives) for alternatives in self.name)
 
     @lazy

@@ -187,7 +187,7 @@ class Registers:
 
     @property
     def all(self) -> tuple[Register, ...]:
-        """All registers in the order of their declarations."""
+        """All registers that the probe file declares, in the order of their declarations."""
         return tuple(self._registers.values())
 
     def type_of(self, name: str) -> Type | None:
@@ -571,7 +571,7 @@ class Ptx:
     verifier: ClassVar[Verifier | None] = PtxVerifier()
 
     def snippets(self, document: Document) -> Snippets:
-        """Return what reads the snippets of one file in PTX."""
+        """Return a reader for the snippets (probes' code) of one file in PTX."""
         return PtxSnippets(document)
 
     def lines(self, registers: Sequence[Register], statements: Sequence[Straight]) -> Iterator[str]:
@@ -587,7 +587,7 @@ class Ptx:
 
 
 def _save(save: Save) -> str:
-    """Return the text of a SAVE, without its semicolon."""
+    """Return the text of a SAVE statement of a probe, without its semicolon."""
     operands = ", ".join(map(operand_text, save.operands))
     prefix = "" if save.guard is None else f"@{'!' if save.is_inverted else ''}{save.guard.text} "
     return f"{prefix}SAVE [ {save.map.name} ] {{ {operands} }}"

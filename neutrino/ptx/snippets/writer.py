@@ -148,7 +148,7 @@ class Writer:
         self._code.append(instruction)
 
     def _halves(self, value: AssemblyOperand, span: Span) -> tuple[Register, Register]:
-        """Return the upper and the lower 32 bits of a u64."""
+        """Append the code that splits a u64; return registers with its upper and its lower 32 bits."""
         shifted = self._computed("shr.u64", Type.U64, (value, Immediate("32")), span)
         upper = self._computed("cvt.u32.u64", Type.U32, (shifted,), span)
         return upper, self._computed("cvt.u32.u64", Type.U32, (value,), span)
@@ -428,5 +428,5 @@ class DivisionWriter(Writer):
         return self._computed("shr.u64", Type.U64, (value, Immediate(str(amount))), span)
 
     def _move(self, target: Register, value: AssemblyOperand, span: Span) -> None:
-        """Append a move of 64 bits into a register."""
+        """Append a move of a 64-bit value into a register."""
         self._emit("mov.b64", target, (value,), span)

@@ -398,7 +398,7 @@ class Body:
 
     @property
     def directives(self) -> Iterator[Statement]:
-        """The statements that begin with a dot."""
+        """The body's statements that are directives: begin with a dot."""
         return map(self.statement, self._directives)
 
     @property

@@ -44,17 +44,17 @@ class Label(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The label as a line of PTX."""
+        """The label as a line of PTX, such as ``NAME:``."""
         return f"{self.name}:"
 
     @property
     def instructions(self) -> tuple[Instruction, ...]:
-        """No instructions: a label is none."""
+        """The instructions that this line consists of: none, since a label is no instruction."""
         return ()
 
     @property
     def opcodes(self) -> tuple[str, ...]:
-        """No opcodes: a label is no instruction."""
+        """The opcodes of this line's instructions: none, since a label is no instruction."""
         return ()
 
 
@@ -71,12 +71,12 @@ class Scope(Enum):
 
     @property
     def instructions(self) -> tuple[Instruction, ...]:
-        """No instructions: a brace is none."""
+        """The instructions that this line consists of: none, since a brace is no instruction."""
         return ()
 
     @property
     def opcodes(self) -> tuple[str, ...]:
-        """No opcodes: a brace is no instruction."""
+        """The opcodes of this line's instructions: none, since a brace is no instruction."""
         return ()
 
 
@@ -95,19 +95,19 @@ class Declaration(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The declaration as text."""
+        """The declaration as PTX text, such as ``.reg .b32 %r<5>;``."""
         if self.space == "reg":
             return f".reg .{self.type} {self.name}{f'<{self.size}>' if self.size else ''};"
         return f".{self.space} .align {self.align} .{self.type} {self.name}[{self.size}];"
 
     @property
     def instructions(self) -> tuple[Instruction, ...]:
-        """No instructions: a declaration is none."""
+        """The instructions that this line consists of: none, since a declaration is no instruction."""
         return ()
 
     @property
     def opcodes(self) -> tuple[str, ...]:
-        """No opcodes: a declaration is no instruction."""
+        """The opcodes of this line's instructions: none, since a declaration is no instruction."""
         return ()
 
 

@@ -42,6 +42,7 @@ def _without_comments(text: str) -> str:
     size = len(text)
 
     def find(mark: str, start: int) -> int:
+        """Return where a mark is next, from a position on; the text's size if nowhere."""
         at = text.find(mark, start)
         return at if at >= 0 else size
 
@@ -275,12 +276,12 @@ class Module:
         return "".join(self.text[statement.start : statement.end] for statement in self.statements)
 
     def source(self, statement: ModuleStatement) -> str:
-        """The exact text of one statement."""
+        """The text of one statement of the module, exactly as it was read."""
         return self.text[statement.start : statement.end]
 
     @lazy
     def _lines(self) -> _LineCounter:
-        """What tells the line of a position."""
+        """A counter that tells in which line of the text a position is."""
         return _LineCounter(self.text)
 
     def line(self, position: int) -> int:
@@ -357,6 +358,7 @@ def _path(quoted: str) -> str:
     """
 
     def character(match: re.Match[str]) -> str:
+        """Return the character that an escape stands for: octal digits are a byte."""
         return chr(int(match[1], 8) & 255) if match[1].isdigit() else match[1]
 
     return _ESCAPE.sub(character, quoted).encode("latin-1", "replace").decode("utf-8", "replace")
@@ -410,7 +412,7 @@ class _Reader:
         )
 
     def _add(self, kind: Kind, start: int, end: int) -> ModuleStatement:
-        """Add a statement to those of the module; return it."""
+        """Add a module-level statement of a kind to those found so far; return it."""
         statement = ModuleStatement(kind, start, end)
         self.statements.append(statement)
         return statement
