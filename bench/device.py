@@ -51,6 +51,7 @@ class DriverError(Exception):
     """A call that the driver answered with an error. call: its name; said: the driver's words."""
 
     def __init__(self, call: str, said: str) -> None:
+        """Make the error of a failed call of the CUDA driver. call: its name; said: the driver's words."""
         super().__init__(f"{call}: {said}")
         self.call, self.said = call, said
 

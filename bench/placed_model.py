@@ -152,7 +152,7 @@ class Kernels:
     """The kernels on one table, a thread at a time."""
 
     def __init__(self, table: Words) -> None:
-        """table: TABLE words, which the kernels read."""
+        """Set up a model of the test kernels, a thread at a time. table: TABLE words, which the kernels read."""
         self.table = [int(word) for word in table]
 
     def run(self, kernel: str, x: int, lane: int) -> Thread:

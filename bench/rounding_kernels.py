@@ -68,7 +68,11 @@ class _Writer:
     """What the families are written with: one random kernel of a type."""
 
     def __init__(self, seed: str, kind: str) -> None:
-        """seed: decides all that is random. kind: the PTX type that the kernel computes in, a key of TYPES."""
+        """Set up a generator of one random kernel's C++. seed: decides all that is random. kind: the PTX type that it
+        computes in.
+
+        That is a key of TYPES.
+        """
         self.random = random.Random(seed)
         self.type, self.input = TYPES[kind]
         self.is_scalar = kind in ("f32", "f64")

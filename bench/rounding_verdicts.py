@@ -88,7 +88,7 @@ class Run:
 
 class _Runs:
     def __init__(self, results: Json) -> None:
-        """Find rows by suite and probe."""
+        """Index the recorded runs by suite of kernels and probe."""
         self._rows = {(row["suite"], row["probe"]): row for row in results.get("runs", ())}
 
     def __call__(self, suite: str, probe: str) -> Run:

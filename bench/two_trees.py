@@ -65,7 +65,7 @@ class _Tree:
     """A process that works with one tree."""
 
     def __init__(self, root: Path) -> None:
-        """Start the process. root: the checkout whose Neutrino it uses."""
+        """Start a process that works with one source tree. root: the checkout whose Neutrino it uses."""
         self._process = subprocess.Popen(
             [sys.executable, str(Path(__file__).resolve()), "--work"],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(root)},

@@ -108,7 +108,8 @@ class Table:
     """The launches of one run, by column."""
 
     def __init__(self, trace: Mapping[str, Json]) -> None:
-        """trace: what ``bench.measure`` made of a trace, with ``columns`` and ``rows``."""
+        """Set up a table of a run's launches. trace: what ``bench.measure`` made of a trace, with ``columns`` and
+        ``rows``."""
         self.columns: list[str] = trace["columns"]
         self.rows: list[list[Json]] = trace["rows"]
 

@@ -24,7 +24,8 @@ class _Names:
     """A demangler with a cache, which is cleared when it would exceed ``_MAX_CACHED`` characters."""
 
     def __init__(self, demangle_one: Callable[[str], str]) -> None:
-        """demangle_one: returns the declaration of a mangled name, and any other name unchanged."""
+        """Set up a demangler with a cache. demangle_one: returns the declaration of a mangled name, and others
+        unchanged."""
         self._demangle_one = demangle_one
         self._cache: dict[str, str] = {}
         self._characters_left = _MAX_CACHED

@@ -13,6 +13,7 @@ class lazy(Generic[T]):  # noqa: N801
     properties compute. Two threads that ask at once may compute a value twice; both get the same one afterwards."""
 
     def __init__(self, compute: Callable[[Any], T]) -> None:
+        """Set up an attribute that is computed by a function when first asked for, and then kept."""
         self._compute = compute
         self._name = compute.__name__
         self.__doc__ = compute.__doc__

@@ -96,7 +96,7 @@ class OriginalsRefusedError(Exception):
     """The assembler refuses the text of all originals. reasons: by the kernel's name."""
 
     def __init__(self, reasons: Mapping[str, str]) -> None:
-        """reasons: why the assembler refuses each kernel, by its name."""
+        """Make the error that an assembler refuses the original kernels. reasons: why it refuses each, by its name."""
         # The message is that of the first kernel; all of them mostly have the same.
         super().__init__(next(iter(reasons.values())))
         self.reasons = reasons

@@ -43,7 +43,7 @@ class StoppableSlots:
     """
 
     def __init__(self, slots: AbstractContextManager[object]) -> None:
-        """slots: a semaphore, or what behaves like one."""
+        """Set up a semaphore that can be stopped. slots: a semaphore, or what behaves like one."""
         self._slots = slots
         self._is_stopped = False
 

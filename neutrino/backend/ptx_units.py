@@ -43,7 +43,7 @@ class LinkedUnits:
         mark: str = "",
         max_registers: int | None = None,
     ) -> None:
-        """As for the class."""
+        """Set up the assembler of a program's linked translation units. Parameters as for the class."""
         self._source = source
         self._twins = twins
         self._assembler = assembler

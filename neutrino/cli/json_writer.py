@@ -14,7 +14,7 @@ class JsonWriter:
     """Writes one JSON value: objects and lists are begun and ended, and their members written in between."""
 
     def __init__(self, write: Callable[[str], object]) -> None:
-        """write: called with each piece of the text, in order."""
+        """Set up a writer of one JSON value. write: called with each piece of the text, in order."""
         self._write = write
         self._open: list[str] = []
         """The closing brackets of the objects and lists that have begun, outermost first."""

@@ -94,7 +94,8 @@ class Tables:
     """
 
     def __init__(self, *, kernels: bool, resources: bool) -> None:
-        """kernels, resources: whether to show these tables too (--kernels, --resources)."""
+        """Set up the tables that list one file's images. kernels, resources: whether to show these, too (--kernels,
+        --resources)."""
         self._with_kernels = kernels
         self._with_resources = resources
         self._kernel_count = 0

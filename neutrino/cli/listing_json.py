@@ -21,7 +21,8 @@ class JsonListing:
     """Writes the JSON object of one file: ``add`` for each image in order, then ``finish``."""
 
     def __init__(self, shown: Shown, write: Callable[[str], object]) -> None:
-        """write: called with each piece of the text, first when ``add`` or ``finish`` is first called."""
+        """Set up a writer of one file's JSON object. write: called with each piece of the text, first by ``add`` or
+        ``finish``."""
         self._shown = shown
         self._json = JsonWriter(write)
         self._unwritten = list(reversed(shown.containers))

@@ -62,7 +62,10 @@ class Kernels:
     """
 
     def __init__(self, options: argparse.Namespace, probes: ProbeSet) -> None:
-        """options: those that ``add_options`` adds. Raises NeutrinoError for an invalid selection or architecture."""
+        """Set up the selection of kernels in a file. options: those that ``add_options`` adds.
+
+        Raises NeutrinoError for an invalid selection or architecture.
+        """
         from neutrino.cli.progress import Progress
         from neutrino.probing.selection import Selection
 

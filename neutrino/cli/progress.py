@@ -18,7 +18,8 @@ class Progress:
     """Shows what a long run works on, in one line on stderr. Without a terminal nothing is shown."""
 
     def __init__(self, name: str) -> None:
-        """name: of the command. Nothing is shown in the first ``_FIRST_AFTER_S`` seconds."""
+        """Set up a line that shows progress. name: of the command. Nothing is shown in the first ``_FIRST_AFTER_S``
+        seconds."""
         self._name = name
         # With stderr closed, sys.stderr is None.
         self._is_terminal = sys.stderr is not None and sys.stderr.isatty()

@@ -528,7 +528,8 @@ class _QueryError(NeutrinoError):
     """An option's expression cannot be used. option: its name. error: what is wrong."""
 
     def __init__(self, option: str, error: ExpressionError) -> None:
-        """option: its name. error: what is wrong with its expression."""
+        """Make the error of an option whose expression cannot be used. option: its name. error: what is wrong with it.
+        """
         super().__init__(f"{option}: {error}")
         self.option = option
         self.error = error
@@ -559,7 +560,7 @@ class _Whole:
     """All records, which can be read once. count: how many were read."""
 
     def __init__(self, rows: Iterable[Rows]) -> None:
-        """rows: records in parts; iterated over once."""
+        """Set up records that are counted while they are read. rows: in parts; iterated over once."""
         self._rows = rows
         self.count = 0
 
@@ -574,7 +575,8 @@ class _Cells:
     """The cells of a table, made each time that they are iterated over."""
 
     def __init__(self, rows: Iterable[Rows], columns: Callable[[Rows], list[list[str]]]) -> None:
-        """rows: records in parts. columns: gives the columns of a part as text."""
+        """Set up the cells of a table of records. rows: records in parts. columns: gives the columns of a part as text.
+        """
         self._rows = rows
         self._columns = columns
 

@@ -18,7 +18,7 @@ class SpooledRows:
     """
 
     def __init__(self) -> None:
-        """Begin an empty table."""
+        """Begin an empty table, which may grow larger than memory."""
         # Without a name, so that it is deleted with this object, even if the process is killed.
         self._file = tempfile.SpooledTemporaryFile(_IN_MEMORY, "w+", encoding="ascii", prefix="neutrino-")  # noqa: SIM115
         self._count = 0
@@ -43,7 +43,7 @@ class MappedRows:
     """The cells of a table, computed from spooled rows by a function each time that they are iterated over."""
 
     def __init__(self, rows: SpooledRows, cells: Callable[[list[Any]], Sequence[str]]) -> None:
-        """rows: the table. cells: gives the cells of a row of it."""
+        """Set up the cells of a table. rows: the table. cells: gives the cells of a row of it."""
         self._rows = rows
         self._cells = cells
 

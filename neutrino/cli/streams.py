@@ -49,7 +49,7 @@ class Painter:
     """Colours text, or leaves it alone: ``bold``, ``red``, ``green``, ``magenta``, ``cyan``, ``dim``."""
 
     def __init__(self, colours: bool) -> None:
-        """colours: whether to colour at all."""
+        """Set up what colours text for the terminal. colours: whether to colour at all."""
         self._colours = colours
 
     def paint(self, text: str, colour: str) -> str:

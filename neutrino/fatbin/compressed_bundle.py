@@ -102,6 +102,7 @@ class DecodedStream:
     """Reads the decoded content of a compressed bundle forwards. position: in the decoded bundle, in bytes."""
 
     def __init__(self, bundle: CompressedBundle) -> None:
+        """Begin to read the decompressed content of a bundle, from its start."""
         self.bundle = bundle
         self._decoder = _decoder(bundle.compression, bundle.payload)
         self.position = 0
@@ -183,6 +184,7 @@ class _Zlib:
     """Decoder of a ZLIB stream."""
 
     def __init__(self, payload: memoryview) -> None:
+        """Set up a decompressor of a ZLIB stream."""
         self._unread = payload
         self._stream = zlib.decompressobj()
 
@@ -213,7 +215,8 @@ class _Zstd:
     """Decoder of a ZSTD frame."""
 
     def __init__(self, payload: memoryview) -> None:
-        """payload: the compressed data, whose stated sizes must have been checked."""
+        """Set up a decompressor of a Zstandard frame. payload: the compressed data, whose stated sizes must have been
+        checked."""
         # Imported here because few files need it; for the same reason ``read`` takes the exception from here.
         import zstandard
 
@@ -239,6 +242,7 @@ class _ByIdentity:
     """A bundle as a key of the cache: comparing payloads would cost more than decoding them."""
 
     def __init__(self, bundle: CompressedBundle) -> None:
+        """Make a key of a cache that stands for one bundle object."""
         self.bundle = bundle
 
     def __eq__(self, other: object) -> bool:

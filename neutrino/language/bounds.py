@@ -238,7 +238,7 @@ class _Follower:
     """
 
     def __init__(self) -> None:
-        """Begin with no loop followed."""
+        """Set up an interpreter of a probe's statements on ranges of values, with no loop followed yet."""
         self.turns: dict[int, int] = {}
         self._steps = 0
 

@@ -36,7 +36,7 @@ class ClauseText:
     """The text of one-liners. Faults are reported at its lines and columns."""
 
     def __init__(self, faults: Faults, text: str) -> None:
-        """text: of the one-liner. faults: where what is wrong with it is reported."""
+        """Prepare to divide the text of a one-liner into clauses. faults: where what is wrong with it is reported."""
         self.text = text
         self._faults = faults
         # As in Python's nodes: lines from 1, columns in bytes.

@@ -48,7 +48,8 @@ class Faults:
     """
 
     def __init__(self, file: str, source: str, words: Words) -> None:
-        """file: the path that diagnostics name. source, words: see the class."""
+        """Begin to collect the faults of one file. file: the path that diagnostics name. source, words: see the class.
+        """
         self.words = words
         self._file = file
         self._lines = source.split("\n")

@@ -16,7 +16,7 @@ class Function:
     """
 
     def __init__(self, node: ast.FunctionDef) -> None:
-        """node: the definition of the function."""
+        """Describe a function of a probe file for the calls of it. node: its definition in Python's syntax tree."""
         self.node = node
         self.name = node.name
         self._body: list[ast.stmt] | None = None

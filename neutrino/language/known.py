@@ -46,7 +46,8 @@ class ConstantReader(ValueWriter):
     def __init__(
         self, faults: Faults, alias: str, registers: dict[str, Register], constants: Mapping[str, Number] = _NOTHING
     ) -> None:
-        """The arguments are those of ``ValueWriter``; constants is described at the class."""
+        """Set up an evaluator of constant expressions. Parameters are those of ``ValueWriter``; constants: see the
+        class."""
         super().__init__(faults, alias, registers)
         self._constants = constants
 

@@ -42,7 +42,8 @@ class Locals:
     """
 
     def __init__(self, registers: dict[str, Register]) -> None:
-        """registers: those that all probes of the file share, by name, to which local ones are added."""
+        """Set up the local registers of one probe. registers: those that all probes share, by name, to which they are
+        added."""
         self.scope = Scope()
         self.registers = registers
         self._temporary_names: set[str] = set()

@@ -93,7 +93,8 @@ class _OneLineFaults(Faults):
     """Faults that quote the text as it was written: without the names that it was given for Python's parser."""
 
     def __init__(self, source: str, words: Words) -> None:
-        """source: the text as it was written. words: of the target, for hints."""
+        """Begin to collect the faults of a one-liner. source: the text as it was written. words: of the target, for
+        hints."""
         super().__init__(FILE, source, words)
         self._text = source
 
@@ -114,7 +115,8 @@ class _Words(ast.NodeTransformer):
     """Gives words such as ``BYTES`` and ``clock`` their meaning in ``neutrino.language``."""
 
     def __init__(self, start: str) -> None:
-        """start: the register that ``elapsed`` counts from."""
+        """Set up what replaces words as ``BYTES`` in a syntax tree. start: the register that ``elapsed`` counts from.
+        """
         self._start = start
         self.has_elapsed = False
         self.has_out = False
@@ -169,7 +171,7 @@ class _Operands(ast.NodeTransformer):
     def __init__(
         self, faults: Faults, kinds: Mapping[str, Type], of_elements: Mapping[str, Type], *, is_typed: bool
     ) -> None:
-        """Note the types of operands. Parameters: see the class."""
+        """Set up what gives operands in a syntax tree their types. Parameters: see the class."""
         self._faults = faults
         self._kinds = kinds
         self._of_elements = of_elements
@@ -242,7 +244,8 @@ class _ClauseReader(SnippetReader):
         self, faults: Faults, registers: dict[str, Register], maps: dict[str, Map], tables: dict[str, dict[str, Any]],
         uses: dict[str, Use], operand_type: Type | None,
     ) -> None:  # fmt: skip
-        """operand_type: of OUT and IN at all instructions of the clause; None where it is not known."""
+        """Set up a translator of a clause's statements. operand_type: of OUT and IN at all its instructions; None if
+        not known."""
         super().__init__(faults, Names(_ALIAS, registers, maps), set())
         self._made = maps
         self._tables = tables
@@ -544,7 +547,8 @@ class _Reader:
     """Reads the clauses of one text. uses: how its maps are used."""
 
     def __init__(self, faults: _OneLineFaults, text: str, language: Language) -> None:
-        """text: the clauses. faults: where what is wrong is reported. language: of the kernels' assembly."""
+        """Set up a reader of a one-liner. text: its clauses. faults: where they are reported. language: of the kernels'
+        assembly."""
         self._faults = faults
         self._language = language
         self._text = ClauseText(faults, text)

@@ -606,9 +606,8 @@ class _Layout(Document):
     """
 
     def __init__(self, file: str, places: Mapping[KeyPath, ast.expr]) -> None:
-        """file: the path of the probe file. places: by key path of the map's table, where the value is written in
-        Python.
-        """
+        """Set up what stands for a map's TOML document. file: path of the probe file. places: where values are in
+        Python, by key."""
         super().__init__(file, "")
         self.found: list[ast.expr | None] = []
         self._paths = list(places)

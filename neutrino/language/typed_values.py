@@ -24,7 +24,8 @@ class ValueWriter:
     """
 
     def __init__(self, faults: Faults, alias: str, registers: dict[str, Register]) -> None:
-        """Begin a function: there are no local variables yet. Parameters: see the class."""
+        """Set up what brings values into types, for a function without local variables yet. Parameters: see the class.
+        """
         self.locals = Locals(registers)
         self._faults = faults
         self._alias = alias

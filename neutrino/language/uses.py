@@ -113,7 +113,7 @@ class TextError(Exception):
     """What is wrong with the text of ``print``. hint: how to mend it."""
 
     def __init__(self, message: str, hint: str = "") -> None:
-        """message: what is wrong. hint: how to mend it."""
+        """Make the error of an unusable text of ``print``. message: what is wrong. hint: how to mend it."""
         super().__init__(message)
         self.hint = hint
 

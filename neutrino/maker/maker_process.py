@@ -198,7 +198,7 @@ class _WorkersAhead:
     """
 
     def __init__(self, cubins: socket.socket, make: Callable[[bytes], None], most: int) -> None:
-        """As for the class."""
+        """Set up what starts workers for images before they are asked for. Parameters as for the class."""
         self.cubins = cubins
         self._make = make
         self._left = most

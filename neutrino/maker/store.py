@@ -18,6 +18,7 @@ class Cache:
     """Entries by key under a root folder, which the first write creates."""
 
     def __init__(self, root: Path) -> None:
+        """Use a folder as a cache; the first write creates it."""
         self.root = root
 
     def entry_path(self, key: bytes) -> Path:

@@ -134,7 +134,8 @@ class Builder:
     """
 
     def __init__(self, span: Span) -> None:
-        """Begin with no statements. span: the place in the probe file that all of them are said to be from."""
+        """Begin a piece of code without statements. span: the place in the probe file that all of them are said to be
+        from."""
         self.statements: list[MapStatement] = []
         self._span = span
         self._numbers = count(1)

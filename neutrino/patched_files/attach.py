@@ -78,7 +78,8 @@ class Attaching:
     """
 
     def __init__(self, elf: Elf, source: int, new: int, pool: ThreadPoolExecutor) -> None:
-        """elf, source: the source file and its descriptor. new: descriptor of the new file. pool: runs the copying."""
+        """Begin to write a patched file. elf, source: the original and its descriptor. new: the new one's. pool: runs
+        the copying."""
         self._elf = elf
         self._source = source
         self.descriptor = new

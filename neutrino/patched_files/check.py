@@ -267,7 +267,7 @@ class _TwinCheck:
     """
 
     def __init__(self, section: Section, path: Path, check: Check) -> None:
-        """The parameters are described for the class."""
+        """Prepare to check the section of a patched file against its images. Parameters: see the class."""
         self._section = section
         self._path = path
         self._check = check

@@ -93,7 +93,8 @@ class _TwinMaker:
     """
 
     def __init__(self, containers: Sequence[Container], settings: Settings, slots: Slots) -> None:
-        """containers: all of the file's, relocatable units included. slots: limit how many assemblers run at once."""
+        """Set up a maker of twins (kernels with probes) for a file. containers: all of it. slots: limit assemblers at
+        once."""
         self._slots = slots
         self._containers = containers
         self._units = [container for container in containers if is_unit(container)]

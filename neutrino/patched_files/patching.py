@@ -162,7 +162,8 @@ class _SectionBuilder:
     def __init__(
         self, source: Path, settings: Settings, plan: Plan, containers: Sequence[Container], spool: BinaryIO | None
     ) -> None:
-        """plan, containers: of the file source. spool: a file that collects the entries; None if nobody needs them."""
+        """Set up what makes all twins of a plan. containers: of the file source. spool: a file for the entries, None if
+        not needed."""
         self._source = source
         self._settings = settings
         self._plan = plan

@@ -43,7 +43,8 @@ class Slots:
     """
 
     def __init__(self, count: int) -> None:
-        """count: number of slots, at most 4096, which a pipe of any size holds."""
+        """Set up a semaphore shared with worker processes. count: number of slots, at most 4096, which a pipe of any
+        size holds."""
         # Both ends can be passed to a process, however it is started.
         self._reader, self._writer = multiprocessing.Pipe(duplex=False)
         os.write(self._writer.fileno(), bytes(count))

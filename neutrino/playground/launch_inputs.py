@@ -170,7 +170,7 @@ class _ArgumentGenerator:
     """Generates arguments, from one source of random numbers so that no two buffers are alike."""
 
     def __init__(self, threads: int, choices: Choices) -> None:
-        """threads: of the whole launch."""
+        """Set up a generator of random arguments for a launch. threads: of the whole launch."""
         self._threads = threads
         self._random_numbers = np.random.default_rng(choices.seed)
 

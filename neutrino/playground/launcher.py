@@ -37,7 +37,8 @@ class _CallError(Exception):
     """
 
     def __init__(self, call: str, code: int, name: str, log: str) -> None:
-        """call: the driver's function. code, name: the CUresult. log: what the driver said when it loaded an image."""
+        """Make the error of a failed driver call. call: the function. code, name: the CUresult. log: what the driver
+        said."""
         super().__init__(f"{call}: {name}")
         self.call = call
         self.code = code

@@ -44,7 +44,7 @@ class ConditionError(Exception):
     """A fault in a condition, at an offset of the text."""
 
     def __init__(self, start: int, message: str, hint: str = "") -> None:
-        """start: the offset. hint: what to write instead, "" without one."""
+        """Make the error of a faulty condition. start: the offset. hint: what to write instead, "" without one."""
         super().__init__(message)
         self.start = start
         self.message = message
@@ -80,7 +80,7 @@ class _Parser:
     """Reads a condition from left to right. _tokens: the operators and words that are left; the last one is empty."""
 
     def __init__(self, text: str) -> None:
-        """text: the condition."""
+        """Prepare to parse a condition of a tracepoint. text: the condition."""
         self._tokens = [*_tokens(text), Literal(len(text), "")]
         self._depth = 0
 

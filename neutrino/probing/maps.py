@@ -290,7 +290,8 @@ class _Table:
     """A table ``[map.NAME]``, as a ``MapTable`` from which the map's type reads its own keys."""
 
     def __init__(self, document: Document, path: KeyPath, table: Mapping[str, Any]) -> None:
-        """path: of the table in the document. table: its keys and values."""
+        """Give access to a map's table of a probe file. path: of the table in the document. table: its keys and values.
+        """
         self._document = document
         self._path = path
         self._table = table

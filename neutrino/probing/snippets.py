@@ -72,7 +72,7 @@ class SnippetReader:
         maps: Mapping[str, Map | None],
         levelless: Collection[str] = (),
     ) -> None:
-        """Prepare to convert the snippets of one file. Parameters: see the class."""
+        """Prepare to convert the parsed code of a file's probes to snippets. Parameters: see the class."""
         self._document = document
         self._snippets = snippets
         self._maps = maps

@@ -14,7 +14,7 @@ class SourceText:
     """The lines of a probe file."""
 
     def __init__(self, source: str) -> None:
-        """source: the text of the file."""
+        """Prepare to find words in the text of a probe file. source: the text."""
         self._lines = source.replace("\r\n", "\n").split("\n")
         # A tracepoint is looked up once for each of its words, and one that is made of constants is nowhere.
         self._found: dict[tuple[str, Span], Span] = {}

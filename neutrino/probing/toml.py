@@ -111,7 +111,8 @@ class _Reader:
     """Reads one document; faults are reported to it."""
 
     def __init__(self, document: Document, languages: Languages) -> None:
-        """document: the file. languages: all assembly languages that its snippets may be in, by platform."""
+        """Prepare to read the probes of one TOML file. document: the file. languages: assembly languages by platform.
+        """
         self._document = document
         self._language = self._read_platform(languages)
         self._snippets = self._language.snippets(document)

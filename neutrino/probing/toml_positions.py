@@ -51,7 +51,7 @@ class _Scanner:
     """
 
     def __init__(self, source: str) -> None:
-        """source: the text of the document."""
+        """Prepare to scan a TOML document for the places of its keys. source: the text of the document."""
         self.source = source
         self.position = 0
         self.places: dict[tuple[str, ...], Place] = {}

@@ -72,7 +72,8 @@ class _SyntaxError(Exception):
     """A fault at an offset of the position; ``parse_tracepoint`` catches it."""
 
     def __init__(self, start: int, message: str, hint: str = "") -> None:
-        """start: offset in the position. hint: what to write instead, "" without one."""
+        """Make the error of a faulty tracepoint. start: offset in its text. hint: what to write instead, "" without
+        one."""
         super().__init__(message)
         self.fault = Fault(start, "position", message, hint)
 

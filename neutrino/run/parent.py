@@ -98,7 +98,7 @@ class _Witness:
     """
 
     def __init__(self) -> None:
-        """Start the process."""
+        """Start a process that reports which signals this group of processes gets."""
         self._reports, reporting = os.pipe()
         os.set_blocking(self._reports, False)
         self._got: dict[int, float] = {}

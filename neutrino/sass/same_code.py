@@ -142,7 +142,8 @@ class SameCode:
     """
 
     def __init__(self, shipped: bytes | memoryview, assembled: bytes | memoryview) -> None:
-        """shipped, assembled: the whole cubins, in any order; only the names in error messages differ."""
+        """Prepare to compare kernels of two cubins. shipped, assembled: the whole cubins; only error messages tell them
+        apart."""
         self._shipped = _Code(open_cubin(shipped, "the machine code"))
         self._assembled = _Code(open_cubin(assembled, "the PTX, assembled"))
 

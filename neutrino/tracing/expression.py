@@ -156,7 +156,8 @@ class _Reader:
     """Turns a text into nodes."""
 
     def __init__(self, text: str, columns: Mapping[str, bool]) -> None:
-        """text: the expression. columns: the names that it may have, and whether each is of fractions."""
+        """Prepare to parse an expression. text: the expression. columns: its names, and whether each is of fractions.
+        """
         self._text = text
         self._columns = columns
         self.names: set[str] = set()
@@ -307,7 +308,7 @@ class _Evaluation:
     """Computes nodes for some records. Values are arrays, or Python's numbers where all records have the same."""
 
     def __init__(self, text: str, columns: Mapping[str, Array], count: int) -> None:
-        """text: the expression, for errors. columns: values by name, of ``count`` records."""
+        """Prepare to evaluate an expression. text: for errors. columns: values by name, of ``count`` records."""
         self._text = text
         self._columns = columns
         self.count = count
@@ -423,7 +424,8 @@ class _Chosen(dict[str, Array]):
     """Columns of some records, made when they are asked for."""
 
     def __init__(self, columns: Mapping[str, Array], chosen: Array) -> None:
-        """columns: all records' values, by name. chosen: bool, which records are meant."""
+        """Select records lazily, by column. columns: all records' values, by name. chosen: bool, which records are
+        meant."""
         super().__init__()
         self._all = columns
         self._chosen = chosen

@@ -142,7 +142,7 @@ class _Reader:
     """Typed access to a JSON document. Every method raises TraceError, with the file's name, for an invalid value."""
 
     def __init__(self, path: Path) -> None:
-        """path: of the JSON document, for errors."""
+        """Give checked access to a JSON document. path: of the document, for errors."""
         self.path = path
 
     def _error(self, name: str, value: Any, expected: str) -> TraceError:
@@ -304,7 +304,7 @@ class _MapOptions:
     """
 
     def __init__(self, reader: _Reader, name: str, entry: dict[str, Any]) -> None:
-        """reader: for errors. name: the map's. entry: the map's object in the manifest."""
+        """Give access to a map's options in a manifest. reader: for errors. name: the map's. entry: its JSON object."""
         self._reader = reader
         self._name = name
         self._entry = entry

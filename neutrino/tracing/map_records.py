@@ -30,7 +30,8 @@ class MapRecords:
     """
 
     def __init__(self, kernel: TraceKernel, entry: Map, written: Array, *, is_checked: bool) -> None:
-        """written: the numbers of the launches with data, ascending. is_checked: whether all were read before."""
+        """Give access to a map's records of a kernel. written: the launches with data, ascending. is_checked: all were
+        read before."""
         self._kernel = kernel
         self._entry = entry
         self._written = written

@@ -57,8 +57,8 @@ class RecordedMap:
     """
 
     def __init__(self, kernels: Sequence[TraceKernel], name: str, launches: range | None = None) -> None:
-        """kernels: with maps (what probes save to) of this name. launches: the numbers of the launches to read; None:
-        all.
+        """Give access to the records of the maps of one name. kernels: with maps (what probes save to) of this name.
+        launches: the numbers of the launches to read; None: all.
 
         Raises TraceError if the maps of the kernels differ, and for a map that has one result for the whole run.
         """

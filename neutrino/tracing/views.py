@@ -382,7 +382,7 @@ class MapViews(dict[str, "MapView"]):
     """Views of maps by name. One that is not there raises TraceError, with the names of those that are."""
 
     def __init__(self, views: Mapping[str, MapView], not_probed: Mapping[str, str] | None = None) -> None:
-        """not_probed: why maps have no figures, by name."""
+        """Collect views of maps (what probes save to) by name. not_probed: why maps have no figures, by name."""
         super().__init__(views)
         self._not_probed = not_probed or {}
 

@@ -132,7 +132,7 @@ class _Writer:
     """
 
     def __init__(self, header_size: int) -> None:
-        """header_size: bytes to leave free at the beginning."""
+        """Begin a cache entry. header_size: bytes to leave free at the beginning, for the header."""
         self.data = bytearray(header_size)
         self._text_offsets: dict[bytes, int] = {}
         """By the text with its NUL."""
@@ -257,7 +257,7 @@ class _Reader:
     """Reads parts of an entry. name: its file, for error messages."""
 
     def __init__(self, data: bytes, name: str) -> None:
-        """data: the whole entry. name: its file, for error messages."""
+        """Prepare to read parts of a cache entry. data: the whole entry. name: its file, for error messages."""
         self.data = data
         self.name = name
 

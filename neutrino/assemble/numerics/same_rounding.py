@@ -21,7 +21,8 @@ class ArithmeticComparison:
     """
 
     def __init__(self, assembly: Assembly, explicit: ExplicitTwins | None = None) -> None:
-        """assembly: what assembled the twins (copies with probes).
+        """Set up a comparison of the arithmetic of twins (copies with probes) and originals. assembly: what assembled
+        the twins.
 
         explicit: those with explicit FMA, None without any.
         """

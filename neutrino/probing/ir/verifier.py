@@ -159,7 +159,7 @@ class _Checker:
     """
 
     def __init__(self, draft: DraftProbes) -> None:
-        """draft: the file's probes."""
+        """Prepare to check the probes of one file. draft: the probes."""
         self._file = draft.file
         self._lines = draft.source.split("\n")
         self._registers = {register.name: register for register in draft.registers}

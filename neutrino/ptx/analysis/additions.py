@@ -341,7 +341,8 @@ class SiteGroups:
     """
 
     def __init__(self, body: Body) -> None:
-        """Begin with no groups. body: the function's text, whose basic blocks limit the groups."""
+        """Begin to divide the probed instructions of a body into groups that are counted at once. body: the function's
+        text."""
         self._body = body
         self._code = body.code
         # By guard, the latest group, which further sites may be added to.

@@ -122,8 +122,9 @@ class Linkage:
     """
 
     def __init__(self, module: Module, surroundings: Surroundings | None = None, number: int = 0) -> None:
-        """Prepare to find what kernels of a module need. surroundings: the modules that it is linked with, None if it
-        is complete by itself. number: which of them it is.
+        """Prepare to find which functions and variables kernels of a module need.
+
+        surroundings: the modules that it is linked with, None if it is complete by itself. number: which of them it is.
         """
         self.module = module
         self.number = number

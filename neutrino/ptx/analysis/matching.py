@@ -251,7 +251,7 @@ class _Choices(dict[Mnemonic, "_Choice | None"]):
     for."""
 
     def __init__(self, choose: Callable[[Mnemonic], _Choice | None]) -> None:
-        """choose: computes which probes match an opcode that is not in the cache yet."""
+        """Set up a cache by opcode. choose: computes which probes match an opcode that is not in it yet."""
         self._choose = choose
 
     def __missing__(self, opcode: Mnemonic) -> _Choice | None:
@@ -410,7 +410,8 @@ class Matcher:
     """
 
     def __init__(self, probes: Sequence[Probe], demangle: Callable[[str], str] | None = None) -> None:
-        """Prepare to find what probes match, in any number of bodies. demangle: see the class."""
+        """Prepare to find the instructions that probes match, in any number of function bodies. demangle: see the
+        class."""
         self._demangle = demangle or str
         self.probes = tuple(probes)
         self.kernel_probes = tuple(probe for probe in probes if probe.tracepoint.is_kernel)

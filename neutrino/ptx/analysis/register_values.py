@@ -36,6 +36,7 @@ class Pointers:
     scopes. Equal names in different scopes are taken as one register."""
 
     def __init__(self, body: Body) -> None:
+        """Prepare to find which pointers the addresses in a function body are computed from."""
         self._body = body
 
     def of(self, instruction: Instruction) -> frozenset[str]:
@@ -105,7 +106,7 @@ class Addresses:
     """
 
     def __init__(self, body: Body) -> None:
-        """Prepare to follow the registers of a body (function text)."""
+        """Prepare to express the addresses in a function body as sums, to compare them."""
         self._body = body
         self._known: dict[tuple[str, int], Sum] = {}
         # By register, what `_reaches` gave.
@@ -309,7 +310,7 @@ class PossibleValues:
     register has a value that some instruction of the body gives it."""
 
     def __init__(self, body: Body) -> None:
-        """Prepare to find values of registers of a body (function text)."""
+        """Prepare to find which few constants a register of a function body may hold."""
         self._body = body
         # What `_sources` gave.
         self._known: dict[_Register, _Sources | None] = {}

@@ -221,7 +221,7 @@ class _FlowPlaces:
     """Lists the places in the flow graph of a body."""
 
     def __init__(self, body: Body) -> None:
-        """Prepare to list the places in the flow graph of a body."""
+        """Prepare to list the basic blocks, loop heads and back edges of a function body."""
         self._body = body
         self._graph = FlowGraph(body)
         self._loops = Loops(body, self._graph)
@@ -438,7 +438,10 @@ class Surroundings:
     def __init__(
         self, module: Module, body: Body, places: Locations, is_called: Callable[[str, str], bool]
     ) -> None:
-        """Prepare to answer for one body. places: the source lines of its instructions. is_called: see the class."""
+        """Prepare to check conditions on source lines, ranges and callees at places of one body.
+
+        places: the source lines of its instructions. is_called: see the class.
+        """
         self._body = body
         self.places = places
         self._is_called = is_called

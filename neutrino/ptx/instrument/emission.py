@@ -117,7 +117,9 @@ class Emission:
         self, probes: ProbeSet, prefix: str, block: str, architecture: int, parameters: Parameters,
         kernel: Emission | None = None, *, sites: int | None = None,
     ) -> None:  # fmt: skip
-        """Begin the code of one body: a kernel's, or that of a function that a kernel calls. Parameters: see the class.
+        """Set up what turns probes' code into PTX for one body: a kernel's, or that of a function that it calls.
+
+        Parameters: see the class.
         """
         self._prefix = prefix
         self._parameters = parameters

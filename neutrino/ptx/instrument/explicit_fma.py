@@ -104,7 +104,8 @@ class Definitions:
     """Finds which operations may have written a register of a body. Positions are in the module's text."""
 
     def __init__(self, body: Body, body_operations: Sequence[Operation]) -> None:
-        """Note where each register of a body (function text) is written. body_operations: all of the body's."""
+        """Note where each register of a function body is written. body_operations: all floating-point operations of the
+        body."""
         self._body = body
         # By its start, an operation's number.
         starts = {operation.start: number for number, operation in enumerate(body_operations)}

@@ -46,7 +46,7 @@ class LaneMasks:
     """
 
     def __init__(self, lines: Lines) -> None:
-        """Begin without masks. lines: the code at the place, as it grows."""
+        """Set up the masks of the lanes that come to one place together. lines: the code at the place, as it grows."""
         self._lines = lines
         self._known: dict[Guard | None, str] = {}
         self.first: Lines = []
@@ -97,7 +97,8 @@ class LaneTree:
     """
 
     def __init__(self, here: str, group: str, take: Take, lines: Lines) -> None:
-        """Append the code that finds which lanes add to which. Parameters: see the class."""
+        """Set up a sum over groups of lanes: append the code that finds which lanes add to which. Parameters: see the
+        class."""
         self._here = here
         self._take = take
         self._lines = lines
@@ -164,7 +165,11 @@ class EndingThreads:
     """
 
     def __init__(self, take: Take, lines: Lines, architecture: int) -> None:
-        """Begin without code. take: gives a new register of a type. architecture: 80 for ``sm_80``."""
+        """Set up the code by which threads of a warp that end together combine values. take: gives a new register of a
+        type.
+
+        architecture: 80 for ``sm_80``.
+        """
         self._take = take
         self._lines = lines
         self._combines = architecture >= MATCHES

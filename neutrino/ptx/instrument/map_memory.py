@@ -44,7 +44,7 @@ class AtMap(Lowering):
         self, entry: Map, index: int, block: ProbeBlock, take: Take, kept: Callable[[TypeKept], str], lines: Lines,
         label: str, *, ending: bool, slots: Slots | None = None,
     ) -> None:  # fmt: skip
-        """Begin without code. Parameters: see the class."""
+        """Set up a translator of statements (IR) about a map's memory to PTX. Parameters: see the class."""
         super().__init__(take, kept, lines, label)
         self._entry = entry
         self._index = index

@@ -43,7 +43,7 @@ class Lowering:
     """
 
     def __init__(self, take: Take, kept: Callable[[Kept], str], lines: Lines, label: str) -> None:
-        """Begin without code. Parameters: see the class."""
+        """Set up a translator of a map type's statements (IR) to PTX. Parameters: see the class."""
         self._take = take
         self._kept = kept
         self._lines = lines
@@ -381,7 +381,8 @@ class Part:
     __slots__ = ("adds_floats", "is_store", "names", "of_place", "statements", "templates")
 
     def __init__(self, statements: Sequence[MapStatement], *, of_place: bool, is_store: bool) -> None:
-        """Note statements, and what must be known of them. Parameters: see the class."""
+        """Group consecutive statements of a save (a probe's statement that records values). Parameters: see the class.
+        """
         self.statements = tuple(statements)
         self.of_place = of_place
         self.is_store = is_store
@@ -405,6 +406,7 @@ class _NotedAnswers:
     ``SavedValues``."""
 
     def __init__(self, saved: SavedValues) -> None:
+        """Set up what passes on questions about a save and notes the answers."""
         self._saved = saved
         self.asked: list[tuple[_Question, object]] = []
 
@@ -464,7 +466,8 @@ class SaveCache:
     """The statements (IR) that save to a map, remembered by what is known of the saves: many saves are alike."""
 
     def __init__(self, entry: Map, divided: Callable[[Sequence[MapStatement]], tuple[Part, ...]]) -> None:
-        """Begin with nothing. entry: the map. divided: divides statements into parts."""
+        """Set up an empty cache of the statements that save to a map. entry: the map. divided: divides statements into
+        parts."""
         self._entry = entry
         self._divided = divided
         self._roots: dict[tuple[bool, bool, bool, Lanes], _Node] = {}
@@ -536,6 +539,7 @@ class _Known(_NotedAnswers):
     again."""
 
     def __init__(self, saved: SavedValues, known: Sequence[tuple[_Question, object]]) -> None:
+        """Set up what answers questions about a save that were answered before. known: the answers so far."""
         super().__init__(saved)
         self._answers = dict(known)
 

@@ -89,7 +89,8 @@ class Parameters:
     """The parameters of one kernel, as a probe may ask for them."""
 
     def __init__(self, kernel: Callee) -> None:
-        """kernel: the kernel, not a function that it calls."""
+        """Give access to the parameters of a kernel, for probes that read them. kernel: not a function that it calls.
+        """
         self._kernel = kernel
 
     @lazy
@@ -451,6 +452,7 @@ class State:
     """
 
     def __init__(self, block_size: int) -> None:
+        """Begin the layout of a kernel's state in local memory, after the probe block of block_size bytes."""
         self._offsets: dict[str, int] = {}
         self.size = align_up(block_size, 8)
 

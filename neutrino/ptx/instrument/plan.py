@@ -240,7 +240,7 @@ class _Planner:
     """
 
     def __init__(self, rewriting: Rewriting, needs: Needs) -> None:
-        """Prepare to plan one twin. needs: what it needs of the kernel's module."""
+        """Prepare to plan one twin (instrumented copy of a kernel). needs: what it needs of the kernel's module."""
         self._rewriting = rewriting
         self._needs = needs
         self._twin_name = needs.kernel.function.name + SUFFIX
@@ -429,7 +429,7 @@ class _Body:
     def __init__(
         self, rewriting: Rewriting, callee: Callee, found: Found, around: Sequence[Probe], *, is_kernel: bool
     ) -> None:
-        """Prepare to plan a body. Parameters: see the class."""
+        """Prepare to plan where probes' code goes in one function body. Parameters: see the class."""
         self.callee = callee
         self.found = found
         self.is_kernel = is_kernel
@@ -572,7 +572,7 @@ class _TrialEmissions:
         kernel: Callee,
         bodies: Sequence[tuple[tuple[int, str], bool, tuple[tuple[Snippet, Level], ...]]],
     ) -> None:
-        """Note for which bodies code may be tried. Parameters: see the class."""
+        """Note for which bodies code may be written on trial, to see whether it can be. Parameters: see the class."""
         self._rewriting = rewriting
         self._bodies = bodies
         self.parameters = Parameters(kernel)

@@ -46,7 +46,8 @@ class ProbeBlock:
     """
 
     def __init__(self, address: str, space: str, maps: int, prefix: str, take: Take) -> None:
-        """Begin without code that reads the block. Parameters: see the class."""
+        """Set up how one body reads the probe block (the addresses and limits given to probes). Parameters: see the
+        class."""
         self._address = address
         self._space = space
         self._maps = maps
@@ -202,7 +203,8 @@ class Slots:
     first asked for, under no predicate; all other code that asks must run after it."""
 
     def __init__(self, block: ProbeBlock, take: Take, *, of_groups: bool = False) -> None:
-        """Begin without slots. of_groups: any thread may save for its warp, not only the first one."""
+        """Set up what computes where a thread's records go in memory. of_groups: any thread may save for its warp, not
+        only the first."""
         self._block = block
         self._take = take
         self._of_groups = of_groups

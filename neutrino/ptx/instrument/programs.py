@@ -70,6 +70,7 @@ class FewerProbes:
     ``TwinsWithFewer``."""
 
     def __init__(self, plan: KernelPlan) -> None:
+        """Prepare to make twins (copies of a kernel) with fewer probes than a plan has. plan: the plan."""
         self._plan = plan
 
     @lazy
@@ -161,7 +162,7 @@ class Program:
         variables: Sequence[str],
         missing: str = "",
     ) -> None:
-        """Note the modules. Parameters: see the class."""
+        """Describe a program of PTX modules that were linked into one image. Parameters: see the class."""
         self.modules = tuple(modules)
         self.linkages = tuple(Linkage(module, self, number) for number, module in enumerate(modules))
         self._functions = functions

@@ -266,7 +266,7 @@ class Records:
         self, maps: Sequence[Map], prefix: str, block: ProbeBlock, take: Take, changed: set[str],
         kernel: Records | None,
     ) -> None:  # fmt: skip
-        """Begin without code. Parameters: see the class."""
+        """Set up a writer of the code that stores records of probes in one body. Parameters: see the class."""
         self._maps = maps
         self._prefix = prefix
         self._block = block

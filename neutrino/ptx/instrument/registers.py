@@ -28,6 +28,7 @@ class UnsupportedError(Exception):
     not known."""
 
     def __init__(self, message: str, remedy: str = "") -> None:
+        """Make the error that a twin cannot do what a probe asks for. remedy: what helps, "" if that is not known."""
         super().__init__(message)
         self.remedy = remedy
 
@@ -141,7 +142,7 @@ class Scratch:
     """
 
     def __init__(self, prefix: str) -> None:
-        """Begin with no registers in use."""
+        """Set up an allocator of scratch registers, none of them in use. prefix: begins every name."""
         self._prefix = prefix
         # By type, the number of the next register, and how many were ever in use at once.
         self._next = dict.fromkeys(_SCRATCH_LETTER, 0)
@@ -248,7 +249,7 @@ class ProbeRegisters:
     """
 
     def __init__(self, probes: ProbeSet, prefix: str, kernel: ProbeRegisters | None) -> None:
-        """Begin with no register in use. Parameters: see the class."""
+        """Set up the probes' registers in one body, none of them in use yet. Parameters: see the class."""
         self._registers = probes.registers
         self._prefix = prefix
         kept = [register for register in probes.registers if not register.is_local]

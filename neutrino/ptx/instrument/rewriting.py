@@ -33,7 +33,7 @@ class SkipError(Exception):
     """A kernel gets no twin, for another reason than that its code is not supported. detail: what manifests say."""
 
     def __init__(self, reason: Reason, detail: str) -> None:
-        """reason: for which the kernel gets no twin. detail: what manifests say."""
+        """Make the error that a kernel gets no twin (copy with probes). reason: why. detail: what manifests say."""
         super().__init__(detail)
         self.reason = reason
         self.detail = detail
@@ -85,7 +85,7 @@ class ProbeFacts:
     """
 
     def __init__(self, probes: Sequence[Probe]) -> None:
-        """Find the facts out. Parameters: see the class."""
+        """Find out facts about a set of probes, such as which read operands. Parameters: see the class."""
         self._order = {id(probe): index for index, probe in enumerate(probes)}
         self._names = {id(snippet): probe.name for probe in probes for snippet in _snippets(probe)}
         self._reading = {id(probe) for probe in probes if _names_operands(probe)}
@@ -184,7 +184,7 @@ class TriedCode:
     """
 
     def __init__(self) -> None:
-        """Begin with nothing tried."""
+        """Begin to remember which code of probes could be written on trial: nothing yet."""
         self.versions: dict[int, tuple[int, int]] = {}
         """By the snippet's id, the ``.version`` that it needs."""
         self.around: set[Hashable] = set()

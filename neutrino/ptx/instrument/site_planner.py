@@ -59,7 +59,7 @@ class SitePlanner:
         *,
         points_to_constants: bool,
     ) -> None:
-        """Prepare to plan one body. Parameters: see the class."""
+        """Prepare to decide where the code at one body's instructions goes. Parameters: see the class."""
         self._rewriting = rewriting
         self._callee = callee
         self._module = callee.module

@@ -82,7 +82,7 @@ class PlaceOperands:
     def __init__(
         self, where: str, number: int | None, line: Callable[[], int] | None, scratch: Scratch, masks: LaneMasks
     ) -> None:  # fmt: skip
-        """Prepare to give values at one place. Parameters: see the class."""
+        """Set up the values that probes' code may name at one place, as LANES. Parameters: see the class."""
         self._where = where
         self._masks = masks
         self._number = number
@@ -177,7 +177,7 @@ class SiteOperands:
         choices: Callable[[str, int], tuple[int, ...]] = lambda operand, position: (),
         masks: LaneMasks | None = None,
     ) -> None:
-        """Prepare to give values at one side of an instruction. Parameters: see the class."""
+        """Set up the values that probes' code may name before or after an instruction. Parameters: see the class."""
         self._instruction = instruction
         self._body = body
         self._position = position

@@ -46,7 +46,7 @@ class SiteGroupWriter:
     def __init__(
         self, body: Body, groups: SiteGroups | None, facts: ProbeFacts, emission: Emission, edits: Edits
     ) -> None:  # fmt: skip
-        """Prepare to write the code of all groups of one body. Parameters: see the class."""
+        """Set up a writer of code that adds constants, once per group of sites of a body. Parameters: see the class."""
         self._body = body
         self._groups = groups
         self._facts = facts
@@ -114,7 +114,7 @@ class Products:
     """
 
     def __init__(self, module: Module, body: Body, edits: Edits, emission: Emission) -> None:
-        """Prepare to answer for one body. edits, emission: see the class."""
+        """Prepare to find the products of a body that ptxas may fuse with sums. edits, emission: see the class."""
         self._module = module
         self._body = body
         self._edits = edits
@@ -264,7 +264,8 @@ class WaitingSaves:
     _MOST = 8
 
     def __init__(self, body: Body, products: Products, emission: Emission, edits: Edits) -> None:
-        """Begin with no save that waits. Parameters are those of the body's ``SiteWriter``."""
+        """Set up a writer of saves that collects those of several sites; none yet. Parameters: those of ``SiteWriter``.
+        """
         self._body = body
         self._products = products
         self._emission = emission
@@ -406,7 +407,7 @@ class SiteWriter:
         places: Locations,
         may_wait: bool,
     ) -> None:
-        """Prepare to write the sites of one body. Parameters: see the class."""
+        """Set up a writer of the probes' code at the sites of one body. Parameters: see the class."""
         self._module = callee.module
         self._code = callee.module.code
         self._body = callee.body

@@ -58,7 +58,8 @@ class EndSums:
     """
 
     def __init__(self, maps: Sequence[Map], take: Take, block: ProbeBlock, architecture: int) -> None:
-        """Begin with no sums. Parameters: see the class."""
+        """Set up a writer of code that adds values to memory where threads end; no values yet. Parameters: see the
+        class."""
         self._maps = maps
         self._cells = [entry.kind.cells(entry.fields) for entry in maps]
         self._take = take
@@ -355,7 +356,8 @@ class Sums:
         self, maps: Sequence[Map], prefix: str, registers: ProbeRegisters, block: ProbeBlock, take: Take,
         architecture: int, kernel: Sums | None,
     ) -> None:  # fmt: skip
-        """Begin with no sums. Parameters: see the class."""
+        """Set up a writer of the code for sums (accumulators of probes) in one body; none yet. Parameters: see the
+        class."""
         self._maps = maps
         self._cells = [entry.kind.cells(entry.fields) for entry in maps]
         self._prefix = prefix

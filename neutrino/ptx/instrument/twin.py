@@ -54,7 +54,7 @@ class SiteList:
     """
 
     def __init__(self, function: str, module: Module, places: Locations) -> None:
-        """Begin with no sites. Parameters: see the class."""
+        """Begin the list of places where probes went in a kernel or function. Parameters: see the class."""
         self._function = function
         self._module = module
         self._places = places

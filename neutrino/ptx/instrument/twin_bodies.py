@@ -74,7 +74,10 @@ class BodyRewriter:
     """
 
     def __init__(self, rewriting: Rewriting, plan: BodyPlan, emission: Emission, order: Mapping[str, int]) -> None:
-        """Prepare to write one body. order: by module variable, its place in the probe block."""
+        """Prepare to write one function body of a twin (instrumented copy of a kernel).
+
+        order: by module variable, its place in the probe block.
+        """
         self.rewriting = rewriting
         self.plan = plan
         self.callee = plan.callee
@@ -244,8 +247,9 @@ class FunctionRewriter(BodyRewriter):
     """
 
     def __init__(self, rewriting: Rewriting, kernel: BodyRewriter, plan: BodyPlan, order: Mapping[str, int]) -> None:
-        """Prepare to write the copy. kernel: what writes the kernel. order: by module variable, its place in the probe
-        block.
+        """Prepare to write the instrumented copy of a function that a kernel calls. kernel: what writes the kernel.
+
+        order: by module variable, its place in the probe block.
         """
         self._kernel = kernel
         self._address = rewriting.names.state_address
@@ -380,7 +384,7 @@ class KernelRewriter(BodyRewriter):
     """Writes one twin: the body of the kernel, and by ``FunctionRewriter`` those of the functions that get copies."""
 
     def __init__(self, plan: KernelPlan) -> None:
-        """Prepare to write the twin of a plan."""
+        """Prepare to write the twin (instrumented copy) of a kernel as a plan says."""
         rewriting, names = plan.rewriting, plan.rewriting.names
         order = {variable.name: index for index, variable in enumerate(plan.needs.by_address)}
         parameters = Parameters(plan.kernel.callee)

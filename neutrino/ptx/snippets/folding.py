@@ -214,7 +214,8 @@ class _ConstantFolder:
     """Folds constants in one snippet: follows which registers hold known numbers. value: see ``specialized``."""
 
     def __init__(self, value: Callable[[SiteOperand], int]) -> None:
-        """value: gives the number that a value of the site is, by the site's opcode."""
+        """Set up constant folding for one snippet. value: gives the number that a value of the site is, by its opcode.
+        """
         self._site_value = value
         # Name of a local register → its bits at this point, as an unsigned number.
         self._known: dict[str, int] = {}

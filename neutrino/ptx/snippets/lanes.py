@@ -40,7 +40,7 @@ class Uniform:
     """
 
     def __init__(self) -> None:
-        """Begin with no instruction followed."""
+        """Begin to track which registers have one value in all lanes; no instruction is followed yet."""
         self.names: set[str] = set()
         self._written: set[str] = set()
 
@@ -93,7 +93,7 @@ class LaneWriter(Writer):
     """
 
     def __init__(self, registers: dict[str, Register], declared: frozenset[str]) -> None:
-        """registers, declared: see ``Writer``."""
+        """Set up a writer of operations between lanes. registers, declared: see ``Writer``."""
         super().__init__(registers, declared)
         self._uniform = Uniform()
         # The guard that instructions between lanes take.

@@ -67,7 +67,7 @@ class PtxSnippets:
     """As ``probing.target.Snippets``, for a file in PTX."""
 
     def __init__(self, document: Document) -> None:
-        """document: the file, to which faults are reported."""
+        """Prepare to read the PTX snippets of a probe file. document: the file, to which faults are reported."""
         self._document = document
         self._registers = Registers(document)
 
@@ -171,7 +171,7 @@ class Registers:
     """The registers of a file that are declared so far. Faults are reported to the document."""
 
     def __init__(self, document: Document) -> None:
-        """document: the file, to which faults are reported."""
+        """Begin the list of registers that a probe file declares. document: the file, to which faults are reported."""
         self._document = document
         self._registers: dict[str, Register] = {}
         # Name → initial value, of the registers for which a declaration gives one.

@@ -162,7 +162,10 @@ class _Lowering(DivisionWriter, LaneWriter):
     """
 
     def __init__(self, registers: dict[str, Register], declared: frozenset[str], leads: bool = False) -> None:
-        """registers, declared: see ``Writer``. leads: only the thread for which ``LEADER`` is true saves."""
+        """Set up a translator of one snippet to PTX. registers, declared: see ``Writer``.
+
+        leads: only the thread for which ``LEADER`` is true saves.
+        """
         super().__init__(registers, declared)
         self._leads = leads
         self._leader: Register | None = None

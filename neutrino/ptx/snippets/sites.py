@@ -347,7 +347,7 @@ class SiteChecker:
     def __init__(
         self, source: SourceText, report: Callable[..., None], guess: Callable[[str, Iterable[str]], str | None]
     ) -> None:
-        """Prepare to check one file. Parameters: see the class."""
+        """Prepare to check the tracepoints of one probe file. Parameters: see the class."""
         self._source = source
         self._report = report
         self._guess = guess

@@ -62,7 +62,7 @@ class Writer:
     """
 
     def __init__(self, registers: dict[str, Register], declared: frozenset[str]) -> None:
-        """Begin with no instruction. Parameters: see the class."""
+        """Set up a writer of a snippet's PTX instructions; none yet. Parameters: see the class."""
         self._registers = registers
         self._declared = declared
         self._code: list[Straight] = []

@@ -145,7 +145,8 @@ class Inserted:
     __slots__ = ("_opcodes", "_text", "is_after", "lines")
 
     def __init__(self, lines: Iterable[Line], *, is_after: bool) -> None:
-        """Note code to insert. is_after: it goes right after an instruction, so that a line break comes before it."""
+        """Make a piece of code to insert. is_after: it goes right after an instruction, so that a line break comes
+        before it."""
         self.lines = tuple(lines)
         self.is_after = is_after
         self._text: str | None = None

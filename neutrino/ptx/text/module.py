@@ -238,7 +238,7 @@ class _LineCounter:
     """Counts lines from the last position asked for: sites come in order, and texts have many lines."""
 
     def __init__(self, text: str) -> None:
-        """text: whose lines are counted."""
+        """Prepare to tell the line of positions in a text."""
         self._text = text
         self._position = 0
         self._line = 1
@@ -379,6 +379,7 @@ class _Reader:
     """Reads a PTX text statement by statement at module level; ``read`` is called once."""
 
     def __init__(self, text: str) -> None:
+        """Prepare to parse a PTX module."""
         self.text = text
         self.code = blank(text)
         self.statements: list[ModuleStatement] = []
