@@ -1,0 +1,83 @@
+"""Registers that are used before the wait that covers them, or before anything wrote them."""
+
+from __future__ import annotations
+
+from neutrino.emulator.gcn.errors import GcnFaultError
+from neutrino.emulator.gcn.numbering import VGPRS
+
+_OUT_OF_ORDER = frozenset({"smem", "message"})
+"""Their results arrive in any order: only a wait for all of them covers one."""
+
+
+def counters_of(generation: int) -> dict[str, tuple[str, ...]]:
+    """Return the counters in which each kind of operation counts, on a generation of processors."""
+    if generation >= 12:
+        return {
+            "vm": ("vm",), "store": ("vs",), "flat": ("vm", "ds"), "flat_store": ("vs", "ds"), "ds": ("ds",),
+            "smem": ("km",), "message": ("km",),
+        }  # fmt: skip
+    stores = "vs" if generation >= 10 else "vm"
+    return {
+        "vm": ("vm",), "store": (stores,), "flat": ("vm", "lgkm"), "flat_store": (stores, "lgkm"), "ds": ("lgkm",),
+        "smem": ("lgkm",), "message": ("lgkm",),
+    }  # fmt: skip
+
+
+class Checks:
+    """What a wave waits for, and which registers have a value. Registers are bits: vector ones, then scalar ones."""
+
+    def __init__(self, generation: int, defined: int) -> None:
+        self._counters = counters_of(generation)
+        self._queues: dict[str, list[tuple[str, int]]] = {}
+        self.pending = 0
+        """Registers that operations under way will write."""
+        self.defined = defined
+        self.undefined: dict[int, int] = {}
+        """Place of an instruction → registers that it read although nothing wrote them."""
+
+    def issue(self, kind: str, registers: int) -> None:
+        """Note an operation under way."""
+        for counter in self._counters[kind]:
+            self._queues.setdefault(counter, []).append((kind, registers))
+        self.pending |= registers
+
+    def wait(self, limits: dict[str, int]) -> None:
+        """Note that at most so many operations of each counter are under way."""
+        for counter, limit in limits.items():
+            queue = self._queues.get(counter)
+            if not queue:
+                continue
+            if limit and any(kind in _OUT_OF_ORDER for kind, _ in queue):
+                continue
+            done = queue[: max(0, len(queue) - limit)]
+            del queue[: len(done)]
+            # An operation that counts in two counters is done when either says so: both go down together.
+            for other, rest in self._queues.items():
+                if other != counter:
+                    for row in done:
+                        if row[0].startswith("flat") and row in rest and not limit:
+                            rest.remove(row)
+        self.pending = 0
+        for queue in self._queues.values():
+            for _, registers in queue:
+                self.pending |= registers
+
+    def use(self, place: int, text: str, reads: int, writes: int, is_memory: bool) -> None:
+        """Check the registers of an instruction. Raises GcnFaultError for one that is still being loaded."""
+        early = self.pending & (reads if is_memory else reads | writes)
+        if early:
+            raise GcnFaultError("wait", f"{text!r} uses {names(early)} before the wait for it")
+        missing = reads & ~self.defined
+        if missing:
+            self.undefined[place] = self.undefined.get(place, 0) | missing
+        self.defined |= writes
+
+
+def names(registers: int) -> str:
+    """Return the names of registers that bits stand for."""
+    found = []
+    while registers:
+        bit = (registers & -registers).bit_length() - 1
+        registers &= registers - 1
+        found.append(f"s{bit - VGPRS}" if bit >= VGPRS else f"a{bit - 256}" if bit >= 256 else f"v{bit}")
+    return ", ".join(found)
