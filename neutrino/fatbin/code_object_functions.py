@@ -7,11 +7,11 @@ functions there are, the symbols say.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from neutrino.elf.constants import ET_REL, PF_X, PT_LOAD, SHF_EXECINSTR, SHT_DYNSYM, SHT_SYMTAB, STT_FUNC
+from neutrino.elf.constants import ET_REL, PF_X, PT_LOAD, SHF_EXECINSTR, SHT_DYNSYM, SHT_SYMTAB, STT_FUNC, STT_OBJECT
 from neutrino.elf.cursor import Cursor
 from neutrino.elf.reader import Elf
 from neutrino.elf.rows import Symbol
@@ -48,11 +48,15 @@ class CodeFunction(NamedTuple):
 
 @dataclass(frozen=True)
 class CodeFunctions:
-    """What code a code object has. target: its target id, empty when unknown. functions: in the order of their
-    addresses."""
+    """What code a code object has.
+
+    target: its target id, empty when unknown. functions: in the order of their addresses. variables: names of what is
+    not code, by address.
+    """
 
     target: str
     functions: tuple[CodeFunction, ...]
+    variables: Mapping[int, str]
 
 
 class _Area(NamedTuple):
@@ -109,19 +113,19 @@ def code_object_functions(data: bytes | memoryview, name: str, *, unnamed: bool 
     waves = {wave for _, wave in kernels.values()}
     target = target_of(elf, metadata)
     usual = waves.pop() if len(waves) == 1 else _MIXED if waves else _usual_wave(target)
-    ranges = {kernel: _Named(place, kernel, True, wave) for kernel, (place, wave) in kernels.items()}
+    named = [_Named(place, kernel, True, wave) for kernel, (place, wave) in kernels.items()]
     taken = {place for place, _ in kernels.values()}
-    for symbol, place in symbols.items():
-        # Of several names of one function the first stays.
-        if symbol not in ranges and place not in taken:
+    for symbol, place in symbols:
+        # Of several names of one function the first stays. Several functions may have one name.
+        if place not in taken:
             taken.add(place)
-            ranges[symbol] = _Named(place, symbol, False, usual)
+            named.append(_Named(place, symbol, False, usual))
     functions: list[CodeFunction] = []
     for index, area in enumerate(areas):
-        rows = sorted(row for row in ranges.values() if row.place.area == index)
+        rows = sorted(row for row in named if row.place.area == index)
         functions += _in_order(elf, area, rows, usual if unnamed else None)
     functions.sort(key=lambda function: function.address)
-    return CodeFunctions(target, tuple(functions))
+    return CodeFunctions(target, tuple(functions), _variables(elf))
 
 
 def _in_order(elf: Elf, area: _Area, rows: list[_Named], unnamed_wave: int | None) -> Iterator[CodeFunction]:
@@ -163,9 +167,9 @@ def _areas(elf: Elf) -> list[_Area]:
     return sorted(areas, key=lambda area: area.address)
 
 
-def _functions(elf: Elf, areas: list[_Area]) -> dict[str, _Range]:
+def _functions(elf: Elf, areas: list[_Area]) -> list[tuple[str, _Range]]:
     """Return where the functions are that symbols name. Raises FormatError for one that leaves the code."""
-    functions: dict[str, _Range] = {}
+    functions: dict[tuple[str, _Range], None] = {}
     # A stripped file has only the dynamic symbols, an object file only the others.
     for table in (SHT_DYNSYM, SHT_SYMTAB):
         for symbol in elf.symbols(table, kinds=(STT_FUNC,)):
@@ -176,8 +180,18 @@ def _functions(elf: Elf, areas: list[_Area]) -> dict[str, _Range]:
             if index is None or end > areas[index].end:
                 found = f"{symbol.value:#x} to {end:#x}"
                 raise _error(elf, f"function {symbol.name}", found, "inside the code")
-            functions[symbol.name] = _Range(index, symbol.value, end)
-    return functions
+            functions[symbol.name, _Range(index, symbol.value, end)] = None
+    return list(functions)
+
+
+def _variables(elf: Elf) -> dict[int, str]:
+    """Return the names of what is not code, by address. Of several names the first in order stays."""
+    names: dict[int, str] = {}
+    for table in (SHT_DYNSYM, SHT_SYMTAB):
+        for symbol in elf.symbols(table, kinds=(STT_OBJECT,)):
+            if symbol.section and symbol.name:
+                names[symbol.value] = min(symbol.name, names.get(symbol.value, symbol.name))
+    return names
 
 
 def _area_at(areas: list[_Area], address: int, section: int) -> int | None:
@@ -194,16 +208,15 @@ def _entry(elf: Elf, descriptor: Symbol) -> tuple[int, int]:
     return descriptor.value + offset, 32 if properties & WAVEFRONT_SIZE32 else 64
 
 
-def _kernel_range(elf: Elf, descriptor: Symbol, entry: int, areas: list[_Area], symbols: dict[str, _Range]) -> _Range:
+def _kernel_range(
+    elf: Elf, descriptor: Symbol, entry: int, areas: list[_Area], symbols: list[tuple[str, _Range]]
+) -> _Range:
     """Return where a kernel's code is. entry: where it begins. Raises FormatError if no function begins there."""
     name = descriptor.name.removesuffix(".kd")
-    place = symbols.get(name)
     # In an object file a relocation gives the descriptor the place of the code.
-    if place is not None and (place.begin == entry or elf.type == ET_REL):
+    own = [place for symbol, place in symbols if symbol == name and (place.begin == entry or elf.type == ET_REL)]
+    for place in [*own, *(place for _, place in symbols if place.begin == entry)]:
         return place
-    for other in symbols.values():
-        if other.begin == entry:
-            return other
     index = _area_at(areas, entry, -1)
     if index is None:
         raise _error(elf, f"code of {name}", f"at {entry:#x}", "inside the code")
