@@ -6,7 +6,7 @@ import argparse
 import gc
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,10 +34,11 @@ BAD = 2
 _NAME = "neutrino-extract"
 _RELEASE_BYTES = 32 << 20
 """Bytes of images that are read before the pages of the mapped file are released."""
-_IMAGES_WITHOUT_SASS = {
-    "ptx": "image of PTX", "nvvm": "image of NVVM", "code-object": "AMD code object", "bitcode": "image of AMD bitcode",
+_IMAGES_WITHOUT_TEXT = {
+    "ptx": "image of PTX", "cubin": "cubin", "text": "assembly text", "nvvm": "image of NVVM",
+    "code-object": "AMD code object", "bitcode": "image of AMD bitcode",
 }  # fmt: skip
-"""What is not machine code of NVIDIA's, by the image's kind."""
+"""What --sass or --asm has no text of, by the image's kind."""
 _MAX_LISTED_FILES = 20
 """Files of -o that are listed as they are written; of any more only the number is printed (--json lists all)."""
 
@@ -58,8 +59,10 @@ examples:
                                                        which kernels can be probed there, and why others cannot
   neutrino-extract torch.whl -o images --arch sm_90    every sm_90 image of a wheel as a file of its own
   neutrino-extract libkernels.so --sass | less         machine code as text, by nvdisasm
+  neutrino-extract libhip.so --asm --arch gfx942       AMD's machine code as text, which assembles to the same bytes
 
--o writes NAME.CONTAINER.IMAGE.ARCH.EXT, EXT one of ptx, cubin, ltoir, hsaco, bc, bin (sass with --sass). NAME is the
+-o writes NAME.CONTAINER.IMAGE.ARCH.EXT, EXT one of ptx, cubin, ltoir, hsaco, bc, bin (sass with --sass, s
+with --asm). NAME is the
 input's, reduced to letters, digits and +-_. ; a second input of the same name gets NAME-2. Existing files are
 replaced, each only when the new one is complete.
 
@@ -116,6 +119,12 @@ def _parser() -> argparse.ArgumentParser:
         "--sass",
         action="store_true",
         help="disassemble cubins with nvdisasm; with -o, into files. Not for vendor-licensed libraries or AMD's code",
+    )
+    what.add_argument(
+        "--asm",
+        action="store_true",
+        help="AMD's machine code as assembly text, which assembles to the same bytes: with labels, symbols, source "
+        "lines and metadata; with -o, into files. What is assembly already is printed as it is",
     )
     what.add_argument(
         "--coverage",
@@ -188,24 +197,29 @@ class _Extraction:
         self._probes: ProbeSet | None = None
         self._namer: Namer | None = None
         self._printed = 0
-        """How many listings, or images with --sass, were printed on stdout."""
+        """How many listings, or images with --sass and --asm, were printed on stdout."""
         self._written = 0
-        # With --sass, images of the present file: by kind those without machine code for nvdisasm, and the others.
-        self._without_sass: dict[str, int] = {}
+        # With --sass or --asm, images of the present file: by kind those without such a text, and the others.
+        self._without_text: dict[str, int] = {}
         self._disassembled = 0
+        self._prints_text = bool(options.sass or options.asm)
+        self._is_refused = False
         """Files that were written into the folder of -o."""
         self._files = self._containers = self._images = 0
         """What was shown, for the line of totals at the end."""
         # The plain listing reads the headers of images alone; everything else decodes them.
         self._decodes = bool(
-            options.kernels or options.resources or options.sass or options.coverage or options.json
+            options.kernels or options.resources or options.sass or options.asm or options.coverage or options.json
             or options.output or self._selection
         )  # fmt: skip
 
-        if options.coverage and options.sass:
-            raise NeutrinoError("--coverage and --sass cannot be combined")
-        if options.sass and options.json and options.output is None:
-            raise NeutrinoError("--sass prints text; give -o FOLDER to have JSON beside it")
+        text = "--sass" if options.sass else "--asm"
+        if options.sass and options.asm:
+            raise NeutrinoError("--sass and --asm cannot be combined: one is of NVIDIA's machine code, one of AMD's")
+        if options.coverage and self._prints_text:
+            raise NeutrinoError(f"--coverage and {text} cannot be combined")
+        if self._prints_text and options.json and options.output is None:
+            raise NeutrinoError(f"{text} prints text; give -o FOLDER to have JSON beside it")
         if options.probe and not options.coverage:
             raise NeutrinoError("-p goes with --coverage")
 
@@ -245,7 +259,7 @@ class _Extraction:
             # A named file without device code is reported when it is read, and so is what cannot be read.
             self._say(f"{', '.join(options.input)}: no device code found")
         # The line of totals, for people only.
-        if self._files > 1 and not options.json and not options.sass:
+        if self._files > 1 and not options.json and not self._prints_text:
             images = counted(self._images, "image")
             print(f"\n{counted(self._files, 'file')}: {counted(self._containers, 'container')}, {images}")
 
@@ -293,8 +307,8 @@ class _Extraction:
             listing.finish()
             # In a list, the next object's separator or the end of the list has the newline.
             print(end="\n" if single else "")
-        # With --sass, the images themselves were printed or written as they were read.
-        elif not is_empty and not self._options.sass:
+        # With --sass and --asm, the images themselves were printed or written as they were read.
+        elif not is_empty and not self._prints_text:
             # An empty line separates the listings of two files.
             if self._printed:
                 print()
@@ -350,11 +364,13 @@ class _Extraction:
         options = self._options
         # Only a file with images to write takes a name.
         stem = self._namer.stem(input_.stem) if self._namer and rows else ""
-        vendor = _vendor(input_, data) if options.sass and rows else None
+        vendor = _vendor(input_, data) if self._prints_text and rows else None
         if vendor:
             error = NeutrinoError(f"{vendor}: a vendor-licensed library, which is not disassembled")
             self._report_error(input_.name, error)
+            self._is_refused = True
             return
+        self._is_refused = False
         bytes_read = 0
         for number, row in enumerate(rows):
             self.progress.show(f"{input_.name}: image {number + 1} of {len(rows)}")
@@ -373,7 +389,11 @@ class _Extraction:
             row.fill(contents, self._selects)
             # With -k or --filter, images without a selected kernel are left out.
             if row.kernels or not self._selection:
-                self._write(input_, row, contents.data, stem)
+                try:
+                    self._write(input_, row, contents.data, stem)
+                except FormatError as fault:
+                    row.fault = fault
+                    self._report_damaged_image(input_, row, fault)
                 # Freed before the next image is decoded: the images of a large file together would fill the memory.
                 del contents
                 yield row
@@ -424,29 +444,31 @@ class _Extraction:
         that cannot be written, ToolError of nvdisasm.
         """
         options = self._options
-        if options.output is None and not options.sass:
+        if options.output is None and not self._prints_text:
             # Only the listing is asked for.
             return
         from neutrino.fatbin.extraction import file_name, write_aside
 
         # None: the usual one of the image's kind.
         extension = None
-        if options.sass:
-            from neutrino.toolchain.nvdisasm import disassemble
-
-            if row.image.kind.value != "cubin":
-                # nvdisasm reads nothing else.
-                self._without_sass[row.image.kind.value] = self._without_sass.get(row.image.kind.value, 0) + 1
+        if self._prints_text:
+            lines = self._text(row, data)
+            if lines is None:
+                self._without_text[row.image.kind.value] = self._without_text.get(row.image.kind.value, 0) + 1
                 return
             self._disassembled += 1
-            data = disassemble(data, row.kernels if self._selection else None).encode()
-            extension = "sass"
+            extension = "sass" if options.sass else None if row.image.kind.value == "ptx" else "s"
+            if options.output is None:
+                self.progress.clear()
+                comment = "//" if options.sass else ";"
+                print(f"{comment} {escaped(input_.name)}: image {row.place}, {row.image.arch}")
+                for line in lines:
+                    # Names in it are the file's, and could hold escape sequences.
+                    print(escaped_text(line))
+                self._printed += 1
+                return
+            data = "\n".join(lines).encode()
         if options.output is None:
-            self.progress.clear()
-            print(f"// {escaped(input_.name)}: image {row.place}, {row.image.arch}")
-            # Names in it are the file's, and could hold escape sequences.
-            print("\n".join(escaped_text(line) for line in data.decode().split("\n")))
-            self._printed += 1
             return
         target = options.output / file_name(stem, row.container, row.image, extension)
         write_aside(target, data)
@@ -454,6 +476,26 @@ class _Extraction:
         self._written += 1
         if self._written <= _MAX_LISTED_FILES:
             self._say(f"wrote {target}")
+
+    def _text(self, row: Row, data: bytes) -> Iterable[str] | None:
+        """Return the lines of an image's machine code as text (--sass, --asm), the last one empty; None for an image
+        without such a text.
+
+        data: the decoded image. Raises FormatError for a damaged one, ToolError of what disassembles it.
+        """
+        kind = row.image.kind.value
+        chosen = row.kernels if self._selection else None
+        if self._options.sass:
+            from neutrino.toolchain.nvdisasm import disassemble
+
+            # nvdisasm reads nothing else.
+            return disassemble(data, chosen).split("\n") if kind == "cubin" else None
+        if kind == "code-object":
+            from neutrino.backend.gcn_listing import code_object_text
+
+            return [*code_object_text(data, f"image {row.place}", chosen), ""]
+        # What is text already.
+        return data.decode("utf-8", "replace").split("\n") if kind in ("ptx", "text") else None
 
     def _say_what_has_none(self, shown: Shown) -> None:
         """Report that --sass has disassembled no image of a file that has some, or --coverage has no architecture."""
@@ -468,22 +510,30 @@ class _Extraction:
                 ", ".join(dict.fromkeys(row.image.arch for row in shown.rows if row.image.arch)) or "no architecture"
             )
             self._say(f"{shown.input.name}: its code is for {archs}, and code for AMD GPUs cannot be probed yet")
-        if options.sass and self._without_sass and not self._disassembled:
+        if self._without_text and not self._disassembled:
             kinds = ", ".join(
-                counted(count, _IMAGES_WITHOUT_SASS.get(kind, f"image of kind {kind}"))
-                for kind, count in self._without_sass.items()
+                counted(count, _IMAGES_WITHOUT_TEXT.get(kind, f"image of kind {kind}"))
+                for kind, count in self._without_text.items()
             )
-            self._say(
-                f"{shown.input.name}: no machine code of NVIDIA's GPUs to disassemble; it has {kinds}; --coverage says "
-                "which kernels can be probed, and why others cannot"
-            )
-        self._without_sass, self._disassembled = {}, 0
+            if options.asm:
+                message = f"no assembly text; it has {kinds}"
+                hint = "--sass disassembles NVIDIA's machine code" if "cubin" in self._without_text else ""
+            else:
+                message = f"no machine code of NVIDIA's GPUs to disassemble; it has {kinds}"
+                is_amd = self._without_text.keys() & {"code-object", "text"}
+                hint = (
+                    "--asm shows AMD's machine code as text"
+                    if is_amd
+                    else ("--coverage says which kernels can be probed, and why others cannot")
+                )
+            self._say(f"{shown.input.name}: {message}{f'; {hint}' if hint else ''}")
+        self._without_text, self._disassembled = {}, 0
 
     def _say_empty(self, shown: Shown) -> None:
         """Report that a file has no device code, or none that is selected."""
         if any(container.images for container in shown.containers):
-            # With --sass, a vendor-licensed library has no rows either, and that has been reported.
-            if not self._options.sass:
+            # A vendor-licensed library that is not disassembled has no rows either, and that has been reported.
+            if not self._is_refused:
                 self._say(f"{shown.input.name}: no image or kernel matches")
         else:
             self._say(f"{shown.input.name}: no device code found")

@@ -16,7 +16,7 @@ from typing import Any
 from neutrino.elf.constants import E_MACHINE, EM_AMDGPU, ET_REL, SHT_DYNSYM, SHT_SYMTAB
 from neutrino.elf.cursor import Cursor
 from neutrino.elf.reader import Elf
-from neutrino.elf.rows import Note, Symbol
+from neutrino.elf.rows import Symbol
 from neutrino.errors import FormatError
 
 _OSABI_HSA = 64
@@ -43,8 +43,8 @@ _PROCESSORS = {
 }  # fmt: skip
 """EF_AMDGPU_MACH → processor. Those that clang 19 knows were compared with what it writes."""
 
-_NOTE_OWNER = b"AMDGPU\0"
-_NT_AMDGPU_METADATA = 32
+NOTE_OWNER = b"AMDGPU\0"
+NT_AMDGPU_METADATA = 32
 _MAX_METADATA = 64 << 20
 """Limit in bytes of the metadata, which become Python objects: a kernel takes about 1000 bytes."""
 
@@ -217,29 +217,32 @@ class Metadata:
 def metadata_of(elf: Elf) -> Metadata | None:
     """Return the content of the first metadata note, None if there is none. Raises FormatError for a damaged one."""
     for note in elf.notes():
-        if note.type == _NT_AMDGPU_METADATA and note.owner == _NOTE_OWNER:
-            return _unpacked(elf, note)
+        if note.type == NT_AMDGPU_METADATA and note.owner == NOTE_OWNER:
+            return unpacked(note.content, elf.file, note.offset)
     return None
 
 
-def _unpacked(elf: Elf, note: Note) -> Metadata:
-    """Decode a metadata note, which is a msgpack map. Raises FormatError when it is too large or damaged."""
+def unpacked(content: bytes | memoryview, file: str, offset: int) -> Metadata:
+    """Decode a metadata note, which is a msgpack map. Raises FormatError when it is too large or damaged.
+
+    content: of the note. file, offset: of the content, for error messages.
+    """
     import msgpack
 
     def error(found: str, expected: str) -> FormatError:
         """Return the error for a damaged metadata note."""
-        return FormatError(elf.file, note.offset, "metadata note", found, expected)
+        return FormatError(file, offset, "metadata note", found, expected)
 
-    if len(note.content) > _MAX_METADATA:
-        raise error(f"{len(note.content)} bytes long", f"at most {_MAX_METADATA}")
+    if len(content) > _MAX_METADATA:
+        raise error(f"{len(content)} bytes long", f"at most {_MAX_METADATA}")
     try:
         # msgpack itself checks the lengths that the data claim, and that keys are strings.
-        metadata = msgpack.unpackb(note.content)
+        metadata = msgpack.unpackb(content)
     except (msgpack.UnpackException, ValueError, OverflowError) as exception:
         raise error(f"damaged ({exception!s:.80})", "a msgpack object") from exception
     if not isinstance(metadata, dict):
         raise error(f"a {type(metadata).__name__}", "a map")
-    return Metadata(metadata, elf.file, note.offset)
+    return Metadata(metadata, file, offset)
 
 
 def descriptors_of(elf: Elf) -> dict[str, Symbol]:

@@ -27,6 +27,8 @@ from neutrino.fatbin.code_object import (
 
 # kernel_code_entry_byte_offset, from the descriptor's address on; kernel_code_properties ("Kernel Descriptor").
 _ENTRY = struct.Struct("<16xq32xH6x")
+_SECTION_STEP = 256
+"""The sections of an object file are placed at multiples of this many bytes."""
 _MIXED = 0
 """The wave of functions that kernels of either size may call."""
 
@@ -34,9 +36,9 @@ _MIXED = 0
 class CodeFunction(NamedTuple):
     """A function's code.
 
-    name: mangled, empty for code that no symbol names. address: virtual; in an object file, of the section's beginning
-    on. code: its bytes. is_kernel: whether it is one. wave: lanes of its waves, 32 or 64; of a function that kernels of
-    both sizes may call, 0.
+    name: mangled, empty for code that no symbol names. address: virtual; the sections of an object file are placed one
+    behind the other, from 0 on. code: its bytes. is_kernel: whether it is one. wave: lanes of its waves, 32 or 64; of a
+    function that kernels of both sizes may call, 0.
     """
 
     name: str
@@ -158,7 +160,12 @@ def _areas(elf: Elf) -> list[_Area]:
     the file."""
     if elf.type == ET_REL:
         sections = [section for section in elf.sections if section.flags & SHF_EXECINSTR and section.size]
-        return [_Area(section.address, elf.contents(section), section.index) for section in sections]
+        found, begin = [], 0
+        # Each section begins at address 0: one behind the other, so that an address stands for one place.
+        for section in sections:
+            found.append(_Area(begin, elf.contents(section), section.index))
+            begin = -(-(begin + section.size) // _SECTION_STEP) * _SECTION_STEP
+        return found
     areas = [
         _Area(segment.address, elf.bytes_at(segment.offset, segment.file_size, "executable PT_LOAD"), -1)
         for segment in elf.segments
@@ -175,12 +182,15 @@ def _functions(elf: Elf, areas: list[_Area]) -> list[tuple[str, _Range]]:
         for symbol in elf.symbols(table, kinds=(STT_FUNC,)):
             if symbol.section == 0 or not symbol.size:
                 continue
-            index = _area_at(areas, symbol.value, symbol.section if elf.type == ET_REL else -1)
-            end = symbol.value + symbol.size
+            section = symbol.section if elf.type == ET_REL else -1
+            # In an object file the value is an offset in the section.
+            starts = (area.address for area in areas if area.section == section)
+            begin = symbol.value + (next(starts, 0) if elf.type == ET_REL else 0)
+            end = begin + symbol.size
+            index = _area_at(areas, begin, section)
             if index is None or end > areas[index].end:
-                found = f"{symbol.value:#x} to {end:#x}"
-                raise _error(elf, f"function {symbol.name}", found, "inside the code")
-            functions[symbol.name, _Range(index, symbol.value, end)] = None
+                raise _error(elf, f"function {symbol.name}", f"{begin:#x} to {end:#x}", "inside the code")
+            functions[symbol.name, _Range(index, begin, end)] = None
     return list(functions)
 
 

@@ -10,6 +10,14 @@ _SEARCHED = 4096
 _TARGET = re.compile(
     rb'(?:[ \t]*(?:[.;#/][^\n]*)?\r?\n)*[ \t]*\.amdgcn_target[ \t]+"[^"\n]*-(?:unknown)?-(?P<target>[A-Za-z][\w.:+-]*)"'
 )
+# The directive that begins a kernel's descriptor.
+_KERNEL = re.compile(rb'^[ \t]*\.amdhsa_kernel[ \t]+(?:"([^"\n]+)"|([\w.$@]+))', re.MULTILINE)
+
+
+def gcn_kernel_names(data: bytes) -> tuple[str, ...]:
+    """Return the mangled names of the kernels that a text has descriptors of, in its order."""
+    names = ((quoted or plain).decode("utf-8", "replace") for quoted, plain in _KERNEL.findall(data))
+    return tuple(dict.fromkeys(names))
 
 
 def gcn_target(data: bytes | memoryview) -> str | None:

@@ -24,4 +24,8 @@ def kernel_names(image: Image, data: bytes | None = None) -> tuple[str, ...]:
         from neutrino.fatbin.code_object import code_object_kernel_names
 
         return code_object_kernel_names(image.data if data is None else data, name)
+    if image.kind is ImageKind.TEXT:
+        from neutrino.fatbin.gcn_text import gcn_kernel_names
+
+        return gcn_kernel_names(image.data if data is None else data)
     return ()

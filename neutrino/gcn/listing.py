@@ -20,8 +20,8 @@ _REGISTER_LIKE = re.compile(
 )
 """Names that an operand would not be read as a symbol by."""
 _MOST_ENCODINGS = 500_000
-_LEAST_FILL = 4
-"""Equal words of padding that become one line."""
+_LEAST_FILL = 8
+"""Equal words, such as ``s_nop`` in padding, that become one line."""
 _SHORT_BRANCH_BUG, _ASIDE = "gfx101", 0x3F
 """On these an assembler puts an ``s_nop`` behind a branch of that many words, if it knows where it leads."""
 
@@ -189,7 +189,7 @@ class _Writer:
                 yield f"{labels[address]}:"
             if instruction.offset < skip_to:
                 continue
-            if not function.name and (end := self._run(function, index)) is not None:
+            if (end := self._run(function, index)) is not None:
                 words = (end - instruction.offset) // WORD
                 value = int.from_bytes(function.code[instruction.offset : instruction.offset + WORD], "little")
                 said = f"\t; {instruction.text}" if instruction.text else ""
@@ -225,7 +225,8 @@ class _Writer:
         first = function.instructions[index]
         word = function.code[first.offset : first.end]
         end = first.offset
-        if len(word) != WORD:
+        behind = function.code[first.end : first.offset + _LEAST_FILL * WORD]
+        if len(word) != WORD or first.target is not None or behind != word * (_LEAST_FILL - 1):
             return None
         for instruction in function.instructions[index:]:
             if function.code[instruction.offset : instruction.end] != word:
