@@ -173,9 +173,9 @@ def judge(results: Json) -> list[Verdict]:
 
 
 def _check_traced(results: Json, name: str) -> str:
-    """Hold what ``dmat`` recorded of a kernel against the addresses that its formula gives.
+    """Check that ``dmat`` (a probe that records addresses) recorded the addresses that the kernel's formula gives.
 
-    Returns a line of figures; raises BrokenError (by ``need``) at the first difference.
+    Returns a line of figures for the verdict; raises BrokenError (by ``need``) at the first difference.
     """
     found, addresses = results["traced"][name], expected(name, results["dmat"]["accesses"][name])
     need(found["dropped"] == 0, f"{found['dropped']} records dropped")
@@ -202,9 +202,8 @@ def cycles(results: Json, name: str) -> tuple[float, float]:
 
 
 def _check_measured(results: Json, name: str) -> str:
-    """Hold the mean latency by the probe against that by the kernel's own clock: at most MOST_APART (a fraction)
-    between them. Returns a line of figures; raises BrokenError (by ``need``).
-    """
+    """Check that the mean latency by the probe differs from that by the kernel's own clock by at most MOST_APART (a
+    fraction). Returns a line of figures for the verdict; raises BrokenError (by ``need``)."""
     need(len(results["measured"][name]) == len(results["plain"]["chases"][name]), "not every launch was probed")
     own, measured = cycles(results, name)
     need(abs(measured / own - 1) <= MOST_APART, f"{measured:.1f} cycles, {own:.1f} by the program's own clock")

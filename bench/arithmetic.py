@@ -398,7 +398,8 @@ def _run_module(gpu: Gpu, group: Sequence[Instruction]) -> Iterator[tuple[Instru
 
 
 def run(gpu: Gpu, group: Sequence[Instruction]) -> Iterator[tuple[Instruction, Array | str]]:
-    """Yield each instruction with its results, or with what the driver said of it.
+    """Run instructions on the GPU; yield each with its results, or with the driver's message if it refused the
+    instruction.
 
     A module that is refused is halved until the instruction at fault is alone.
     """

@@ -74,4 +74,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
+    """Return the package's public names, also of those not imported yet."""
     return sorted(__all__)

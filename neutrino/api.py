@@ -52,6 +52,7 @@ def load_probes(
 
 
 def _is_probe(given: object) -> TypeGuard[Name | Function]:
+    """Return whether an argument can name a probe: text, a path, or a function."""
     return isinstance(given, (str, os.PathLike)) or callable(given)
 
 

@@ -48,6 +48,7 @@ class PatchError(NeutrinoError):
     """
 
     def __init__(self, file: str, reason: str) -> None:
+        """Build the message from the file's name and the reason why it cannot be patched or restored."""
         super().__init__(f"{file}: {reason}")
         self.file = file
         self.reason = reason
@@ -79,6 +80,7 @@ class ToolMissingError(ToolError):
     """An external tool is not on this machine; the message says how to get it."""
 
     def __init__(self, tool: str, hint: str) -> None:
+        """Build the message that a tool is not on this machine. hint: how to get it."""
         super().__init__([tool], None, f"not found; {hint}")
         self.hint = hint
 
@@ -108,6 +110,7 @@ class Diagnostic:
     code: str = ""
 
     def __str__(self) -> str:
+        """Return the diagnostic as one line: ``file:line:column: severity: message; hint: …``."""
         hint = f"; hint: {self.hint}" if self.hint else ""
         return f"{self.file}:{self.line}:{self.column}: {self.severity}: {self.message}{hint}"
 
@@ -120,6 +123,8 @@ class ProbeError(NeutrinoError):
     """
 
     def __init__(self, diagnostics: list[Diagnostic], partial: tuple[Any, ...] = ()) -> None:
+        """Build the message from all diagnostics, a line each. partial: what could be read of each file all the same.
+        """
         super().__init__("\n".join(str(diagnostic) for diagnostic in diagnostics))
         self.diagnostics = diagnostics
         self.partial = partial

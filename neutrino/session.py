@@ -254,7 +254,7 @@ class range(ContextDecorator):  # noqa: N801
     """
 
     def __init__(self, name: str) -> None:
-        """name: of the range. Raises NeutrinoError if it is no text."""
+        """Name a range of launches, for ``with``. Raises NeutrinoError if name is no text."""
         if not isinstance(name, str):
             raise NeutrinoError(f"range({name!r}): write the range's name, a text")
         self.name = name
@@ -267,12 +267,13 @@ class range(ContextDecorator):  # noqa: N801
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End it."""
+        """End the range that ``__enter__`` began in this thread; nothing if the process is not probed."""
         hook = _present_for_ranges()
         if hook is not None:
             hook.pop_range()
 
     def __repr__(self) -> str:
+        """Return the range as messages show it, ``<range NAME>``."""
         return f"<range {self.name}>"
 
 
@@ -302,6 +303,7 @@ class RecordedKernel:
         return found[0]
 
     def __repr__(self) -> str:
+        """Return the kernel's name and number of launches as a notebook shows them."""
         return f"<{self.name}: {len(self.launches)} launches>"
 
 
@@ -407,7 +409,7 @@ def _counters(hook: Hook) -> Any:
 
 
 def _present() -> Hook | None:
-    """The hook that is in this process."""
+    """Return the hook that is in this process, None without one; it is searched for only until it is found."""
     from neutrino.run.own_process import find_hook
 
     with _state.lock:
@@ -417,7 +419,7 @@ def _present() -> Hook | None:
 
 
 def _present_for_ranges() -> Hook | None:
-    """The same. Without a hook it imports little, and takes no lock."""
+    """Return the hook that is in this process, None without one. Without one this imports little, and takes no lock."""
     from neutrino.loader.install import is_installed_here
 
     return _present() if _state.hook is not None or is_installed_here() else None

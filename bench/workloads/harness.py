@@ -19,7 +19,7 @@ class Event(Protocol):
     """A recorded device event."""
 
     def record(self) -> Any:
-        """Note the moment on the device's stream."""
+        """Record the event on the device's stream: it notes the time when the work before it is done."""
 
 
 class Run:

@@ -21,7 +21,7 @@ M, N, K, TILE = 256, 384, 192, (128, 128, 64)
 
 
 def _values(*shape: int) -> torch.Tensor:
-    """The same numbers between -2 and 2 at every call, in an array of this shape."""
+    """Return an array of this shape, with the same numbers between -2 and 2 at every call."""
     count = torch.Size(shape).numel()
     return (torch.arange(count, dtype=torch.int64) * 2654435761 % 4096 / 1024 - 2).reshape(shape).float()
 

@@ -26,5 +26,6 @@ class ScalarType(enum.Enum):
     F64 = "f64"
 
     def __init__(self, name: str) -> None:
+        """Set a member's size in bytes, which follows from the bits in its name: ``u32`` has 4."""
         self.size = int(name[1:]) // 8
         """Bytes of one value, which is also its alignment."""

@@ -44,6 +44,7 @@ class PtxKernels:
     """The ``KernelText`` of a PTX module."""
 
     def __init__(self, text: str) -> None:
+        """Parse a PTX module's text, to launch its kernels with generated inputs. Raises PtxError."""
         self._module = parse(text)
 
     @property
@@ -56,12 +57,14 @@ class PtxKernels:
         return choose_kernel(self._module, name).name
 
     def kernel(self, name: str) -> Kernel:
-        """As ``KernelText``. Raises PtxError for parameters of unknown form."""
+        """Return a kernel's parameters and what else a launch with generated inputs needs, from the text. Raises
+        PtxError for parameters of unknown form."""
         return read_kernel(self._module, choose_kernel(self._module, name))
 
     @cached_property
     def variables(self) -> tuple[tuple[str, str], ...]:
-        """As ``KernelText``. An ``extern`` one is left out: it has its memory in another module."""
+        """The text's variables in global memory, as (name, type without dot). An ``extern`` one is left out: it has its
+        memory in another module."""
         return tuple(
             # The type is ``.f32``, or ``.v2.f32`` for vectors: the element's comes last.
             (variable.name, variable.type.rpartition(".")[2])

@@ -136,7 +136,11 @@ class PtxTarget:
         return ptx_devices.serves(container, made_for, made_from, device, runs, emit)
 
     def parameters(self, image: Image, name: str) -> dict[str, list[tuple[int, int]]]:
-        """As ``Target``. Raises PtxError for a text that cannot be read."""
+        """Return offset and size in bytes of each parameter of a PTX or machine-code image's kernels, by the kernel's
+        name.
+
+        name: of the image, for errors. Raises FormatError, and PtxError for a text that cannot be read.
+        """
         if image.kind is ImageKind.CUBIN:
             # In cubins a parameter is (index, offset, size).
             return {
@@ -158,21 +162,28 @@ class PtxTarget:
     def find(
         self, container: Container, units: Sequence[Container], arch: str, device: DeviceKind, *, retarget: bool = False
     ) -> Source | LinkedSource:
-        """As ``Target``. The embedded device runs PTX, so it never takes what the device linker made."""
+        """Find the code that a device runs of a container, and the PTX text that it was made from. ``Target`` says
+        more.
+
+        The embedded device (a CPU emulator) runs PTX, so it never takes what the device linker made.
+        """
         if device is DeviceKind.GPU and is_linked(container, units):
             return find_linked_source(container, units, arch)
         return find_source(container, arch, device, retarget=retarget)
 
     def is_looked_up(self, container: Container, shipped: Shipped) -> bool:
-        """As ``Target``. The PTX may also be in the cubin itself, or in the units that were linked."""
+        """Return whether the hook looks for twins (instrumented copies) of a container: only of one with PTX, which may
+        also be in the cubin itself, or in the units that were linked."""
         if isinstance(shipped, LinkedSource):
             return True
         return any(map(self.holds_text, container.images)) or _source(shipped).found == DEBUG_SECTION
 
     def tools(self, container: Container, shipped: Shipped, options: Options) -> tuple[Tools | None, tuple[str, ...]]:
-        """As ``Target``: the assembler of the toolkit that made the original, as machine code or else PTX states it.
+        """Find the assembler, and the linker for device-linked code, for twins of a container; and remarks for the
+        user.
 
-        For device-linked code with a linker of the same release.
+        The release is that of the toolkit that made the original, as machine code or else PTX states it. None where
+        nothing is to be assembled. Raises ToolMissingError.
         """
         if isinstance(shipped, LinkedSource):
             # The toolkit that made the original, None if it is not known.
@@ -202,7 +213,8 @@ class PtxTarget:
         return assembler, tuple(_driver_notes(assembler, release, options))
 
     def run_tools(self, driver_version: int | None) -> Tools:
-        """As ``Target``. driver_version: as in ``cuDriverGetVersion``."""
+        """Find the assembler for twins (instrumented kernels) that run on this machine. driver_version: as in
+        ``cuDriverGetVersion``, None if it is not known. Raises ToolMissingError."""
         return find_assembler(driver_version)
 
     def check_text(self, text: str) -> None:
@@ -221,7 +233,8 @@ class PtxTarget:
         return PtxKernels(text)
 
     def tools_for(self, kernel: PlannedKernel, shipped: Shipped) -> Tools | None:
-        """As ``Target``. None for device-linked code."""
+        """Find the assembler for the twin of one kernel: of the toolkit that made the original. None for device-linked
+        code, which is not assembled kernel by kernel. Raises ToolMissingError."""
         from neutrino.ptx.instrument.plan import KernelPlan
 
         if not isinstance(shipped, Source):

@@ -67,7 +67,8 @@ class SassReader:
         return compare_kinds(original, twin, own)
 
     def warnings(self, assembled: Assembled) -> Counter[str]:
-        """As ``CodeReader``: of serialized pipelines and ignored register hints.
+        """Count the assembler's warnings that code is slower than it could be (serialized pipelines, ignored register
+        hints), by text.
 
         Line numbers and the suffix of twins' names are removed, so that an original and its twin have equal texts.
         """

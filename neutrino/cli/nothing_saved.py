@@ -33,7 +33,7 @@ class NothingSaved:
     """Says of maps of a trace that are empty why they are."""
 
     def __init__(self, trace: Trace) -> None:
-        """Set up what explains why maps (what probes save to) of a trace are empty. trace: of the run."""
+        """Prepare to explain why maps (what probes save to) of a trace are empty."""
         self._trace = trace
 
     def in_run(self, names: Mapping[int, str], map_name: str) -> str:

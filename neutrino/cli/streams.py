@@ -49,7 +49,7 @@ class Painter:
     """Colours text, or leaves it alone: ``bold``, ``red``, ``green``, ``magenta``, ``cyan``, ``dim``."""
 
     def __init__(self, colours: bool) -> None:
-        """Set up what colours text for the terminal. colours: whether to colour at all."""
+        """Prepare to colour text for the terminal. colours: False to leave it as it is."""
         self._colours = colours
 
     def paint(self, text: str, colour: str) -> str:

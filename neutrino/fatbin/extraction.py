@@ -40,7 +40,7 @@ class Namer:
     """Assigns each input file a unique stem, with which its output files begin."""
 
     def __init__(self) -> None:
-        """Set up what assigns each input file a unique beginning of its output files' names."""
+        """Prepare to give each input file a unique stem, with which its output files begin; none is taken yet."""
         self._taken: set[str] = set()
 
     def stem(self, stem: str) -> str:

@@ -132,6 +132,7 @@ def decode(member: Member, target: BinaryIO) -> None:
 
 
 def _damaged(member: Member, found: str) -> FormatError:
+    """Return the error for a member of a ZIP file whose compressed data are damaged. found: what they decompress to."""
     cursor = Cursor(member.payload, f"{member.file}/{member.name}", base=member.offset)
     return cursor.error("deflated data", found, f"{member.size} bytes with CRC-32 {member.crc:#010x}", at=0)
 

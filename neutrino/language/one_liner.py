@@ -115,8 +115,8 @@ class _Words(ast.NodeTransformer):
     """Gives words such as ``BYTES`` and ``clock`` their meaning in ``neutrino.language``."""
 
     def __init__(self, start: str) -> None:
-        """Set up what replaces words as ``BYTES`` in a syntax tree. start: the register that ``elapsed`` counts from.
-        """
+        """Prepare to replace words such as ``BYTES`` in a syntax tree. start: the register that ``elapsed`` counts
+        from."""
         self._start = start
         self.has_elapsed = False
         self.has_out = False
@@ -171,7 +171,8 @@ class _Operands(ast.NodeTransformer):
     def __init__(
         self, faults: Faults, kinds: Mapping[str, Type], of_elements: Mapping[str, Type], *, is_typed: bool
     ) -> None:
-        """Set up what gives operands in a syntax tree their types. Parameters: see the class."""
+        """Prepare to give operands in a syntax tree their types. kinds, of_elements: types of operands, and of the
+        elements of vectors, by name. is_typed: all have a type that is known only when they are saved."""
         self._faults = faults
         self._kinds = kinds
         self._of_elements = of_elements

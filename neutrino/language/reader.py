@@ -606,8 +606,10 @@ class _Layout(Document):
     """
 
     def __init__(self, file: str, places: Mapping[KeyPath, ast.expr]) -> None:
-        """Set up what stands for a map's TOML document. file: path of the probe file. places: where values are in
-        Python, by key."""
+        """Set up a stand-in for a map's TOML document, so that faults in it become faults of Python expressions.
+
+        file: path of the probe file. places: where values are in Python, by key.
+        """
         super().__init__(file, "")
         self.found: list[ast.expr | None] = []
         self._paths = list(places)

@@ -24,7 +24,9 @@ class ValueWriter:
     """
 
     def __init__(self, faults: Faults, alias: str, registers: dict[str, Register]) -> None:
-        """Set up what brings values into types, for a function without local variables yet. Parameters: see the class.
+        """Prepare to write the conversions of one function's values between types; it has no local variables yet.
+
+        Parameters: see the class.
         """
         self.locals = Locals(registers)
         self._faults = faults

@@ -129,9 +129,10 @@ def find(pid: int) -> Iterator[Steered]:
 
 
 def _open_control(process: Path) -> tuple[int, Path] | None:
-    """Open the file of a process by the descriptor that its writer holds, and return it with the folder of the trace.
+    """Open the control file of a process by the descriptor that its writer thread holds; return it with the trace's
+    folder.
 
-    No other file can take its place, and it needs no path: the process may be in a container.
+    None if it has none. No other file can take its place, and it needs no path: the process may be in a container.
     """
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):
         # Also of a process without that thread: whose it is comes first.
@@ -147,7 +148,11 @@ def _open_control(process: Path) -> tuple[int, Path] | None:
 
 
 def _open_if_control(link: Path, process: Path) -> tuple[int, Path] | None:
-    """The same for a descriptor, a link to a file; None if it is another file."""
+    """Open a link in ``/proc/PID/fd`` if it is the process's control file, and return (descriptor, trace folder); else
+    None.
+
+    process: its folder in ``/proc``.
+    """
     # Descriptors come and go.
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):
         target = link.readlink()

@@ -117,7 +117,8 @@ def _make(
     asked: Callable[[bytes], None],
     ends_with_clients: bool,
 ) -> None:
-    """Fork a worker for each connection that arrives, until no more can arrive."""
+    """Serve as the maker process: fork a worker for each connection (a request for twins) that arrives on the channel,
+    until no more can arrive."""
     most = len(os.sched_getaffinity(0))
     # By pidfd, or -pid without one.
     workers: dict[int, int] = {}
@@ -198,7 +199,12 @@ class _WorkersAhead:
     """
 
     def __init__(self, cubins: socket.socket, make: Callable[[bytes], None], most: int) -> None:
-        """Set up what starts workers for images before they are asked for. Parameters as for the class."""
+        """Prepare to start worker processes that make the twins (copies with probes) of images before these are asked
+        for.
+
+        cubins: the socket from which the images arrive. make: makes the twins of one. most: how many workers may be
+        started.
+        """
         self.cubins = cubins
         self._make = make
         self._left = most

@@ -268,7 +268,8 @@ class Map:
 
     @property
     def adds_constants(self) -> bool:
-        """Whether a save of a constant adds an integer that is known when the twin (the kernel with probes) is made."""
+        """Whether saving a constant to this map adds an integer that is known when the instrumented kernel is made, so
+        that such saves may be added up in advance."""
         return self.kind.adds_constants and not has_floats(self.fields)
 
     @property

@@ -33,7 +33,7 @@ class KnownKeys:
 
     @classmethod
     def of_sites(cls, sites: int, words: int, kept: int) -> KnownKeys:
-        """Return what is known where all keys are sites (probed instructions) with numbers below ``sites``.
+        """Return the layout of a table whose keys are all sites (probed instructions), with numbers below ``sites``.
 
         words: u64 words that the table has for entries. kept: number of aggregates (sum, min, max) of each key.
         """
@@ -41,7 +41,7 @@ class KnownKeys:
 
     @classmethod
     def of_constants(cls, keys: Sequence[int], words: int, kept: int) -> KnownKeys:
-        """Return what is known where all keys are these constants. words, kept: see ``of_sites``."""
+        """Return the layout of a table whose keys are all among these constants. words, kept: see ``of_sites``."""
         return cls(_period(len(keys), words, kept), numbered=tuple(keys), stride=_stride(kept))
 
     @classmethod

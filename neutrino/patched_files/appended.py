@@ -224,6 +224,7 @@ class Appended:
         return self._tables.dynamic_value(DT_STRTAB) or 0
 
     def _section_at(self, address: int) -> SectionHeader | None:
+        """Return the header of the ELF section that is loaded at an address; None without one."""
         rows = self._tables.sections
         return next((row for row in rows if row.flags & SHF_ALLOC and row.size and row.address == address), None)
 

@@ -162,8 +162,8 @@ class _SectionBuilder:
     def __init__(
         self, source: Path, settings: Settings, plan: Plan, containers: Sequence[Container], spool: BinaryIO | None
     ) -> None:
-        """Set up what makes all twins of a plan. containers: of the file source. spool: a file for the entries, None if
-        not needed."""
+        """Prepare to make all twins (instrumented kernels) of a plan, none yet. source: the file to patch; containers:
+        its GPU code. spool: a file for the results (cache entries), None if they are not needed."""
         self._source = source
         self._settings = settings
         self._plan = plan

@@ -24,11 +24,11 @@ class File(Protocol):
 
     @property
     def source(self) -> str:
-        """The text of the file."""
+        """The text of the probe file."""
 
     @property
     def maps(self) -> tuple[Map, ...]:
-        """The maps that it declares."""
+        """The maps (tables and logs that probes save to) that the file declares."""
 
 
 def merge_faults(parts: Sequence[File]) -> list[Diagnostic]:

@@ -169,7 +169,11 @@ class Tracepoint:
     def matches(
         self, instruction: Sequence[str], groups: Set[str] = frozenset(), meaning: Meaning = _modifiers_alone
     ) -> bool:
-        """Return whether an alternative matches an opcode; see ``Pattern.matches``."""
+        """Return whether one of the tracepoint's alternatives matches an instruction, given as its dotted opcode's
+        parts.
+
+        groups, meaning: as of ``Pattern.matches``.
+        """
         return any(pattern.matches(instruction, groups, meaning) for pattern in self.patterns)
 
 

@@ -72,7 +72,8 @@ class SnippetReader:
         maps: Mapping[str, Map | None],
         levelless: Collection[str] = (),
     ) -> None:
-        """Prepare to convert the parsed code of a file's probes to snippets. Parameters: see the class."""
+        """Prepare to convert the parsed code of a file's probes to snippets. maps: of the file by name, None for
+        invalid ones. levelless: names of the maps whose level is missing or invalid."""
         self._document = document
         self._snippets = snippets
         self._maps = maps
@@ -81,10 +82,11 @@ class SnippetReader:
         """Names of the maps that the snippets so far save to."""
 
     def snippet(self, side: Side, level: Level | None, record_map: Map | None) -> WrittenSnippet | None:
-        """Return the snippet of a side; None if it has no instruction and no save.
+        """Return the instructions and the SAVE that a probe file has for one side of an instruction (before or after
+        it); None without any.
 
-        level: of the probe, None if it is invalid. record_map: the map for the typed saves (``SAVE.u64``) of an older
-        probe: all of them become one save, where the last one is.
+        side: which. level: of the probe, None if it is invalid. record_map: the map for the typed saves (``SAVE.u64``)
+        of an older probe: all of them become one save, where the last one is.
         """
         body: list[WrittenInstruction | WrittenSave] = []
         reserved: set[str] = set()  # added registers, whose values are needed until the save

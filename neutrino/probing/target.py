@@ -93,9 +93,10 @@ class Snippets(Protocol):
     def copied(
         self, words: Sequence[str], used_later: set[str], span: Span, reserved: set[str]
     ) -> tuple[list[WrittenInstruction], list[str]]:
-        """Return instructions that copy operands which later ones may change, and the operands with the copies.
+        """Return instructions that copy operands of a SAVE which later ones may overwrite; and all operands, the copied
+        ones replaced by their copies.
 
-        words: the operands. used_later: registers that instructions between here and the save of the record name.
+        words: the operands. used_later: registers that instructions between here and the SAVE name.
         """
 
     def registers(self, probes: Sequence[WrittenProbe]) -> tuple[Register, ...]:

@@ -62,7 +62,8 @@ class KernelText(Protocol):
     """A text with kernels. names: theirs, in its order."""
 
     @property
-    def names(self) -> Sequence[str]: ...
+    def names(self) -> Sequence[str]:
+        """The names of the kernels in the text, in its order."""
 
     @property
     def variables(self) -> Sequence[tuple[str, str]]:

@@ -311,8 +311,8 @@ class SiteGroup:
 
     @lazy
     def totals(self) -> dict[int, tuple[Probe, list[int]]]:
-        """By the probe's id, the probe and the constants that it adds over all sites of this group, in the order of
-        ``amounts``.
+        """Return for each probe what one execution of this group of sites adds in all: by the probe's id, the probe and
+        its constants, summed over the sites, in the order of ``amounts``.
 
         Computed once: only to be asked for when all sites were added.
         """

@@ -117,7 +117,7 @@ class Emission:
         self, probes: ProbeSet, prefix: str, block: str, architecture: int, parameters: Parameters,
         kernel: Emission | None = None, *, sites: int | None = None,
     ) -> None:  # fmt: skip
-        """Set up what turns probes' code into PTX for one body: a kernel's, or that of a function that it calls.
+        """Set up a translator of probes' code to PTX for one body: a kernel's, or that of a function that it calls.
 
         Parameters: see the class.
         """

@@ -227,11 +227,16 @@ class MapCode:
         return f"${self._prefix[1:]}k{index}"
 
     def rooms(self, index: int) -> tuple[int, ...]:
-        """As of ``RoomCode``, of the index-th map."""
+        """Return for how many saves in a row there may be one test that a log has room: numbers to choose from, the
+        best first; () for map types without such tests. index: of the map."""
         return self.maps[index].kind.rooms(self.maps[index])
 
     def room(self, index: int, guard: str, need: int, most: int) -> Lines:
-        """As of ``RoomCode``, of the index-th map."""
+        """Return the PTX that makes sure that the index-th map, a log, has room for ``need`` records, in an own scope.
+
+        guard: the predicate of the threads that save, "" for all. most: the number of ``rooms`` that was chosen for the
+        body.
+        """
         lines: Lines = [Scope.OPEN]
         here = self.take("b32")
         if self.meets:
@@ -651,5 +656,6 @@ class EndCode(AtMap):
         return tree.leads if tree is not None else ""
 
     def _address(self) -> str:
+        """Return the register with the address of the map's memory; the code that computes it is written once."""
         self._base = self._base or super()._address()
         return self._base

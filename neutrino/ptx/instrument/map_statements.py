@@ -406,7 +406,7 @@ class _NotedAnswers:
     ``SavedValues``."""
 
     def __init__(self, saved: SavedValues) -> None:
-        """Set up what passes on questions about a save and notes the answers."""
+        """Prepare to pass a map type's questions about a save on to ``saved``, and to note the answers."""
         self._saved = saved
         self.asked: list[tuple[_Question, object]] = []
 
@@ -539,7 +539,8 @@ class _Known(_NotedAnswers):
     again."""
 
     def __init__(self, saved: SavedValues, known: Sequence[tuple[_Question, object]]) -> None:
-        """Set up what answers questions about a save that were answered before. known: the answers so far."""
+        """Prepare to answer a map type's questions about a save from answers that are known already. known: (question,
+        answer) pairs."""
         super().__init__(saved)
         self._answers = dict(known)
 

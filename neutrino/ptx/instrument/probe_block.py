@@ -203,8 +203,10 @@ class Slots:
     first asked for, under no predicate; all other code that asks must run after it."""
 
     def __init__(self, block: ProbeBlock, take: Take, *, of_groups: bool = False) -> None:
-        """Set up what computes where a thread's records go in memory. of_groups: any thread may save for its warp, not
-        only the first."""
+        """Prepare to compute where a thread's records go in memory; nothing is computed yet.
+
+        of_groups: any thread may save for its warp, not only the first.
+        """
         self._block = block
         self._take = take
         self._of_groups = of_groups

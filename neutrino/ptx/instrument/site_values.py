@@ -100,15 +100,13 @@ class PlaceOperands:
         return cls("the entry and ends of a kernel or function", None, None, scratch, masks)
 
     def begin_snippet(self, guard: Guard | None) -> None:
-        """Begin another probe's code, for the threads for which the guard holds, None for all: LANES are computed anew.
-        """
+        """Begin another probe's code, in the threads of a guard, None for all: LANES are computed anew."""
         for helper in _OF_LANES:
             self._known.pop(helper, None)
         self._guard = guard
 
     def __call__(self, helper: str, element: str | None) -> Value:
-        """Return the value of a helper (a name in a probe, such as LANES). Raises UnsupportedError where it has none.
-        """
+        """Return the value of a helper (a name in a probe, such as LANES). Raises UnsupportedError if it has none."""
         if helper == "SITE" and self._number is not None:
             return Value(str(self._number), None)
         if helper == "LINE" and self._line is not None:
@@ -280,6 +278,7 @@ class SiteOperands:
         return replace(value, used_as=used_as, name=f"{word} of {self._instruction.opcode}", loaded=loaded)
 
     def _lacks(self, what: str, why: str = "") -> UnsupportedError:
+        """Return the error for an instruction that lacks what a probe asks for. what: for instance an operand."""
         return UnsupportedError(f"{self._instruction.opcode} has no {what}" + (f": {why}" if why else ""))
 
     # OUT and IN
@@ -380,6 +379,7 @@ class SiteOperands:
         return self._sum(address)
 
     def _unreadable(self, name: str, helper: str) -> UnsupportedError:
+        """Return the error for an operand that a probe cannot read. helper: what names it in probes (``IN1``)."""
         return UnsupportedError(f"{helper} of {self._instruction.opcode} is {name!r}, which a probe cannot read")
 
     def _is_label(self, name: str) -> bool:

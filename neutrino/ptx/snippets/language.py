@@ -148,10 +148,11 @@ class PtxSnippets:
     def copied(
         self, words: Sequence[str], used_later: set[str], span: Span, reserved: set[str]
     ) -> tuple[list[WrittenInstruction], list[str]]:
-        """Return moves that copy operands which later instructions may change, and the operands with the copies.
+        """Return moves that copy operands of a SAVE which later instructions may overwrite; and all operands, the
+        copied ones replaced by their copies.
 
-        words: the operands. used_later: registers that instructions between here and the save of the record name.
-        reserved: see ``saved``.
+        words: the operands. used_later: registers that instructions between here and the SAVE name. reserved: see
+        ``saved``.
         """
         copies = []
         operands = []

@@ -129,6 +129,7 @@ class _Checker:
     """
 
     def __init__(self, written: WrittenProbes | DraftProbes) -> None:
+        """Prepare to check the tracepoints and snippets of one file's probes; no diagnostics yet."""
         self.file = written.file
         self.source = SourceText(written.source)
         self.registers = {register.name: register for register in written.registers}

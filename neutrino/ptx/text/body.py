@@ -82,8 +82,7 @@ _MOST_DIGITS = 9
 class Declaration:
     """``.reg .b32 %r<5>``: space ``reg``, type ``b32``, name ``%r``, count 5 (None without one).
 
-    start: where it takes effect; end: where its scope ends. Positions are in the module's text. is_vector: of vectors,
-    as ``.reg .v4 .f32 %v``.
+    start: where it takes effect; end: where its scope ends, in the module's text. is_vector: as ``.reg .v4 .f32 %v``.
     """
 
     name: str
@@ -118,6 +117,7 @@ class Statement:
     def __init__(
         self, code: str, index: int, start: int, end: int, guard: str | None, decoded: Mnemonic | None
     ) -> None:
+        """Set up one statement of a body. guard: its predicate as written; decoded: its opcode. See the class."""
         self._code = code
         self.index = index
         self.start = start
