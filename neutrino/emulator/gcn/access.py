@@ -227,8 +227,8 @@ def _load(c: Compiler, width: _Width, locate: Locate, data: str, counter: str) -
     if into is None or into.file != "v":
         raise c.unknown()
     before = c.writes
-    first = c.vector_registers(data, max(1, width.size // 4), True)
     half = width.half if into.half is None else into.half
+    first = c.vector_registers(data, max(1, width.size // 4), True, half)
     c.issues.append((counter, c.writes & ~before))
     write = _writer(width, first, half)
     zero_first = counter == "vm"
@@ -281,8 +281,8 @@ def _store(c: Compiler, width: _Width, locate: Locate, data: str, counter: str) 
     if source is None or source.file != "v":
         raise c.unknown()
     count = max(1, width.size // 4)
-    first = c.vector_registers(data, count, False)
     half = source.half if width.half is None else width.half
+    first = c.vector_registers(data, count, False, half or 0 if width.size < 4 else None)
     c.issues.append(({"vm": "store", "flat": "flat_store"}.get(counter, counter), 0))
     shift = np.uint32(16) if half else None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from neutrino.emulator.gcn.errors import GcnFaultError
-from neutrino.emulator.gcn.numbering import VGPRS
+from neutrino.emulator.gcn.numbering import UPPER_HALVES, VGPRS
 
 _OUT_OF_ORDER = frozenset({"smem", "message"})
 """Their results arrive in any order: only a wait for all of them covers one."""
@@ -24,7 +24,7 @@ def counters_of(generation: int) -> dict[str, tuple[str, ...]]:
 
 
 class Checks:
-    """What a wave waits for, and which registers have a value. Registers are bits: vector ones, then scalar ones."""
+    """What a wave waits for, and which registers have a value. Registers are the bits of ``numbering``."""
 
     def __init__(self, generation: int, defined: int) -> None:
         self._counters = counters_of(generation)
@@ -75,9 +75,11 @@ class Checks:
 
 def names(registers: int) -> str:
     """Return the names of registers that bits stand for."""
-    found = []
+    found: dict[str, None] = {}
     while registers:
         bit = (registers & -registers).bit_length() - 1
         registers &= registers - 1
-        found.append(f"s{bit - VGPRS}" if bit >= VGPRS else f"a{bit - 256}" if bit >= 256 else f"v{bit}")
+        if bit >= UPPER_HALVES:
+            bit -= UPPER_HALVES
+        found[f"s{bit - VGPRS}" if bit >= VGPRS else f"a{bit - 256}" if bit >= 256 else f"v{bit}"] = None
     return ", ".join(found)

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from neutrino.emulator.gcn.errors import UnknownInstructionError
-from neutrino.emulator.gcn.numbering import EXEC, FLAT_SCRATCH, M0, SGPRS, VCC, VGPRS, WORD, XNACK_MASK
+from neutrino.emulator.gcn.numbering import EXEC, FLAT_SCRATCH, M0, SGPRS, UPPER_HALVES, VCC, VGPRS, WORD, XNACK_MASK
 from neutrino.emulator.gcn.text import Parsed
 from neutrino.emulator.gcn.wave import Wave, bits, mask_number
 
@@ -104,7 +104,7 @@ class Compiler:
     """Makes steps of instructions. processor: such as ``gfx942``. lanes: of a wave. mode: the MODE register's value
     while the steps run. indexed: the operands that M0 indexes, 0 for none.
 
-    reads, writes: registers of the present instruction, a bit for each: vector registers, then the scalar ones.
+    reads, writes: registers of the present instruction, as the bits of ``numbering``.
     issues: for the checks of waits, the counter that its results count in, and the registers that they are written to.
     """
 
@@ -131,20 +131,20 @@ class Compiler:
         self.reads = self.writes = 0
         self.issues = []
 
-    def note_read(self, found: Register, count: int | None = None) -> None:
-        """Note that registers are read."""
-        self.reads |= _places(found, count)
+    def note_read(self, found: Register, count: int, half: int | None = None) -> None:
+        """Note that registers, or halves of one, are read."""
+        self.reads |= _places(found, count, half)
 
-    def note_written(self, found: Register, count: int | None = None) -> None:
-        """Note that registers are written."""
-        self.writes |= _places(found, count)
+    def note_written(self, found: Register, count: int, half: int | None = None) -> None:
+        """Note that registers, or halves of one, are written."""
+        self.writes |= _places(found, count, half)
 
-    def vector_registers(self, text: str, count: int, written: bool) -> int:
-        """Return the first of ``count`` vector registers."""
+    def vector_registers(self, text: str, count: int, written: bool, half: int | None = None) -> int:
+        """Return the first of ``count`` vector registers. half: which one of it is meant, None for all of it."""
         found = register(text)
         if found is None or found.file != "v":
             raise self.unknown(f"operand {text}")
-        (self.note_written if written else self.note_read)(found, count)
+        (self.note_written if written else self.note_read)(found, count, half)
         return found.first
 
     def scalar(self, text: str, bits_wide: int = 32) -> Scalar:
@@ -266,7 +266,7 @@ class Compiler:
         if found.half is not None:
             half = found.half
         first = found.first
-        self.note_read(found, max(1, bits_wide // 32))
+        self.note_read(found, max(1, bits_wide // 32), half if bits_wide == 16 else None)
         if self.indexed >> slot & 1:
             if bits_wide != 32:
                 raise self.unknown("indexed registers of other sizes")
@@ -321,7 +321,10 @@ class Compiler:
         if found is None or found.file != "v":
             raise self.unknown(f"operand {text}")
         first = found.first
-        self.note_written(found, max(1, bits_wide // 32))
+        clears = bits_wide == 16 and self.generation < 10 and found.half is None and not half
+        if found.half is not None:
+            half = found.half
+        self.note_written(found, max(1, bits_wide // 32), half if bits_wide == 16 and not clears else None)
         if self.indexed >> 3 & 1:
             if bits_wide != 32:
                 raise self.unknown("indexed registers of other sizes")
@@ -332,9 +335,6 @@ class Compiler:
 
             return write_indexed
         if bits_wide == 16:
-            clears = self.generation < 10 and found.half is None and not half
-            if found.half is not None:
-                half = found.half
             dtype = np.dtype(TYPES[kind])
 
             def write_half(wave: Wave, value: Any) -> None:
@@ -388,6 +388,11 @@ def flush(value: Any) -> Any:
     return np.where(np.abs(value) < tiny, np.copysign(value.dtype.type(0), value), value)
 
 
-def _places(found: Register, count: int | None) -> int:
-    first = found.first if found.file == "v" else VGPRS + found.first
-    return (1 << (count or found.size)) - 1 << first
+def _places(found: Register, count: int, half: int | None) -> int:
+    """Return the bits of registers: lower halves of vector registers, scalar ones, upper halves of vector ones."""
+    if found.file == "s":
+        return (1 << count) - 1 << VGPRS + found.first
+    rows = (1 << count) - 1 << found.first
+    if half is not None:
+        return rows << UPPER_HALVES if half else rows
+    return rows | rows << UPPER_HALVES

@@ -11,7 +11,7 @@ import numpy as np
 from neutrino.emulator.gcn.access import SCRATCH_BASE
 from neutrino.emulator.gcn.compiler import Compiler
 from neutrino.emulator.gcn.errors import GcnError
-from neutrino.emulator.gcn.numbering import EXEC, SGPRS, VGPRS
+from neutrino.emulator.gcn.numbering import EXEC, SGPRS, UPPER_HALVES, VGPRS
 from neutrino.emulator.gcn.wave import Wave
 
 DESCRIPTOR_SIZE = 64
@@ -168,11 +168,11 @@ def set_up(wave: Wave, dispatch: Dispatch, poison: np.random.Generator) -> int:
     ids = (item % width, item // width % height, item // (width * height))
     if processor.startswith(_PACKED_IDS):
         wave.v[0] = ids[0] | ids[1] << 10 | ids[2] << 20
-        defined |= 1
+        defined |= 1 | 1 << UPPER_HALVES
     else:
         for axis in range(1 + (descriptor.rsrc2 >> 11 & 3)):
             wave.v[axis] = ids[axis]
-            defined |= 1 << axis
+            defined |= (1 | 1 << UPPER_HALVES) << axis
     execute = int(np.flatnonzero(inside).size)
     wave.s[EXEC], wave.s[EXEC + 1] = (1 << execute) - 1 & 0xFFFF_FFFF, (1 << execute) - 1 >> 32
     wave.set_exec()

@@ -98,7 +98,7 @@ def _plain(c: Compiler, ins: Parsed, wrap: Wrap | None) -> Step:
             write_y(wave, old)
 
         return swap
-    if ins.form == "_sdwa":
+    if ins.form == "_sdwa" and not name.startswith("v_cndmask"):
         return _subword(c, ins)
     compute, write = _value(c, ins, wrap)
     return lambda wave: write(wave, compute(wave))
@@ -203,6 +203,10 @@ def _choice(c: Compiler, ins: Parsed, wrap: Wrap | None) -> tuple[Lanes, Write]:
     x, y = c.vector(o[1], kind, halves[0], 0), c.vector(o[2], kind, halves[1], 1)
     if wrap is not None:
         x = wrap(x)
+    if ins.form == "_sdwa":
+        x, y = _selected(c, ins, o[1], kind, 0), _selected(c, ins, o[2], kind, 1)
+        if (ins.modifiers.get("dst_sel") or "DWORD") != "DWORD":
+            raise c.unknown("part of a result")
     mask = c.mask(o[3] if len(o) > 3 else "vcc" if c.lanes == 64 else "vcc_lo")
     half = selected[-1] if selected and kind == "b16" else 0
     return lambda wave: np.where(mask(wave), y(wave), x(wave)), c.vector_out(o[0], kind, half)
@@ -502,9 +506,10 @@ def _count_below(c: Compiler, ins: Parsed) -> Step:
 def _move_pair(c: Compiler, ins: Parsed) -> Step:
     """Return the step of V_PK_MOV_B32: any word of each of two pairs."""
     o = ins.operands
-    low, high = ins.numbers("op_sel"), ins.numbers("op_sel_hi")
-    first = c.vector(_word(o[1], low[0] if low else 0), "b32")
-    second = c.vector(_word(o[2], high[1] if len(high) > 1 else 1), "b32")
+    # One choice for each result, as there is one source for each.
+    selected = ins.numbers("op_sel") or (0, 0)
+    first = c.vector(_word(o[1], selected[0]), "b32")
+    second = c.vector(_word(o[2], selected[1]), "b32")
     write_low, write_high = c.vector_out(_word(o[0], 0), "b32"), c.vector_out(_word(o[0], 1), "b32")
 
     def step(wave: Wave) -> None:
