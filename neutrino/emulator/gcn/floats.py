@@ -152,6 +152,13 @@ _F8 = {
 }  # fmt: skip
 
 
+def _exponent(x: Any) -> Any:
+    """Return the field of a number's exponent."""
+    raw = x.view(f"u{x.dtype.itemsize}").astype(np.int64)
+    fraction, field = {2: (10, 31), 4: (23, 255), 8: (52, 2047)}[x.dtype.itemsize]
+    return raw >> fraction & field
+
+
 def divide_scale(a: Any, denominator: Any, numerator: Any) -> tuple[Any, Any]:
     """Return what V_DIV_SCALE gives for ``a``, which is the denominator or the numerator, and whether V_DIV_FMAS must
     scale the quotient back.
@@ -160,13 +167,8 @@ def divide_scale(a: Any, denominator: Any, numerator: Any) -> tuple[Any, Any]:
     "V_DIV_SCALE_F32").
     """
     dtype = a.dtype
-    exponent_bits, fraction_bits = (8, 23) if dtype == np.float32 else (11, 52)
     scale = dtype.type(2.0 ** (64 if dtype == np.float32 else 128))
-    raw_type = np.dtype(f"u{dtype.itemsize}")
     a, denominator, numerator = (np.array(x) for x in np.broadcast_arrays(np.atleast_1d(a), denominator, numerator))
-
-    def exponent(x: Any) -> Any:
-        return (x.view(raw_type) >> raw_type.type(fraction_bits) & raw_type.type((1 << exponent_bits) - 1)).astype(int)
 
     tiny = np.finfo(dtype).tiny
     is_denormal = (np.abs(denominator) < tiny) & (denominator != 0)
@@ -177,7 +179,7 @@ def divide_scale(a: Any, denominator: Any, numerator: Any) -> tuple[Any, Any]:
     of_denominator = a == denominator
     limit = 96 if dtype == np.float32 else 768
     small = 23 if dtype == np.float32 else 53
-    far = exponent(numerator) - exponent(denominator) >= limit
+    far = _exponent(numerator) - _exponent(denominator) >= limit
     undefined = (numerator == 0) | (denominator == 0)
     result = a.copy()
     back = np.zeros(a.shape, bool)
@@ -193,10 +195,11 @@ def divide_scale(a: Any, denominator: Any, numerator: Any) -> tuple[Any, Any]:
     result = np.where(undefined, dtype.type(np.nan), result)
     case(far, np.where(of_denominator, a * scale, a), True)
     case(is_denormal, a * scale, False)
-    case(reciprocal_denormal & quotient_denormal, np.where(of_denominator, a * scale, a), True)
+    # The documents have the denominator multiplied here, too, which is beyond the greatest number.
+    case(reciprocal_denormal & quotient_denormal, np.where(of_denominator, a / scale, a), True)
     case(reciprocal_denormal, a / scale, False)
     case(quotient_denormal, np.where(a == numerator, a * scale, a), True)
-    case(exponent(numerator) <= small, a * scale, False)
+    case(_exponent(numerator) <= small, a * scale, False)
     return result, back
 
 
@@ -204,7 +207,12 @@ def divide_fixup(quotient: Any, denominator: Any, numerator: Any) -> Any:
     """Return a quotient with the special cases of a division put right (V_DIV_FIXUP)."""
     sign = np.signbit(denominator) ^ np.signbit(numerator)
     dtype = quotient.dtype
-    signed = np.where(sign, -np.abs(quotient), np.abs(quotient))
+    # Too great: the steps before have subtracted infinities. The documents do not say how hardware knows.
+    size = np.where(np.isnan(quotient), dtype.type(np.inf), np.abs(quotient))
+    # Too small even for a denormal number, which the steps before need not have seen.
+    vanishes = _exponent(numerator) - _exponent(denominator) < {2: -30, 4: -150, 8: -1075}[dtype.itemsize]
+    size = np.where(vanishes, dtype.type(0), size)
+    signed = np.where(sign, -size, size)
     infinity, zero = dtype.type(np.inf), dtype.type(0)
     result = np.where(
         (denominator == 0) | np.isinf(numerator), np.where(sign, -infinity, infinity),

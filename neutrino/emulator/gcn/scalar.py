@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any
 
-import numpy as np
-
-from neutrino.emulator.gcn.compiler import BARRIER, END, RELOAD, YIELD, Compiler, Scalar
+from neutrino.emulator.gcn.compiler import BARRIER, END, RELOAD, YIELD, Compiler
 from neutrino.emulator.gcn.errors import GcnFaultError
 from neutrino.emulator.gcn.numbering import M0, VCC, WORD
+from neutrino.emulator.gcn.scalar_arithmetic import SAVE_EXEC, compile_arithmetic, compile_comparison, compile_save_exec
 from neutrino.emulator.gcn.text import Parsed
 from neutrino.emulator.gcn.wave import Step, Wave
 
@@ -26,47 +24,6 @@ _NOTHING = frozenset(
 """They change no register. (A wave that halts itself is one that traps: S_SETHALT only lets it stand.)"""
 
 
-def _whole_quads(value: int, bits_wide: int) -> int:
-    result = 0
-    for quad in range(0, bits_wide, 4):
-        if value >> quad & 15:
-            result |= 15 << quad
-    return result
-
-
-_UNARY: dict[str, Callable[[int, int], int]] = {
-    "not": lambda x, n: ~x,
-    "wqm": _whole_quads,
-    "brev": lambda x, n: int(f"{x:0{n}b}"[::-1], 2),
-}
-"""On 32 or 64 bits, with SCC for a result that is not 0. (S_BREV leaves SCC.)"""
-
-_LOGIC: dict[str, Callable[[int, int], int]] = {
-    "and": lambda x, y: x & y,
-    "or": lambda x, y: x | y,
-    "xor": lambda x, y: x ^ y,
-    "andn2": lambda x, y: x & ~y,
-    "and_not1": lambda x, y: x & ~y,
-    "orn2": lambda x, y: x | ~y,
-    "or_not1": lambda x, y: x | ~y,
-    "nand": lambda x, y: ~(x & y),
-    "nor": lambda x, y: ~(x | y),
-    "xnor": lambda x, y: ~(x ^ y),
-    "andn1": lambda x, y: ~x & y,
-    "and_not0": lambda x, y: ~x & y,
-    "orn1": lambda x, y: ~x | y,
-    "or_not0": lambda x, y: ~x | y,
-}
-_COMPARED: dict[str, Callable[[Any, Any], Any]] = {
-    "eq": lambda x, y: x == y,
-    "lg": lambda x, y: x != y,
-    "gt": lambda x, y: x > y,
-    "ge": lambda x, y: x >= y,
-    "lt": lambda x, y: x < y,
-    "le": lambda x, y: x <= y,
-}
-_SAVEEXEC = re.compile(r"s_(\w+?)(?:_saveexec|_wrexec)_b(32|64)")
-_LOGICAL = re.compile(r"s_(\w+?)_b(32|64)")
 _HWREG = re.compile(r"hwreg\(([\w]+)(?:,\s*(\d+),\s*(\d+))?\)")
 _LOADS = {
     "dword": 1, "dwordx2": 2, "dwordx4": 4, "dwordx8": 8, "dwordx16": 16, "b32": 1, "b64": 2, "b96": 3, "b128": 4,
@@ -103,7 +60,7 @@ def compile_scalar(c: Compiler, ins: Parsed, place: int, target: Callable[[], in
     if name.startswith(("s_load_", "s_buffer_load_", "s_scratch_load_")):
         return _load(c, ins)
     if name.startswith(("s_cmp", "s_bitcmp")):
-        return _compare(c, ins)
+        return compile_comparison(c, ins)
     if name in ("s_getpc_b64", "s_get_pc_i64"):
         write = c.scalar_out(o[0], 64)
         return lambda wave: write(wave, wave.base + address)
@@ -140,10 +97,10 @@ def compile_scalar(c: Compiler, ins: Parsed, place: int, target: Callable[[], in
         return _index_mode(c, ins)
     if name == "s_cbranch_join":
         raise c.unknown()
-    match = _SAVEEXEC.fullmatch(name)
+    match = SAVE_EXEC.fullmatch(name)
     if match:
-        return _save_exec(c, ins, match[1], int(match[2]))
-    return _arithmetic(c, ins)
+        return compile_save_exec(c, ins, match[1], int(match[2]))
+    return compile_arithmetic(c, ins)
 
 
 def _nothing(wave: Wave) -> None:
@@ -280,68 +237,6 @@ def _first_pair(text: str) -> str:
     return f"{match[1]}[{match[2]}:{int(match[2]) + 1}]" if match else text
 
 
-def _compare(c: Compiler, ins: Parsed) -> Step:
-    name, o = ins.mnemonic, ins.operands
-    match = re.fullmatch(r"s_bitcmp([01])_b(32|64)", name)
-    if match:
-        value, bit = c.scalar(o[0], int(match[2])), c.scalar(o[1])
-        wanted, limit = int(match[1]), int(match[2]) - 1
-
-        def test(wave: Wave) -> None:
-            wave.scc = int((value(wave) >> (bit(wave) & limit) & 1) == wanted)
-
-        return test
-    match = re.fullmatch(r"s_cmp(k?)_(\w+)_([iuf])(16|32|64)", name)
-    if match is None:
-        raise c.unknown()
-    bits_wide = int(match[4])
-    if match[3] == "f":
-        return _compare_floats(c, ins, match[2], bits_wide)
-    condition = _COMPARED.get(match[2])
-    if condition is None:
-        raise c.unknown()
-    read = c.signed_scalar if match[3] == "i" else c.scalar
-    x = read(o[0], bits_wide)
-    if match[1]:
-        number = int(o[1], 0) & 0xFFFF
-        if match[3] == "i" and number & 0x8000:
-            number -= 0x10000
-
-        def y(wave: Wave) -> int:
-            return number
-
-    else:
-        y = read(o[1], bits_wide)  # type: ignore[assignment]
-
-    def compare(wave: Wave) -> None:
-        wave.scc = int(condition(x(wave), y(wave)))
-
-    return compare
-
-
-def _compare_floats(c: Compiler, ins: Parsed, condition: str, bits_wide: int) -> Step:
-    if bits_wide != 32:
-        raise c.unknown()
-    x, y = (_float(c, text) for text in ins.operands)
-
-    def compare(wave: Wave) -> None:
-        a, b = x(wave), y(wave)
-        unordered = bool(np.isnan(a) or np.isnan(b))
-        results = {
-            "lt": a < b, "le": a <= b, "gt": a > b, "ge": a >= b, "eq": a == b, "lg": a < b or a > b,
-            "o": not unordered, "u": unordered, "neq": a != b, "nlt": not a < b, "nle": not a <= b,
-            "ngt": not a > b, "nge": not a >= b, "nlg": not (a < b or a > b),
-        }  # fmt: skip
-        wave.scc = int(results[condition])
-
-    return compare
-
-
-def _float(c: Compiler, text: str) -> Callable[[Wave], Any]:
-    read = c.scalar(text)
-    return lambda wave: np.uint32(read(wave)).view(np.float32)
-
-
 _REGISTERS = {"HW_REG_MODE", "HW_REG_WAVE_MODE"}
 
 
@@ -437,273 +332,3 @@ def _index_mode(c: Compiler, ins: Parsed) -> Step:
         return RELOAD
 
     return on
-
-
-def _save_exec(c: Compiler, ins: Parsed, logic: str, bits_wide: int) -> Step:
-    operation = _LOGIC.get(logic)
-    if operation is None:
-        raise c.unknown()
-    o = ins.operands
-    execution = "exec" if bits_wide == 64 else "exec_lo"
-    read, old = c.scalar(o[1], bits_wide), c.scalar(execution, bits_wide)
-    save, write = c.scalar_out(o[0], bits_wide), c.scalar_out(execution, bits_wide)
-    every = (1 << bits_wide) - 1
-    # S_ANDN1_SAVEEXEC and its like take EXEC as the second operand.
-    is_write = "_wrexec" in ins.mnemonic
-
-    def step(wave: Wave) -> None:
-        before = old(wave)
-        result = operation(read(wave), before) & every
-        save(wave, result if is_write else before)
-        write(wave, result)
-        wave.scc = int(result != 0)
-
-    return step
-
-
-def _arithmetic(c: Compiler, ins: Parsed) -> Step:
-    """Return the step of an instruction that computes a scalar register from others."""
-    name, o = ins.mnemonic, ins.operands
-    body = name[2:]
-    bits_wide = 64 if body.endswith(("64",)) else 32
-    every = (1 << bits_wide) - 1
-    base, _, kind = body.rpartition("_")
-
-    match = _LOGICAL.fullmatch(name)
-    if match and match[1] in _LOGIC:
-        operation = _LOGIC[match[1]]
-        x, y, out = c.scalar(o[1], bits_wide), c.scalar(o[2], bits_wide), c.scalar_out(o[0], bits_wide)
-
-        def logical(wave: Wave) -> None:
-            result = operation(x(wave), y(wave)) & every
-            out(wave, result)
-            wave.scc = int(result != 0)
-
-        return logical
-    if base == "mov":
-        x, out = c.scalar(o[1], bits_wide), c.scalar_out(o[0], bits_wide)
-        return lambda wave: out(wave, x(wave))
-    if base == "movk":
-        out, number = c.scalar_out(o[0]), _signed16(o[1])
-        return lambda wave: out(wave, number)
-    if base in ("cmov", "cmovk"):
-        x = c.scalar(o[1], bits_wide) if base == "cmov" else _fixed(_signed16(o[1]))
-        out = c.scalar_out(o[0], bits_wide)
-        return lambda wave: out(wave, x(wave)) if wave.scc else None
-    if base == "cselect":
-        x, y, out = c.scalar(o[1], bits_wide), c.scalar(o[2], bits_wide), c.scalar_out(o[0], bits_wide)
-        return lambda wave: out(wave, x(wave) if wave.scc else y(wave))
-    if base in ("not", "wqm"):
-        unary = _UNARY[base]
-        x, out = c.scalar(o[1], bits_wide), c.scalar_out(o[0], bits_wide)
-
-        def invert(wave: Wave) -> None:
-            result = unary(x(wave), bits_wide) & every
-            out(wave, result)
-            wave.scc = int(result != 0)
-
-        return invert
-    if base == "brev":
-        x, out = c.scalar(o[1], bits_wide), c.scalar_out(o[0], bits_wide)
-        return lambda wave: out(wave, int(f"{x(wave):0{bits_wide}b}"[::-1], 2))
-    match = re.fullmatch(r"(bcnt[01]|ff[01]|ctz|flbit|clz|cls)_(?:i32_)?([biu])(32|64)", body) or re.fullmatch(
-        r"(flbit|cls)_i32()()", body
-    )
-    if match:
-        return _bit_scan(c, ins, match[1], int(match[3] or 32), match[2] in ("i", ""))
-    if base in ("sext_i32", "pack_ll_b32"):
-        pass
-    if body in ("sext_i32_i8", "sext_i32_i16"):
-        x, out = c.scalar(o[1]), c.scalar_out(o[0])
-        sign = 0x80 if body.endswith("i8") else 0x8000
-        return lambda wave: out(wave, ((x(wave) & 2 * sign - 1) ^ sign) - sign)
-    match = re.fullmatch(r"bitset([01])_b(32|64)", body)
-    if match:
-        bit, old, out = c.scalar(o[1]), c.scalar(o[0], bits_wide), c.scalar_out(o[0], bits_wide)
-        sets = match[1] == "1"
-
-        def set_bit(wave: Wave) -> None:
-            one = 1 << (bit(wave) & bits_wide - 1)
-            out(wave, old(wave) | one if sets else old(wave) & ~one)
-
-        return set_bit
-    match = re.fullmatch(r"pack_([lh])([lh])_b32_b16", body)
-    if match:
-        x, y, out = c.scalar(o[1]), c.scalar(o[2]), c.scalar_out(o[0])
-        low, high = 16 * (match[1] == "h"), 16 * (match[2] == "h")
-        return lambda wave: out(wave, x(wave) >> low & 0xFFFF | (y(wave) >> high & 0xFFFF) << 16)
-    match = re.fullmatch(r"(add|mul)k_(?:co_)?i32", body)
-    if match:
-        old, out, number = c.signed_scalar(o[0]), c.scalar_out(o[0]), _signed16(o[1])
-        adds = match[1] == "add"
-
-        def constant(wave: Wave) -> None:
-            result = old(wave) + number if adds else old(wave) * number
-            out(wave, result)
-            if adds:
-                wave.scc = int(not -(1 << 31) <= result < 1 << 31)
-
-        return constant
-    match = re.fullmatch(r"(add|sub|addc|subb|add_co|sub_co|add_co_ci|sub_co_ci)_([iu])32", body)
-    if match:
-        return _sum(c, ins, match[1], match[2])
-    if kind in ("f32", "f16") or body.startswith("cvt_"):
-        return _float_arithmetic(c, ins)
-    return _other_arithmetic(c, ins, base, kind, bits_wide)
-
-
-def _sum(c: Compiler, ins: Parsed, base: str, kind: str) -> Step:
-    o = ins.operands
-    read: Callable[[str], Scalar] = c.signed_scalar if kind == "i" else c.scalar
-    x, y, out = read(o[1]), read(o[2]), c.scalar_out(o[0])
-    with_carry = base in ("addc", "subb", "add_co_ci", "sub_co_ci")
-    adds = base.startswith("add")
-
-    def add(wave: Wave) -> None:
-        a, b, carry = x(wave), y(wave), wave.scc if with_carry else 0
-        result = a + b + carry if adds else a - b - carry
-        out(wave, result)
-        if kind == "i":
-            wave.scc = int(not -(1 << 31) <= result < 1 << 31)
-        else:
-            wave.scc = int(not 0 <= result <= WORD)
-
-    return add
-
-
-def _bit_scan(c: Compiler, ins: Parsed, base: str, bits_wide: int, signed: bool) -> Step:
-    o = ins.operands
-    x, out = c.scalar(o[1], bits_wide), c.scalar_out(o[0])
-    every = (1 << bits_wide) - 1
-
-    def scan(wave: Wave) -> None:
-        value = x(wave)
-        if base.startswith("bcnt"):
-            count = (value if base == "bcnt1" else ~value & every).bit_count()
-            out(wave, count)
-            wave.scc = int(count != 0)
-        elif base in ("ff1", "ctz", "ff0"):
-            value = ~value & every if base == "ff0" else value
-            out(wave, (value & -value).bit_length() - 1)
-        elif base == "cls" or (base == "flbit" and signed):
-            value = ~value & every if value >> bits_wide - 1 else value
-            out(wave, bits_wide - value.bit_length() if value else -1)
-        else:
-            out(wave, bits_wide - value.bit_length() if value else -1)
-
-    return scan
-
-
-def _float_arithmetic(c: Compiler, ins: Parsed) -> Step:
-    """Return the step of scalar floats (gfx11.5 and later)."""
-    name, o = ins.mnemonic, ins.operands
-    out = c.scalar_out(o[0])
-    conversions: dict[str, Callable[[int], Any]] = {
-        "s_cvt_f32_i32": lambda value: np.float32(value - (1 << 32) if value >> 31 else value),
-        "s_cvt_f32_u32": np.float32,
-    }
-    if name in conversions:
-        x, convert = c.scalar(o[1]), conversions[name]
-        return lambda wave: out(wave, _bits(convert(x(wave))))
-    binary: dict[str, Callable[[Any, Any], Any]] = {
-        "s_add_f32": lambda a, b: a + b,
-        "s_sub_f32": lambda a, b: a - b,
-        "s_mul_f32": lambda a, b: a * b,
-    }
-    if name in binary and not c.round32:
-        operation = binary[name]
-        first, second = _float(c, o[1]), _float(c, o[2])
-        return lambda wave: out(wave, _bits(operation(first(wave), second(wave))))
-    raise c.unknown()
-
-
-def _bits(value: Any) -> int:
-    return int(np.float32(value).view(np.uint32))
-
-
-def _other_arithmetic(c: Compiler, ins: Parsed, base: str, kind: str, bits_wide: int) -> Step:
-    o = ins.operands
-    if len(o) < 3:
-        raise c.unknown()
-    every = (1 << bits_wide) - 1
-    signed = kind.startswith("i")
-    read: Callable[[str, int], Scalar] = c.signed_scalar if signed else c.scalar
-    out = c.scalar_out(o[0], bits_wide)
-    if base in ("lshl", "lshr", "ashr"):
-        x, shift = read(o[1], bits_wide), c.scalar(o[2])
-
-        def shift_by(wave: Wave) -> None:
-            by = shift(wave) & bits_wide - 1
-            result = (x(wave) << by if base == "lshl" else x(wave) >> by) & every
-            out(wave, result)
-            wave.scc = int(result != 0)
-
-        return shift_by
-    match = re.fullmatch(r"lshl([1-4])_add", base)
-    if match:
-        x, y, by = c.scalar(o[1]), c.scalar(o[2]), int(match[1])
-
-        def shift_add(wave: Wave) -> None:
-            result = (x(wave) << by) + y(wave)
-            out(wave, result)
-            wave.scc = int(result > WORD)
-
-        return shift_add
-    if base == "bfe":
-        x, field = read(o[1], bits_wide), c.scalar(o[2])
-
-        def extract(wave: Wave) -> None:
-            position, size = field(wave) & bits_wide - 1, field(wave) >> 16 & 0x7F
-            result = (x(wave) >> position & (1 << size) - 1) if size else 0
-            if signed and size and result >> size - 1 & 1:
-                result -= 1 << size
-            result &= every
-            out(wave, result)
-            wave.scc = int(result != 0)
-
-        return extract
-    if base == "bfm":
-        x, shift = c.scalar(o[1]), c.scalar(o[2])
-        return lambda wave: out(wave, ((1 << (x(wave) & bits_wide - 1)) - 1) << (shift(wave) & bits_wide - 1))
-    if base in ("mul", "mul_hi"):
-        x, y = read(o[1], bits_wide), read(o[2], bits_wide)
-        by = 32 if base == "mul_hi" else 0
-        return lambda wave: out(wave, x(wave) * y(wave) >> by)
-    if base in ("add_nc", "sub_nc") or body_is_wide_sum(base, bits_wide):
-        x, y = c.scalar(o[1], bits_wide), c.scalar(o[2], bits_wide)
-        adds = base.startswith("add")
-        return lambda wave: out(wave, x(wave) + y(wave) if adds else x(wave) - y(wave))
-    if base in ("min", "max"):
-        x, y = read(o[1], bits_wide), read(o[2], bits_wide)
-        choose = min if base == "min" else max
-
-        def choice(wave: Wave) -> None:
-            a, b = x(wave), y(wave)
-            out(wave, choose(a, b))
-            wave.scc = int(a < b if base == "min" else a > b)
-
-        return choice
-    if base == "absdiff":
-        x, y = c.signed_scalar(o[1]), c.signed_scalar(o[2])
-
-        def difference(wave: Wave) -> None:
-            result = abs(x(wave) - y(wave)) & WORD
-            out(wave, result)
-            wave.scc = int(result != 0)
-
-        return difference
-    raise c.unknown()
-
-
-def body_is_wide_sum(base: str, bits_wide: int) -> bool:
-    """Whether an instruction adds 64 bits, which leaves SCC."""
-    return bits_wide == 64 and base in ("add", "sub")
-
-
-def _signed16(text: str) -> int:
-    value = int(text, 0) & 0xFFFF
-    return value - 0x10000 if value & 0x8000 else value
-
-
-def _fixed(number: int) -> Scalar:
-    return lambda wave: number

@@ -1,0 +1,94 @@
+"""The interpreter against this CPU: the same source, bit by bit. ``python -m bench.gcn_judge`` compares all of it."""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+
+import pytest
+
+from neutrino.emulator.gcn.errors import GcnFaultError
+from neutrino.emulator.gcn.object_file import Disassemble
+from neutrino.errors import ToolMissingError
+from neutrino.gcn.llvm import find_llvm
+from tests.emulator.gcn import judge
+
+_KERNELS = judge.kernels()
+_VALUES = judge.inputs(11)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if judge.CLANG is None:
+        pytest.skip("clang-19 is not installed")
+    return tmp_path_factory.mktemp("judge")
+
+
+@pytest.fixture(scope="module")
+def cpu(folder: Path) -> ctypes.CDLL:
+    return judge.compile_for_cpu(folder)
+
+
+@pytest.fixture(scope="module")
+def disassemble() -> Disassemble:
+    try:
+        return find_llvm("gfx942").disassemble
+    except ToolMissingError as error:
+        pytest.skip(error.hint)
+
+
+@pytest.fixture(scope="module")
+def code_object(folder: Path) -> bytes:
+    return judge.compile_for_gpu(folder, "gfx942", ("-O2",))
+
+
+def test_there_are_enough_kernels_of_each_kind() -> None:
+    assert len(_KERNELS) >= 60
+    assert sum(kernel.is_phased for kernel in _KERNELS) >= 7
+    assert sum(kernel.kind == "f32" for kernel in _KERNELS) >= 12
+
+
+def test_kernels_compute_what_this_cpu_does(code_object: bytes, cpu: ctypes.CDLL, disassemble: Disassemble) -> None:
+    chosen = _KERNELS[::3]
+    for kernel, found, _ in judge.on_gpu(code_object, disassemble, chosen, _VALUES, 1):
+        assert not judge.differences(kernel, judge.on_cpu(cpu, kernel, *_VALUES), found), kernel.name
+
+
+def test_waves_of_32_lanes_do_too(folder: Path, cpu: ctypes.CDLL, disassemble: Disassemble) -> None:
+    data = judge.compile_for_gpu(folder, "gfx1100", ("-O2",))
+    for kernel, found, _ in judge.on_gpu(data, disassemble, _KERNELS[1::5], _VALUES, 1):
+        assert not judge.differences(kernel, judge.on_cpu(cpu, kernel, *_VALUES), found), kernel.name
+
+
+def _named(name: str) -> judge.Judged:
+    return next(kernel for kernel in _KERNELS if kernel.name == name)
+
+
+def _changed(disassemble: Disassemble, begin: str, replacement: str) -> Disassemble:
+    """Return a disassembler that prints another text for instructions whose text begins so."""
+
+    def change(code: bytes, processor: str, features: str) -> list[tuple[int, int, str | None]]:
+        rows = disassemble(code, processor, features)
+        return [(at, size, replacement if text and text.startswith(begin) else text) for at, size, text in rows]
+
+    return change
+
+
+def test_a_missing_wait_is_a_fault(code_object: bytes, disassemble: Disassemble) -> None:
+    without = _changed(disassemble, "s_waitcnt", "s_nop 0")
+    with pytest.raises(GcnFaultError, match="before the wait for it") as caught:
+        list(judge.on_gpu(code_object, without, [_named("mixed_sums")], _VALUES, 1))
+    assert caught.value.kind == "wait"
+
+
+def test_missing_barriers_are_noticed(code_object: bytes, cpu: ctypes.CDLL, disassemble: Disassemble) -> None:
+    kernel = _named("exchanged")
+    expected = judge.on_cpu(cpu, kernel, *_VALUES)
+    without = _changed(disassemble, "s_barrier", "s_nop 0")
+    for disassembler, is_right in ((disassemble, True), (without, False)):
+        counts = [
+            judge.differences(kernel, expected, found)
+            for seed in range(4)
+            for _, found, _ in judge.on_gpu(code_object, disassembler, [kernel], _VALUES, seed)
+        ]
+        assert any(counts) is not is_right
