@@ -40,7 +40,9 @@ _SIZES = {
     "dwordx3": (12, False), "b96": (12, False), "dwordx4": (16, False), "b128": (16, False),
 }  # fmt: skip
 """Name → bytes, and whether its sign is extended."""
-_NOTHING = re.compile(r"buffer_(inv|wbl2|gl[01]_inv|wbinvl1(_vol)?|wbinvl1_sc)|global_(inv|wb|wbinv)|ds_(nop|gws_\w+)")
+_NOTHING = re.compile(
+    r"buffer_(inv|invl2|wbl2|gl[01]_inv|wbinvl1(_vol)?|wbinvl1_sc)|global_(inv|wb|wbinv)|ds_(nop|gws_\w+)"
+)
 
 
 class _Width(NamedTuple):

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from neutrino.emulator.gcn import floats
 from neutrino.emulator.gcn.compiler import Compiler, Scalar
 from neutrino.emulator.gcn.numbering import WORD
 from neutrino.emulator.gcn.text import Parsed
@@ -233,7 +234,7 @@ def compile_arithmetic(c: Compiler, ins: Parsed) -> Step:
     match = re.fullmatch(r"(add|sub|addc|subb|add_co|sub_co|add_co_ci|sub_co_ci)_([iu])32", body)
     if match:
         return _sum(c, ins, match[1], match[2])
-    if kind in ("f32", "f16") or body.startswith("cvt_"):
+    if body in _FLOAT_FUNCTIONS:
         return _float_arithmetic(c, ins)
     return _other_arithmetic(c, ins, base, kind, bits_wide)
 
@@ -280,31 +281,58 @@ def _bit_scan(c: Compiler, ins: Parsed, base: str, bits_wide: int, signed: bool)
     return scan
 
 
+_FLOAT_FUNCTIONS: dict[str, tuple[str, Callable[..., Any]]] = {
+    "cvt_f32_i32": ("i", lambda x: x.astype(np.float32)),
+    "cvt_f32_u32": ("u", lambda x: x.astype(np.float32)),
+    "cvt_i32_f32": ("f", lambda x: floats.to_integer(x, np.int32)),
+    "cvt_u32_f32": ("f", lambda x: floats.to_integer(x, np.uint32)),
+    "cvt_f32_f16": ("h", lambda x: x.astype(np.float32)),
+    "cvt_hi_f32_f16": ("H", lambda x: x.astype(np.float32)),
+    "cvt_f16_f32": ("f", lambda x: x.astype(np.float16)),
+    "ceil_f32": ("f", np.ceil),
+    "floor_f32": ("f", np.floor),
+    "trunc_f32": ("f", np.trunc),
+    "rndne_f32": ("f", np.rint),
+    "add_f32": ("ff", lambda a, b: a + b),
+    "sub_f32": ("ff", lambda a, b: a - b),
+    "mul_f32": ("ff", lambda a, b: a * b),
+    "min_f32": ("ff", floats.minimum),
+    "max_f32": ("ff", floats.maximum),
+    "min_num_f32": ("ff", floats.minimum),
+    "max_num_f32": ("ff", floats.maximum),
+    "fmaak_f32": ("fff", floats.fma32),
+    "fmamk_f32": ("fff", floats.fma32),
+    "fmac_f32": ("ff+", floats.fma32),
+}
+"""Name → types of the operands (words as signed or unsigned numbers, floats, lower and upper halves as floats, the
+result's old value), and function."""
+
+
 def _float_arithmetic(c: Compiler, ins: Parsed) -> Step:
     """Return the step of scalar floats (gfx11.5 and later)."""
-    name, o = ins.mnemonic, ins.operands
+    o = ins.operands
+    found = _FLOAT_FUNCTIONS.get(ins.mnemonic[2:])
+    if found is None or c.round32 or c.flush32:
+        raise c.unknown()
+    types, function = found
     out = c.scalar_out(o[0])
-    conversions: dict[str, Callable[[int], Any]] = {
-        "s_cvt_f32_i32": lambda value: np.float32(value - (1 << 32) if value >> 31 else value),
-        "s_cvt_f32_u32": np.float32,
-    }
-    if name in conversions:
-        x, convert = c.scalar(o[1]), conversions[name]
-        return lambda wave: out(wave, _bits(convert(x(wave))))
-    binary: dict[str, Callable[[Any, Any], Any]] = {
-        "s_add_f32": lambda a, b: a + b,
-        "s_sub_f32": lambda a, b: a - b,
-        "s_mul_f32": lambda a, b: a * b,
-    }
-    if name in binary and not c.round32:
-        operation = binary[name]
-        first, second = _float(c, o[1]), _float(c, o[2])
-        return lambda wave: out(wave, _bits(operation(first(wave), second(wave))))
-    raise c.unknown()
+    texts = (*o[1:], o[0]) if types.endswith("+") else o[1:]
+    reads = [_typed(c, text, "f" if kind == "+" else kind) for text, kind in zip(texts, types, strict=True)]
+    return lambda wave: out(wave, _bits(function(*(read(wave) for read in reads))))
+
+
+def _typed(c: Compiler, text: str, kind: str) -> Callable[[Wave], Any]:
+    read = c.scalar(text)
+    shift = 16 * (kind == "H")
+    if kind in "hH":
+        return lambda wave: np.array([read(wave) >> shift & 0xFFFF], np.uint16).view(np.float16)
+    dtype = {"i": np.int32, "u": np.uint32, "f": np.float32}[kind]
+    return lambda wave: np.array([read(wave)], np.uint32).view(dtype)
 
 
 def _bits(value: Any) -> int:
-    return int(np.float32(value).view(np.uint32))
+    """Return the bits of the only element."""
+    return int(value.view(f"u{value.dtype.itemsize}")[0])
 
 
 def _other_arithmetic(c: Compiler, ins: Parsed, base: str, kind: str, bits_wide: int) -> Step:

@@ -80,6 +80,8 @@ def _plain(c: Compiler, ins: Parsed, wrap: Wrap | None) -> Step:
         return _carry(c, ins, carry[1], wrap)
     if name.startswith("v_pk_") and name not in ("v_pk_mov_b32",):
         return _packed(c, ins)
+    if name.startswith("v_s_"):
+        return _of_scalars(c, ins)
     special = FORMS.get(name)
     if special is not None:
         return special(c, ins)
@@ -93,10 +95,25 @@ def _plain(c: Compiler, ins: Parsed, wrap: Wrap | None) -> Step:
             write_y(wave, old)
 
         return swap
-    if ins.form == "_sdwa" and not name.startswith("v_cndmask"):
+    if ins.form == "_sdwa":
         return _subword(c, ins)
     compute, write = _value(c, ins, wrap)
     return lambda wave: write(wave, compute(wave))
+
+
+def _of_scalars(c: Compiler, ins: Parsed) -> Step:
+    """Return the step of an instruction that computes a scalar register as lanes are computed."""
+    operation = OPERATIONS.get(ins.mnemonic[4:])
+    if operation is None or len(operation.sources) != 1:
+        raise c.unknown()
+    read, write = c.vector(ins.operands[1], operation.sources[0]), c.scalar_out(ins.operands[0])
+    compute = modified(c, ins, operation.result, applied(operation.function, [read]))
+
+    def step(wave: Wave) -> None:
+        value = np.atleast_1d(compute(wave))
+        write(wave, int(value.view(f"u{value.dtype.itemsize}")[0]))
+
+    return step
 
 
 def _operation(c: Compiler, name: str) -> Operation:
@@ -143,8 +160,6 @@ def _choice(c: Compiler, ins: Parsed, wrap: Wrap | None) -> tuple[Lanes, Write]:
         x = wrap(x)
     if ins.form == "_sdwa":
         x, y = _selected(c, ins, o[1], kind, 0), _selected(c, ins, o[2], kind, 1)
-        if (ins.modifiers.get("dst_sel") or "DWORD") != "DWORD":
-            raise c.unknown("part of a result")
     mask = c.mask(o[3] if len(o) > 3 else "vcc" if c.lanes == 64 else "vcc_lo")
     half = selected[-1] if selected and kind == "b16" else 0
     return lambda wave: np.where(mask(wave), y(wave), x(wave)), c.vector_out(o[0], kind, half)
@@ -252,15 +267,18 @@ def _selected(c: Compiler, ins: Parsed, text: str, kind: str, slot: int) -> Lane
 def _subword(c: Compiler, ins: Parsed) -> Step:
     """Return the step of an SDWA form."""
     o = ins.operands
-    operation = _operation(c, ins.mnemonic)
-    kinds, texts = list(operation.sources), list(o[1:])
-    if kinds[-1] == "+":
-        kinds.pop()
-    rows = enumerate(zip(texts, kinds, strict=True))
-    reads = [_selected(c, ins, text, kind, slot) for slot, (text, kind) in rows]
-    if len(operation.sources) > len(kinds):
-        reads.append(c.vector(o[0], operation.result))
-    compute = modified(c, ins, operation.result, applied(operation.function, reads))
+    if ins.mnemonic == "v_cndmask_b32":
+        compute, _ = _choice(c, ins, None)
+    else:
+        operation = _operation(c, ins.mnemonic)
+        kinds = list(operation.sources)
+        if kinds[-1] == "+":
+            kinds.pop()
+        rows = enumerate(zip(o[1:], kinds, strict=True))
+        reads = [_selected(c, ins, text, kind, slot) for slot, (text, kind) in rows]
+        if len(operation.sources) > len(kinds):
+            reads.append(c.vector(o[0], operation.result))
+        compute = modified(c, ins, operation.result, applied(operation.function, reads))
     selection, unused = ins.modifiers.get("dst_sel", "DWORD"), ins.modifiers.get("dst_unused", "UNUSED_PAD")
     write = c.vector_out(o[0], "b32")
     old = c.vector(o[0], "b32") if unused == "UNUSED_PRESERVE" else None
@@ -270,17 +288,17 @@ def _subword(c: Compiler, ins: Parsed) -> Step:
 
     def step(wave: Wave) -> None:
         value = np.atleast_1d(compute(wave))
-        word = value.view(f"u{value.dtype.itemsize}").astype(np.uint32)
+        bits_ = value.view(f"u{value.dtype.itemsize}").astype(np.uint32)
         if size != 32:
             if unused == "UNUSED_SEXT":
                 rest = np.int32(32 - size)
-                signed = (word.view(np.int32) << rest) >> rest
-                word = signed.view(np.uint32) << np.uint32(place)
+                signed = (bits_.view(np.int32) << rest) >> rest
+                bits_ = signed.view(np.uint32) << np.uint32(place)
             else:
-                word = word << np.uint32(place) & field
+                bits_ = bits_ << np.uint32(place) & field
                 if old is not None:
-                    word = old(wave) & ~field | word
-        write(wave, word)
+                    bits_ = old(wave) & ~field | bits_
+        write(wave, bits_)
 
     return step
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ctypes
+import json
 from pathlib import Path
 
 import pytest
 
+from bench import gcn_judge
 from neutrino.emulator.gcn.errors import GcnFaultError
 from neutrino.emulator.gcn.object_file import Disassemble
 from neutrino.errors import ToolMissingError
@@ -92,3 +94,12 @@ def test_missing_barriers_are_noticed(code_object: bytes, cpu: ctypes.CDLL, disa
             for _, found, _ in judge.on_gpu(code_object, disassembler, [kernel], _VALUES, seed)
         ]
         assert any(counts) is not is_right
+
+
+def test_recorded_verdict_is_that_of_these_kernels() -> None:
+    recorded = json.loads(gcn_judge.RESULTS.read_text())
+    assert recorded["source"] == gcn_judge.source_hash()
+    assert {row["target"] for row in recorded["rows"]} == set(gcn_judge.TARGETS)
+    for row in recorded["rows"]:
+        assert row["kernels"] == len(_KERNELS)
+        assert row["different"] == {}, row["target"]
