@@ -54,6 +54,8 @@ class _Width(NamedTuple):
 
 
 def _width(name: str) -> _Width | None:
+    """Return how many bytes a load or store moves, by the end of its name such as ``dwordx2`` or ``d16_hi_b8``; None
+    for an unknown one."""
     half = None
     if "d16" in name:
         half = int("hi" in name)
@@ -120,6 +122,7 @@ def _locate(c: Compiler, ins: Parsed, space: str, address: tuple[str, ...], size
     is_flat = space == "flat"
 
     def locate(wave: Wave) -> list[Part]:
+        """Return which bytes of memory the active lanes of a wave access, as parts that each lie in one memory."""
         if base is None:
             addresses = lanes_part(wave) + shift
         else:
@@ -136,6 +139,11 @@ def _locate(c: Compiler, ins: Parsed, space: str, address: tuple[str, ...], size
 
 
 def _flat_parts(wave: Wave, lanes: Any, addresses: Array, size: int) -> list[Part]:
+    """Divide the lanes of a flat access by the memory that their addresses lie in: LDS (shared memory), scratch or
+    global.
+
+    lanes: their numbers, or a slice for all. addresses: u64, one a lane. size: bytes that each accesses.
+    """
     upper = addresses >> np.uint64(32)
     numbers = np.arange(wave.lanes)[lanes]
     parts = []
@@ -172,10 +180,15 @@ def _scratch_part(wave: Wave, lanes: Array, places: Array, size: int) -> Part:
 
 
 def _scratch(c: Compiler, address: tuple[str, ...], offset: int, size: int) -> Locate:
+    """Return the function for the bytes of scratch (private memory) that the lanes of an instruction access.
+
+    address: the operands, a vector and a scalar register or ``off``. offset: added to them. size: bytes a lane.
+    """
     lanes_part = c.vector(address[0], "i32") if address[0] not in ("off", "null") else None
     base = c.scalar(address[1]) if len(address) > 1 and address[1] not in ("off", "null") else None
 
     def locate(wave: Wave) -> list[Part]:
+        """Return which bytes of their scratch the active lanes of a wave access."""
         lanes = np.flatnonzero(wave.mask)
         places = np.full(lanes.size, offset + (base(wave) if base is not None else 0), np.int64)
         if lanes_part is not None:
@@ -201,6 +214,7 @@ def _buffer(c: Compiler, ins: Parsed, address: tuple[str, ...], size: int) -> Lo
     offset = ins.number("offset")
 
     def locate(wave: Wave) -> list[Part]:
+        """Return which bytes of a buffer the active lanes of a wave access; lanes beyond its end are left out."""
         lanes = np.flatnonzero(wave.mask)
         low, high, records = words[0](wave), words[1](wave), words[2](wave)
         base = low | (high & 0xFFFF) << 32
@@ -225,6 +239,10 @@ def _buffer(c: Compiler, ins: Parsed, address: tuple[str, ...], size: int) -> Lo
 
 
 def _load(c: Compiler, width: _Width, locate: Locate, data: str, counter: str) -> Step:
+    """Return the step (what executes an instruction on a wave) of a load from memory to vector registers.
+
+    locate: gives the bytes that lanes access. data: the operand to load to. counter: waits look at it.
+    """
     into = register(data)
     if into is None or into.file != "v":
         raise c.unknown()
@@ -236,6 +254,7 @@ def _load(c: Compiler, width: _Width, locate: Locate, data: str, counter: str) -
     zero_first = counter == "vm"
 
     def load(wave: Wave) -> None:
+        """Load the values of a wave's active lanes; those beyond a buffer's end get 0."""
         parts = locate(wave)
         if zero_first and len(parts) == 1 and parts[0].places.size < wave.lanes:
             _zero_missing(wave, parts[0].lanes, write, width)
@@ -259,9 +278,14 @@ def _zero_missing(wave: Wave, lanes: Any, write: Writer, width: _Width) -> None:
 
 
 def _writer(width: _Width, first: int, half: int | None) -> Writer:
+    """Return the function that writes loaded words to lanes of the vector registers from ``first`` on.
+
+    half: the half of the register that a value of 16 bits goes to, None for all of it.
+    """
     size, signed = width.size, width.signed
 
     def write(wave: Wave, lanes: Any, rows: list[Array]) -> None:
+        """Write loaded words to some lanes of a wave's registers, small ones extended by their sign or by zeros."""
         if size < 4:
             (row,) = rows
             if signed:
@@ -279,6 +303,10 @@ def _writer(width: _Width, first: int, half: int | None) -> Writer:
 
 
 def _store(c: Compiler, width: _Width, locate: Locate, data: str, counter: str) -> Step:
+    """Return the step (what executes an instruction on a wave) of a store of vector registers to memory.
+
+    locate: gives the bytes that lanes access. data: the operand to store. counter: waits look at it.
+    """
     source = register(data)
     if source is None or source.file != "v":
         raise c.unknown()
@@ -289,6 +317,7 @@ def _store(c: Compiler, width: _Width, locate: Locate, data: str, counter: str) 
     shift = np.uint32(16) if half else None
 
     def store(wave: Wave) -> None:
+        """Store the values of a wave's active lanes."""
         for part in locate(wave):
             rows = [wave.v[first + word, part.lanes] for word in range(count)]
             if shift is not None:
@@ -299,6 +328,11 @@ def _store(c: Compiler, width: _Width, locate: Locate, data: str, counter: str) 
 
 
 def _atomic(c: Compiler, atomic: Atomic, locate: Locate, data: str, into: str | None, counter: str) -> Step:
+    """Return the step (what executes an instruction on a wave) of an atomic operation on memory.
+
+    locate: gives the bytes that lanes access. data: its operand. into: the operand for the old values, None if they are
+    not returned. counter: waits look at it.
+    """
     count = atomic.size // 4
     operands = count * (2 if atomic.compares else 1)
     first = c.vector_registers(data, operands, False)
@@ -311,6 +345,7 @@ def _atomic(c: Compiler, atomic: Atomic, locate: Locate, data: str, into: str | 
     c.issues.append((counter, c.writes & ~before))
 
     def step(wave: Wave) -> None:
+        """Do the atomic operation for a wave's active lanes, in their order, and return old values if wanted."""
         for part in locate(wave):
             sources = [wave.v[first + word, part.lanes] for word in range(operands)]
             old = perform(atomic, part.memory, part.places, sources[:count], sources[count:])
@@ -340,6 +375,7 @@ def _load_to_lds(c: Compiler, ins: Parsed, space: str, rest: str) -> Step:
     count = max(1, width.size // 4)
 
     def step(wave: Wave) -> None:
+        """Load the values of a wave's active lanes, and store them one after the other in LDS (shared memory)."""
         begin = (wave.s[M0] & 0xFFFF) + offset
         places = _in_lds(wave, begin + np.flatnonzero(wave.mask) * each, each)
         rows = [np.zeros(wave.lanes, np.uint32) for _ in range(count)]
@@ -355,6 +391,11 @@ def _load_to_lds(c: Compiler, ins: Parsed, space: str, rest: str) -> Step:
 
 
 def _lds(c: Compiler, ins: Parsed, rest: str) -> Step:
+    """Return the step (what executes an instruction on a wave) of an instruction on LDS, the work-group's shared
+    memory.
+
+    rest: its name without ``ds_``.
+    """
     o = ins.operands
     if rest in ("bpermute_b32", "permute_b32", "bpermute_fi_b32"):
         return _permute(c, ins, rest)
@@ -391,6 +432,7 @@ def _lds(c: Compiler, ins: Parsed, rest: str) -> Step:
     c.issues.append(("ds", c.writes & ~before))
 
     def compare(wave: Wave) -> None:
+        """Compare and swap in LDS for a wave's active lanes, and return old values if wanted."""
         for part in locate(wave):
             sources = [
                 [wave.v[at + word, part.lanes] for word in range(count)] for at in (first_stored, first_compared)
@@ -404,9 +446,13 @@ def _lds(c: Compiler, ins: Parsed, rest: str) -> Step:
 
 
 def _lds_places(c: Compiler, text: str, offset: int, size: int) -> Locate:
+    """Return the function for the bytes of LDS that lanes access. text: the address operand, to which offset is added;
+    size: bytes a lane."""
     address = c.vector(text, "u32")
 
     def locate(wave: Wave) -> list[Part]:
+        """Return which bytes of LDS the active lanes of a wave access. Raises GcnFaultError outside the work-group's
+        part."""
         lanes: Any = slice(None) if wave.full else np.flatnonzero(wave.mask)
         places = address(wave)[lanes].astype(np.int64) + offset
         return [Part(lanes, wave.group.lds, _in_lds(wave, places, size))]
@@ -427,6 +473,7 @@ def _two(c: Compiler, ins: Parsed, loads: bool, size: int, stride: int) -> Step:
         c.issues.append(("ds", c.writes & ~before))
 
         def load(wave: Wave) -> None:
+            """Load two values for each active lane of a wave."""
             found = []
             for locate in locates:
                 (part,) = locate(wave)
@@ -439,6 +486,7 @@ def _two(c: Compiler, ins: Parsed, loads: bool, size: int, stride: int) -> Step:
     c.issues.append(("ds", 0))
 
     def store(wave: Wave) -> None:
+        """Store two values for each active lane of a wave."""
         for source, locate in zip(sources, locates, strict=True):
             (part,) = locate(wave)
             scatter(part.memory, part.places, size, [wave.v[source + word, part.lanes] for word in range(count)])
@@ -458,6 +506,7 @@ def _permute(c: Compiler, ins: Parsed, rest: str) -> Step:
     lane = np.arange(c.lanes)
 
     def step(wave: Wave) -> None:
+        """Give lanes the values of other lanes, whose numbers an operand has."""
         at = ((address(wave) + np.uint32(shift)) >> np.uint32(2)).astype(np.int64) % span + lane // span * span
         value = np.broadcast_to(source(wave), (wave.lanes,))
         if rest == "permute_b32":
@@ -471,6 +520,8 @@ def _permute(c: Compiler, ins: Parsed, rest: str) -> Step:
 
 
 def _swizzle(c: Compiler, ins: Parsed) -> Step:
+    """Return the step (what executes an instruction on a wave) of DS_SWIZZLE: each lane gets the value of a lane that a
+    constant pattern gives."""
     o = ins.operands
     source, write = c.vector(o[1], "b32"), c.vector_out(o[0], "b32")
     c.issues.append(("ds", c.writes))
@@ -503,6 +554,7 @@ def _swizzle(c: Compiler, ins: Parsed) -> Step:
             raise c.unknown()
 
     def step(wave: Wave) -> None:
+        """Give lanes the values of other lanes, by the pattern; 0 where the other lane is not active."""
         write(wave, np.where(wave.mask[at], source(wave)[at], np.uint32(0)))
 
     return step
@@ -518,6 +570,7 @@ def _load_transposed(c: Compiler, ins: Parsed, bits_wide: int) -> Step:
     elements = 64 // bits_wide
 
     def step(wave: Wave) -> None:
+        """Load the values of a wave, all of whose lanes must be active, and transpose them."""
         if not wave.full:
             raise c.unknown("with lanes that are not active")
         (part,) = locate(wave)

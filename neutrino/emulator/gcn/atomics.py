@@ -25,15 +25,19 @@ class Atomic(NamedTuple):
 
 
 def _increase(old: Any, limit: Any) -> Any:
+    """Return what an atomic increment leaves in memory: old + 1, or 0 from the limit on."""
     return old.dtype.type(0) if old >= limit else old + old.dtype.type(1)
 
 
 def _decrease(old: Any, limit: Any) -> Any:
+    """Return what an atomic decrement leaves in memory: old - 1, or the limit if old is 0 or above the limit."""
     return limit if old == 0 or old > limit else old - old.dtype.type(1)
 
 
 def _packed_sum(kind: str) -> Callable[[Any, Any], Any]:
+    """Return the function that adds pairs of 16-bit floats in words. kind: ``f16`` or ``bf16``."""
     def add(old: Any, value: Any) -> Any:
+        """Add both halves of a word to those of another one; return the word of sums."""
         a, b = np.atleast_1d(old).view(np.uint16), np.atleast_1d(value).view(np.uint16)
         if kind == "bf16":
             total = floats.f32_to_bf16(floats.bf16_to_f32(a) + floats.bf16_to_f32(b))
@@ -117,5 +121,6 @@ def perform(atomic: Atomic, memory: Array, places: Array, rows: list[Array], com
 
 
 def _joined(rows: list[Array], dtype: np.dtype[Any]) -> Array:
+    """Return values of one type from their words. rows: a row of u32 for each word of the values, the lowest first."""
     joined: Array = np.ascontiguousarray(np.stack(rows, axis=1)).view(dtype)[:, 0]
     return joined

@@ -27,6 +27,8 @@ class Checks:
     """What a wave waits for, and which registers have a value. Registers are the bits of ``numbering``."""
 
     def __init__(self, generation: int, defined: int) -> None:
+        """Begin the checks of one wave, with no operation under way. defined: the registers that have a value, as bits.
+        """
         self._counters = counters_of(generation)
         self._queues: dict[str, list[tuple[str, int]]] = {}
         self.pending = 0

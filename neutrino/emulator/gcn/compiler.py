@@ -109,6 +109,10 @@ class Compiler:
     """
 
     def __init__(self, processor: str, lanes: int, mode: int, indexed: int = 0) -> None:
+        """Set up what makes executable steps of instructions of one processor, for waves of 32 or 64 lanes.
+
+        mode: the MODE register's value (rounding, denormal numbers). indexed: the operands that M0 indexes, as bits.
+        """
         self.processor = processor
         self.generation = int(processor.split("-", maxsplit=1)[0][3:-2]) if processor[3:-2].isdigit() else 9
         self.lanes = lanes
@@ -185,6 +189,7 @@ class Compiler:
         half, whole = 1 << bits_wide - 1, 1 << bits_wide
 
         def signed(wave: Wave) -> int:
+            """Return the operand's value as a signed number."""
             value = read(wave)
             return value - whole if value & half else value
 
@@ -202,6 +207,7 @@ class Compiler:
         if first >= EXEC:
 
             def write_exec(wave: Wave, value: int) -> None:
+                """Write EXEC, or half of it: the mask of active lanes follows."""
                 if bits_wide == 64:
                     wave.set_pair(first, value)
                 else:
@@ -212,12 +218,14 @@ class Compiler:
         if bits_wide == 64:
 
             def write_pair(wave: Wave, value: int) -> None:
+                """Write 64 bits to two scalar registers of a wave."""
                 wave.s[first] = value & WORD
                 wave.s[first + 1] = value >> 32 & WORD
 
             return write_pair
 
         def write(wave: Wave, value: int) -> None:
+            """Write 32 bits to a scalar register of a wave."""
             wave.s[first] = value & WORD
 
         return write
@@ -281,6 +289,7 @@ class Compiler:
             second = first + 1
 
             def wide(wave: Wave) -> Any:
+                """Return 64-bit values of the lanes, whose words are in two registers."""
                 pair = np.empty((wave.lanes, 2), np.uint32)
                 pair[:, 0] = wave.v[first]
                 pair[:, 1] = wave.v[second]
@@ -300,12 +309,14 @@ class Compiler:
         return lambda wave: flush(read(wave))
 
     def _negated(self, read: Lanes, kind: str) -> Lanes:
+        """Return the function for an operand with its sign bit flipped. read: the function for the operand itself."""
         if kind[0] == "f":
             return lambda wave: -read(wave)
         sign = np.array(1 << width(kind) - 1, f"u{width(kind) // 8}")[()]
         return lambda wave: (read(wave).view(sign.dtype) ^ sign).view(TYPES[kind])
 
     def _absolute(self, read: Lanes, kind: str) -> Lanes:
+        """Return the function for an operand with its sign bit cleared. read: the function for the operand itself."""
         if kind[0] == "f":
             return lambda wave: np.abs(read(wave))
         rest = np.array((1 << width(kind) - 1) - 1, f"u{width(kind) // 8}")[()]
@@ -330,6 +341,7 @@ class Compiler:
                 raise self.unknown("indexed registers of other sizes")
 
             def write_indexed(wave: Wave, value: Any) -> None:
+                """Write active lanes of the register that M0 counts from the named one."""
                 row = wave.v[first + (wave.s[M0] & 0xFF)].view(TYPES[kind])
                 np.copyto(row, value, where=wave.mask)
 
@@ -338,6 +350,7 @@ class Compiler:
             dtype = np.dtype(TYPES[kind])
 
             def write_half(wave: Wave, value: Any) -> None:
+                """Write one half of a register in active lanes; the other half is cleared on gfx9."""
                 mask = wave.mask
                 np.copyto(wave.h[first, :, half], np.asarray(value, dtype).view(np.uint16), where=mask)
                 if clears:
@@ -349,6 +362,7 @@ class Compiler:
             dtype = np.dtype(TYPES[kind])
 
             def write_wide(wave: Wave, value: Any) -> None:
+                """Write 64-bit values to two registers in active lanes."""
                 raw = np.asarray(value, dtype).view(np.uint64)
                 np.copyto(wave.v[first], raw.astype(np.uint32), where=wave.mask)
                 np.copyto(wave.v[second], (raw >> np.uint64(32)).astype(np.uint32), where=wave.mask)
@@ -357,6 +371,7 @@ class Compiler:
         if kind == "f32":
 
             def write_float(wave: Wave, value: Any) -> None:
+                """Write f32 values to a register in active lanes."""
                 if wave.full:
                     wave.f[first] = value
                 else:
@@ -366,6 +381,7 @@ class Compiler:
         if kind == "i32":
 
             def write_signed(wave: Wave, value: Any) -> None:
+                """Write i32 values to a register in active lanes."""
                 if wave.full:
                     wave.i[first] = value
                 else:
@@ -374,6 +390,7 @@ class Compiler:
             return write_signed
 
         def write(wave: Wave, value: Any) -> None:
+            """Write u32 values to a register in active lanes."""
             if wave.full:
                 wave.v[first] = value
             else:

@@ -32,6 +32,7 @@ class Dpp:
     written. fetches_inactive: whether lanes outside EXEC may be read."""
 
     def __init__(self, source: Array, valid: Array, enabled: Array, zero: bool, fetches_inactive: bool) -> None:
+        """Set up the permutation of an operand's lanes. Parameters: see the class."""
         self.source, self.valid, self.enabled = source, valid, enabled
         self.zero, self.fetches_inactive = zero, fetches_inactive
 
@@ -46,6 +47,7 @@ class Dpp:
         source = self.source
 
         def permuted(wave: Wave) -> Any:
+            """Return the operand's values, each lane with that of its source lane, or 0 where that may not be read."""
             value = np.broadcast_to(read(wave), (wave.lanes,))[source]
             return np.where(wave.valid, value, value.dtype.type(0))
 
@@ -113,6 +115,7 @@ def compile_cross_lane(c: Compiler, ins: Parsed) -> Step:
         source, out = c.vector(o[1], "b32"), c.scalar_out(o[0])
 
         def first(wave: Wave) -> None:
+            """Write the lowest active lane's value to a scalar register."""
             # Lane 0 if EXEC is 0.
             out(wave, int(np.broadcast_to(source(wave), (wave.lanes,))[int(np.argmax(wave.mask))]))
 
@@ -125,6 +128,7 @@ def compile_cross_lane(c: Compiler, ins: Parsed) -> Step:
         value, lane = c.scalar(o[1]), c.scalar(o[2])
 
         def write(wave: Wave) -> None:
+            """Write a scalar value to one lane of a vector register."""
             wave.v[register, lane(wave) % wave.lanes] = value(wave)
 
         return write
@@ -143,6 +147,7 @@ def compile_cross_lane(c: Compiler, ins: Parsed) -> Step:
     up = np.minimum(lanes + size, c.lanes - 1)
 
     def swap(wave: Wave) -> None:
+        """Swap rows of 16 or 32 lanes between two registers."""
         # The upper rows of the first register and the lower ones of the second.
         old_x, old_y = wave.v[x].copy(), wave.v[y].copy()
         np.copyto(wave.v[x], np.where(upper, old_y[down], old_x), where=wave.mask)
@@ -152,6 +157,8 @@ def compile_cross_lane(c: Compiler, ins: Parsed) -> Step:
 
 
 def _permute_rows(c: Compiler, ins: Parsed) -> Step:
+    """Return the step (what executes an instruction on a wave) of V_PERMLANE16 and V_PERMLANEX16: a lane gets the value
+    of any lane of its own row of 16 lanes, or of the next row."""
     o = ins.operands
     source, low, high = c.vector(o[1], "b32"), c.scalar(o[2]), c.scalar(o[3])
     into = c.vector_out(o[0], "b32")
@@ -162,6 +169,7 @@ def _permute_rows(c: Compiler, ins: Parsed) -> Step:
     fetches_inactive, zero = bool(flags and flags[0]), bool(len(flags) > 1 and flags[1])
 
     def step(wave: Wave) -> None:
+        """Give lanes the values of other lanes of a row, by 4 bits a lane of two scalar operands."""
         chosen = high(wave) << 32 | low(wave)
         table = np.array([chosen >> 4 * lane & 15 for lane in range(_ROW)])
         at = base + table[place]

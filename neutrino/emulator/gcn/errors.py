@@ -13,6 +13,7 @@ class UnknownInstructionError(GcnError):
     """An instruction, operand or register that the interpreter does not know. text: as it was disassembled."""
 
     def __init__(self, text: str, reason: str = "") -> None:
+        """Build the message from the instruction's text and the reason, "" without one."""
         super().__init__(f"the interpreter does not know {text!r}{': ' + reason if reason else ''}")
         self.text = text
 
@@ -24,5 +25,6 @@ class GcnFaultError(GcnError):
     """
 
     def __init__(self, kind: str, message: str) -> None:
+        """Set the message and the kind of fault. kind: see the class."""
         super().__init__(message)
         self.kind = kind

@@ -126,6 +126,8 @@ def f32_to_f8(value: Any, kind: str) -> Any:
 
 
 def _f8_table(exponent_bits: int, fnuz: bool) -> Any:
+    """Return the f32 values of all 256 codes of an 8-bit float format. exponent_bits: 4 or 5. fnuz: a format without
+    infinities and negative zero, with 0x80 as NaN."""
     fraction_bits = 7 - exponent_bits
     bias = (1 << exponent_bits - 1) - (0 if fnuz else 1)
     values = np.zeros(256, np.float32)
@@ -186,6 +188,7 @@ def divide_scale(a: Any, denominator: Any, numerator: Any) -> tuple[Any, Any]:
     open_ = ~undefined
 
     def case(condition: Any, value: Any, flag: Any) -> None:
+        """Take a result, and a flag for V_DIV_FMAS, where a condition holds and none before did."""
         nonlocal open_, result, back
         now = open_ & condition
         result = np.where(now, value, result)

@@ -114,12 +114,14 @@ def set_up(wave: Wave, dispatch: Dispatch, poison: np.random.Generator) -> int:
     wave.scratch_base = SCRATCH_BASE + wave.number * scratch_bytes
 
     def put(*values: int) -> None:
+        """Write the next scalar registers."""
         nonlocal at
         for value in values:
             wave.s[at] = value & 0xFFFF_FFFF
             at += 1
 
     def put_pair(value: int) -> None:
+        """Write 64 bits to the next two scalar registers."""
         put(value, value >> 32)
 
     architected = processor.startswith(_ARCHITECTED_SCRATCH)

@@ -99,6 +99,7 @@ class _Run:
         observer: Observer | None,
         limit: int,
     ) -> None:
+        """Prepare a launch; no work-group runs yet. Parameters: see ``launch``."""
         self.statistics = Statistics()
         self.first = 0
         self._program, self._dispatch, self._memory, self._base = program, dispatch, memory, base
@@ -158,6 +159,7 @@ class _Run:
                     running += live
 
     def _groups(self) -> Iterator[Group]:
+        """Make the work-groups of the grid one after the other, x fastest, with their waves ready to run."""
         descriptor, block = self._dispatch.descriptor, self._dispatch.block
         lanes = self._program.lanes
         count = -(-block[0] * block[1] * block[2] // lanes)
@@ -180,9 +182,11 @@ class _Run:
                     yield group
 
     def _place_of(self, address: int) -> int:
+        """Return the index in the program of the instruction at an address in memory."""
         return self._program.place(address - self._base)
 
     def _load(self, wave: Wave) -> None:
+        """Give a wave the steps (executable instructions) that fit its MODE register and index mode."""
         wave.code = self._program.steps(wave.mode, wave.index_mode, self._checks, self._observer is not None)
 
     def _advance(self, wave: Wave, length: int) -> int | None:
@@ -223,6 +227,8 @@ class _Run:
         return event
 
     def _finish(self, wave: Wave) -> None:
+        """Take over from a wave that has ended which registers it read although nothing wrote them, if that was
+        checked."""
         if wave.checks is not None:
             for place, registers in wave.checks.undefined.items():
                 self.statistics.undefined[place] = self.statistics.undefined.get(place, 0) | registers

@@ -56,6 +56,11 @@ def _elements(rows: Array, kind: str) -> Array:
 
 
 def _mfma(c: Compiler, ins: Parsed, match: re.Match[str]) -> Step:
+    """Return the step (what executes an instruction on a wave) of an MFMA matrix product, D = A·B + C. match: the
+    name's parts.
+
+    Raises UnknownInstructionError for shapes, types and modifiers that are not implemented.
+    """
     result, m, n, k = match[1], int(match[2]), int(match[3]), int(match[4])
     o = ins.operands
     kinds = _kinds(c, ins, match[5])
@@ -91,6 +96,7 @@ def _mfma(c: Compiler, ins: Parsed, match: re.Match[str]) -> Step:
     is_integer = result == "i32"
 
     def step(wave: Wave) -> None:
+        """Multiply the matrices that a wave's registers hold, add C, and write the result, in all lanes."""
         a = _elements(wave.v[first_a : first_a + count_a], kinds[0])
         b = _elements(wave.v[first_b : first_b + count_b], kinds[1])
         each = k // groups
@@ -109,6 +115,7 @@ def _mfma(c: Compiler, ins: Parsed, match: re.Match[str]) -> Step:
 
 
 def _kinds(c: Compiler, ins: Parsed, text: str) -> tuple[str, str]:
+    """Return the element types of matrices A and B. text: the types in the instruction's name."""
     if text == "f8f6f4":
         formats = [_F8F6F4.get(ins.number(name)) for name in ("cbsz", "blgp")]
         if None in formats:
@@ -122,6 +129,7 @@ def _kinds(c: Compiler, ins: Parsed, text: str) -> tuple[str, str]:
 
 
 def _addend(c: Compiler, text: str, count: int) -> Any:
+    """Return the function for matrix C as u32 words ``[register][lane]``: a constant, or ``count`` registers."""
     value = constant(text, "f32")
     if value is not None:
         fixed = np.full((count, c.lanes), value, np.uint32)
@@ -131,6 +139,11 @@ def _addend(c: Compiler, text: str, count: int) -> Any:
 
 
 def _wmma(c: Compiler, ins: Parsed, match: re.Match[str]) -> Step:
+    """Return the step (what executes an instruction on a wave) of a WMMA matrix product, D = A·B + C of 16×16. match:
+    the name's parts.
+
+    Raises UnknownInstructionError for types and modifiers that are not implemented.
+    """
     result, o = match[1], ins.operands
     if result not in ("f32", "i32"):
         raise c.unknown()
@@ -164,9 +177,11 @@ def _wmma(c: Compiler, ins: Parsed, match: re.Match[str]) -> Step:
     each = 16 // parts
 
     def arranged(values: Array) -> Array:
+        """Return a matrix, 16×16, from what lanes hold of it."""
         return values[: 16 * parts, :each].reshape(parts, 16, each).transpose(1, 0, 2).reshape(16, 16)
 
     def step(wave: Wave) -> None:
+        """Multiply the matrices that a wave's registers hold, add C, and write the result, in all lanes."""
         a = arranged(_elements(wave.v[first_a : first_a + count_a], kinds[0]))
         b = arranged(_elements(wave.v[first_b : first_b + count_b], kinds[1]))
         product = (a @ b.T)[row, column]

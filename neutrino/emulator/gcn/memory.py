@@ -24,6 +24,7 @@ class Memory:
     """
 
     def __init__(self, capacity: int = 256 << 20, fill: int = 0xA5) -> None:
+        """Set up empty global memory without buffers. capacity: bytes in all. fill: the byte that new buffers have."""
         self.bytes: npt.NDArray[np.uint8] = np.zeros(capacity, np.uint8)
         self._valid: npt.NDArray[np.bool_] = np.zeros(capacity, np.bool_)
         self._words = self.bytes.view(np.uint32)
@@ -62,6 +63,8 @@ class Memory:
         return self.bytes[begin : begin + size].tobytes()
 
     def _range(self, address: int, size: int) -> int:
+        """Return the place in ``bytes`` of an address. Raises GcnFaultError if the bytes from there on are not all in
+        buffers."""
         begin = address - BASE
         if not 0 <= begin <= self.bytes.size - size or not self._valid[begin : begin + size].all():
             raise GcnFaultError("memory", f"{size} bytes at {address:#x} are not within one buffer")

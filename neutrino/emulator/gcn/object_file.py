@@ -131,6 +131,7 @@ class LoadedObject:
                         self._functions.append((value, size))
 
     def _relocate(self) -> None:
+        """Apply the code object's relocations: write addresses in memory to the places that need them."""
         dynamic = self._by_table.get(_SHT_DYNSYM, [])
         for section in self._sections:
             if section[1] != _SHT_RELA or not section[2] & 2:
@@ -147,6 +148,7 @@ class LoadedObject:
                     raise GcnError(f"relocation {kind}")
 
     def _metadata(self) -> dict[str, Any]:
+        """Return the code object's metadata note, a msgpack map; {} without one."""
         for segment in self._segments:
             if segment[0] != _PT_NOTE:
                 continue
@@ -162,6 +164,8 @@ class LoadedObject:
         return {}
 
     def _read_kernels(self) -> dict[str, LoadedKernel]:
+        """Return the kernels by name, from the metadata and their descriptors. Raises GcnError where these do not fit.
+        """
         kernels = {}
         for row in self._metadata().get("amdhsa.kernels", []):
             symbol = self.symbols.get(row[".symbol"])

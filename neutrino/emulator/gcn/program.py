@@ -29,6 +29,7 @@ class Program:
     """Instructions, in the order of their addresses. processor: such as ``gfx942``. lanes: of a wave."""
 
     def __init__(self, instructions: Iterable[tuple[int, int, str | None]], processor: str, lanes: int) -> None:
+        """Set up a program from (address, size, text) of its instructions, in any order; nothing is compiled yet."""
         self.instructions = sorted(Instruction(*row) for row in instructions)
         self.processor = processor
         self.lanes = lanes
@@ -57,6 +58,7 @@ class Program:
         """Return a step that makes the instruction's own one when it is first executed."""
 
         def first(wave: Wave) -> int | None:
+            """Compile the instruction, put its own step in place of this one, and execute it."""
             step = self._compiled(compiler, place, checked)
             if observed:
                 step = _observed(step, place)
@@ -66,6 +68,10 @@ class Program:
         return first
 
     def _compiled(self, c: Compiler, place: int, checked: bool) -> Step:
+        """Return the step (what executes an instruction on a wave) of the instruction with an index.
+
+        checked: with a check of the registers that it uses. Raises GcnFaultError for what is no instruction.
+        """
         row = self.instructions[place]
         if row.text is None:
             raise GcnFaultError("code", f"the words at {row.address:#x} are no instruction")
@@ -80,6 +86,7 @@ class Program:
             behind = row.address + row.size
 
             def target() -> int:
+                """Return the index of the instruction that a branch leads to."""
                 words = int(ins.operands[-1], 0) & 0xFFFF
                 return self.place(behind + 4 * (words - 0x10000 if words & 0x8000 else words))
 
@@ -88,9 +95,11 @@ class Program:
 
 
 def _once(function: Callable[[], int]) -> Callable[[], int]:
+    """Return a function that calls another one the first time only, and then returns the same result."""
     found: list[int] = []
 
     def cached() -> int:
+        """Return the result, computed by the first call."""
         if not found:
             found.append(function())
         return found[0]
@@ -99,7 +108,9 @@ def _once(function: Callable[[], int]) -> Callable[[], int]:
 
 
 def _observed(step: Step, place: int) -> Step:
+    """Return a step that first calls the wave's observer with the instruction's index, and then executes it."""
     def observe(wave: Wave) -> int | None:
+        """Call the observer, then execute the instruction."""
         if wave.observer is not None:
             wave.observer(wave, place)
         return step(wave)
@@ -108,9 +119,12 @@ def _observed(step: Step, place: int) -> Step:
 
 
 def _checked(step: Step, c: Compiler, place: int, text: str) -> Step:
+    """Return a step that also checks that the registers which the instruction uses have arrived, and notes the
+    operations under way that it begins. text: the instruction, for messages."""
     reads, writes, issues = c.reads, c.writes, tuple(c.issues)
 
     def check(wave: Wave) -> int | None:
+        """Check the registers, execute the instruction, and note what it has begun."""
         checks = wave.checks
         assert checks is not None
         checks.use(place, text, reads, writes, bool(issues))
@@ -123,4 +137,5 @@ def _checked(step: Step, c: Compiler, place: int, text: str) -> Step:
 
 
 def _off_the_end(wave: Wave) -> None:
+    """Raise GcnFaultError: the step behind the last instruction."""
     raise GcnFaultError("code", "a wave runs off the end of the code")

@@ -52,6 +52,7 @@ def compile_scalar(c: Compiler, ins: Parsed, place: int, target: Callable[[], in
     if name == "s_trap":
 
         def trap(wave: Wave) -> None:
+            """Raise GcnFaultError, as a wave does that traps."""
             raise GcnFaultError("trap", f"wave {wave.number} of work-group {wave.group.index} traps")
 
         return trap
@@ -71,6 +72,7 @@ def compile_scalar(c: Compiler, ins: Parsed, place: int, target: Callable[[], in
         read, write = c.scalar(o[1], 64), c.scalar_out(o[0], 64)
 
         def call(wave: Wave) -> int:
+            """Jump to the address in a register pair, and leave that of the next instruction in another one."""
             to = read(wave)
             write(wave, wave.base + address)
             return _place(wave, to)
@@ -80,6 +82,7 @@ def compile_scalar(c: Compiler, ins: Parsed, place: int, target: Callable[[], in
         write = c.scalar_out(o[0], 64)
 
         def call_near(wave: Wave) -> int:
+            """Jump to a fixed place, and leave the address of the next instruction in a register pair."""
             write(wave, wave.base + address)
             return target()
 
@@ -104,10 +107,12 @@ def compile_scalar(c: Compiler, ins: Parsed, place: int, target: Callable[[], in
 
 
 def _nothing(wave: Wave) -> None:
-    return None
+    """Execute an instruction that changes nothing that the emulator has."""
+    return
 
 
 def _place(wave: Wave, address: int) -> int:
+    """Return the index in the program of the instruction at an address in memory."""
     return wave.place_of(address)
 
 
@@ -116,6 +121,7 @@ def _wait(c: Compiler, ins: Parsed) -> Step:
     limits = wait_limits(c, ins)
 
     def wait(wave: Wave) -> None:
+        """Tell the checks, if there are any, which operations are over behind this wait."""
         if wave.checks is not None:
             wave.checks.wait(limits)
 
@@ -148,6 +154,8 @@ def wait_limits(c: Compiler, ins: Parsed) -> dict[str, int]:
 
 
 def _branch(c: Compiler, name: str, target: Callable[[], int]) -> Step:
+    """Return the step (what executes an instruction on a wave) of a branch. target: gives the index of the instruction
+    that it leads to."""
     if name == "s_branch":
         return lambda wave: target()
     conditions: dict[str, Callable[[Wave], bool]] = {
@@ -167,6 +175,7 @@ def _branch(c: Compiler, name: str, target: Callable[[], int]) -> Step:
 
 
 def _vcc(wave: Wave) -> int:
+    """Return VCC, the mask of lanes that comparisons write, as a number."""
     return wave.pair(VCC) if wave.lanes == 64 else wave.s[VCC]
 
 
@@ -193,6 +202,7 @@ def _load(c: Compiler, ins: Parsed) -> Step:
     c.issues.append(("smem", written))
 
     def load(wave: Wave) -> None:
+        """Load words, or one small value, from memory to scalar registers; words beyond a buffer's end are 0."""
         at = offset + (constant if immediate else extra(wave) if extra is not None else 0)
         address = base(wave)
         memory = wave.memory
@@ -215,6 +225,7 @@ def _load(c: Compiler, ins: Parsed) -> Step:
 
 
 def _first(text: str) -> int:
+    """Return the number of the first register that an operand names."""
     from neutrino.emulator.gcn.compiler import register
 
     found = register(text)
@@ -233,6 +244,7 @@ def _nth(text: str, word: int) -> str:
 
 
 def _first_pair(text: str) -> str:
+    """Return the text of the first two registers of a tuple such as ``s[4:7]``; other texts as they are."""
     match = re.fullmatch(r"(s|ttmp)\[(\d+):\d+\]", text)
     return f"{match[1]}[{match[2]}:{int(match[2]) + 1}]" if match else text
 
@@ -253,6 +265,7 @@ def _hardware_register(c: Compiler, ins: Parsed) -> Step:
         write = c.scalar_out(o[0])
 
         def get(wave: Wave) -> None:
+            """Read a field of a hardware register to a scalar register."""
             if which in _REGISTERS:
                 value = wave.mode
             elif "SHADER_CYCLES" in which:
@@ -272,6 +285,7 @@ def _hardware_register(c: Compiler, ins: Parsed) -> Step:
     if which in ("HW_REG_FLAT_SCR_LO", "HW_REG_FLAT_SCR_HI"):
 
         def set_scratch(wave: Wave) -> None:
+            """Write a field of the register with scratch's address."""
             wave.hardware[which] = wave.hardware[which] & ~(field << shift) | (read(wave) & field) << shift
 
         return set_scratch
@@ -279,6 +293,7 @@ def _hardware_register(c: Compiler, ins: Parsed) -> Step:
         raise c.unknown(f"hardware register {which}")
 
     def set_mode(wave: Wave) -> int:
+        """Write a field of MODE: other steps of the same instructions are needed from here on."""
         wave.mode = wave.mode & ~(field << shift) | (read(wave) & field) << shift
         return RELOAD
 
@@ -296,6 +311,8 @@ HARDWARE_REGISTERS = frozenset(
 
 
 def _message(c: Compiler, ins: Parsed) -> Step:
+    """Return the step (what executes an instruction on a wave) of S_SENDMSG_RTN, which asks the hardware for a value:
+    the time, or the doorbell."""
     o = ins.operands
     bits_wide = int(ins.mnemonic[-2:])
     write = c.scalar_out(o[0], bits_wide)
@@ -313,6 +330,8 @@ def _index_mode(c: Compiler, ins: Parsed) -> Step:
     if name == "s_set_gpr_idx_off":
 
         def off(wave: Wave) -> int:
+            """End the indexing of vector registers by M0: other steps of the same instructions are needed from here on.
+            """
             wave.index_mode = 0
             return RELOAD
 
@@ -327,6 +346,8 @@ def _index_mode(c: Compiler, ins: Parsed) -> Step:
         mode = int(o[1], 0)
 
     def on(wave: Wave) -> int:
+        """Let M0 index operands, by an index from a register: other steps of the same instructions are needed from here
+        on."""
         wave.s[M0] = wave.s[M0] & ~0xF0FF & WORD | read(wave) & 0xFF | mode << 12
         wave.index_mode = mode
         return RELOAD

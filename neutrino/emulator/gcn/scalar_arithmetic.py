@@ -16,6 +16,7 @@ from neutrino.emulator.gcn.wave import Step, Wave
 
 
 def _whole_quads(value: int, bits_wide: int) -> int:
+    """Return a mask with all 4 bits of each quad of lanes set that has any of them set (S_WQM)."""
     result = 0
     for quad in range(0, bits_wide, 4):
         if value >> quad & 15:
@@ -58,6 +59,8 @@ _LOGICAL = re.compile(r"s_(\w+?)_b(32|64)")
 
 
 def compile_comparison(c: Compiler, ins: Parsed) -> Step:
+    """Return the step (what executes an instruction on a wave) of a scalar comparison or bit test, whose result goes to
+    SCC."""
     name, o = ins.mnemonic, ins.operands
     match = re.fullmatch(r"s_bitcmp([01])_b(32|64)", name)
     if match:
@@ -65,6 +68,7 @@ def compile_comparison(c: Compiler, ins: Parsed) -> Step:
         wanted, limit = int(match[1]), int(match[2]) - 1
 
         def test(wave: Wave) -> None:
+            """Set SCC to whether a bit has the value that is asked for."""
             wave.scc = int((value(wave) >> (bit(wave) & limit) & 1) == wanted)
 
         return test
@@ -85,23 +89,28 @@ def compile_comparison(c: Compiler, ins: Parsed) -> Step:
             number -= 0x10000
 
         def y(wave: Wave) -> int:
+            """Return the constant that is compared with."""
             return number
 
     else:
         y = read(o[1], bits_wide)  # type: ignore[assignment]
 
     def compare(wave: Wave) -> None:
+        """Set SCC to whether the condition holds for two scalar values."""
         wave.scc = int(condition(x(wave), y(wave)))
 
     return compare
 
 
 def _compare_floats(c: Compiler, ins: Parsed, condition: str, bits_wide: int) -> Step:
+    """Return the step (what executes an instruction on a wave) of a scalar comparison of f32. condition: such as
+    ``lt``, or ``nlt`` for its opposite, which holds for NaNs."""
     if bits_wide != 32:
         raise c.unknown()
     x, y = (_float(c, text) for text in ins.operands)
 
     def compare(wave: Wave) -> None:
+        """Set SCC to whether the condition holds for two f32 values."""
         a, b = x(wave), y(wave)
         unordered = bool(np.isnan(a) or np.isnan(b))
         results = {
@@ -115,11 +124,17 @@ def _compare_floats(c: Compiler, ins: Parsed, condition: str, bits_wide: int) ->
 
 
 def _float(c: Compiler, text: str) -> Callable[[Wave], Any]:
+    """Return the function for a scalar operand that is an f32."""
     read = c.scalar(text)
     return lambda wave: np.uint32(read(wave)).view(np.float32)
 
 
 def compile_save_exec(c: Compiler, ins: Parsed, logic: str, bits_wide: int) -> Step:
+    """Return the step (what executes an instruction on a wave) of S_AND_SAVEEXEC_B64 and its like: EXEC, the mask of
+    active lanes, is combined with an operand, and a register gets the old mask (of WREXEC the new one).
+
+    logic: the operation, such as ``and``.
+    """
     operation = _LOGIC.get(logic)
     if operation is None:
         raise c.unknown()
@@ -132,6 +147,7 @@ def compile_save_exec(c: Compiler, ins: Parsed, logic: str, bits_wide: int) -> S
     is_write = "_wrexec" in ins.mnemonic
 
     def step(wave: Wave) -> None:
+        """Combine EXEC with the operand, and set SCC to whether any lane is active."""
         before = old(wave)
         result = operation(read(wave), before) & every
         save(wave, result if is_write else before)
@@ -155,6 +171,7 @@ def compile_arithmetic(c: Compiler, ins: Parsed) -> Step:
         x, y, out = c.scalar(o[1], bits_wide), c.scalar(o[2], bits_wide), c.scalar_out(o[0], bits_wide)
 
         def logical(wave: Wave) -> None:
+            """Write a logical combination of two values, and set SCC to whether it is not 0."""
             result = operation(x(wave), y(wave)) & every
             out(wave, result)
             wave.scc = int(result != 0)
@@ -178,6 +195,7 @@ def compile_arithmetic(c: Compiler, ins: Parsed) -> Step:
         x, out = c.scalar(o[1], bits_wide), c.scalar_out(o[0], bits_wide)
 
         def invert(wave: Wave) -> None:
+            """Write a logical function of a value, and set SCC to whether it is not 0."""
             result = unary(x(wave), bits_wide) & every
             out(wave, result)
             wave.scc = int(result != 0)
@@ -195,6 +213,7 @@ def compile_arithmetic(c: Compiler, ins: Parsed) -> Step:
         signed, out = c.signed_scalar(o[1]), c.scalar_out(o[0])
 
         def absolute(wave: Wave) -> None:
+            """Write the magnitude of a value, and set SCC to whether it is not 0."""
             value = abs(signed(wave)) & WORD
             out(wave, value)
             wave.scc = int(value != 0)
@@ -210,6 +229,7 @@ def compile_arithmetic(c: Compiler, ins: Parsed) -> Step:
         sets = match[1] == "1"
 
         def set_bit(wave: Wave) -> None:
+            """Set or clear one bit of a register."""
             one = 1 << (bit(wave) & bits_wide - 1)
             out(wave, old(wave) | one if sets else old(wave) & ~one)
 
@@ -225,6 +245,7 @@ def compile_arithmetic(c: Compiler, ins: Parsed) -> Step:
         adds = match[1] == "add"
 
         def constant(wave: Wave) -> None:
+            """Add a constant to a register, or multiply it by that; SCC is the overflow of a sum."""
             result = old(wave) + number if adds else old(wave) * number
             out(wave, result)
             if adds:
@@ -240,6 +261,11 @@ def compile_arithmetic(c: Compiler, ins: Parsed) -> Step:
 
 
 def _sum(c: Compiler, ins: Parsed, base: str, kind: str) -> Step:
+    """Return the step (what executes an instruction on a wave) of a scalar sum or difference of 32 bits, with or
+    without the carry in SCC.
+
+    base: such as ``addc``. kind: ``i``, so that SCC gets the signed overflow, or ``u``, so that it gets the carry.
+    """
     o = ins.operands
     read: Callable[[str], Scalar] = c.signed_scalar if kind == "i" else c.scalar
     x, y, out = read(o[1]), read(o[2]), c.scalar_out(o[0])
@@ -247,6 +273,7 @@ def _sum(c: Compiler, ins: Parsed, base: str, kind: str) -> Step:
     adds = base.startswith("add")
 
     def add(wave: Wave) -> None:
+        """Write a sum or difference, and set SCC to the overflow or carry."""
         a, b, carry = x(wave), y(wave), wave.scc if with_carry else 0
         result = a + b + carry if adds else a - b - carry
         out(wave, result)
@@ -259,11 +286,14 @@ def _sum(c: Compiler, ins: Parsed, base: str, kind: str) -> Step:
 
 
 def _bit_scan(c: Compiler, ins: Parsed, base: str, bits_wide: int, signed: bool) -> Step:
+    """Return the step (what executes an instruction on a wave) of an instruction that counts the bits of a value, finds
+    its first one, or the length of the run at its upper end. base: such as ``bcnt1``."""
     o = ins.operands
     x, out = c.scalar(o[1], bits_wide), c.scalar_out(o[0])
     every = (1 << bits_wide) - 1
 
     def scan(wave: Wave) -> None:
+        """Write the count, or the place of the bit, -1 if there is none."""
         value = x(wave)
         if base.startswith("bcnt"):
             count = (value if base == "bcnt1" else ~value & every).bit_count()
@@ -322,6 +352,8 @@ def _float_arithmetic(c: Compiler, ins: Parsed) -> Step:
 
 
 def _typed(c: Compiler, text: str, kind: str) -> Callable[[Wave], Any]:
+    """Return the function for a scalar operand as an array of one number. kind: ``i``, ``u``, ``f`` (f32), ``h`` or
+    ``H`` (f16 in the lower or upper half)."""
     read = c.scalar(text)
     shift = 16 * (kind == "H")
     if kind in "hH":
@@ -336,6 +368,11 @@ def _bits(value: Any) -> int:
 
 
 def _other_arithmetic(c: Compiler, ins: Parsed, base: str, kind: str, bits_wide: int) -> Step:
+    """Return the step (what executes an instruction on a wave) of a shift, bit field, product, minimum, maximum or
+    difference of scalars.
+
+    base: the name without ``s_`` and type; kind: the type. Raises UnknownInstructionError for any other instruction.
+    """
     o = ins.operands
     if len(o) < 3:
         raise c.unknown()
@@ -347,6 +384,7 @@ def _other_arithmetic(c: Compiler, ins: Parsed, base: str, kind: str, bits_wide:
         x, shift = read(o[1], bits_wide), c.scalar(o[2])
 
         def shift_by(wave: Wave) -> None:
+            """Write a value shifted by another one, and set SCC to whether it is not 0."""
             by = shift(wave) & bits_wide - 1
             result = (x(wave) << by if base == "lshl" else x(wave) >> by) & every
             out(wave, result)
@@ -358,6 +396,7 @@ def _other_arithmetic(c: Compiler, ins: Parsed, base: str, kind: str, bits_wide:
         x, y, by = c.scalar(o[1]), c.scalar(o[2]), int(match[1])
 
         def shift_add(wave: Wave) -> None:
+            """Write a shifted value plus another one, and set SCC to the carry."""
             result = (x(wave) << by) + y(wave)
             out(wave, result)
             wave.scc = int(result > WORD)
@@ -367,6 +406,7 @@ def _other_arithmetic(c: Compiler, ins: Parsed, base: str, kind: str, bits_wide:
         x, field = read(o[1], bits_wide), c.scalar(o[2])
 
         def extract(wave: Wave) -> None:
+            """Write a bit field of a value, extended by its sign or by zeros, and set SCC to whether it is not 0."""
             position, size = field(wave) & bits_wide - 1, field(wave) >> 16 & 0x7F
             result = (x(wave) >> position & (1 << size) - 1) if size else 0
             if signed and size and result >> size - 1 & 1:
@@ -392,6 +432,7 @@ def _other_arithmetic(c: Compiler, ins: Parsed, base: str, kind: str, bits_wide:
         choose = min if base == "min" else max
 
         def choice(wave: Wave) -> None:
+            """Write the lesser or greater of two values, and set SCC to whether it is the first one."""
             a, b = x(wave), y(wave)
             out(wave, choose(a, b))
             wave.scc = int(a < b if base == "min" else a > b)
@@ -401,6 +442,7 @@ def _other_arithmetic(c: Compiler, ins: Parsed, base: str, kind: str, bits_wide:
         x, y = c.signed_scalar(o[1]), c.signed_scalar(o[2])
 
         def difference(wave: Wave) -> None:
+            """Write the distance of two values, and set SCC to whether it is not 0."""
             result = abs(x(wave) - y(wave)) & WORD
             out(wave, result)
             wave.scc = int(result != 0)
@@ -410,9 +452,11 @@ def _other_arithmetic(c: Compiler, ins: Parsed, base: str, kind: str, bits_wide:
 
 
 def _signed16(text: str) -> int:
+    """Return the number that a 16-bit literal stands for, as a signed one."""
     value = int(text, 0) & 0xFFFF
     return value - 0x10000 if value & 0x8000 else value
 
 
 def _fixed(number: int) -> Scalar:
+    """Return the function for a scalar operand that is always the same number."""
     return lambda wave: number

@@ -44,6 +44,8 @@ def parse(text: str) -> Parsed:
 
 
 def _one(part: str, text: str) -> Parsed:
+    """Take apart the text of one instruction. part: its text; text: that of the whole, which may be of two
+    instructions."""
     full, _, rest = part.partition(" ")
     form = _FORMS.search(full)
     mnemonic = full[: form.start()] if form else full

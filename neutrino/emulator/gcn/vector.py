@@ -36,6 +36,7 @@ def compile_vector(c: Compiler, ins: Parsed) -> Step:
     step = _plain(c, ins, dpp.operand)
 
     def permuted(wave: Wave) -> None:
+        """Execute the instruction with a permuted first operand, in the lanes that the permutation lets it write."""
         mask, full = wave.mask, wave.full
         wave.valid, enabled = dpp.lanes(mask)
         wave.mask, wave.full = enabled, False
@@ -57,6 +58,7 @@ def _dual(c: Compiler, ins: Parsed, second: Parsed) -> Step:
     (compute_x, compute_y), (write_x, write_y) = computes, writes
 
     def step(wave: Wave) -> None:
+        """Compute both results, then write both."""
         x = compute_x(wave)
         # It may be a register, which the first half may write.
         y = np.array(compute_y(wave))
@@ -67,6 +69,11 @@ def _dual(c: Compiler, ins: Parsed, second: Parsed) -> Step:
 
 
 def _plain(c: Compiler, ins: Parsed, wrap: Wrap | None) -> Step:
+    """Return the step (what executes an instruction on a wave) of a vector instruction that is no matrix product and no
+    dual one.
+
+    wrap: permutes the lanes of the first operand (DPP); None without that.
+    """
     name, o = ins.mnemonic, ins.operands
     if name in ("v_nop", "v_pipeflush"):
         return lambda wave: None
@@ -90,6 +97,7 @@ def _plain(c: Compiler, ins: Parsed, wrap: Wrap | None) -> Step:
         write_x, write_y = c.vector_out(o[0], "b32"), c.vector_out(o[1], "b32")
 
         def swap(wave: Wave) -> None:
+            """Swap two registers in active lanes."""
             old = x(wave).copy()
             write_x(wave, y(wave))
             write_y(wave, old)
@@ -110,6 +118,7 @@ def _of_scalars(c: Compiler, ins: Parsed) -> Step:
     compute = modified(c, ins, operation.result, applied(operation.function, [read]))
 
     def step(wave: Wave) -> None:
+        """Compute one value, and write it to a scalar register."""
         value = np.atleast_1d(compute(wave))
         write(wave, int(value.view(f"u{value.dtype.itemsize}")[0]))
 
@@ -117,6 +126,8 @@ def _of_scalars(c: Compiler, ins: Parsed) -> Step:
 
 
 def _operation(c: Compiler, name: str) -> Operation:
+    """Return the row of ``OPERATIONS`` for an instruction's name, ``v_…``. Raises UnknownInstructionError without one.
+    """
     operation = OPERATIONS.get(name[2:])
     if operation is None:
         raise c.unknown()
@@ -151,6 +162,10 @@ def _value(c: Compiler, ins: Parsed, wrap: Wrap | None) -> tuple[Lanes, Write]:
 
 
 def _choice(c: Compiler, ins: Parsed, wrap: Wrap | None) -> tuple[Lanes, Write]:
+    """Return the functions that compute and write a V_CNDMASK, which takes one of two values by a lane's bit in a mask.
+
+    wrap: permutes the lanes of the first operand; None without that.
+    """
     o = ins.operands
     kind = ins.mnemonic[-3:]
     selected = ins.numbers("op_sel")
@@ -166,6 +181,11 @@ def _choice(c: Compiler, ins: Parsed, wrap: Wrap | None) -> tuple[Lanes, Write]:
 
 
 def _compare(c: Compiler, ins: Parsed, wrap: Wrap | None) -> Step:
+    """Return the step (what executes an instruction on a wave) of a vector comparison, whose result is a mask of lanes:
+    it goes to a scalar register, VCC, or EXEC.
+
+    wrap: permutes the lanes of the first operand; None without that.
+    """
     name, o = ins.mnemonic, ins.operands
     is_class = "_class_" in name
     match = _COMPARE.fullmatch(name)
@@ -198,6 +218,7 @@ def _compare(c: Compiler, ins: Parsed, wrap: Wrap | None) -> Step:
         writes.append(c.mask_out(execution))
 
     def compare(wave: Wave) -> None:
+        """Compare in active lanes, and write the mask of those where the condition holds."""
         result = np.asarray(function(x(wave), y(wave))) & wave.mask
         for write in writes:
             write(wave, result)
@@ -220,6 +241,7 @@ def _carry(c: Compiler, ins: Parsed, base: str, wrap: Wrap | None) -> Step:
     adds, reverses = base.startswith("add"), "rev" in base
 
     def step(wave: Wave) -> None:
+        """Write the sums or differences of active lanes, and the mask of lanes with a carry."""
         a, b = x(wave).astype(np.int64), y(wave).astype(np.int64)
         if reverses:
             a, b = b, a
@@ -246,6 +268,7 @@ def _selected(c: Compiler, ins: Parsed, text: str, kind: str, slot: int) -> Lane
     size = 32 if selection == "DWORD" else 8 if selection.startswith("BYTE") else 16
 
     def read(wave: Wave) -> Any:
+        """Return the byte, half or word of the operand in each lane, extended, and with the sign that is asked for."""
         value = np.atleast_1d(raw(wave))
         if size != 32:
             value = value >> np.uint32(size * place)
@@ -287,6 +310,7 @@ def _subword(c: Compiler, ins: Parsed) -> Step:
     field = np.uint32(((1 << size) - 1) << place)
 
     def step(wave: Wave) -> None:
+        """Compute the result, and write it to a byte or half of the register in active lanes."""
         value = np.atleast_1d(compute(wave))
         bits_ = value.view(f"u{value.dtype.itemsize}").astype(np.uint32)
         if size != 32:
@@ -342,6 +366,7 @@ def _packed(c: Compiler, ins: Parsed) -> Step:
         write_low, write_high = c.vector_out(word(o[0], 0), kind), c.vector_out(word(o[0], 1), kind)
 
     def step(wave: Wave) -> None:
+        """Compute the results of both halves, then write both."""
         # Both are computed before one is written.
         x, y = first(wave), second(wave)
         write_low(wave, x)

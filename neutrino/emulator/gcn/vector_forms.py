@@ -42,16 +42,20 @@ def _mix(c: Compiler, ins: Parsed) -> Step:
 
 
 def _widened(narrow: Lanes) -> Lanes:
+    """Return the function for an f16 operand, as f32."""
     return lambda wave: narrow(wave).astype(np.float32)
 
 
 def _divide_scale(c: Compiler, ins: Parsed) -> Step:
+    """Return the step (what executes an instruction on a wave) of V_DIV_SCALE, which scales an operand of a division
+    and notes lanes whose quotient must be scaled back."""
     o = ins.operands
     kind = ins.mnemonic[-3:]
     a, denominator, numerator = (c.vector(text, kind) for text in o[2:5])
     write, write_mask = c.vector_out(o[0], kind), c.mask_out(o[1])
 
     def step(wave: Wave) -> None:
+        """Write the scaled operand, and the mask of lanes to scale back."""
         result, flags = floats.divide_scale(a(wave), denominator(wave), numerator(wave))
         write(wave, result)
         write_mask(wave, np.broadcast_to(flags, (wave.lanes,)) & wave.mask)
@@ -60,6 +64,8 @@ def _divide_scale(c: Compiler, ins: Parsed) -> Step:
 
 
 def _divide_fmas(c: Compiler, ins: Parsed) -> Step:
+    """Return the step (what executes an instruction on a wave) of V_DIV_FMAS: a fused multiply-add, scaled by a power
+    of 2 in the lanes of VCC."""
     o = ins.operands
     kind = ins.mnemonic[-3:]
     a, b, addend = (c.vector(text, kind) for text in o[1:4])
@@ -68,6 +74,7 @@ def _divide_fmas(c: Compiler, ins: Parsed) -> Step:
     power = 64 if kind == "f32" else 128
 
     def step(wave: Wave) -> None:
+        """Write the fused multiply-add of active lanes, scaled where VCC says so."""
         x, y, z = a(wave), b(wave), addend(wave)
         scaled = mask(wave)
         result = floats.fma32(x, y, z) if kind == "f32" else floats.fma64(x, y, z)
@@ -94,6 +101,7 @@ def _multiply_add_wide(c: Compiler, ins: Parsed) -> Step:
     wide: Any = np.int64 if signed else np.uint64
 
     def step(wave: Wave) -> None:
+        """Write 64-bit sums of a product and an addend, and the mask of lanes with an overflow."""
         product, z = a(wave).astype(wide) * b(wave).astype(wide), addend(wave)
         result = np.broadcast_to(product + z, (wave.lanes,))
         write(wave, result.view(np.uint64))
@@ -125,6 +133,7 @@ def _move_pair(c: Compiler, ins: Parsed) -> Step:
     write_low, write_high = c.vector_out(word(o[0], 0), "b32"), c.vector_out(word(o[0], 1), "b32")
 
     def step(wave: Wave) -> None:
+        """Read both words, then write both."""
         x, y = np.array(first(wave)), np.array(second(wave))
         write_low(wave, x)
         write_high(wave, y)
@@ -141,6 +150,7 @@ def _truth_table(c: Compiler, ins: Parsed) -> Step:
     table = ins.number("bitop3")
 
     def step(wave: Wave) -> None:
+        """Write, bit by bit, the function of three operands that the table has."""
         p, q, r = a(wave), b(wave), x(wave)
         result = p & ~p
         for row in range(8):
@@ -175,6 +185,7 @@ def _dot(c: Compiler, ins: Parsed) -> Step:
         addend, write = c.vector(texts[2], "f32"), c.vector_out(o[0], "f32")
 
         def halves(wave: Wave) -> None:
+            """Write the sum of the products of both halves and the addend."""
             products = [a(wave).astype(np.float64) * b(wave).astype(np.float64) for a, b in (low, high)]
             write(wave, (products[0] + products[1] + addend(wave).astype(np.float64)).astype(np.float32))
 
@@ -189,6 +200,7 @@ def _dot(c: Compiler, ins: Parsed) -> Step:
     addend, write = c.vector(texts[2], "i32"), c.vector_out(o[0], "i32")
 
     def bytes_(wave: Wave) -> None:
+        """Write the sum of the products of four bytes and the addend."""
         total = np.broadcast_to(addend(wave).astype(np.int64), (wave.lanes,)).copy()
         x, y = np.broadcast_to(a(wave), (wave.lanes,)), np.broadcast_to(b(wave), (wave.lanes,))
         for byte in range(4):
@@ -218,6 +230,7 @@ def _from_f8(c: Compiler, ins: Parsed) -> Step:
             low, high = c.vector_out(word(o[0], 0), "f32"), c.vector_out(word(o[0], 1), "f32")
 
             def pair(wave: Wave) -> None:
+                """Convert two 8-bit floats of a word to two registers of f32."""
                 value = source(wave) >> shift
                 low(wave, floats.f8_to_f32(value & np.uint32(0xFF), kind))
                 high(wave, floats.f8_to_f32(value >> np.uint32(8) & np.uint32(0xFF), kind))
@@ -240,6 +253,7 @@ def _from_f8(c: Compiler, ins: Parsed) -> Step:
     write = c.vector_out(text, "u16")
 
     def pack(wave: Wave) -> None:
+        """Convert two f32 to 8-bit floats in a half of a register."""
         low, high = floats.f32_to_f8(a(wave), kind), floats.f32_to_f8(b(wave), kind)
         write(wave, low.astype(np.uint16) | high.astype(np.uint16) << np.uint16(8))
 

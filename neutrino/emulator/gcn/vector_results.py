@@ -19,11 +19,14 @@ Wrap = Callable[[Lanes], Lanes]
 
 
 def check_rounding(c: Compiler, operation: Operation) -> None:
+    """Raise UnknownInstructionError if MODE asks for another rounding of an operation's result than to nearest."""
     if (operation.result in ("f64", "f16") and c.round64) or (operation.result == "f32" and c.round32):
         raise c.unknown(f"rounding mode {c.mode & 15:#x}")
 
 
 def applied(function: Callable[..., Any], reads: list[Lanes]) -> Lanes:
+    """Return the function that computes a function of one, two or three operands of the lanes. reads: give the
+    operands."""
     if len(reads) == 1:
         (one,) = reads
         return lambda wave: function(one(wave))
@@ -68,6 +71,7 @@ def _saturated(c: Compiler, ins: Parsed, kind: str) -> Lanes:
     base = match[1]
 
     def compute(wave: Wave) -> Any:
+        """Return the sum or difference, limited to the type's range."""
         a, b = x(wave).astype(np.int64), y(wave).astype(np.int64)
         result = a + b if base == "add" else a - b if base == "sub" else b - a
         return np.clip(result, limits.min, limits.max).astype(TYPES[kind])

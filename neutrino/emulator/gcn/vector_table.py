@@ -26,11 +26,14 @@ OPERATIONS: dict[str, Operation] = {}
 
 
 def _put(names: str, result: str, sources: str, function: Function) -> None:
+    """Add instructions that compute the same to ``OPERATIONS``. names, sources: separated by spaces; result, sources:
+    types."""
     for name in names.split():
         OPERATIONS[name] = Operation(result, tuple(sources.split()), function)
 
 
 def _shift(kind: str, left: bool) -> Function:
+    """Return the function that shifts numbers of a NumPy type by their first argument, modulo the type's bits."""
     limit = np.dtype(kind).type(np.dtype(kind).itemsize * 8 - 1)
     if left:
         return lambda by, x: x << (by.astype(x.dtype) & limit)
@@ -38,11 +41,13 @@ def _shift(kind: str, left: bool) -> Function:
 
 
 def _bit_field(x: Any, offset: Any, size: Any) -> Any:
+    """Return the ``size`` bits of numbers from ``offset`` on, extended by zeros (V_BFE_U32)."""
     size = size & np.uint32(31)
     return (x >> (offset & np.uint32(31))) & ((np.uint32(1) << size) - np.uint32(1))
 
 
 def _signed_field(x: Any, offset: Any, size: Any) -> Any:
+    """Return the ``size`` bits of numbers from ``offset`` on, extended by their sign (V_BFE_I32)."""
     size = size & np.uint32(31)
     field = _bit_field(x.astype(np.int32), (offset & np.uint32(31)).astype(np.int32), size.astype(np.int32))
     field = field if field.dtype == np.int32 else field.astype(np.int32)
@@ -52,6 +57,7 @@ def _signed_field(x: Any, offset: Any, size: Any) -> Any:
 
 
 def _reverse(x: Any) -> Any:
+    """Return words with their bits in reverse order."""
     x = np.atleast_1d(x)
     for by, mask in ((1, 0x55555555), (2, 0x33333333), (4, 0x0F0F0F0F), (8, 0x00FF00FF)):
         m, shift = np.uint32(mask), np.uint32(by)
@@ -67,16 +73,20 @@ def _leading(x: Any) -> Any:
 
 
 def _trailing(x: Any) -> Any:
+    """Return the zeros below the lowest bit that is set, -1 without one."""
     lowest = np.atleast_1d(x & (~x + np.uint32(1)))
     return (np.frexp(lowest.astype(np.float64))[1] - 1).astype(np.int32).view(np.uint32)
 
 
 def _sign_run(x: Any) -> Any:
+    """Return how many bits at the upper end equal the sign bit, -1 if all do."""
     flipped = np.where(x < 0, ~x, x).view(np.uint32)
     return _leading(flipped)
 
 
 def _permute_bytes(x: Any, y: Any, selector: Any) -> Any:
+    """Return words of four bytes that a selector's bytes choose from x and y: 0 to 3 from y, 4 to 7 from x, 8 to 11 a
+    sign (V_PERM_B32)."""
     x, y, selector = np.broadcast_arrays(np.atleast_1d(x), y, selector)
     pair = y.astype(np.uint64) | x.astype(np.uint64) << np.uint64(32)
     result = np.zeros(x.shape, np.uint32)
@@ -93,6 +103,7 @@ def _permute_bytes(x: Any, y: Any, selector: Any) -> Any:
 
 
 def _high_product(kind: str) -> Function:
+    """Return the function for the upper 32 bits of a product. kind: ``i32`` or ``u32``."""
     wide: Any = np.int64 if kind == "i32" else np.uint64
     narrow: Any = np.int32 if kind == "i32" else np.uint32
     return lambda a, b: (a.astype(wide) * b.astype(wide) >> wide(32)).astype(narrow)
@@ -102,29 +113,35 @@ _U24 = np.uint32(0xFFFFFF)
 
 
 def _signed24(x: Any) -> Any:
+    """Return the lower 24 bits of words, extended by their sign."""
     return (x.astype(np.int32) << np.int32(8)) >> np.int32(8)
 
 
 def _fraction(x: Any) -> Any:
+    """Return x - floor(x), below 1 (V_FRACT)."""
     below_one = np.nextafter(x.dtype.type(1), x.dtype.type(0))
     return np.where(np.isfinite(x), np.minimum(x - np.floor(x), below_one), x - x)
 
 
 def _in_double(function: Function) -> Function:
+    """Return a function of floats that is computed in f64, and rounded to the type of its argument."""
     return lambda x: function(x.astype(np.float64)).astype(x.dtype)
 
 
 def _exponent(x: Any) -> Any:
+    """Return the exponents of floats as ``frexp`` has them; 0 for zeros, infinities and NaNs."""
     special = (x == 0) | ~np.isfinite(x)
     return np.where(special, 0, np.frexp(x)[1]).astype(np.int32)
 
 
 def _mantissa(x: Any) -> Any:
+    """Return the fractions of floats as ``frexp`` has them; infinities and NaNs as they are."""
     fractions: Any = np.frexp(x)[0]
     return np.where(np.isfinite(x), fractions, x)
 
 
 def _ldexp(x: Any, by: Any) -> Any:
+    """Return x · 2^by, in the type of x."""
     return np.ldexp(x, by.astype(np.int32)).astype(x.dtype)
 
 
@@ -283,10 +300,12 @@ _NUMPY = {
 
 
 def _cast(kind: str) -> Function:
+    """Return the function that converts numbers to a type, rounded to nearest."""
     return lambda x: x.astype(_NUMPY[kind])
 
 
 def _cut(kind: str) -> Function:
+    """Return the function that converts floats to an integer type, toward zero and limited to its range."""
     return lambda x: floats.to_integer(x, _NUMPY[kind])
 
 
@@ -302,6 +321,7 @@ for _to, _from in (
 
 
 def _nearest(x: Any) -> Any:
+    """Return floats rounded to the nearest i32, halves upwards."""
     return floats.to_integer(np.floor(x + np.float32(0.5)), np.int32)
 
 

@@ -22,6 +22,7 @@ class Group:
     """A work-group: what its waves share. index: x, y and z in the grid. lds: its bytes."""
 
     def __init__(self, index: tuple[int, int, int], lds: int, fill: int) -> None:
+        """Set up a work-group without waves. lds: bytes of LDS (shared memory), each of which is ``fill`` at first."""
         self.index = index
         self.lds: npt.NDArray[np.uint8] = np.full(-(-lds // 4) * 4, fill, np.uint8)
         self.lds_size = lds
@@ -63,6 +64,8 @@ class Wave:
     )  # fmt: skip
 
     def __init__(self, lanes: int, number: int, group: Group, memory: Memory, scratch: int, base: int) -> None:
+        """Set up a wave with all lanes active and all registers 0. number: in its group. scratch: bytes of private
+        memory for each lane; base: the address at which buffer instructions see it."""
         self.lanes = lanes
         self.number = number
         self.group = group
