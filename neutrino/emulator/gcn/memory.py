@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,8 @@ BASE = 0x7F00_0000_0000
 """Address of the array's first byte. Higher than any aperture's lower 32 bits and lower than the apertures."""
 _RED_ZONE = 256
 _ALIGNMENT = 256
+_NEAR = 1 << 20
+"""Bytes behind a buffer within which an access is said to have missed it."""
 
 
 class Memory:
@@ -30,6 +33,8 @@ class Memory:
         self._words = self.bytes.view(np.uint32)
         self._top = _RED_ZONE
         self._fill = fill
+        self._begins: list[int] = []
+        self._sizes: list[int] = []
         self.clock = 1000
         """Ticks of the clocks that kernels read: it grows with what is executed."""
 
@@ -42,6 +47,8 @@ class Memory:
         self.bytes[begin:end] = self._fill
         self._valid[begin:end] = True
         self._top = end + _RED_ZONE
+        self._begins.append(begin)
+        self._sizes.append(size)
         return BASE + begin
 
     def put(self, values: Array | bytes, alignment: int = _ALIGNMENT) -> int:
@@ -67,14 +74,23 @@ class Memory:
         buffers."""
         begin = address - BASE
         if not 0 <= begin <= self.bytes.size - size or not self._valid[begin : begin + size].all():
-            raise GcnFaultError("memory", f"{size} bytes at {address:#x} are not within one buffer")
+            raise self._fault(address, size)
         return begin
+
+    def _fault(self, address: int, size: int) -> GcnFaultError:
+        """Return the error for an access that lies in no buffer, with the buffer in front of it."""
+        text = f"{size} bytes at {address:#x} lie in no buffer"
+        index = bisect.bisect_right(self._begins, address - BASE) - 1
+        if index >= 0 and address - BASE < self._begins[index] + self._sizes[index] + _NEAR:
+            begin, length = self._begins[index], self._sizes[index]
+            text += f": {address - BASE - begin} bytes behind the begin of one of {length} bytes at {BASE + begin:#x}"
+        return GcnFaultError("memory", text)
 
     def word(self, address: int) -> int:
         """Return 32 bits at an address, which must be a multiple of 4. Raises GcnFaultError outside buffers."""
         begin = address - BASE
         if not 0 <= begin < self.bytes.size or not (self._valid[begin] and self._valid[begin + 3]) or begin & 3:
-            raise GcnFaultError("memory", f"a scalar load at {address:#x}, which is in no buffer")
+            raise self._fault(address, 4)
         return int(self._words[begin >> 2])
 
     def offsets(self, addresses: Array, size: int) -> Array:
@@ -85,8 +101,5 @@ class Memory:
             if inside.all():
                 inside = self._valid[places] & self._valid[places + (size - 1)]
             if not inside.all():
-                lane = int(np.argmin(inside))
-                raise GcnFaultError(
-                    "memory", f"an access of {size} bytes at {int(addresses[lane]) & (1 << 64) - 1:#x}, in no buffer"
-                )
+                raise self._fault(int(addresses[int(np.argmin(inside))]) & (1 << 64) - 1, size)
         return places

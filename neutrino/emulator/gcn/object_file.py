@@ -6,7 +6,7 @@ It reads the file by itself, since what it judges is written by Neutrino.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,7 +29,7 @@ _RELOCATION = struct.Struct("<QQq")
 _AMDGPU = 224
 _PT_LOAD, _PT_DYNAMIC, _PT_NOTE = 1, 2, 4
 _SHT_SYMTAB, _SHT_RELA, _SHT_DYNSYM = 2, 4, 11
-_STT_FUNC = 2
+_STT_OBJECT, _STT_FUNC = 1, 2
 _NT_METADATA = 32
 _ABS32_LO, _ABS32_HI, _ABS64, _RELATIVE64 = 1, 2, 3, 13
 _PAGE = 4096
@@ -60,6 +60,21 @@ class LoadedKernel:
     entry: int
     arguments: tuple[Argument, ...]
 
+    def pack(self, values: Sequence[bytes]) -> bytes:
+        """Return the arguments as the kernel reads them. values: of those that are not hidden, in their order.
+
+        Raises GcnError for another number of values, or a value of another size.
+        """
+        explicit = [argument for argument in self.arguments if not argument.kind.startswith("hidden_")]
+        if len(values) != len(explicit):
+            raise GcnError(f"{len(values)} arguments for {self.name}, which has {len(explicit)}")
+        packed = bytearray(self.descriptor.kernarg)
+        for argument, value in zip(explicit, values, strict=True):
+            if len(value) != argument.size:
+                raise GcnError(f"{len(value)} bytes for argument {argument.name} of {argument.size}")
+            packed[argument.offset : argument.offset + argument.size] = value
+        return bytes(packed)
+
     def hidden(self, grid: Dimensions, block: Dimensions) -> dict[int, bytes]:
         """Return the hidden arguments that describe a launch, by offset; the others are 0."""
         dimensions = 3 if grid[2] * block[2] > 1 else 2 if grid[1] * block[1] > 1 else 1
@@ -78,7 +93,7 @@ class LoadedKernel:
 
 class LoadedObject:
     """A code object that has been loaded. base: what is added to its addresses. kernels: by name. symbols: addresses
-    in memory by name, of variables and functions."""
+    in memory by name, of variables and functions. variables: address in memory and size, by name."""
 
     def __init__(self, data: bytes, memory: Memory, disassemble: Disassemble) -> None:
         """Load it. Raises GcnError for a file that cannot be loaded."""
@@ -113,6 +128,7 @@ class LoadedObject:
     def _read_symbols(self) -> None:
         """Read the symbols of both tables, which must agree."""
         self.symbols: dict[str, int] = {}
+        self.variables: dict[str, tuple[int, int]] = {}
         self._functions: list[tuple[int, int]] = []
         self._by_table: dict[int, list[tuple[str, int]]] = {}
         for section in self._sections:
@@ -129,6 +145,8 @@ class LoadedObject:
                     self.symbols[name] = self.base + value
                     if info & 15 == _STT_FUNC and size:
                         self._functions.append((value, size))
+                    elif info & 15 == _STT_OBJECT and not name.endswith(".kd"):
+                        self.variables[name] = self.base + value, size
 
     def _relocate(self) -> None:
         """Apply the code object's relocations: write addresses in memory to the places that need them."""

@@ -50,6 +50,8 @@ def test_results_are_numpy_s_and_nothing_is_written_behind_them(processor: str, 
     assert memory.read(at[2], 4 * _N) == (a + b).tobytes()
     assert statistics.waves == (6 if processor == "gfx942" else 12)
     # One element more does not exist.
-    with pytest.raises(GcnFaultError, match="in no buffer") as caught:
+    with pytest.raises(
+        GcnFaultError, match="lie in no buffer: 1200 bytes behind the begin of one of 1200 bytes"
+    ) as caught:
         loaded.run("vadd", (3, 1, 1), (128, 1, 1), struct.pack("<QQQi", *at, _N + 1))
     assert caught.value.kind == "memory"
