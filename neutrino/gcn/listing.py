@@ -149,6 +149,7 @@ class _Writer:
             previous = function
 
     def _function(self, function: Function) -> Iterator[str]:
+        """Yield the lines of one function: comments, its name as a label, and its instructions."""
         name = _symbol(function)
         if function.name:
             yield ""

@@ -76,6 +76,7 @@ class AssemblyError(NeutrinoError):
     """
 
     def __init__(self, complaints: tuple[Complaint, ...]) -> None:
+        """Build the message from the first complaint: its line, what is wrong, and that line's text."""
         first = complaints[0]
         quoted = f": {first.source.strip()!r}" if first.source.strip() else ""
         super().__init__(f"GCN line {first.line}: {first.message}{quoted}")
@@ -114,6 +115,7 @@ def find_llvm(processor: str | None = None) -> Llvm:
 
 @functools.cache
 def _opened(path: Path) -> Llvm:
+    """Return the LLVM in a library, loaded once for each path. Raises ToolMissingError if it cannot be used."""
     return Llvm(path)
 
 
@@ -206,7 +208,8 @@ class Llvm:
         return found
 
     def _instruction(self, code: bytes, processor: str, features: str) -> tuple[int, str | None]:
-        """Disassemble the first instruction. Returns its size, and its text, None if it is none."""
+        """Disassemble the instruction at the beginning of code. Returns its size in bytes, and its text, None if it is
+        none."""
         is_printable = not (processor.startswith(_WITH_UNPRINTABLE) and _is_unprintable(code))
         if is_printable and len(code) >= WORD:
             # It crashes on an instruction whose literal is cut off (LLVM 23), so there are always bytes behind it.
@@ -298,6 +301,7 @@ class Llvm:
 
     @contextmanager
     def _context(self) -> Iterator[int]:
+        """Give an LLVM context, which owns modules and their diagnostics, for the block; it is freed afterwards."""
         context: int = self._c.LLVMContextCreate()
         try:
             yield context
@@ -341,6 +345,7 @@ class Llvm:
             raise self._unknown(processor)
 
     def _unknown(self, processor: str) -> ToolMissingError:
+        """Return the error for a processor that this LLVM does not know."""
         return ToolMissingError("AMD's LLVM", f"{self.path} does not know {processor}")
 
 

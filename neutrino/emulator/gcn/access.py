@@ -65,7 +65,7 @@ def _width(name: str) -> _Width | None:
 
 
 def compile_access(c: Compiler, ins: Parsed) -> Step:
-    """Return the step of an instruction on memory."""
+    """Return the function (a step) that executes an instruction on memory."""
     name = ins.mnemonic
     if _NOTHING.fullmatch(name):
         return lambda wave: None
@@ -239,7 +239,7 @@ def _buffer(c: Compiler, ins: Parsed, address: tuple[str, ...], size: int) -> Lo
 
 
 def _load(c: Compiler, width: _Width, locate: Locate, data: str, counter: str) -> Step:
-    """Return the step (what executes an instruction on a wave) of a load from memory to vector registers.
+    """Return the function (a step) that executes a load from memory to vector registers.
 
     locate: gives the bytes that lanes access. data: the operand to load to. counter: waits look at it.
     """
@@ -303,7 +303,7 @@ def _writer(width: _Width, first: int, half: int | None) -> Writer:
 
 
 def _store(c: Compiler, width: _Width, locate: Locate, data: str, counter: str) -> Step:
-    """Return the step (what executes an instruction on a wave) of a store of vector registers to memory.
+    """Return the function (a step) that executes a store of vector registers to memory.
 
     locate: gives the bytes that lanes access. data: the operand to store. counter: waits look at it.
     """
@@ -328,7 +328,7 @@ def _store(c: Compiler, width: _Width, locate: Locate, data: str, counter: str) 
 
 
 def _atomic(c: Compiler, atomic: Atomic, locate: Locate, data: str, into: str | None, counter: str) -> Step:
-    """Return the step (what executes an instruction on a wave) of an atomic operation on memory.
+    """Return the function (a step) that executes an atomic operation on memory.
 
     locate: gives the bytes that lanes access. data: its operand. into: the operand for the old values, None if they are
     not returned. counter: waits look at it.
@@ -357,7 +357,8 @@ def _atomic(c: Compiler, atomic: Atomic, locate: Locate, data: str, into: str | 
 
 
 def _load_to_lds(c: Compiler, ins: Parsed, space: str, rest: str) -> Step:
-    """Return the step of a load from memory to LDS: lane after lane, from the place that M0 has."""
+    """Return the function (a step) that executes a load from memory to LDS (shared memory): lane after lane, from the
+    place that M0 has."""
     match = re.fullmatch(r"load_(?:lds_)?(\w+)", rest)
     width = _width(match[1]) if match else None
     if width is None:
@@ -391,7 +392,7 @@ def _load_to_lds(c: Compiler, ins: Parsed, space: str, rest: str) -> Step:
 
 
 def _lds(c: Compiler, ins: Parsed, rest: str) -> Step:
-    """Return the step (what executes an instruction on a wave) of an instruction on LDS, the work-group's shared
+    """Return the function (a step) that executes an instruction on LDS, the work-group's shared
     memory.
 
     rest: its name without ``ds_``.
@@ -461,7 +462,10 @@ def _lds_places(c: Compiler, text: str, offset: int, size: int) -> Locate:
 
 
 def _two(c: Compiler, ins: Parsed, loads: bool, size: int, stride: int) -> Step:
-    """Return the step of two accesses at offsets from the same place."""
+    """Return the function (a step) that loads or stores two values a lane in LDS, at two offsets from the same place.
+
+    size: bytes of each value. stride: values between numbers of an offset, 1 or 64.
+    """
     o = ins.operands
     offsets = [ins.number(name) * size * stride for name in ("offset0", "offset1")]
     count = size // 4
@@ -495,7 +499,8 @@ def _two(c: Compiler, ins: Parsed, loads: bool, size: int, stride: int) -> Step:
 
 
 def _permute(c: Compiler, ins: Parsed, rest: str) -> Step:
-    """Return the step of DS_PERMUTE and DS_BPERMUTE, which move values between lanes and use no memory."""
+    """Return the function (a step) that executes DS_PERMUTE or DS_BPERMUTE, which move values between lanes and use no
+    memory."""
     o = ins.operands
     address, source, write = c.vector(o[1], "u32"), c.vector(o[2], "b32"), c.vector_out(o[0], "b32")
     c.issues.append(("ds", c.writes))
@@ -520,7 +525,7 @@ def _permute(c: Compiler, ins: Parsed, rest: str) -> Step:
 
 
 def _swizzle(c: Compiler, ins: Parsed) -> Step:
-    """Return the step (what executes an instruction on a wave) of DS_SWIZZLE: each lane gets the value of a lane that a
+    """Return the function (a step) that executes DS_SWIZZLE: each lane gets the value of a lane that a
     constant pattern gives."""
     o = ins.operands
     source, write = c.vector(o[1], "b32"), c.vector_out(o[0], "b32")
@@ -561,7 +566,8 @@ def _swizzle(c: Compiler, ins: Parsed) -> Step:
 
 
 def _load_transposed(c: Compiler, ins: Parsed, bits_wide: int) -> Step:
-    """Return the step of a load of 64 bits a lane whose elements are transposed among 16 lanes."""
+    """Return the function (a step) that executes a load of 64 bits a lane whose elements are transposed among 16 lanes.
+    """
     o = ins.operands
     locate = _lds_places(c, o[1], ins.number("offset"), 8)
     before = c.writes

@@ -126,25 +126,27 @@ class Compiler:
         self.round32, self.round64 = mode & 3, mode >> 2 & 3
 
     def unknown(self, reason: str = "") -> UnknownInstructionError:
-        """Return the error for an instruction that is not known."""
+        """Return the error for the present instruction, which the emulator does not know. reason: what of it; "" for
+        all."""
         return UnknownInstructionError(self.text, reason)
 
     def begin(self, parsed: Parsed) -> None:
-        """Begin an instruction."""
+        """Begin to compile an instruction: nothing is noted yet of the registers that it reads and writes."""
         self.text = parsed.text
         self.reads = self.writes = 0
         self.issues = []
 
     def note_read(self, found: Register, count: int, half: int | None = None) -> None:
-        """Note that registers, or halves of one, are read."""
+        """Note, for the checks, that the present instruction reads registers, or halves of one."""
         self.reads |= _places(found, count, half)
 
     def note_written(self, found: Register, count: int, half: int | None = None) -> None:
-        """Note that registers, or halves of one, are written."""
+        """Note, for the checks, that the present instruction writes registers, or halves of one."""
         self.writes |= _places(found, count, half)
 
     def vector_registers(self, text: str, count: int, written: bool, half: int | None = None) -> int:
-        """Return the first of ``count`` vector registers. half: which one of it is meant, None for all of it."""
+        """Return the number of the first vector register that an operand names, and note that ``count`` from there on
+        are read or written. half: which one of it is meant, None for all of it."""
         found = register(text)
         if found is None or found.file != "v":
             raise self.unknown(f"operand {text}")

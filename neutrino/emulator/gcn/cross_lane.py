@@ -109,7 +109,7 @@ def dpp_of(c: Compiler, ins: Parsed) -> Dpp | None:
 
 
 def compile_cross_lane(c: Compiler, ins: Parsed) -> Step:
-    """Return the step of an instruction of ``CROSS_LANE``."""
+    """Return the function (a step) that executes an instruction whose lanes see other lanes (one of ``CROSS_LANE``)."""
     name, o = ins.mnemonic, ins.operands
     if name == "v_readfirstlane_b32":
         source, out = c.vector(o[1], "b32"), c.scalar_out(o[0])
@@ -157,7 +157,7 @@ def compile_cross_lane(c: Compiler, ins: Parsed) -> Step:
 
 
 def _permute_rows(c: Compiler, ins: Parsed) -> Step:
-    """Return the step (what executes an instruction on a wave) of V_PERMLANE16 and V_PERMLANEX16: a lane gets the value
+    """Return the function (a step) that executes V_PERMLANE16 and V_PERMLANEX16: a lane gets the value
     of any lane of its own row of 16 lanes, or of the next row."""
     o = ins.operands
     source, low, high = c.vector(o[1], "b32"), c.scalar(o[2]), c.scalar(o[3])

@@ -27,7 +27,7 @@ _F8F6F4 = {0: "fp8", 1: "bf8"}
 
 
 def compile_matrix(c: Compiler, ins: Parsed) -> Step:
-    """Return the step of a product of matrices."""
+    """Return the function (a step) that executes a product of matrices."""
     match = _MFMA.fullmatch(ins.mnemonic)
     if match:
         return _mfma(c, ins, match)
@@ -56,7 +56,7 @@ def _elements(rows: Array, kind: str) -> Array:
 
 
 def _mfma(c: Compiler, ins: Parsed, match: re.Match[str]) -> Step:
-    """Return the step (what executes an instruction on a wave) of an MFMA matrix product, D = A·B + C. match: the
+    """Return the function (a step) that executes an MFMA matrix product, D = A·B + C. match: the
     name's parts.
 
     Raises UnknownInstructionError for shapes, types and modifiers that are not implemented.
@@ -139,7 +139,7 @@ def _addend(c: Compiler, text: str, count: int) -> Any:
 
 
 def _wmma(c: Compiler, ins: Parsed, match: re.Match[str]) -> Step:
-    """Return the step (what executes an instruction on a wave) of a WMMA matrix product, D = A·B + C of 16×16. match:
+    """Return the function (a step) that executes a WMMA matrix product, D = A·B + C of 16×16. match:
     the name's parts.
 
     Raises UnknownInstructionError for types and modifiers that are not implemented.

@@ -68,7 +68,7 @@ class Program:
         return first
 
     def _compiled(self, c: Compiler, place: int, checked: bool) -> Step:
-        """Return the step (what executes an instruction on a wave) of the instruction with an index.
+        """Return the function (a step) that executes the instruction with an index.
 
         checked: with a check of the registers that it uses. Raises GcnFaultError for what is no instruction.
         """

@@ -33,7 +33,7 @@ _SMALL_LOADS = {"u8": (1, False), "i8": (1, True), "u16": (2, False), "i16": (2,
 
 
 def compile_scalar(c: Compiler, ins: Parsed, place: int, target: Callable[[], int], address: int) -> Step:
-    """Return the step of a scalar instruction.
+    """Return the function (a step) that executes a scalar instruction.
 
     place: its number in the program. target: gives the place that a branch leads to. address: of the instruction
     behind it, for what reads the program counter.
@@ -117,7 +117,7 @@ def _place(wave: Wave, address: int) -> int:
 
 
 def _wait(c: Compiler, ins: Parsed) -> Step:
-    """Return the step of a wait, which only the checks look at."""
+    """Return the function (a step) that executes a wait, which only the checks look at."""
     limits = wait_limits(c, ins)
 
     def wait(wave: Wave) -> None:
@@ -154,7 +154,7 @@ def wait_limits(c: Compiler, ins: Parsed) -> dict[str, int]:
 
 
 def _branch(c: Compiler, name: str, target: Callable[[], int]) -> Step:
-    """Return the step (what executes an instruction on a wave) of a branch. target: gives the index of the instruction
+    """Return the function (a step) that executes a branch. target: gives the index of the instruction
     that it leads to."""
     if name == "s_branch":
         return lambda wave: target()
@@ -180,7 +180,7 @@ def _vcc(wave: Wave) -> int:
 
 
 def _load(c: Compiler, ins: Parsed) -> Step:
-    """Return the step of a scalar load."""
+    """Return the function (a step) that executes a scalar load."""
     name, o = ins.mnemonic, ins.operands
     size = name.rpartition("_")[2]
     is_buffer = name.startswith("s_buffer")
@@ -253,7 +253,7 @@ _REGISTERS = {"HW_REG_MODE", "HW_REG_WAVE_MODE"}
 
 
 def _hardware_register(c: Compiler, ins: Parsed) -> Step:
-    """Return the step of S_GETREG or S_SETREG."""
+    """Return the function (a step) that executes S_GETREG or S_SETREG."""
     name, o = ins.mnemonic, ins.operands
     is_read = name == "s_getreg_b32"
     match = _HWREG.fullmatch(o[1] if is_read else o[0])
@@ -311,7 +311,7 @@ HARDWARE_REGISTERS = frozenset(
 
 
 def _message(c: Compiler, ins: Parsed) -> Step:
-    """Return the step (what executes an instruction on a wave) of S_SENDMSG_RTN, which asks the hardware for a value:
+    """Return the function (a step) that executes S_SENDMSG_RTN, which asks the hardware for a value:
     the time, or the doorbell."""
     o = ins.operands
     bits_wide = int(ins.mnemonic[-2:])
@@ -325,7 +325,8 @@ def _message(c: Compiler, ins: Parsed) -> Step:
 
 
 def _index_mode(c: Compiler, ins: Parsed) -> Step:
-    """Return the step that lets M0 index vector registers, on gfx9."""
+    """Return the function (a step) that executes S_SET_GPR_IDX_ON or _OFF: whether M0 indexes vector registers, on
+    gfx9."""
     name, o = ins.mnemonic, ins.operands
     if name == "s_set_gpr_idx_off":
 

@@ -59,7 +59,7 @@ _LOGICAL = re.compile(r"s_(\w+?)_b(32|64)")
 
 
 def compile_comparison(c: Compiler, ins: Parsed) -> Step:
-    """Return the step (what executes an instruction on a wave) of a scalar comparison or bit test, whose result goes to
+    """Return the function (a step) that executes a scalar comparison or bit test, whose result goes to
     SCC."""
     name, o = ins.mnemonic, ins.operands
     match = re.fullmatch(r"s_bitcmp([01])_b(32|64)", name)
@@ -103,7 +103,7 @@ def compile_comparison(c: Compiler, ins: Parsed) -> Step:
 
 
 def _compare_floats(c: Compiler, ins: Parsed, condition: str, bits_wide: int) -> Step:
-    """Return the step (what executes an instruction on a wave) of a scalar comparison of f32. condition: such as
+    """Return the function (a step) that executes a scalar comparison of f32. condition: such as
     ``lt``, or ``nlt`` for its opposite, which holds for NaNs."""
     if bits_wide != 32:
         raise c.unknown()
@@ -130,7 +130,7 @@ def _float(c: Compiler, text: str) -> Callable[[Wave], Any]:
 
 
 def compile_save_exec(c: Compiler, ins: Parsed, logic: str, bits_wide: int) -> Step:
-    """Return the step (what executes an instruction on a wave) of S_AND_SAVEEXEC_B64 and its like: EXEC, the mask of
+    """Return the function (a step) that executes S_AND_SAVEEXEC_B64 and its like: EXEC, the mask of
     active lanes, is combined with an operand, and a register gets the old mask (of WREXEC the new one).
 
     logic: the operation, such as ``and``.
@@ -158,7 +158,7 @@ def compile_save_exec(c: Compiler, ins: Parsed, logic: str, bits_wide: int) -> S
 
 
 def compile_arithmetic(c: Compiler, ins: Parsed) -> Step:
-    """Return the step of an instruction that computes a scalar register from others."""
+    """Return the function (a step) that executes an instruction that computes a scalar register from others."""
     name, o = ins.mnemonic, ins.operands
     body = name[2:]
     bits_wide = 64 if body.endswith(("64",)) else 32
@@ -261,7 +261,7 @@ def compile_arithmetic(c: Compiler, ins: Parsed) -> Step:
 
 
 def _sum(c: Compiler, ins: Parsed, base: str, kind: str) -> Step:
-    """Return the step (what executes an instruction on a wave) of a scalar sum or difference of 32 bits, with or
+    """Return the function (a step) that executes a scalar sum or difference of 32 bits, with or
     without the carry in SCC.
 
     base: such as ``addc``. kind: ``i``, so that SCC gets the signed overflow, or ``u``, so that it gets the carry.
@@ -286,7 +286,7 @@ def _sum(c: Compiler, ins: Parsed, base: str, kind: str) -> Step:
 
 
 def _bit_scan(c: Compiler, ins: Parsed, base: str, bits_wide: int, signed: bool) -> Step:
-    """Return the step (what executes an instruction on a wave) of an instruction that counts the bits of a value, finds
+    """Return the function (a step) that executes an instruction that counts the bits of a value, finds
     its first one, or the length of the run at its upper end. base: such as ``bcnt1``."""
     o = ins.operands
     x, out = c.scalar(o[1], bits_wide), c.scalar_out(o[0])
@@ -339,7 +339,10 @@ result's old value), and function."""
 
 
 def _float_arithmetic(c: Compiler, ins: Parsed) -> Step:
-    """Return the step of scalar floats (gfx11.5 and later)."""
+    """Return the function (a step) that executes an instruction on scalar floats, which gfx11.5 and later have.
+
+    Raises UnknownInstructionError for others, and where MODE asks for other rounding or flushing.
+    """
     o = ins.operands
     found = _FLOAT_FUNCTIONS.get(ins.mnemonic[2:])
     if found is None or c.round32 or c.flush32:
@@ -368,7 +371,7 @@ def _bits(value: Any) -> int:
 
 
 def _other_arithmetic(c: Compiler, ins: Parsed, base: str, kind: str, bits_wide: int) -> Step:
-    """Return the step (what executes an instruction on a wave) of a shift, bit field, product, minimum, maximum or
+    """Return the function (a step) that executes a shift, bit field, product, minimum, maximum or
     difference of scalars.
 
     base: the name without ``s_`` and type; kind: the type. Raises UnknownInstructionError for any other instruction.

@@ -25,7 +25,7 @@ _PACKED_WORDS = {"v_pk_add_f32": "add_f32", "v_pk_mul_f32": "mul_f32", "v_pk_fma
 
 
 def compile_vector(c: Compiler, ins: Parsed) -> Step:
-    """Return the step of a vector instruction."""
+    """Return the function (a step) that executes a vector instruction."""
     if ins.second is not None:
         return _dual(c, ins, ins.second)
     if ins.mnemonic.startswith(("v_mfma", "v_wmma", "v_smfmac", "v_swmmac")):
@@ -49,7 +49,8 @@ def compile_vector(c: Compiler, ins: Parsed) -> Step:
 
 
 def _dual(c: Compiler, ins: Parsed, second: Parsed) -> Step:
-    """Return the step of two instructions that both read before one of them writes."""
+    """Return the function (a step) that executes a dual instruction, two in one: both read before one of them writes.
+    """
     computes, writes = [], []
     for half in (Parsed(ins.text, ins.mnemonic, "", ins.operands, ins.modifiers), second):
         compute, write = _value(c, half, None)
@@ -69,7 +70,7 @@ def _dual(c: Compiler, ins: Parsed, second: Parsed) -> Step:
 
 
 def _plain(c: Compiler, ins: Parsed, wrap: Wrap | None) -> Step:
-    """Return the step (what executes an instruction on a wave) of a vector instruction that is no matrix product and no
+    """Return the function (a step) that executes a vector instruction that is no matrix product and no
     dual one.
 
     wrap: permutes the lanes of the first operand (DPP); None without that.
@@ -110,7 +111,8 @@ def _plain(c: Compiler, ins: Parsed, wrap: Wrap | None) -> Step:
 
 
 def _of_scalars(c: Compiler, ins: Parsed) -> Step:
-    """Return the step of an instruction that computes a scalar register as lanes are computed."""
+    """Return the function (a step) that executes an instruction on a scalar register that computes as vector ones do.
+    """
     operation = OPERATIONS.get(ins.mnemonic[4:])
     if operation is None or len(operation.sources) != 1:
         raise c.unknown()
@@ -181,7 +183,7 @@ def _choice(c: Compiler, ins: Parsed, wrap: Wrap | None) -> tuple[Lanes, Write]:
 
 
 def _compare(c: Compiler, ins: Parsed, wrap: Wrap | None) -> Step:
-    """Return the step (what executes an instruction on a wave) of a vector comparison, whose result is a mask of lanes:
+    """Return the function (a step) that executes a vector comparison, whose result is a mask of lanes:
     it goes to a scalar register, VCC, or EXEC.
 
     wrap: permutes the lanes of the first operand; None without that.
@@ -227,7 +229,7 @@ def _compare(c: Compiler, ins: Parsed, wrap: Wrap | None) -> Step:
 
 
 def _carry(c: Compiler, ins: Parsed, base: str, wrap: Wrap | None) -> Step:
-    """Return the step of a sum or difference of words whose carries are a mask of the lanes."""
+    """Return the function (a step) that executes a sum or difference of words whose carries are a mask of the lanes."""
     o = ins.operands
     with_carry = base in ("addc", "subb", "subbrev") or "_ci_" in ins.mnemonic
     if ins.form == "_sdwa":
@@ -288,7 +290,8 @@ def _selected(c: Compiler, ins: Parsed, text: str, kind: str, slot: int) -> Lane
 
 
 def _subword(c: Compiler, ins: Parsed) -> Step:
-    """Return the step of an SDWA form."""
+    """Return the function (a step) that executes an SDWA instruction, which reads and writes bytes or halves of
+    registers."""
     o = ins.operands
     if ins.mnemonic == "v_cndmask_b32":
         compute, _ = _choice(c, ins, None)
@@ -328,7 +331,8 @@ def _subword(c: Compiler, ins: Parsed) -> Step:
 
 
 def _packed(c: Compiler, ins: Parsed) -> Step:
-    """Return the step of an instruction on both halves, or on two registers, at once."""
+    """Return the function (a step) that executes a packed instruction, on both halves of registers or on two registers.
+    """
     name, o = ins.mnemonic, ins.operands
     low, high = ins.numbers("op_sel"), ins.numbers("op_sel_hi")
     negative_low, negative_high = ins.numbers("neg_lo"), ins.numbers("neg_hi")

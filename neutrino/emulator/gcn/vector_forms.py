@@ -17,7 +17,8 @@ from neutrino.emulator.gcn.wave import Step, Wave
 
 
 def _mix(c: Compiler, ins: Parsed) -> Step:
-    """Return the step of V_FMA_MIX: operands of f32, or of the halves of registers."""
+    """Return the function (a step) that executes V_FMA_MIX, a multiply-add of f32 operands and f16 halves of registers.
+    """
     o = ins.operands
     low, high = ins.numbers("op_sel"), ins.numbers("op_sel_hi")
     reads = []
@@ -47,7 +48,7 @@ def _widened(narrow: Lanes) -> Lanes:
 
 
 def _divide_scale(c: Compiler, ins: Parsed) -> Step:
-    """Return the step (what executes an instruction on a wave) of V_DIV_SCALE, which scales an operand of a division
+    """Return the function (a step) that executes V_DIV_SCALE, which scales an operand of a division
     and notes lanes whose quotient must be scaled back."""
     o = ins.operands
     kind = ins.mnemonic[-3:]
@@ -64,7 +65,7 @@ def _divide_scale(c: Compiler, ins: Parsed) -> Step:
 
 
 def _divide_fmas(c: Compiler, ins: Parsed) -> Step:
-    """Return the step (what executes an instruction on a wave) of V_DIV_FMAS: a fused multiply-add, scaled by a power
+    """Return the function (a step) that executes V_DIV_FMAS: a fused multiply-add, scaled by a power
     of 2 in the lanes of VCC."""
     o = ins.operands
     kind = ins.mnemonic[-3:]
@@ -92,7 +93,7 @@ def _divide_fmas(c: Compiler, ins: Parsed) -> Step:
 
 
 def _multiply_add_wide(c: Compiler, ins: Parsed) -> Step:
-    """Return the step of V_MAD_U64_U32 and V_MAD_I64_I32."""
+    """Return the function (a step) that executes V_MAD_U64_U32 or V_MAD_I64_I32: a product of words plus 64 bits."""
     o = ins.operands
     signed = "i64" in ins.mnemonic
     a, b = (c.vector(text, "i32" if signed else "u32") for text in o[2:4])
@@ -115,7 +116,8 @@ def _multiply_add_wide(c: Compiler, ins: Parsed) -> Step:
 
 
 def _count_below(c: Compiler, ins: Parsed) -> Step:
-    """Return the step of V_MBCNT: bits of a mask that belong to lower lanes."""
+    """Return the function (a step) that executes V_MBCNT, which counts the bits of a mask that belong to lower lanes.
+    """
     o = ins.operands
     source, addend, write = c.vector(o[1], "u32"), c.vector(o[2], "u32"), c.vector_out(o[0], "u32")
     first = 32 if "_hi_" in ins.mnemonic else 0
@@ -124,7 +126,7 @@ def _count_below(c: Compiler, ins: Parsed) -> Step:
 
 
 def _move_pair(c: Compiler, ins: Parsed) -> Step:
-    """Return the step of V_PK_MOV_B32: any word of each of two pairs."""
+    """Return the function (a step) that executes V_PK_MOV_B32, which moves any word of each of two pairs."""
     o = ins.operands
     # One choice for each result, as there is one source for each.
     selected = ins.numbers("op_sel") or (0, 0)
@@ -142,7 +144,8 @@ def _move_pair(c: Compiler, ins: Parsed) -> Step:
 
 
 def _truth_table(c: Compiler, ins: Parsed) -> Step:
-    """Return the step of V_BITOP3: any function of three bits."""
+    """Return the function (a step) that executes V_BITOP3, any bitwise function of three operands, by its truth table.
+    """
     o = ins.operands
     kind = ins.mnemonic[-3:]
     a, b, x = (c.vector(text, kind) for text in o[1:4])
@@ -163,7 +166,8 @@ def _truth_table(c: Compiler, ins: Parsed) -> Step:
 
 
 def _relative_move(c: Compiler, ins: Parsed) -> Step:
-    """Return the step of V_MOVRELS and V_MOVRELD, whose register M0 counts from the named one."""
+    """Return the function (a step) that executes V_MOVRELS or V_MOVRELD, whose register M0 counts from the named one.
+    """
     o = ins.operands
     c.scalar("m0")
     if ins.mnemonic == "v_movrels_b32":
@@ -175,7 +179,7 @@ def _relative_move(c: Compiler, ins: Parsed) -> Step:
 
 
 def _dot(c: Compiler, ins: Parsed) -> Step:
-    """Return the step of a dot product of bytes, or of halves, with a sum of words."""
+    """Return the function (a step) that executes a dot product of bytes, or of halves, with a sum of words."""
     o, name = ins.operands, ins.mnemonic
     accumulates = len(o) == 3
     texts = (*o[1:3], o[0] if accumulates else o[3])
@@ -217,7 +221,7 @@ def _dot(c: Compiler, ins: Parsed) -> Step:
 
 
 def _from_f8(c: Compiler, ins: Parsed) -> Step:
-    """Return the step of a conversion between f32 and 8-bit floats."""
+    """Return the function (a step) that executes a conversion between f32 and 8-bit floats."""
     o, name = ins.operands, ins.mnemonic
     variant = "_fnuz" if c.processor in ("gfx940", "gfx941", "gfx942") else ""
     selected = ins.numbers("op_sel")
