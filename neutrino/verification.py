@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from neutrino.errors import Diagnostic, NeutrinoError, ProbeError
-from neutrino.probing.capabilities import capability_faults
+from neutrino.probing.capabilities import Able, capability_faults
 from neutrino.probing.faults import DECLARATION_FAULTS
 from neutrino.probing.ir.draft import DraftProbes
 from neutrino.probing.ir.probe_set import Probe, ProbeSet, verified
@@ -66,15 +66,17 @@ class Checked:
 
 
 def load_probes(
-    names: Sequence[str], one_liners: Sequence[str] = (), *, defines: Mapping[str, int | float] | None = None
-) -> ProbeSet:
+    names: Sequence[str], one_liners: Sequence[str] = (), *, defines: Mapping[str, int | float] | None = None,
+    platform: str = DEFAULT_PLATFORM,
+) -> ProbeSet:  # fmt: skip
     """Read the named probe files, verify them, and merge them in this order, with probes in one line after them.
 
     A name that contains ``/``, or ends in ``.toml`` or ``.py``, is a path; any other is that of a probe that ships with
-    Neutrino. defines: other values of the constants of files in Python, by name. Raises ProbeError with all errors of
-    all files, NeutrinoError for a file or shipped probe that does not exist, and for a constant that no file has.
+    Neutrino. defines: other values of the constants of files in Python, by name. platform: as for ``check_probes``.
+    Raises ProbeError with all errors of all files, NeutrinoError for a file or shipped probe that does not exist, and
+    for a constant that no file has.
     """
-    return load_all(names, one_liners=one_liners, defines=defines)
+    return load_all(names, one_liners=one_liners, defines=defines, platform=platform)
 
 
 def load_texts(
@@ -103,18 +105,19 @@ def load_probe_file(path: str | Path) -> ProbeSet:
 def load_all(
     names: Sequence[str] = (), functions: Sequence[object] = (), source: str | None = None,
     one_liners: Sequence[str] = (), *, defines: Mapping[str, int | float] | None = None,
+    platform: str = DEFAULT_PLATFORM,
 ) -> ProbeSet:  # fmt: skip
     """Read, verify and merge probes from files and from a running program, in this order.
 
-    names, defines: as for ``load_probes``. functions: those of the program with ``@nl.probe``. source: the text of a
-    probe file in Python. one_liners: texts of ``-e``. Raises as ``load_probes``, and NeutrinoError for a function whose
-    text is not known.
+    names, defines, platform: as for ``load_probes``. functions: those of the program with ``@nl.probe``. source: the
+    text of a probe file in Python. one_liners: texts of ``-e``. Raises as ``load_probes``, and NeutrinoError for a
+    function whose text is not known.
     """
-    readers = [_reader(name, defines or {}) for name in dict.fromkeys(names)]
+    readers = [_reader(name, defines or {}, platform) for name in dict.fromkeys(names)]
     if functions or source is not None:
-        readers += _live_readers(functions, source, defines or {})
+        readers += _live_readers(functions, source, defines or {}, platform)
     if one_liners:
-        readers.append(lambda: _read_one_liners(one_liners))
+        readers.append(lambda: _read_one_liners(one_liners, platform))
     if not readers:
         raise NeutrinoError(NO_PROBE)
     checked = _check(readers)
@@ -123,13 +126,15 @@ def load_all(
     return probes
 
 
-def _live_readers(functions: Sequence[object], source: str | None, defines: Mapping[str, int | float]) -> list[_Read]:
-    """Return functions that read the probes of the running program. functions, source: as for ``load_all``."""
+def _live_readers(
+    functions: Sequence[object], source: str | None, defines: Mapping[str, int | float], platform: str
+) -> list[_Read]:
+    """Return functions that read the probes of the running program. Parameters: as for ``load_all``."""
     # Imported here because most probes are in files.
     from neutrino.language.live import live_texts
     from neutrino.language.reader import read_live_text, read_python_text
 
-    language = LANGUAGES[DEFAULT_PLATFORM]
+    language = LANGUAGES[platform]
     readers: list[_Read] = [partial(read_live_text, part, language, defines) for part in live_texts(functions)]
     if source is not None:
         readers.append(partial(read_python_text, "<source>", source, language, defines))
@@ -146,11 +151,12 @@ def read_probes(file: str, text: str) -> ProbeSet:
 
 def check_probes(
     names: Sequence[str], one_liners: Sequence[str] = (), *, defines: Mapping[str, int | float] | None = None,
-    platform: str = DEFAULT_PLATFORM,
+    platform: str = DEFAULT_PLATFORM, device: str | None = None,
 ) -> Checked:  # fmt: skip
     """Check the named probe files as ``load_probes``, but return the errors instead of raising ProbeError.
 
-    platform: the one that probes in Python and in one line are for; a file in TOML names its own.
+    platform: the one that probes in Python and in one line are for; a file in TOML names its own. device: the
+    architecture of one of its devices, of which what the probes ask for is asked, too; None for some device.
 
     Raises NeutrinoError when no file is named and there is no one-liner, or a file does not exist. A constant of
     ``defines`` that no file has is no error here; ``require_constants`` raises it.
@@ -161,7 +167,7 @@ def check_probes(
     readers = [_reader(name, defines or {}, platform) for name in dict.fromkeys(names)]
     if one_liners:
         readers.append(lambda: _read_one_liners(one_liners, platform))
-    return _check(readers)
+    return _check(readers, None if device is None else (platform, device))
 
 
 def _read_one_liners(texts: Sequence[str], platform: str = DEFAULT_PLATFORM) -> DraftProbes:
@@ -206,11 +212,11 @@ def _read_file(
     return read_probe_file(path, LANGUAGES)
 
 
-def _check(readers: Sequence[_Read]) -> Checked:
+def _check(readers: Sequence[_Read], device: tuple[str, str] | None = None) -> Checked:
     """Read, verify and merge probe files; errors are collected in the result.
 
-    readers: functions that read one file each. Snippets are verified even if there are other errors, so that fixing
-    these does not bring up new ones.
+    readers: functions that read one file each. device: platform and architecture of what is to run the probes. Snippets
+    are verified even if there are other errors, so that fixing these does not bring up new ones.
     """
     written: list[WrittenProbes | DraftProbes] = []
     diagnostics: list[Diagnostic] = []
@@ -235,9 +241,12 @@ def _check(readers: Sequence[_Read]) -> Checked:
         if verifier is None:
             continue
         if isinstance(part, DraftProbes):
-            probe_set, faults = _verify_typed(part, verifier)
+            able = verifier if device is None or device[0] != part.platform else verifier.device(device[1])
+            probe_set, faults = _verify_typed(part, verifier, able)
         else:
             probe_set, faults = _verify_assembly(part, verifier, diagnostics)
+            if device is not None and device[0] == part.platform and probe_set is not None:
+                faults = [*faults, *verifier.device_faults(part, probe_set, device[1])]
         diagnostics += faults
         if probe_set is not None:
             sets.append(probe_set)
@@ -254,11 +263,14 @@ def _check(readers: Sequence[_Read]) -> Checked:
     return Checked(probes, tuple(written), tuple(in_order), is_read)
 
 
-def _verify_typed(part: DraftProbes, verifier: Verifier) -> tuple[ProbeSet | None, list[Diagnostic]]:
-    """Verify typed probes, of a Python file. Returns the probe set (None if there are errors), and all faults."""
+def _verify_typed(part: DraftProbes, verifier: Verifier, able: Able) -> tuple[ProbeSet | None, list[Diagnostic]]:
+    """Verify typed probes, of a Python file. Returns the probe set (None if there are errors), and all faults.
+
+    able: what they may ask for.
+    """
     faults = verify_typed(part)
     # Two checks may find a fault at one place, what the target lacks and what is wrong on any: it is reported once.
-    for find in (partial(capability_faults, target=verifier), verifier.verify_draft):
+    for find in (partial(capability_faults, target=able), verifier.verify_draft):
         places = {(fault.line, fault.column) for fault in faults}
         faults += [fault for fault in find(part) if (fault.line, fault.column) not in places]
     if not part.is_whole or any(fault.severity == "error" for fault in faults):

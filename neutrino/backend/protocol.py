@@ -22,6 +22,7 @@ from neutrino.errors import NeutrinoError
 from neutrino.fatbin import Container, Image
 from neutrino.probing.capabilities import Capabilities
 from neutrino.probing.ir.probe_set import ProbeSet
+from neutrino.probing.model import DEFAULT_PLATFORM
 from neutrino.twins.cache_entry import KernelEntry
 from neutrino.twins.kernel_text import KernelText
 from neutrino.twins.probe_units import ProbeLeftOut
@@ -215,6 +216,11 @@ class Target(Protocol):
         """The name of the target's assembly language, as messages call it."""
 
     @property
+    def platform(self) -> str:
+        """What probe files call the target."""
+        return DEFAULT_PLATFORM
+
+    @property
     def lanes(self) -> tuple[int, ...]:
         """How many lanes (threads) a warp of this target may have."""
 
@@ -230,6 +236,11 @@ class Target(Protocol):
     def code_alone(self) -> frozenset[DeviceKind]:
         """The devices for which twins are made of machine code that comes without a text."""
         return frozenset()
+
+    @property
+    def is_text_shipped(self) -> bool:
+        """Whether programs ship kernels as text of the target's language."""
+        return True
 
     @property
     def sample(self) -> bytes:

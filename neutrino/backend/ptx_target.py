@@ -16,7 +16,7 @@ from neutrino.device.kind import DeviceKind
 from neutrino.errors import ToolMissingError
 from neutrino.fatbin import Container, Image, ImageKind
 from neutrino.fatbin.container import FILE
-from neutrino.ptx.snippets.language import PtxVerifier
+from neutrino.ptx.snippets.language import Ptx, PtxVerifier
 from neutrino.sass.arithmetic import FIRST_ARCHITECTURE
 from neutrino.sass.cubin import read_cubin
 from neutrino.targets import lowered
@@ -57,7 +57,9 @@ class PtxTarget:
 
     name = "ptx"
     language = ptx_devices.LANGUAGE
+    platform = Ptx.platform
     lanes = (32,)
+    is_text_shipped = True
     capabilities = PtxVerifier.capabilities
     files = ("original.ptx", "probed.ptx")
     code_alone: frozenset[DeviceKind] = frozenset()

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import mmap
+from pathlib import Path
+
+from neutrino.backend.gcn_target import GcnTarget
 from neutrino.backend.protocol import Target
 from neutrino.backend.ptx_target import PtxTarget
-from neutrino.errors import NeutrinoError
+from neutrino.elf.constants import EM_AMDGPU, MAGIC
+from neutrino.elf.reader import Elf
+from neutrino.errors import FormatError, NeutrinoError
 from neutrino.fatbin import Container, ImageKind
+from neutrino.fatbin.container import BUNDLE_SECTION
+from neutrino.fatbin.inputs import find_inputs
+from neutrino.probing.model import DEFAULT_PLATFORM
 
-TARGETS: tuple[Target, ...] = (PtxTarget(),)
+TARGETS: tuple[Target, ...] = (PtxTarget(), GcnTarget())
 """In the order in which they are asked."""
+_HIP_SECTION = ".hip_fatbin"
 
 
 def target_of_device(arch: str) -> Target:
@@ -27,12 +37,61 @@ def target_of_container(container: Container) -> Target | None:
     return next((target for target in TARGETS if any(map(target.takes, container.images))), None)
 
 
+def platform_of_file(path: Path, arch: str | None = None) -> str:
+    """Return what probe files call the platform of the devices that a file's code is for.
+
+    arch: the architecture that the user names, None without one. A file with code for several platforms, without code,
+    or that cannot be read is of the first one's: reading it says what is wrong.
+    """
+    if arch is not None:
+        return next((target.platform for target in TARGETS if target.device_named(arch) is not None), DEFAULT_PLATFORM)
+    if not _may_be_of_others(path):
+        return DEFAULT_PLATFORM
+    counts = dict.fromkeys((target.platform for target in TARGETS), 0)
+    try:
+        # A folder or a wheel goes by its first file with device code.
+        for input_ in find_inputs([str(path)], lambda *_: None):
+            for container in input_.read(input_.data(), search_data=False):
+                target = target_of_container(container)
+                if target is not None:
+                    counts[target.platform] += 1
+            if any(counts.values()):
+                break
+    except (FormatError, OSError):
+        return DEFAULT_PLATFORM
+    return next((platform for platform, count in counts.items() if count), DEFAULT_PLATFORM)
+
+
+def _may_be_of_others(path: Path) -> bool:
+    """Return whether a file may have code for another platform than the first one, by its first bytes and sections.
+
+    So files of the first platform are not read twice.
+    """
+    try:
+        if not path.is_file():
+            return path.is_dir()
+        with path.open("rb") as file:
+            head = file.read(20)
+            if head[:4] in (b"__CL", b"CCOB", b"!<ar", b"!<th") or head[:2] == b"PK":
+                return True
+            if head[:4] != MAGIC:
+                return False
+            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data, memoryview(data) as view:
+                elf = Elf(view, str(path))
+                # The view must not be held by what is returned.
+                return elf.machine == EM_AMDGPU or elf.section(_HIP_SECTION) is not None or any(
+                    section.name.startswith(BUNDLE_SECTION) for section in elf.sections
+                )
+    except (FormatError, OSError, ValueError):
+        return False
+
+
 def untaken(container: Container) -> str:
     """Return why no target can probe a container's kernels."""
-    if any(image.kind in (ImageKind.CODE_OBJECT, ImageKind.BITCODE, ImageKind.TEXT) for image in container.images):
-        return "code for AMD GPUs cannot be probed yet"
-    languages = " nor ".join(target.language for target in TARGETS)
-    return f"neither {languages} nor machine code: it is compiled when the program runs"
+    if any(image.kind in (ImageKind.BITCODE, ImageKind.TEXT) for image in container.images):
+        return "it is compiled or assembled later: what that gives can be probed"
+    texts = " nor ".join(target.language for target in TARGETS if target.is_text_shipped)
+    return f"neither {texts} nor machine code: it is compiled when the program runs"
 
 
 def is_unit(container: Container) -> bool:

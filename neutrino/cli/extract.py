@@ -509,7 +509,7 @@ class _Extraction:
             archs = (
                 ", ".join(dict.fromkeys(row.image.arch for row in shown.rows if row.image.arch)) or "no architecture"
             )
-            self._say(f"{shown.input.name}: its code is for {archs}, and code for AMD GPUs cannot be probed yet")
+            self._say(f"{shown.input.name}: its code is for {archs}, for which no kernel can be probed")
         if self._without_text and not self._disassembled:
             kinds = ", ".join(
                 counted(count, _IMAGES_WITHOUT_TEXT.get(kind, f"image of kind {kind}"))

@@ -3,35 +3,53 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from neutrino.cli.diagnostics import print_diagnostics
 from neutrino.probing.ir.probe_set import ProbeSet
+from neutrino.probing.model import DEFAULT_PLATFORM
 from neutrino.verification import check_probes, require_constants
 
 
 def load(
-    names: Sequence[str], one_liners: Sequence[str] = (), *, defines: Iterable[tuple[str, int | float]] = ()
-) -> ProbeSet:
-    """Load and verify probes for CUDA kernels, and print their warnings. As ``load_printing``."""
-    probes, _ = load_printing(names, one_liners, defines=defines)
+    names: Sequence[str], one_liners: Sequence[str] = (), *, defines: Iterable[tuple[str, int | float]] = (),
+    platform: str = DEFAULT_PLATFORM,
+) -> ProbeSet:  # fmt: skip
+    """Load and verify probes, and print their warnings. As ``load_printing``."""
+    probes, _ = load_printing(names, one_liners, defines=defines, platform=platform)
     return probes
 
 
 def load_printing(
-    names: Sequence[str], one_liners: Sequence[str] = (), *, defines: Iterable[tuple[str, int | float]] = ()
-) -> tuple[ProbeSet, bool]:
-    """Load and verify probes for CUDA kernels, and print their warnings. Return them, and whether there were any.
+    names: Sequence[str], one_liners: Sequence[str] = (), *, defines: Iterable[tuple[str, int | float]] = (),
+    platform: str = DEFAULT_PLATFORM,
+) -> tuple[ProbeSet, bool]:  # fmt: skip
+    """Load and verify probes, and print their warnings. Return them, and whether there were any.
 
-    names: paths, or names of shipped probes. one_liners: texts of ``-e``.
+    names: paths, or names of shipped probes. one_liners: texts of ``-e``. platform: the one that probes in Python and
+    in one line are for.
 
     defines: names and values of ``-D``, the last one of a name counting.
     Raises ProbeError with all faults, for ``print_diagnostics``; NeutrinoError for files that do not exist, and for a
     constant of ``defines`` that no file has.
     """
     values = dict(defines)
-    checked = check_probes(names, one_liners, defines=values)
+    checked = check_probes(names, one_liners, defines=values, platform=platform)
     # Raises if there are errors, so that what is printed below are warnings alone.
     probes = checked.probe_set()
     require_constants(values, checked.written)
     print_diagnostics(list(checked.diagnostics))
     return probes, bool(checked.diagnostics)
+
+
+def load_for_file(
+    file: str | Path, arch: str | None, names: Sequence[str], *, defines: Iterable[tuple[str, int | float]] = ()
+) -> ProbeSet:
+    """Load probes as ``load``, for the platform of the code in a file.
+
+    file: the user's; a folder or wheel goes by its first file with device code. arch: the architecture that the user
+    names, None without one.
+    """
+    from neutrino.backend.registry import platform_of_file
+
+    return load(names, defines=defines, platform=platform_of_file(Path(file), arch))

@@ -260,7 +260,7 @@ def _patch(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     # Imported here: help and errors of the command line need none of it.
     from neutrino.assemble.emit import Emit
     from neutrino.backend.registry import EMBEDDED_DEVICE, device_arch
-    from neutrino.cli.loading import load
+    from neutrino.cli.loading import load_for_file
     from neutrino.loader.embedded_driver import EmbeddedDevice
     from neutrino.patched_files.image_twins import Settings
     from neutrino.patched_files.patch_report import Report
@@ -268,7 +268,8 @@ def _patch(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     from neutrino.probing.selection import Selection
 
     # What to make, from the options.
-    probes = load(options.probe)
+    first = options.arch[0] if options.arch else None
+    probes = load_for_file(options.file, first, options.probe)
     if options.device is not None:
         # For its check alone: a file takes twins for the embedded device, not the device's settings.
         EmbeddedDevice.parse(options.device)

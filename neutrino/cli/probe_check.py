@@ -74,7 +74,7 @@ def run(options: argparse.Namespace) -> int:
         from neutrino.targets import platform_of
 
         platform = platform_of(options.target)
-    checked = [_check(name, defines, platform) for name in dict.fromkeys(options.probe)]
+    checked = [_check(name, defines, platform, options.target) for name in dict.fromkeys(options.probe)]
     # In a file that cannot be read, there may be any constant.
     if defines and all(item.probes is not None for item in checked):
         from neutrino.verification import require_constants
@@ -93,15 +93,15 @@ def run(options: argparse.Namespace) -> int:
     return DONE if all(item.ok for item in checked) else BAD_INPUT
 
 
-def _check(name: str, defines: Mapping[str, int | float], platform: str) -> _Checked:
+def _check(name: str, defines: Mapping[str, int | float], platform: str, device: str | None) -> _Checked:
     """Check one probe file. name: its path, or the name of a shipped probe. defines: values of ``-D`` by name.
 
-    platform: for what names none.
+    platform: for what names none. device: the architecture that is to run it; None if any may.
     """
     from neutrino.verification import check_probes
 
     try:
-        checked = check_probes([name], defines=defines, platform=platform)
+        checked = check_probes([name], defines=defines, platform=platform, device=device)
     except NeutrinoError as error:
         # Such as of a file that does not exist; what is wrong in a file is a diagnostic.
         return _Checked(name, None, [_unreadable(name, str(error))])

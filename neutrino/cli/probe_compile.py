@@ -35,12 +35,19 @@ def run(options: argparse.Namespace) -> int:
     from neutrino.targets import lowered, written
 
     if options.target is not None:
-        from neutrino.backend.registry import device_arch
+        from neutrino.backend.registry import device_arch, target_of_device
+        from neutrino.probing.model import DEFAULT_PLATFORM
 
         try:
-            device_arch(options.target)
+            device = device_arch(options.target)
         except NeutrinoError as error:
             raise NeutrinoError(str(error).replace("--arch", "--target", 1)) from error
+        target = target_of_device(device)
+        if target.platform != DEFAULT_PLATFORM:
+            raise NeutrinoError(
+                f"--target {options.target}: what probes become in {target.language} differs between processors; "
+                "neutrino-probe show has it for a kernel"
+            )
     probes = load(options.probe, defines=options.define)
     text = written(lowered(probes))
     output: Path | None = options.output

@@ -52,9 +52,9 @@ def run(options: argparse.Namespace) -> int:
 
     Raises NeutrinoError if several kernels are selected.
     """
-    from neutrino.cli.loading import load
+    from neutrino.cli.loading import load_for_file
 
-    probes = load(options.probe, defines=options.define)
+    probes = load_for_file(options.file, options.arch, options.probe, defines=options.define)
     kernels = Kernels(options, probes)
     selected = [(file, kernel) for file, previews in kernels.files() for kernel in previews]
     if not selected:

@@ -107,9 +107,10 @@ class _Instruction:
 
 def run(options: argparse.Namespace) -> int:
     """Show where the probes go in a file's kernels. Returns the exit status."""
-    from neutrino.cli.loading import load
+    from neutrino.cli.loading import load_for_file
 
-    kernels = Kernels(options, load(options.probe, defines=options.define))
+    probes_of_file = load_for_file(options.file, options.arch, options.probe, defines=options.define)
+    kernels = Kernels(options, probes_of_file)
     files = [_collect(file, previews) for file, previews in kernels.files()]
     probes = [probe.name for probe in kernels.probes.probes]
     if options.json:

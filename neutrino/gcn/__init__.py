@@ -1,1 +1,1 @@
-"""AMD's machine code and its assembly, GCN: read, shown, and held in probe files; it is not probed yet."""
+"""AMD's machine code and its assembly, GCN: read, shown, held in probe files, and probed."""

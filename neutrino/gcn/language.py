@@ -1,28 +1,46 @@
-"""AMD's assembly in probe files: it is read and kept, and neither verified nor put into kernels yet."""
+"""AMD's assembly as the front ends see it: words of tracepoints, snippets and their registers, the verifier."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
 from neutrino.abi.records import Field
-from neutrino.errors import Span
-from neutrino.ir.operands import Register, Special
+from neutrino.errors import Diagnostic, Span
+from neutrino.ir.operands import Constant, Register, Special
+from neutrino.ir.statements import Assembly, Operator, Reduction
 from neutrino.ir.types import Type
+from neutrino.probing.capabilities import Able, Capabilities
 from neutrino.probing.document import Document, KeyPath
+from neutrino.probing.ir.draft import DraftProbes
+from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.ir.structured import Straight
-from neutrino.probing.model import Pattern
+from neutrino.probing.model import CLASSES, Pattern
 from neutrino.probing.syntax import NO_GUARD, Fault, Statement, without_comments
-from neutrino.probing.target import Snippets, Verifier, Words
-from neutrino.probing.written import WrittenInstruction, WrittenProbe
+from neutrino.probing.target import Snippets, Verified, Verifier, Words
+from neutrino.probing.written import WrittenInstruction, WrittenProbe, WrittenProbes
 
 REGISTER_TYPES = (
     "pred", "b16", "b32", "b64", "u16", "u32", "u64", "s16", "s32", "s64", "f16", "f16x2", "f32", "f64",
 )  # fmt: skip
 """Types that a probe's ``register`` counts."""
 
+_NAME = re.compile(r"PD?\d{1,4}", re.ASCII)
 _COMMENT_START = re.compile(r"//|;|/\*")
+
+
+_TYPED = re.compile(r"v_(?:add|sub|mul|fma|mac|fmac|min|max|rcp|rsq|sqrt|exp|log)\w*?_([fui]\d{2})")
+
+
+def _type_of(pattern: Pattern) -> Type | None:
+    """Return the type that a mnemonic of arithmetic has for all of its operands; None of any other."""
+    match = _TYPED.fullmatch(pattern.opcode[0]) if pattern.opcode else None
+    if match is None:
+        return None
+    letter, bits = match[1][0], match[1][1:]
+    return Type(f"{'s' if letter == 'i' else letter}{bits}") if bits in ("32", "64") else None
 
 
 class GcnWords:
@@ -53,12 +71,13 @@ class GcnWords:
         return False
 
     def type_of_operands(self, pattern: Pattern) -> Type | None:
-        """As ``Words``: typed probes are not put into AMD's kernels yet."""
-        return None
+        """Return the type that a pattern says its operands have: f32 of ``v_add_f32``; None of loads."""
+        return _type_of(pattern)
 
     def operand_types(self, pattern: Pattern, *, elements: bool) -> Mapping[str, Type]:
-        """As ``Words``: typed probes are not put into AMD's kernels yet."""
-        return {}
+        """Return by operand the type that a pattern says it has: that of arithmetic on numbers of 32 and 64 bits."""
+        kind = _type_of(pattern)
+        return {} if kind is None else dict.fromkeys(("out", "in1", "in2", "in3"), kind)
 
 
 class GcnSnippets:
@@ -117,6 +136,73 @@ class GcnSnippets:
         return tuple(registers.values())
 
 
+_CLUSTERS = frozenset(word.value for word in Special if word.value.startswith(("cluster", "ncluster")))
+_OTHER_HELPERS = frozenset({"shuffle", "clock(after)", "is_global"})
+
+CAPABILITIES = Capabilities(
+    tracepoints=frozenset({"kernel", "opcode", "class", "any", "functions", *CLASSES}),
+    operands=frozenset({"OUT", "IN", "ADDR", "BYTES", "SITE", "THREAD", "BLOCK", "LANES", "LEADER"}),
+    helpers=frozenset(
+        {
+            *(word.value for word in Operator), *(word.value for word in Reduction),
+            *(word.value for word in Special), *_OTHER_HELPERS,
+        }
+    ) - _CLUSTERS,
+    levels=frozenset({"thread", "warp", "block", "group"}),
+    lane_sets=frozenset({"64"}),
+)  # fmt: skip
+"""What some processor can do. AMD's instructions have no predicate, so that none can be asked for."""
+
+
+@dataclass(frozen=True)
+class Processor:
+    """A processor, for what it can do: ``Able``. name: as ``gfx1100``."""
+
+    name: str
+    capabilities: Capabilities
+
+
+def capabilities_of(processor: str) -> Capabilities:
+    """Return what probes may ask of a processor."""
+    return CAPABILITIES
+
+
+class GcnVerifier:
+    """As ``probing.target.Verifier``. What verifies is imported when it is used."""
+
+    name: ClassVar[str] = "gcn"
+    capabilities: ClassVar[Capabilities] = CAPABILITIES
+
+    def verify(self, written: WrittenProbes) -> Verified:
+        """Verify every snippet and tracepoint of a file with hand-written snippets."""
+        from neutrino.gcn.snippets.verifier import verify
+
+        return verify(written)
+
+    def verify_draft(self, draft: DraftProbes) -> list[Diagnostic]:
+        """Return the faults of typed probes that only this target knows."""
+        from neutrino.gcn.snippets.verifier import verify_draft
+
+        return verify_draft(draft)
+
+    def lowered(self, probes: ProbeSet) -> ProbeSet:
+        """Return the set with its typed statements as lines for people: what they become differs between processors."""
+        from neutrino.gcn.snippets.verifier import noted
+
+        return noted(probes)
+
+    def device(self, arch: str) -> Able:
+        """Return what a device can do. arch: a target id, such as ``gfx942:sramecc+``."""
+        processor = arch.partition(":")[0]
+        return Processor(processor, capabilities_of(processor))
+
+    def device_faults(self, written: WrittenProbes, probes: ProbeSet, arch: str) -> list[Diagnostic]:
+        """Return what hand-written snippets use and a device lacks."""
+        from neutrino.gcn.snippets.verifier import processor_faults
+
+        return processor_faults(written, probes.probes, arch.partition(":")[0])
+
+
 class Gcn:
     """As ``probing.target.Language``."""
 
@@ -129,15 +215,30 @@ class Gcn:
     register_types: ClassVar[tuple[str, ...]] = REGISTER_TYPES
     register_files: ClassVar[tuple[str, ...]] = ("sgpr", "vgpr")
     save_guard: ClassVar[str] = NO_GUARD
-    verifier: ClassVar[Verifier | None] = None
+    verifier: ClassVar[Verifier | None] = GcnVerifier()
 
     def snippets(self, document: Document) -> Snippets:
         """Return what reads the snippets of a file."""
         return GcnSnippets(document)
 
+    def register_note(self, registers: Sequence[Register]) -> str:
+        """Return how many registers of each type there are, as the key ``register`` has it; "" without any."""
+        counts = {str(one.type): int(one.name.lstrip("PD")) + 1 for one in registers if _NAME.fullmatch(one.name)}
+        return f"{{ {', '.join(f'{kind} = {count}' for kind, count in counts.items())} }}" if counts else ""
+
     def lines(self, registers: Sequence[Register], statements: Sequence[Straight]) -> Iterator[str]:
-        """As ``Language``: there are no lowered snippets yet."""
-        return iter(())
+        """Yield the lines of a snippet. registers: those that the key ``register`` does not count are in comments."""
+        for register in registers:
+            if not _NAME.fullmatch(register.name):
+                yield f"// {register.type} {register.name}"
+        for statement in statements:
+            words = ", ".join(
+                str(operand.bits) if isinstance(operand, Constant) else operand.text for operand in statement.operands
+            )
+            if isinstance(statement, Assembly):
+                yield f"{statement.opcode} {words}".rstrip()
+            else:
+                yield f"SAVE [ {statement.map.name} ] {{ {words} }}"
 
 
 GCN = Gcn()

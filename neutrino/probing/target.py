@@ -13,7 +13,7 @@ from neutrino.abi.records import Field
 from neutrino.errors import Diagnostic, Span
 from neutrino.ir.operands import Register, Special
 from neutrino.ir.types import Type
-from neutrino.probing.capabilities import Capabilities
+from neutrino.probing.capabilities import Able, Capabilities
 from neutrino.probing.document import Document, KeyPath
 from neutrino.probing.ir.draft import DraftProbes
 from neutrino.probing.ir.probe_set import Probe, ProbeSet
@@ -130,6 +130,15 @@ class Verifier(Protocol):
     def lowered(self, probes: ProbeSet) -> ProbeSet:
         """Translate the typed statements of verified probes to the target's assembly; return the probes."""
 
+    def device(self, arch: str) -> Able:
+        """Return what one of the target's devices can do. arch: its architecture, such as ``gfx1100``."""
+
+    def device_faults(self, written: WrittenProbes, probes: ProbeSet, arch: str) -> list[Diagnostic]:
+        """Return a fault for each instruction of hand-written snippets that a device lacks.
+
+        probes: what the file's snippets have become.
+        """
+
 
 class Language(Protocol):
     """A target as probe files see it.
@@ -154,6 +163,9 @@ class Language(Protocol):
 
     def snippets(self, document: Document) -> Snippets:
         """Return a reader for the snippets of a probe file in this language."""
+
+    def register_note(self, registers: Sequence[Register]) -> str:
+        """Return the value of the key ``register`` that declares all of a file's; "" where snippets declare them."""
 
     def lines(self, registers: Sequence[Register], statements: Sequence[Straight]) -> Iterator[str]:
         """Yield the text of a lowered snippet, line by line. registers: those that it declares, in their order."""

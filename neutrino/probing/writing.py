@@ -61,8 +61,10 @@ def write(probe_set: ProbeSet, language: Language) -> str:
         lines += ["", *_map(declared_map)]
     # Probes share registers, so where each one is declared follows from all snippets together.
     declarations = _declarations(probe_set)
-    for probe in probe_set.probes:
-        lines += ["", *_probe(probe, declarations, language)]
+    note = language.register_note(probe_set.registers)
+    for index, probe in enumerate(probe_set.probes):
+        # All probes of a file share what one of them counts.
+        lines += ["", *_probe(probe, declarations, language, "" if index else note)]
     return "\n".join(lines) + "\n"
 
 
@@ -90,7 +92,7 @@ def _map(declared_map: Map) -> Iterator[str]:
     yield f"data = {{ {fields} }}"
 
 
-def _probe(probe: Probe, declarations: _Declarations, language: Language) -> Iterator[str]:
+def _probe(probe: Probe, declarations: _Declarations, language: Language, note: str) -> Iterator[str]:
     """Yield the lines of a probe's table. declarations: the registers to declare in each snippet of the set."""
     yield f"[probe.{_key(probe.name)}]"
     yield f"position = {_string(probe.tracepoint.text)}"
@@ -98,6 +100,8 @@ def _probe(probe: Probe, declarations: _Declarations, language: Language) -> Ite
     # The default is not written.
     if probe.lanes is not Lanes.EXECUTING:
         yield f"lanes = {_string(probe.lanes.value)}"
+    if note:
+        yield f"register = {note}"
     for key, snippet in _sides(probe):
         if snippet:
             registers = declarations.get((probe.name, key), [])

@@ -17,7 +17,7 @@ NEUTRAL = ("assemble", "device", "maker", "maps", "patched_files", "run", "twins
 """Packages that hold nothing of one assembly language, as ``backend`` but for its modules ``ptx_*``."""
 PUBLISHED = {
     "patched_files/patch_plan.py": {"NO_PTX"},  # the name of a reason, as it is in files
-    "backend/registry.py": {"PtxTarget"},  # the row of the target
+    "backend/registry.py": {"PtxTarget", "GcnTarget"},  # the row of the target
 }
 """Words that may stand in a module."""
 
@@ -34,7 +34,8 @@ WORDS = (
 
 def modules() -> list[Path]:
     found = [path for package in NEUTRAL for path in sorted((PACKAGE / package).rglob("*.py"))]
-    found += [path for path in sorted((PACKAGE / "backend").glob("*.py")) if not path.name.startswith("ptx_")]
+    ways = [path for path in sorted((PACKAGE / "backend").glob("*.py")) if path.name.startswith(("ptx_", "gcn_"))]
+    found += [path for path in sorted((PACKAGE / "backend").glob("*.py")) if path not in ways]
     return found
 
 
@@ -98,6 +99,7 @@ def test_no_assembly_language_is_imported(path: Path) -> None:
     """Within functions and for types alone neither. The registry names the targets, and nobody a way of probing."""
     imported = {module for _, module, _ in imports_of(path.read_text())}
     languages = {module for module in imported if module.split(".")[1:2] in (["ptx"], ["gcn"])}
-    ways = {module for module in imported if module.startswith("neutrino.backend.ptx_")}
+    ways = {module for module in imported if module.startswith(("neutrino.backend.ptx_", "neutrino.backend.gcn_"))}
     assert not languages
-    assert ways == ({"neutrino.backend.ptx_target"} if path.parts[-2:] == ("backend", "registry.py") else set())
+    targets = {"neutrino.backend.ptx_target", "neutrino.backend.gcn_target"}
+    assert ways == (targets if path.parts[-2:] == ("backend", "registry.py") else set())

@@ -161,7 +161,7 @@ def test_how_an_architecture_may_be_written(word: str, arch: str) -> None:
     assert device_arch(word) == arch
 
 
-@pytest.mark.parametrize("word", ["", "hopper", "sm_", "gfx90a", "sm_70", "50", "sm_90x"])
+@pytest.mark.parametrize("word", ["", "hopper", "sm_", "gfz90a", "sm_70", "50", "sm_90x"])
 def test_what_is_no_architecture(word: str) -> None:
     with pytest.raises(NeutrinoError, match="--arch"):
         device_arch(word)

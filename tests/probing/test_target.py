@@ -233,6 +233,9 @@ class Toy:
     def snippets(self, document: Document) -> ToySnippets:
         return ToySnippets(document)
 
+    def register_note(self, registers: Sequence[Register]) -> str:
+        return ""
+
     def lines(self, registers: Sequence[Register], statements: Sequence[Straight]) -> Iterator[str]:
         return (f"keep {register.name}" for register in registers)
 

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from neutrino.abi.levels import Level
 from neutrino.abi.records import lay_out_fields, record_dtype
 from neutrino.abi.scalars import ScalarType
-from neutrino.errors import ProbeError, Span
+from neutrino.backend.ptx_target import PtxTarget
+from neutrino.errors import NeutrinoError, ProbeError, Span
 from neutrino.ir.operands import SiteOperand
 from neutrino.ir.statements import Assembly
 from neutrino.maps.registry import ARRAY
@@ -23,6 +24,7 @@ from neutrino.probing.toml_positions import find_places
 from neutrino.probing.written import WrittenInstruction
 from neutrino.ptx.snippets.writer import assembly_text
 from neutrino.resources import shipped_probes
+from neutrino.twins.able import able_probes
 from neutrino.verification import check_probes, load_probe_file, load_probes
 from tests.fronts import is_matched, read_probe_text
 
@@ -288,10 +290,12 @@ def test_files_for_two_platforms_do_not_go_together(tmp_path: Path) -> None:
         load_probes([str(tmp_path / "cuda.toml"), str(tmp_path / "hip.toml")])
 
 
-def test_a_file_for_amd_is_not_for_this_run() -> None:
+def test_a_file_for_amd_is_not_for_nvidias_kernels() -> None:
     assert check_probes([str(DRAFTS / "guide_hip.toml")]).is_valid
-    with pytest.raises(ProbeError, match=r"hip\.toml:1:12: .* not put into kernels yet; hint: write its snippets in"):
-        load_probe_file(DRAFTS / "guide_hip.toml")
+    probes = load_probe_file(DRAFTS / "guide_hip.toml")
+    assert (probes.platform, probes.target) == ("hip", "gcn")
+    with pytest.raises(NeutrinoError, match=r"its assembly is gcn, and these kernels take ptx"):
+        able_probes(PtxTarget(), probes)
 
 
 def test_assembly_of_amd_is_kept() -> None:

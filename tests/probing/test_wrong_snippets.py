@@ -552,14 +552,11 @@ def test_two_faults_of_one_snippet_and_of_two_operands(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-def test_files_of_another_platform_are_read_and_make_no_set(tmp_path: Path) -> None:
+def test_files_of_another_platform_are_verified_by_its_rules(tmp_path: Path) -> None:
     path = tmp_path / "probe.toml"
     path.write_text(at_load("s_nop 0;"))
     with pytest.raises(ProbeError, match="'s_nop'"):
         load_probe_file(path)
     path.write_text('platform = "hip"\n' + path.read_text().replace('platform = "cuda"\n', ""))
-    checked = check_probes([str(path)])
-    assert checked.is_valid
-    assert checked.probes is None
-    with pytest.raises(ProbeError, match="not put into kernels yet"):
+    with pytest.raises(ProbeError, match="'s_nop' is not allowed in a snippet"):
         load_probe_file(path)

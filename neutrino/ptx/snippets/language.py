@@ -556,6 +556,14 @@ class PtxVerifier:
 
         return lower(probes)
 
+    def device(self, arch: str) -> PtxVerifier:
+        """Return what a device can do: all that PTX has, which its driver compiles for it."""
+        return self
+
+    def device_faults(self, written: WrittenProbes, probes: ProbeSet, arch: str) -> list[Diagnostic]:
+        """Return none: which PTX an architecture has depends on the kernel's own ``.target``."""
+        return []
+
 
 class Ptx:
     """As ``probing.target.Language``."""
@@ -574,6 +582,10 @@ class Ptx:
     def snippets(self, document: Document) -> Snippets:
         """Return a reader for the snippets (probes' code) of one file in PTX."""
         return PtxSnippets(document)
+
+    def register_note(self, registers: Sequence[Register]) -> str:
+        """Return nothing: snippets declare their registers."""
+        return ""
 
     def lines(self, registers: Sequence[Register], statements: Sequence[Straight]) -> Iterator[str]:
         """Yield the text of a snippet, line by line; registers of one type that are neighbors share a ``.reg``

@@ -1,0 +1,20 @@
+"""The text of one twin of AMD's, for people: the kernel before and after probing."""
+
+from __future__ import annotations
+
+from neutrino.backend.gcn_source import CodeObjectSource
+from neutrino.backend.gcn_values import GcnKernel
+from neutrino.backend.gcn_writing import write_twins
+from neutrino.backend.protocol import ShownTwin, TwinText
+from neutrino.errors import NeutrinoError
+
+
+def show(source: CodeObjectSource, kernel: GcnKernel) -> ShownTwin:
+    """Write a planned twin. source: the code object that the kernel is in. Raises NeutrinoError if it has none."""
+    code = write_twins(source, [kernel])
+    if not code.twins:
+        _, why = code.refused[kernel.name]
+        raise NeutrinoError(f"{kernel.name}: {why}")
+    (twin,) = code.twins
+    part = TwinText(twin.name, 1, twin.original, twin.probed, is_kernel=True)
+    return ShownTwin(twin, twin.probed, (part,), twin.added)

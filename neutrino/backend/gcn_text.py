@@ -1,0 +1,46 @@
+"""The text of one kernel of AMD's machine code, line by line, as probes' places are shown in it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from neutrino.gcn.code import Function
+
+
+class FunctionText(NamedTuple):
+    """A function's text. lines: with its name and labels. places: by an instruction's offset, its line, from 1."""
+
+    lines: tuple[str, ...]
+    places: Mapping[int, int]
+
+    @property
+    def text(self) -> str:
+        """The lines, joined."""
+        return "".join(f"{line}\n" for line in self.lines)
+
+
+def function_text(function: Function, moved: Mapping[int, int] | None = None) -> FunctionText:
+    """Write a function's text. Labels are called by the offset of what they stand before.
+
+    moved: of a twin (copy with probes), by an original instruction's offset where it is now: labels keep the names that
+    they have in the original.
+    """
+    original = {now: before for before, now in moved.items()} if moved is not None else {}
+    targets = {instruction.target for instruction in function.instructions if instruction.target is not None}
+    names = {target: f".L{original.get(target, target):x}" for target in targets if target}
+    lines = [f"{function.name}:"]
+    places: dict[int, int] = {}
+    for instruction in function.instructions:
+        if instruction.offset in names:
+            lines.append(f"{names[instruction.offset]}:")
+        text = instruction.text
+        if not text:
+            code = function.code[instruction.offset : instruction.end]
+            text = f".long {int.from_bytes(code, 'little'):#010x}"
+        elif instruction.target is not None and instruction.target in names:
+            operands = ", ".join((*instruction.operands[:-1], names[instruction.target]))
+            text = f"{instruction.mnemonic} {operands}"
+        lines.append(f"  {text}")
+        places[instruction.offset] = len(lines)
+    return FunctionText(tuple(lines), places)

@@ -1,0 +1,227 @@
+"""Which instructions of AMD's processors a tracepoint matches: by their mnemonics, by classes, by portable names.
+
+A pattern names a mnemonic as AMD's documents write it, without what only says how it is encoded (``v_add_f32`` for
+``v_add_f32_e32``), with modifiers as further parts (``global_load_dword.glc``). Accesses to memory also go by the names
+that probes have for them on every target: ``ld``, ``st``, ``atom`` and ``red``, with the memory (``global``,
+``shared``, ``local``, ``generic``) as a modifier.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Set
+from dataclasses import replace
+from typing import NamedTuple
+
+from neutrino.gcn.code import Function, Instruction
+from neutrino.probing.model import Pattern, Tracepoint, has_parts
+
+_ENCODING = re.compile(r"(.+?)_(e32|e64|dpp|sdwa|e64_dpp|e32_dpp|vi|gfx9|gfx10|gfx11|gfx12)")
+_PACKED = re.compile(r"\w+:.*")
+
+_SPACES = {
+    "global": ("global",), "flat": ("generic",), "buffer": ("global",), "tbuffer": ("global",), "scratch": ("local",),
+    "ds": ("shared",),
+}  # fmt: skip
+"""Beginning of the mnemonic of an access to memory → the modifiers of its portable name."""
+_DS_ATOMICS = re.compile(
+    r"ds_(add|sub|rsub|inc|dec|min|max|min_num|max_num|and|or|xor|mskor|wrxchg2?|wrxchg2st64|cmpst|cmpstore|storexchg|"
+    r"storexchg_2addr|condxchg32|cond_sub|sub_clamp|pk_add|wrap|append|consume|bvh_stack\w*)(_|$)"
+)
+_DS_OTHERS = re.compile(r"ds_(nop|swizzle|permute|bpermute|gws|ordered|direct|param)\w*")
+_BRANCHES = re.compile(
+    r"s_(branch|cbranch_\w+|call_[bi]64|setpc_b64|set_pc_i64|swappc_b64|swap_pc_i64|subvector_loop_\w+|endpgm|"
+    r"endpgm_saved)"
+)
+_CALLS = frozenset({"s_swappc_b64", "s_swap_pc_i64", "s_call_b64", "s_call_i64"})
+_BARRIERS = re.compile(r"s_(cluster_)?barrier(_\w+)?")
+_TENSORS = re.compile(r"v_(mfma|smfmac|wmma|swmmac)_\w+")
+_CONVERSIONS = re.compile(r"[vs]_cvt_\w+")
+_SPECIALS = re.compile(r"[vs]_(s_)?(exp|log|rcp|rsq|sqrt|sin|cos|rcp_iflag|tanh)_\w+")
+
+PORTABLE = ("ld", "st", "atom", "red", "call")
+"""First parts of names that probes have for instructions of every target."""
+_MNEMONIC = re.compile(r"(s|v|ds|global|flat|buffer|tbuffer|scratch|image|exp|export|lds|tensor|cluster)(_\w+)?")
+
+
+def is_mnemonic(word: str) -> bool:
+    """Return whether a word may be the first part of an instruction's name in a pattern; it may hold ``*``."""
+    return word in PORTABLE or _MNEMONIC.fullmatch(word.replace("*", "_x")) is not None or word.startswith("*")
+
+
+class Names(NamedTuple):
+    """What an instruction is called in tracepoints. opcodes: dotted parts, its own first. classes: as ``model.CLASSES``
+    has them."""
+
+    opcodes: tuple[tuple[str, ...], ...]
+    classes: frozenset[str]
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def names_of(mnemonic: str, modifiers: tuple[str, ...] = (), *, is_parameter: bool = False) -> Names:
+    """Return what an instruction goes by. is_parameter: it loads an argument of the kernel, so that for portable names
+    it is no access to global memory.
+
+    Nothing for data, whose mnemonic is empty.
+    """
+    if not mnemonic:
+        return Names((), frozenset())
+    match = _ENCODING.fullmatch(mnemonic)
+    plain = match[1] if match else mnemonic
+    own = (plain, *([match[2]] if match else []), *(word for word in modifiers if not _PACKED.fullmatch(word)))
+    classes = _classes(plain, modifiers)
+    opcodes = [own]
+    if "memory" in classes:
+        space = _space(plain, is_parameter=is_parameter)
+        if "load" in classes:
+            opcodes.append(("ld", *space))
+        if "store" in classes:
+            opcodes.append(("st", "shared" if "lds" in modifiers or "_lds_" in plain else space[0]))
+        if "atomic" in classes:
+            # Whether the old value comes back is what tells the two apart.
+            opcodes.append(("atom" if _returns(plain, modifiers) else "red", *space))
+    if plain in _CALLS:
+        opcodes.append(("call",))
+    return Names(tuple(opcodes), classes)
+
+
+def matches(tracepoint: Tracepoint, instruction: Instruction, *, is_parameter: bool = False) -> bool:
+    """Return whether a tracepoint matches an instruction, as far as that follows from the instruction alone.
+
+    An instruction of two halves matches by either of them. is_parameter: as for ``names_of``.
+    """
+    names = names_of(instruction.mnemonic, instruction.modifiers, is_parameter=is_parameter)
+    found = [names]
+    if instruction.second is not None:
+        found.append(names_of(instruction.second[0]))
+    return any(_fits(pattern, each) for pattern in tracepoint.patterns for each in found)
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _fits(pattern: Pattern, names: Names) -> bool:
+    """Return whether a pattern matches an instruction of these names: by one of them, and none that it excludes."""
+    if not pattern.has_operands or not names.opcodes:
+        return False
+    plain = replace(pattern, without=(), requires=(), excludes=())
+    if not any(plain.matches(opcode, names.classes) for opcode in names.opcodes):
+        return False
+    unwanted = [*pattern.excludes, *((word,) for word in pattern.without)]
+    return all(_has(names, parts) for parts in pattern.requires) and not any(_has(names, parts) for parts in unwanted)
+
+
+def _has(names: Names, parts: tuple[str, ...]) -> bool:
+    """Return whether an instruction has a dotted opcode, or the class or modifier of a single part, by any name."""
+    return any(has_parts(opcode, names.classes, parts) for opcode in names.opcodes)
+
+
+def _space(plain: str, *, is_parameter: bool) -> tuple[str, ...]:
+    """Return the modifiers of an access's portable name: which memory it is to."""
+    beginning = plain.partition("_")[0]
+    if beginning == "s":
+        # The scalar unit reads global memory for all lanes at once, arguments of the kernel among it.
+        return ("param",) if is_parameter else ("global", "uniform")
+    return _SPACES.get(beginning, ("texture",))
+
+
+def _returns(plain: str, modifiers: tuple[str, ...]) -> bool:
+    """Return whether an atomic instruction gives the old value."""
+    if plain.startswith("ds_"):
+        return "_rtn" in plain or plain.startswith(("ds_append", "ds_consume", "ds_bvh"))
+    return any(word in modifiers for word in ("glc", "sc0", "th:TH_ATOMIC_RETURN")) or any(
+        word.startswith("th:TH_ATOMIC") and "RETURN" in word for word in modifiers
+    )
+
+
+def _classes(plain: str, modifiers: tuple[str, ...]) -> frozenset[str]:
+    """Return the classes that a mnemonic belongs to; no more than one, but for copies, which load and store."""
+    access = _access(plain, modifiers)
+    if access:
+        return frozenset({"memory", *access})
+    for name, pattern in (
+        ("barrier", _BARRIERS), ("branch", _BRANCHES), ("tensor", _TENSORS), ("convert", _CONVERSIONS),
+        ("special", _SPECIALS),
+    ):  # fmt: skip
+        if pattern.fullmatch(plain):
+            return frozenset({name})
+    return frozenset()
+
+
+def _access(plain: str, modifiers: tuple[str, ...]) -> Set[str]:
+    """Return how a mnemonic accesses memory: ``load``, ``store``, ``atomic``; empty if it does not."""
+    beginning, _, rest = plain.partition("_")
+    if beginning == "ds":
+        if _DS_OTHERS.fullmatch(plain):
+            return frozenset()
+        if _DS_ATOMICS.match(plain):
+            return {"atomic"}
+        return {"store"} if rest.startswith(("write", "store")) else {"load"}
+    if beginning == "s":
+        if rest.startswith(("load_", "buffer_load_", "scratch_load_")):
+            return {"load"}
+        if rest.startswith(("store_", "buffer_store_", "scratch_store_")):
+            return {"store"}
+        return {"atomic"} if rest.startswith(("atomic_", "buffer_atomic_")) else frozenset()
+    if beginning == "image":
+        if rest.startswith("atomic"):
+            return {"atomic"}
+        if rest.startswith("store"):
+            return {"store"}
+        return frozenset() if rest.startswith("get_") else {"load"}
+    if beginning not in _SPACES:
+        return frozenset()
+    if "atomic" in rest:
+        return {"atomic"}
+    if rest.startswith("store"):
+        return {"store"} if "_lds_" not in plain else {"load", "store"}
+    if rest.startswith("load"):
+        return {"load", "store"} if "lds" in modifiers or "_lds_" in f"{plain}_" else {"load"}
+    return frozenset()
+
+
+def parameter_loads(function: Function, size: int) -> frozenset[int]:
+    """Return the offsets of the instructions of a kernel that load its arguments: scalar loads by the pointer to them.
+
+    size: of the arguments, in bytes. A pointer that was saved elsewhere first is not followed: what is loaded by that
+    counts as global memory.
+    """
+    pair = _argument_pointer(function, size)
+    if pair is None:
+        return frozenset()
+    found = set()
+    for instruction in function.instructions:
+        if instruction.mnemonic.startswith("s_load_") and instruction.operands[1:2] == (pair,):
+            found.add(instruction.offset)
+        # Once something else is written there, what is loaded by the pair is no argument.
+        written = instruction.operands[:1] if not instruction.mnemonic.startswith(_WRITE_NOTHING) else ()
+        if any(_overlap(operand, pair) for operand in written):
+            break
+    return frozenset(found)
+
+
+_WRITE_NOTHING = ("s_waitcnt", "s_wait_", "s_cmp", "s_bitcmp", "s_branch", "s_cbranch", "s_barrier", "s_nop", "v_cmpx")
+_RANGE = re.compile(r"s(?:(\d+)|\[(\d+):(\d+)\])")
+
+
+def _argument_pointer(function: Function, size: int) -> str | None:
+    """Return the pair of scalar registers that points at a kernel's arguments; None if it loads none of them.
+
+    Compilers load arguments before anything else; the first scalar load is by their pointer, or by none.
+    """
+    if not size:
+        return None
+    first = next((one for one in function.instructions if one.mnemonic.startswith("s_load_")), None)
+    if first is None or len(first.operands) < 2:
+        return None
+    match = _RANGE.fullmatch(first.operands[1])
+    # The pointer is among the first user registers (at most 16 of them).
+    return first.operands[1] if match is not None and match[2] is not None and int(match[3]) < 16 else None
+
+
+def _overlap(operand: str, pair: str) -> bool:
+    """Return whether two operands have a scalar register in common."""
+    one, other = _RANGE.fullmatch(operand), _RANGE.fullmatch(pair)
+    if one is None or other is None:
+        return False
+    first, last = int(one[1] or one[2]), int(one[1] or one[3])
+    return first <= int(other[1] or other[3]) and int(other[1] or other[2]) <= last
