@@ -235,6 +235,20 @@ def _buffer(c: Compiler, ins: Parsed, address: tuple[str, ...], size: int) -> Lo
     return locate
 
 
+def _watched(locate: Locate, what: str, size: int) -> Locate:
+    """Return a function that tells the wave's watcher, if there is one, what lanes access."""
+
+    def watch(wave: Wave) -> list[Part]:
+        """Locate what lanes access, and tell."""
+        parts = locate(wave)
+        if wave.watcher is not None:
+            for part in parts:
+                wave.watcher(wave, what, part.lanes, part.memory, part.places, size)
+        return parts
+
+    return watch
+
+
 # ---------------------------------------------------------------- what they do there
 
 
@@ -251,6 +265,7 @@ def _load(c: Compiler, width: _Width, locate: Locate, data: str, counter: str) -
     first = c.vector_registers(data, max(1, width.size // 4), True, half)
     c.issues.append((counter, c.writes & ~before))
     write = _writer(width, first, half)
+    locate = _watched(locate, "load", width.size)
     zero_first = counter == "vm"
 
     def load(wave: Wave) -> None:
@@ -315,6 +330,7 @@ def _store(c: Compiler, width: _Width, locate: Locate, data: str, counter: str) 
     first = c.vector_registers(data, count, False, half or 0 if width.size < 4 else None)
     c.issues.append(({"vm": "store", "flat": "flat_store"}.get(counter, counter), 0))
     shift = np.uint32(16) if half else None
+    locate = _watched(locate, "store", width.size)
 
     def store(wave: Wave) -> None:
         """Store the values of a wave's active lanes."""
@@ -333,6 +349,7 @@ def _atomic(c: Compiler, atomic: Atomic, locate: Locate, data: str, into: str | 
     locate: gives the bytes that lanes access. data: its operand. into: the operand for the old values, None if they are
     not returned. counter: waits look at it.
     """
+    locate = _watched(locate, "atomic", atomic.size)
     count = atomic.size // 4
     operands = count * (2 if atomic.compares else 1)
     first = c.vector_registers(data, operands, False)
@@ -371,6 +388,7 @@ def _load_to_lds(c: Compiler, ins: Parsed, space: str, rest: str) -> Step:
         raise c.unknown()
     c.scalar("m0")
     c.issues.append(("vm", 0))
+    locate = _watched(locate, "load", width.size)
     offset = ins.number("offset")
     each = max(4, width.size)
     count = max(1, width.size // 4)
@@ -425,6 +443,7 @@ def _lds(c: Compiler, ins: Parsed, rest: str) -> Step:
         return _atomic(c, atomic, locate, data[0], o[0] if returns else None, "ds")
     # gfx9 and gfx10 have what is compared in front of what is stored.
     old_order = "cmpst_" in rest
+    locate = _watched(locate, "atomic", atomic.size)
     compared, stored = (data[0], data[1]) if old_order else (data[1], data[0])
     count = atomic.size // 4
     first_stored, first_compared = c.vector_registers(stored, count, False), c.vector_registers(compared, count, False)
@@ -470,7 +489,8 @@ def _two(c: Compiler, ins: Parsed, loads: bool, size: int, stride: int) -> Step:
     offsets = [ins.number(name) * size * stride for name in ("offset0", "offset1")]
     count = size // 4
     address = o[1] if loads else o[0]
-    locates = [_lds_places(c, address, offset, size) for offset in offsets]
+    what = "load" if loads else "store"
+    locates = [_watched(_lds_places(c, address, offset, size), what, size) for offset in offsets]
     if loads:
         before = c.writes
         first = c.vector_registers(o[0], 2 * count, True)
@@ -569,7 +589,7 @@ def _load_transposed(c: Compiler, ins: Parsed, bits_wide: int) -> Step:
     """Return the function (a step) that executes a load of 64 bits a lane whose elements are transposed among 16 lanes.
     """
     o = ins.operands
-    locate = _lds_places(c, o[1], ins.number("offset"), 8)
+    locate = _watched(_lds_places(c, o[1], ins.number("offset"), 8), "load", 8)
     before = c.writes
     first = c.vector_registers(o[0], 2, True)
     c.issues.append(("ds", c.writes & ~before))

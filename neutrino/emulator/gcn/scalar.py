@@ -5,8 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+import numpy as np
+
 from neutrino.emulator.gcn.compiler import BARRIER, END, RELOAD, YIELD, Compiler
 from neutrino.emulator.gcn.errors import GcnFaultError
+from neutrino.emulator.gcn.memory import BASE
 from neutrino.emulator.gcn.numbering import M0, VCC, WORD
 from neutrino.emulator.gcn.scalar_arithmetic import SAVE_EXEC, compile_arithmetic, compile_comparison, compile_save_exec
 from neutrino.emulator.gcn.text import Parsed
@@ -206,6 +209,9 @@ def _load(c: Compiler, ins: Parsed) -> Step:
         at = offset + (constant if immediate else extra(wave) if extra is not None else 0)
         address = base(wave)
         memory = wave.memory
+        if wave.watcher is not None:
+            places = np.array([(address + at & (1 << 48) - 1) - BASE])
+            wave.watcher(wave, "scalar load", None, memory.bytes, places, small[0] if small else 4 * count)
         if small:
             value = int.from_bytes(memory.read(address + at & (1 << 64) - 1, small[0]), "little", signed=small[1])
             wave.s[first] = value & WORD

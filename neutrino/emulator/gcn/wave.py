@@ -61,6 +61,7 @@ class Wave:
         "state",
         "v",
         "valid",
+        "watcher",
     )  # fmt: skip
 
     def __init__(self, lanes: int, number: int, group: Group, memory: Memory, scratch: int, base: int) -> None:
@@ -95,6 +96,8 @@ class Wave:
         self.checks: Checks | None = None
         self.observer: Callable[[Wave, int], None] | None = None
         """Is called for each instruction before it is executed, with its place in the program."""
+        self.watcher: Callable[[Wave, str, Any, Array, Array, int], None] | None = None
+        """Is called for each access: what it does, lanes, memory, places of their first bytes in it, and bytes."""
         self.index_mode = 0
         """Which operands M0 indexes (gfx9's S_SET_GPR_IDX_ON); 0 when that is off."""
         self.hardware: dict[str, int] = {}
