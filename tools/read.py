@@ -152,6 +152,77 @@ def read_groups(data, chunks, shape, row_type):
     return rows
 
 
+def read_log(copies, row):
+    """Return the records of a log, ordered by slot, lane and the order in which the lane saved them.
+
+    copies: the region's bytes, uint8, of one launch. The rows have ``slot`` (the warp in the grid, at block level
+    the block), ``lane``, ``order`` (from 0 in each lane) and ``record``, a record's bytes.
+    """
+    size = row["size"]
+    dynamic, own, own_each = copies[[*range(8), *range(16, 32)]].view("<u8").tolist()
+    taken = min(dynamic + own, (len(copies) - LOG_CONTROL) // LOG_UNIT)
+    units = copies[LOG_CONTROL : LOG_CONTROL + taken * LOG_UNIT].reshape(-1, LOG_UNIT)
+    words = np.ascontiguousarray(units).reshape(-1).view("<u4")
+    # Chunks of one form, a mask and a number of rows, are read together: form → the first unit of each. Those of
+    # one lane have no mask.
+    # Of chunks of groups their first byte, their end and their slot, by the shape of the records.
+    forms: dict[tuple[int, int, int], list[int]] = {}
+    groups: dict[int, list[tuple[int, int, int]]] = {}
+    at, words_of_unit = 0, LOG_UNIT // 4
+    while at < taken:
+        slot, mask, rows, length = words[at * words_of_unit : at * words_of_unit + 4].tolist()
+        is_of_lane = mask & LOG_LANE and not rows
+        if is_of_lane:
+            rows, mask = mask >> LOG_LANE_ROWS_AT & LOG_LANE_ROWS, 0
+            length = -(-(LOG_LANE_HEADER + rows * size) // LOG_UNIT)
+        elif rows:
+            # Of a warp of 64 lanes with the mask of the upper ones, and a header that may be a unit longer.
+            mask |= length << 32
+            columns = mask.bit_count()
+            length = -(-(LOG_HEADER + LOG_UNIT * (columns > 48) + columns * rows * size) // LOG_UNIT)
+        if not (mask or is_of_lane) or not length or at + length > taken:
+            # A warp may have no records; and the last chunk may not have fitted, so that nothing was written.
+            if at < own and own_each:
+                at += own_each
+                continue
+            break
+        if rows:
+            forms.setdefault((mask, rows, length), []).append(at)
+        elif mask:
+            groups.setdefault(mask, []).append((at * LOG_UNIT, (at + length) * LOG_UNIT, slot))
+        at += own_each if at < own and own_each else length
+    row_type = np.dtype([("slot", "<u4"), ("lane", "<u4"), ("order", "<u4"), ("record", f"V{size}")])
+    parts, places = [np.empty(0, row_type)], [np.empty(0, np.int64)]
+    for (mask, rows, length), firsts in forms.items():
+        lanes = np.array([lane for lane in range(64) if (mask or 1) >> lane & 1])
+        chunks = units[np.array(firsts)[:, None] + np.arange(length)].reshape(len(firsts), -1)
+        begin = LOG_HEADER + LOG_UNIT * (len(lanes) > 48) if mask else LOG_LANE_HEADER
+        records = np.ascontiguousarray(chunks[:, begin : begin + rows * len(lanes) * size])
+        part = np.empty((len(firsts), rows, len(lanes)), row_type)
+        part["record"] = records.view(f"V{size}").reshape(part.shape)
+        part["slot"] = np.ascontiguousarray(chunks[:, :4]).view("<u4")[:, :, None]
+        part["lane"] = lanes
+        left = chunks[:, 16 : 16 + len(lanes)]
+        if not mask:
+            left = np.ascontiguousarray(chunks[:, LOG_LANE_LEFT : LOG_LANE_LEFT + 4]).view("<u4")
+        filled = rows - left.astype(np.int64)
+        is_filled = np.arange(rows)[:, None] < filled[:, None, :]
+        place = np.array(firsts)[:, None, None] * LOG_ROWS_MOST + np.arange(rows)[:, None]
+        parts.append(part[is_filled])
+        places.append(np.broadcast_to(place, part.shape)[is_filled])
+    for shape, members in groups.items():
+        rows_of_groups = read_groups(units.reshape(-1), np.array(members), shape, row_type)
+        parts.append(rows_of_groups)
+        places.append(rows_of_groups["order"].astype(np.int64))
+    found, place = np.concatenate(parts), np.concatenate(places)
+    found = found[np.lexsort((place, found["lane"], found["slot"]))]
+    is_first = np.ones(len(found), bool)
+    is_first[1:] = (found["slot"][1:] != found["slot"][:-1]) | (found["lane"][1:] != found["lane"][:-1])
+    begins = np.flatnonzero(is_first)
+    found["order"] = np.arange(len(found)) - np.repeat(begins, np.diff(np.append(begins, len(found))))
+    return found
+
+
 def added_in_pairs(values):
     """Return the sums of f64 over the last axis: neighbours are added, then the sums of two neighbours, and so on.
 
@@ -468,69 +539,7 @@ def _read_log(copies, row):
     copies: the region's bytes, uint8, of one launch. The rows have ``slot`` (the warp in the grid, at block level
     the block), ``lane``, ``order`` (from 0 in each lane) and ``record``, a record's bytes.
     """
-    size = row["size"]
-    dynamic, own, own_each = copies[[*range(8), *range(16, 32)]].view("<u8").tolist()
-    taken = min(dynamic + own, (len(copies) - LOG_CONTROL) // LOG_UNIT)
-    units = copies[LOG_CONTROL : LOG_CONTROL + taken * LOG_UNIT].reshape(-1, LOG_UNIT)
-    words = np.ascontiguousarray(units).reshape(-1).view("<u4")
-    # Chunks of one form, a mask and a number of rows, are read together: form → the first unit of each. Those of
-    # one lane have no mask.
-    # Of chunks of groups their first byte, their end and their slot, by the shape of the records.
-    forms: dict[tuple[int, int, int], list[int]] = {}
-    groups: dict[int, list[tuple[int, int, int]]] = {}
-    at, words_of_unit = 0, LOG_UNIT // 4
-    while at < taken:
-        slot, mask, rows, length = words[at * words_of_unit : at * words_of_unit + 4].tolist()
-        is_of_lane = mask & LOG_LANE and not rows
-        if is_of_lane:
-            rows, mask = mask >> LOG_LANE_ROWS_AT & LOG_LANE_ROWS, 0
-            length = -(-(LOG_LANE_HEADER + rows * size) // LOG_UNIT)
-        elif rows:
-            # Of a warp of 64 lanes with the mask of the upper ones, and a header that may be a unit longer.
-            mask |= length << 32
-            columns = mask.bit_count()
-            length = -(-(LOG_HEADER + LOG_UNIT * (columns > 48) + columns * rows * size) // LOG_UNIT)
-        if not (mask or is_of_lane) or not length or at + length > taken:
-            # A warp may have no records; and the last chunk may not have fitted, so that nothing was written.
-            if at < own and own_each:
-                at += own_each
-                continue
-            break
-        if rows:
-            forms.setdefault((mask, rows, length), []).append(at)
-        elif mask:
-            groups.setdefault(mask, []).append((at * LOG_UNIT, (at + length) * LOG_UNIT, slot))
-        at += own_each if at < own and own_each else length
-    row_type = np.dtype([("slot", "<u4"), ("lane", "<u4"), ("order", "<u4"), ("record", f"V{size}")])
-    parts, places = [np.empty(0, row_type)], [np.empty(0, np.int64)]
-    for (mask, rows, length), firsts in forms.items():
-        lanes = np.array([lane for lane in range(64) if (mask or 1) >> lane & 1])
-        chunks = units[np.array(firsts)[:, None] + np.arange(length)].reshape(len(firsts), -1)
-        begin = LOG_HEADER + LOG_UNIT * (len(lanes) > 48) if mask else LOG_LANE_HEADER
-        records = np.ascontiguousarray(chunks[:, begin : begin + rows * len(lanes) * size])
-        part = np.empty((len(firsts), rows, len(lanes)), row_type)
-        part["record"] = records.view(f"V{size}").reshape(part.shape)
-        part["slot"] = np.ascontiguousarray(chunks[:, :4]).view("<u4")[:, :, None]
-        part["lane"] = lanes
-        left = chunks[:, 16 : 16 + len(lanes)]
-        if not mask:
-            left = np.ascontiguousarray(chunks[:, LOG_LANE_LEFT : LOG_LANE_LEFT + 4]).view("<u4")
-        filled = rows - left.astype(np.int64)
-        is_filled = np.arange(rows)[:, None] < filled[:, None, :]
-        place = np.array(firsts)[:, None, None] * LOG_ROWS_MOST + np.arange(rows)[:, None]
-        parts.append(part[is_filled])
-        places.append(np.broadcast_to(place, part.shape)[is_filled])
-    for shape, members in groups.items():
-        rows_of_groups = read_groups(units.reshape(-1), np.array(members), shape, row_type)
-        parts.append(rows_of_groups)
-        places.append(rows_of_groups["order"].astype(np.int64))
-    found, place = np.concatenate(parts), np.concatenate(places)
-    found = found[np.lexsort((place, found["lane"], found["slot"]))]
-    is_first = np.ones(len(found), bool)
-    is_first[1:] = (found["slot"][1:] != found["slot"][:-1]) | (found["lane"][1:] != found["lane"][:-1])
-    begins = np.flatnonzero(is_first)
-    found["order"] = np.arange(len(found)) - np.repeat(begins, np.diff(np.append(begins, len(found))))
-    return found
+    return read_log(copies, row)
 
 
 def _lost_hash(copies, row):

@@ -39,19 +39,23 @@ class Kept(Register):
 
 @dataclass(frozen=True)
 class ReadSaved:
-    """``destination =`` what a SAVE has for a field of its map, converted to the field's type. number: the field's."""
+    """``destination =`` what a SAVE has for a field of its map, converted to the field's type. number: the field's.
+    save: of several that are written together, which."""
 
     destination: Register
     number: int
     span: Span = field(compare=False)
+    save: int = 0
 
 
 @dataclass(frozen=True)
 class IsSaving:
-    """``destination``, a predicate: whether this thread saves. For SAVEs that not all threads at the place execute."""
+    """``destination``, a predicate: whether this thread saves. For SAVEs that not all threads at the place execute.
+    save: of several that are written together, which."""
 
     destination: Register
     span: Span = field(compare=False)
+    save: int = 0
 
 
 @dataclass(frozen=True)
@@ -109,6 +113,15 @@ class AccumulateSaved:
 @dataclass(frozen=True)
 class Here:
     """``destination``, of type ``lanes``: the lanes that are at the place together."""
+
+    destination: Register
+    span: Span = field(compare=False)
+
+
+@dataclass(frozen=True)
+class WereHere:
+    """``destination``, of type ``lanes``: those that were together at the first of several SAVEs that are written
+    together."""
 
     destination: Register
     span: Span = field(compare=False)
@@ -176,6 +189,54 @@ class Apart:
 
 
 @dataclass(frozen=True)
+class Block:
+    """Statements that ``Leave`` may leave for what follows them. name: no other block around or in it has it."""
+
+    name: str
+    then: tuple[MapStatement, ...]
+    span: Span = field(compare=False)
+
+
+@dataclass(frozen=True)
+class Leave:
+    """Threads go to the end of the block with a name, in which the statement is.
+
+    when: a predicate, which of them; with ``is_inverted`` those in which it is false; None: all. is_uniform: it is the
+    same in all lanes that are here. Where it is not, the block is the innermost one. Lanes that have parted may be
+    apart till a ``Meet``.
+    """
+
+    name: str
+    when: Register | None
+    is_inverted: bool
+    is_uniform: bool
+    span: Span = field(compare=False)
+
+
+@dataclass(frozen=True)
+class Meet:
+    """Lanes of a set wait for each other, and are together."""
+
+    lanes: Register
+    span: Span = field(compare=False)
+
+
+@dataclass(frozen=True)
+class EachInTurn:
+    """Execute statements once for each of several rows of values, one after the other.
+
+    registers: they get the values of a row, each of its type; rows: these. lanes: those that are here, which begin each
+    turn together.
+    """
+
+    registers: tuple[Register, ...]
+    rows: tuple[tuple[Register | Constant, ...], ...]
+    lanes: Register
+    then: tuple[MapStatement, ...]
+    span: Span = field(compare=False)
+
+
+@dataclass(frozen=True)
 class Locate:
     """``destination``, a u64: the place in memory of a cell, which is a u64.
 
@@ -200,11 +261,12 @@ class At:
 
 @dataclass(frozen=True)
 class LoadCell:
-    """``destination``, a u64: what a cell has in memory."""
+    """``destination``, a u64: what a cell has in memory. Where ``when`` is false it has no meaning."""
 
     destination: Register
     cell: At
     span: Span = field(compare=False)
+    when: Register | None = None
 
 
 @dataclass(frozen=True)
@@ -261,12 +323,13 @@ class Elect:
 class OfLane:
     """``destination =`` what a register has in a lane, for lanes that are together and execute it with the same set.
 
-    lane: its number, a u32, of one in the set.
+    lane: its number, a u32, modulo the lanes of a warp. Of one that is not in the set it has no meaning. source: of 32
+    or 64 bits.
     """
 
     destination: Register
     source: Register
-    lane: Register
+    lane: Register | Constant
     lanes: Register
     span: Span = field(compare=False)
 
@@ -342,6 +405,29 @@ class Store:
 
 
 @dataclass(frozen=True)
+class Part:
+    """A number of those that ``StoreTogether`` stores. after: so many bytes after the place. type: in memory, as of
+    ``Store``."""
+
+    after: int
+    value: Register | Constant
+    type: Type
+
+
+@dataclass(frozen=True)
+class StoreTogether:
+    """Store numbers of any types, in as few stores as can be. parts: ascending. align: what the place and all that is
+    ``after`` it are a multiple of, in bytes; after: so many bytes after the place the parts begin."""
+
+    place: Register
+    after: int
+    parts: tuple[Part, ...]
+    align: int
+    when: Register | None
+    span: Span = field(compare=False)
+
+
+@dataclass(frozen=True)
 class LoadStored:
     """``destination``, a u32: what this thread has stored so many bytes after a place.
 
@@ -387,21 +473,6 @@ class StoreRecord:
     span: Span = field(compare=False)
 
 
-@dataclass(frozen=True)
-class AppendToLog:
-    """Store what a SAVE has for the fields as the next record of a log, in a chunk of its region, in the threads that
-    save; take a chunk if need be. Only for targets with forms of their own (``Lanes.own_logs``)."""
-
-    span: Span = field(compare=False)
-
-
-@dataclass(frozen=True)
-class CloseLog:
-    """Store how many records fewer than it has room for the thread's last chunk has."""
-
-    span: Span = field(compare=False)
-
-
 MapComputation = (
     Operation
     | Convert
@@ -415,6 +486,7 @@ MapComputation = (
     | CompareAnd
     | Elect
     | Here
+    | WereHere
     | OverLanes
     | IsAbsent
     | Below
@@ -438,11 +510,14 @@ MapStatement = (
     | AtomicUpdate
     | Branch
     | Apart
+    | Block
+    | Leave
+    | Meet
+    | EachInTurn
     | EnsureRoom
     | Store
+    | StoreTogether
     | StoreSaved
     | StoreRecord
-    | AppendToLog
-    | CloseLog
 )
 """A statement of a map type."""

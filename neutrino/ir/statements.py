@@ -18,7 +18,7 @@ class Operator(enum.Enum):
 
     Of map types alone: ``MUL_HIGH``, the upper half of an unsigned product; ``MUL_ADD``, the product of two u32 added
     to a u64 or a u32, or of two s32 to a u64; ``HIGHEST``, the number of the highest bit that is 1, from 0, or
-    2**32 - 1 if there is none; ``LOWEST``, that of the lowest one, of which there is one; ``FMA`` of floats, the
+    2**32 - 1 if there is none; ``LOWEST``, that of the lowest one likewise; ``FMA`` of floats, the
     product of two plus the third, rounded once.
     """
 

@@ -6,7 +6,7 @@ Types are checked here, so that a target gets no statement that mixes them.
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Protocol
@@ -19,9 +19,11 @@ from neutrino.ir.memory import (
     At,
     AtomicUpdate,
     Below,
+    Block,
     Branch,
     CompareAnd,
     CompareAndSwap,
+    EachInTurn,
     Elect,
     EnsureRoom,
     Extent,
@@ -31,19 +33,24 @@ from neutrino.ir.memory import (
     IsAbsent,
     IsSaving,
     Kept,
+    Leave,
     LoadCell,
     LoadStored,
     Locate,
     MapStatement,
+    Meet,
     OfLane,
     OneOf,
     OverLanes,
+    Part,
     ReadExtent,
     ReadSaved,
     ReserveInLog,
     SlotNumber,
     Store,
     StoreSaved,
+    StoreTogether,
+    WereHere,
     When,
 )
 from neutrino.ir.operands import Constant, Register, Special
@@ -76,12 +83,10 @@ class Combining(enum.Enum):
 
 @dataclass(frozen=True)
 class Lanes:
-    """Those of a target. number: in a warp, 32 or 64. own_logs: whether the target writes logs of one lane, and
-    of lanes that reduce values, in forms of its own (``AppendToLog``)."""
+    """Those of a target. number: in a warp, 32 or 64."""
 
     number: int
     combining: Combining
-    own_logs: bool = False
 
 
 class SavedValues(Protocol):
@@ -116,6 +121,14 @@ class SavedValues(Protocol):
         """
         return ()
 
+    def is_same(self, number: int) -> bool:
+        """Return whether an operand is known to have one value in all lanes that save it together."""
+        return False
+
+    def is_read_together(self, number: int) -> bool:
+        """Return whether it has one since they read it together, as a clock."""
+        return False
+
     def site_key(self) -> int | None:
         """Return a number that tells the place of the save's key in a table without a search; None if the key must be
         searched for.
@@ -126,24 +139,48 @@ class SavedValues(Protocol):
         return None
 
 
+class SavesTogether(Protocol):
+    """What is known of several SAVEs whose code is written together, by their numbers."""
+
+    @property
+    def lanes(self) -> Lanes:
+        """As of ``SavedValues``."""
+
+    @property
+    def each(self) -> Sequence[SavedValues]:
+        """What is known of each of them."""
+
+    def kin(self, save: int) -> Hashable:
+        """Return what SAVEs have in common whose values are expected to differ by the same amount in all lanes."""
+
+    def condition(self, save: int) -> Hashable:
+        """Return the same for SAVEs with the same condition; None for one that all threads execute."""
+
+    def beyond(self, save: int, number: int) -> tuple[Hashable, int] | None:
+        """Return that an operand, a u64, is a sum of what is not known, the same where that is the same, and an amount;
+        None if that is not known.
+        """
+
+
 class Builder:
     """Builds a piece of code, a list of statements of the IR, which a backend translates for a GPU.
 
-    span: the place in the probe file that all of them are said to be from, that of the map's declaration. Methods that
-    compute something append a statement and return the register with the result.
+    span: the place in the probe file that all of them are said to be from, that of the map's declaration. name: begins
+    the names of registers, so that they are none of other code's. Methods that compute something append a statement and
+    return the register with the result.
     """
 
-    def __init__(self, span: Span) -> None:
-        """Begin a piece of code without statements. span: the place in the probe file that all of them are said to be
-        from."""
+    def __init__(self, span: Span, name: str = "") -> None:
+        """Begin a piece of code without statements. Parameters: see the class."""
         self.statements: list[MapStatement] = []
         self._span = span
+        self._name = name
         self._numbers = count(1)
 
     def inner(self) -> Builder:
         """Return a new builder for the code of an inner block, as ``branch`` takes; its registers have other names than
         this one's."""
-        inner = Builder(self._span)
+        inner = Builder(self._span, self._name)
         inner._numbers = self._numbers
         return inner
 
@@ -158,24 +195,24 @@ class Builder:
         """
         return Kept(f"%{'_'.join(map(str, key))}", type_, initial, self._span, key=key)
 
-    def saved(self, number: int, saved_field: Field) -> Register:
+    def saved(self, number: int, saved_field: Field, save: int = 0) -> Register:
         """Append the statement that reads a value of the save (what a probe records); return its register.
 
         Narrow integers are extended to 32 bits. number: of the field among those that the save names. saved_field: the
-        field itself, for its type.
+        field itself, for its type. save: as of ``ReadSaved``.
         """
         register = self._local(Type(saved_field.type.value))
-        self.add(ReadSaved(register, number, self._span))
+        self.add(ReadSaved(register, number, self._span, save))
         if register.type.bits >= 32:
             return register
         return self.convert(Type.S32 if register.type.is_signed else Type.U32, register)
 
-    def saving(self, saved: SavedValues) -> Register | None:
+    def saving(self, saved: SavedValues, save: int = 0) -> Register | None:
         """Return a predicate that says whether this thread saves here; None if all threads that execute the code do."""
         if not saved.is_conditional:
             return None
         register = self._local(Type.PRED)
-        self.add(IsSaving(register, self._span))
+        self.add(IsSaving(register, self._span, save))
         return register
 
     def condition(self, saved: SavedValues) -> Register | None:
@@ -187,8 +224,9 @@ class Builder:
         return register
 
     def compute(
-        self, operator: Operator, left: Register, *right: Number, type_: Type | None = None, into: Kept | None = None
-    ) -> Register:
+        self, operator: Operator, left: Register, *right: Number, type_: Type | None = None,
+        into: Register | None = None,
+    ) -> Register:  # fmt: skip
         """Append the computation ``operator(left, *right)``; return the register with the result.
 
         type_: of the result, where it is not left's. into: the register for it; None for a new one.
@@ -215,7 +253,7 @@ class Builder:
         return result
 
     def select(
-        self, condition: Register, then: Number, otherwise: Number, type_: Type, into: Kept | None = None
+        self, condition: Register, then: Number, otherwise: Number, type_: Type, into: Register | None = None
     ) -> Register:
         """Append a selection; return the register with ``then if condition else otherwise``. into: see ``compute``."""
         result = into or self._local(type_)
@@ -249,20 +287,30 @@ class Builder:
         self.add(Collective(reduction, result, source, self._span))
         return result
 
+    def were_here(self) -> Register:
+        """Return the set of lanes that were together at the first of several SAVEs."""
+        result = self._local(Type.LANES)
+        self.add(WereHere(result, self._span))
+        return result
+
     def here(self) -> Register:
         """Return the set of lanes (threads of the warp) that execute this together."""
         result = self._local(Type.LANES)
         self.add(Here(result, self._span))
         return result
 
-    def over(self, lanes: Register, reduction: Reduction, source: Register, type_: Type | None = None) -> Register:
+    def over(
+        self, lanes: Register, reduction: Reduction, source: Register, type_: Type | None = None,
+        into: Register | None = None,
+    ) -> Register:  # fmt: skip
         """Return a value reduced (added up, say) over a set of lanes of the warp.
 
         type_: of the result, where it is not that of source. Votes and searches for equal values give a set of lanes.
+        into: see ``compute``.
         """
         if reduction in {Reduction.BALLOT, Reduction.MATCH}:
             type_ = Type.LANES
-        result = self._local(type_ or source.type)
+        result = into or self._local(type_ or source.type)
         self.add(OverLanes(reduction, result, source, lanes, self._span))
         return result
 
@@ -322,10 +370,13 @@ class Builder:
         """
         self.add(Locate(place, cell, base, self._span, words, when))
 
-    def load(self, cell: At) -> Register:
-        """Append a load; return the register with what is in memory at a cell, a u64."""
+    def load(self, cell: At, when: Register | None = None) -> Register:
+        """Append a load; return the register with what is in memory at a cell, a u64.
+
+        when: in which threads that is needed; None: in all.
+        """
         result = self._local(Type.U64)
-        self.add(LoadCell(result, cell, self._span))
+        self.add(LoadCell(result, cell, self._span, when))
         return result
 
     def swap(self, old: Register, cell: At, expected: int, desired: Register, when: Register) -> None:
@@ -341,11 +392,43 @@ class Builder:
         self.add(Operation(Operator.MOVE, result, (initial,), self._span))
         return result
 
-    def of_lane(self, source: Register, lane: Register, lanes: Register) -> Register:
-        """Append a shuffle; return what a register has in another lane of a set."""
-        result = self._local(source.type)
-        self.add(OfLane(result, source, lane, lanes, self._span))
+    def of_lane(
+        self, source: Register, lane: Register | int, lanes: Register, into: Register | None = None
+    ) -> Register:
+        """Append a shuffle; return what a register has in another lane of a set. into: see ``compute``."""
+        result = into or self._local(source.type)
+        self.add(OfLane(result, source, self._of(lane, Type.U32), lanes, self._span))
         return result
+
+    def block(self, name: str, then: Builder) -> None:
+        """Add statements that ``leave`` may leave. Parameters: as of ``Block``."""
+        self.add(Block(name, tuple(then.statements), self._span))
+
+    def leave(
+        self, name: str, when: Register | None = None, *, unless: Register | None = None, is_uniform: bool = False
+    ) -> None:
+        """Leave a block where the predicate ``when`` is true, or ``unless`` is false; else always. is_uniform: as of
+        ``Leave``.
+        """
+        condition = when if unless is None else unless
+        is_uniform = is_uniform or condition is None
+        self.add(Leave(name, condition, unless is not None, is_uniform, self._span))
+
+    def meet(self, lanes: Register) -> None:
+        """Have lanes of a set wait for each other."""
+        self.add(Meet(lanes, self._span))
+
+    def in_turn(
+        self, registers: Sequence[Register], rows: Sequence[Sequence[Register | Constant]], lanes: Register,
+        then: Builder,
+    ) -> None:  # fmt: skip
+        """Add statements that run once for each row. Parameters: as of ``EachInTurn``."""
+        of_rows = tuple(map(tuple, rows))
+        self.add(EachInTurn(tuple(registers), of_rows, lanes, tuple(then.statements), self._span))
+
+    def fresh(self, type_: Type) -> Register:
+        """Return a new register that no statement has given a value yet."""
+        return self._local(type_)
 
     def slot(self) -> Register:
         """Return the number of the part of the map's memory that belongs to this thread (its slot)."""
@@ -384,7 +467,7 @@ class Builder:
         where ``when`` holds."""
         self.add(EnsureRoom(when, self._span))
 
-    def after(self, place: Register, number: Register, size: int, into: Kept | None = None) -> Register:
+    def after(self, place: Register, number: Register, size: int, into: Register | None = None) -> Register:
         """Return the address that lies ``number`` times ``size`` bytes after an address; with a size below 0, before
         it.
 
@@ -397,9 +480,13 @@ class Builder:
         self.add(Operation(Operator.MUL_ADD, result, (number, constant, place), self._span))
         return result
 
-    def multiply_add(self, left: Register, right: Number, addend: Number, type_: Type = Type.U32) -> Register:
-        """Return ``left * right + addend``, a u32 or a u64. left, right: u32, or for a u64 both s32."""
-        result = self._local(type_)
+    def multiply_add(
+        self, left: Register, right: Number, addend: Number, type_: Type = Type.U32, into: Register | None = None
+    ) -> Register:
+        """Return ``left * right + addend``, a u32 or a u64. left, right: u32, or for a u64 both s32. into: see
+        ``compute``.
+        """
+        result = into or self._local(type_)
         sources = left, self._of(right, left.type), self._of(addend, type_)
         self.add(Operation(Operator.MUL_ADD, result, sources, self._span))
         return result
@@ -416,6 +503,19 @@ class Builder:
         """Append a load into a register of what this thread has stored so many bytes after an address, where ``when``
         holds."""
         self.add(LoadStored(variable, place, after, when, self._span))
+
+    def store_together(
+        self, place: Register, after: int, parts: Iterable[tuple[int, Number, Type]], align: int,
+        when: Register | None = None,
+    ) -> None:  # fmt: skip
+        """Add a store of numbers: of each so many bytes after ``after``, its value and its type in memory. Parameters:
+        as of ``StoreTogether``.
+        """
+        found = tuple(
+            Part(offset, self._of(value, Type.U32 if type_.bits < 32 else type_), type_)
+            for offset, value, type_ in parts
+        )
+        self.add(StoreTogether(place, after, found, align, when, self._span))
 
     def store_saved(self, place: Register, after: int, when: Register) -> None:
         """Append a store of the record that a probe saves, so many bytes after an address, in threads with ``when``
@@ -438,9 +538,9 @@ class Builder:
         self.add(Elect(reduction, result, self._span))
         return result
 
-    def change(self, kept: Kept, operator: Operator, value: Number, when: Register | None = None) -> None:
+    def change(self, kept: Register, operator: Operator, value: Number, when: Register | None = None) -> None:
         """Append ``kept = operator(kept, value)``, or with ``MOVE`` ``kept = value``, for a register that lives to the
-        thread's end.
+        thread's end, or one of ``variable``.
 
         when: a predicate; None to do so always.
         """
@@ -484,4 +584,4 @@ class Builder:
 
     def _local(self, type_: Type) -> Register:
         """Return a new register, with a name of its own, for a result."""
-        return Register(f"%{next(self._numbers)}", type_, 0, self._span, is_local=True)
+        return Register(f"%{self._name}{next(self._numbers)}", type_, 0, self._span, is_local=True)

@@ -40,7 +40,7 @@ from neutrino.abi.versions import (
     TWINS_VERSION,
 )
 from neutrino.maps.declaration import Layout
-from neutrino.maps.log_columns import LOG_CONTROL, LOG_UNIT
+from neutrino.maps.log_reading import LOG_CONTROL, LOG_UNIT
 from neutrino.maps.regions import (
     COPIES_LEAST,
     COPIES_MOST,

@@ -14,7 +14,7 @@ from neutrino.abi.scalars import ScalarType
 from neutrino.errors import Span
 from neutrino.ir.memory import Kept, MapStatement
 from neutrino.ir.operands import Register
-from neutrino.maps.builder import Lanes, SavedValues
+from neutrino.maps.builder import Lanes, SavedValues, SavesTogether
 from neutrino.maps.float_sums import has_floats
 
 if TYPE_CHECKING:
@@ -196,6 +196,14 @@ class MapType(ABC):
         entry: the map. saved: what is known of the values, so that less has to be computed by the kernel.
         """
 
+    def gathers(self, entry: Map, lanes: Lanes) -> bool:
+        """Return whether saves at several places that follow each other may be written together, by ``save_all``."""
+        return False
+
+    def save_all(self, entry: Map, saves: SavesTogether) -> Sequence[MapStatement]:
+        """Return the statements of several saves, which stand at the place of the last one."""
+        raise TypeError(f"{self.name} gathers no saves")
+
     def begin(self, entry: Map, kept: Sequence[Kept], lanes: Lanes) -> Sequence[MapStatement]:
         """Return the code (IR statements) for a kernel's start: it sets registers whose first value is not a constant.
 
@@ -221,8 +229,8 @@ class MapType(ABC):
     def make_room(self, entry: Map, need: int, most: int, when: Register | None) -> Sequence[MapStatement]:
         """Return the statements that make sure that there is room for so many records as are needed.
 
-        most: the number of ``rooms`` that was chosen for all code of a body. when: a predicate, in which threads; None
-        in all.
+        most: the number of ``rooms`` that was chosen for all code of a body. when: a predicate of the save's
+        statements, in which threads; None in all. Other registers have other names than those of these.
         """
         return ()
 

@@ -1,204 +1,69 @@
-"""``log``: as many records of each thread, warp or block as there is memory for."""
+"""``log``: as many records of each thread, warp or block as there is memory for.
+
+Groups of records are in modules of their own (``log_groups.py``, ``log_several.py``), and what reads logs
+(``log_reading.py``), which says where what lies.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from neutrino.abi.levels import Level
-from neutrino.ir.memory import AppendToLog, CloseLog, Kept, MapStatement
-from neutrino.ir.operands import Register
-from neutrino.maps.builder import Combining, Lanes, SavedValues
+from neutrino.ir.memory import At, Extent, Kept, MapStatement
+from neutrino.ir.operands import Constant, Register
+from neutrino.ir.statements import Operator, Reduction, Relation
+from neutrino.ir.types import Type
+from neutrino.maps.builder import Builder, Combining, Lanes, SavedValues, SavesTogether
 from neutrino.maps.declaration import Layout, Map, MapType
-from neutrino.maps.log_columns import (
+from neutrino.maps.log_groups import NO_ROOM, mask_words
+from neutrino.maps.log_reading import (
     LOG_CONTROL,
     LOG_HEADER,
-    LOG_ROWS_MOST,
-    LOG_UNIT,
-    close_column,
-    header_of,
-    save_in_column,
-)
-from neutrino.maps.log_groups import GroupLayout, count_groups, read_groups
-from neutrino.maps.log_shared import close_groups, save_in_group
-from neutrino.maps.log_single import (
     LOG_LANE,
     LOG_LANE_HEADER,
     LOG_LANE_LEFT,
     LOG_LANE_ROWS,
     LOG_LANE_ROWS_AT,
     LOG_OWN,
-    begin_alone,
-    close_alone,
-    make_room_alone,
-    rooms,
-    save_alone,
+    LOG_ROWS_MOST,
+    LOG_UNIT,
+    LOST_WORD,
+    GroupLayout,
+    read_log,
 )
+from neutrino.maps.log_several import GroupsOfSaves
 
 if TYPE_CHECKING:
     from neutrino.maps.declaration import Rows
 
-
-def chunks(region: Rows, size: int) -> Rows:
-    """Return where the chunks of one launch's log are: int64 ``[chunk][4]``, its first unit, how many units, its slot
-    (the warp in the grid, at block level the block), and how many records it has.
-
-    region: the log's bytes, uint8. size: of a record, in bytes. Much cheaper than reading the records.
-    """
-    import numpy as np
-
-    units, own, own_each = _opened(region)
-    heads = _heads(units, own, own_each, size)
-    found = [
-        (head.at, head.length, head.slot, head.rows, head.mask.bit_count() if head.rows else head.mask)
-        for head in heads
-    ]
-    table = np.array(found, np.int64).reshape(-1, 5)
-    # Of chunks of one lane these are its records.
-    counts = np.where(table[:, 4], 0, table[:, 3])
-    # Chunks of rows: after 16 bytes, how many rows each lane has left.
-    of_rows = np.flatnonzero(table[:, 3] * table[:, 4])
-    if of_rows.size:
-        firsts, rows_each, lanes = table[of_rows, 0], table[of_rows, 3], table[of_rows, 4]
-        # Those of 64 lanes are in three units; others have a record in the third.
-        heads = units.reshape(-1, LOG_UNIT)[firsts[:, None] + np.arange(LOG_HEADER // LOG_UNIT + 1)]
-        left = heads.reshape(len(of_rows), -1)[:, 16:80]
-        filled = np.maximum(rows_each[:, None] - left, 0)
-        filled[np.arange(filled.shape[1]) >= lanes[:, None]] = 0
-        counts[of_rows] = filled.sum(axis=1, dtype=np.int64)
-    of_groups = (table[:, 3] == 0) & (table[:, 4] != 0)
-    for shape in np.unique(table[of_groups, 4]).tolist():
-        chosen = np.flatnonzero(of_groups & (table[:, 4] == shape))
-        ends = np.column_stack([table[chosen, 0], table[chosen, 0] + table[chosen, 1]]) * LOG_UNIT
-        counts[chosen] = count_groups(units, ends, shape, size)
-    return np.column_stack([table[:, :3], counts])
-
-
-class _Head(NamedTuple):
-    """The head of a chunk. at, length: in units. slot: whose it is. mask: of the lanes of a chunk of rows, the shape of
-    the records of one of groups, 0 of one lane's. rows: of a chunk of rows how many it has, of one lane's how many
-    records, else 0."""
-
-    at: int
-    length: int
-    slot: int
-    mask: int
-    rows: int
-
-
-def _opened(region: Rows) -> tuple[Rows, int, int]:
-    """Return the units of a log that were taken, as bytes; how many of them by chunks of warps, and by each of these.
-    region: the log's bytes, uint8."""
-    import numpy as np
-
-    dynamic, own, own_each = region[[*range(8), *range(16, 32)]].view("<u8").tolist()
-    taken = min(dynamic + own, (len(region) - LOG_CONTROL) // LOG_UNIT)
-    return np.ascontiguousarray(region[LOG_CONTROL : LOG_CONTROL + taken * LOG_UNIT]), own, own_each
-
-
-def _heads(units: Rows, own: int, own_each: int, size: int) -> Iterator[_Head]:
-    """Yield the heads of a log's chunks, as ``Log.read`` finds them.
-
-    units, own, own_each: as ``_opened`` returns them. size: of a record, in bytes.
-    """
-    # A launch of many warps has a chunk for each: memory is read faster than elements of an array.
-    words = units.view("<u4").data
-    at, step, taken = 0, LOG_UNIT // 4, len(units) // LOG_UNIT
-    while at < taken:
-        slot, mask, rows, length = words[at * step : at * step + 4]
-        is_of_lane = mask & LOG_LANE and not rows
-        left = 0
-        if is_of_lane:
-            left, rows, mask = length, mask >> LOG_LANE_ROWS_AT & LOG_LANE_ROWS, 0
-            length = -(-(LOG_LANE_HEADER + rows * size) // LOG_UNIT)
-        elif rows:
-            mask |= length << 32
-            lanes = mask.bit_count()
-            length = -(-(header_of(lanes) + lanes * rows * size) // LOG_UNIT)
-        if (mask or is_of_lane) and length and at + length <= taken:
-            yield _Head(at, length, slot, mask, max(rows - left, 0) if is_of_lane else rows)
-        elif at >= own or not own_each:
-            # The last one did not fit, so that nothing was written; else it is a warp without records.
-            return
-        at += own_each if at < own and own_each else length
-
-
-def first_slots(region: Rows, size: int, most: int) -> Rows:
-    """Return a log with the chunks of its first slots alone, as many slots as have ``most`` records together.
-
-    region, size: as for ``chunks``.
-    """
-    import numpy as np
-
-    found = chunks(region, size)
-    found = found[np.argsort(found[:, 2], kind="stable")]
-    enough = np.flatnonzero(np.cumsum(found[:, 3]) >= most)
-    if enough.size:
-        found = found[found[:, 2] <= found[enough[0], 2]]
-    parts = [region[LOG_CONTROL + at * LOG_UNIT :][: length * LOG_UNIT] for at, length in found[:, :2].tolist()]
-    control = np.array(region[:LOG_CONTROL])
-    control[LOG_OWN : LOG_OWN + 16] = 0
-    control[:8] = np.frombuffer(np.uint64(found[:, 1].sum()).tobytes(), np.uint8)
-    return np.concatenate([control, *parts])
-
-
-def slices(region: Rows, size: int, most: int) -> Iterator[Rows]:
-    """Yield the chunks of a log as smaller logs, of hardly more than ``most`` bytes each, one after the other.
-
-    ``Log.read`` of them gives all records once. What it says of their order holds within each of them: the chunks of a
-    lane are spread over several. region, size: as for ``chunks``.
-    """
-    import numpy as np
-
-    units, own, own_each = _opened(region)
-
-    def cut(first: int, end: int) -> Rows:
-        of_warps = min(max(own - first, 0), end - first)
-        control = np.zeros(LOG_CONTROL // 8, "<u8")
-        control[[0, LOG_OWN // 8, LOG_OWN // 8 + 1]] = end - first - of_warps, of_warps, own_each
-        return np.concatenate([control.view(np.uint8), units[first * LOG_UNIT : end * LOG_UNIT]])
-
-    # Where the slice begins, and where its last chunk ends: after that may be warps without records, and may be all.
-    first = end = 0
-    for head in _heads(units, own, own_each, size):
-        if end > first and (head.at - first) * LOG_UNIT >= most:
-            yield cut(first, end)
-            end = first
-        if end == first:
-            first = head.at
-        end = head.at + head.length
-    if end > first:
-        yield cut(first, end)
-
-
-def slot_slices(region: Rows, size: int, most: int) -> Iterator[Rows]:
-    """Yield a log as smaller logs with all chunks of some slots each, in the order of the slots.
-
-    They have hardly more than ``most`` bytes, unless a single slot has more. ``Log.read`` of them, one after the other,
-    gives the same rows as of the whole. region, size: as for ``chunks``.
-    """
-    import numpy as np
-
-    units, own, own_each = _opened(region)
-    found = _heads(units, own, own_each, size)
-    places = ((head.slot, head.at, head.length) for head in found)
-    heads = np.fromiter(places, np.dtype([("slot", "<u4"), ("at", "<u4"), ("length", "<u4")]))
-    heads = heads[np.argsort(heads["slot"], kind="stable")]
-    # Where each slot's chunks end, and how many units there are up to there.
-    ends = np.append(np.flatnonzero(heads["slot"][1:] != heads["slot"][:-1]) + 1, len(heads))
-    sums = np.append(0, np.cumsum(heads["length"], dtype=np.int64))
-    begin = 0
-    while begin < len(heads):
-        number = int(np.searchsorted(sums[ends], sums[begin] + most // LOG_UNIT, side="right"))
-        end = int(ends[max(number - 1, int(np.searchsorted(ends, begin, side="right")))])
-        part, length = heads[begin:end], int(sums[end] - sums[begin])
-        firsts = part["at"] - (sums[begin:end] - sums[begin])
-        chosen = np.repeat(firsts, part["length"]) + np.arange(length)
-        control = np.zeros(LOG_CONTROL, np.uint8)
-        control[:8] = np.frombuffer(np.uint64(length).tobytes(), np.uint8)
-        yield np.concatenate([control, units.reshape(-1, LOG_UNIT)[chosen].reshape(-1)])
-        begin = end
+_CHUNK_BYTES = 1024
+"""Of a lane in a chunk, at most, unless a single record is larger."""
+_LEFT = 16
+"""Where a chunk has the bytes that say how many rows its lanes have not filled."""
+# What a thread keeps of its chunk, besides its first unit: 8 bits each of the rows that it has filled, of all rows, of
+# the lanes that have the chunk, and of which one of them it is.
+_ROWS_AT, _LANES_AT, _RANK_AT, _BYTE = 8, 16, 24, 255
+# Of a chunk of one lane.
+_LANE_CHUNK, _LANE_CHUNK_MOST = 64, 2048
+"""Bytes of a lane's first chunk of its own, if they are enough for ``_LANE_ROWS`` records; and of any, about."""
+_LANE_ROWS, _LANE_RECORD = 3, 32
+"""Rows of a first chunk, at least, of records up to so many bytes."""
+# What a thread keeps of its chunk: from the lowest bit on how many rows it has left, then how many it has in all; the
+# highest bit, if nothing is stored. Of a thread that never saves all bits are set, or fewer in the lower half.
+_ROWS_LEFT = (1 << LOG_LANE_ROWS_AT) - 1
+_NOT_STORED = 1 << 31
+_NEVER = 0xFFFFFFFF
+_NEVER_LEAST = _NEVER - _ROWS_LEFT
+_ROWS_MOST = LOG_LANE_ROWS - 1
+"""Rows of a chunk, at most. One more is of a thread that never saves."""
+_ALL_LEFT = (1 << LOG_LANE_ROWS_AT) + 1
+"""What rows are multiplied by for those of a new chunk."""
+_HAD_LEAST = 1 << LOG_LANE_ROWS_AT
+"""The least state, as a number with a sign, of a thread that has a chunk."""
+_TESTED, _TESTED_BYTES = 7, 256
+"""For how many saves there may be one test where this takes fewer tests, and for how many bytes."""
 
 
 @dataclass(frozen=True)
@@ -223,12 +88,30 @@ class Log(MapType):
 
     def save(self, entry: Map, saved: SavedValues) -> Sequence[MapStatement]:
         """Return the store of a record, in a chunk that the thread has or takes."""
-        if _is_alone(entry, saved.lanes):
+        if entry.level is not Level.THREAD:
             return save_alone(entry, saved)
-        layout = _groups(entry, saved.lanes)
-        if layout is not None:
-            return [AppendToLog(entry.span)] if saved.lanes.own_logs else save_in_group(entry, saved, layout)
-        return save_in_column(entry, saved)
+        groups = _groups(entry, saved.lanes)
+        if groups is None:
+            return save_in_column(entry, saved)
+        values = groups.values(saved)
+        groups.save(values, groups.code.saving(saved))
+        return groups.code.statements
+
+    def gathers(self, entry: Map, lanes: Lanes) -> bool:
+        """Return whether lanes that save together share a group, which several saves may be written to."""
+        return _groups(entry, lanes) is not None
+
+    def save_all(self, entry: Map, saves: SavesTogether) -> Sequence[MapStatement]:
+        """Return the stores of several records."""
+        groups = _groups(entry, saves.lanes)
+        if groups is None:
+            raise TypeError("saves that are not in groups are not gathered")
+        if len(saves.each) > 1:
+            groups.save_all(saves)
+        else:
+            (saved,) = saves.each
+            groups.save(groups.values(saved), groups.code.saving(saved))
+        return groups.code.statements
 
     def rooms(self, entry: Map) -> tuple[int, ...]:
         """Return for how many records there may be one test for room."""
@@ -239,17 +122,24 @@ class Log(MapType):
         return make_room_alone(entry, need, most, when)
 
     def begin(self, entry: Map, kept: Sequence[Kept], lanes: Lanes) -> Sequence[MapStatement]:
-        """Return what gives threads the chunks of their own, in a launch that has such chunks."""
-        return begin_alone(entry) if _is_alone(entry, lanes) else ()
+        """Return what gives warps chunks of their own, in a launch that has such chunks."""
+        if entry.level is not Level.THREAD:
+            return begin_alone(entry)
+        groups = _groups(entry, lanes)
+        if groups is None:
+            return ()
+        groups.begin()
+        return groups.code.statements
 
     def settle(self, entry: Map, kept: Sequence[Kept], lanes: Lanes) -> Sequence[MapStatement]:
-        """Return the store of how many records the thread's last chunk has room for."""
-        if _is_alone(entry, lanes):
+        """Return the store of what is known of the thread's last chunk only where the thread ends."""
+        if entry.level is not Level.THREAD:
             return close_alone(entry)
-        layout = _groups(entry, lanes)
-        if layout is not None:
-            return [CloseLog(entry.span)] if lanes.own_logs else close_groups(entry, lanes, layout)
-        return close_column(entry)
+        groups = _groups(entry, lanes)
+        if groups is None:
+            return close_column(entry)
+        groups.close()
+        return groups.code.statements
 
     @staticmethod
     def read(copies: Rows, row: Mapping[str, Any]) -> Rows:
@@ -258,80 +148,262 @@ class Log(MapType):
         copies: the region's bytes, uint8, of one launch. The rows have ``slot`` (the warp in the grid, at block level
         the block), ``lane``, ``order`` (from 0 in each lane) and ``record``, a record's bytes.
         """
-        import numpy as np
-
-        size = row["size"]
-        dynamic, own, own_each = copies[[*range(8), *range(16, 32)]].view("<u8").tolist()
-        taken = min(dynamic + own, (len(copies) - LOG_CONTROL) // LOG_UNIT)
-        units = copies[LOG_CONTROL : LOG_CONTROL + taken * LOG_UNIT].reshape(-1, LOG_UNIT)
-        words = np.ascontiguousarray(units).reshape(-1).view("<u4")
-        # Chunks of one form, a mask and a number of rows, are read together: form → the first unit of each. Those of
-        # one lane have no mask.
-        # Of chunks of groups their first byte, their end and their slot, by the shape of the records.
-        forms: dict[tuple[int, int, int], list[int]] = {}
-        groups: dict[int, list[tuple[int, int, int]]] = {}
-        at, words_of_unit = 0, LOG_UNIT // 4
-        while at < taken:
-            slot, mask, rows, length = words[at * words_of_unit : at * words_of_unit + 4].tolist()
-            is_of_lane = mask & LOG_LANE and not rows
-            if is_of_lane:
-                rows, mask = mask >> LOG_LANE_ROWS_AT & LOG_LANE_ROWS, 0
-                length = -(-(LOG_LANE_HEADER + rows * size) // LOG_UNIT)
-            elif rows:
-                # Of a warp of 64 lanes with the mask of the upper ones, and a header that may be a unit longer.
-                mask |= length << 32
-                columns = mask.bit_count()
-                length = -(-(LOG_HEADER + LOG_UNIT * (columns > 48) + columns * rows * size) // LOG_UNIT)
-            if not (mask or is_of_lane) or not length or at + length > taken:
-                # A warp may have no records; and the last chunk may not have fitted, so that nothing was written.
-                if at < own and own_each:
-                    at += own_each
-                    continue
-                break
-            if rows:
-                forms.setdefault((mask, rows, length), []).append(at)
-            elif mask:
-                groups.setdefault(mask, []).append((at * LOG_UNIT, (at + length) * LOG_UNIT, slot))
-            at += own_each if at < own and own_each else length
-        row_type = np.dtype([("slot", "<u4"), ("lane", "<u4"), ("order", "<u4"), ("record", f"V{size}")])
-        parts, places = [np.empty(0, row_type)], [np.empty(0, np.int64)]
-        for (mask, rows, length), firsts in forms.items():
-            lanes = np.array([lane for lane in range(64) if (mask or 1) >> lane & 1])
-            chunks = units[np.array(firsts)[:, None] + np.arange(length)].reshape(len(firsts), -1)
-            begin = LOG_HEADER + LOG_UNIT * (len(lanes) > 48) if mask else LOG_LANE_HEADER
-            records = np.ascontiguousarray(chunks[:, begin : begin + rows * len(lanes) * size])
-            part = np.empty((len(firsts), rows, len(lanes)), row_type)
-            part["record"] = records.view(f"V{size}").reshape(part.shape)
-            part["slot"] = np.ascontiguousarray(chunks[:, :4]).view("<u4")[:, :, None]
-            part["lane"] = lanes
-            left = chunks[:, 16 : 16 + len(lanes)]
-            if not mask:
-                left = np.ascontiguousarray(chunks[:, LOG_LANE_LEFT : LOG_LANE_LEFT + 4]).view("<u4")
-            filled = rows - left.astype(np.int64)
-            is_filled = np.arange(rows)[:, None] < filled[:, None, :]
-            place = np.array(firsts)[:, None, None] * LOG_ROWS_MOST + np.arange(rows)[:, None]
-            parts.append(part[is_filled])
-            places.append(np.broadcast_to(place, part.shape)[is_filled])
-        for shape, members in groups.items():
-            rows_of_groups = read_groups(units.reshape(-1), np.array(members), shape, row_type)
-            parts.append(rows_of_groups)
-            places.append(rows_of_groups["order"].astype(np.int64))
-        found, place = np.concatenate(parts), np.concatenate(places)
-        found = found[np.lexsort((place, found["lane"], found["slot"]))]
-        is_first = np.ones(len(found), bool)
-        is_first[1:] = (found["slot"][1:] != found["slot"][:-1]) | (found["lane"][1:] != found["lane"][:-1])
-        begins = np.flatnonzero(is_first)
-        found["order"] = np.arange(len(found)) - np.repeat(begins, np.diff(np.append(begins, len(found))))
-        return found
+        return read_log(copies, row)
 
 
-def _groups(entry: Map, lanes: Lanes) -> GroupLayout | None:
-    """The layout of a log's groups; None for one of columns, or of one lane's chunks."""
-    if lanes.combining is not Combining.REDUCE or entry.level is not Level.THREAD:
+def _groups(entry: Map, lanes: Lanes) -> GroupsOfSaves | None:
+    """Return what writes a log in groups; None for one in columns, or in chunks of one lane."""
+    layout = GroupLayout.of(entry.fields, entry.size, lanes.number)
+    if entry.level is not Level.THREAD or lanes.combining is not Combining.REDUCE or layout is None:
         return None
-    return GroupLayout.of(entry.fields, entry.size, lanes.number)
+    return GroupsOfSaves(entry, layout, lanes, Builder(entry.span))
 
 
-def _is_alone(entry: Map, lanes: Lanes) -> bool:
-    """Whether the lane that saves has chunks of its own, not columns of shared ones."""
-    return lanes.own_logs and entry.level is not Level.THREAD
+def most_rows(record_size: int) -> int:
+    """Return how many records a lane has in a chunk, at most: a power of two. record_size: in bytes."""
+    rows = LOG_ROWS_MOST
+    while rows > 1 and rows * record_size > _CHUNK_BYTES:
+        rows //= 2
+    return rows
+
+
+def save_in_column(entry: Map, saved: SavedValues) -> Sequence[MapStatement]:
+    """Return the store of a record in this thread's column, after taking a chunk if it has no row left."""
+    code = Builder(entry.span)
+    saving, slot = code.both(code.has_slot(), code.saving(saved)), code.slot()
+    if saving is None:
+        raise TypeError("a thread may have no slot")
+    unit, state = code.kept(0, type_=Type.U32), code.kept(1, type_=Type.U32)
+    base = code.base()
+    used, rows = code.compute(Operator.AND, state, _BYTE), _byte(code, state, _ROWS_AT)
+    needs = code.both(code.compare(Relation.EQ, used, rows), saving) or saving
+    _take_chunk(code, entry, saved.lanes, base, rows, needs, slot)
+    # The record's place: [row][lane] in the chunk.
+    used, lanes = code.compute(Operator.AND, state, _BYTE), _byte(code, state, _LANES_AT)
+    cell = code.compute(Operator.MUL, used, lanes)
+    cell = code.compute(Operator.ADD, cell, code.compute(Operator.SHR, state, _RANK_AT))
+    at = code.after(code.after(base, unit, LOG_UNIT), cell, entry.size)
+    if saved.lanes.number > _SHORT:
+        extra = code.select(code.compare(Relation.GT, lanes, _SHORT), LOG_UNIT, 0, Type.U32)
+        at = code.after(at, extra, 1)
+    is_stored = code.both(code.compare(Relation.NE, unit, NO_ROOM), saving) or saving
+    code.store_saved(at, LOG_CONTROL + LOG_HEADER, is_stored)
+    code.change(state, Operator.ADD, 1, saving)
+    return code.statements
+
+
+_SHORT = LOG_HEADER - _LEFT
+"""For how many lanes a header has room that is no unit longer."""
+
+
+def _take_chunk(
+    code: Builder, entry: Map, target: Lanes, base: Register, rows: Register, needs: Register, slot: Register
+) -> None:
+    """Add the code by which the threads for which ``needs`` holds take a chunk, together where lanes can. rows: of this
+    thread's last one."""
+    unit, state = code.kept(0, type_=Type.U32), code.kept(1, type_=Type.U32)
+    joins = target.combining is not Combining.NOTHING
+    leads = needs
+    if joins:
+        here = code.here()
+        mask = code.over(here, Reduction.BALLOT, needs)
+        rank = code.compute(Operator.POPC, code.below(mask), type_=Type.U32)
+        lanes = code.compute(Operator.POPC, mask, type_=Type.U32)
+        leads = code.both(code.compare(Relation.EQ, rank, 0), needs) or needs
+    else:
+        mask = code.compute(Operator.SHL, code.variable(Constant(Type.LANES, 1)), code.lane())
+        rank, lanes = (code.variable(Constant(Type.U32, number)) for number in (0, 1))
+    # Twice the rows of the last chunk, by the lowest of the lanes that need one; of any lanes if none does.
+    rows = code.compute(Operator.MIN, code.compute(Operator.SHL, rows, 1), most_rows(entry.size))
+    rows = code.compute(Operator.MAX, rows, 1)
+    if joins:
+        is_none = code.compare(Relation.EQ, mask, Constant(Type.LANES, 0))
+        some = code.select(is_none, here, mask, Type.LANES)
+        leader = code.compute(Operator.LOWEST, some, type_=Type.U32)
+        rows = code.of_lane(rows, leader, here)
+    count = code.compute(Operator.MUL, rows, lanes)
+    units = code.compute(Operator.MUL, count, entry.size)
+    units = code.compute(Operator.ADD, units, LOG_HEADER + LOG_UNIT - 1)
+    if target.number > _SHORT:
+        extra = code.select(code.compare(Relation.GT, lanes, _SHORT), LOG_UNIT, 0, Type.U32)
+        units = code.compute(Operator.ADD, units, extra)
+    units = code.compute(Operator.SHR, units, LOG_UNIT.bit_length() - 1)
+    first, fits = code.reserve(base, units, leads)
+    # All rows of a chunk without room; those that are not filled are taken off where the thread ends.
+    is_lost = code.both(code.compute(Operator.NOT, fits), leads)
+    code.update(Operator.ADD, At(base, LOST_WORD), code.convert(Type.U64, count), is_lost)
+    first = code.select(fits, first, NO_ROOM, Type.U32)
+    at = code.after(base, first, LOG_UNIT)
+    lower, *upper = mask_words(code, mask, target)
+    head = [slot, lower, rows, *(upper or [0])]
+    code.store(at, LOG_CONTROL, head, Type.U32, code.both(fits, leads) or leads)
+    if joins:
+        first = code.of_lane(first, leader, here)
+    taken = code.compute(Operator.SHL, rows, _ROWS_AT)
+    for number, shift in ((lanes, _LANES_AT), (rank, _RANK_AT)):
+        taken = code.compute(Operator.OR, taken, code.compute(Operator.SHL, number, shift))
+    code.change(state, Operator.MOVE, taken, needs)
+    code.change(unit, Operator.MOVE, first, needs)
+
+
+def close_column(entry: Map) -> Sequence[MapStatement]:
+    """Return the store of how many rows this thread's column has left in its last chunk; if that had no room, these are
+    taken off the lost records."""
+    code = Builder(entry.span)
+    unit, state = code.kept(0, type_=Type.U32), code.kept(1, type_=Type.U32)
+    base = code.base()
+    left = code.compute(Operator.SUB, _byte(code, state, _ROWS_AT), code.compute(Operator.AND, state, _BYTE))
+    at = code.after(code.after(base, unit, LOG_UNIT), code.compute(Operator.SHR, state, _RANK_AT), 1)
+    has_left = code.compare(Relation.NE, left, 0)
+    has_room = code.both(code.compare(Relation.NE, unit, NO_ROOM), has_left) or has_left
+    code.store(at, LOG_CONTROL + _LEFT, [left], Type.U8, has_room)
+    is_lost = code.both(code.compare(Relation.EQ, unit, NO_ROOM), has_left)
+    less = code.compute(Operator.NEG, code.convert(Type.U64, left))
+    code.update(Operator.ADD, At(base, LOST_WORD), less, is_lost)
+    return code.statements
+
+
+def _byte(code: Builder, state: Register, at: int) -> Register:
+    return code.compute(Operator.AND, code.compute(Operator.SHR, state, at), _BYTE)
+
+
+def lane_rows(record_size: int) -> tuple[int, int]:
+    """Return the least rows of the first chunk that one lane takes, and the most of any. record_size: in bytes."""
+    least = (_LANE_CHUNK - LOG_LANE_HEADER) // record_size
+    least = max(least, _LANE_ROWS if record_size <= _LANE_RECORD else 1)
+    return least, max(least, _LANE_CHUNK_MOST // record_size)
+
+
+def rooms(record_size: int) -> tuple[int, ...]:
+    """Return for how many saves there may be one test for room: as many as the least first chunk has rows; or more,
+    which take a larger one. record_size: in bytes."""
+    least, _ = lane_rows(record_size)
+    return least, max(least, min(_TESTED, _TESTED_BYTES // record_size))
+
+
+def _registers(code: Builder) -> tuple[Kept, Kept]:
+    """Return what a thread keeps: where its next record goes, less the bytes before a chunk's first one, or before it
+    has a chunk the number of its slot; and what is known of the chunk."""
+    return code.kept(0), code.kept(1, type_=Type.U32)
+
+
+def save_alone(entry: Map, saved: SavedValues) -> Sequence[MapStatement]:
+    """Return the store of a record in this thread's own chunk. Threads without a slot store nothing."""
+    code = Builder(entry.span)
+    at, state = _registers(code)
+    when = code.condition(saved)
+    code.ensure_room(when)
+    is_stored = code.compare(Relation.GT, code.as_bits(Type.S32, state), 0, when)
+    code.store_saved(at, LOG_CONTROL + LOG_LANE_HEADER, is_stored)
+    code.change(at, Operator.ADD, entry.size, when)
+    code.change(state, Operator.ADD, -1, when)
+    return code.statements
+
+
+def _rows(code: Builder, state: Register) -> Register:
+    """Return how many rows this thread's chunk has."""
+    rows = code.compute(Operator.SHR, state, LOG_LANE_ROWS_AT)
+    return code.compute(Operator.AND, rows, LOG_LANE_ROWS)
+
+
+def _close_chunk(code: Builder, entry: Map, left: Register) -> tuple[Register, Register, Register]:
+    """Add the store of how many rows this thread's chunk has left; return all its rows, its place, and a predicate,
+    whether there is such a chunk."""
+    at, state = _registers(code)
+    rows = _rows(code, state)
+    head = code.after(at, code.compute(Operator.SUB, rows, left), -entry.size)
+    had = code.compare(Relation.GE, code.as_bits(Type.S32, state), _HAD_LEAST)
+    has_left = code.compare(Relation.NE, left, 0, had)
+    code.store(head, LOG_CONTROL + LOG_LANE_LEFT, [left], Type.U32, has_left)
+    return rows, head, had
+
+
+def make_room_alone(entry: Map, need: int, most: int, when: Register | None) -> Sequence[MapStatement]:
+    """Return the code that takes a chunk, if this thread's own has no room for as many records as it needs.
+
+    when: a predicate, in which threads; None in all. most: the number of ``rooms`` that was chosen for the body.
+    """
+    code = Builder(entry.span, "room")
+    _, state = _registers(code)
+    left = code.compute(Operator.AND, state, _ROWS_LEFT)
+    few = code.compare(Relation.LT if need > 1 else Relation.EQ, left, need if need > 1 else 0, when)
+    taking = code.inner()
+    never = taking.compare(Relation.GE, state, _NEVER_LEAST)
+    taking.change(state, Operator.MOVE, _NEVER, never)
+    chunk = code.inner()
+    _take_lane_chunk(chunk, entry, most, left)
+    taking.apart(taking.compute(Operator.NOT, never), chunk)
+    code.apart(few, taking)
+    return code.statements
+
+
+def _take_lane_chunk(code: Builder, entry: Map, most: int, left: Register) -> None:
+    """Add the code that closes this thread's chunk, if it has one, and takes another one. left: rows that it has."""
+    at, state = _registers(code)
+    rows, head, had = _close_chunk(code, entry, left)
+    slot = code.convert(Type.U32, at)
+    code.load_stored(slot, head, LOG_CONTROL, had)
+    # The first one has as many rows as a test may need, each further one twice as many more.
+    rows = code.compute(Operator.MIN, code.multiply_add(rows, 2, most), lane_rows(entry.size)[1])
+    units = code.multiply_add(rows, entry.size, LOG_LANE_HEADER + LOG_UNIT - 1)
+    units = code.compute(Operator.SHR, units, LOG_UNIT.bit_length() - 1)
+    base = code.base()
+    first, fits = code.reserve(base, units, None, after_own=True)
+    code.after(base, first, LOG_UNIT, into=at)
+    word = code.compute(Operator.OR, code.compute(Operator.SHL, rows, LOG_LANE_ROWS_AT), LOG_LANE)
+    code.store(at, LOG_CONTROL, [slot, word], Type.U32, fits)
+    # All rows of a chunk without room are lost, but for those of the last such chunk that were not filled.
+    lost = code.convert(Type.U64, code.compute(Operator.SUB, rows, code.select(had, 0, left, Type.U32)))
+    code.compute(Operator.MUL, rows, _ALL_LEFT, into=state)
+    outside = code.inner()
+    outside.change(state, Operator.OR, _NOT_STORED)
+    outside.update(Operator.ADD, At(base, LOST_WORD), lost, None)
+    code.apart(code.compute(Operator.NOT, fits), outside)
+
+
+def begin_alone(entry: Map) -> Sequence[MapStatement]:
+    """Return the code where a kernel begins: which threads save at all, and their slots.
+
+    In a launch with chunks of each warp's own they have these, and the kernel's first thread says how many units these
+    are."""
+    code = Builder(entry.span)
+    at, state = _registers(code)
+    slot, inside, base = code.slot(), code.has_slot(), code.base()
+    own = own_each = code.extent(Extent.OWN_UNITS)
+    if entry.level is Level.BLOCK:
+        # A block has what its warps would have.
+        own_each = code.compute(Operator.MUL, own, code.extent(Extent.WARPS_PER_BLOCK))
+    has_own = code.compare(Relation.NE, own, 0, inside)
+    total = code.multiply_add(own, code.extent(Extent.WARPS), 0, Type.U64)
+    leads = code.compare(Relation.EQ, slot, 0, has_own)
+    code.store(base, LOG_OWN, [total, code.convert(Type.U64, own_each)], Type.U64, leads)
+    rows = code.compute(Operator.SUB, code.compute(Operator.MUL, own_each, LOG_UNIT), LOG_LANE_HEADER)
+    size = entry.size
+    if size & (size - 1):
+        rows = code.compute(Operator.DIV, rows, size)
+    else:
+        rows = code.compute(Operator.SHR, rows, size.bit_length() - 1)
+    rows = code.compute(Operator.MIN, rows, _ROWS_MOST)
+    has_own = code.compare(Relation.NE, rows, 0, has_own)
+    place = code.after(base, code.compute(Operator.MUL, slot, own_each), LOG_UNIT)
+    word = code.compute(Operator.OR, code.compute(Operator.SHL, rows, LOG_LANE_ROWS_AT), LOG_LANE)
+    code.store(place, LOG_CONTROL, [slot, word], Type.U32, has_own)
+    code.select(has_own, place, code.convert(Type.U64, slot), Type.U64, into=at)
+    rows = code.select(has_own, code.compute(Operator.MUL, rows, _ALL_LEFT), 0, Type.U32)
+    code.select(inside, rows, _NEVER, Type.U32, into=state)
+    return code.statements
+
+
+def close_alone(entry: Map) -> Sequence[MapStatement]:
+    """Return the code where a thread ends: its last chunk gets the number of rows that it has left, or, if nothing was
+    stored in that, they are taken off the lost records."""
+    code = Builder(entry.span)
+    _, state = _registers(code)
+    base = code.base()
+    left = code.compute(Operator.AND, state, _ROWS_LEFT)
+    _close_chunk(code, entry, left)
+    # As numbers with a sign: below 0, and not of a thread that never saves.
+    is_lost = code.compare(Relation.LT, code.as_bits(Type.S32, state), _NEVER_LEAST - (1 << 32))
+    less = code.compute(Operator.NEG, code.convert(Type.U64, left))
+    code.update(Operator.ADD, At(base, LOST_WORD), less, is_lost)
+    return code.statements

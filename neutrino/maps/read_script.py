@@ -22,8 +22,7 @@ from neutrino.maps.declaration import Layout, MapType
 from neutrino.maps.float_keys import numbers_of_keys
 from neutrino.maps.float_scales import powers
 from neutrino.maps.float_sums import added_in_pairs
-from neutrino.maps.log_columns import LOG_CONTROL, LOG_HEADER, LOG_ROWS_MOST, LOG_UNIT
-from neutrino.maps.log_groups import (
+from neutrino.maps.log_reading import (
     GROUP_ALIGN,
     GROUP_FURTHER_AT,
     GROUP_OWN_LANES_AT,
@@ -32,10 +31,19 @@ from neutrino.maps.log_groups import (
     GROUP_TWO_VALUES,
     GROUP_WIDE,
     GROUP_WORDS,
+    LOG_CONTROL,
+    LOG_HEADER,
+    LOG_LANE,
+    LOG_LANE_HEADER,
+    LOG_LANE_LEFT,
+    LOG_LANE_ROWS,
+    LOG_LANE_ROWS_AT,
+    LOG_ROWS_MOST,
+    LOG_UNIT,
     lanes_at,
     read_groups,
+    read_log,
 )
-from neutrino.maps.log_single import LOG_LANE, LOG_LANE_HEADER, LOG_LANE_LEFT, LOG_LANE_ROWS, LOG_LANE_ROWS_AT
 from neutrino.maps.order import numbers_of_places
 from neutrino.maps.owners import row_owners
 from neutrino.maps.regions import (
@@ -96,7 +104,7 @@ def python_layout() -> str:
         lines += _numpy_dtype(name, struct)
 
     # What logs are read with, besides.
-    for reader in (lanes_at, read_groups):
+    for reader in (lanes_at, read_groups, read_log):
         lines += ["", "", *_source(reader)]
 
     # How copies of sums are added up, and which buckets histograms of floating-point numbers have.

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from neutrino.abi.levels import Level, Per
 from neutrino.abi.structures import align_up
 from neutrino.maps.declaration import NO_LIMIT, Layout, Map, MapType
-from neutrino.maps.log_columns import LOG_CONTROL, LOG_UNIT
+from neutrino.maps.log_reading import LOG_CONTROL, LOG_UNIT
 
 LANES = 32
 """Lanes of a warp where a file of an earlier version says none: it is of NVIDIA's GPUs."""

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from neutrino.abi.levels import Level, Per
 from neutrino.errors import TraceError
 from neutrino.maps.declaration import Layout, Map, Report
-from neutrino.maps.log import slot_slices
+from neutrino.maps.log_reading import slot_slices
 from neutrino.tracing.aggregate import MOST_RECORDS, plain_bytes
 from neutrino.tracing.site_tables import KEY, key_name, place_of, site_column, sites_by_number
 from neutrino.tracing.trace import TraceKernel

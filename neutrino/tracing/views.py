@@ -13,8 +13,7 @@ import numpy.typing as npt
 from neutrino.abi.levels import Level, Per
 from neutrino.errors import TraceError
 from neutrino.maps.declaration import Layout, Map, Report, has_no_count
-from neutrino.maps.log import chunks, first_slots, slices
-from neutrino.maps.log_columns import LOG_CONTROL
+from neutrino.maps.log_reading import LOG_CONTROL, chunks, first_slots, slices
 from neutrino.maps.owners import row_owners
 from neutrino.maps.regions import Region, copies_of, copy_stride, row_stride, rows_of
 from neutrino.tracing.aggregate import Tiles, plain_bytes, ranges_of, saves_of

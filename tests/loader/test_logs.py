@@ -15,7 +15,7 @@ import pytest
 
 from neutrino.abi.results import FRAME
 from neutrino.abi.structures import align_up
-from neutrino.maps.log_columns import LOG_CONTROL, LOG_UNIT
+from neutrino.maps.log_reading import LOG_CONTROL, LOG_UNIT
 from neutrino.maps.regions import REGION_ALIGN, copy_stride
 from neutrino.tracing import Trace, TraceLaunch, summarize
 from neutrino.tracing.views import MapView

@@ -5,32 +5,43 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from neutrino.abi.records import Field
 from neutrino.ir.memory import (
     Accumulate,
     Apart,
     At,
     AtomicUpdate,
     Below,
+    Block,
     Branch,
+    CompareAnd,
     CompareAndSwap,
+    EachInTurn,
     Elect,
+    EnsureRoom,
+    Extent,
+    HasCondition,
     HasSlot,
     Here,
     IsAbsent,
     IsSaving,
     Kept,
+    Leave,
     LoadCell,
+    LoadStored,
     Locate,
     MapStatement,
+    Meet,
     OfLane,
     OneOf,
     OverLanes,
+    ReadExtent,
     ReadSaved,
     ReserveInLog,
     SlotNumber,
     Store,
     StoreSaved,
+    StoreTogether,
+    WereHere,
     When,
 )
 from neutrino.ir.operands import Constant, Register, Special, Value
@@ -47,25 +58,31 @@ from neutrino.ir.statements import (
 )
 from neutrino.ir.types import Type
 from neutrino.maps.builder import Combining, Lanes
-from neutrino.maps.log_columns import LOG_CONTROL, LOG_UNIT
+from neutrino.maps.declaration import Map
+from neutrino.maps.log_reading import LOG_CONTROL, LOG_UNIT
 
 
 @dataclass
 class Warp:
-    """lanes: of the target. memory: the record's words, or a log's control words and units. kept: by
-    key, the registers, a value by lane. slot: of the warp. sums: by cell,
-    what each lane has accumulated. saved: by field and lane; saving: the lanes that save. unit: the multiprocessor.
-    atomics: of each update of memory that some lanes have executed, the cells."""
+    """lanes: of the target. memory: the record's words, or a log's control words and units. entry: the map, of a log.
+    kept: by key, the registers, a value by lane. slot: of the warp. sums: by cell, what each lane has accumulated.
+    saved: by field and lane; saving: the lanes whose condition holds. unit: the multiprocessor. atomics: of each update
+    of memory that some lanes have executed, the cells. has_slot: the lanes that have one; None for all. extents: of
+    the launch. each: of several saves that are written together, ``saved`` and ``saving``. were_here: as a mask."""
 
     lanes: Lanes
     memory: list[int]
+    entry: Map | None = None
     kept: dict[tuple[int, ...], list[int]] = field(default_factory=dict)
     sums: dict[int, list[int]] = field(default_factory=dict)
     saved: Sequence[Sequence[int]] = ()
     saving: frozenset[int] = frozenset()
     slot: int = 0
-    fields: Sequence[Field] = ()
     unit: int = 77
+    has_slot: frozenset[int] | None = None
+    extents: Mapping[Extent, int] = field(default_factory=dict)
+    each: Sequence[tuple[Sequence[Sequence[int]], frozenset[int]]] = ()
+    were_here: int = 0
     atomics: list[set[int]] = field(default_factory=list)
 
     def run(self, statements: Sequence[MapStatement], here: Sequence[int]) -> None:
@@ -75,10 +92,14 @@ class Warp:
 
 @dataclass
 class _Run:
+    """left: by the names of the blocks around, from the outermost on, the lanes that have left them."""
+
     warp: Warp
     registers: dict[str, dict[int, int]]
+    left: dict[str, list[int]] = field(default_factory=dict)
 
-    def run(self, statements: Sequence[MapStatement], here: Sequence[int]) -> None:
+    def run(self, statements: Sequence[MapStatement], here: Sequence[int]) -> Sequence[int]:
+        """Return the lanes that come to the end."""
         for statement in statements:
             if isinstance(statement, Branch):
                 (condition,) = {self.value(statement.condition, lane) for lane in here}
@@ -86,6 +107,33 @@ class _Run:
             elif isinstance(statement, Apart):
                 if some := [lane for lane in here if self.value(statement.condition, lane)]:
                     self.run(statement.then, some)
+            elif isinstance(statement, Block):
+                assert statement.name not in self.left
+                self.left[statement.name] = []
+                rest = self.run(statement.then, here)
+                here = sorted([*rest, *self.left.pop(statement.name)])
+            elif isinstance(statement, Leave):
+                leaving = [
+                    lane for lane in here
+                    if statement.when is None or bool(self.value(statement.when, lane)) != statement.is_inverted
+                ]  # fmt: skip
+                if statement.is_uniform:
+                    assert leaving in ([], list(here))
+                else:
+                    assert statement.name == list(self.left)[-1]
+                self.left[statement.name] += leaving
+                here = [lane for lane in here if lane not in leaving]
+            elif isinstance(statement, Meet):
+                lanes = {self.value(statement.lanes, lane) for lane in here}
+                assert lanes == {sum(1 << lane for lane in here)}
+            elif isinstance(statement, EachInTurn):
+                for row in statement.rows:
+                    for register, value in zip(statement.registers, row, strict=True):
+                        for lane in here:
+                            self.put(register, lane, self.value(value, lane))
+                    assert sorted(self.run(statement.then, here)) == list(here)
+            elif isinstance(statement, EnsureRoom):
+                self.make_room(statement, here)
             elif isinstance(statement, OverLanes):
                 self.reduce(statement, here)
             elif isinstance(statement, OfLane):
@@ -103,6 +151,15 @@ class _Run:
                     self.note(statement, here)
                 for lane in here:
                     self.step(statement, lane, here)
+            if not here:
+                break
+        return here
+
+    def make_room(self, statement: EnsureRoom, here: Sequence[int]) -> None:
+        entry = self.warp.entry
+        assert entry is not None
+        code = entry.kind.make_room(entry, 1, entry.kind.rooms(entry)[0], statement.when)
+        self.run(code, here)
 
     def note(self, statement: AtomicUpdate, here: Sequence[int]) -> None:
         when = statement.when
@@ -125,6 +182,7 @@ class _Run:
                 Reduction.MIN: min(values.values()),
                 Reduction.MAX: max(values.values()),
                 Reduction.ANY: int(any(values.values())),
+                Reduction.ALL: int(all(values.values())),
                 Reduction.BALLOT: sum(1 << other for other, value in values.items() if value),
                 Reduction.MATCH: sum(1 << other for other, value in values.items() if value == mine),
             }[statement.reduction]
@@ -135,9 +193,10 @@ class _Run:
         found = {}
         for lane in here:
             mask, other = self.value(statement.lanes, lane), self.value(statement.lane, lane)
-            assert mask >> lane & mask >> other & 1
-            assert other in here
-            found[lane] = self.value(statement.source, other)
+            other %= self.warp.lanes.number
+            assert mask >> lane & 1
+            # Of one that is not there it has no meaning.
+            found[lane] = self.value(statement.source, other) if mask >> other & 1 and other in here else 0xDEAD
         for lane, value in found.items():
             self.put(statement.destination, lane, value)
 
@@ -161,12 +220,18 @@ class _Run:
                 # Neither has a meaning.
                 self.put(statement.destination, lane, 0xDEAD)
                 self.put(statement.fits, lane, lane & 1)
+            elif isinstance(statement, LoadCell):
+                self.put(statement.destination, lane, 0xDEAD)
             return
         if isinstance(statement, Operation):
             self.put(statement.destination, lane, self.operation(statement, lane))
         elif isinstance(statement, Compare):
             left, right = (_signed(self.value(side, lane), _type(side)) for side in (statement.left, statement.right))
             self.put(statement.destination, lane, int(_RELATIONS[statement.relation](left, right)))
+        elif isinstance(statement, CompareAnd):
+            left, right = (_signed(self.value(side, lane), _type(side)) for side in (statement.left, statement.right))
+            holds = _RELATIONS[statement.relation](left, right) and self.value(statement.also, lane)
+            self.put(statement.destination, lane, int(holds))
         elif isinstance(statement, Select):
             chosen = statement.then if self.value(statement.condition, lane) else statement.otherwise
             self.put(statement.destination, lane, self.value(chosen, lane))
@@ -174,9 +239,20 @@ class _Run:
             source = self.value(statement.source, lane)
             self.put(statement.destination, lane, _signed(source, _type(statement.source)))
         elif isinstance(statement, ReadSaved):
-            self.put(statement.destination, lane, warp.saved[statement.number][lane])
+            values = warp.each[statement.save][0] if warp.each else warp.saved
+            self.put(statement.destination, lane, values[statement.number][lane])
         elif isinstance(statement, IsSaving):
+            saving = warp.each[statement.save][1] if warp.each else warp.saving
+            self.put(statement.destination, lane, int(lane in saving and self.has_slot(lane)))
+        elif isinstance(statement, HasCondition):
             self.put(statement.destination, lane, int(lane in warp.saving))
+        elif isinstance(statement, WereHere):
+            self.put(statement.destination, lane, warp.were_here)
+        elif isinstance(statement, ReadExtent):
+            self.put(statement.destination, lane, warp.extents[statement.extent])
+        elif isinstance(statement, LoadStored):
+            at = self.value(statement.place, lane) + statement.after
+            self.put(statement.destination, lane, warp.memory[at // 8] >> at % 8 * 8)
         elif isinstance(statement, Here):
             self.put(statement.destination, lane, sum(1 << other for other in here))
         elif isinstance(statement, Below):
@@ -190,10 +266,12 @@ class _Run:
         elif isinstance(statement, SlotNumber):
             self.put(statement.destination, lane, warp.slot)
         elif isinstance(statement, HasSlot):
-            self.put(statement.destination, lane, 1)
+            self.put(statement.destination, lane, int(self.has_slot(lane)))
         elif isinstance(statement, ReserveInLog):
             at, units = self.value(statement.base, lane) // 8, self.value(statement.units, lane)
             first, warp.memory[at] = warp.memory[at], warp.memory[at] + units
+            if statement.after_own:
+                first += warp.extents[Extent.OWN_UNITS] * warp.extents[Extent.WARPS]
             fits = LOG_CONTROL + (first + units) * LOG_UNIT <= 8 * len(warp.memory)
             self.put(statement.destination, lane, first)
             self.put(statement.fits, lane, int(fits))
@@ -204,8 +282,14 @@ class _Run:
                 self.write(at, self.value(stored, lane), size)
         elif isinstance(statement, StoreSaved):
             at = self.value(statement.place, lane) + statement.after
-            for saved_field, values in zip(warp.fields, warp.saved, strict=True):
+            assert warp.entry is not None
+            for saved_field, values in zip(warp.entry.fields, warp.saved, strict=True):
                 self.write(at + saved_field.offset, values[lane], saved_field.type.size)
+        elif isinstance(statement, StoreTogether):
+            place = self.value(statement.place, lane) + statement.after
+            assert place % statement.align == 0
+            for part in statement.parts:
+                self.write(place + part.after, self.value(part.value, lane), part.type.bits // 8)
         elif isinstance(statement, Locate):
             base = self.value(statement.base, lane) if statement.base is not None else 0
             self.put(statement.destination, lane, base + 8 * self.value(statement.cell, lane) * statement.words)
@@ -227,6 +311,9 @@ class _Run:
         else:
             raise NotImplementedError(type(statement).__name__)
 
+    def has_slot(self, lane: int) -> bool:
+        return self.warp.has_slot is None or lane in self.warp.has_slot
+
     def operation(self, statement: Operation, lane: int) -> int:
         values = [self.value(source, lane) for source in statement.sources]
         kind = _type(statement.sources[0])
@@ -239,7 +326,8 @@ class _Run:
                 Operator.NEG: -value,
             }[statement.operator]  # fmt: skip
         if statement.operator is Operator.MUL_ADD:
-            return values[0] * values[1] + values[2]
+            left, right = (_signed(value, kind) for value in values[:2])
+            return left * right + values[2]
         if statement.operator is Operator.MUL_HIGH:
             return values[0] * values[1] >> bits
         if statement.operator is Operator.SHR:

@@ -12,9 +12,18 @@ import pytest
 from neutrino.emulator.device import Device
 from neutrino.errors import ProbeError
 from neutrino.maps.declaration import Layout
-from neutrino.maps.log import Log, chunks, first_slots, slices, slot_slices
-from neutrino.maps.log_columns import LOG_CONTROL, LOG_HEADER, LOG_ROWS_MOST, LOG_UNIT, header_of, most_rows
-from neutrino.maps.log_single import lane_rows
+from neutrino.maps.log import Log, lane_rows, most_rows
+from neutrino.maps.log_reading import (
+    LOG_CONTROL,
+    LOG_HEADER,
+    LOG_ROWS_MOST,
+    LOG_UNIT,
+    chunks,
+    first_slots,
+    header_of,
+    slices,
+    slot_slices,
+)
 from neutrino.ptx.instrument.programs import probe_module
 from neutrino.ptx.text.module import parse
 from neutrino.targets import written as write

@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 from neutrino.emulator.device import Device
-from neutrino.maps.log import Log, chunks
-from neutrino.maps.log_columns import LOG_CONTROL, LOG_UNIT
-from neutrino.maps.log_groups import GROUP_ALIGN, GroupLayout
+from neutrino.maps.log import Log
+from neutrino.maps.log_reading import GROUP_ALIGN, LOG_CONTROL, LOG_UNIT, GroupLayout, chunks
 from neutrino.ptx.instrument.programs import probe_module
 from neutrino.ptx.text.module import parse
 from neutrino.tracing.views import MapView

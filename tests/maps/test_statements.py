@@ -10,14 +10,14 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 import numpy as np
 import pytest
 
-from neutrino.ir.memory import Kept
+from neutrino.ir.memory import Extent, Kept
 from neutrino.ir.operands import Constant
 from neutrino.ir.statements import Operator
 from neutrino.ir.types import Type
 from neutrino.maps.builder import Builder, Combining, Lanes
 from neutrino.maps.declaration import Map
-from neutrino.maps.log import Log, chunks
-from neutrino.maps.log_columns import LOG_CONTROL, LOG_UNIT
+from neutrino.maps.log import Log
+from neutrino.maps.log_reading import LOG_CONTROL, LOG_UNIT, chunks
 from neutrino.maps.regions import most_copies
 from neutrino.verification import read_probes
 from tests.maps.statement_machine import Warp
@@ -36,6 +36,17 @@ class Facts:
     may_branch: bool
     is_conditional: bool
     site: int | None = None
+    same: frozenset[int] = frozenset()
+
+    @property
+    def has_condition(self) -> bool:
+        return self.is_conditional
+
+    def is_same(self, number: int) -> bool:
+        return number in self.same
+
+    def is_read_together(self, number: int) -> bool:
+        return False
 
     def constant(self, number: int) -> int | None:
         return None
@@ -47,7 +58,7 @@ class Facts:
         return self.site
 
 
-def declared(table: str, data: str) -> Map:
+def declared(table: str, data: str, level: str = "thread") -> Map:
     """The map with a table."""
     declared_fields = re.findall(r'(\w+) = "[us](\d+)"', data)
     registers = " ".join(f".reg .b{bits} %{name};" for name, bits in declared_fields)
@@ -56,11 +67,11 @@ def declared(table: str, data: str) -> Map:
         f"""platform = "cuda"
 [map.M]
 {table}
-level = "thread"
+level = "{level}"
 data = {{ {data} }}
 [probe.loads]
 position = "ld.global"
-level = "thread"
+level = "{level}"
 before = "{registers} SAVE [ M ] {{ {', '.join('%' + name for name, _ in declared_fields)} }};"
 """,
     )
@@ -258,54 +269,139 @@ def _values(size: int, lanes: int, random: np.random.Generator) -> list[int]:
     return [base + stride * lane * (kind > 0) + (lane == odd) & ones for lane in range(lanes)]
 
 
-@pytest.mark.parametrize("lanes", WAYS)
-@pytest.mark.parametrize("units", [1 << 10, 24])
-@pytest.mark.parametrize("data", ['a = "u64", b = "u16"', 'a = "u16"'])
-def test_logs_are_read_as_lanes_wrote_them(lanes: Lanes, units: int, data: str) -> None:
-    """Warps save in turns, by some of their lanes; at last each is told that it ends, in two parts. Then the kernel
-    runs again with the same memory."""
-    entry = declared('type = "log"', data)
-    random = np.random.default_rng(lanes.number + units)
-    memory = [0] * ((LOG_CONTROL + units * LOG_UNIT) // 8)
-    saved: defaultdict[tuple[int, int], list[list[int]]] = defaultdict(list)
-    for _ in range(2):
-        warps = [Warp(lanes, memory, slot=slot, fields=entry.fields) for slot in (0, 3)]
-        for visit in range(5):
-            for warp in warps:
-                is_conditional = bool(random.integers(2))
-                share = (0.1, 0.5, 1.0)[int(random.integers(3))]
-                here = [lane for lane in range(lanes.number) if random.random() < share] or [visit]
-                saving = [lane for lane in here if not is_conditional or random.random() < 0.6]
-                warp.saving = frozenset(saving)
-                warp.saved = [_values(field.type.size, lanes.number, random) for field in entry.fields]
-                warp.run(entry.kind.save(entry, Facts(lanes, may_branch=True, is_conditional=is_conditional)), here)
-                for lane in saving:
-                    saved[warp.slot, lane].append([values[lane] for values in warp.saved])
-        kept = [Kept(f"%{number}", Type.U32, 0, entry.span, key=(number,)) for number in (0, 1, 2)]
-        for warp in warps:
-            for part in (range(0, lanes.number, 3), [lane for lane in range(lanes.number) if lane % 3]):
-                warp.run(entry.kind.settle(entry, kept, lanes), part)
-    region = np.array(memory, "<u8").view(np.uint8)
+@dataclass(frozen=True)
+class Together:
+    """SAVEs that are written together.
+
+    conditions: of each, None for one of all lanes. amounts: how much the first field of each is known to be beyond that
+    of the first one; None where that is not known.
+    """
+
+    lanes: Lanes
+    each: list[Facts]
+    conditions: list[int | None]
+    amounts: list[int | None]
+
+    def kin(self, save: int) -> int:
+        return 0
+
+    def condition(self, save: int) -> int | None:
+        return self.conditions[save]
+
+    def beyond(self, save: int, number: int) -> tuple[str, int] | None:
+        amount = self.amounts[save]
+        return ("base", amount % (1 << 64)) if number == 0 and amount is not None else None
+
+
+Saved = defaultdict[tuple[int, int], list[list[int]]]
+
+
+def _save(warp: Warp, here: list[int], random: np.random.Generator, saved: Saved) -> None:
+    """Save a record, and note it."""
+    entry, lanes = warp.entry, warp.lanes
+    assert entry is not None
+    is_conditional = bool(random.integers(2))
+    warp.saving = frozenset(lane for lane in here if not is_conditional or random.random() < 0.6)
+    warp.saved = [_values(field.type.size, lanes.number, random) for field in entry.fields]
+    same = frozenset(number for number, values in enumerate(warp.saved) if len(set(values)) == 1)
+    facts = Facts(lanes, may_branch=True, is_conditional=is_conditional, same=same)
+    warp.run(entry.kind.save(entry, facts), here)
+    for lane in here:
+        if lane in warp.saving and (warp.has_slot is None or lane in warp.has_slot):
+            saved[warp.slot, lane].append([values[lane] for values in warp.saved])
+
+
+def _save_together(warp: Warp, here: list[int], random: np.random.Generator, saved: Saved) -> None:
+    """Save some records whose code is written together, and note them."""
+    entry, lanes, number = warp.entry, warp.lanes, int(random.integers(1, 4))
+    assert entry is not None
+    least = int(random.choice([0.4, 1.0]) * len(here))
+    of_conditions = {0: frozenset(here[: max(least, 1)]), 1: frozenset(lane for lane in here if random.random() < 0.6)}
+    conditions = [(None, 0, 1)[int(random.integers(3))] for _ in range(number)]
+    values = [[_values(field.type.size, lanes.number, random) for field in entry.fields] for _ in range(number)]
+    amounts: list[int | None] = [None] * number
+    if random.integers(2):
+        # Like those of one instruction of an unrolled loop.
+        for save in range(1, number):
+            amount = int(random.integers(-500, 500))
+            ones = (1 << 8 * entry.fields[0].type.size) - 1
+            values[save] = [[value + amount & ones for value in values[0][0]], *values[0][1:]]
+            if entry.fields[0].type.size == 8:
+                amounts[0], amounts[save] = 0, amount
+    saving = [frozenset(here) if condition is None else of_conditions[condition] for condition in conditions]
+    facts = [Facts(lanes, may_branch=True, is_conditional=condition is not None) for condition in conditions]
+    warp.each, warp.were_here = list(zip(values, saving, strict=True)), sum(1 << lane for lane in here)
+    warp.run(entry.kind.save_all(entry, Together(lanes, facts, conditions, amounts)), here)
+    warp.each = ()
+    for own, some in zip(values, saving, strict=True):
+        for lane in sorted(some):
+            saved[warp.slot, lane].append([field[lane] for field in own])
+
+
+def _read(region: np.ndarray, entry: Map) -> Saved:
+    """What readers make of a region, by slot and lane."""
     found = Log.read(region, {"size": entry.size})
-    fields_ = [np.ascontiguousarray(found["record"]).view(np.uint8).reshape(-1, entry.size)] if len(found) else []
-    read: defaultdict[tuple[int, int], list[list[int]]] = defaultdict(list)
-    for number, row in enumerate(found):
-        record = fields_[0][number].tobytes()
+    read: Saved = defaultdict(list)
+    for row in found:
+        record = row["record"].tobytes()
         values = [
             int.from_bytes(record[field.offset : field.offset + field.type.size], "little") for field in entry.fields
         ]
         read[int(row["slot"]), int(row["lane"])].append(values)
+    assert len(found) == chunks(region, entry.size)[:, 3].sum()
+    return read
+
+
+@pytest.mark.parametrize("lanes", WAYS, ids=str)
+@pytest.mark.parametrize(("units", "own"), [(1 << 11, 0), (1 << 11, 5), (24, 0)])
+@pytest.mark.parametrize(
+    ("level", "data"),
+    [
+        ("thread", 'a = "u64", b = "u16"'), ("thread", 'a = "u16"'),
+        ("thread", 'c = "u64", d = "u64", a = "u32", b = "s16"'),
+        ("warp", 'a = "u64", b = "u16"'), ("block", 'a = "u64", b = "u16"'),
+    ],
+)
+def test_logs_are_read_as_lanes_wrote_them(level: str, data: str, own: int, units: int, lanes: Lanes) -> None:
+    """Warps save in turns, by some of their lanes; at last each is told that it ends, in two parts. Then the kernel
+    runs again with the same memory, but not where warps have units of their own."""
+    entry = declared('type = "log"', data, level)
+    random = np.random.default_rng(lanes.number + units)
+    memory = [0] * ((LOG_CONTROL + units * LOG_UNIT) // 8)
+    saved: Saved = defaultdict(list)
+    everyone = list(range(lanes.number))
+    has_slot = None if level == "thread" else frozenset({0})
+    extents = {Extent.OWN_UNITS: own, Extent.WARPS: 4, Extent.WARPS_PER_BLOCK: 2}
+    for _ in range(1 if own else 2):
+        warps = [
+            Warp(lanes, memory, entry, slot=slot, has_slot=has_slot, extents=extents)
+            for slot in ((0, 1) if level == "block" else (0, 3))
+        ]
+        for warp in warps:
+            warp.run(entry.kind.begin(entry, [], lanes), everyone)
+        for visit in range(8):
+            for warp in warps:
+                share = (0.1, 0.5, 1.0)[int(random.integers(3))]
+                here = [lane for lane in everyone if random.random() < share] or [visit]
+                gathers = entry.kind.gathers(entry, lanes) and random.integers(2)
+                (_save_together if gathers else _save)(warp, here, random, saved)
+        for warp in warps:
+            for part in (everyone[::3], [lane for lane in everyone if lane % 3]):
+                warp.run(entry.kind.settle(entry, [], lanes), part)
+    region = np.array(memory, "<u8").view(np.uint8)
+    read = _read(region, entry)
     total, lost = sum(map(len, saved.values())), memory[1]
-    assert len(found) == chunks(region, entry.size)[:, 3].sum() == total - lost
-    assert bool(lost) == (units == 24)
-    if not lost:
+    assert sum(map(len, read.values())) == total - lost
+    if units > 24:
+        assert lost == 0
         assert read == saved
         # Those that lanes share take less than columns of them: lanes that reduce write groups.
         is_shared = region[LOG_CONTROL + 8 : LOG_CONTROL + 12].tolist() == [0] * 4
-        assert is_shared == (lanes.combining is Combining.REDUCE)
+        assert is_shared == (lanes.combining is Combining.REDUCE or level != "thread")
         shape = int.from_bytes(region[LOG_CONTROL + 4 : LOG_CONTROL + 8].tobytes(), "little")
-        assert not is_shared or shape >> 30 == lanes.number // 64
+        assert not is_shared or level != "thread" or shape >> 30 == lanes.number // 64
     else:
+        assert bool(lost) or level != "thread"
         # Of each run the first ones.
         for owner, rows in read.items():
             assert all(row in saved[owner] for row in rows)
@@ -323,7 +419,7 @@ def test_a_kernel_that_runs_again_begins_after_the_orders_of_groups(number: int,
     for turn in range(2 * (first + second + 1)):
         place = turn % (first + second + 1)
         if place == 0:
-            warp = Warp(lanes, memory, fields=entry.fields)
+            warp = Warp(lanes, memory, entry, extents={Extent.OWN_UNITS: 0, Extent.WARPS: 4})
         here = [16] if place == first else [0, 16]
         warp.saved = [[turn] * number]
         warp.run(statements, here)

@@ -23,8 +23,8 @@ from neutrino.maps.extreme import Maximum, Minimum
 from neutrino.maps.hash import Hash
 from neutrino.maps.histogram import Histogram
 from neutrino.maps.keyed import Keyed
-from neutrino.maps.log import Log, slices
-from neutrino.maps.log_columns import LOG_CONTROL, LOG_UNIT
+from neutrino.maps.log import Log
+from neutrino.maps.log_reading import LOG_CONTROL, LOG_UNIT, slices
 from neutrino.maps.regions import copies_of
 from neutrino.maps.ring import Ring
 from neutrino.maps.topk import TopK

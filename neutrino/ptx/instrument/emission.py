@@ -1,9 +1,9 @@
 """The code that snippets of probes become: instructions on private registers, stores into records, sums.
 
-Inserted code never branches, but where a map type's statements do, and in saves to logs (``log_groups.py``): forward,
-and in a loop over a few saves. It reads the probe block from the kernel's last parameter, and computes a thread's slot
-(its place in a map's memory) anew from the special registers at each save, so that no registers but the probes' own
-and those of logs are live through the kernel.
+Inserted code never branches, but where a map type's statements do, as in saves to logs: forward, and in a loop over a
+few saves. It reads the probe block from the kernel's last parameter, and computes a thread's slot (its place in a
+map's memory) anew from the special registers at each save, so that no registers but the probes' own and those of logs
+are live through the kernel.
 """
 
 from __future__ import annotations
@@ -25,9 +25,8 @@ from neutrino.ir.statements import Assembly
 from neutrino.maps.declaration import Layout, Map
 from neutrino.probing.ir.probe_set import ProbeSet, Snippet
 from neutrino.probing.ir.structured import Save
-from neutrino.ptx.instrument.log_groups import WAITING_ALIGN
-from neutrino.ptx.instrument.log_room import RoomCode, first_marks
-from neutrino.ptx.instrument.map_code import ConstantAdds, DeferredSaves, MapCode, SaveCode, save_version
+from neutrino.ptx.instrument.log_code import WAITING_ALIGN, DeferredSaves, RoomCode, first_marks
+from neutrino.ptx.instrument.map_code import ConstantAdds, MapCode, SaveCode, save_version
 from neutrino.ptx.instrument.module_parts import Parameters
 from neutrino.ptx.instrument.probe_block import ProbeBlock, Slots
 from neutrino.ptx.instrument.records import Code, Records, Written, widened_half

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 from neutrino.abi.levels import Level, Per
@@ -11,10 +11,9 @@ from neutrino.ir.memory import (
     Accumulate,
     AccumulateSaved,
     Apart,
-    AppendToLog,
     AtomicUpdate,
+    Block,
     Branch,
-    CloseLog,
     CompareAndSwap,
     Elect,
     EnsureRoom,
@@ -32,6 +31,7 @@ from neutrino.ir.memory import (
     Store,
     StoreRecord,
     StoreSaved,
+    StoreTogether,
 )
 from neutrino.ir.memory import Kept as TypeKept
 from neutrino.ir.operands import Constant, Register, SavedOperand
@@ -40,13 +40,10 @@ from neutrino.ir.types import Type
 from neutrino.maps.builder import Combining, Lanes
 from neutrino.maps.declaration import Layout, Map
 from neutrino.maps.float_sums import has_floats
-from neutrino.maps.log_groups import GroupLayout
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.ir.structured import Save, constant_key
-from neutrino.ptx.analysis.register_values import Sum
 from neutrino.ptx.instrument.lanes_together import MATCHES, REDUCES, EndingThreads, check_architecture
-from neutrino.ptx.instrument.log_groups import GroupCode, PendingSave
-from neutrino.ptx.instrument.log_room import RoomMark
+from neutrino.ptx.instrument.log_code import DeferredSaves, Gathered, GatheredCode, PendingSave, RoomMark
 from neutrino.ptx.instrument.map_memory import AtMap
 from neutrino.ptx.instrument.map_statements import (
     Part,
@@ -84,32 +81,18 @@ def save_version(entry: Map, architecture: int) -> tuple[int, int]:
 
 _OF_PLACE = (
     ReadSaved, IsSaving, HasCondition, SlotNumber, HasSlot, Accumulate, AccumulateSaved, EnsureRoom, StoreSaved,
-    StoreRecord, AppendToLog,
+    StoreRecord,
 )  # fmt: skip
 """Statements whose code depends on the place."""
 _STORES = (
-    Here, OverLanes, OfLane, Locate, AtomicUpdate, CompareAndSwap, ReserveInLog, EnsureRoom, Store, Branch, Apart
+    Here, OverLanes, OfLane, Locate, AtomicUpdate, CompareAndSwap, ReserveInLog, EnsureRoom, Store, StoreTogether,
+    Branch, Apart, Block,
 )  # fmt: skip
 """Statements that may not stand between a product and its sum, nor may what follows them."""
 
 
 ConstantAdds = dict[tuple[int, int], int]
 """How much all threads add at a place to cells of maps in registers, by map and cell: (map number, cell number)."""
-
-
-@dataclass
-class DeferredSaves:
-    """Saves (records of probes) at places of one basic block whose code may be written at the last of them.
-
-    kin: as in ``PendingSave``, for the place whose code is being written. sum_of: what an address there is the sum of.
-    mask: the register with the lanes that were together at the first of the places; "" before there is a save. saves:
-    by map number.
-    """
-
-    kin: Hashable
-    sum_of: Callable[[tuple[str, int]], Sum | None]
-    mask: str = ""
-    saves: dict[int, list[PendingSave]] = field(default_factory=dict)
 
 
 class MapCode:
@@ -134,7 +117,7 @@ class MapCode:
         self.architecture = architecture
         self.caches = [save_cache(entry, _divided) for entry in self.maps]
         combining = Combining.MATCH if architecture >= MATCHES else Combining.NOTHING
-        self.lanes = Lanes(WARP_LANES, Combining.REDUCE if architecture >= REDUCES else combining, own_logs=True)
+        self.lanes = Lanes(WARP_LANES, Combining.REDUCE if architecture >= REDUCES else combining)
         # Whether lanes that have parted have to be brought together again, as the program asks which are.
         self.meets: bool = kernel.meets if kernel else False
         self._prefix = prefix
@@ -200,27 +183,19 @@ class MapCode:
         return [register for (owner, _), register in self._of_types.items() if owner == index]
 
     def save_all(self, deferred: DeferredSaves, lines: Lines) -> None:
-        """Append the code of saves (records of probes), collected at several places, that are written together to logs.
-        """
+        """Append the code of saves, gathered at several places, that are written together."""
         for index, saves in sorted(deferred.saves.items()):
-            log = self.log(index)
-            if log is None:
-                raise TypeError(f"map {index} has no groups")
-            if len(saves) > 1:
-                self.waiting_bytes = max(self.waiting_bytes, len(saves) * log.waiting_bytes)
-                log.append_all(saves, deferred.mask, self.waiting_memory, lines)
-            else:
-                log.append(saves[0].values, saves[0].guard, lines, ending=False)
+            entry = self.maps[index]
+            kept = partial(self.keep_for_type, index)
+            code = GatheredCode(
+                entry, index, self.block, self.take, kept, lines, self.label(index), deferred, self._local_memory
+            )
+            code.write(entry.kind.save_all(entry, Gathered(self.lanes, saves)))
 
-    def log(self, index: int) -> GroupCode | None:
-        """Return what writes code for the index-th map, a log: in groups if lanes save together, else for one; None
-        with columns."""
-        entry = self.maps[index]
-        layout = GroupLayout.of(entry.fields, entry.size)
-        if entry.level is not Level.THREAD or self.architecture < REDUCES or layout is None:
-            return None
-        unit, state, order = (self.keep(index, number, 32) for number in range(3))
-        return GroupCode(entry, index, layout, unit, state, order, self.block, self.take)
+    def _local_memory(self, size: int) -> str:
+        """Return the name of a variable in local memory with so many bytes, which is in use until a save is written."""
+        self.waiting_bytes = max(self.waiting_bytes, size)
+        return self.waiting_memory
 
     def label(self, index: int) -> str:
         """What the names of labels begin with in code of the index-th map. They are local to the code's braces."""
@@ -265,11 +240,6 @@ class MapCode:
             slots = Slots(self.block, self.take)
             code = self._code(index, lines, self.label(index), ending=is_log, slots=slots)
             code.write(self.caches[index].statements_at_ends(self.kept_by_type(index), self.lanes, ending=False))
-        for index in indices:
-            if self.maps[index].kind.layout is Layout.CHUNKS:
-                log = self.log(index)
-                if log is not None:
-                    log.open(lines)
 
     def end(self, lines: Lines) -> None:
         """Append the code that writes to memory, where a thread ends, what it has in registers for maps.
@@ -363,6 +333,7 @@ class SaveCode(AtMap):
         self._given = given
         self._written = written
         self._predicate: str | None = None
+        self._values: dict[int, Value] = {}
 
     def write_save(self) -> None:
         """Append the code of one save (a probe's statement that records values) to the snippet's code.
@@ -370,6 +341,9 @@ class SaveCode(AtMap):
         From the first statement on that is about memory or other lanes it goes to the stores, which do not stand
         between a product and its sum. What does not depend on the place is remembered for other saves.
         """
+        if self._deferred is not None and self._entry.kind.gathers(self._entry, self.lanes):
+            self._gather(self._deferred)
+            return
         parts = self._maps.caches[self._index].parts(self)
         # What the stores read of the program is copied where it may change it before.
         stores = [part for part in parts if part.is_store] if self._waits else []
@@ -380,7 +354,7 @@ class SaveCode(AtMap):
             if part.is_store:
                 self._lines = self._code.stores
             if part.of_place or self._ending:
-                self._write_all(part.statements)
+                self.write(part.statements)
                 continue
             key = (self._index, *self._maps.block.where, self._label)
             template = part.templates.get(key)
@@ -445,18 +419,29 @@ class SaveCode(AtMap):
         return self._guard is not None
 
     def constant(self, number: int) -> int | None:
-        """Return the value that a save records as its operand of a number if that is a constant, else None."""
-        value = self._operand_value(self._save.operands[number])
+        """Return the value of an operand of the save if it is a constant, else None. number: its index."""
+        value = self._value(number)
         return known_integer(value.text) if value.type is None else None
 
     def choices(self, number: int) -> tuple[int, ...]:
-        """Return the two constants, ascending, of which a save's operand has one whenever it is executed; () if not
-        known.
-
-        number: the operand's index.
-        """
-        found = self._operand_value(self._save.operands[number]).choices
+        """Return the two constants, ascending, of which an operand of the save has one; () if that is not known."""
+        found = self._value(number).choices
         return found if len(found) == 2 else ()
+
+    def is_same(self, number: int) -> bool:
+        """Return whether an operand of the save has one value in all lanes that save it together."""
+        return self.is_read_together(number) or self._written.is_constant(self._value(number), self._guard)
+
+    def is_read_together(self, number: int) -> bool:
+        """Return whether it has one since they read it together, as a clock."""
+        value = self._value(number)
+        return takes_whole(self._save.map.fields[number], value) and self._written.is_clock(value, self._guard)
+
+    def _value(self, number: int) -> Value:
+        """Return the value of an operand of the save. Where it has to be computed, its code is written once."""
+        if number not in self._values:
+            self._values[number] = self._operand_value(self._save.operands[number])
+        return self._values[number]
 
     def site_key(self) -> int | None:
         """Return the number that stands for the save's key in a table whose keys are sites or a few constants; None
@@ -488,8 +473,6 @@ class SaveCode(AtMap):
             self._store_record()
         elif isinstance(statement, StoreSaved):
             self._store_saved(statement)
-        elif isinstance(statement, AppendToLog):
-            self._append_to_log()
         else:
             super()._write_special(statement)
 
@@ -503,10 +486,10 @@ class SaveCode(AtMap):
     def _read(self, statement: ReadSaved) -> None:
         """Bring the value that is saved to a field of the map into a register."""
         field = self._save.map.fields[statement.number]
-        value = self._operand_value(self._save.operands[statement.number])
+        value = self._value(statement.number)
         name = as_bits(converted(value, field, self._take, self._lines), self._take, self._lines)
         if statement.destination.name in self._copied:
-            self._set(statement.destination, f"mov.b{field.type.size * 8}", name)
+            self._set(statement.destination, f"mov.b{max(field.type.size * 8, 16)}", name)
         else:
             self._names[statement.destination.name] = name
 
@@ -534,14 +517,6 @@ class SaveCode(AtMap):
             self._index, values, self._code, self._slots, self._guard, waits=self._waits, ending=self._ending
         )
 
-    def _append_to_log(self) -> None:
-        """Store the saved operands as the next record of the map, a log."""
-        values = [self._operand_value(operand) for operand in self._save.operands]
-        log = self._maps.log(self._index)
-        if log is None:
-            raise TypeError(f"map {self._index} has no groups")
-        self._append_group(log, values)
-
     def _store_saved(self, statement: StoreSaved) -> None:
         """Store the saved operands as a record at the address that a statement gives."""
         values = [self._operand_value(operand) for operand in self._save.operands]
@@ -550,41 +525,31 @@ class SaveCode(AtMap):
         for where, kind, text in stores:
             self._emit(f"st.global.{kind}", mem(place, statement.after + where), text, when=when)
 
-    def _append_group(self, log: GroupCode, values: list[Value]) -> None:
-        """Append the code of a save to a log in which lanes of a warp write one record together; with ``deferred`` only
-        note it."""
-        deferred = self._deferred
-        waits = self._waits or deferred is not None
+    def _gather(self, deferred: DeferredSaves) -> None:
+        """Note the save, whose code is written with that of others."""
         written, guard = self._written, self._guard
-        fitting = self._maps.records.fitting(self._save.map, values, self._lines, waits)
+        given_values = [self._value(number) for number in range(len(self._save.operands))]
+        fitting = self._maps.records.fitting(self._save.map, given_values, self._lines, waits=True)
         saved = []
-        for value, kept_field, given in zip(fitting, self._save.map.fields, values, strict=True):
+        for number, (value, given) in enumerate(zip(fitting, given_values, strict=True)):
+            kept_field = self._save.map.fields[number]
             is_whole = takes_whole(kept_field, given)
-            is_read = is_whole and written.is_clock(given, guard)
-            is_same = is_read or written.is_constant(given, guard)
             is_copy = is_whole or kept_field.type.value[0] in "us"
             copied = self._given.get(written.copied_from(given, guard), value) if is_copy else value
             choices = copied.choices if len(copied.choices) == 2 else ()
             moved = self._given.get(written.moved_from(given, guard), value) if is_whole else value
-            total = deferred.sum_of(moved.address) if deferred is not None and moved.address is not None else None
-            saved.append(Saved(value.text, value.type or "", is_same, is_read, choices, total))
-        guard = self._copied_guard(waits=waits)
-        if deferred is not None:
-            if not deferred.mask:
-                deferred.mask = self._take("b32")
-                self._lines.append(op("activemask.b32", deferred.mask))
-            deferred.saves.setdefault(self._index, []).append(PendingSave(tuple(saved), guard, deferred.kin))
-            return
-        log.append(saved, guard, self._code.stores, ending=self._ending)
-
-    def _copied_guard(self, *, waits: bool) -> Guard | None:
-        """The predicate of the save, in a register of its own if the code waits: the program may change its one before.
-        """
-        if self._guard is None or not waits:
-            return self._guard
-        copy = self._take("pred")
-        self._lines.append(op("mov.pred", copy, self._guard.register))
-        return Guard(copy, self._guard.negated)
+            total = deferred.sum_of(moved.address) if moved.address is not None else None
+            is_read = self.is_read_together(number)
+            saved.append(Saved(value.text, self.is_same(number), is_read, choices, total))
+        if guard is not None:
+            # The program may change its predicate.
+            copy = self._take("pred")
+            self._lines.append(op("mov.pred", copy, guard.register))
+            guard = Guard(copy, guard.negated)
+        if not deferred.mask:
+            deferred.mask = self._take("b32")
+            self._lines.append(op("activemask.b32", deferred.mask))
+        deferred.saves.setdefault(self._index, []).append(PendingSave(tuple(saved), guard, deferred.kin, self.lanes))
 
     def _counting_threads(self) -> str | None:
         """Return a predicate that is true in the threads that the save is for, None for all. Its code is written once.
@@ -630,10 +595,6 @@ class EndCode(AtMap):
         elif isinstance(statement, Accumulate):
             amount, operation = self._text(statement.amount), statement.operator.value
             maps.sums.add_amount(index, statement.cell, amount, "", self._lines, operation=operation)
-        elif isinstance(statement, CloseLog):
-            log = maps.log(index)
-            if log is not None:
-                log.close(self._lines)
         else:
             super()._write_special(statement)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from neutrino.ir.memory import (
     At,
@@ -19,12 +19,14 @@ from neutrino.ir.memory import (
     ReserveInLog,
     SlotNumber,
     Store,
+    StoreTogether,
 )
 from neutrino.ir.memory import Kept as TypeKept
 from neutrino.ir.operands import Constant, Register
 from neutrino.maps.declaration import Layout, Map
 from neutrino.ptx.instrument.map_statements import Lowering
 from neutrino.ptx.instrument.probe_block import ProbeBlock, Slots, copy_address
+from neutrino.ptx.instrument.records import in_few_stores
 from neutrino.ptx.instrument.registers import Take
 from neutrino.ptx.isa.instruction import Instruction
 from neutrino.ptx.text.inserted import Lines, mem, vector
@@ -37,7 +39,7 @@ class AtMap(Lowering):
     """Lowers statements that name cells of a map, or read what a launch has.
 
     entry, index: the map and its index. block: the probe block. take, kept, lines, label: as of ``Lowering``. ending:
-    see ``ProbeBlock.load_map``. slots: of the thread; None where statements do not ask for them.
+    see ``ProbeBlock.load_map``. slots: of the thread, those known so far; None for none.
     """
 
     def __init__(
@@ -50,7 +52,18 @@ class AtMap(Lowering):
         self._index = index
         self._block = block
         self._ending = ending
-        self._slots = slots
+        self._slots = slots or Slots(block, take)
+
+    def take_from(self, take: Take, texts: dict[str, str]) -> None:
+        """As of ``Lowering``."""
+        super().take_from(take, texts)
+        self._slots = Slots(self._block, take)
+
+    def _write_inner(self, statements: Iterable[MapStatement]) -> None:
+        """Append the code of statements. Slots that are found there are not known after them."""
+        outer, self._slots = self._slots, self._slots.copy()
+        super()._write_inner(statements)
+        self._slots = outer
 
     def _write_special(self, statement: MapStatement) -> None:
         """Append the PTX for a statement of a map's type (IR) about the map's memory; others are left to the base
@@ -58,7 +71,10 @@ class AtMap(Lowering):
         if isinstance(statement, Locate):
             self._locate(statement)
         elif isinstance(statement, LoadCell):
-            self._set(statement.destination, "ld.relaxed.gpu.global.u64", self._where(statement.cell))
+            when = self._condition(statement.when)
+            if when is not None:
+                self._set(statement.destination, "mov.u64", "0")
+            self._set(statement.destination, "ld.relaxed.gpu.global.u64", self._where(statement.cell), when=when)
         elif isinstance(statement, CompareAndSwap):
             given = (self._text(statement.expected), self._text(statement.desired))
             where, when = self._where(statement.cell), self._condition(statement.when)
@@ -69,12 +85,14 @@ class AtMap(Lowering):
             self._reserve(statement)
         elif isinstance(statement, Store):
             self._store(statement)
+        elif isinstance(statement, StoreTogether):
+            self._store_together(statement)
         elif isinstance(statement, LoadStored):
             where = mem(self._text(statement.place), statement.after)
             self._set(statement.destination, "ld.global.u32", where, when=self._text(statement.when))
         elif isinstance(statement, ReadExtent):
             self._lines.append(self._extent(statement.extent, self._target(statement.destination)))
-        elif isinstance(statement, (SlotNumber, HasSlot)) and self._slots is not None:
+        elif isinstance(statement, (SlotNumber, HasSlot)):
             slot = self._slots.at(self._entry.level, self._lines)
             is_number = isinstance(statement, SlotNumber)
             self._names[statement.destination.name] = slot.index if is_number else slot.inside
@@ -163,6 +181,22 @@ class AtMap(Lowering):
         where, when = mem(self._text(statement.place), statement.after), self._text(statement.when)
         vectors = f"v{len(texts)}.b{size}" if len(texts) > 1 else f"b{size}"
         self._emit(f"st.global.{vectors}", where, vector(*texts) if len(texts) > 1 else texts[0], when=when)
+
+    def _store_together(self, statement: StoreTogether) -> None:
+        """Store numbers in memory, in as few stores as can be."""
+        single: list[tuple[int, str, str]] = []
+        for part in statement.parts:
+            text, kind, offset = self._text(part.value), f"b{part.type.bits}", part.after
+            if isinstance(part.value, Constant):
+                text = self._computed(f"mov.b{max(part.type.bits, 32)}", max(part.type.bits, 32), text)
+            # Two of 16 bits become one of 32, as ``in_few_stores`` makes one of 64 of two of 32.
+            if kind == "b16" and offset % 4 == 2 and single and single[-1][:2] == (offset - 2, "b16"):
+                _, _, lower = single.pop()
+                offset, kind, text = offset - 2, "b32", self._computed("prmt.b32", 32, lower, text, "0x5410")
+            single.append((offset, kind, text))
+        place, when = self._text(statement.place), self._condition(statement.when)
+        for offset, kind, text in in_few_stores(single, statement.align, self._take, self._lines):
+            self._emit(f"st.global.{kind}", mem(place, statement.after + offset), text, when=when)
 
     def _offset(self, cell: int) -> int:
         """Return the offset in bytes of a cell (a word that a field of the map uses) in the map's record. cell: its

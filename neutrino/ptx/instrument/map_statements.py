@@ -7,17 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from neutrino.ir.memory import (
     Apart,
     Below,
+    Block,
     Branch,
     CompareAnd,
     Here,
     IsAbsent,
     Kept,
+    Leave,
     MapStatement,
+    Meet,
     OfLane,
     OverLanes,
     When,
@@ -33,7 +36,7 @@ from neutrino.ptx.instrument.registers import Take
 from neutrino.ptx.isa.instruction import Instruction
 from neutrino.ptx.isa.scalars import WARP_LANES
 from neutrino.ptx.snippets.writer import SPECIAL, integer_literal, operand_text
-from neutrino.ptx.text.inserted import Label, Line, Lines, Scope, op
+from neutrino.ptx.text.inserted import Label, Line, Lines, Scope, op, vector
 
 
 class Lowering:
@@ -51,6 +54,8 @@ class Lowering:
         self._branches = 0
         # By the name of a statements' local register, that of PTX; "" of a predicate that is true in all threads.
         self._names: dict[str, str] = {}
+        # By the names of the blocks that statements are in, the labels at their ends.
+        self._ends: dict[str, str] = {}
         # By the name of a predicate that is not written yet, what it is.
         self._conjunctions: dict[str, Operation] = {}
 
@@ -66,10 +71,6 @@ class Lowering:
         return self._names
 
     def write(self, statements: Iterable[MapStatement]) -> None:
-        """Append the PTX for statements of a map's type (IR), in their order."""
-        self._write_all(statements)
-
-    def _write_all(self, statements: Iterable[MapStatement]) -> None:
         """Append the PTX for statements of a map's type (IR), in their order."""
         for statement in statements:
             self._write(statement)
@@ -117,8 +118,13 @@ class Lowering:
             self._emit("mov.u32", lower, "%lanemask_lt")
             self._emit("and.b32", lower, lower, self._text(statement.lanes))
         elif isinstance(statement, OfLane):
-            operands = [self._text(value) for value in (statement.source, statement.lane)]
-            self._set(statement.destination, "shfl.sync.idx.b32", *operands, "31", self._text(statement.lanes))
+            self._shuffle(statement)
+        elif isinstance(statement, Block):
+            self._write_block(statement)
+        elif isinstance(statement, Leave):
+            self._leave(statement)
+        elif isinstance(statement, Meet):
+            self._emit("bar.warp.sync", self._text(statement.lanes))
         elif isinstance(statement, Branch):
             self._branch(statement)
         elif isinstance(statement, Apart):
@@ -217,13 +223,46 @@ class Lowering:
             if name in self._conjunctions:
                 self._conjoin(self._conjunctions.pop(name))
 
+    def _write_inner(self, statements: Iterable[MapStatement]) -> None:
+        """Append the code of statements that not all threads reach which reach those around them."""
+        self.write(statements)
+
+    def _write_block(self, statement: Block) -> None:
+        """Append code with a label after it."""
+        self.write_pending_predicates()
+        self._branches += 1
+        end = self._ends[statement.name] = f"{self._label}_{self._branches}_{statement.name}"
+        self._lines.append(Scope.OPEN)
+        self._write_inner(statement.then)
+        self._lines += [Label(end), Scope.CLOSE]
+
+    def _leave(self, statement: Leave) -> None:
+        """Append a branch to the end of a block."""
+        self.write_pending_predicates()
+        # With a predicate ``.uni`` costs registers: ptxas knows better.
+        opcode = "bra.uni" if statement.when is None else "bra"
+        when = None if statement.when is None else self._text(statement.when)
+        self._emit(opcode, self._ends[statement.name], when=f"!{when}" if statement.is_inverted else when)
+
+    def _shuffle(self, statement: OfLane) -> None:
+        """Append what brings a value from another lane. A shuffle moves 32 bits."""
+        source, lane, lanes = (self._text(value) for value in (statement.source, statement.lane, statement.lanes))
+        if statement.source.type.bits == 32:
+            self._set(statement.destination, "shfl.sync.idx.b32", source, lane, "31", lanes)
+            return
+        low, high = self._take("b32"), self._take("b32")
+        self._emit("mov.b64", vector(low, high), source)
+        for word in (low, high):
+            self._emit("shfl.sync.idx.b32", word, word, lane, "31", lanes)
+        self._set(statement.destination, "mov.b64", vector(low, high))
+
     def _apart(self, statement: Apart) -> None:
         """Append statements as code that only the threads run for which a predicate is true: the others branch over it.
         """
         condition, label = self._branch_parts(statement.condition)
         self._lines.append(Scope.OPEN)
         self._emit("bra", f"{label}_end", when=f"!{condition}")
-        self._write_all(statement.then)
+        self._write_inner(statement.then)
         self._lines.append(Label(f"{label}_end"))
         if statement.lanes is not None:
             # Together again, as the program had them.
@@ -236,12 +275,12 @@ class Lowering:
         self._lines.append(Scope.OPEN)
         if statement.otherwise:
             self._emit("bra", f"{label}_then", when=condition)
-            self._write_all(statement.otherwise)
+            self._write_inner(statement.otherwise)
             self._emit("bra", f"{label}_end")
             self._lines.append(Label(f"{label}_then"))
         else:
             self._emit("bra", f"{label}_end", when=f"!{condition}")
-        self._write_all(statement.then)
+        self._write_inner(statement.then)
         self._lines += [Label(f"{label}_end"), Scope.CLOSE]
 
     def _set(self, destination: Register, opcode: str, *operands: str, when: str | None = None) -> None:
@@ -273,7 +312,7 @@ class Lowering:
             return
         if statement.operator is Operator.LOWEST:
             # The highest of the bits in the reverse order, counted from the other end.
-            self._set(statement.destination, "clz.b32", self._computed("brev.b32", 32, self._text(first)))
+            self._set(statement.destination, "bfind.shiftamt.u32", self._computed("brev.b32", 32, self._text(first)))
             return
         kind = _type_of(first)
         bits = f"b{_bits(kind)}" if kind is not Type.PRED else "pred"
@@ -282,7 +321,7 @@ class Lowering:
             opcode = f"mad.{'wide' if _bits(statement.destination.type) == 64 else 'lo'}.{_kind(first)}"
         if isinstance(first, Special):
             opcode = f"mov.{kind}"
-        if statement.operator is Operator.NEG and kind.is_integer:
+        if statement.operator is Operator.NEG and (kind.is_integer or kind is Type.LANES):
             # The same bits, whatever the sign.
             opcode = f"neg.s{_bits(kind)}"
         if kind.is_float and statement.operator in _ROUNDED:
@@ -327,7 +366,8 @@ class Lowering:
 
 _PART = 27
 """Bits of a part of 64 whose sum over 32 lanes fits in 32."""
-_VOTES = {Reduction.BALLOT: "vote.sync.ballot.b32", Reduction.ANY: "vote.sync.any.pred"}
+_VOTES = {Reduction.BALLOT: "vote.sync.ballot.b32", Reduction.ANY: "vote.sync.any.pred",
+          Reduction.ALL: "vote.sync.all.pred"}  # fmt: skip
 _REDUCTIONS = {Reduction.SUM: "add", Reduction.MIN: "min", Reduction.MAX: "max"}
 _OPCODES = {
     Operator.MOVE: "mov.{bits}", Operator.ADD: "add.{kind}", Operator.SUB: "sub.{kind}", Operator.MUL: "mul.lo.{kind}",
@@ -368,6 +408,7 @@ def _bits(type_: Type) -> int:
 
 
 _Question = tuple[str, int]
+_Answer = TypeVar("_Answer")
 
 
 class Part:
@@ -434,32 +475,36 @@ class _NotedAnswers:
         return self._saved.has_condition
 
     def constant(self, number: int) -> int | None:
-        """Return the value of the save's operand with a number if it is a constant, else None; question and answer are
-        noted."""
-        answer = self._saved.constant(number)
-        self.asked.append((("constant", number), answer))
-        return answer
+        """Return the constant that an operand is, else None; question and answer are noted."""
+        return self._ask("constant", number, self._saved.constant)
 
     def choices(self, number: int) -> tuple[int, ...]:
-        """Return the two constants of which a save's operand has one, else (); question and answer are noted."""
-        answer = self._saved.choices(number)
-        self.asked.append((("choices", number), answer))
-        return answer
+        """Return the two constants of which an operand has one, else (); question and answer are noted."""
+        return self._ask("choices", number, self._saved.choices)
+
+    def is_same(self, number: int) -> bool:
+        """Return whether an operand is the same in all lanes; question and answer are noted."""
+        return self._ask("is_same", number, self._saved.is_same)
+
+    def is_read_together(self, number: int) -> bool:
+        """Return whether an operand is the same since lanes read it together; question and answer are noted."""
+        return self._ask("is_read_together", number, self._saved.is_read_together)
 
     def site_key(self) -> int | None:
-        """Return the number that stands for the save's key in a table with few keys, else None; question and answer are
-        noted."""
-        answer = self._saved.site_key()
-        self.asked.append((("site_key", 0), answer))
+        """Return the number by which the save's key is known, else None; question and answer are noted."""
+        return self._ask("site_key", 0, lambda _: self._saved.site_key())
+
+    def _ask(self, kind: str, number: int, ask: Callable[[int], _Answer]) -> _Answer:
+        """Return the answer to a question, as ``ask`` gives it for a number, and note both."""
+        answer = ask(number)
+        self.asked.append(((kind, number), answer))
         return answer
 
 
 def _answer(saved: SavedValues, question: _Question) -> object:
     """Answer a question that a map's type has about a save: its kind, and the number of an operand."""
     kind, number = question
-    if kind == "constant":
-        return saved.constant(number)
-    return saved.choices(number) if kind == "choices" else saved.site_key()
+    return saved.site_key() if kind == "site_key" else getattr(saved, kind)(number)
 
 
 class SaveCache:
@@ -544,20 +589,10 @@ class _Known(_NotedAnswers):
         super().__init__(saved)
         self._answers = dict(known)
 
-    def constant(self, number: int) -> int | None:
-        """Return the answer to this question that is known already; else ask. (To ask again may write code again.)"""
-        answer = self._answers.get(("constant", number), self)
-        return super().constant(number) if answer is self else answer  # type: ignore[return-value]
-
-    def choices(self, number: int) -> tuple[int, ...]:
-        """Return the answer to this question that is known already; else ask which two constants the operand may be."""
-        answer = self._answers.get(("choices", number), self)
-        return super().choices(number) if answer is self else answer  # type: ignore[return-value]
-
-    def site_key(self) -> int | None:
-        """Return the answer to this question that is known already; else ask which number stands for the save's key."""
-        answer = self._answers.get(("site_key", 0), self)
-        return super().site_key() if answer is self else answer  # type: ignore[return-value]
+    def _ask(self, kind: str, number: int, ask: Callable[[int], _Answer]) -> _Answer:
+        """Return what was answered before to this question; else ask."""
+        answer = self._answers.get((kind, number), self)
+        return super()._ask(kind, number, ask) if answer is self else answer  # type: ignore[return-value]
 
 
 @dataclass(frozen=True)

@@ -212,6 +212,12 @@ class Slots:
         self._of_groups = of_groups
         self._slots: dict[Level, Slot] = {}
 
+    def copy(self) -> Slots:
+        """Slots of which the same are known, for code that not all threads reach."""
+        slots = Slots(self._block, self._take, of_groups=self._of_groups)
+        slots._slots.update(self._slots)
+        return slots
+
     def at(self, level: Level, lines: Lines) -> Slot:
         """Return the registers that say where this thread's records at a level (thread, warp, block) go in memory.
 

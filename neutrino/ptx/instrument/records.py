@@ -138,17 +138,14 @@ class Saved:
 
     text: a register that can be stored in the field. is_same: whether all lanes of a group have the same, known when
     the code is written. is_read: they have it since they read it together, as a clock. choices: of an integer that has
-    one of two values, known then, these. sum: what an address is the sum of, if that is known. base: that it is so much
-    more than another register's value.
+    one of two values, known then, these. sum: what an address is the sum of, if that is known.
     """
 
     text: str
-    type: str
     is_same: bool
-    is_read: bool = False
-    choices: tuple[int, ...] = ()
-    sum: Sum | None = None
-    base: tuple[str, int] | None = None
+    is_read: bool
+    choices: tuple[int, ...]
+    sum: Sum | None
 
 
 @dataclass

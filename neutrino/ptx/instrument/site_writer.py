@@ -24,7 +24,8 @@ from neutrino.ptx.analysis.register_values import Addresses, Pointers, PossibleV
 from neutrino.ptx.analysis.surroundings import Locations
 from neutrino.ptx.instrument.emission import Emission
 from neutrino.ptx.instrument.lanes_together import LaneMasks
-from neutrino.ptx.instrument.map_code import ConstantAdds, DeferredSaves
+from neutrino.ptx.instrument.log_code import DeferredSaves
+from neutrino.ptx.instrument.map_code import ConstantAdds
 from neutrino.ptx.instrument.registers import Guard, UnsupportedError, bits, under
 from neutrino.ptx.instrument.rewriting import ProbeFacts
 from neutrino.ptx.instrument.site_values import PlaceOperands, SiteOperands

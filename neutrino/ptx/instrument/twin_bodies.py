@@ -14,7 +14,7 @@ from neutrino.ptx.analysis.flow_graph import End
 from neutrino.ptx.analysis.linkage import Call, Callee
 from neutrino.ptx.instrument.emission import Emission
 from neutrino.ptx.instrument.lanes_together import LaneMasks
-from neutrino.ptx.instrument.log_room import needs_lanes_together, place_rooms
+from neutrino.ptx.instrument.log_code import needs_lanes_together, place_rooms
 from neutrino.ptx.instrument.module_parts import (
     FunctionCopy,
     Parameters,

@@ -1,21 +1,34 @@
-"""Where a body tests whether a log has room for its next saves (``EnsureRoom``): once for several of them.
+"""What saves to logs need besides their statements: tests for room, and saves that wait for others.
 
-Each save is written with a mark before it. Once all code of a body is written, a mark becomes the test, or nothing
-where an earlier test, on every way there, has made sure that there is room. So the rare code that takes more of the
-log's memory stands at few places of a body.
+A body tests whether a log has room for its next saves (``EnsureRoom``) once for several of them. Each is written with
+a mark before it. Once all code of a body is written, a mark becomes the test, or nothing where an earlier test, on
+every way there, has made sure that there is room. So the rare code that takes more of the log's memory stands at few
+places of a body.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import NamedTuple, Protocol
 
+from neutrino.abi.structures import align_up
+from neutrino.ir.memory import EachInTurn, IsSaving, Kept, MapStatement, ReadSaved, WereHere
+from neutrino.ir.operands import Constant
+from neutrino.ir.types import Type
+from neutrino.maps.builder import Lanes
+from neutrino.maps.declaration import Map
 from neutrino.ptx.analysis.flow_graph import FlowGraph
+from neutrino.ptx.analysis.register_values import Sum
+from neutrino.ptx.instrument.map_memory import AtMap
+from neutrino.ptx.instrument.probe_block import ProbeBlock
+from neutrino.ptx.instrument.records import Saved, in_few_stores
+from neutrino.ptx.instrument.registers import Guard, Take, positive
 from neutrino.ptx.isa.instruction import Instruction
 from neutrino.ptx.text.body import Body
-from neutrino.ptx.text.inserted import Edits, Inserted, Line, Lines
+from neutrino.ptx.text.inserted import Edits, Inserted, Label, Line, Lines, mem
 
 
 class RoomCode(Protocol):
@@ -210,3 +223,163 @@ def _needs(body: Body, graph: FlowGraph, marks: Sequence[_Mark], most: int) -> d
                 ahead = 0
         saves_from[block] = ahead
     return needs
+
+
+WAITING_ALIGN = 8
+"""Rows of values that wait in local memory are at multiples of it, in bytes."""
+
+
+@dataclass(frozen=True)
+class PendingSave:
+    """A save whose code is written with that of others.
+
+    values: of the fields, in registers that nothing changes until then, or constants. guard: of the threads that save,
+    None for all. kin: saves with the same one are expected to have values that differ by the same amount in all lanes.
+    """
+
+    values: tuple[Saved, ...]
+    guard: Guard | None
+    kin: Hashable
+    lanes: Lanes
+    may_branch: bool = True
+
+    @property
+    def is_conditional(self) -> bool:
+        """Whether some threads that come here do not save."""
+        return self.guard is not None
+
+    @property
+    def has_condition(self) -> bool:
+        """Whether some threads that come here do not save."""
+        return self.guard is not None
+
+    def constant(self, number: int) -> int | None:
+        """Return None: no operand is asked whether it is a constant."""
+        return None
+
+    def site_key(self) -> int | None:
+        """Return None: the map has no keys."""
+        return None
+
+    def choices(self, number: int) -> tuple[int, ...]:
+        """Return the two constants, ascending, of which an operand has one; () if that is not known."""
+        return self.values[number].choices
+
+    def is_same(self, number: int) -> bool:
+        """Return whether an operand has one value in all lanes that save it together."""
+        return self.values[number].is_same
+
+    def is_read_together(self, number: int) -> bool:
+        """Return whether it has one since they read it together."""
+        return self.values[number].is_read
+
+
+@dataclass
+class DeferredSaves:
+    """Saves (records of probes) at places of one basic block whose code may be written at the last of them.
+
+    kin: as in ``PendingSave``, for the place whose code is being written. sum_of: what an address there is the sum of.
+    mask: the register with the lanes that were together at the first of the places; "" before there is a save. saves:
+    by map number.
+    """
+
+    kin: Hashable
+    sum_of: Callable[[tuple[str, int]], Sum | None]
+    mask: str = ""
+    saves: dict[int, list[PendingSave]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """What is known of saves that are written together."""
+
+    lanes: Lanes
+    each: Sequence[PendingSave]
+
+    def kin(self, save: int) -> Hashable:
+        """As of ``PendingSave``."""
+        return self.each[save].kin
+
+    def condition(self, save: int) -> Hashable:
+        """Return the guard of a save."""
+        return self.each[save].guard
+
+    def beyond(self, save: int, number: int) -> tuple[Hashable, int] | None:
+        """Return what an address is the sum of, if that is known, and an amount."""
+        found = self.each[save].values[number].sum
+        return None if found is None else (found.terms, found.constant)
+
+
+class GatheredCode(AtMap):
+    """Writes the code of several saves to the index-th map, a log.
+
+    deferred: has the saves. memory: gives the name of a variable in local memory with so many bytes. The others are as
+    of ``AtMap``.
+    """
+
+    def __init__(
+        self, entry: Map, index: int, block: ProbeBlock, take: Take, kept: Callable[[Kept], str], lines: Lines,
+        label: str, deferred: DeferredSaves, memory: Callable[[int], str],
+    ) -> None:  # fmt: skip
+        """Set up a translator to PTX of the code of several saves. Parameters: see the class."""
+        super().__init__(entry, index, block, take, kept, lines, label, ending=False)
+        self._saves = deferred.saves[index]
+        self._mask = deferred.mask
+        self._memory = memory
+
+    def _write_special(self, statement: MapStatement) -> None:
+        """Append the code of a statement about what is saved; others are left to the base class."""
+        if isinstance(statement, ReadSaved):
+            self._names[statement.destination.name] = self._saves[statement.save].values[statement.number].text
+        elif isinstance(statement, IsSaving):
+            guard = self._saves[statement.save].guard
+            text = positive(guard, self._take, self._lines) if guard is not None else ""
+            self._names[statement.destination.name] = text
+        elif isinstance(statement, WereHere):
+            self._names[statement.destination.name] = self._mask
+        elif isinstance(statement, EachInTurn):
+            self._in_turn(statement)
+        else:
+            super()._write_special(statement)
+
+    def _in_turn(self, statement: EachInTurn) -> None:
+        """Append a loop, which reads the values from local memory, so that they take no registers meanwhile."""
+        self.write_pending_predicates()
+        sizes = [8 if register.type.bits == 64 else 4 for register in statement.registers]
+        offsets = list(accumulate(sizes, lambda at, size: align_up(at, size) + size, initial=0))
+        offsets = [end - size for end, size in zip(offsets[1:], sizes, strict=True)]
+        stride = align_up(offsets[-1] + sizes[-1], WAITING_ALIGN)
+        total = stride * len(statement.rows)
+        start, at, end, is_next = (self._take(kind) for kind in ("b64", "b64", "b64", "pred"))
+        self._emit("mov.u64", start, self._memory(total))
+        for number, row in enumerate(statement.rows):
+            single = []
+            for offset, size, value in zip(offsets, sizes, row, strict=True):
+                text, kind = self._text(value), f"b{8 * size}"
+                if isinstance(value, Constant):
+                    text = self._computed(f"mov.{kind}", 8 * size, str(value.bits))
+                elif value.type is Type.PRED:
+                    text = self._computed("selp.b32", 32, "1", "0", text)
+                single.append((offset, kind, text))
+            for offset, kind, text in in_few_stores(single, WAITING_ALIGN, self._take, self._lines):
+                self._emit(f"st.local.{kind}", mem(start, number * stride + offset), text)
+        self._branches += 1
+        label = f"{self._label}_{self._branches}_next"
+        self._emit("mov.u64", at, start)
+        self._emit("add.u64", end, start, str(total))
+        # So that no lane is at another row than those that it is together with. Other lanes may be.
+        self._lines.append(Label(label))
+        self._emit("bar.warp.sync", self._text(statement.lanes))
+        for register, size, offset in zip(statement.registers, sizes, offsets, strict=True):
+            if register.type is Type.PRED:
+                self._set(register, "setp.ne.u32", self._loaded(32, at, offset), "0")
+            else:
+                self._names[register.name] = self._loaded(8 * size, at, offset)
+        self._emit("add.u64", at, at, str(stride))
+        self._write_inner(statement.then)
+        self._emit("setp.lt.u64", is_next, at, end)
+        self._emit("bra.uni", label, when=is_next)
+
+    def _loaded(self, bits: int, at: str, offset: int) -> str:
+        """Return a register with a number from local memory."""
+        return self._computed(f"ld.local.b{bits}", bits, mem(at, offset))
