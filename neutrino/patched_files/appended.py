@@ -93,6 +93,22 @@ class _Piece:
     address: int = 0
 
 
+def retired_sections(elf: Elf, tables: Tables) -> list[int]:
+    """Rename the section of an earlier patch, and return the file offsets of its magic, which is to be erased.
+
+    elf, tables: of the file, and those of the new one. A reader looks for the name, and for the magic at the start of a
+    segment; it must find the new section only. There is an old one only in a file that another tool has changed after
+    it was patched: otherwise ``attach`` starts from the original. Without one the result is empty.
+    """
+    place = find_section(elf)
+    if place is None:
+        return []
+    header = tables.section(NAME)
+    if header is not None:
+        tables.rename_section(header, _OLD_NAME)
+    return [place.offset]
+
+
 class Appended:
     """The segment that is appended to an ELF file, and the changes to the file's tables that make it known.
 
@@ -121,7 +137,7 @@ class Appended:
         self._tables = tables = Tables(elf)
 
         # File offsets of the magics of earlier sections, which write erases.
-        self._retired = self._retire_old_section()
+        self._retired = retired_sections(elf, tables)
 
         # One more PT_LOAD, after the last one: they must be in the order of their addresses, and this one gets the
         # highest. Its offset, address and size are set by _lay_out.
@@ -202,21 +218,6 @@ class Appended:
             crc = crc_of_tables(view, begin + self._section_size, self._changes)
         original = Original(len(self._elf.data), checksum, self._changes, crc)
         write_at(new, begin + self._record_offset, pack_record(original, self._record_offset))
-
-    def _retire_old_section(self) -> list[int]:
-        """Rename the section of an earlier patch, and return the file offsets of its magic, which ``write`` erases.
-
-        A reader looks for the name, and for the magic at the start of a segment; it must find the new section only.
-        There is an old one only in a file that another tool has changed after it was patched: otherwise ``attach``
-        starts from the original. Without one the result is empty.
-        """
-        place = find_section(self._elf)
-        if place is None:
-            return []
-        header = self._tables.section(NAME)
-        if header is not None:
-            self._tables.rename_section(header, _OLD_NAME)
-        return [place.offset]
 
     def _strings_address(self) -> int:
         """The address of the dynamic section's string table; 0 without one."""

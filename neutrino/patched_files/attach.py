@@ -21,9 +21,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from neutrino.elf.constants import EM_AMDGPU
 from neutrino.elf.reader import Elf
 from neutrino.errors import PatchError
 from neutrino.patched_files.appended import Appended, Attachment
+from neutrino.patched_files.appended_to_image import AppendedToImage
 from neutrino.patched_files.large_files import mapped_elf, replace_atomically, sha256_prefix
 from neutrino.patched_files.original import Original, copy_original, crc_of_tables, is_unchanged, read_original
 from neutrino.patched_files.place import find_section
@@ -124,7 +126,10 @@ class Attaching:
         # Copied now if start was not called. Everything else refers to the copy, since source may be a patched file.
         original = (self._copying or self._pool.submit(self._copy)).result()
         view = memoryview(mmap.mmap(self.descriptor, original.size, access=mmap.ACCESS_READ))
-        appended = Appended(Elf(view, file), section, auxiliary)
+        elf = Elf(view, file)
+        appended: Appended | AppendedToImage = (
+            AppendedToImage(elf, section) if elf.machine == EM_AMDGPU else Appended(elf, section, auxiliary)
+        )
         appended.write(self.descriptor, original.digest)
         self.is_finished = True
         return appended.attachment

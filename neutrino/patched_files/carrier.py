@@ -42,10 +42,13 @@ def refusal(elf: Elf) -> str | None:
     (the library that loads the hook) together with the file, by its name in the dynamic section. Raises FormatError
     when a table lies outside the file.
     """
-    if elf.machine in (EM_CUDA, EM_AMDGPU):
+    if elf.machine == EM_CUDA:
         return "is an image for a GPU, not a library or program; " + _LINKED
     if elf.type == ET_REL:
         return "is an object file; " + _LINKED
+    if elf.machine == EM_AMDGPU and any(segment.type == PT_DYNAMIC for segment in elf.segments):
+        # Programs load code objects from files of their own, too. Their driver takes what their segments say.
+        return None
     if elf.type == ET_CORE:
         return "is a core dump"
     dynamic = next((segment for segment in elf.segments if segment.type == PT_DYNAMIC), None)

@@ -20,6 +20,7 @@ from neutrino.elf.constants import (
     DT_AUXILIARY,
     DT_FLAGS_1,
     DT_STRTAB,
+    EM_AMDGPU,
     MAGIC,
     PF_X,
     PT_INTERP,
@@ -27,7 +28,8 @@ from neutrino.elf.constants import (
 )
 from neutrino.elf.reader import Elf
 from neutrino.errors import FormatError, NeutrinoError, PatchError
-from neutrino.fatbin import Container, read_container, read_file
+from neutrino.fatbin import Container, read_container
+from neutrino.patched_files.file_images import read_images
 from neutrino.patched_files.original import is_unchanged, read_original
 from neutrino.patched_files.patch_plan import image_identity
 from neutrino.patched_files.place import SectionPlace, find_section
@@ -107,7 +109,10 @@ def check_file(path: Path) -> Check:
             if place is None:
                 check.faults.append("there is no .neutrino section: the file is not patched")
                 return check
-            _check_place(elf, place, check)
+            # Of a patched image nothing is loaded that was not before, and no loader reads its dynamic section.
+            is_image = elf.machine == EM_AMDGPU
+            if not is_image:
+                _check_place(elf, place, check)
             section = read_section(data[place.offset : place.offset + place.size], str(path), place.offset)
         except FormatError as error:
             check.add(error)
@@ -117,7 +122,8 @@ def check_file(path: Path) -> Check:
         check.archs = tuple(dict.fromkeys(row.arch for row in section.rows))
         check.embedded = any(row.device is DeviceKind.EMBEDDED for row in section.rows)
         _check_report(section, check)
-        _check_stub(elf, path, check)
+        if not is_image:
+            _check_stub(elf, path, check)
         _TwinCheck(section, path, check).run()
         _check_original(elf, file.fileno(), size, check)
     _check_with_lief(path, check)
@@ -275,7 +281,7 @@ class _TwinCheck:
     def run(self) -> None:
         """Check all rows, entries and twins (kernels with probes) of the patched file; note the faults."""
         try:
-            containers = read_file(self._path)
+            containers = read_images(self._path)
         except FormatError as error:
             self._check.add(error)
             return

@@ -15,9 +15,10 @@ from neutrino.assemble.emit import Emit
 from neutrino.backend.protocol import Options, Shipped, Target
 from neutrino.backend.registry import is_unit, target_of_device
 from neutrino.device.kind import DeviceKind
-from neutrino.fatbin import Container, kernel_names, read_file
+from neutrino.fatbin import Container, kernel_names
 from neutrino.maker.keys import image_key, patcher_identity, run_key
 from neutrino.maker.patcher import make_twins
+from neutrino.patched_files.file_images import read_images
 from neutrino.patched_files.patch_plan import PlannedImage, SkippedImage, driver_bytes
 from neutrino.patched_files.patch_report import KernelReport
 from neutrino.patched_files.workers import Slots
@@ -70,12 +71,12 @@ class TaskResult:
 
 
 def make_task_runner(context: tuple[Path, Settings, Slots]) -> Callable[[Task], TaskResult]:
-    """Return a function that runs tasks of one file. Raises FormatError, OSError as ``read_file``.
+    """Return a function that runs tasks of one file. Raises FormatError, OSError as ``read_images``.
 
     context: the file, the settings, and the slots that limit how many assemblers run at once.
     """
     path, settings, slots = context
-    return functools.partial(_run_task, _TwinMaker(read_file(path), settings, slots))
+    return functools.partial(_run_task, _TwinMaker(read_images(path), settings, slots))
 
 
 def _run_task(maker: _TwinMaker, task: Task) -> TaskResult:

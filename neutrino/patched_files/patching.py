@@ -15,10 +15,11 @@ from typing import BinaryIO
 from neutrino.backend.registry import EMBEDDED_DEVICE, supported_device, target_of_device
 from neutrino.device.kind import DeviceKind
 from neutrino.errors import PatchError
-from neutrino.fatbin import Container, read_file
+from neutrino.fatbin import Container
 from neutrino.loader.driver import machine_archs
 from neutrino.patched_files.attach import Attaching, attaching_to
 from neutrino.patched_files.carrier import file_refusal
+from neutrino.patched_files.file_images import read_images
 from neutrino.patched_files.image_twins import Settings, Task, TaskResult, make_task_runner
 from neutrino.patched_files.patch_plan import Plan, PlannedImage, SkippedImage, make_plan
 from neutrino.patched_files.patch_report import KernelReport, Report
@@ -89,7 +90,7 @@ def patch_file(
         return Report(source, output=None, probes=tuple(names), archs=tuple(archs), kernels=(), refused=refusal)
     if refusal:
         raise PatchError(str(source), refusal)
-    containers = read_file(source)
+    containers = read_images(source)
     plan = make_plan(containers, archs or _machine_archs(settings.device), settings.device, settings.emit)
     # For the spool: beside target; None is the usual temporary folder.
     folder = target.parent if target is not None else None
