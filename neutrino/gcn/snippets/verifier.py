@@ -62,8 +62,8 @@ _FORBIDDEN: tuple[tuple[str, str], ...] = (
                        r"subvector|add_pc)\w*"),
     ("synchronises", r"s_(cluster_)?(barrier|sleep|wait|wakeup|sendmsg|icache|dcache|gl1|setprio|incperflevel|"
                      r"decperflevel|ttrace)\w*|buffer_(gl0|gl1|wb|inv)\w*|global_(inv|wb)\w*|ds_gws\w*"),
-    ("writes-memory", r"(global|flat|buffer|tbuffer|scratch|image|ds|s|s_buffer|s_scratch)_(store|write|atomic|"
-                      r"add|sub|min|max|and|or|xor|inc|dec|cmpst|cmpstore|wrxchg|storexchg)_?\w*"),
+    ("writes-memory", r"(global|flat|buffer|tbuffer|scratch|image|ds|s|s_buffer|s_scratch)_(store|write|atomic)\w*|"
+                      r"ds_(add|sub|rsub|min|max|and|or|xor|inc|dec|cmpst|cmpstore|wrxchg|storexchg)_\w*"),
     ("reads-memory", r"(global|flat|buffer|tbuffer|scratch|image|ds|s|s_buffer|s_scratch)_(load|read|sample)\w*"),
 )  # fmt: skip
 """Codes of faults, and which instructions have them: of the first that fits, unless snippets may use it."""
@@ -169,7 +169,8 @@ class Checker:
         if destination is None or len(values) < len(sources):
             return
         if probe.level is Level.GROUP:
-            self._report(places[0], "group-register", f"a group probe writes {words[0]}, which each thread keeps")
+            message = f"a group probe writes {words[0]}, which each thread keeps"
+            self._report(places[0], "group-register", message, 'make the level "thread", or write the probe in Python')
             return
         yield Assembly(TARGET, name, (destination, *values), span, writes=(destination,))
 
@@ -234,7 +235,8 @@ class Checker:
             own = _HELPERS[word.partition(".")[0]]
             if own is not None and own.bits != kind.bits:
                 message = f"{word} has {own.bits} bits, but '{opcode}' takes {kind.bits} here"
-                self._report(span, "helper-type", message, "move it by s_mov_b64, then CVT32" * (own.bits == 64))
+                hint = "s_mov_b64 moves it, then CVT32" if own.bits == 64 else "s_mov_b32 moves it, then CVT64"
+                self._report(span, "helper-type", message, hint)
                 return None
             name = opcode.lower().removesuffix("_e32").removesuffix("_e64")
             if FORMS[name].operator is not Operator.MOVE:
@@ -287,7 +289,7 @@ class Checker:
             return True
         message = f"{register.name} is {own}, but '{opcode}' takes {kind} here"
         hints = {(64, 32): "CVT32 makes 32 bits of it", (32, 64): "CVT64 makes 64 bits of it"}
-        hint = hints.get((own.bits, kind.bits), "")
+        hint = hints.get((own.bits, kind.bits), f"count such registers in the key register: {kind} = 1")
         self._report(span, "register-type", message, hint)
         return False
 
@@ -370,7 +372,8 @@ class Checker:
                 return None
             least = -(1 << kind.bits - 1) if kind.is_signed else 0
             if not least <= number < least + (1 << kind.bits):
-                self._report(span, "save-range", f"'{word}' does not fit in field '{item.name}', which is {kind}")
+                message = f"'{word}' does not fit in field '{item.name}', which is {kind}"
+                self._report(span, "save-range", message, f"it holds {least} to {least + (1 << kind.bits) - 1}")
                 return None
             return Immediate(word)
         if _FLOAT.fullmatch(word):
