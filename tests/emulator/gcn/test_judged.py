@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from bench import gcn_judge
+from bench import gcn_judge, gcn_numpy
+from bench.gcn_cases import cases
 from neutrino.emulator.gcn.errors import GcnFaultError
 from neutrino.emulator.gcn.object_file import Disassemble
 from neutrino.errors import ToolMissingError
@@ -103,3 +104,14 @@ def test_recorded_verdict_is_that_of_these_kernels() -> None:
     for row in recorded["rows"]:
         assert row["kernels"] == len(_KERNELS)
         assert row["different"] == {}, row["target"]
+
+
+def test_recorded_results_are_numpy_s() -> None:
+    rows = json.loads(gcn_numpy.RESULTS.read_text())["rows"]
+    for processor in gcn_numpy.PROCESSORS:
+        assert sum(row["processor"] == processor for row in rows) >= gcn_numpy.LEAST
+    for row in rows:
+        assert row["error"] <= row["allowed"], row
+        assert row["same"], row
+    allowed = {name: case.error for name, case in cases("gfx942").items()}
+    assert {row["kernel"]: row["allowed"] for row in rows} == allowed
