@@ -134,7 +134,8 @@ class PtxError(NeutrinoError):
     """PTX text that cannot be probed. line: in the text, counted from 1. source: the statement there."""
 
     def __init__(self, line: int, source: str, message: str) -> None:
-        """message: why the statement cannot be probed."""
+        """Build the message: the line in the PTX text, why its statement cannot be probed (message), and the statement.
+        """
         super().__init__(f"PTX line {line}: {message}: {source.strip()!r}")
         self.line = line
         self.source = source
@@ -148,7 +149,8 @@ class ExpressionError(NeutrinoError):
     """An expression over the fields of records that cannot be used. The parameters are attributes of the same names."""
 
     def __init__(self, text: str, at: int, message: str, hint: str = "") -> None:
-        """text: the expression. at: where in it, in characters from 0. message: what is wrong. hint: what helps."""
+        """Set the message and what it is about. text: the expression. at: where in it, in characters from 0. message:
+        what is wrong. hint: what helps."""
         super().__init__(message)
         self.text = text
         self.at = at
@@ -167,7 +169,7 @@ class PtxRefusedError(EmulatorError):
     """
 
     def __init__(self, line: int, source: str, message: str) -> None:
-        """message: why the statement is refused."""
+        """Build the message: the line in the PTX text, why its statement is refused (message), and the statement."""
         super().__init__(f"PTX line {line}: {message}: {' '.join(source.split())!r}")
         self.line = line
         self.source = source

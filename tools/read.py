@@ -673,10 +673,8 @@ class _FrameData:
     """
 
     def __init__(self, path, data, frame, start, blocks, threads, lanes):
-        """path: of the result file, for errors. data: the file, uint8. frame: the frame's header. threads: of a block.
-
-        The others are described at the class.
-        """
+        """Prepare to take the data of a launch's maps one after the other from its frame. path: of the result file, for
+        errors. data: the file, uint8. frame: the frame's header. threads: of a block. Others: see the class."""
         self.path = path
         self.data = data
         self.start = start
@@ -866,6 +864,7 @@ def valid(header, section, records):
 
 
 def _align(value, alignment):
+    """Return a number rounded up to a multiple of alignment."""
     return -(-value // alignment) * alignment
 
 

@@ -46,7 +46,7 @@ class Calls:
     """The library's functions, what they computed, and the first that is wrong."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
-        """library: CTranslate2's, loaded."""
+        """Prepare to call the functions of CTranslate2's library, which is loaded; nothing was computed yet."""
         self.outputs: dict[str, str] = {}
         self.failure = ""
         self._library = library

@@ -13,7 +13,7 @@ FORMS = {"launches": None, "graph": "reduce-overhead"}
 
 class Block(nn.Module):
     def __init__(self, width: int) -> None:
-        """width: of the vectors."""
+        """Set up the layers of a transformer block for vectors of a width."""
         super().__init__()
         self.first, self.second = nn.LayerNorm(width), nn.LayerNorm(width)
         self.mix, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)

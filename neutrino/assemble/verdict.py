@@ -38,7 +38,8 @@ class Verifier:
     def __init__(
         self, assembly: Assembly, retargeting: Retargeting | None, explicit: ExplicitTwins | None = None
     ) -> None:
-        """assembly: what assembled the twins (copies with probes).
+        """Prepare to compare assembled twins (copies of kernels with probes) with their originals. assembly: what
+        assembled them.
 
         retargeting: set if their text is for another architecture. explicit: those with explicit FMA, None without any.
         """

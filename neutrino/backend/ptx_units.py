@@ -43,7 +43,8 @@ class LinkedUnits:
         mark: str = "",
         max_registers: int | None = None,
     ) -> None:
-        """Set up the assembler of a program's linked translation units. Parameters as for the class."""
+        """Set up the assembler of a program's linked translation units. machine: the linked machine code that runs;
+        twins: the units with instrumented kernels. Others: see the class."""
         self._source = source
         self._twins = twins
         self._assembler = assembler

@@ -104,7 +104,7 @@ class _Pieces:
     """
 
     def __init__(self, lines: Sequence[Line]) -> None:
-        """lines: the difference between the original and the probed text.
+        """Find the pieces of inserted code. lines: the difference between the original and the probed text.
 
         _order: the pieces, ascending. _registers: the probe file's registers in each piece. _with_counter: pieces that
         add to an execution counter.

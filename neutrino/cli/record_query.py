@@ -75,8 +75,11 @@ class _Query:
     """What a command line asks of the records of one map of some kernels. Raises as its methods say."""
 
     def __init__(self, traces: Sequence[Trace], kernels: Sequence[TraceKernel], options: argparse.Namespace) -> None:
-        """kernels: of the traces, with data. Raises NeutrinoError if no map or more than one is chosen or known,
-        TraceError as ``RecordedMap``, and _QueryError for an expression."""
+        """Prepare to answer what a command line asks of the records of one map. kernels: of the traces, with data.
+
+        Raises NeutrinoError if no map or more than one is chosen or known, TraceError as ``RecordedMap``, and
+        _QueryError for an expression.
+        """
         self._traces = traces
         self._options = options
         name = _map_name(kernels, options.map)

@@ -314,7 +314,8 @@ class _Report:
     def __init__(
         self, console: Console, wide: bool, show_all: bool, rows: int = 0, launches: range | None = None
     ) -> None:
-        """wide: whether to print whole kernel names (--wide). show_all: whether to leave nothing out (--all).
+        """Prepare to print reports. wide: whether to print whole kernel names (--wide). show_all: whether to leave
+        nothing out (--all).
 
         rows: records to print of each map (what probes save to) of a kernel (--rows), launches: of which launches
         (--launch).

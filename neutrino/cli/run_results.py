@@ -43,7 +43,8 @@ class _Reading:
     """Shows how much of a trace's records has been read."""
 
     def __init__(self, progress: Progress, whose: str, path: Path) -> None:
-        """progress: the line that is shown. whose: of which process the trace is, in words. path: of the trace."""
+        """Prepare to show how much of a trace's records was read. progress: the line that is shown. whose: of which
+        process the trace is, in words. path: of the trace."""
         self._progress, self._whose = progress, whose
         self._sizes = {}
         with contextlib.suppress(OSError):

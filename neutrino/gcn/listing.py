@@ -44,7 +44,7 @@ class Encodings:
     """What texts of single instructions assemble to: kept, since most occur more than once and in many code objects."""
 
     def __init__(self, llvm: Llvm) -> None:
-        """llvm: assembles them."""
+        """Set up an empty cache of what texts of instructions assemble to. llvm: assembles them."""
         self._llvm = llvm
         self._known: dict[tuple[str, str], dict[str, bytes]] = {}
 
@@ -110,7 +110,7 @@ class _Writer:
     another wave are data where that makes a difference."""
 
     def __init__(self, module: Module, functions: Sequence[Function], encodings: Encodings, notes: Notes) -> None:
-        """functions: those to write, in the order of their addresses, not empty."""
+        """Prepare to write functions as assembly text. functions: in the order of their addresses, not empty."""
         self._functions = functions
         self._notes = notes
         self._base = functions[0].address

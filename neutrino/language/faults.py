@@ -48,8 +48,8 @@ class Faults:
     """
 
     def __init__(self, file: str, source: str, words: Words) -> None:
-        """Begin to collect the faults of one file. file: the path that diagnostics name. source, words: see the class.
-        """
+        """Begin to collect the faults of one probe file. file: its path. source: its text. words: what is said of the
+        target's assembly in hints."""
         self.words = words
         self._file = file
         self._lines = source.split("\n")

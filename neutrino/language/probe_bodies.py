@@ -74,9 +74,8 @@ class SnippetReader:
     """
 
     def __init__(self, faults: Faults, names: Names, called: set[str]) -> None:
-        """names: what the file declares. called: gets the names of the functions that are called. faults: where they
-        go.
-        """
+        """Prepare to compile probe functions. names: what the file declares. called: gets the names of called
+        functions. faults: where errors go."""
         self.record = Record()
         self._faults = faults
         self._alias = names.alias

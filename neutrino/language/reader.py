@@ -141,11 +141,9 @@ class _Reader:
         self, faults: Faults, file: str, source: str, language: Language, defines: Mapping[str, Number],
         program: LiveText | None,
     ) -> None:  # fmt: skip
-        """file: the path, for diagnostics. source: the text, with the line ends that the parser counts.
-
-        language, defines, program: see ``read_python_text``. Functions of a program that no probe calls are no
-        fault.
-        """
+        """Prepare to read the probes of one Python file. file: its path, for diagnostics. source: its text. language:
+        of the target that the probes are for. defines: values for the file's constants, by name. program: which probes
+        to read, if the text is a program's; then functions that no probe calls are no fault."""
         self._is_program = program is not None
         self._faults = faults
         self._language = language

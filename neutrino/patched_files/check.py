@@ -273,7 +273,8 @@ class _TwinCheck:
     """
 
     def __init__(self, section: Section, path: Path, check: Check) -> None:
-        """Prepare to check the section of a patched file against its images. Parameters: see the class."""
+        """Prepare to compare the section of a patched file with the file's images that its instrumented kernels are
+        for. check: gets the faults and counts."""
         self._section = section
         self._path = path
         self._check = check

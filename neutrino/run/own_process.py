@@ -25,9 +25,8 @@ class Hook:
     """The hook that is in this process: ``csrc/front/control.h``."""
 
     def __init__(self, library: Any, driver: Any = None) -> None:
-        """library: the hook (a library that intercepts calls of the CUDA driver), opened by cffi. driver: a library
-        that must stay open as long as the hook, None for none.
-        """
+        """Give access to the hook in this process, a library that intercepts calls of the CUDA driver. library: the
+        hook, opened by cffi. driver: a library that must stay open as long as the hook, None for none."""
         self._library = library
         # cffi closes a library that nothing refers to.
         self._driver = driver

@@ -94,7 +94,7 @@ class _Callbacks:
     """
 
     def __init__(self, trace: Path, scripts: Scripts) -> None:
-        """trace: the folder of the trace. scripts: those of the probe files; only the callbacks are run."""
+        """Prepare to run the callbacks of probe files' scripts for one trace. trace: its folder."""
         self._trace = trace
         self._scripts = scripts
         self._timed_out: set[str] = set()

@@ -68,8 +68,8 @@ class Ranges:
         return self._states(name)[2]
 
     def _states(self, name: str) -> tuple[list[int], list[int], str | None]:
-        """The places where a marked range may begin or end, in text order, its state (open, closed) from each on, and
-        the fault."""
+        """Return where a marked range may begin or end, in text order, its state (open, closed) from each on, and the
+        fault."""
         if name not in self._states_of:
             self._states_of[name] = self._follow(name)
         return self._states_of[name]
@@ -114,8 +114,11 @@ class Ranges:
         return bisect_right(self._cuts, position) - 1
 
     def _follow(self, name: str) -> tuple[list[int], list[int], str | None]:
-        """Find where a marked range is open, by data flow over all ways through the body; the result is that of
-        ``_states``."""
+        """Find where a marked range is open, by data flow over all ways through the body.
+
+        Returns the places where it may begin or end, in text order, its state (open, closed) from each on, and the
+        fault.
+        """
         marks: dict[int, list[Mark]] = {}
         for mark in self.marks:
             if mark.name == name:

@@ -107,7 +107,8 @@ class MapCode:
         self, probes: ProbeSet, prefix: str, block: ProbeBlock, take: Take, changed: set[str], records: Records,
         sums: Sums, architecture: int, kernel: MapCode | None, sites: int | None,
     ) -> None:  # fmt: skip
-        """Set up a writer of one body's code for the maps (tables and logs) of probes. Parameters: see the class."""
+        """Set up a writer of one body's code for the maps (tables and logs) of probes. take: gives a new register of a
+        type. changed: gets the names of registers that the code writes. Others: see the class."""
         self.keyed_by_site = probes.keyed_by_site
         self.maps: Sequence[Map] = kernel.maps if kernel else _fitting(probes, sites)
         self.block = block
@@ -313,7 +314,10 @@ class SaveCode(AtMap):
         slots: Slots, guard: Guard | None, *, waits: bool, ending: bool, constant_adds: ConstantAdds | None,
         deferred: DeferredSaves | None, given: Mapping[str, Value], written: Written,
     ) -> None:  # fmt: skip
-        """Set up a writer of the code of one save (a probe's statement that records values). Parameters: see the class.
+        """Set up a writer of the code of one save: a probe's statement that records values in the index-th map.
+
+        operand_value: gives the value of an operand. guard: the predicate of the threads that save, None for all.
+        Others: see the class.
         """
         super().__init__(
             maps.maps[index], index, maps.block, maps.take, partial(maps.keep_for_type, index), code.lines,
@@ -575,7 +579,8 @@ class EndCode(AtMap):
     """
 
     def __init__(self, maps: MapCode, index: int, lines: Lines, group: EndingThreads) -> None:
-        """Set up a writer of a map's code for where a thread ends. Parameters: see the class."""
+        """Set up a writer of a map's code for where threads end, which brings values from registers to memory. group:
+        the threads that end together."""
         super().__init__(
             maps.maps[index], index, maps.block, maps.take, partial(maps.kept_name, index), lines, maps.label(index),
             ending=True,

@@ -46,7 +46,11 @@ class AtMap(Lowering):
         self, entry: Map, index: int, block: ProbeBlock, take: Take, kept: Callable[[TypeKept], str], lines: Lines,
         label: str, *, ending: bool, slots: Slots | None = None,
     ) -> None:  # fmt: skip
-        """Set up a translator of statements (IR) about a map's memory to PTX. Parameters: see the class."""
+        """Set up a translator of statements (IR) about one map's memory to PTX.
+
+        entry, index: the map and its number. kept: gives the register of a value that the map keeps. ending: whether
+        the code is where threads end. slots: where the thread's records go; None if no statement asks.
+        """
         super().__init__(take, kept, lines, label)
         self._entry = entry
         self._index = index

@@ -46,7 +46,11 @@ class Lowering:
     """
 
     def __init__(self, take: Take, kept: Callable[[Kept], str], lines: Lines, label: str) -> None:
-        """Set up a translator of a map type's statements (IR) to PTX. Parameters: see the class."""
+        """Set up a translator of a map type's statements (IR) to PTX.
+
+        take: gives a new register of a type. kept: gives that of a value that the map keeps. lines: to which the PTX is
+        appended. label: begins labels.
+        """
         self._take = take
         self._kept = kept
         self._lines = lines
@@ -422,7 +426,10 @@ class Part:
     __slots__ = ("adds_floats", "is_store", "names", "of_place", "statements", "templates")
 
     def __init__(self, statements: Sequence[MapStatement], *, of_place: bool, is_store: bool) -> None:
-        """Group consecutive statements of a save (a probe's statement that records values). Parameters: see the class.
+        """Group consecutive statements of a save (a probe's statement that records values), whose code is looked up
+        together.
+
+        of_place: their code depends on the probed place. is_store: it may not stand between a product and its sum.
         """
         self.statements = tuple(statements)
         self.of_place = of_place

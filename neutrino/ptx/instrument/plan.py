@@ -429,7 +429,8 @@ class _Body:
     def __init__(
         self, rewriting: Rewriting, callee: Callee, found: Found, around: Sequence[Probe], *, is_kernel: bool
     ) -> None:
-        """Prepare to plan where probes' code goes in one function body. Parameters: see the class."""
+        """Prepare to plan where probes' code goes in one function body. found: the instructions that probes match;
+        around: the probes at its entry and ends. is_kernel: whether it is the kernel's own body."""
         self.callee = callee
         self.found = found
         self.is_kernel = is_kernel

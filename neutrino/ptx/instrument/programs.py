@@ -162,7 +162,11 @@ class Program:
         variables: Sequence[str],
         missing: str = "",
     ) -> None:
-        """Describe a program of PTX modules that were linked into one image. Parameters: see the class."""
+        """Describe a program of PTX modules that were linked into one image of machine code.
+
+        functions, variables: names of the image's. own: by module, the names of the functions that are from it.
+        missing: what none of the modules defines, as a message; "" without such.
+        """
         self.modules = tuple(modules)
         self.linkages = tuple(Linkage(module, self, number) for number, module in enumerate(modules))
         self._functions = functions

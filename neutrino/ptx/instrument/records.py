@@ -263,7 +263,9 @@ class Records:
         self, maps: Sequence[Map], prefix: str, block: ProbeBlock, take: Take, changed: set[str],
         kernel: Records | None,
     ) -> None:  # fmt: skip
-        """Set up a writer of the code that stores records of probes in one body. Parameters: see the class."""
+        """Set up a writer of the code that stores records of probes in one body. take: gives a new register of a type.
+        changed: gets the names of registers that the code writes. kernel: for a called function's body, the kernel's
+        writer."""
         self._maps = maps
         self._prefix = prefix
         self._block = block

@@ -249,7 +249,8 @@ class ProbeRegisters:
     """
 
     def __init__(self, probes: ProbeSet, prefix: str, kernel: ProbeRegisters | None) -> None:
-        """Set up the probes' registers in one body, none of them in use yet. Parameters: see the class."""
+        """Set up the probes' registers in one body, none in use yet. prefix: begins their names in the instrumented
+        kernel. kernel: for a called function's body, the kernel's registers; else None."""
         self._registers = probes.registers
         self._prefix = prefix
         kept = [register for register in probes.registers if not register.is_local]

@@ -235,7 +235,8 @@ class Rewriting:
         version: tuple[int, int] | None,
         demangle: Callable[[str], str] | None,
     ) -> None:
-        """Prepare to insert probes into a module. Parameters and errors: see the class."""
+        """Prepare to insert probes into a module. version: the highest PTX version that a copy may have, None for the
+        module's. demangle: gives readable names. Raises PtxError for a text that is no PTX module for a GPU."""
         if not isinstance(probes, ProbeSet):
             raise TypeError(f"probes to insert are a verified ProbeSet, not {type(probes).__name__}")
         module = linkage.module

@@ -59,7 +59,12 @@ class SitePlanner:
         *,
         points_to_constants: bool,
     ) -> None:
-        """Prepare to decide where the code at one body's instructions goes. Parameters: see the class."""
+        """Prepare to decide where the probes' code at each instruction of one body goes. sites: gets the list of these
+        places.
+
+        emission: gives what writes code on trial. parameters_shape: equal for kernels whose parameters lead to equal
+        code. points_to_constants: a generic load may read a constant.
+        """
         self._rewriting = rewriting
         self._callee = callee
         self._module = callee.module

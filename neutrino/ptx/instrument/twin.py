@@ -54,7 +54,8 @@ class SiteList:
     """
 
     def __init__(self, function: str, module: Module, places: Locations) -> None:
-        """Begin the list of places where probes went in a kernel or function. Parameters: see the class."""
+        """Begin the list of places where probes went in a kernel or function. function: its name. places: its source
+        lines."""
         self._function = function
         self._module = module
         self._places = places

@@ -347,7 +347,8 @@ class SiteChecker:
     def __init__(
         self, source: SourceText, report: Callable[..., None], guess: Callable[[str, Iterable[str]], str | None]
     ) -> None:
-        """Prepare to check the tracepoints of one probe file. Parameters: see the class."""
+        """Prepare to check the tracepoints of one probe file. source: its text. report: adds a diagnostic. guess:
+        returns the known word that is closest to a misspelt one."""
         self._source = source
         self._report = report
         self._guess = guess

@@ -62,7 +62,8 @@ class Writer:
     """
 
     def __init__(self, registers: dict[str, Register], declared: frozenset[str]) -> None:
-        """Set up a writer of a snippet's PTX instructions; none yet. Parameters: see the class."""
+        """Set up a writer of a snippet's PTX instructions; none yet. registers: of the probe set by name; temporary
+        ones are added. declared: names that a temporary one must not have."""
         self._registers = registers
         self._declared = declared
         self._code: list[Straight] = []
