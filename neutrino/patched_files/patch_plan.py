@@ -62,6 +62,9 @@ def driver_bytes(container: Container) -> Iterator[bytes | memoryview]:
     if target is not None and target.is_driver_text(container):
         yield container.images[0].data
         return
+    if container.bundle is not None:
+        yield container.bundle.stored
+        return
     yield container.header
     for image in container.images:
         yield image.header

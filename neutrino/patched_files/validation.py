@@ -17,6 +17,8 @@ from neutrino.places import scratch_parent
 _UNREAD_HASHES = ("Failed to read hash values", "GNU hash buckets corrupted")
 """Messages of LIEF 1.0 about a valid ``.gnu.hash`` that ends exactly where its segment does: LIEF needs one byte more.
 readelf, pyelftools and the dynamic loader read such a table, and so does LIEF when the segment is longer."""
+_UNKNOWN_MACHINE = "Unsupported relocation architecture"
+"""A message of LIEF 1.0 about relocations of machines that it does not know; of several such files, of one alone."""
 _NUMBER = re.compile(r"0x[0-9a-fA-F]+|\d+")
 
 
@@ -49,6 +51,7 @@ def complaints(path: Path) -> list[str]:
                 # Closes the log, too.
                 lief.logging.reset()
         warnings = [line.strip() for line in (*log.read().splitlines(), *layout.splitlines()) if line.strip()]
+    warnings = [warning for warning in warnings if not warning.startswith(_UNKNOWN_MACHINE)]
     if binary is None:
         return [*warnings, "LIEF cannot read it"]
     # LIEF is wrong about such a table: see _UNREAD_HASHES.
