@@ -26,9 +26,11 @@ def counters_of(generation: int) -> dict[str, tuple[str, ...]]:
 class Checks:
     """What a wave waits for, and which registers have a value. Registers are the bits of ``numbering``."""
 
-    def __init__(self, generation: int, defined: int) -> None:
-        """Begin the checks of one wave, with no operation under way. defined: the registers that have a value, as bits.
-        """
+    def __init__(self, generation: int, defined: int, owned: int) -> None:
+        """Begin the checks of one wave, with no operation under way. defined: the registers that have a value; owned:
+        those that the wave has at all; both as bits."""
+        self._foreign = ~owned
+        self._clause = 0
         self._counters = counters_of(generation)
         self._queues: dict[str, list[tuple[str, int]]] = {}
         self.pending = 0
@@ -64,8 +66,20 @@ class Checks:
             for _, registers in queue:
                 self.pending |= registers
 
+    def begin_clause(self, length: int) -> None:
+        """Note that so many instructions on memory must follow."""
+        self._clause = length
+
     def use(self, place: int, text: str, reads: int, writes: int, is_memory: bool) -> None:
-        """Check the registers of an instruction. Raises GcnFaultError for one that is still being loaded."""
+        """Check an instruction's registers. Raises GcnFaultError for one that is still being loaded, for one that the
+        wave does not have, and for an instruction that is on no memory inside a clause."""
+        if (reads | writes) & self._foreign:
+            beyond = names((reads | writes) & self._foreign)
+            raise GcnFaultError("register", f"{text!r} uses {beyond}, which the descriptor does not give to the wave")
+        if self._clause:
+            if not is_memory:
+                raise GcnFaultError("clause", f"{text!r} is inside a clause")
+            self._clause -= 1
         early = self.pending & (reads if is_memory else reads | writes)
         if early:
             raise GcnFaultError("wait", f"{text!r} uses {names(early)} before the wait for it")

@@ -21,7 +21,7 @@ class UnknownInstructionError(GcnError):
 class GcnFaultError(GcnError):
     """Something that a program must not do: an access out of bounds, a missing wait, waves that wait for ever.
 
-    kind: ``memory``, ``lds``, ``scratch``, ``wait``, ``undefined``, ``barrier``, ``limit``, ``code`` or ``trap``.
+    kind: ``memory``, ``lds``, ``scratch``, ``wait``, ``register``, ``clause``, ``limit``, ``code`` or ``trap``.
     """
 
     def __init__(self, kind: str, message: str) -> None:

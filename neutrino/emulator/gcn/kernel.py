@@ -19,6 +19,10 @@ _FIELDS = struct.Struct("<III4xq20xIIIHH4x")
 _TTMP7, _TTMP8, _TTMP9 = 108 + 7, 108 + 8, 108 + 9
 _PACKED_IDS = ("gfx90a", "gfx94", "gfx95", "gfx11", "gfx12", "gfx9-4")
 """Processors that pack the three numbers of a work-item in v0."""
+_UNIFIED = ("gfx90a", "gfx94", "gfx95", "gfx9-4")
+"""Processors whose accumulators are behind the other vector registers in one file."""
+_SCALARS = 102
+"""Scalar registers without a purpose of their own, at most."""
 _ARCHITECTED_SCRATCH = ("gfx94", "gfx95", "gfx11", "gfx12", "gfx9-4")
 PRELOAD_HEADER = 256
 """Bytes at a kernel's entry that processors jump over when they load arguments into registers themselves."""
@@ -32,6 +36,7 @@ class Descriptor:
     scratch: int
     kernarg: int
     entry: int
+    rsrc3: int
     rsrc1: int
     rsrc2: int
     properties: int
@@ -56,8 +61,25 @@ class Descriptor:
 
 def read_descriptor(data: bytes) -> Descriptor:
     """Read a descriptor of ``DESCRIPTOR_SIZE`` bytes."""
-    lds, scratch, kernarg, entry, _, rsrc1, rsrc2, properties, preload = _FIELDS.unpack(data)
-    return Descriptor(lds, scratch, kernarg, entry, rsrc1, rsrc2, properties, preload & 0x7F, preload >> 7)
+    lds, scratch, kernarg, entry, rsrc3, rsrc1, rsrc2, properties, preload = _FIELDS.unpack(data)
+    return Descriptor(lds, scratch, kernarg, entry, rsrc3, rsrc1, rsrc2, properties, preload & 0x7F, preload >> 7)
+
+
+def registers_of(descriptor: Descriptor, processor: str) -> int:
+    """Return the registers that a kernel's waves have, as bits."""
+    is_gfx9 = processor.startswith("gfx9")
+    is_unified = processor.startswith(_UNIFIED)
+    granule = 8 if is_unified or (not is_gfx9 and descriptor.lanes == 32) else 4
+    vectors = ((descriptor.rsrc1 & 0x3F) + 1) * granule
+    accumulators = vectors if processor == "gfx908" else 0
+    if is_unified:
+        offset = ((descriptor.rsrc3 & 0x3F) + 1) * 4
+        accumulators = max(0, vectors - offset)
+        vectors = min(vectors, offset)
+    scalars = ((descriptor.rsrc1 >> 6 & 15) // 2 + 1) * 16 if is_gfx9 else _SCALARS
+    rows = (1 << min(vectors, 256)) - 1 | (1 << min(accumulators, 256)) - 1 << 256
+    named = (1 << SGPRS) - 1 >> _SCALARS << _SCALARS
+    return rows | rows << UPPER_HALVES | ((1 << min(scalars, _SCALARS)) - 1 | named) << VGPRS
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from neutrino.emulator.gcn.kernel import (
     Descriptor,
     Dispatch,
     packet_of,
+    registers_of,
     set_up,
 )
 from neutrino.emulator.gcn.memory import Memory
@@ -162,6 +163,7 @@ class _Run:
         """Make the work-groups of the grid one after the other, x fastest, with their waves ready to run."""
         descriptor, block = self._dispatch.descriptor, self._dispatch.block
         lanes = self._program.lanes
+        owned = registers_of(descriptor, self._program.processor)
         count = -(-block[0] * block[1] * block[2] // lanes)
         for z in range(self._dispatch.grid[2]):
             for y in range(self._dispatch.grid[1]):
@@ -174,7 +176,7 @@ class _Run:
                         wave.place_of = self._place_of
                         wave.observer = self._observer
                         if self._checks:
-                            wave.checks = Checks(self._generation, defined)
+                            wave.checks = Checks(self._generation, defined, owned)
                         wave.pc = self.first
                         self._load(wave)
                         group.waves.append(wave)

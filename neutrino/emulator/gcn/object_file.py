@@ -119,6 +119,11 @@ class LoadedObject:
         for _, _, offset, address, _, in_file, in_memory, _ in loads:
             part = data[offset : offset + in_file] + bytes(in_memory - in_file)
             self._image[address : address + in_memory] = part
+        begin = 0
+        for row in sorted(loads, key=lambda row: row[3]):
+            if row[3] < begin or row[2] % _PAGE != row[3] % _PAGE:
+                raise GcnError(f"the segment at {row[3]:#x} overlaps another, or no page of the file can be there")
+            begin = row[3] + row[6]
         self._read_symbols()
         self._relocate()
         memory.write(self.base, bytes(self._image))
@@ -189,10 +194,18 @@ class LoadedObject:
             symbol = self.symbols.get(row[".symbol"])
             if symbol is None:
                 raise GcnError(f"no symbol {row['.symbol']}")
+            for rows in self._by_table.values():
+                # Runtimes look into one table or the other.
+                if [at for name, at in rows if name == row[".symbol"]] != [symbol - self.base]:
+                    raise GcnError(f"{row['.symbol']} is not once in each table of symbols, with one address")
             at = symbol - self.base
             descriptor = read_descriptor(bytes(self._image[at : at + DESCRIPTOR_SIZE]))
-            if descriptor.kernarg != row[".kernarg_segment_size"]:
-                raise GcnError(f"{row['.name']}: the note and the descriptor have different sizes of arguments")
+            for key, value in (
+                (".kernarg_segment_size", descriptor.kernarg), (".group_segment_fixed_size", descriptor.lds),
+                (".private_segment_fixed_size", descriptor.scratch), (".wavefront_size", descriptor.lanes),
+            ):  # fmt: skip
+                if row[key] != value:
+                    raise GcnError(f"{row['.name']}: {key} is {row[key]} in the note, {value} in the descriptor")
             arguments = tuple(
                 Argument(part[".offset"], part[".size"], part[".value_kind"], part.get(".name", ""))
                 for part in row.get(".args", [])

@@ -17,7 +17,7 @@ from neutrino.emulator.gcn.wave import Step, Wave
 
 _NOTHING = frozenset(
     {
-        "s_nop", "s_delay_alu", "s_clause", "s_sendmsg", "s_sendmsghalt", "s_setprio", "s_set_inst_prefetch_distance",
+        "s_nop", "s_delay_alu", "s_sendmsg", "s_sendmsghalt", "s_setprio", "s_set_inst_prefetch_distance",
         "s_inst_prefetch", "s_code_end", "s_icache_inv", "s_dcache_inv", "s_dcache_wb", "s_dcache_wb_vol",
         "s_dcache_inv_vol", "s_gl1_inv", "s_ttracedata", "s_version", "s_barrier_signal", "s_waitcnt_depctr",
         "s_wait_alu", "s_wait_event", "s_wait_idle", "s_incperflevel", "s_decperflevel", "s_setkill",
@@ -42,6 +42,15 @@ def compile_scalar(c: Compiler, ins: Parsed, place: int, target: Callable[[], in
     behind it, for what reads the program counter.
     """
     name, o = ins.mnemonic, ins.operands
+    if name == "s_clause":
+        length = (int(o[0], 0) & 0x3F) + 1
+
+        def clause(wave: Wave) -> None:
+            """Tell the checks, which alone care."""
+            if wave.checks is not None:
+                wave.checks.begin_clause(length)
+
+        return clause
     if name in _NOTHING:
         return _nothing
     if name.startswith(("s_waitcnt", "s_wait_")):

@@ -20,12 +20,15 @@ _WAVE32 = 0x400
 _KERNARG_POINTER = 8
 
 
-def descriptor(lanes: int, mode: int = _ALL_DENORMALS, lds: int = 0, scratch: int = 0, kernarg: int = 16) -> Descriptor:
-    """Return a descriptor: the address of the arguments in s[0:1], the work-group's x in s2."""
+def descriptor(
+    lanes: int, mode: int = _ALL_DENORMALS, lds: int = 0, scratch: int = 0, kernarg: int = 16, registers: int = 0x37F
+) -> Descriptor:
+    """Return a descriptor: the address of the arguments in s[0:1], the work-group's x in s2. registers: the bits of
+    COMPUTE_PGM_RSRC1 that say how many there are."""
     properties = _KERNARG_POINTER | (_WAVE32 if lanes == 32 else 0)
     rsrc2 = 2 << 1 | 1 << 7
     return read_descriptor(
-        struct.pack("<III4xq20xIIIHH4x", lds, scratch, kernarg, 256, 0, mode << 12, rsrc2, properties, 0)
+        struct.pack("<III4xq20xIIIHH4x", lds, scratch, kernarg, 256, 63, mode << 12 | registers, rsrc2, properties, 0)
     )
 
 
@@ -52,7 +55,8 @@ def run(
     A line may have a label in front (``name:``), which branches name; v0 has the lane's number.
     """
     lanes = options.pop("lanes", 64 if processor.startswith("gfx9") else 32)
-    settings = {name: options.pop(name) for name in ("mode", "lds", "scratch", "kernarg_size") if name in options}
+    names = ("mode", "lds", "scratch", "kernarg_size", "registers")
+    settings = {name: options.pop(name) for name in names if name in options}
     rows, labels = [], {}
     for line in [*(part.strip() for part in text.split("\n") if part.strip()), "s_endpgm"]:
         if line.endswith(":"):

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import ctypes
 import json
+import struct
 from pathlib import Path
 
 import pytest
 
 from bench import gcn_judge, gcn_numpy
 from bench.gcn_cases import cases
-from neutrino.emulator.gcn.errors import GcnFaultError
-from neutrino.emulator.gcn.object_file import Disassemble
+from neutrino.emulator.gcn.errors import GcnError, GcnFaultError
+from neutrino.emulator.gcn.memory import Memory
+from neutrino.emulator.gcn.object_file import Disassemble, LoadedObject
 from neutrino.errors import ToolMissingError
 from neutrino.gcn.llvm import find_llvm
 from tests.emulator.gcn import judge
@@ -82,6 +84,25 @@ def test_a_missing_wait_is_a_fault(code_object: bytes, disassemble: Disassemble)
     with pytest.raises(GcnFaultError, match="before the wait for it") as caught:
         list(judge.on_gpu(code_object, without, [_named("mixed_sums")], _VALUES, 1))
     assert caught.value.kind == "wait"
+
+
+def _with(data: bytes, at: int, value: bytes) -> bytes:
+    return data[:at] + value + data[at + len(value) :]
+
+
+def test_objects_that_contradict_themselves_are_refused(code_object: bytes, disassemble: Disassemble) -> None:
+    kernel = _named("double_quotients")
+    loaded = LoadedObject(code_object, Memory(16 << 20), disassemble)
+    # The descriptor is in the first segment, whose addresses are offsets in the file.
+    at = loaded.symbols[f"{kernel.name}.kd"] - loaded.base
+    assert struct.unpack_from("<I", code_object, at) == (loaded.kernels[kernel.name].descriptor.lds,)
+    for offset, value in ((0, 64), (4, 64), (8, 8)):
+        with pytest.raises(GcnError, match="in the note"):
+            LoadedObject(_with(code_object, at + offset, struct.pack("<I", value)), Memory(16 << 20), disassemble)
+    (rsrc1,) = struct.unpack_from("<I", code_object, at + 48)
+    fewer = _with(code_object, at + 48, struct.pack("<I", rsrc1 & ~0x3F))
+    with pytest.raises(GcnFaultError, match="which the descriptor does not give"):
+        list(judge.on_gpu(fewer, disassemble, [kernel], _VALUES, 1))
 
 
 def test_missing_barriers_are_noticed(code_object: bytes, cpu: ctypes.CDLL, disassemble: Disassemble) -> None:

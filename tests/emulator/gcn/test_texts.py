@@ -333,6 +333,39 @@ def test_waits_of_gfx12_count_apart() -> None:
         run(f"{text}s_wait_dscnt 0x0\nv_mov_b32_e32 v3, v2", "gfx1201", memory=memory, kernarg=kernarg, checks=True)
 
 
+@pytest.mark.parametrize(
+    ("text", "processor", "is_right"),
+    [
+        ("v_mov_b32_e32 v7, 0\ns_mov_b32 s15, 0", "gfx90a", True),
+        ("v_mov_b32_e32 v8, 0", "gfx90a", False),
+        ("s_mov_b32 s16, 0", "gfx942", False),
+        ("v_accvgpr_write_b32 a0, 0", "gfx942", False),
+            ("v_mov_b32_e32 v7, 0\ns_mov_b32 s101, 0", "gfx1100", True),
+        ("v_mov_b32_e32 v8, 0", "gfx1100", False),
+        ("v_mov_b32_e32 v3, 0", "gfx906", True),
+        ("v_mov_b32_e32 v4, 0", "gfx906", False),
+    ],
+)
+def test_registers_that_the_descriptor_does_not_give(text: str, processor: str, is_right: bool) -> None:
+    if is_right:
+        run(text, processor, registers=0, checks=True)
+        return
+    with pytest.raises(GcnFaultError, match="which the descriptor does not give") as caught:
+        run(text, processor, registers=0, checks=True)
+    assert caught.value.kind == "register"
+
+
+def test_clauses_have_accesses_alone() -> None:
+    text = f"{_POINTER.replace('dwordx2', 'b64')}s_clause 0x1\nglobal_load_b32 v2, v1, s[4:5]\n"
+    rest = "global_load_b32 v3, v1, s[4:5]\ns_waitcnt vmcnt(0)\nv_mov_b32_e32 v4, v3"
+    memory = Memory(1 << 20)
+    kernarg = struct.pack("<Q", memory.put(np.arange(64, dtype=np.uint32)))
+    run(text + rest, "gfx1100", memory=memory, kernarg=kernarg, checks=True)
+    with pytest.raises(GcnFaultError) as caught:
+        run(f"{text}s_nop 0\n{rest}", "gfx1100", memory=memory, kernarg=kernarg, checks=True)
+    assert caught.value.kind == "clause"
+
+
 def test_registers_that_nothing_wrote_are_reported() -> None:
     ended = run("v_mov_b32_e32 v1, v9\ns_mov_b32 s4, s30\nv_mov_b32_e32 v2, v0", checks=True)
     assert set(ended.statistics.undefined) == {0, 1}
