@@ -46,6 +46,8 @@ OTHERS = tuple(
     )
 ) + tuple(path.relative_to(ROOT).as_posix() for name, path in shipped_probes().items() if name not in PROBES)
 """Probes of tests and measurements, which use what the shipped ones do not, and the library; at one architecture."""
+COLUMNS = "tests/loader/logs.toml"
+"""Probes with a log of each thread, which has columns on architectures whose lanes do not reduce values."""
 
 _TARGET = re.compile(r"^\.target\s+sm_\w+", re.MULTILINE)
 Case = tuple[str, str, str]
@@ -64,6 +66,7 @@ def text_cases() -> Iterator[Case]:
         for arch in ARCHITECTURES:
             yield from ((kernels, probes, arch) for probes in SHIPPED)
         yield from ((kernels, probes, ASSEMBLED) for probes in OTHERS)
+        yield (kernels, COLUMNS, "sm_75")
 
 
 def assembled_cases() -> Iterator[Case]:

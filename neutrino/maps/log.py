@@ -176,17 +176,16 @@ def save_in_column(entry: Map, saved: SavedValues) -> Sequence[MapStatement]:
     unit, state = code.kept(0, type_=Type.U32), code.kept(1, type_=Type.U32)
     base = code.base()
     used, rows = code.compute(Operator.AND, state, _BYTE), _byte(code, state, _ROWS_AT)
-    needs = code.both(code.compare(Relation.EQ, used, rows), saving) or saving
+    needs = code.compare(Relation.EQ, used, rows, saving)
     _take_chunk(code, entry, saved.lanes, base, rows, needs, slot)
     # The record's place: [row][lane] in the chunk.
     used, lanes = code.compute(Operator.AND, state, _BYTE), _byte(code, state, _LANES_AT)
-    cell = code.compute(Operator.MUL, used, lanes)
-    cell = code.compute(Operator.ADD, cell, code.compute(Operator.SHR, state, _RANK_AT))
+    cell = code.multiply_add(used, lanes, code.compute(Operator.SHR, state, _RANK_AT))
     at = code.after(code.after(base, unit, LOG_UNIT), cell, entry.size)
     if saved.lanes.number > _SHORT:
         extra = code.select(code.compare(Relation.GT, lanes, _SHORT), LOG_UNIT, 0, Type.U32)
         at = code.after(at, extra, 1)
-    is_stored = code.both(code.compare(Relation.NE, unit, NO_ROOM), saving) or saving
+    is_stored = code.compare(Relation.NE, unit, NO_ROOM, saving)
     code.store_saved(at, LOG_CONTROL + LOG_HEADER, is_stored)
     code.change(state, Operator.ADD, 1, saving)
     return code.statements
@@ -209,7 +208,7 @@ def _take_chunk(
         mask = code.over(here, Reduction.BALLOT, needs)
         rank = code.compute(Operator.POPC, code.below(mask), type_=Type.U32)
         lanes = code.compute(Operator.POPC, mask, type_=Type.U32)
-        leads = code.both(code.compare(Relation.EQ, rank, 0), needs) or needs
+        leads = code.compare(Relation.EQ, rank, 0, needs)
     else:
         mask = code.compute(Operator.SHL, code.variable(Constant(Type.LANES, 1)), code.lane())
         rank, lanes = (code.variable(Constant(Type.U32, number)) for number in (0, 1))
@@ -222,8 +221,7 @@ def _take_chunk(
         leader = code.compute(Operator.LOWEST, some, type_=Type.U32)
         rows = code.of_lane(rows, leader, here)
     count = code.compute(Operator.MUL, rows, lanes)
-    units = code.compute(Operator.MUL, count, entry.size)
-    units = code.compute(Operator.ADD, units, LOG_HEADER + LOG_UNIT - 1)
+    units = code.multiply_add(count, entry.size, LOG_HEADER + LOG_UNIT - 1)
     if target.number > _SHORT:
         extra = code.select(code.compare(Relation.GT, lanes, _SHORT), LOG_UNIT, 0, Type.U32)
         units = code.compute(Operator.ADD, units, extra)
@@ -255,9 +253,9 @@ def close_column(entry: Map) -> Sequence[MapStatement]:
     left = code.compute(Operator.SUB, _byte(code, state, _ROWS_AT), code.compute(Operator.AND, state, _BYTE))
     at = code.after(code.after(base, unit, LOG_UNIT), code.compute(Operator.SHR, state, _RANK_AT), 1)
     has_left = code.compare(Relation.NE, left, 0)
-    has_room = code.both(code.compare(Relation.NE, unit, NO_ROOM), has_left) or has_left
+    has_room = code.compare(Relation.NE, unit, NO_ROOM, has_left)
     code.store(at, LOG_CONTROL + _LEFT, [left], Type.U8, has_room)
-    is_lost = code.both(code.compare(Relation.EQ, unit, NO_ROOM), has_left)
+    is_lost = code.compare(Relation.EQ, unit, NO_ROOM, has_left)
     less = code.compute(Operator.NEG, code.convert(Type.U64, left))
     code.update(Operator.ADD, At(base, LOST_WORD), less, is_lost)
     return code.statements
