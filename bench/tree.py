@@ -26,6 +26,10 @@ JUDGED: Mapping[str, tuple[str, ...]] = {
     "check_corpus": ("neutrino/fatbin", "neutrino/sass", "neutrino/elf", "neutrino/patched_files"),
     "choice_h200": ("bench/workloads/submit.cu", f"{_HOOK}/launch", f"{_HOOK}/image/choice.*"),
     "compatibility_h200": ("bench/workloads/forms.cu", "bench/workloads/submit.cu", _HOOK),
+    "corpus_amd": (
+        "neutrino/gcn/code.py", "neutrino/gcn/listing.py", "neutrino/gcn/llvm.py", "neutrino/fatbin",
+        "bench/workloads/triton_amd.py",
+    ),
     "corpus": ("neutrino/ptx", "neutrino/assemble", "neutrino/backend"),
     "device_h200": ("neutrino/emulator/*.py", "neutrino/emulator/arithmetic", "tests/kernels/*.py"),
     "driver_h200": ("tests/embedded/ask*.[ch]", "neutrino/emulator/csrc"),

@@ -10,8 +10,8 @@ from neutrino.errors import FormatError
 from neutrino.fatbin.code_object import NOTE_OWNER, NT_AMDGPU_METADATA, Metadata, unpacked
 from neutrino.fatbin.code_object_functions import CodeFunctions, code_object_functions
 from neutrino.fatbin.code_object_lines import notes, source_lines
-from neutrino.gcn.code import decode, split_target
-from neutrino.gcn.listing import Encodings, Notes, listing
+from neutrino.gcn.code import decode_each, split_target
+from neutrino.gcn.listing import Encodings, Notes, layout_of, listing
 from neutrino.gcn.llvm import Llvm, find_llvm
 
 _RESOURCES = (
@@ -35,8 +35,8 @@ def code_object_text(data: bytes, name: str, kernels: Collection[str] | None = N
     processor, features = split_target(found.target)
     llvm = find_llvm(processor)
     chosen = found.functions if kernels is None else [row for row in found.functions if row.name in kernels]
-    module = decode(chosen, processor, features, llvm)
-    yield from listing(module, found.target, _encodings(llvm), _notes(data, name, found))
+    functions = decode_each(chosen, processor, features, llvm)
+    yield from listing(functions, layout_of(chosen, found.target), _encodings(llvm), _notes(data, name, found))
 
 
 @functools.cache

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import itertools
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -493,7 +494,7 @@ class _Extraction:
         if kind == "code-object":
             from neutrino.backend.gcn_listing import code_object_text
 
-            return [*code_object_text(data, f"image {row.place}", chosen), ""]
+            return itertools.chain(code_object_text(data, f"image {row.place}", chosen), [""])
         # What is text already.
         return data.decode("utf-8", "replace").split("\n") if kind in ("ptx", "text") else None
 

@@ -119,7 +119,7 @@ def code_object_functions(data: bytes | memoryview, name: str, *, unnamed: bool 
     taken = {place for place, _ in kernels.values()}
     for symbol, place in symbols:
         # Of several names of one function the first stays. Several functions may have one name.
-        if place not in taken:
+        if place not in taken and place.begin < place.end:
             taken.add(place)
             named.append(_Named(place, symbol, False, usual))
     functions: list[CodeFunction] = []
@@ -175,12 +175,13 @@ def _areas(elf: Elf) -> list[_Area]:
 
 
 def _functions(elf: Elf, areas: list[_Area]) -> list[tuple[str, _Range]]:
-    """Return where the functions are that symbols name. Raises FormatError for one that leaves the code."""
+    """Return where the functions are that symbols name. Some kernels are empty: for processors that they are not made
+    for. Raises FormatError for one that leaves the code."""
     functions: dict[tuple[str, _Range], None] = {}
     # A stripped file has only the dynamic symbols, an object file only the others.
     for table in (SHT_DYNSYM, SHT_SYMTAB):
         for symbol in elf.symbols(table, kinds=(STT_FUNC,)):
-            if symbol.section == 0 or not symbol.size:
+            if symbol.section == 0:
                 continue
             section = symbol.section if elf.type == ET_REL else -1
             # In an object file the value is an offset in the section.
@@ -209,7 +210,9 @@ def _area_at(areas: list[_Area], address: int, section: int) -> int | None:
     for index, area in enumerate(areas):
         if area.section == section and area.address <= address < area.end:
             return index
-    return None
+    # Empty functions may lie behind all others.
+    ends = [area.end if area.section == section else None for area in areas]
+    return ends.index(address) if address in ends else None
 
 
 def _entry(elf: Elf, descriptor: Symbol) -> tuple[int, int]:
@@ -227,8 +230,7 @@ def _kernel_range(
     own = [place for symbol, place in symbols if symbol == name and (place.begin == entry or elf.type == ET_REL)]
     for place in [*own, *(place for _, place in symbols if place.begin == entry)]:
         return place
-    index = _area_at(areas, entry, -1)
-    if index is None:
+    if _area_at(areas, entry, -1) is None:
         raise _error(elf, f"code of {name}", f"at {entry:#x}", "inside the code")
     raise _error(elf, f"code of {name}", f"at {entry:#x}", "where a function begins")
 

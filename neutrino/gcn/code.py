@@ -8,7 +8,7 @@ is refused, with the instruction's name.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -43,6 +43,8 @@ _LITERAL_AT = 4
 """Offset in bytes of the literal in the instructions that have one."""
 _SEARCHED = 12
 """Instructions behind the one that reads the program counter, among which its sums are looked for."""
+_MOST_PARSED = 50_000
+"""Texts whose parts are kept."""
 _REGISTERS = re.compile(r"s(?:(\d+)|\[(\d+):(\d+)\])")
 _ADDRESSES = 1 << 64
 
@@ -139,9 +141,21 @@ def decode(functions: Iterable[tuple[str, int, bytes, bool, int]], processor: st
     A function whose lanes are 0, since kernels of both sizes may call it, is decoded as of 32 lanes, and refused.
     processor, features: as ``Module``. Raises ToolMissingError for a processor that the LLVM does not know.
     """
+    decoded = decode_each(functions, processor, features, llvm)
+    return Module(processor, features, tuple(sorted(decoded, key=lambda function: function.address)))
+
+
+def decode_each(
+    functions: Iterable[tuple[str, int, bytes, bool, int]], processor: str, features: str, llvm: Llvm
+) -> Iterator[Function]:
+    """Yield decoded functions one by one, in the order that they are given in; parameters and errors as ``decode``.
+
+    A large code object has millions of instructions, which together would fill the memory.
+    """
     parsed: dict[str, _Parts] = {}
-    decoded = []
     for name, address, code, is_kernel, wave in functions:
+        if len(parsed) > _MOST_PARSED:
+            parsed.clear()
         rows = llvm.disassemble(code, processor, wave_features(processor, features, wave))
         instructions = []
         for offset, size, text in rows:
@@ -163,10 +177,9 @@ def decode(functions: Iterable[tuple[str, int, bytes, bool, int]], processor: st
         refused = problem or _problem(instructions, len(code))
         if not wave:
             refused = "kernels with waves of 32 and of 64 lanes may call it"
-        decoded.append(
-            Function(name, address, code, is_kernel, wave or 32, tuple(instructions), tuple(literals), refused)
-        )
-    return Module(processor, features, tuple(sorted(decoded, key=lambda function: function.address)))
+        if not code:
+            refused = "it has no code"
+        yield Function(name, address, code, is_kernel, wave or 32, tuple(instructions), tuple(literals), refused)
 
 
 class _Parts(NamedTuple):

@@ -7,10 +7,10 @@ it: older compilers leave bits differently that do not matter, and padding may d
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from neutrino.gcn.code import Function, Instruction, Module, wave_features
+from neutrino.gcn.code import Function, Instruction, split_target, wave_features
 from neutrino.gcn.llvm import TRIPLE, WORD, AssemblyError, Llvm
 
 _PLAIN_NAME = re.compile(r"(?!\.L)[A-Za-z_.$][\w.$]*", re.ASCII)
@@ -19,7 +19,10 @@ _REGISTER_LIKE = re.compile(
     re.IGNORECASE,
 )
 """Names that an operand would not be read as a symbol by."""
-_MOST_ENCODINGS = 500_000
+_MOST_ENCODINGS = 200_000
+"""Limit of the encodings that are kept, of all processors together."""
+_TOGETHER = 20_000
+"""Instructions of as many functions are assembled together."""
 _LEAST_FILL = 8
 """Equal words, such as ``s_nop`` in padding, that become one line."""
 _SHORT_BRANCH_BUG, _ASIDE = "gfx101", 0x3F
@@ -53,9 +56,9 @@ class Encodings:
 
         sizes: of the instructions that the texts are of, in bytes. processor, features: as ``Llvm.assemble``.
         """
+        if sum(map(len, self._known.values())) > _MOST_ENCODINGS:
+            self._known.clear()
         known = self._known.setdefault((processor, features), {})
-        if len(known) > _MOST_ENCODINGS:
-            known.clear()
         missing = [text for text in sizes if text not in known]
         self._assemble(missing, sizes, processor, features, known)
         return known
@@ -90,89 +93,132 @@ class Encodings:
             self._assemble(texts[middle:], sizes, processor, features, known)
 
 
-def listing(
-    module: Module, target: str, encodings: Encodings, notes: Notes | None = None, *, only: Iterable[str] | None = None
-) -> Iterator[str]:
-    """Yield the lines of a module's text, without line ends.
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What a text is of, known before any of it is decoded.
 
-    target: the target id, such as ``gfx942:sramecc+``. encodings: whose LLVM's texts the module has. only: names of
-    functions; others, and what is between them, are left out.
+    target: the target id, such as ``gfx942:sramecc+``. wave: lanes of the waves that the text is assembled for:
+    instructions of functions with another are data where that makes a difference. base: the first address. names: the
+    functions' names by their addresses, as the assembler reads them.
     """
-    chosen = None if only is None else set(only)
-    functions = [function for function in module.functions if chosen is None or function.name in chosen]
-    yield f'\t.amdgcn_target "{TRIPLE}--{target}"'
-    if functions:
-        yield from _Writer(module, functions, encodings, notes or Notes()).lines()
+
+    target: str
+    wave: int
+    base: int
+    names: Mapping[int, str]
+
+    @property
+    def features(self) -> tuple[str, str]:
+        """The processor, and the features that the text is assembled with."""
+        processor, features = split_target(self.target)
+        return processor, wave_features(processor, features, self.wave)
+
+
+def layout_of(functions: Iterable[tuple[str, int, bytes, bool, int]], target: str) -> Layout:
+    """Return the layout of a text of functions, given as to ``decode``, in the order of their addresses."""
+    rows = list(functions)
+    waves = [wave for _, _, _, is_kernel, wave in rows if is_kernel and wave] or [wave for *_, wave in rows if wave]
+    names: dict[int, str] = {}
+    for name, address, *_ in rows:
+        if name:
+            names.setdefault(address, _symbol(name, address))
+    return Layout(target, waves[0] if waves else 32, rows[0][1] if rows else 0, names)
+
+
+def listing(
+    functions: Iterable[Function], layout: Layout, encodings: Encodings, notes: Notes | None = None
+) -> Iterator[str]:
+    """Yield the lines of a text of functions, without line ends.
+
+    functions: those of the layout, all or none of them between two; they are taken one after the other, and not kept.
+    encodings: whose LLVM's texts the instructions have.
+    """
+    yield f'\t.amdgcn_target "{TRIPLE}--{layout.target}"'
+    _, features = layout.features
+    if features:
+        yield f"\t; assembled with -mattr={features}"
+    yield "\t.text"
+    yield "\t.p2align 8"
+    yield ".Ltext:"
+    writer = _Writer(layout, encodings, notes or Notes())
+    pending: list[Function] = []
+    count = 0
+    for function in functions:
+        pending.append(function)
+        count += len(function.instructions)
+        if count > _TOGETHER:
+            yield from writer.lines(pending)
+            pending, count = [], 0
+    yield from writer.lines(pending)
+    yield from writer.ending()
 
 
 class _Writer:
-    """Writes the functions of a listing. The first one's wave is that of the listing: instructions of functions with
-    another wave are data where that makes a difference."""
+    """Writes the functions of a listing, some after others."""
 
-    def __init__(self, module: Module, functions: Sequence[Function], encodings: Encodings, notes: Notes) -> None:
-        """Prepare to write functions as assembly text. functions: in the order of their addresses, not empty."""
-        self._functions = functions
+    def __init__(self, layout: Layout, encodings: Encodings, notes: Notes) -> None:
+        """Take what the text is of, and what is written beside the code; parameters as ``listing``."""
+        self._layout = layout
         self._notes = notes
-        self._base = functions[0].address
-        self._processor = module.processor
-        waves = [function.wave for function in functions if function.is_kernel] or [functions[0].wave]
-        self._features = wave_features(module.processor, module.features, waves[0])
-        self._wave = waves[0]
-        self._labels = self._labels_of()
+        self._encodings = encodings
+        self._encoded: Mapping[str, bytes] = {}
+        self._processor, self._features = layout.features
+        self._outside: dict[int, str] = {}
+        """Names of addresses outside of the function that refers to them, but for beginnings of functions."""
+        self._taken = set(layout.names.values())
+        self._previous: tuple[str, int] | None = None
+        """Of the last function the symbol, and the address behind it."""
+
+    def lines(self, functions: Sequence[Function]) -> Iterator[str]:
+        """Yield the lines of functions, in the order of their addresses."""
         sizes = {
             instruction.text: instruction.size
             for function in functions
             for instruction in function.instructions
             if instruction.text
         }
-        self._encodings = encodings.of(sizes, module.processor, self._features)
-
-    def lines(self) -> Iterator[str]:
-        """Yield the lines of all functions."""
-        if self._features:
-            yield f"\t; assembled with -mattr={self._features}"
-        yield "\t.text"
-        yield "\t.p2align 8"
-        starts = {function.address for function in self._functions} | self._inside
-        outside = {address: name for address, name in self._labels.items() if address not in starts}
-        for address, name in sorted(outside.items()):
-            yield f"\t.set {name}, .Ltext{address - self._base:+#x}"
-        if outside:
-            yield ".Ltext:"
-        previous: Function | None = None
-        for function in self._functions:
-            if previous is None or function.address >= previous.address + len(previous.code):
-                yield from self._function(function)
-            else:
+        self._encoded = self._encodings.of(sizes, self._processor, self._features)
+        for function in functions:
+            symbol, end = _symbol(function.name, function.address), function.address + len(function.code)
+            if self._previous is not None and function.address < self._previous[1]:
                 # A second name of the same code.
-                yield f"\t.set {_symbol(function)}, {_symbol(previous)}"
-            previous = function
+                yield f"\t.set {symbol}, {self._previous[0]}"
+                continue
+            self._previous = symbol, end
+            yield from self._function(function, symbol)
 
-    def _function(self, function: Function) -> Iterator[str]:
-        """Yield the lines of one function: comments, its name as a label, and its instructions."""
-        name = _symbol(function)
-        if function.name:
+    def ending(self) -> Iterator[str]:
+        """Yield the values of the symbols that are not in the text."""
+        if self._outside:
             yield ""
-            shown = self._notes.names.get(function.name, function.name)
-            if shown != function.name or name.startswith(".L"):
-                yield f"\t; {_comment(shown)}"
-            for line in self._notes.comments.get(function.name, ()):
-                yield f"\t; {_comment(line)}"
-            if function.refused:
-                yield f"\t; cannot be probed: {_comment(function.refused)}"
-            if function.is_kernel and not name.startswith(".L"):
-                yield f"\t.globl {name}"
-            yield f"\t.type {name},@function"
-            yield f"{name}:"
+        for address, name in sorted(self._outside.items()):
+            yield f"\t.set {name}, .Ltext{address - self._layout.base:+#x}"
+
+    def _function(self, function: Function, symbol: str) -> Iterator[str]:
+        """Yield the lines of a function, or of what lies between two."""
+        yield ""
+        if not function.name:
             yield from self._body(function)
-            yield f"\t.size {name}, .-{name}"
-        else:
-            yield ""
-            yield from self._body(function)
+            return
+        shown = self._notes.names.get(function.name, function.name)
+        if shown != function.name or symbol.startswith(".L"):
+            yield f"\t; {_comment(shown)}"
+        for line in self._notes.comments.get(function.name, ()):
+            yield f"\t; {_comment(line)}"
+        if function.refused:
+            yield f"\t; cannot be probed: {_comment(function.refused)}"
+        if function.is_kernel and not symbol.startswith(".L"):
+            yield f"\t.globl {symbol}"
+        yield f"\t.type {symbol},@function"
+        yield f"{symbol}:"
+        yield from self._body(function)
+        yield f"\t.size {symbol}, .-{symbol}"
 
     def _body(self, function: Function) -> Iterator[str]:
         """Yield the instructions with their labels, and the lines of source code that they come from."""
-        sources, labels = self._notes.sources, self._labels
+        sources = self._notes.sources
+        ends = {instruction.offset: instruction.end for instruction in function.instructions}
+        branches = {row.target for row in function.instructions if row.target is not None and self._is_named(row, ends)}
         literals = {
             at: (literal, half)
             for literal in function.literals
@@ -180,40 +226,55 @@ class _Writer:
             # The two halves of a literal of 64 bits are written as one.
             if half == "lo" or literal.high != literal.low + WORD
         }
-        get_pcs = {instruction.offset: instruction.end for instruction in function.instructions}
+        labels = {at for at in branches | {row.target - function.address for row in function.literals} if at in ends}
         skip_to = 0
         for index, instruction in enumerate(function.instructions):
             address = function.address + instruction.offset
             if (source := sources.get(address)) is not None:
                 yield f"\t; {_comment(source)}"
-            if instruction.offset and address in labels:
-                yield f"{labels[address]}:"
+            if instruction.offset in labels and address not in self._layout.names:
+                yield f".L{address:x}:"
             if instruction.offset < skip_to:
                 continue
-            if (end := self._run(function, index)) is not None:
-                words = (end - instruction.offset) // WORD
-                value = int.from_bytes(function.code[instruction.offset : instruction.offset + WORD], "little")
+            if (end := self._run(function, index, labels)) is not None:
+                value = int.from_bytes(function.code[instruction.offset : instruction.end], "little")
                 said = f"\t; {instruction.text}" if instruction.text else ""
-                yield f"\t.fill {words}, {WORD}, {value:#x}{said}"
+                yield f"\t.fill {(end - instruction.offset) // WORD}, {WORD}, {value:#x}{said}"
                 skip_to = end
                 continue
             literal = literals.get(instruction.offset + WORD)
             if literal is not None:
                 row, half = literal
                 relocation = "rel64" if row.high == row.low + WORD else f"rel32@{half}"
-                place = (row.low if half == "lo" else row.high) - get_pcs[row.get_pc]
+                place = (row.low if half == "lo" else row.high) - ends[row.get_pc]
                 operands = ", ".join(instruction.operands[:2])
-                yield f"\t{instruction.mnemonic} {operands}, {labels[row.target]}@{relocation}+{place}"
-            elif instruction.target is not None and self._is_named(function, instruction):
-                operands = ", ".join((*instruction.operands[:-1], labels[function.address + instruction.target]))
-                yield f"\t{instruction.mnemonic} {operands}"
+                name = self._name(function, row.target, ends)
+                yield f"\t{instruction.mnemonic} {operands}, {name}@{relocation}+{place}"
+            elif instruction.target in branches:
+                name = self._name(function, function.address + (instruction.target or 0), ends)
+                yield f"\t{instruction.mnemonic} {', '.join((*instruction.operands[:-1], name))}"
             else:
                 yield self._plain(function, instruction)
+
+    def _name(self, function: Function, address: int, inside: Mapping[int, int]) -> str:
+        """Return the name of an address that an instruction refers to. inside: offsets of the function's instructions,
+        which have labels."""
+        if address in self._layout.names:
+            return self._layout.names[address]
+        if address - function.address in inside:
+            return f".L{address:x}"
+        if address not in self._outside:
+            name = self._notes.symbols.get(address, "")
+            is_free = _PLAIN_NAME.fullmatch(name) and not _REGISTER_LIKE.fullmatch(name) and name not in self._taken
+            # A label of another function may have the usual name.
+            self._outside[address] = name if is_free else f".Lat_{address:x}"
+            self._taken.add(self._outside[address])
+        return self._outside[address]
 
     def _plain(self, function: Function, instruction: Instruction) -> str:
         """Return the line of an instruction that names no symbol: its text, or its words."""
         code = function.code[instruction.offset : instruction.end]
-        if instruction.text and self._encodings.get(instruction.text) == code:
+        if instruction.text and self._encoded.get(instruction.text) == code:
             return f"\t{instruction.text}"
         said = f"\t; {instruction.text}" if instruction.text else ""
         if len(code) % WORD:
@@ -221,64 +282,36 @@ class _Writer:
         words = (int.from_bytes(code[at : at + WORD], "little") for at in range(0, len(code), WORD))
         return f"\t.long {', '.join(f'{word:#010x}' for word in words)}{said}"
 
-    def _run(self, function: Function, index: int) -> int | None:
-        """Return where a run of equal words ends that begins with an instruction, None if it is too short."""
+    def _run(self, function: Function, index: int, labels: Container[int]) -> int | None:
+        """Return where a run of equal words ends that begins with an instruction, None if it is too short. labels:
+        offsets at which it must end."""
         first = function.instructions[index]
         word = function.code[first.offset : first.end]
-        end = first.offset
         behind = function.code[first.end : first.offset + _LEAST_FILL * WORD]
         if len(word) != WORD or first.target is not None or behind != word * (_LEAST_FILL - 1):
             return None
+        end = first.offset
         for instruction in function.instructions[index:]:
             if function.code[instruction.offset : instruction.end] != word:
                 break
-            if instruction.offset > first.offset and function.address + instruction.offset in self._labels:
+            if instruction.offset > first.offset and instruction.offset in labels:
                 break
             end = instruction.end
         return end if end - first.offset >= _LEAST_FILL * WORD else None
 
-    def _is_named(self, function: Function, instruction: Instruction) -> bool:
-        """Whether a branch's operand is a label: it leads to an instruction of the listing."""
-        if instruction.target is None or function.address + instruction.target not in self._inside:
+    def _is_named(self, instruction: Instruction, inside: Container[int]) -> bool:
+        """Whether a branch's operand is a label: it leads to an instruction of the function. inside: their offsets."""
+        if instruction.target is None or instruction.target not in inside:
             return False
         words = (instruction.target - instruction.end) // WORD
         return not (self._processor.startswith(_SHORT_BRANCH_BUG) and words == _ASIDE)
 
-    def _labels_of(self) -> dict[int, str]:
-        """Return the names of all addresses that instructions refer to, and of the functions."""
-        self._inside = {
-            function.address + instruction.offset
-            for function in self._functions
-            for instruction in function.instructions
-        }
-        labels: dict[int, str] = {}
-        for function in self._functions:
-            if function.name:
-                labels.setdefault(function.address, _symbol(function))
-        taken = set(labels.values())
-        for function in self._functions:
-            for instruction in function.instructions:
-                if instruction.target is not None:
-                    address = function.address + instruction.target
-                    if address in self._inside:
-                        labels.setdefault(address, f".L{address:x}")
-            for literal in function.literals:
-                name = self._notes.symbols.get(literal.target, "")
-                is_free = _PLAIN_NAME.fullmatch(name) and not _REGISTER_LIKE.fullmatch(name) and name not in taken
-                if literal.target not in labels:
-                    labels[literal.target] = (
-                        name if is_free and literal.target not in self._inside else f".L{literal.target:x}"
-                    )
-                    taken.add(name)
-        return labels
 
-
-def _symbol(function: Function) -> str:
-    """Return a function's name as the assembler reads it."""
-    name = function.name
+def _symbol(name: str, address: int) -> str:
+    """Return a function's name as the assembler reads it. name: mangled, empty without one."""
     if _PLAIN_NAME.fullmatch(name) and not _REGISTER_LIKE.fullmatch(name):
         return name
-    return f".Lfunction_{function.address:x}" if name else f".L{function.address:x}"
+    return f".Lfunction_{address:x}" if name else f".L{address:x}"
 
 
 def _comment(text: str) -> str:

@@ -45,8 +45,8 @@ _NOT_DISASSEMBLED = ("gfx6", "gfx7")
 """Processors for which it ends the process ("disassembly not yet supported for subtarget")."""
 _LONGER: Final = "longer"
 """In place of a text: the words are the beginning of an instruction."""
-_MOST_TEXTS = 500_000
-"""Limit of the texts that are kept, per processor."""
+_MOST_TEXTS = 200_000
+"""Limit of the texts that are kept, of all processors together."""
 _LONGEST = 20
 """Bytes of the longest instruction of any processor."""
 _END_OF_TEXT = "neutrino_end_of_text"
@@ -155,6 +155,7 @@ class Llvm:
         self._known: dict[str, bool] = {}
         self._texts: dict[tuple[str, str], dict[bytes, str]] = {}
         """Texts of instructions by their words, for each processor and its features."""
+        self._kept = 0
 
     def knows(self, processor: str) -> bool:
         """Whether it has the instructions of a processor."""
@@ -196,8 +197,11 @@ class Llvm:
             if row is None or row is _LONGER:
                 length, text = self._instruction(code[offset : offset + _LONGEST], processor, features)
                 if text is not None:
-                    if len(known) > _MOST_TEXTS:
-                        known.clear()
+                    self._kept += 1
+                    if self._kept > _MOST_TEXTS:
+                        for texts in self._texts.values():
+                            texts.clear()
+                        self._kept = 0
                     for part in range(WORD, length, WORD):
                         known[code[offset : offset + part]] = _LONGER
                     known[code[offset : offset + length]] = text
