@@ -10,7 +10,7 @@ READER := $(wildcard neutrino/tracing/csrc/*.[ch]) neutrino/tracing/build.py
 STAND_INS := $(wildcard neutrino/gcn/csrc/*) neutrino/gcn/build.py
 AGGREGATE := neutrino/tracing/lib/libneutrino_aggregate.so
 
-.PHONY: setup setup-dev check lint types layers warnings test demo corpus check-corpus clean
+.PHONY: setup setup-dev check lint types layers warnings test demo corpus check-corpus corpus-amd clean
 
 LIBRARIES := neutrino/loader/lib/libcuda.so.1 neutrino/emulator/lib/libcuda.so.1 $(AGGREGATE) neutrino/gcn/lib/librocm_sysdeps_z.so.1
 
@@ -88,6 +88,11 @@ corpus: setup-dev
 # Real libraries, whole: read, patched and loaded. Minutes, and 220 MB of wheels from PyPI, kept in .corpus.
 check-corpus: setup-dev
 	$(BIN)/python -m bench.check_corpus
+
+# AMD's code objects, whole: read, written as text and assembled again. Minutes, and 54 MB of wheels from PyPI; with
+# TRITON_PYTHON=PYTHON of an environment that has Triton, its kernels too.
+corpus-amd: setup-dev
+	$(BIN)/python -m bench.corpus_amd $(if $(TRITON_PYTHON),--triton $(TRITON_PYTHON))
 
 clean:
 	rm -rf build dist *.egg-info neutrino/loader/lib neutrino/emulator/lib neutrino/tracing/lib neutrino/gcn/lib

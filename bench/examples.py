@@ -27,7 +27,7 @@ from bench.tree import made_of
 
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
-DOCUMENTS = (README, ROOT / "docs" / "probes.md")
+DOCUMENTS = (README, ROOT / "docs" / "probes.md", ROOT / "docs" / "extract.md")
 RECORDING = ROOT / "bench" / "results" / "examples.json"
 HERE = (
     "neutrino-extract", "neutrino-patch", "neutrino-probe", "neutrino --device embedded", "neutrino --help",
@@ -69,6 +69,11 @@ class Block:
     def is_built(self) -> bool:
         """Whether these commands use the example of the embedded device, which has to be built before."""
         return any(f"{_BUILD}/build" in example.command for example in self.examples)
+
+    @property
+    def is_of_amd(self) -> bool:
+        """Whether these commands need what the extra ``amd`` installs."""
+        return any("examples/amd/" in example.command for example in self.examples)
 
 
 def blocks(text: str) -> list[Block]:

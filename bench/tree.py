@@ -27,8 +27,8 @@ JUDGED: Mapping[str, tuple[str, ...]] = {
     "choice_h200": ("bench/workloads/submit.cu", f"{_HOOK}/launch", f"{_HOOK}/image/choice.*"),
     "compatibility_h200": ("bench/workloads/forms.cu", "bench/workloads/submit.cu", _HOOK),
     "corpus_amd": (
-        "neutrino/gcn/code.py", "neutrino/gcn/listing.py", "neutrino/gcn/llvm.py", "neutrino/fatbin",
-        "bench/workloads/triton_amd.py",
+        "neutrino/gcn/code.py", "neutrino/gcn/listing.py", "neutrino/gcn/llvm.py",
+        "neutrino/fatbin/code_object.py", "neutrino/fatbin/code_object_functions.py", "bench/workloads/triton_amd.py",
     ),
     "corpus": ("neutrino/ptx", "neutrino/assemble", "neutrino/backend"),
     "device_h200": ("neutrino/emulator/*.py", "neutrino/emulator/arithmetic", "tests/kernels/*.py"),

@@ -87,8 +87,14 @@ def _kernel_comments(kernel: Metadata) -> Iterator[str]:
     lanes = [f"waves of {wave}"] if wave else []
     groups = [f"work-groups of up to {threads}"] if threads else []
     yield ", ".join([*counts, *sizes, *lanes, *groups])
+    hidden = []
     for argument in kernel.maps(".args"):
         label = argument.text(".name", "") or argument.text(".value_kind", "argument")
         kind = argument.text(".value_kind", "")
+        if kind.startswith("hidden_"):
+            hidden.append(argument.number(".offset"))
+            continue
         size, offset = argument.number(".size"), argument.number(".offset")
         yield f"argument at {offset}: {label}, {size} bytes{f', {kind}' if kind != label else ''}"
+    if hidden:
+        yield f"arguments of the runtime from {min(hidden)} on: {len(hidden)}"

@@ -9,8 +9,19 @@ from pathlib import Path
 import pytest
 
 from bench.examples import DOCUMENTS, README, RECORDING, Block, blocks, comparable, figures, run_block
+from neutrino.errors import ToolMissingError
+from neutrino.gcn.llvm import find_llvm
 
 ALL = [block for document in DOCUMENTS for block in blocks(document.read_text())]
+
+
+def need_amd() -> None:
+    """Without the extra ``amd`` the test is skipped, with the reason."""
+    pytest.importorskip("elftools")
+    try:
+        find_llvm("gfx942")
+    except ToolMissingError as error:
+        pytest.skip(error.hint)
 
 
 def _name(block: Block) -> str:
@@ -25,6 +36,8 @@ def test_the_readme_has_examples_of_both_sorts() -> None:
 def test_the_output_is_what_the_commands_print(block: Block, tmp_path: Path) -> None:
     if block.is_built and not shutil.which("make"):
         pytest.skip("make is not on this machine")
+    if block.is_of_amd:
+        need_amd()
     printed = [comparable(output) for output in run_block(block, tmp_path)]
     assert printed == [comparable(example.output) for example in block.examples]
 
