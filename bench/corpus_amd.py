@@ -59,9 +59,10 @@ CLASSES = {
     "16-bit literal": "v_mov_b16 and a literal of 16 bits, of which the word's upper half is not part",
 }
 """Why words are data in a text: all reasons there are."""
+_MOST_EXAMPLES = 20
 _OPERANDS = 0x07FFFE00
 """Bits of the second and third operand in a VOP3 form's second word."""
-_UNUSED = {"s_waitcnt_depctr": 0x8000, "buffer_wbl2": 0xC000}
+_UNUSED = {"s_waitcnt_depctr": 0x80, "buffer_wbl2": 0xC000}
 """Bits of the first word that mean nothing."""
 
 
@@ -165,7 +166,7 @@ class Corpus:
                 continue
             why = reason(code, row, encoded.get(row.text, b""))
             tally.data[why or "unexplained"] += 1
-            if not why:
+            if not why and len(tally.unexplained) < _MOST_EXAMPLES:
                 tally.unexplained.append(f"{function.name}: {row.text}: {code.hex(' ', 4)}")
 
 
@@ -229,12 +230,18 @@ def verdicts(results: Mapping[str, Json]) -> list[tuple[str, bool]]:
 
 
 def table(results: Mapping[str, Json]) -> str:
-    """Return the rows of recorded results as a table in Markdown."""
-    lines = ["| source | processor | code objects | kernels | instructions | words kept as data |", "|" + " --- |" * 6]
-    for row in results["rows"]:
-        data = ", ".join(f"{why} {count:,}" for why, count in sorted(row["data"].items())) or "none"
-        lines.append(f"| {row['source']} | {row['processor']} | {row['objects']} | {row['kernels']:,} | "
-                     f"{row['instructions']:,} | {data} |")  # fmt: skip
+    """Return recorded results as a table in Markdown, with a row for each source."""
+    lines = ["| source | processors | code objects | kernels | instructions | words kept as data |", "|" + " --- |" * 6]
+    for source in dict.fromkeys(row["source"] for row in results["rows"]):
+        rows = [row for row in results["rows"] if row["source"] == source]
+        counts = Counter[str]()
+        for row in rows:
+            counts.update(row["data"])
+        data = ", ".join(f"{why} {count:,}" for why, count in sorted(counts.items())) or "none"
+        objects, kernels, instructions = (
+            sum(row[key] for row in rows) for key in ("objects", "kernels", "instructions")
+        )
+        lines.append(f"| {source} | {len(rows)} | {objects} | {kernels:,} | {instructions:,} | {data} |")
     return "\n".join(lines)
 
 

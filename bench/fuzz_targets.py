@@ -23,6 +23,7 @@ from neutrino.errors import FormatError, PatchError
 from neutrino.fatbin import Container, ImageKind, build_container, kernel_names, read_container, read_file
 from neutrino.fatbin import write_container as write
 from neutrino.fatbin.code_object import code_object_kernel_names, code_object_target, read_code_object
+from neutrino.fatbin.code_object_functions import code_object_functions
 from neutrino.fatbin.compression import MAX_DECODED
 from neutrino.fatbin.offload_binary import read_offload_binaries
 from neutrino.fatbin.ptxscan import is_ptx, ptx_entries, ptx_target
@@ -217,6 +218,13 @@ def _code_object(data: bytes) -> int:
     code_object = read_code_object(data, NAME)
     _must(code_object.target in ("", code_object_target(data, NAME)), "two targets")
     _must(set(code_object.kernels) == set(code_object_kernel_names(data, NAME)), "two lists of kernels")
+    try:
+        functions = code_object_functions(data, NAME, unnamed=True).functions
+    except FormatError:
+        # The kernels' figures are read without their code.
+        return 0
+    kernels = {function.name for function in functions if function.is_kernel}
+    _must(kernels == set(code_object.kernels), "two lists of kernels' code")
     return 0
 
 

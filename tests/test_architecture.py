@@ -93,7 +93,7 @@ def test_no_file_is_too_long() -> None:
     assert longer == set(LONGER)
 
 
-@pytest.mark.parametrize("package", ["loader", "emulator", "tracing"])
+@pytest.mark.parametrize("package", ["loader", "emulator", "tracing", "gcn"])
 def test_builds_do_not_take_an_option_for_a_folder(package: str, tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", f"neutrino.{package}.build", "--help"],

@@ -56,6 +56,7 @@ class GcnTarget(Target):
     code_alone: frozenset[DeviceKind] = frozenset()
     devices = gcn_devices.DEVICES
     supported = gcn_devices.SUPPORTED
+    judges = "the writing of its twin"
     forms = gcn_devices.FORMS
 
     @property

@@ -256,6 +256,10 @@ class Target(Protocol):
         """In words, for which architectures kernels can be probed."""
 
     @property
+    def judges(self) -> str:
+        """In words, what may still refuse a kernel whose twin is planned and not written."""
+
+    @property
     def embedded_device(self) -> str:
         """The architecture that the embedded device has, "" if that runs none of these."""
         return ""

@@ -67,6 +67,7 @@ class PtxTarget:
     devices = ptx_devices.DEVICES
     forms = ptx_devices.FORMS
     supported = ptx_devices.SUPPORTED
+    judges = "ptxas and the check of the arithmetic"
     embedded_device = ptx_devices.EMBEDDED_DEVICE
 
     # Architectures

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from neutrino.patched_files.probeable_kernels import Coverage
     from neutrino.sass.resource_usage import FunctionUsage
 
+_TEXT_WIDTH = 75
 _MAX_KERNELS_PER_REASON = 20
 """Kernels that --coverage lists for each reason why kernels cannot be probed; --json lists all."""
 
@@ -149,8 +151,14 @@ class Tables:
             for coverage in shown.coverage:
                 yield from _coverage_lines(coverage)
             yield ""
-            yield f"  with {escaped(', '.join(shown.probes))}; nothing was assembled, so ptxas and the check of the"
-            yield "  arithmetic may still refuse some (neutrino-patch --dry-run)"
+            from neutrino.backend.registry import target_of_device
+
+            judges = dict.fromkeys(target_of_device(coverage.arch).judges for coverage in shown.coverage)
+            yield from textwrap.wrap(
+                f"with {escaped(', '.join(shown.probes))}; nothing was assembled, so {' or '.join(judges)} may still "
+                "refuse some (neutrino-patch --dry-run)",
+                width=_TEXT_WIDTH, initial_indent="  ", subsequent_indent="  ",
+            )  # fmt: skip
             # --coverage is shown instead of the other tables.
             return
         yield ""

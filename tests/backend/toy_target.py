@@ -267,6 +267,7 @@ class ToyTarget(Target):
     files = ("original.toy", "probed.toy")
     devices = ("toy64",)
     supported = "of any kind"
+    judges = "nothing"
 
     def device_of(self, arch: str) -> str | None:
         return arch if arch in self.devices else None
