@@ -45,14 +45,7 @@ from neutrino.probing.ir.structured import Save, constant_key
 from neutrino.ptx.instrument.lanes_together import MATCHES, REDUCES, EndingThreads, check_architecture
 from neutrino.ptx.instrument.log_code import DeferredSaves, Gathered, GatheredCode, PendingSave, RoomMark
 from neutrino.ptx.instrument.map_memory import AtMap
-from neutrino.ptx.instrument.map_statements import (
-    Part,
-    Template,
-    as_format,
-    placeholder,
-    registers_in,
-    save_cache,
-)
+from neutrino.ptx.instrument.map_statements import Part, registers_in, save_cache
 from neutrino.ptx.instrument.probe_block import ProbeBlock, Slots
 from neutrino.ptx.instrument.records import (
     Code,
@@ -65,6 +58,7 @@ from neutrino.ptx.instrument.records import (
 )
 from neutrino.ptx.instrument.registers import Guard, LongLived, Take, Value, guarded, positive
 from neutrino.ptx.instrument.sums import Sums
+from neutrino.ptx.instrument.templates import Template, as_format, placeholder
 from neutrino.ptx.isa.scalars import WARP_LANES, known_integer
 from neutrino.ptx.text.inserted import Lines, Scope, mem, op
 
