@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from neutrino.backend.gcn_devices import picked_image, processor_of
-from neutrino.fatbin.code_object import metadata_of, open_code_object
+from neutrino.fatbin.code_object import descriptor_bytes, descriptors_of, metadata_of, open_code_object
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from neutrino.fatbin import Container
     from neutrino.gcn.code import Module
 
+_PROPERTIES = 56
+"""Offset of ``kernel_code_properties`` in a descriptor."""
 Parameters = list[tuple[int, int]]
 """Offset and size in bytes of each argument that a launch passes, without those that HIP's runtime adds."""
 
@@ -41,6 +43,23 @@ class CodeObjectSource:
     def parameters(self) -> Mapping[str, Parameters]:
         """Offset and size in bytes of each argument of the kernels, by name. Raises FormatError for a damaged note."""
         return parameters_of(self.data, "code object")
+
+    @cached_property
+    def descriptors(self) -> Mapping[str, bytes]:
+        """The descriptor of each kernel, by its name; none of a kernel whose descriptor has no symbol."""
+        elf = open_code_object(self.data, "code object")
+        metadata, symbols = metadata_of(elf), descriptors_of(elf)
+        kernels = metadata.maps("amdhsa.kernels") if metadata is not None else ()
+        found = {kernel.text(".name"): symbols.get(kernel.text(".symbol")) for kernel in kernels}
+        return {name: bytes(descriptor_bytes(elf, symbol)) for name, symbol in found.items() if symbol is not None}
+
+    @cached_property
+    def properties(self) -> Mapping[str, int]:
+        """``kernel_code_properties`` of each kernel, by its name."""
+        return {
+            name: int.from_bytes(descriptor[_PROPERTIES : _PROPERTIES + 2], "little")
+            for name, descriptor in self.descriptors.items()
+        }
 
     @cached_property
     def module(self) -> Module:

@@ -80,7 +80,7 @@ class GcnTwins:
         from neutrino.gcn.snippets.opcodes import matches, parameter_loads
 
         text = function_text(function)
-        parameters = parameter_loads(function, figures.kernarg_segment)
+        parameters = parameter_loads(function, self.source.properties[function.name])
         sites: list[Site] = []
         at: dict[int, tuple[Probe, ...]] = {}
         kernel_probes = [probe for probe in self.probes.probes if probe.tracepoint.is_kernel]

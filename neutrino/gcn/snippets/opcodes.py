@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Set
+from collections.abc import Iterator, Set
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -179,43 +179,44 @@ def _access(plain: str, modifiers: tuple[str, ...]) -> Set[str]:
     return frozenset()
 
 
-def parameter_loads(function: Function, size: int) -> frozenset[int]:
-    """Return the offsets of the instructions of a kernel that load its arguments: scalar loads by the pointer to them.
+def parameter_loads(function: Function, properties: int) -> frozenset[int]:
+    """Return the offsets of the instructions of a kernel that load what a launch passes to it: its arguments, and the
+    packet that it was launched by.
 
-    size: of the arguments, in bytes. A pointer that was saved elsewhere first is not followed: what is loaded by that
-    counts as global memory.
+    properties: ``kernel_code_properties`` of its descriptor, which says where their addresses are. Copies of these in
+    other scalar registers are followed, in the order of the code; what is loaded by one that went through a vector
+    register counts as global memory.
     """
-    pair = _argument_pointer(function, size)
-    if pair is None:
-        return frozenset()
+    pairs = set(_launch_pointers(properties))
     found = set()
     for instruction in function.instructions:
-        if instruction.mnemonic.startswith("s_load_") and instruction.operands[1:2] == (pair,):
-            found.add(instruction.offset)
-        # Once something else is written there, what is loaded by the pair is no argument.
-        written = instruction.operands[:1] if not instruction.mnemonic.startswith(_WRITE_NOTHING) else ()
-        if any(_overlap(operand, pair) for operand in written):
+        if not pairs:
             break
+        operands = instruction.operands
+        if instruction.mnemonic.startswith("s_load_") and operands[1:2] and operands[1] in pairs:
+            found.add(instruction.offset)
+        copied = instruction.mnemonic == "s_mov_b64" and operands[1:2] and operands[1] in pairs
+        if operands and not instruction.mnemonic.startswith(_WRITE_NOTHING):
+            pairs = {pair for pair in pairs if not _overlap(operands[0], pair)}
+        if copied:
+            pairs.add(operands[0])
     return frozenset(found)
+
+
+def _launch_pointers(properties: int) -> Iterator[str]:
+    """Yield the pairs of scalar registers in which a kernel gets the addresses of its packet, queue and arguments.
+
+    LLVM, "User Guide for AMDGPU Backend", "Initial Kernel Execution State": each takes its registers in this order.
+    """
+    first = 4 if properties & 1 else 0
+    for bit in (1, 2, 3):
+        if properties >> bit & 1:
+            yield f"s[{first}:{first + 1}]"
+            first += 2
 
 
 _WRITE_NOTHING = ("s_waitcnt", "s_wait_", "s_cmp", "s_bitcmp", "s_branch", "s_cbranch", "s_barrier", "s_nop", "v_cmpx")
 _RANGE = re.compile(r"s(?:(\d+)|\[(\d+):(\d+)\])")
-
-
-def _argument_pointer(function: Function, size: int) -> str | None:
-    """Return the pair of scalar registers that points at a kernel's arguments; None if it loads none of them.
-
-    Compilers load arguments before anything else; the first scalar load is by their pointer, or by none.
-    """
-    if not size:
-        return None
-    first = next((one for one in function.instructions if one.mnemonic.startswith("s_load_")), None)
-    if first is None or len(first.operands) < 2:
-        return None
-    match = _RANGE.fullmatch(first.operands[1])
-    # The pointer is among the first user registers (at most 16 of them).
-    return first.operands[1] if match is not None and match[2] is not None and int(match[3]) < 16 else None
 
 
 def _overlap(operand: str, pair: str) -> bool:

@@ -1,0 +1,53 @@
+"""What docs/probes.md has about AMD's GPUs: its probe file and its commands, with what they print."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from neutrino.cli import probe
+from tests.gcn.objects import CLANG, need_llvm
+
+PAGE = Path(__file__).parents[2] / "docs" / "probes.md"
+VECTOR = """
+#define __global__ __attribute__((global))
+extern "C" __global__ void add(float *a, int n) {
+  int i = __builtin_amdgcn_workitem_id_x() + __builtin_amdgcn_workgroup_id_x() * 64;
+  if (i < n) a[i] += 1;
+}
+extern "C" __global__ void twice(int *a) { a[__builtin_amdgcn_workitem_id_x()] *= 2; }
+"""
+
+
+def build(folder: Path) -> None:
+    """Make vector.hsaco, for gfx942. Skips without clang."""
+    need_llvm()
+    (folder / "vector.hip").write_text(VECTOR)
+    flags = ["-x", "hip", "-nogpuinc", "-nogpulib", "--offload-device-only", "--no-gpu-bundle-output", "-w", "-O2"]
+    command = [CLANG, *flags, "--offload-arch=gfx942", "vector.hip", "-o", "vector.hsaco"]
+    try:
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        pytest.skip(f"no {CLANG} on PATH")
+    assert done.returncode == 0, done.stderr
+
+
+def test_its_commands_print_what_it_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, _, section = PAGE.read_text().partition("\n## Probes for AMD's GPUs\n")
+    section = section.partition("\n## ")[0]
+    (toml,) = re.findall(r"```toml\n(.*?)```", section, re.DOTALL)
+    (console,) = re.findall(r"```console\n(.*?)```", section, re.DOTALL)
+    (tmp_path / "sched.toml").write_text(toml)
+    build(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    commands = re.findall(r"^\$ neutrino-probe (.*)\n((?:(?!\$ ).*\n)*)", console, re.MULTILINE)
+    assert len(commands) >= 3
+    for words, expected in commands:
+        probe.main(words.split())
+        said = capsys.readouterr()
+        assert said.out + said.err == expected, words
