@@ -6,10 +6,10 @@ import io
 import shutil
 import struct
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -17,9 +17,10 @@ from neutrino.errors import FormatError, PatchError
 from neutrino.fatbin.code_object import read_code_object
 from neutrino.fatbin.code_object_append import Appended, append_kernels, block_offset, place
 from neutrino.fatbin.code_object_functions import code_object_functions
+from tests.fatbin.code_object_checker import Wanted, problems
 from tests.gcn.objects import code_objects
 
-READELF = "llvm-readelf-19"
+READELF, BUNDLER = "llvm-readelf-19", "clang-offload-bundler-19"
 SIZE = 200
 
 
@@ -37,31 +38,24 @@ def copies(data: bytes, sgprs: int = 40, vgprs: int = 8) -> list[Appended]:
     ]
 
 
-@pytest.mark.parametrize("name", ["gfx90a-O2", "gfx942-features", "gfx1030-O0", "gfx1100-v6", "gfx1201-O2"])
-def test_what_was_there_stays(name: str, objects: Mapping[str, Path]) -> None:
+def wanted(kernels: Sequence[Appended]) -> list[Wanted]:
+    return [
+        Wanted(kernel.name, kernel.like, kernel.code, kernel.block_size, kernel.sgprs, kernel.vgprs)
+        for kernel in kernels
+    ]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["gfx906-O1", "gfx90a-preload", "gfx942-features", "gfx1030-wave64", "gfx1100-O0", "gfx1100-v6", "gfx1201-O2"],
+)
+def test_a_reader_that_shares_no_code_finds_nothing_wrong(name: str, objects: Mapping[str, Path]) -> None:
     data = objects[name].read_bytes()
-    patched = append_kernels(data, copies(data))
-    # Program and section headers' offsets and numbers; values of five rows of the dynamic section.
-    differing = [at for at in range(len(data)) if data[at] != patched[at]]
-    header = [at for at in differing if at < 64]
-    assert {*header} <= {*range(0x20, 0x30), 0x38, 0x39, 0x3C, 0x3D}
-    dynamic = _section(data, ".dynamic")
-    rest = {(at - dynamic[0]) // 16 for at in differing if at >= 64}
-    assert all(0 <= at - dynamic[0] < dynamic[1] and (at - dynamic[0]) % 16 >= 8 for at in differing if at >= 64)
-    assert len(rest) <= 5
-    before, after = code_object_functions(data, ""), code_object_functions(patched, "")
+    kernels = copies(data)
+    assert problems(data, append_kernels(data, kernels), wanted(kernels)) == []
+    before, after = code_object_functions(data, ""), code_object_functions(append_kernels(data, kernels), "")
     assert set(before.functions) <= set(after.functions)
     assert before.variables.items() <= after.variables.items()
-    old, new = read_code_object(data, ""), read_code_object(patched, "")
-    assert {name: new.kernels[name] for name in old.kernels} == old.kernels
-    assert (old.target, old.version) == (new.target, new.version)
-
-
-def _section(data: bytes, name: str) -> tuple[int, int]:
-    """Offset and size of a section, by pyelftools."""
-    elffile = pytest.importorskip("elftools.elf.elffile")
-    header = elffile.ELFFile(io.BytesIO(data)).get_section_by_name(name).header
-    return header["sh_offset"], header["sh_size"]
 
 
 @pytest.mark.parametrize("name", ["gfx90a-O2", "gfx942-preload", "gfx1030-wave64", "gfx1100-O0", "gfx1201-O2"])
@@ -89,51 +83,166 @@ def test_what_is_new_is_where_it_was_said(name: str, objects: Mapping[str, Path]
 
 @pytest.mark.parametrize("name", ["gfx90a-lines", "gfx942-O2", "gfx1100-wave64", "gfx1201-O2"])
 def test_readers_accept_it(name: str, objects: Mapping[str, Path], tmp_path: Path) -> None:
-    """LLVM's reader says nothing; pyelftools and LIEF find each symbol by the hash tables that were written."""
-    elffile = pytest.importorskip("elftools.elf.elffile")
     lief = pytest.importorskip("lief")
     data = objects[name].read_bytes()
     kernels = copies(data)
     path = tmp_path / "patched.hsaco"
     path.write_bytes(append_kernels(data, kernels))
-    names = [*(kernel.name for kernel in kernels), *(f"{kernel.name}.kd" for kernel in kernels)]
-    with path.open("rb") as file:
-        elf = elffile.ELFFile(file)
-        for table in (".hash", ".gnu.hash"):
-            section = elf.get_section_by_name(table)
-            for wanted in (*names, kernels[0].like, f"{kernels[0].like}.kd"):
-                found = section.get_symbol(wanted)
-                assert found is not None
-                assert found.name == wanted
-            assert section.get_symbol("none") is None
-        # Program headers: in the order of their addresses, none over another, and each row in the note's place.
-        loads = [segment.header for segment in elf.iter_segments("PT_LOAD")]
-        for one, two in pairwise(loads):
-            assert one.p_vaddr + one.p_memsz <= two.p_vaddr
-            assert one.p_offset + one.p_filesz <= two.p_offset
-        assert all(load.p_offset % load.p_align == load.p_vaddr % load.p_align for load in loads)
-        (headers,) = elf.iter_segments("PT_PHDR")
-        assert headers["p_offset"] == elf["e_phoff"]
-        assert headers["p_filesz"] == 56 * elf["e_phnum"]
-        (note_segment,) = elf.iter_segments("PT_NOTE")
-        (note,) = [section for section in elf.iter_sections() if section["sh_type"] == "SHT_NOTE"]
-        assert (note["sh_offset"], note["sh_addr"]) == (note_segment["p_offset"], note_segment["p_vaddr"])
-        assert note.data() == note_segment.data()
-        static = {symbol.name: symbol.entry for symbol in elf.get_section_by_name(".symtab").iter_symbols()}
-        dynamic = {symbol.name: symbol.entry for symbol in elf.get_section_by_name(".dynsym").iter_symbols()}
-        for wanted in names:
-            assert static[wanted]["st_value"] == dynamic[wanted]["st_value"]
-            owner = elf.get_section(dynamic[wanted]["st_shndx"])
-            assert owner["sh_addr"] <= dynamic[wanted]["st_value"] < owner["sh_addr"] + owner["sh_size"]
+    names = {*(kernel.name for kernel in kernels), *(f"{kernel.name}.kd" for kernel in kernels)}
     parsed = lief.ELF.parse(str(path))
-    assert {symbol.name for symbol in parsed.dynamic_symbols} >= {*names}
-    assert {symbol.name for symbol in parsed.symtab_symbols} >= {*names}
-    if shutil.which(READELF) is None:
-        pytest.skip(f"no {READELF} on PATH; pyelftools and LIEF accept it")
+    assert {symbol.name for symbol in parsed.dynamic_symbols} >= names
+    assert {symbol.name for symbol in parsed.symtab_symbols} >= names
+    for tool in (READELF, BUNDLER):
+        if shutil.which(tool) is None:
+            pytest.skip(f"no {tool} on PATH; LIEF accepts it")
     argv = [READELF, "-a", "--hash-table", "--gnu-hash-table", str(path)]
     done = subprocess.run(argv, capture_output=True, text=True, check=True)
     assert done.stderr == ""
     assert all(f".name:           {kernel.name}\n" in done.stdout for kernel in kernels)
+    # In a bundle and out of it again.
+    targets = f"host-x86_64-unknown-linux-gnu,hipv4-amdgcn-amd-amdhsa--{read_code_object(data, '').target}"
+    bundle, back, empty = tmp_path / "bundle", tmp_path / "back", tmp_path / "empty"
+    empty.write_bytes(b"")
+    common = [BUNDLER, "--type=o", f"--targets={targets}"]
+    subprocess.run([*common, f"--input={empty}", f"--input={path}", f"--output={bundle}"], check=True)
+    subprocess.run([*common, "--unbundle", f"--input={bundle}", f"--output={empty}", f"--output={back}"], check=True)
+    assert back.read_bytes() == path.read_bytes()
+
+
+class Fault(NamedTuple):
+    """A change of a patched code object. at: where, in the file."""
+
+    name: str
+    at: Callable[[bytes], int]
+    bits: int = 1
+
+
+def of_section(name: str, at: int) -> Callable[[bytes], int]:
+    """A place in a section; from its end if negative."""
+
+    def place_of(data: bytes) -> int:
+        begin, size = section(data, name)
+        return begin + at + (size if at < 0 else 0)
+
+    return place_of
+
+
+def row_of(table: str, wanted: str, at: int) -> Callable[[bytes], int]:
+    """A place in the row of a header table. table: "segment" or "section". wanted: a segment's type, or the name of a
+    section."""
+
+    def place_of(data: bytes) -> int:
+        elf = elf_of(data)
+        rows = elf.iter_segments() if table == "segment" else elf.iter_sections()
+        (number,) = [
+            number for number, row in enumerate(rows) if wanted == (row["p_type"] if table == "segment" else row.name)
+        ]
+        begin, size = (elf["e_phoff"], 56) if table == "segment" else (elf["e_shoff"], 64)
+        return int(begin + size * number + at)
+
+    return place_of
+
+
+def tag_of(tag: str) -> Callable[[bytes], int]:
+    """The value of a tag of the dynamic section."""
+
+    def place_of(data: bytes) -> int:
+        table = elf_of(data).get_section_by_name(".dynamic")
+        (number,) = [number for number, row in enumerate(table.iter_tags()) if row.entry.d_tag == tag]
+        return int(table["sh_offset"] + 16 * number + 8)
+
+    return place_of
+
+
+def new_load(number: int, at: int) -> Callable[[bytes], int]:
+    """A place in the program header of one of the two segments that are new."""
+
+    def place_of(data: bytes) -> int:
+        elf = elf_of(data)
+        loads = [row for row, segment in enumerate(elf.iter_segments()) if segment["p_type"] == "PT_LOAD"]
+        return int(elf["e_phoff"] + 56 * loads[-2:][number] + at)
+
+    return place_of
+
+
+def text_in_note(text: bytes, at: int) -> Callable[[bytes], int]:
+    """A place behind the last occurrence of a text in the metadata."""
+
+    def place_of(data: bytes) -> int:
+        begin, size = section(data, ".note")
+        return data.rindex(text, begin, begin + size) + at
+
+    return place_of
+
+
+LAST_SYMBOL, LAST_BUT_ONE = -24, -48
+FAULTS = [
+    *(Fault(f"kd byte {at}", of_section(".neutrino.rodata", at))
+      for at in (0, 4, 8, 16, 17, 24, 44, 48, 49, 52, 56, 58)),
+    Fault("kd sgprs", of_section(".neutrino.rodata", 48), 0x40),
+    Fault("kd accumulators", of_section(".neutrino.rodata", 44), 2),
+    *(Fault(f"{table} {what}", of_section(table, LAST_SYMBOL + at), bits)
+      for table in (".symtab", ".dynsym")
+      for what, at, bits in (("name", 0, 1), ("type", 4, 1), ("bind", 4, 0x20), ("visibility", 5, 1), ("section", 6, 1),
+                             ("value", 8, 0x40), ("size", 16, 1))),
+    *(Fault(f"{table} function's value", of_section(table, LAST_BUT_ONE + 9)) for table in (".symtab", ".dynsym")),
+    Fault("strtab", of_section(".strtab", -2)), Fault("dynstr", of_section(".dynstr", -2)),
+    Fault("hash buckets", of_section(".hash", 0)), Fault("hash bucket", of_section(".hash", 8), 0xFF),
+    Fault("hash chain", of_section(".hash", -4), 0x7F), Fault("gnu hash", of_section(".gnu.hash", -4), 2),
+    Fault("gnu hash end", of_section(".gnu.hash", -4), 1), Fault("gnu bucket", of_section(".gnu.hash", 24), 3),
+    Fault("gnu filter", of_section(".gnu.hash", 16), 0xFF),
+    Fault("shstrtab", of_section(".shstrtab", -3)),
+    *(Fault(tag, tag_of(tag), 8) for tag in ("DT_SYMTAB", "DT_STRTAB", "DT_STRSZ", "DT_HASH", "DT_GNU_HASH")),
+    *(Fault(f"{kind} {what}", row_of("segment", kind, at), bits)
+      for kind in ("PT_NOTE", "PT_PHDR", "PT_DYNAMIC")
+      for what, at, bits in (("offset", 8, 4), ("address", 16, 4), ("size", 32, 4))),
+    *(Fault(f"new segment {number} {what}", new_load(number, at), bits)
+      for number in (0, 1)
+      for what, at, bits in (("flags", 4, 2), ("offset", 9, 0x10), ("address", 17, 0x10), ("size", 33, 0x80),
+                             ("alignment", 50, 1))),
+    *(Fault(f"{name} {what}", row_of("section", name, at), bits)
+      for name in (".note", ".dynsym", ".neutrino.text", ".neutrino.rodata")
+      for what, at, bits in (("flags", 8, 4), ("address", 16, 0x40), ("offset", 24, 0x40), ("size", 33, 0xFF))),
+    Fault("note kind", of_section(".note", 8)), Fault("note size", of_section(".note", 4), 4),
+    Fault("note owner", of_section(".note", 12)),
+    Fault("note's argument", text_in_note(b".offset", 8), 2), Fault("note's kind", text_in_note(b"by_value", 0), 2),
+    Fault("note's kernarg", text_in_note(b".kernarg_segment_size", 22), 2),
+    Fault("note's symbol", text_in_note(b"__neutrino.kd", 2), 1),
+    Fault("note's sgprs", text_in_note(b".sgpr_count", 11)), Fault("note's vgprs", text_in_note(b".vgpr_count", 11)),
+    Fault("note's lds", text_in_note(b".group_segment_fixed_size", 25), 1),
+    Fault("code", of_section(".neutrino.text", 0)),
+    Fault("e_phnum", lambda data: 0x38), Fault("e_shnum", lambda data: 0x3C),
+    Fault("an original's code", of_section(".text", 8)), Fault("an original's descriptor", of_section(".rodata", 8)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["gfx90a-O2"])
+def test_faults_are_noticed(name: str, objects: Mapping[str, Path]) -> None:
+    """Each of FAULTS by the reader above, which finds nothing wrong without them."""
+    data = objects[name].read_bytes()
+    kernels = copies(data, sgprs=90, vgprs=40)
+    # Of the kernel that is appended last: it is last in each table.
+    kernels = [kernel for kernel in kernels if kernel.like in ("saxpy", "nothing")]
+    patched = append_kernels(data, kernels)
+    assert problems(data, patched, wanted(kernels)) == []
+    missed = []
+    for fault in FAULTS:
+        wrong = bytearray(patched)
+        wrong[fault.at(patched)] ^= fault.bits
+        if not problems(data, bytes(wrong), wanted(kernels)):
+            missed.append(fault.name)
+    assert not missed
+    assert len(FAULTS) >= 60
+
+
+def elf_of(data: bytes) -> Any:
+    return pytest.importorskip("elftools.elf.elffile").ELFFile(io.BytesIO(data))
+
+
+def section(data: bytes, name: str) -> tuple[int, int]:
+    """Offset and size of a section, by pyelftools."""
+    header = elf_of(data).get_section_by_name(name).header
+    return header["sh_offset"], header["sh_size"]
 
 
 def descriptor(data: bytes, name: str) -> bytes:
