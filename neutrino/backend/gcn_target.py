@@ -70,7 +70,8 @@ class GcnTarget(Target):
     # Architectures
 
     def device_of(self, arch: str) -> str | None:
-        """As ``Target``: target ids keep their features, which are what devices are set to."""
+        """Return the architecture of the devices that an image for one runs on: a target id with its features, which
+        are what devices are set to; None for none of AMD's."""
         return gcn_devices.device_of(arch)
 
     def rank(self, device: str) -> int:
@@ -122,19 +123,20 @@ class GcnTarget(Target):
         return find_code_object(container, arch)
 
     def tools(self, container: Container, shipped: Shipped, options: Options) -> tuple[Tools | None, tuple[str, ...]]:
-        """As ``Target``: AMD's assembler for what is inserted. Raises ToolMissingError."""
+        """Find AMD's assembler for what is inserted; and remarks for the user, none. Raises ToolMissingError."""
         from neutrino.gcn.llvm import find_llvm
 
         return LlvmTools(find_llvm(gcn_devices.processor_of(shipped.arch))), ()
 
     def run_tools(self, driver_version: int | None) -> Tools:
-        """As ``Target``. driver_version: ignored, since code objects do not depend on it."""
+        """Find AMD's assembler for kernels that run on this machine. driver_version: ignored, since code objects do not
+        depend on it. Raises ToolMissingError."""
         from neutrino.gcn.llvm import find_llvm
 
         return LlvmTools(find_llvm())
 
     def tools_for(self, kernel: PlannedKernel, shipped: Shipped) -> Tools | None:
-        """As ``Target``."""
+        """Find AMD's assembler for the instrumented copy of one kernel. Raises ToolMissingError."""
         from neutrino.gcn.llvm import find_llvm
 
         return LlvmTools(find_llvm(gcn_devices.processor_of(shipped.arch)))

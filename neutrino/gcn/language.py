@@ -63,11 +63,12 @@ class GcnWords:
     }  # fmt: skip
 
     def is_of_whole_warps(self, pattern: Pattern) -> bool:
-        """As ``Words``: what lanes of a wave do together is not known yet."""
+        """Return whether all lanes of a wave must execute such instructions together: False, since that is not known
+        yet."""
         return False
 
     def is_reserved(self, register: str) -> bool:
-        """As ``Words``: AMD's registers have no ``%``."""
+        """Return whether a probe cannot have a register of this name: False, since AMD's registers have no ``%``."""
         return False
 
     def type_of_operands(self, pattern: Pattern) -> Type | None:
@@ -84,6 +85,7 @@ class GcnSnippets:
     """As ``probing.target.Snippets``: one statement a line, without declarations."""
 
     def __init__(self, document: Document) -> None:
+        """Prepare to read the snippets of one probe file. document: the file."""
         self._document = document
 
     def statements(self, path: KeyPath, text: str) -> tuple[list[Statement], list[Fault]]:
@@ -99,24 +101,25 @@ class GcnSnippets:
         return statements, faults
 
     def instruction(self, path: KeyPath, statement: Statement) -> WrittenInstruction:
-        """Return an instruction, before verification."""
+        """Return a statement of a snippet as an instruction that has not been checked yet."""
         span = self._document.span(self._document.within(path, statement.start))
         return WrittenInstruction(" ".join(statement.text.split()), span)
 
     def named(self, text: str) -> Sequence[str]:
-        """As ``Snippets``: which words are registers is not known yet."""
+        """Return the registers in the text of an instruction: none, since which words are registers is not known yet.
+        """
         return ()
 
     def saved(
         self, path: KeyPath, words: Sequence[tuple[int, str]], fields: Sequence[Field], reserved: set[str]
     ) -> tuple[list[WrittenInstruction], list[str]]:
-        """As ``Snippets``: operands as they are written."""
+        """Return the instructions that a SAVE needs before it, none, and its operands as they are written."""
         return [], [" ".join(text.split()) for _, text in words]
 
     def copied(
         self, words: Sequence[str], used_later: set[str], span: Span, reserved: set[str]
     ) -> tuple[list[WrittenInstruction], list[str]]:
-        """As ``Snippets``: nothing is copied."""
+        """Return the instructions that copy operands of a SAVE, none, and the operands as they are."""
         return [], list(words)
 
     def registers(self, probes: Sequence[WrittenProbe]) -> tuple[Register, ...]:

@@ -144,7 +144,7 @@ class SavesTogether(Protocol):
 
     @property
     def lanes(self) -> Lanes:
-        """As of ``SavedValues``."""
+        """What the lanes (threads) of a warp can do together on the target, such as reductions."""
 
     @property
     def each(self) -> Sequence[SavedValues]:

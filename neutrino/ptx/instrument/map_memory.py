@@ -49,7 +49,7 @@ class AtMap(Lowering):
         """Set up a translator of statements (IR) about one map's memory to PTX.
 
         entry, index: the map and its number. kept: gives the register of a value that the map keeps. ending: whether
-        the code is where threads end. slots: where the thread's records go; None if no statement asks.
+        the code is where threads end. slots: where the thread's records go, as far as that is computed already.
         """
         super().__init__(take, kept, lines, label)
         self._entry = entry
@@ -59,7 +59,8 @@ class AtMap(Lowering):
         self._slots = slots or Slots(block, take)
 
     def take_from(self, take: Take, texts: dict[str, str]) -> None:
-        """As of ``Lowering``."""
+        """Have ``take`` give new PTX registers from now on, so that what was computed before is not known. texts: the
+        PTX registers of statements' registers that were written before."""
         super().take_from(take, texts)
         self._slots = Slots(self._block, take)
 

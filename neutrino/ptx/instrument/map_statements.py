@@ -63,8 +63,8 @@ class Lowering:
         self._conjunctions: dict[str, Operation] = {}
 
     def take_from(self, take: Take, texts: dict[str, str]) -> None:
-        """Have ``take`` give the PTX registers from now on. texts: those of statements' registers that were written
-        before."""
+        """Have ``take`` give new PTX registers from now on. texts: those of statements' registers that were written
+        before, by name."""
         self._take = take
         self._names = texts
 
