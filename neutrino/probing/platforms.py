@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from neutrino.errors import Diagnostic, ProbeError
 from neutrino.probing.ir.draft import DraftProbes
+from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.target import Languages
 from neutrino.probing.written import WrittenProbes
 
@@ -46,7 +47,7 @@ def mixed_platforms(parts: Sequence[WrittenProbes | DraftProbes]) -> list[Diagno
     ]
 
 
-def platform_fault(part: WrittenProbes | DraftProbes, message: str, hint: str) -> Diagnostic:
+def platform_fault(part: WrittenProbes | DraftProbes | ProbeSet, message: str, hint: str) -> Diagnostic:
     """Return a fault at the value of ``platform`` in a file; at the beginning of the file if it has none."""
     lines = part.source.replace("\r\n", "\n").split("\n")
     for number, line in enumerate(lines, 1):

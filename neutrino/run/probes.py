@@ -92,8 +92,10 @@ class RunProbes:
         """Return what a run needs to know of probes that were read already.
 
         kept_as: the name for the cache, from ``ProbeSources.digest``; None not to keep them. Probes that name scripts,
-        which may vanish, are not kept.
+        which may vanish, are not kept. Raises ProbeError for probes in the assembly of another platform than that of
+        the devices that run programs here.
         """
+        require_runnable(probes)
         from neutrino.targets import lowered, trace_text
 
         is_kept = not (probes.analyze_hooks or probes.callbacks)
@@ -118,6 +120,33 @@ class RunProbes:
         data = json.dumps({"digest": self.digest, "text": self.text}).encode()
         with contextlib.suppress(OSError):
             write_private(private_folder(cache / "verified") / self.kept_as, hashlib.sha256(data).digest() + data)
+
+
+def require_runnable(probes: ProbeSet) -> None:
+    """Raise ProbeError for probes in the assembly of a platform whose programs cannot be run with probes.
+
+    The fault is at the file's ``platform``.
+    """
+    from neutrino.probing.model import DEFAULT_PLATFORM
+
+    if not probes.target or probes.platform == DEFAULT_PLATFORM:
+        return
+    from neutrino.errors import ProbeError
+    from neutrino.probing.platforms import platform_fault
+    from neutrino.targets import LANGUAGES
+
+    vendor, taken = LANGUAGES[probes.platform].vendor, LANGUAGES[DEFAULT_PLATFORM]
+    raise ProbeError(
+        [
+            platform_fault(
+                part,
+                f'platform is "{part.platform}": kernels of {vendor}\'s GPUs are probed in files, not as they run',
+                f"neutrino-patch takes the file; what runs is probed on {taken.devices}",
+            )
+            for part in probes.parts or (probes,)
+            if part.platform != DEFAULT_PLATFORM
+        ]
+    )
 
 
 def kept_probes(cache: Path, sources: ProbeSources) -> RunProbes | None:

@@ -13,6 +13,7 @@ from neutrino.ir.statements import Assembly, Convert, Load, Operation, Operator
 from neutrino.ir.types import Type
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.ir.structured import Save, Statement
+from neutrino.run.probes import RunProbes
 from neutrino.targets import trace_text, written
 from neutrino.verification import check_probes, load_probe_file
 
@@ -260,3 +261,11 @@ def test_groups_write_no_register_that_threads_keep(tmp_path: Path) -> None:
     with pytest.raises(ProbeError) as error:
         load_probe_file(path)
     assert "group-register" in {fault.code for fault in error.value.diagnostics}
+
+
+def test_what_runs_is_not_probed_by_them() -> None:
+    with pytest.raises(ProbeError) as error:
+        RunProbes.of(load_probe_file(GUIDE))
+    (fault,) = error.value.diagnostics
+    assert (fault.line, fault.column, fault.code) == (1, 12, "platform")
+    assert fault.message == "platform is \"hip\": kernels of AMD's GPUs are probed in files, not as they run"
