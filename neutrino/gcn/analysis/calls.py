@@ -1,0 +1,149 @@
+"""Which functions of its code object a function of AMD's machine code calls."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from neutrino.errors import NeutrinoError
+from neutrino.gcn.analysis.flow_graph import FlowGraph, is_call
+from neutrino.gcn.code import Function, Instruction, Module, PcLiteral
+from neutrino.gcn.isa.effects import effects
+from neutrino.gcn.isa.registers import EVERYTHING, UnknownInstructionError, registers_of
+
+_LITERAL_AT = 4
+_PRESERVED = EVERYTHING ^ (1 << 30) - 1
+"""All registers but s0 to s29: what a function changes of the others, it restores, or returns no address in."""
+_LOADS = frozenset({"s_load_dwordx2", "s_load_b64"})
+_Known = Mapping[str, int]
+"""Pairs of SGPRs, as operands → the addresses that they hold."""
+
+
+_COMPLETES = frozenset({"s_add_u32", "s_addc_u32", "s_add_co_u32", "s_add_co_ci_u32", "s_sext_i32_i16"})
+"""What makes an address of the program counter; gfx12 reads 48 bits of that."""
+
+
+class UnknownCallError(NeutrinoError):
+    """A call of a function that is not known."""
+
+
+@dataclass(frozen=True, eq=False)
+class Calls:
+    """The calls of a module's functions.
+
+    generation: of the processor, 9 to 12. tables: addresses of slots of 8 bytes that nothing writes → the addresses of
+    the functions that they hold, for calls by way of these.
+    """
+
+    module: Module
+    generation: int
+    tables: Mapping[int, int] = field(default_factory=dict)
+    _called: dict[str, tuple[Function, ...]] = field(default_factory=dict)
+
+    def reached(self, function: Function) -> tuple[Function, ...]:
+        """Return a function and all that it may call, itself first.
+
+        Raises UnknownCallError for a call of an address that is not added to the program counter, and
+        UnknownInstructionError for an instruction that is not known.
+        """
+        found = {function.name: function}
+        waiting = [function]
+        while waiting:
+            for called in self.called(waiting.pop()):
+                if called.name not in found:
+                    found[called.name] = called
+                    waiting.append(called)
+        return tuple(found.values())
+
+    def called(self, function: Function) -> tuple[Function, ...]:
+        """Return the functions that the calls in a function lead to. Raises as ``reached``."""
+        if function.name not in self._called:
+            self._called[function.name] = self._find(function)
+        return self._called[function.name]
+
+    def _find(self, function: Function) -> tuple[Function, ...]:
+        """As ``called``, anew."""
+        if not any(is_call(row) for row in function.instructions):
+            return ()
+        graph = FlowGraph(function)
+        # What is known at a block's beginning, whichever way leads there.
+        at_entry: dict[int, _Known] = {0: {}}
+        waiting = [0]
+        while waiting:
+            number = waiting.pop()
+            block = graph.blocks[number]
+            known = at_entry[number]
+            for row in function.instructions[block.begin : block.end]:
+                known = self._through(function, row, known)
+            for successor in block.successors:
+                before = at_entry.get(successor)
+                met = known if before is None else {pair: at for pair, at in before.items() if known.get(pair) == at}
+                if met != before:
+                    at_entry[successor] = met
+                    waiting.append(successor)
+        found: dict[int, Function] = {}
+        for number, known in sorted(at_entry.items()):
+            block = graph.blocks[number]
+            for row in function.instructions[block.begin : block.end]:
+                if is_call(row):
+                    address = known.get(row.operands[-1]) if row.operands else None
+                    called = self._by_address.get(address)
+                    if called is None:
+                        where = f"{row.mnemonic} at {row.offset:#x}"
+                        raise UnknownCallError(f"{where} of {function.name} calls a function by a pointer")
+                    found[called.address] = called
+                known = self._through(function, row, known)
+        return tuple(found.values())
+
+    def _through(self, function: Function, row: Instruction, known: _Known) -> _Known:
+        """Return what is known behind an instruction. known: in front of it."""
+        literals = (
+            {literal.get_pc: literal for literal in function.literals} if row.mnemonic.startswith("s_get") else {}
+        )
+        if row.offset in literals:
+            return {**known, row.operands[0]: literals[row.offset].target}
+        if row.mnemonic in _COMPLETES and any(_completes(row, literal) for literal in function.literals):
+            # The address is known already.
+            return known
+        if is_call(row):
+            # What a call changes of the others, the compiler does not use behind it.
+            changed = (self._written & ~_PRESERVED) | (registers_of(row.operands[0]) if row.operands else EVERYTHING)
+            return {pair: at for pair, at in known.items() if not registers_of(pair) & changed}
+        writes = effects(row, self.generation).writes
+        left = {pair: at for pair, at in known.items() if not registers_of(pair) & writes}
+        if row.mnemonic == "s_mov_b64" and row.operands[1] in known:
+            left[row.operands[0]] = known[row.operands[1]]
+        elif row.mnemonic in _LOADS and row.operands[2:] == ("0x0",):
+            address = self.tables.get(known.get(row.operands[1], -1))
+            if address is not None:
+                left[row.operands[0]] = address
+        return left
+
+    @cached_property
+    def _by_address(self) -> Mapping[int | None, Function]:
+        """The module's functions by their addresses, without kernels."""
+        return {function.address: function for function in self.module.functions if not function.is_kernel}
+
+    @cached_property
+    def _written(self) -> int:
+        """The registers that the instructions of the module's functions write, kernels' aside, and calls'."""
+        found = 0
+        for function in self.module.functions:
+            if function.is_kernel:
+                continue
+            for row in function.instructions:
+                try:
+                    row_effects = effects(row, self.generation)
+                except UnknownInstructionError:
+                    return EVERYTHING
+                if not row_effects.calls:
+                    found |= row_effects.writes
+        return found
+
+
+def _completes(row: Instruction, literal: PcLiteral) -> bool:
+    """Return whether an instruction is one of those that add a literal to the program counter, or between them."""
+    if row.mnemonic == "s_sext_i32_i16":
+        return literal.get_pc < row.offset < literal.high
+    return row.offset + _LITERAL_AT in (literal.low, literal.high)

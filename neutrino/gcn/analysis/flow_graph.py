@@ -1,0 +1,103 @@
+"""Basic blocks of a function of AMD's machine code."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from neutrino.gcn.code import Function, Instruction
+
+ENDS = frozenset({"s_endpgm", "s_endpgm_saved"})
+"""What ends a wave."""
+_LEAVES = frozenset({*ENDS, "s_setpc_b64", "s_branch"})
+_CALLS = frozenset({"s_swappc_b64", "s_call_b64"})
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Instructions that run one after the other. begin, end: their indices in the function, the end excluded.
+    successors: blocks by their numbers. leaves: whether the wave goes elsewhere from its end, by a return or past the
+    function's end; not when it ends."""
+
+    begin: int
+    end: int
+    successors: tuple[int, ...]
+    leaves: bool
+
+
+@dataclass(frozen=True, eq=False)
+class FlowGraph:
+    """The blocks of a function, in the order of their places. A call of another function ends none."""
+
+    function: Function
+
+    @cached_property
+    def index_at(self) -> dict[int, int]:
+        """Offset → index of the instruction there."""
+        return {row.offset: index for index, row in enumerate(self.function.instructions)}
+
+    @cached_property
+    def blocks(self) -> tuple[Block, ...]:
+        """All blocks, those included that nothing leads to."""
+        rows = self.function.instructions
+        heads = {0}
+        for index, row in enumerate(rows):
+            target = _branch_target(row)
+            if target is not None and target in self.index_at:
+                heads.add(self.index_at[target])
+            if target is not None or row.mnemonic in _LEAVES:
+                heads.add(index + 1)
+        begins = sorted(head for head in heads if head < len(rows))
+        number = {begin: place for place, begin in enumerate(begins)}
+        blocks = []
+        for begin, end in zip(begins, [*begins[1:], len(rows)], strict=True):
+            last = rows[end - 1]
+            successors = []
+            leaves = last.mnemonic == "s_setpc_b64"
+            target = _branch_target(last)
+            if target is not None:
+                if target in self.index_at:
+                    successors.append(number[self.index_at[target]])
+                else:
+                    leaves = True
+            if last.mnemonic not in _LEAVES:
+                if end in number:
+                    successors.append(number[end])
+                else:
+                    leaves = True
+            blocks.append(Block(begin, end, tuple(dict.fromkeys(successors)), leaves))
+        return tuple(blocks)
+
+    @cached_property
+    def reachable(self) -> frozenset[int]:
+        """Numbers of the blocks that some way from the function's beginning leads to."""
+        seen: set[int] = set()
+        waiting = [0] if self.blocks else []
+        while waiting:
+            number = waiting.pop()
+            if number not in seen:
+                seen.add(number)
+                waiting += self.blocks[number].successors
+        return frozenset(seen)
+
+    def block_of(self, index: int) -> int:
+        """Return the number of the block that has an instruction. index: the instruction's."""
+        return self._block_numbers[index]
+
+    @cached_property
+    def _block_numbers(self) -> list[int]:
+        """By an instruction's index, the number of its block."""
+        numbers: list[int] = []
+        for number, block in enumerate(self.blocks):
+            numbers += [number] * (block.end - block.begin)
+        return numbers
+
+
+def is_call(instruction: Instruction) -> bool:
+    """Return whether an instruction calls a function, which comes back behind it."""
+    return instruction.mnemonic in _CALLS
+
+
+def _branch_target(instruction: Instruction) -> int | None:
+    """Return where a branch within a function leads, None for what is none."""
+    return None if is_call(instruction) else instruction.target

@@ -1,0 +1,161 @@
+"""Which registers are in use at a place of AMD's machine code: some way from there reads what they have there.
+
+Registers of a lane keep what they have where the lane is inactive, so that a write to a VGPR ends nothing: what is read
+anywhere behind a place is in use there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from neutrino.gcn.analysis.flow_graph import FlowGraph
+from neutrino.gcn.code import Function
+from neutrino.gcn.isa.effects import Effects, effects
+from neutrino.gcn.isa.memory import access_of
+from neutrino.gcn.isa.registers import ALL_VECTORS, EVERYTHING, SCC, VCC, vectors_in
+
+
+@dataclass(frozen=True, eq=False)
+class Liveness:
+    """Registers in use in a function. generation: of the processor, 9 to 12.
+
+    Its methods take an instruction's offset, and raise UnknownInstructionError if the function has an instruction
+    that is not known, where any way leads.
+    """
+
+    function: Function
+    generation: int
+
+    @cached_property
+    def graph(self) -> FlowGraph:
+        """The function's blocks."""
+        return FlowGraph(self.function)
+
+    @cached_property
+    def effects(self) -> dict[int, Effects]:
+        """What each instruction does that some way leads to, by its index. Raises UnknownInstructionError."""
+        rows = self.function.instructions
+        return {
+            index: effects(rows[index], self.generation)
+            for number in sorted(self.graph.reachable)
+            for index in range(self.graph.blocks[number].begin, self.graph.blocks[number].end)
+        }
+
+    @cached_property
+    def named(self) -> int:
+        """The registers that the function's own instructions read or write, without what called functions do."""
+        found = 0
+        for row in self.effects.values():
+            found |= row.named
+        return found
+
+    def before(self, offset: int) -> int:
+        """Return the registers that are in use in front of an instruction, as a set of ``isa.registers``."""
+        graph = self.graph
+        index = graph.index_at[offset]
+        number = graph.block_of(index)
+        live = self._behind(number)
+        for place in range(graph.blocks[number].end - 1, index - 1, -1):
+            live = self._through(place, live)
+        return live
+
+    def scc_live_at(self, offset: int) -> bool:
+        """Return whether what SCC has in front of an instruction is read later."""
+        return bool(self.before(offset) & SCC)
+
+    def vcc_live_at(self, offset: int) -> bool:
+        """Return whether what VCC has in front of an instruction is read later, either half of it."""
+        return bool(self.before(offset) & VCC)
+
+    def free_vectors_at(self, offset: int, count: int) -> list[int]:
+        """Return the VGPRs that may be overwritten in front of an instruction, ascending: nothing reads them later, and
+        no load is under way to them.
+
+        count: of VGPRs that the kernel has; those that it never names are among the result.
+        """
+        graph = self.graph
+        index = graph.index_at[offset]
+        number = graph.block_of(index)
+        pending = self._pending_at_entry.get(number, ALL_VECTORS)
+        for place in range(graph.blocks[number].begin, index):
+            pending = self._pending_through(place, pending)
+        taken = set(vectors_in(self.before(offset) | pending))
+        return [vector for vector in range(count) if vector not in taken]
+
+    def _through(self, index: int, live: int) -> int:
+        """Return what is in use in front of an instruction. live: behind it."""
+        row = self.effects.get(index)
+        return EVERYTHING if row is None else live & ~row.replaces | row.reads
+
+    def _behind(self, number: int) -> int:
+        """Return what is in use at a block's end."""
+        block = self.graph.blocks[number]
+        live = EVERYTHING if block.leaves or number not in self.graph.reachable else 0
+        for successor in block.successors:
+            live |= self._at_entry[successor]
+        return live
+
+    @cached_property
+    def _at_entry(self) -> dict[int, int]:
+        """By a block's number, what is in use at its beginning."""
+        graph = self.graph
+        reads: dict[int, int] = {}
+        replaces: dict[int, int] = {}
+        for number in graph.reachable:
+            block = graph.blocks[number]
+            read = replaced = 0
+            for index in range(block.end - 1, block.begin - 1, -1):
+                row = self.effects[index]
+                read = read & ~row.replaces | row.reads
+                replaced |= row.replaces
+            reads[number], replaces[number] = read, replaced
+        live = dict.fromkeys(graph.reachable, 0)
+        changed = True
+        while changed:
+            changed = False
+            for number in sorted(graph.reachable, reverse=True):
+                block = graph.blocks[number]
+                behind = EVERYTHING if block.leaves else 0
+                for successor in block.successors:
+                    behind |= live[successor]
+                at = behind & ~replaces[number] | reads[number]
+                if at != live[number]:
+                    live[number], changed = at, True
+        return live
+
+    @cached_property
+    def _pending_at_entry(self) -> dict[int, int]:
+        """By a block's number, the VGPRs that loads may be under way to at its beginning."""
+        graph = self.graph
+        pending = dict.fromkeys(graph.reachable, 0)
+        if not self.function.is_kernel and 0 in pending:
+            pending[0] = ALL_VECTORS
+        changed = True
+        while changed:
+            changed = False
+            for number in sorted(graph.reachable):
+                block = graph.blocks[number]
+                state = pending[number]
+                for index in range(block.begin, block.end):
+                    state = self._pending_through(index, state)
+                for successor in block.successors:
+                    if state & ~pending[successor]:
+                        pending[successor] |= state
+                        changed = True
+        return pending
+
+    def _pending_through(self, index: int, pending: int) -> int:
+        """Return the VGPRs that loads may be under way to behind an instruction. pending: in front of it.
+
+        What reads or overwrites a register has waited for it: the compiler's code is right.
+        """
+        row = self.effects.get(index)
+        if row is None or row.calls:
+            return ALL_VECTORS
+        if row.is_indexed:
+            return pending
+        pending &= ~(row.reads | row.writes)
+        if access_of(self.function.instructions[index]) is not None:
+            pending |= row.writes & ALL_VECTORS
+        return pending
