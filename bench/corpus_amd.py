@@ -182,6 +182,7 @@ def of_wheels(wheels: Path) -> Iterator[tuple[str, str, bytes]]:
 
 
 def _raise(name: str, error: Exception) -> None:
+    """Raise CorpusError for an input that cannot be read."""
     raise CorpusError(f"{name}: {error}") from error
 
 
@@ -280,6 +281,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
 
     def sources() -> Iterator[tuple[str, str, bytes]]:
+        """Yield the code objects of all sources: clang, Triton if its Python is given, and wheels."""
         yield from of_clang(BUILT / "clang")
         if options.triton is not None:
             yield from of_triton(options.triton, BUILT / "triton")
