@@ -14,6 +14,8 @@ from neutrino.gcn.code import decode_each, split_target
 from neutrino.gcn.listing import Encodings, Notes, layout_of, listing
 from neutrino.gcn.llvm import Llvm, find_llvm
 
+_E_FLAGS = 0x30
+"""Offset of that field in the ELF header."""
 _RESOURCES = (
     (".vgpr_count", "VGPR"), (".agpr_count", "AGPR"), (".sgpr_count", "SGPR"), (".vgpr_spill_count", "spilled VGPR"),
     (".sgpr_spill_count", "spilled SGPR"),
@@ -33,6 +35,8 @@ def code_object_text(data: bytes, name: str, kernels: Collection[str] | None = N
     """
     found = code_object_functions(data, name, unnamed=kernels is None)
     processor, features = split_target(found.target)
+    if not processor:
+        raise FormatError(name, _E_FLAGS, "processor in e_flags and metadata", "unknown", "one of AMD's, as gfx942")
     llvm = find_llvm(processor)
     chosen = found.functions if kernels is None else [row for row in found.functions if row.name in kernels]
     functions = decode_each(chosen, processor, features, llvm)

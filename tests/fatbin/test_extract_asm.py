@@ -162,6 +162,36 @@ def test_a_new_triple_is_read(tmp_path, capsys) -> None:
     assert (image["arch"], [kernel["name"] for kernel in image["kernels"]]) == ("gfx942:xnack+", ["add"])
 
 
+def test_kernels_without_code_and_behind_all_code(tmp_path, capsys) -> None:
+    """rocPRIM has such, for processors that a library is not made for."""
+    pytest.importorskip("elftools")
+    need_llvm()
+    if shutil.which(CLANG) is None:
+        pytest.skip(f"no {CLANG} on PATH")
+    source = (
+        '#define KERNEL extern "C" __attribute__((global)) void\n'
+        "KERNEL first() { __builtin_unreachable(); }\nKERNEL some(int *a) { *a = 1; }\n"
+        "KERNEL last() { __builtin_unreachable(); }\n"
+    )
+    options = ["-x", "hip", "--offload-device-only", "--no-gpu-bundle-output", "-nogpuinc", "-nogpulib", "-O2", "-w"]
+    target = tmp_path / "k.hsaco"
+    done = subprocess.run([CLANG, *options, "--offload-arch=gfx1100", "-", "-o", target], input=source, text=True,
+                          capture_output=True, check=False)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    functions = code_object_functions(target.read_bytes(), "k").functions
+    assert {function.name: bool(function.code) for function in functions} == {
+        "first": False,
+        "some": True,
+        "last": False,
+    }
+    assert main([str(target), "--asm"]) == 0
+    text = capsys.readouterr().out
+    assert set(re.findall(r"^(\w+):$", text, re.MULTILINE)) == {"first", "some", "last"}
+    assert text.count("; cannot be probed: it has no code") == 2
+    whole = code_object_functions(target.read_bytes(), "k", unnamed=True).functions
+    assert need_llvm().assemble(text, "gfx1100") == b"".join(function.code for function in whole)
+
+
 _DAMAGE = st.lists(st.tuples(st.integers(0, 2**20), st.binary(min_size=1, max_size=8)), min_size=1, max_size=6)
 
 
@@ -208,5 +238,9 @@ def test_wrong_tables_are_named(objects) -> None:
     with pytest.raises(FormatError, match=r"descriptor of wide is missing"):
         code_object_functions(data.replace(b"wide.kd", b"wide.kx"), "o")
     unknown = data[:0x30] + b"\xee" + data[0x31:]
+    with pytest.raises(
+        FormatError, match="at 0x30: processor in e_flags and metadata is unknown, expected one of AMD's"
+    ):
+        list(code_object_text(unknown.replace(b"amdhsa--gfx942", b"amdxxx--gfx942"), "o"))
     with pytest.raises(ToolMissingError, match="does not know"):
         list(code_object_text(unknown.replace(b"--gfx942", b"--gfx9zz"), "o"))
