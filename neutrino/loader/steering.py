@@ -36,7 +36,8 @@ class Steered:
     """A process that is traced. pid: in this namespace. trace_dir: the folder of its trace, as the process names it."""
 
     def __init__(self, pid: int, file: int, trace_dir: Path, started: str) -> None:
-        """Use ``find``."""
+        """Take over a process that records a trace, found by ``find``. file: descriptor of its control file. started:
+        when the process began, to tell it from a later one of the same number."""
         self.pid = pid
         self.trace_dir = trace_dir
         self._file = file
