@@ -15,12 +15,12 @@ _LIBM.fma.argtypes = (ctypes.c_double, ctypes.c_double, ctypes.c_double)
 
 def fma32(a: Any, b: Any, c: Any) -> Any:
     """Return a · b + c of f32, rounded once, to nearest."""
-    return _odd_sum(a.astype(np.float64) * b.astype(np.float64), c.astype(np.float64)).astype(np.float32)
+    return odd_sum(a.astype(np.float64) * b.astype(np.float64), c.astype(np.float64)).astype(np.float32)
 
 
 def fma16(a: Any, b: Any, c: Any) -> Any:
     """Return a · b + c of f16, rounded once, to nearest."""
-    return _odd_sum(a.astype(np.float64) * b.astype(np.float64), c.astype(np.float64)).astype(np.float16)
+    return odd_sum(a.astype(np.float64) * b.astype(np.float64), c.astype(np.float64)).astype(np.float16)
 
 
 def mix_to_16(a: Any, b: Any, c: Any) -> Any:
@@ -28,7 +28,7 @@ def mix_to_16(a: Any, b: Any, c: Any) -> Any:
     return fma32(a, b, c).astype(np.float16)
 
 
-def _odd_sum(product: Any, addend: Any) -> Any:
+def odd_sum(product: Any, addend: Any) -> Any:
     """Return a sum of doubles rounded to odd: a later rounding to fewer bits is then that of the exact sum."""
     total = product + addend
     virtual = total - product

@@ -21,6 +21,7 @@ _PACKED_IDS = ("gfx90a", "gfx94", "gfx95", "gfx11", "gfx12", "gfx9-4")
 """Processors that pack the three numbers of a work-item in v0."""
 _UNIFIED = ("gfx90a", "gfx94", "gfx95", "gfx9-4")
 """Processors whose accumulators are behind the other vector registers in one file."""
+_DYNAMIC_STACK = 16 << 10
 _SCALARS = 102
 """Scalar registers without a purpose of their own, at most."""
 _ARCHITECTED_SCRATCH = ("gfx94", "gfx95", "gfx11", "gfx12", "gfx9-4")
@@ -52,6 +53,11 @@ class Descriptor:
     def user_sgprs(self) -> int:
         """Scalar registers in front of the work-group's numbers."""
         return self.rsrc2 >> 1 & 31
+
+    @property
+    def stack(self) -> int:
+        """Bytes of scratch of a lane, with what the runtime adds where the compiler did not know how much is needed."""
+        return self.scratch + (_DYNAMIC_STACK if self.properties & 0x800 else 0)
 
     @property
     def lanes(self) -> int:
@@ -100,7 +106,7 @@ def packet_of(grid: tuple[int, int, int], block: tuple[int, int, int], descripto
     """Return the AQL packet of a launch (HSA, "AQL kernel dispatch packet")."""
     items = [count * size for count, size in zip(grid, block, strict=True)]
     return struct.pack(
-        "<HHHHHHIIIIIQQQQ", 2, 3, *block, 0, *items, descriptor.scratch, descriptor.lds, 0, kernarg, 0, 0
+        "<HHHHHHIIIIIQQQQ", 2, 3, *block, 0, *items, descriptor.stack, descriptor.lds, 0, kernarg, 0, 0
     )
 
 
@@ -132,7 +138,7 @@ def set_up(wave: Wave, dispatch: Dispatch, poison: np.random.Generator) -> int:
     wave.mode = descriptor.mode
     at = 0
     properties = descriptor.properties
-    scratch_bytes = descriptor.scratch * lanes
+    scratch_bytes = descriptor.stack * lanes
     wave.scratch_base = SCRATCH_BASE + wave.number * scratch_bytes
 
     def put(*values: int) -> None:
@@ -160,7 +166,7 @@ def set_up(wave: Wave, dispatch: Dispatch, poison: np.random.Generator) -> int:
     if properties & 32:
         put_pair(SCRATCH_BASE)
     if properties & 64:
-        put(descriptor.scratch)
+        put(descriptor.stack)
     if descriptor.preload_length:
         first = dispatch.kernarg + 4 * descriptor.preload_offset
         put(*(wave.memory.word(first + 4 * word) for word in range(descriptor.preload_length)))

@@ -170,7 +170,7 @@ class _Run:
                 for x in range(self._dispatch.grid[0]):
                     group = Group((x, y, z), self._lds, 0xA5)
                     for number in range(count):
-                        wave = Wave(lanes, number, group, self._memory, descriptor.scratch, 0)
+                        wave = Wave(lanes, number, group, self._memory, descriptor.stack, 0)
                         defined = set_up(wave, self._dispatch, self._poison)
                         wave.base = self._base
                         wave.place_of = self._place_of

@@ -51,6 +51,15 @@ def compile_scalar(c: Compiler, ins: Parsed, place: int, target: Callable[[], in
                 wave.checks.begin_clause(length)
 
         return clause
+    if name in ("s_round_mode", "s_denorm_mode"):
+        shift, value = 4 * (name == "s_denorm_mode"), int(o[0], 0) & 15
+
+        def set_part(wave: Wave) -> int:
+            """Write a part of MODE."""
+            wave.mode = wave.mode & ~(15 << shift) | value << shift
+            return RELOAD
+
+        return set_part
     if name in _NOTHING:
         return _nothing
     if name.startswith(("s_waitcnt", "s_wait_")):

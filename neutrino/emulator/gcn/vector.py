@@ -14,7 +14,7 @@ from neutrino.emulator.gcn.cross_lane import CROSS_LANE, compile_cross_lane, dpp
 from neutrino.emulator.gcn.matrix import compile_matrix
 from neutrino.emulator.gcn.text import Parsed
 from neutrino.emulator.gcn.vector_forms import FORMS
-from neutrino.emulator.gcn.vector_results import Wrap, Write, applied, check_rounding, modified, word
+from neutrino.emulator.gcn.vector_results import Wrap, Write, applied, modified, rounded, word
 from neutrino.emulator.gcn.vector_table import COMPARISONS, OPERATIONS, Operation, float_class
 from neutrino.emulator.gcn.wave import Step, Wave
 
@@ -117,7 +117,7 @@ def _of_scalars(c: Compiler, ins: Parsed) -> Step:
     if operation is None or len(operation.sources) != 1:
         raise c.unknown()
     read, write = c.vector(ins.operands[1], operation.sources[0]), c.scalar_out(ins.operands[0])
-    compute = modified(c, ins, operation.result, applied(operation.function, [read]))
+    compute = modified(c, ins, operation.result, applied(rounded(c, ins.mnemonic[4:], operation), [read]))
 
     def step(wave: Wave) -> None:
         """Compute one value, and write it to a scalar register."""
@@ -157,9 +157,7 @@ def _value(c: Compiler, ins: Parsed, wrap: Wrap | None) -> tuple[Lanes, Write]:
         reads.append(wrap(read) if wrap is not None and slot == 0 else read)
     half = selected[-1] if len(selected) > len(o) - 1 and width(operation.result) == 16 else 0
     write = c.vector_out(o[0], operation.result, half)
-    if any(kind[0] == "f" for kind in (*kinds, operation.result)):
-        check_rounding(c, operation)
-    compute = applied(operation.function, reads)
+    compute = applied(rounded(c, name[2:], operation), reads)
     return modified(c, ins, operation.result, compute), write
 
 
@@ -304,7 +302,7 @@ def _subword(c: Compiler, ins: Parsed) -> Step:
         reads = [_selected(c, ins, text, kind, slot) for slot, (text, kind) in rows]
         if len(operation.sources) > len(kinds):
             reads.append(c.vector(o[0], operation.result))
-        compute = modified(c, ins, operation.result, applied(operation.function, reads))
+        compute = modified(c, ins, operation.result, applied(rounded(c, ins.mnemonic[2:], operation), reads))
     selection, unused = ins.modifiers.get("dst_sel", "DWORD"), ins.modifiers.get("dst_unused", "UNUSED_PAD")
     write = c.vector_out(o[0], "b32")
     old = c.vector(o[0], "b32") if unused == "UNUSED_PRESERVE" else None
@@ -344,7 +342,7 @@ def _packed(c: Compiler, ins: Parsed) -> Step:
             raise c.unknown()
         operation = OPERATIONS[base]
     kind = operation.result
-    check_rounding(c, operation)
+    function = rounded(c, name.removeprefix("v_pk_"), operation)
     computes = []
     for part, (selected, negative) in enumerate(((low, negative_low), (high, negative_high))):
         reads = []
@@ -362,7 +360,7 @@ def _packed(c: Compiler, ins: Parsed) -> Step:
             if slot < len(negative) and negative[slot]:
                 read = c._negated(read, source_kind)
             reads.append(read)
-        computes.append(modified(c, ins, kind, applied(operation.function, reads)))
+        computes.append(modified(c, ins, kind, applied(function, reads)))
     first, second = computes
     if width(kind) == 16:
         write_low, write_high = c.vector_out(f"{o[0]}.l", kind), c.vector_out(f"{o[0]}.h", kind)

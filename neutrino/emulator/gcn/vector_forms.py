@@ -12,13 +12,14 @@ from neutrino.emulator.gcn import floats
 from neutrino.emulator.gcn.compiler import Compiler, Lanes
 from neutrino.emulator.gcn.numbering import M0
 from neutrino.emulator.gcn.text import Parsed
-from neutrino.emulator.gcn.vector_results import applied, modified, word
+from neutrino.emulator.gcn.vector_results import applied, check_rounding, modified, word
 from neutrino.emulator.gcn.wave import Step, Wave
 
 
 def _mix(c: Compiler, ins: Parsed) -> Step:
     """Return the function (a step) that executes V_FMA_MIX, a multiply-add of f32 operands and f16 halves of registers.
     """
+    check_rounding(c)
     o = ins.operands
     low, high = ins.numbers("op_sel"), ins.numbers("op_sel_hi")
     reads = []
@@ -50,6 +51,7 @@ def _widened(narrow: Lanes) -> Lanes:
 def _divide_scale(c: Compiler, ins: Parsed) -> Step:
     """Return the function (a step) that executes V_DIV_SCALE, which scales an operand of a division
     and notes lanes whose quotient must be scaled back."""
+    check_rounding(c)
     o = ins.operands
     kind = ins.mnemonic[-3:]
     a, denominator, numerator = (c.vector(text, kind) for text in o[2:5])
@@ -67,6 +69,7 @@ def _divide_scale(c: Compiler, ins: Parsed) -> Step:
 def _divide_fmas(c: Compiler, ins: Parsed) -> Step:
     """Return the function (a step) that executes V_DIV_FMAS: a fused multiply-add, scaled by a power
     of 2 in the lanes of VCC."""
+    check_rounding(c)
     o = ins.operands
     kind = ins.mnemonic[-3:]
     a, b, addend = (c.vector(text, kind) for text in o[1:4])
@@ -83,7 +86,7 @@ def _divide_fmas(c: Compiler, ins: Parsed) -> Step:
             # Quotients that were made too small, or too great, by that power.
             by = np.where(np.abs(z) >= 2, 2.0**power, 2.0**-power)
             if kind == "f32":
-                exact = floats._odd_sum(x.astype(np.float64) * y, z.astype(np.float64))
+                exact = floats.odd_sum(x.astype(np.float64) * y, z.astype(np.float64))
                 result = np.where(scaled, (exact * by).astype(np.float32), result)
             else:
                 result = np.where(scaled, result * by, result)
@@ -180,6 +183,7 @@ def _relative_move(c: Compiler, ins: Parsed) -> Step:
 
 def _dot(c: Compiler, ins: Parsed) -> Step:
     """Return the function (a step) that executes a dot product of bytes, or of halves, with a sum of words."""
+    check_rounding(c)
     o, name = ins.operands, ins.mnemonic
     accumulates = len(o) == 3
     texts = (*o[1:3], o[0] if accumulates else o[3])

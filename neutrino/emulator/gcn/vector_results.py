@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from neutrino.emulator.gcn.compiler import TYPES, Compiler, Lanes, flush
+from neutrino.emulator.gcn.rounding import directed
 from neutrino.emulator.gcn.text import Parsed
-from neutrino.emulator.gcn.vector_table import Operation
+from neutrino.emulator.gcn.vector_table import Function, Operation
 from neutrino.emulator.gcn.wave import Wave
 
 Write = Callable[[Wave, Any], None]
@@ -18,10 +19,24 @@ Write = Callable[[Wave, Any], None]
 Wrap = Callable[[Lanes], Lanes]
 
 
-def check_rounding(c: Compiler, operation: Operation) -> None:
-    """Raise UnknownInstructionError if MODE asks for another rounding of an operation's result than to nearest."""
-    if (operation.result in ("f64", "f16") and c.round64) or (operation.result == "f32" and c.round32):
-        raise c.unknown(f"rounding mode {c.mode & 15:#x}")
+def rounded(c: Compiler, name: str, operation: Operation) -> Function:
+    """Return an operation's function, with the rounding that MODE asks for. name: such as ``add_f32``.
+
+    Raises UnknownInstructionError if it is not known what that is.
+    """
+    mode = c.round32 if operation.result == "f32" else c.round64 if operation.result in ("f16", "f64") else 0
+    if not mode:
+        return operation.function
+    function = directed(name, operation.result, operation.sources, operation.function, mode)
+    if function is None:
+        raise c.unknown(f"rounding mode {mode}")
+    return function
+
+
+def check_rounding(c: Compiler) -> None:
+    """Raise UnknownInstructionError if MODE asks for another rounding than to nearest."""
+    if c.round32 or c.round64:
+        raise c.unknown(f"rounding mode {c.round32 | c.round64 << 2:#x}")
 
 
 def applied(function: Callable[..., Any], reads: list[Lanes]) -> Lanes:

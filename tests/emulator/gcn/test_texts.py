@@ -100,9 +100,20 @@ def test_denormal_numbers_are_as_mode_says() -> None:
     assert not changed.v[2].any()
 
 
-def test_other_roundings_are_refused() -> None:
+def test_results_are_rounded_as_mode_says() -> None:
+    text = "v_mov_b32_e32 v1, 0x33800000\nv_add_f32_e32 v2, 1.0, v1\nv_sub_f32_e32 v3, 1.0, 1.0"
+    sums = [run(text, mode=0xF0 | mode).v[2:4, 0].tolist() for mode in range(4)]
+    # To nearest and even, up, down (where nothing is -0), and toward 0.
+    assert sums == [[0x3F800000, 0], [0x3F800001, 0], [0x3F800000, 0x80000000], [0x3F800000, 0]]
+    changed = run(f"s_round_mode 0x1\n{text}", "gfx1100")
+    assert changed.v[2, 0] == 0x3F800001
+
+
+def test_what_is_not_known_to_be_rounded_is_refused() -> None:
     with pytest.raises(UnknownInstructionError, match="rounding mode"):
-        run("v_add_f32_e32 v1, 1.0, 1.0", mode=0xF1)
+        run("v_add_f64 v[2:3], 1.0, 1.0", mode=0xF4)
+    with pytest.raises(UnknownInstructionError, match="rounding mode"):
+        run("v_rcp_f32_e32 v2, 1.0", mode=0xF1)
 
 
 def test_fused_sums_round_once() -> None:
