@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -87,14 +87,32 @@ def listings(path: Path, processor: str = "") -> dict[str, Listing]:
                 continue
             words = tuple(int(word, 16) for word in row[4].split())
             rows.append(Row(int(row[3], 16), words, row[1], f"{row[1]} {row[2].strip()}"))
-            if _BRANCH.fullmatch(row[1]):
-                distance = words[0] & 0xFFFF
-                rows[-1].target = rows[-1].end + 4 * (distance - (distance >> 15 << 16))
+            rows[-1].target = _target(rows[-1])
         elif line.startswith("\t"):
             raise NotATwinError(f"{OBJDUMP} prints what is not understood: {line}")
     for listing in found.values():
         _find_places(listing)
     return found
+
+
+def listing_of(name: str, address: int, code: bytes, rows: Iterable[tuple[int, int, str | None]]) -> Listing:
+    """A function from another disassembler. rows: offset, size in bytes and text of each instruction."""
+    made: list[Row] = []
+    for offset, size, text in rows:
+        words = tuple(int.from_bytes(code[at : at + 4], "little") for at in range(offset, offset + size, 4))
+        made.append(Row(address + offset, words, (text or "data").split(" ")[0], text or "data"))
+        made[-1].target = _target(made[-1])
+    listing = Listing(name, made)
+    _find_places(listing)
+    return listing
+
+
+def _target(row: Row) -> int | None:
+    """Where a branch leads; None for what is none."""
+    if not _BRANCH.fullmatch(row.mnemonic):
+        return None
+    distance = row.words[0] & 0xFFFF
+    return row.end + 4 * (distance - (distance >> 15 << 16))
 
 
 def _find_places(listing: Listing) -> None:

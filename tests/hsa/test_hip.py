@@ -27,6 +27,7 @@ from tests.hsa.executes import COUNT, GROUPS
 from tests.once import once
 
 ROOT = Path(__file__).parents[2]
+LIBRARIES = ("/usr/lib/x86_64-linux-gnu", "/usr/lib")
 HEADER = Path("/usr/include/hsa/hsa.h")
 ISAS = {"gfx90a": "amdgcn-amd-amdhsa--gfx90a:sramecc+:xnack-", "gfx1030": "amdgcn-amd-amdhsa--gfx1030"}
 BLOCK = 136
@@ -41,7 +42,7 @@ def objects(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
 @pytest.fixture(scope="module")
 def stand_in(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of the stand-in; without AMD's runtime and HSA's headers the test is skipped."""
-    if not any(Path(folder, "libamdhip64.so.5").exists() for folder in ("/usr/lib/x86_64-linux-gnu", "/usr/lib")):
+    if not any(Path(folder, "libamdhip64.so.5").exists() for folder in LIBRARIES):
         pytest.skip("no libamdhip64.so.5 (Debian: libamdhip64-5)")
     if not HEADER.exists():
         pytest.skip(f"no {HEADER} (Debian: libhsa-runtime-dev)")
@@ -281,3 +282,20 @@ def test_the_runtime_notices_what_is_wrong(stand_in: Path, objects: Mapping[str,
     control, *got = start(stand_in, "gfx90a", "tests.hsa.dispatches", str(job))
     assert control["problem"] == ""
     assert [name for name, row in zip(faults, got, strict=True) if not row["problem"]] == []
+
+
+def test_comgr_finds_all_kernels(objects: Mapping[str, Path], tmp_path: Path) -> None:
+    """Those for processors and versions that Debian's HIP does not load, too."""
+    if not any(Path(folder, "libamd_comgr.so.2").exists() for folder in LIBRARIES):
+        pytest.skip("no libamd_comgr.so.2 (Debian: libamd-comgr2)")
+    names = ("gfx942-O2", "gfx942-features", "gfx942-preload", "gfx1100-O0", "gfx1100-v6", "gfx1201-O2")
+    paths = [tmp_path / name for name in names]
+    for name, path in zip(names, paths, strict=True):
+        path.write_bytes(with_copies(objects[name].read_bytes()))
+    argv = [sys.executable, "-m", "tests.hsa.comgr", *map(str, paths)]
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    for path, got in zip(paths, json.loads(done.stdout), strict=True):
+        kernels = metadata(path.read_bytes())
+        assert got["kernels"] == [*kernels]
+        assert {*kernels, *(f"{kernel}.kd" for kernel in kernels)} <= {*got["symbols"]}
