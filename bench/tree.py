@@ -50,10 +50,6 @@ JUDGED: Mapping[str, tuple[str, ...]] = {
     "slowdown_h200": ("bench/workloads/timed.cu", "probes", *_TWINS),
     "soak": (_HOOK,),
     "soak_h200": ("bench/workloads/torch_soak.py", _HOOK),
-    "twins_amd": (
-        "neutrino/gcn/code.py", "neutrino/gcn/splice.py", "neutrino/fatbin/code_object_append.py",
-        "tests/gcn/twin_reader.py", "bench/workloads/triton_amd.py",
-    ),
     "values_h200": ("bench/workloads/values.cu", "bench/probes/values.toml", *_TWINS),
 }  # fmt: skip
 """Stem of a file of results → what it judges: files, folders with all below them, and patterns."""

@@ -243,6 +243,14 @@ class _Checker:
             yield f"the number of scalar registers of {wanted.name}"
         if rsrc1 >> 10 != old1 >> 10:
             yield f"other settings of {wanted.name}"
+        # How many lines of 128 bytes are fetched ahead: gfx11 has 6 bits for it, gfx12 has 8.
+        lines = {0x41: 0x3F, 0x4E: 0xFF}.get(machine, 0)
+        fetched = old3 >> 4 & lines and min(-(-len(wanted.code) // 128), lines)
+        if rsrc3 >> 4 & lines != fetched:
+            yield f"what of {wanted.name} is fetched ahead"
+        listed = lines << 4 | 63 * is_unified
+        if rsrc3 & ~listed != old3 & ~listed:
+            yield f"the third word of settings of {wanted.name}"
         if is_unified and ((rsrc3 & 63) + 1) * 4 != max(((old3 & 63) + 1) * 4, -(-wanted.vgprs // 4) * 4):
             yield f"where accumulators of {wanted.name} begin"
 

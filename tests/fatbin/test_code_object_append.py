@@ -18,7 +18,7 @@ from neutrino.fatbin.code_object import read_code_object
 from neutrino.fatbin.code_object_append import Appended, append_kernels, block_offset, place
 from neutrino.fatbin.code_object_functions import code_object_functions
 from tests.fatbin.code_object_checker import Wanted, problems
-from tests.gcn.objects import code_objects
+from tests.gcn.objects import CLANG, code_objects
 
 READELF, BUNDLER = "llvm-readelf-19", "clang-offload-bundler-19"
 SIZE = 200
@@ -320,3 +320,51 @@ def test_damaged(objects: Mapping[str, Path]) -> None:
     whole[16] = 1
     with pytest.raises(PatchError, match="it is an object file"):
         append_kernels(bytes(whole), [kernel])
+
+
+@pytest.mark.parametrize("name", ["gfx1100-O2", "gfx1201-O2"])
+def test_as_much_is_fetched_ahead_as_there_is(name: str, objects: Mapping[str, Path]) -> None:
+    """In an object whose descriptors ask for it, which those of clang 19 do not."""
+    data = bytearray(objects[name].read_bytes())
+    begin, size = section(bytes(data), ".rodata")
+    symbols = elf_of(bytes(data)).get_section_by_name(".dynsym").iter_symbols()
+    descriptors = [symbol["st_value"] for symbol in symbols if symbol.name.endswith(".kd")]
+    address = elf_of(bytes(data)).get_section_by_name(".rodata")["sh_addr"]
+    assert descriptors
+    for at in descriptors:
+        assert 0 <= at - address < size
+        data[begin + at - address + 44] |= 0x10
+    kernels = copies(bytes(data))
+    kernels = [*kernels[1:], replace(kernels[0], code=kernels[0].code * (9000 // len(kernels[0].code) + 1))]
+    assert problems(bytes(data), append_kernels(bytes(data), kernels), wanted(kernels)) == []
+
+
+def test_other_notes_stay(tmp_path: Path) -> None:
+    """An object with a build id has two notes, in one segment."""
+    if shutil.which(CLANG) is None:
+        pytest.skip(f"no {CLANG} on PATH")
+    source, made = tmp_path / "empty.hip", tmp_path / "empty.hsaco"
+    source.write_text('extern "C" __attribute__((global)) void empty(int *at) { *at = 1; }\n')
+    argv = [CLANG, "-x", "hip", "--offload-device-only", "--no-gpu-bundle-output", "-nogpuinc", "-nogpulib", "-w",
+            "--offload-arch=gfx942", "-Xoffload-linker", "--build-id=sha1", str(source), "-o", str(made)]  # fmt: skip
+    subprocess.run(argv, check=True)
+    data = made.read_bytes()
+    patched = append_kernels(data, copies(data))
+    before, after = (
+        [
+            (note["n_name"], note["n_type"], note["n_desc"] if note["n_name"] == "GNU" else "")
+            for segment in elf_of(content).iter_segments("PT_NOTE")
+            for note in segment.iter_notes()
+        ]
+        for content in (data, patched)
+    )
+    assert len(before) == 2
+    assert before == after
+    by_section = [
+        note["n_name"]
+        for one in elf_of(patched).iter_sections()
+        if one["sh_type"] == "SHT_NOTE"
+        for note in one.iter_notes()
+    ]
+    assert sorted(by_section) == ["AMDGPU", "GNU"]
+    assert {*read_code_object(patched, "").kernels} == {"empty", "empty__neutrino"}
