@@ -15,8 +15,11 @@ if TYPE_CHECKING:
     from neutrino.fatbin import Container
     from neutrino.gcn.code import Module
 
-_PROPERTIES = 56
-"""Offset of ``kernel_code_properties`` in a descriptor."""
+_PROPERTIES, _PRELOAD = 56, 58
+"""Offsets of ``kernel_code_properties`` and ``kernarg_preload`` in a descriptor."""
+_PRELOAD_LENGTH = 0x7F
+PRELOAD_HEADER = 256
+"""Bytes behind which the code of a kernel with preloaded arguments begins."""
 Parameters = list[tuple[int, int]]
 """Offset and size in bytes of each argument that a launch passes, without those that HIP's runtime adds."""
 
@@ -60,6 +63,15 @@ class CodeObjectSource:
             name: int.from_bytes(descriptor[_PROPERTIES : _PROPERTIES + 2], "little")
             for name, descriptor in self.descriptors.items()
         }
+
+    def begins(self, kernel: str) -> int:
+        """Return where a kernel's code begins to run, in bytes from its beginning.
+
+        Code that loads arguments stands before that of a kernel to which the hardware passes them in registers, for
+        hardware that does not.
+        """
+        preloaded = int.from_bytes(self.descriptors[kernel][_PRELOAD : _PRELOAD + 2], "little") & _PRELOAD_LENGTH
+        return PRELOAD_HEADER if preloaded else 0
 
     @cached_property
     def module(self) -> Module:

@@ -89,7 +89,10 @@ class GcnTwins:
             probe for probe in self.probes.probes
             if any(pattern.has_operands for pattern in probe.tracepoint.patterns)
         ]  # fmt: skip
+        begin = self.source.begins(function.name)
         for instruction in function.instructions:
+            if instruction.offset < begin:
+                continue
             is_parameter = instruction.offset in parameters
             found = tuple(
                 probe for probe in others if matches(probe.tracepoint, instruction, is_parameter=is_parameter)

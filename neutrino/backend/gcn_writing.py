@@ -38,7 +38,19 @@ class Inserted:
 
 def inserted_into(kernel: GcnKernel, llvm: Llvm) -> Inserted | Refusal:
     """Return the code of the probes in a planned kernel, or why there is none."""
-    return Refusal(Reason.UNSUPPORTED, "twins of kernels for AMD GPUs cannot be written yet")
+    from neutrino.gcn.scalar_sums import CannotError, sums
+
+    source = kernel.source
+    module = source.module
+    try:
+        found = sums(
+            kernel.function, kernel.at, kernel.probes, processor=source.processor, features=module.features,
+            descriptor=source.descriptors[kernel.name], block_offset=block_of(kernel).offset, llvm=llvm,
+            sgprs=kernel.figures.sgprs,
+        )  # fmt: skip
+    except CannotError as error:
+        return Refusal(Reason.UNSUPPORTED, str(error))
+    return Inserted(found.insertions, found.sgprs, found.vgprs, found.header)
 
 
 def write_twins(source: CodeObjectSource, kernels: Sequence[GcnKernel]) -> GcnCode:
