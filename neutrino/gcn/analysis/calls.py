@@ -10,7 +10,7 @@ from neutrino.errors import NeutrinoError
 from neutrino.gcn.analysis.flow_graph import FlowGraph, is_call
 from neutrino.gcn.code import Function, Instruction, Module, PcLiteral
 from neutrino.gcn.isa.effects import effects
-from neutrino.gcn.isa.registers import EVERYTHING, UnknownInstructionError, registers_of
+from neutrino.gcn.isa.registers import EVERYTHING, registers_of
 
 _LITERAL_AT = 4
 _PRESERVED = EVERYTHING ^ (1 << 30) - 1
@@ -40,6 +40,8 @@ class Calls:
     generation: int
     tables: Mapping[int, int] = field(default_factory=dict)
     _called: dict[str, tuple[Function, ...]] = field(default_factory=dict)
+    _perhaps_called: dict[str, tuple[Function, ...]] = field(default_factory=dict)
+    _changed: dict[str, int] = field(default_factory=dict)
 
     def reached(self, function: Function) -> tuple[Function, ...]:
         """Return a function and all that it may call, itself first.
@@ -47,23 +49,32 @@ class Calls:
         Raises UnknownCallError for a call of an address that is not added to the program counter, and
         UnknownInstructionError for an instruction that is not known.
         """
+        return self._reached(function, is_sure=True)
+
+    def _reached(self, function: Function, *, is_sure: bool) -> tuple[Function, ...]:
+        """As ``reached``. is_sure: as for ``_called_by``."""
         found = {function.name: function}
         waiting = [function]
         while waiting:
-            for called in self.called(waiting.pop()):
+            for called in self._called_by(waiting.pop(), is_sure=is_sure):
                 if called.name not in found:
                     found[called.name] = called
                     waiting.append(called)
         return tuple(found.values())
 
-    def called(self, function: Function) -> tuple[Function, ...]:
-        """Return the functions that the calls in a function lead to. Raises as ``reached``."""
-        if function.name not in self._called:
-            self._called[function.name] = self._find(function)
-        return self._called[function.name]
+    def _called_by(self, function: Function, *, is_sure: bool) -> tuple[Function, ...]:
+        """Return the functions that the calls in a function lead to. Raises as ``reached``.
 
-    def _find(self, function: Function) -> tuple[Function, ...]:
-        """As ``called``, anew."""
+        is_sure: whether registers that a call may change are taken not to have what they had. Which these are depends
+        on what is called, so that it is found out first without that: then more calls seem to be known.
+        """
+        known = self._called if is_sure else self._perhaps_called
+        if function.name not in known:
+            known[function.name] = self._find(function, is_sure=is_sure)
+        return known[function.name]
+
+    def _find(self, function: Function, *, is_sure: bool) -> tuple[Function, ...]:
+        """As ``_called_by``, anew."""
         if not any(is_call(row) for row in function.instructions):
             return ()
         graph = FlowGraph(function)
@@ -75,7 +86,7 @@ class Calls:
             block = graph.blocks[number]
             known = at_entry[number]
             for row in function.instructions[block.begin : block.end]:
-                known = self._through(function, row, known)
+                known = self._through(function, row, known, is_sure=is_sure)
             for successor in block.successors:
                 before = at_entry.get(successor)
                 met = known if before is None else {pair: at for pair, at in before.items() if known.get(pair) == at}
@@ -93,10 +104,10 @@ class Calls:
                         where = f"{row.mnemonic} at {row.offset:#x}"
                         raise UnknownCallError(f"{where} of {function.name} calls a function by a pointer")
                     found[called.address] = called
-                known = self._through(function, row, known)
+                known = self._through(function, row, known, is_sure=is_sure)
         return tuple(found.values())
 
-    def _through(self, function: Function, row: Instruction, known: _Known) -> _Known:
+    def _through(self, function: Function, row: Instruction, known: _Known, *, is_sure: bool) -> _Known:
         """Return what is known behind an instruction. known: in front of it."""
         literals = (
             {literal.get_pc: literal for literal in function.literals} if row.mnemonic.startswith("s_get") else {}
@@ -107,8 +118,11 @@ class Calls:
             # The address is known already.
             return known
         if is_call(row):
-            # What a call changes of the others, the compiler does not use behind it.
-            changed = (self._written & ~_PRESERVED) | (registers_of(row.operands[0]) if row.operands else EVERYTHING)
+            called = self._by_address.get(known.get(row.operands[-1])) if row.operands else None
+            changed = EVERYTHING if called is None else 0
+            if called is not None and is_sure:
+                changed = self._changed_by(called) & ~_PRESERVED
+            changed |= registers_of(row.operands[0]) if row.operands else 0
             return {pair: at for pair, at in known.items() if not registers_of(pair) & changed}
         writes = effects(row, self.generation).writes
         left = {pair: at for pair, at in known.items() if not registers_of(pair) & writes}
@@ -125,21 +139,16 @@ class Calls:
         """The module's functions by their addresses, without kernels."""
         return {function.address: function for function in self.module.functions if not function.is_kernel}
 
-    @cached_property
-    def _written(self) -> int:
-        """The registers that the instructions of the module's functions write, kernels' aside, and calls'."""
-        found = 0
-        for function in self.module.functions:
-            if function.is_kernel:
-                continue
-            for row in function.instructions:
-                try:
-                    row_effects = effects(row, self.generation)
-                except UnknownInstructionError:
-                    return EVERYTHING
-                if not row_effects.calls:
-                    found |= row_effects.writes
-        return found
+    def _changed_by(self, function: Function) -> int:
+        """Return the registers that a function writes, or one that it calls. Raises as ``reached``."""
+        if function.name not in self._changed:
+            found = 0
+            for each in self._reached(function, is_sure=False):
+                for row in each.instructions:
+                    if row.mnemonic and not is_call(row):
+                        found |= effects(row, self.generation).writes
+            self._changed[function.name] = found
+        return self._changed[function.name]
 
 
 def _completes(row: Instruction, literal: PcLiteral) -> bool:

@@ -13,7 +13,7 @@ from neutrino.gcn.analysis.flow_graph import FlowGraph
 from neutrino.gcn.code import Function
 from neutrino.gcn.isa.effects import Effects, effects
 from neutrino.gcn.isa.memory import access_of
-from neutrino.gcn.isa.registers import ALL_VECTORS, EVERYTHING, SCC, VCC, vectors_in
+from neutrino.gcn.isa.registers import ALL_VECTORS, EVERYTHING, SCC, VCC, UnknownInstructionError, vectors_in
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,9 +44,19 @@ class Liveness:
 
     @cached_property
     def named(self) -> int:
-        """The registers that the function's own instructions read or write, without what called functions do."""
+        """The registers that the function's own instructions read or write, without what called functions do.
+
+        Those that no way leads to count too, as far as they are known: a jump by a register may lead there. Raises
+        UnknownInstructionError.
+        """
         found = 0
-        for row in self.effects.values():
+        for index, instruction in enumerate(self.function.instructions):
+            row = self.effects.get(index)
+            if row is None:
+                try:
+                    row = effects(instruction, self.generation)
+                except UnknownInstructionError:
+                    continue
             found |= row.named
         return found
 

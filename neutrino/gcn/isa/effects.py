@@ -33,29 +33,20 @@ class Effects(NamedTuple):
     reads, writes: at most these. replaces: of what it writes, what has nothing of the old value afterwards: scalar
     registers alone, since vector ones keep those of inactive lanes. is_indexed: whether it accesses vector registers
     by an index: it reads and writes all of them. calls: whether it calls a function, which may read and write all
-    registers; a return reads all.
+    registers; a return reads all. named: what it reads or writes itself, without what an index may lead to, and without
+    what called and calling functions do.
     """
 
     reads: int
     writes: int
     replaces: int
+    named: int
     is_indexed: bool = False
     calls: bool = False
-
-    @property
-    def named(self) -> int:
-        """The registers that it reads or writes itself: without those of a called or calling function, and those that
-        an index may lead to."""
-        found = 0
-        for registers in (self.reads, self.writes):
-            if registers != EVERYTHING:
-                found |= registers & ~ALL_VECTORS if self.is_indexed else registers
-        return found
 
 
 _IMPLICIT_READS = {"c": SCC, "v": VCC, "e": EXEC, "m": M0_SET, "o": MODE}
 _IMPLICIT_WRITES = {"C": SCC, "V": VCC, "E": EXEC, "M": M0_SET, "O": MODE}
-_NOTHING = Effects(0, 0, 0)
 
 
 def effects(instruction: Instruction, generation: int) -> Effects:
@@ -84,7 +75,7 @@ def _effects(
         other = _single(second[0], second[1], (), generation)
     except UnknownInstructionError as error:
         raise UnknownInstructionError(f"{mnemonic}: {error}") from None
-    return Effects(first.reads | other.reads, first.writes | other.writes, 0)
+    return Effects(first.reads | other.reads, first.writes | other.writes, 0, first.named | other.named)
 
 
 def _single(mnemonic: str, operands: tuple[str, ...], modifiers: tuple[str, ...], generation: int) -> Effects:
@@ -94,7 +85,7 @@ def _single(mnemonic: str, operands: tuple[str, ...], modifiers: tuple[str, ...]
     if access is not None:
         return _of_access(instruction, access)
     if mnemonic in CACHES:
-        return _NOTHING
+        return Effects(EXEC, 0, 0, EXEC)
     if mnemonic in ACROSS_LANES:
         return _of_operands(operands, ACROSS_LANES[mnemonic], EXEC, 0, is_vector=True)
     row = rows().get(plain(mnemonic))
@@ -119,7 +110,7 @@ def _single(mnemonic: str, operands: tuple[str, ...], modifiers: tuple[str, ...]
         found = found._replace(reads=found.reads | ALL_VECTORS, writes=found.writes | ALL_VECTORS, is_indexed=True)
     if "k" in marks:
         # Whatever the called function does.
-        return Effects(EVERYTHING, EVERYTHING, 0, calls=True)
+        return Effects(EVERYTHING, EVERYTHING, 0, found.named, calls=True)
     if mnemonic == "s_setpc_b64":
         return found._replace(reads=EVERYTHING)
     return found
@@ -160,7 +151,7 @@ def _of_operands(
                 reads |= registers
         else:
             reads |= registers
-    return Effects(reads, writes, replaces if not is_vector else replaces & ~EXEC)
+    return Effects(reads, writes, replaces & ~EXEC if is_vector else replaces, reads | writes)
 
 
 def _of_access(instruction: Instruction, access: Access) -> Effects:

@@ -75,7 +75,8 @@ _SCALAR: tuple[_Row, ...] = (
     ("s_barrier_signal", 0, "m"),
     ("s_barrier_signal_isfirst", 0, "mC"),
     ("s_barrier_leave", 0, "C"),
-    ("s_sendmsg s_sendmsghalt s_ttracedata", 0, "m"),
+    ("s_sendmsg s_sendmsghalt", 0, "em"),
+    ("s_ttracedata", 0, "m"),
     ("s_ttracedata_imm", 0, ""),
     ("s_sendmsg_rtn_b{32,64}", 1, "m"),
     # Memory.
