@@ -309,34 +309,78 @@ class Gathered:
         found = self.each[save].values[number].sum
         return None if found is None else (found.terms, found.constant)
 
+    def texts(self, mask: str, take: Take, lines: Lines) -> dict[str, str]:
+        """Return the registers that have what is saved, by names for ``GatheredCode``; appends code of predicates.
+
+        mask: the register with the lanes that were together at the first of the saves.
+        """
+        found = {_MASK: mask}
+        guards: dict[Guard, str] = {}
+        for number, save in enumerate(self.each):
+            found |= {_value_name(number, place): value.text for place, value in enumerate(save.values)}
+            if save.guard is not None:
+                if save.guard not in guards:
+                    guards[save.guard] = positive(save.guard, take, lines)
+                found[_guard_name(number)] = guards[save.guard]
+        return found
+
+    def known(self) -> Hashable:
+        """Return what the code of the saves depends on: equal for saves with the same code but for registers."""
+        kinds: dict[Hashable, int] = {}
+        conditions: dict[Hashable, int] = {None: 0}
+        terms: dict[Hashable, tuple[int, int]] = {}
+        found: list[Hashable] = []
+        for number, save in enumerate(self.each):
+            sums = []
+            for place in range(len(save.values)):
+                known = self.beyond(number, place)
+                if known is None:
+                    sums.append((-1, 0))
+                    continue
+                first, least = terms.setdefault(known[0], (len(terms), known[1]))
+                sums.append((first, (known[1] - least) % (1 << 64)))
+            values = tuple((value.is_same, value.is_read, value.choices) for value in save.values)
+            kind = kinds.setdefault(save.kin, len(kinds))
+            found.append((kind, conditions.setdefault(save.guard, len(conditions)), values, tuple(sums)))
+        return tuple(found)
+
+
+_MASK = "mask"
+
+
+def _value_name(save: int, number: int) -> str:
+    """Return the name of the value of a save's field, by their numbers."""
+    return f"value{save}_{number}"
+
+
+def _guard_name(save: int) -> str:
+    """Return the name of a save's predicate, by its number."""
+    return f"guard{save}"
+
 
 class GatheredCode(AtMap):
     """Writes the code of several saves to the index-th map, a log.
 
-    deferred: has the saves. memory: gives the name of a variable in local memory with so many bytes. The others are as
-    of ``AtMap``.
+    memory: gives the name of a variable in local memory with so many bytes. The others are as of ``AtMap``. What is
+    saved has names as ``Gathered.texts`` returns them.
     """
 
     def __init__(
         self, entry: Map, index: int, block: ProbeBlock, take: Take, kept: Callable[[Kept], str], lines: Lines,
-        label: str, deferred: DeferredSaves, memory: Callable[[int], str],
+        label: str, *, memory: Callable[[int], str],
     ) -> None:  # fmt: skip
         """Set up a translator to PTX of the code of several saves. Parameters: see the class."""
         super().__init__(entry, index, block, take, kept, lines, label, ending=False)
-        self._saves = deferred.saves[index]
-        self._mask = deferred.mask
         self._memory = memory
 
     def _write_special(self, statement: MapStatement) -> None:
         """Append the code of a statement about what is saved; others are left to the base class."""
         if isinstance(statement, ReadSaved):
-            self._names[statement.destination.name] = self._saves[statement.save].values[statement.number].text
+            self._names[statement.destination.name] = self._names[_value_name(statement.save, statement.number)]
         elif isinstance(statement, IsSaving):
-            guard = self._saves[statement.save].guard
-            text = positive(guard, self._take, self._lines) if guard is not None else ""
-            self._names[statement.destination.name] = text
+            self._names[statement.destination.name] = self._names[_guard_name(statement.save)]
         elif isinstance(statement, WereHere):
-            self._names[statement.destination.name] = self._mask
+            self._names[statement.destination.name] = self._names[_MASK]
         elif isinstance(statement, EachInTurn):
             self._in_turn(statement)
         else:

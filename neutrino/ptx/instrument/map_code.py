@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -46,7 +46,7 @@ from neutrino.ptx.instrument.lanes_together import MATCHES, REDUCES, EndingThrea
 from neutrino.ptx.instrument.log_code import DeferredSaves, Gathered, GatheredCode, PendingSave, RoomMark
 from neutrino.ptx.instrument.map_memory import AtMap
 from neutrino.ptx.instrument.map_statements import Part, registers_in, save_cache
-from neutrino.ptx.instrument.probe_block import ProbeBlock, Slots
+from neutrino.ptx.instrument.probe_block import Noted, ProbeBlock, Slots
 from neutrino.ptx.instrument.records import (
     Code,
     Records,
@@ -85,6 +85,8 @@ _STORES = (
 """Statements that may not stand between a product and its sum, nor may what follows them."""
 
 
+_MOST_TEMPLATES = 128
+"""Of a map, which are remembered: each has some hundred lines."""
 ConstantAdds = dict[tuple[int, int], int]
 """How much all threads add at a place to cells of maps in registers, by map and cell: (map number, cell number)."""
 
@@ -180,17 +182,40 @@ class MapCode:
     def save_all(self, deferred: DeferredSaves, lines: Lines) -> None:
         """Append the code of saves, gathered at several places, that are written together."""
         for index, saves in sorted(deferred.saves.items()):
-            entry = self.maps[index]
-            kept = partial(self.keep_for_type, index)
-            code = GatheredCode(
-                entry, index, self.block, self.take, kept, lines, self.label(index), deferred, self._local_memory
-            )
-            code.write(entry.kind.save_all(entry, Gathered(self.lanes, saves)))
+            entry, gathered = self.maps[index], Gathered(self.lanes, saves)
+            texts = gathered.texts(deferred.mask, self.take, lines)
 
-    def _local_memory(self, size: int) -> str:
-        """Return the name of a variable in local memory with so many bytes, which is in use until a save is written."""
-        self.waiting_bytes = max(self.waiting_bytes, size)
-        return self.waiting_memory
+            def code(template: TemplateOf, entry: Map = entry, gathered: Gathered = gathered) -> None:
+                writer = GatheredCode(*template.code, memory=template.local_memory)
+                writer.take_from(template.take, dict(template.texts))
+                writer.write(entry.kind.save_all(entry, gathered))
+
+            self._write_template(index, ("together", gathered.known()), texts, lines, code)
+
+    def _write_template(
+        self, index: int, key: tuple[Hashable, ...], texts: Mapping[str, str], lines: Lines,
+        code: Callable[[TemplateOf], None],
+    ) -> None:  # fmt: skip
+        """Append code of the index-th map that is remembered by a key.
+
+        texts: the names in PTX of registers that it reads, by their names in statements. code: writes it into a
+        template.
+        """
+        templates, block = self.caches[index].templates, self.block
+        key = (index, *block.where, block.has_shift, self._prefix, self.lanes, *key)
+        if key not in templates:
+            if len(templates) >= _MOST_TEMPLATES:
+                templates.clear()
+            template = TemplateOf(self, index, texts)
+            with block.noting(has_shift=block.has_shift) as noted:
+                code(template)
+            templates[key] = template.finished(noted), template.memory
+        found, memory = templates[key]
+        self.waiting_bytes = max(self.waiting_bytes, memory)
+        found.write(dict(texts), self.take, lines)
+        for register in found.kept:
+            self.keep_for_type(index, register)
+        block.note(found.reads, has_shift=found.has_shift)
 
     def label(self, index: int) -> str:
         """What the names of labels begin with in code of the index-th map. They are local to the code's braces."""
@@ -293,6 +318,48 @@ def _fitting(probes: ProbeSet, sites: int | None) -> tuple[Map, ...]:
     return tuple(maps)
 
 
+class TemplateOf:
+    """Code of the index-th map that is being written with placeholders for its registers.
+
+    inputs: the names in statements of the registers that it reads. texts: their placeholders. code: the first arguments
+    of ``AtMap`` for what writes it. memory: bytes of local memory that it needs.
+    """
+
+    def __init__(self, maps: MapCode, index: int, inputs: Iterable[str]) -> None:
+        """Begin a template without code. Parameters: see the class."""
+        self.texts = {name: placeholder(number) for number, name in enumerate(inputs)}
+        self.memory = 0
+        self._maps = maps
+        self._index = index
+        self._kinds: list[str] = []
+        self._lines: Lines = []
+        self._kept: list[TypeKept] = []
+        self.code = (maps.maps[index], index, maps.block, self.take, self._keep, self._lines, maps.label(index))
+
+    def take(self, kind: str) -> str:
+        """Return a placeholder for a new register of a type, and note the type."""
+        self._kinds.append(kind)
+        return placeholder(len(self.texts) + len(self._kinds) - 1)
+
+    def _keep(self, register: TypeKept) -> str:
+        """Return the register of PTX for one that statements keep, and note it."""
+        self._kept.append(register)
+        return self._maps.keep_for_type(self._index, register)
+
+    def local_memory(self, size: int) -> str:
+        """Return the name of a variable in local memory with so many bytes, which is in use until a save is written."""
+        self.memory = max(self.memory, size)
+        return self._maps.waiting_memory
+
+    def finished(self, noted: Noted, names: Mapping[str, str] | None = None) -> Template:
+        """Return the code. noted: what it reads of the block. names: of statements' registers, those in PTX."""
+        outputs = tuple((name, as_format(text)) for name, text in (names or {}).items() if name not in self.texts)
+        return Template(
+            tuple(self._lines), tuple(self._kinds), tuple(self.texts), outputs, tuple(dict.fromkeys(self._kept)),
+            dict(noted.reads), noted.has_shift,
+        )  # fmt: skip
+
+
 class SaveCode(AtMap):
     """Writes one ``SAVE`` to the index-th map, by the statements of its type; says what is known of its values
     (``SavedValues``).
@@ -366,32 +433,14 @@ class SaveCode(AtMap):
     def _template(self, part: Part) -> Template:
         """Return the PTX for statements that do not depend on the place, with placeholders for its registers, to be
         used again."""
-        registers = list(dict.fromkeys(registers_in(part.statements)))
-        inputs = tuple(register.name for register in registers if register.name in self._names)
-        kinds: list[str] = []
-
-        def take(kind: str) -> str:
-            """Return a placeholder for a new register of a type, and note the type."""
-            kinds.append(kind)
-            return placeholder(len(inputs) + len(kinds) - 1)
-
-        kept: list[TypeKept] = []
-
-        def keep(register: TypeKept) -> str:
-            kept.append(register)
-            return self._maps.keep_for_type(self._index, register)
-
-        lines: Lines = []
-        writer = AtMap(self._entry, self._index, self._block, take, keep, lines, self._label, ending=False)
-        writer.take_from(take, {name: placeholder(number) for number, name in enumerate(inputs)})
+        registers = dict.fromkeys(register.name for register in registers_in(part.statements))
+        template = TemplateOf(self._maps, self._index, [name for name in registers if name in self._names])
+        writer = AtMap(*template.code, ending=False)
+        writer.take_from(template.take, dict(template.texts))
         with self._maps.block.noting() as noted:
             writer.write(part.statements)
             writer.write_pending_predicates()
-        return Template(
-            tuple(lines), tuple(kinds), inputs,
-            tuple((name, as_format(text)) for name, text in writer.texts.items() if name not in inputs),
-            tuple(dict.fromkeys(kept)), dict(noted.reads), noted.has_shift,
-        )  # fmt: skip
+        return template.finished(noted, writer.texts)
 
     # What is known: ``SavedValues``.
 

@@ -523,6 +523,8 @@ class SaveCache:
         self._divided = divided
         self._roots: dict[tuple[bool, bool, bool, Lanes], _Node] = {}
         self._at_ends: dict[tuple[bool, tuple[str, ...], Lanes], Sequence[MapStatement]] = {}
+        self.templates: dict[Hashable, tuple[Template, int]] = {}
+        """Other code, by what is known of it, with the bytes of local memory that it needs."""
 
     def statements_at_ends(self, kept: Sequence[Kept], lanes: Lanes, *, ending: bool) -> Sequence[MapStatement]:
         """Return the statements (IR) of the map's type for a kernel's start, or, with ending, for a thread's end.

@@ -68,12 +68,18 @@ class ProbeBlock:
         self.reads.update(reads)
         self._has_displacement = self._has_displacement or has_shift
 
+    @property
+    def has_shift(self) -> bool:
+        """Whether code names the register with what is added to addresses, so that it is loaded at the kernel's entry.
+        """
+        return self._has_displacement
+
     @contextmanager
-    def noting(self) -> Iterator[Noted]:
+    def noting(self, *, has_shift: bool = False) -> Iterator[Noted]:
         """While the context is open, note what code reads of the probe block in the object that is returned, and
-        nowhere else."""
+        nowhere else. has_shift: whether the code may take it that ``has_shift`` is true."""
         before, had_shift = self.reads, self._has_displacement
-        self.reads, self._has_displacement = {}, False
+        self.reads, self._has_displacement = {}, has_shift
         noted = Noted({}, has_shift=False)
         try:
             yield noted
