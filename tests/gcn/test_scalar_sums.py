@@ -104,7 +104,7 @@ def test_what_it_cannot_do_has_its_reason(objects: dict[str, Path]) -> None:
         )  # fmt: skip
         reasons[probe] = {kernel.name: (kernel.reason, kernel.detail) for kernel in read_entry(data, "entry").kernels}
     assert {reason for reason, _ in reasons["block_sched"].values()} == {Reason.UNSUPPORTED}
-    assert "level warp is not put into kernels yet" in reasons["block_sched"]["saxpy"][1]
+    assert "code at a kernel's entry is not put into kernels yet" in reasons["block_sched"]["saxpy"][1]
     assert "it calls functions" in reasons["inst_count"]["calls"][1]
     assert reasons["inst_count"]["saxpy"][0] is Reason.PROBED
 
