@@ -85,12 +85,15 @@ _ACCUM, _ACCUM_GRANULE = 0x3F, 4
 _PREFETCH_SHIFT, _PREFETCH_LINE = 4, 128
 _PREFETCH: Mapping[str, int] = {"gfx11": 0x3F, "gfx12": 0xFF}
 """The field with how many lines of code are fetched ahead, by the beginning of processors' names."""
-_SGPR_GRANULE, _SGPRS_OF_HARDWARE, _MOST_SGPRS = 8, 6, 102
+_SGPR_GRANULE, _SGPRS_OF_HARDWARE = 8, 6
 """Of gfx9, where a kernel has as many scalar registers as it asks for; at their end are VCC, FLAT_SCRATCH and
 XNACK_MASK."""
+_MOST_SGPRS_GFX9, _MOST_SGPRS = 102, 106
 _UNIFIED = ("gfx90a", "gfx940", "gfx941", "gfx942", "gfx950", "gfx9-4-generic")
 """Processors that have accumulators in the file of the other vector registers, behind them."""
 _MOST_VGPRS = 256
+_MOST_ARGUMENTS = (1 << 32) - 1
+"""In bytes, which the descriptor has 32 bits for."""
 
 _STB_GLOBAL, _STV_PROTECTED = 1, 3
 _E_PHOFF, _E_SHOFF, _E_PHNUM, _E_SHNUM, _E_SHSTRNDX = 0x20, 0x28, 0x38, 0x3C, 0x3E
@@ -269,9 +272,13 @@ class _Writer:
             for segment in elf.segments
             if segment.type == PT_NOTE and segment.offset <= at < segment.offset + segment.file_size
         )
-        # They are the kernel's maps with names, which is checked here.
         for kernel in metadata.maps(_KERNELS):
-            kernel.text(".name")
+            # What is used of them below has the right type.
+            for key in (".name", ".symbol"):
+                kernel.text(key)
+            for key in (".kernarg_segment_size", ".vgpr_count", ".sgpr_count"):
+                kernel.number(key)
+            list(kernel.maps(".args"))
         return metadata.values, note, segment
 
     def _originals(self, kernels: Sequence[Appended]) -> list[Mapping[str, Any]]:
@@ -295,6 +302,8 @@ class _Writer:
         entry = {**original, ".name": kernel.name, ".symbol": f"{kernel.name}.kd"}
         offset = block_offset(original[".kernarg_segment_size"])
         size = offset + kernel.block_size
+        if size > _MOST_ARGUMENTS:
+            raise self.error(f"{kernel.name} has {size} bytes of arguments")
         entry[".args"] = [
             *original.get(".args", ()), {".offset": offset, ".size": kernel.block_size, ".value_kind": "by_value"}
         ]  # fmt: skip
@@ -316,9 +325,10 @@ class _Writer:
         granule = 8 if is_unified or is_wave32 else 4
         rsrc1 = rsrc1 & ~_VGPRS | max(rsrc1 & _VGPRS, -(-vgprs // granule) - 1)
         entry[".vgpr_count"] = max(original[".vgpr_count"], vgprs)
-        if self.processor.startswith("gfx9"):
-            if kernel.sgprs > _MOST_SGPRS:
-                raise self.error(f"{kernel.name} names {kernel.sgprs} scalar registers")
+        is_gfx9 = self.processor.startswith("gfx9")
+        if kernel.sgprs > (_MOST_SGPRS_GFX9 if is_gfx9 else _MOST_SGPRS):
+            raise self.error(f"{kernel.name} names {kernel.sgprs} scalar registers")
+        if is_gfx9:
             sgprs = kernel.sgprs + _SGPRS_OF_HARDWARE
             least = -(-sgprs // _SGPR_GRANULE) - 1
             field = max(rsrc1 >> _SGPRS_SHIFT & _SGPRS, least)

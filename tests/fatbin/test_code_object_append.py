@@ -289,6 +289,7 @@ def test_no_register_is_taken_away(objects: Mapping[str, Path]) -> None:
     (lambda kernel: replace(kernel, like="none"), "there is no kernel none"),
     (lambda kernel: replace(kernel, vgprs=257), "names 257 vector registers"),
     (lambda kernel: replace(kernel, sgprs=103), "names 103 scalar registers"),
+    (lambda kernel: replace(kernel, block_size=1 << 32), "bytes of arguments"),
 ])  # fmt: skip
 def test_what_cannot_be_appended(
     change: Callable[[Appended], Appended], problem: str, objects: Mapping[str, Path]
@@ -309,6 +310,17 @@ def test_the_same_name_twice(objects: Mapping[str, Path]) -> None:
     twice = append_kernels(once, [replace(kernel, name="second")])
     assert {"second", kernel.name, kernel.like} <= set(read_code_object(twice, "").kernels)
     assert append_kernels(data, []) == data
+
+
+@pytest.mark.parametrize("key", [b".symbol", b".kernarg_segment_size", b".vgpr_count", b".sgpr_count", b".args"])
+def test_damaged_metadata(key: bytes, objects: Mapping[str, Path]) -> None:
+    data = objects["gfx90a-O2"].read_bytes()
+    kernel = copies(data)[0]
+    # The value's first byte becomes that of a boolean; what follows it may be anything then.
+    at = data.index(key) + len(key)
+    wrong = data[:at] + b"\xc3" + data[at + 1 :]
+    with pytest.raises(FormatError):
+        append_kernels(wrong, [kernel])
 
 
 def test_damaged(objects: Mapping[str, Path]) -> None:
