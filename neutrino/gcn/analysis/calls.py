@@ -15,7 +15,6 @@ from neutrino.gcn.isa.registers import EVERYTHING, registers_of
 _LITERAL_AT = 4
 _PRESERVED = EVERYTHING ^ (1 << 30) - 1
 """All registers but s0 to s29: what a function changes of the others, it restores, or returns no address in."""
-_LOADS = frozenset({"s_load_dwordx2", "s_load_b64"})
 _Known = Mapping[str, int]
 """Pairs of SGPRs, as operands → the addresses that they hold."""
 
@@ -30,15 +29,10 @@ class UnknownCallError(NeutrinoError):
 
 @dataclass(frozen=True, eq=False)
 class Calls:
-    """The calls of a module's functions.
-
-    generation: of the processor, 9 to 12. tables: addresses of slots of 8 bytes that nothing writes → the addresses of
-    the functions that they hold, for calls by way of these.
-    """
+    """The calls of a module's functions. generation: of the processor, 9 to 12."""
 
     module: Module
     generation: int
-    tables: Mapping[int, int] = field(default_factory=dict)
     _called: dict[str, tuple[Function, ...]] = field(default_factory=dict)
     _perhaps_called: dict[str, tuple[Function, ...]] = field(default_factory=dict)
     _changed: dict[str, int] = field(default_factory=dict)
@@ -128,10 +122,6 @@ class Calls:
         left = {pair: at for pair, at in known.items() if not registers_of(pair) & writes}
         if row.mnemonic == "s_mov_b64" and row.operands[1] in known:
             left[row.operands[0]] = known[row.operands[1]]
-        elif row.mnemonic in _LOADS and row.operands[2:] == ("0x0",):
-            address = self.tables.get(known.get(row.operands[1], -1))
-            if address is not None:
-                left[row.operands[0]] = address
         return left
 
     @cached_property

@@ -30,13 +30,14 @@ class KernelRegisters:
 
     @cached_property
     def refused(self) -> str:
-        """Why the registers are not known, "" if they are: an instruction that is not known, or a call that may lead
-        out of the module."""
+        """Why the registers are not known, "" if they are: an instruction that is not known, a call of a
+        function that is not known, or one whose code is not."""
         try:
             _ = self.named
         except (UnknownInstructionError, UnknownCallError) as error:
             return str(error)
-        return ""
+        # Of a function for waves of both sizes the instructions are not known either.
+        return next((f"{each.name}: {each.refused}" for each in self.functions if each.refused), "")
 
     @cached_property
     def functions(self) -> tuple[Function, ...]:
