@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from neutrino.cli import probe
+from neutrino.cli import patch, probe
 from tests.gcn.objects import CLANG, need_llvm
 
 PAGE = Path(__file__).parents[2] / "docs" / "probes.md"
@@ -51,3 +51,24 @@ def test_its_commands_print_what_it_has(
         probe.main(words.split())
         said = capsys.readouterr()
         assert said.out + said.err == expected, words
+
+
+def test_patching_prints_what_the_page_about_files_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, _, section = PAGE.with_name("ahead.md").read_text().partition("\n## Code for AMD's GPUs\n")
+    (console,) = re.findall(r"```console\n(.*?)```", section.partition("\n## ")[0], re.DOTALL)
+    build(tmp_path)
+    (tmp_path / "out").mkdir()
+    monkeypatch.chdir(tmp_path)
+    commands = re.findall(r"^\$ neutrino-patch (.*)\n((?:(?!\$ ).*\n)*)", console, re.MULTILINE)
+    assert len(commands) >= 3
+    for words, expected in commands:
+        assert patch.main(words.split()) == 0
+        said = capsys.readouterr()
+        # LIEF need not be installed.
+        shown, page = (
+            [line for line in text.splitlines() if "LIEF" not in line] for text in (said.out + said.err, expected)
+        )
+        assert shown == page, words
+    assert (tmp_path / "back.hsaco").read_bytes() == (tmp_path / "vector.hsaco").read_bytes()
