@@ -62,13 +62,22 @@ class Liveness:
 
     def before(self, offset: int) -> int:
         """Return the registers that are in use in front of an instruction, as a set of ``isa.registers``."""
-        graph = self.graph
-        index = graph.index_at[offset]
-        number = graph.block_of(index)
-        live = self._behind(number)
-        for place in range(graph.blocks[number].end - 1, index - 1, -1):
-            live = self._through(place, live)
-        return live
+        index = self.graph.index_at[offset]
+        number = self.graph.block_of(index)
+        if number not in self._in_blocks:
+            block = self.graph.blocks[number]
+            live = self._behind(number)
+            sets = []
+            for place in range(block.end - 1, block.begin - 1, -1):
+                live = self._through(place, live)
+                sets.append(live)
+            self._in_blocks[number] = sets[::-1]
+        return self._in_blocks[number][index - self.graph.blocks[number].begin]
+
+    @cached_property
+    def _in_blocks(self) -> dict[int, list[int]]:
+        """By the numbers of blocks that were asked for, what is in use in front of each of their instructions."""
+        return {}
 
     def scc_live_at(self, offset: int) -> bool:
         """Return whether what SCC has in front of an instruction is read later."""
