@@ -89,11 +89,15 @@ corpus: setup-dev
 check-corpus: setup-dev
 	$(BIN)/python -m bench.check_corpus
 
-# AMD's code objects, whole: read, written as text and assembled again; with code in all kernels. Minutes, and 54 MB of wheels from PyPI; with
-# TRITON_PYTHON=PYTHON of an environment that has Triton, its kernels too.
+# AMD's code objects, whole: read, written as text and assembled again; with code in all kernels; and the interpreter that
+# judges copies of their kernels, itself judged. Minutes, and 54 MB of wheels from PyPI; with TRITON_PYTHON=PYTHON of an
+# environment that has Triton, its kernels too.
 corpus-amd: setup-dev
 	$(BIN)/python -m bench.corpus_amd $(if $(TRITON_PYTHON),--triton $(TRITON_PYTHON))
 	$(BIN)/python -m bench.twins_amd $(if $(TRITON_PYTHON),--triton $(TRITON_PYTHON))
+	$(BIN)/python -m bench.gcn_judge
+	$(BIN)/python -m bench.gcn_faults
+	$(if $(TRITON_PYTHON),$(BIN)/python -m bench.gcn_numpy)
 
 clean:
 	rm -rf build dist *.egg-info neutrino/loader/lib neutrino/emulator/lib neutrino/tracing/lib neutrino/gcn/lib

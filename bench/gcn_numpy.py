@@ -1,8 +1,8 @@
 """Triton's kernels in the interpreter of AMD's machine code, against NumPy: ``python -m bench.gcn_numpy [FOLDER]``.
 
 FOLDER has their code objects, ``NAME_ARCH.hsaco``, as ``bench/workloads/triton_amd.py`` writes them; that is
-``.corpus/amd`` unless given. Each is run twice, with another order of waves and other numbers in registers that nothing
-wrote: the results must be the same bits. Writes ``bench/results/gcn_numpy.json``.
+``.corpus/amd/triton`` unless given. Each is run twice, with another order of waves and other numbers in registers that
+nothing wrote: the results must be the same bits. Writes ``bench/results/gcn_numpy.json``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _ORDERED = frozenset({"locks"})
 def main() -> int:
     """Run all kernels, write the results, and return 1 if one is wrong."""
     parser = argparse.ArgumentParser("python -m bench.gcn_numpy", description=__doc__.split("\n")[0])
-    parser.add_argument("folder", nargs="?", type=Path, default=_HERE.parent / ".corpus" / "amd")
+    parser.add_argument("folder", nargs="?", type=Path, default=_HERE.parent / ".corpus" / "amd" / "triton")
     folder = parser.parse_args().folder
     rows: list[dict[str, Any]] = []
     is_wrong = False

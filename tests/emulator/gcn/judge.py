@@ -106,7 +106,8 @@ def on_cpu(library: ctypes.CDLL, kernel: Judged, a: Values, b: Values, before: V
 
 
 def on_gpu(
-    data: bytes, disassemble: Disassemble, names: list[Judged], values: tuple[Values, Values, Values], seed: int | None
+    data: bytes, disassemble: Disassemble, names: list[Judged], values: tuple[Values, Values, Values], seed: int | None,
+    limit: int = 1_000_000,
 ) -> Iterator[tuple[Judged, Values, int]]:
     """Yield what kernels write in the interpreter, and how many instructions they executed."""
     memory = Memory(16 << 20)
@@ -116,7 +117,7 @@ def on_gpu(
     for kernel in names:
         memory.write(at[2], before)
         arguments = struct.pack("<QQQ", *at)
-        done = loaded.run(kernel.name, (GROUPS, 1, 1), (BLOCK, 1, 1), arguments, seed=seed, checks=True)
+        done = loaded.run(kernel.name, (GROUPS, 1, 1), (BLOCK, 1, 1), arguments, seed=seed, checks=True, limit=limit)
         yield kernel, np.frombuffer(memory.read(at[2], before.nbytes), np.uint64), done.instructions
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bench import gcn_judge, gcn_numpy
+from bench import gcn_faults, gcn_judge, gcn_numpy
 from bench.gcn_cases import cases
 from neutrino.emulator.gcn.errors import GcnError, GcnFaultError
 from neutrino.emulator.gcn.memory import Memory
@@ -136,3 +136,9 @@ def test_recorded_results_are_numpy_s() -> None:
         assert row["same"], row
     allowed = {name: case.error for name, case in cases("gfx942").items()}
     assert {row["kernel"]: row["allowed"] for row in rows} == allowed
+
+
+def test_recorded_faults_were_noticed() -> None:
+    rows = json.loads(gcn_faults.RESULTS.read_text())["rows"]
+    assert gcn_faults.problems(rows) == []
+    assert gcn_faults.problems([row | {"noticed": ""} for row in rows if row["fault"]])
