@@ -61,7 +61,7 @@ JUDGED: Mapping[str, tuple[str, ...]] = {
 
 OVERTAKEN: tuple[str, ...] = (
     "accesses_h200", "ahead_h200", "ahead_size", "ahead_speed", "benchmark_option_h200", "check_corpus", "corpus",
-    "examples", "first_runs_h200", "listing", "notebooks_h200", "overhead_h200", "parsing", "placed_h200",
+    "corpus_amd", "examples", "first_runs_h200", "listing", "notebooks_h200", "overhead_h200", "parsing", "placed_h200",
     "reading", "registers", "road_h200", "rounding_h200", "scale", "slowdown_h200", "soak", "soak_h200",
     "twins_amd", "values_h200",
 )  # fmt: skip

@@ -278,6 +278,9 @@ class _Extraction:
         except (FormatError, OSError) as error:
             self._report_error(input_.name, error)
             return
+        if self._decodes:
+            # What was searched of a large file would stay in memory beside its images.
+            release(data)
         shown = Shown(input_, containers, [])
         try:
             shown.patched = _patched(shown, data)

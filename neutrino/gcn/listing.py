@@ -98,13 +98,14 @@ class Layout:
     """What a text is of, known before any of it is decoded.
 
     target: the target id, such as ``gfx942:sramecc+``. wave: lanes of the waves that the text is assembled for:
-    instructions of functions with another are data where that makes a difference. base: the first address. names: the
-    functions' names by their addresses, as the assembler reads them.
+    instructions of functions with another are data where that makes a difference. runs: first addresses and ends of
+    what lies together; an assembler puts one behind the other. names: the functions' names by their addresses, as the
+    assembler reads them.
     """
 
     target: str
     wave: int
-    base: int
+    runs: tuple[tuple[int, int], ...]
     names: Mapping[int, str]
 
     @property
@@ -119,10 +120,15 @@ def layout_of(functions: Iterable[tuple[str, int, bytes, bool, int]], target: st
     rows = list(functions)
     waves = [wave for _, _, _, is_kernel, wave in rows if is_kernel and wave] or [wave for *_, wave in rows if wave]
     names: dict[int, str] = {}
-    for name, address, *_ in rows:
+    runs: list[tuple[int, int]] = []
+    for name, address, code, *_ in rows:
         if name:
             names.setdefault(address, _symbol(name, address))
-    return Layout(target, waves[0] if waves else 32, rows[0][1] if rows else 0, names)
+        if runs and address <= runs[-1][1]:
+            runs[-1] = runs[-1][0], max(runs[-1][1], address + len(code))
+        else:
+            runs.append((address, address + len(code)))
+    return Layout(target, waves[0] if waves else 32, tuple(runs), names)
 
 
 def listing(
@@ -139,7 +145,6 @@ def listing(
         yield f"\t; assembled with -mattr={features}"
     yield "\t.text"
     yield "\t.p2align 8"
-    yield ".Ltext:"
     writer = _Writer(layout, encodings, notes or Notes())
     pending: list[Function] = []
     count = 0
@@ -164,7 +169,11 @@ class _Writer:
         self._encoded: Mapping[str, bytes] = {}
         self._processor, self._features = layout.features
         self._outside: dict[int, str] = {}
-        """Names of addresses outside of the function that refers to them, but for beginnings of functions."""
+        """Names of addresses outside of the function that refers to them, but for beginnings of functions; of one run,
+        since what lies elsewhere is as far from the next one as it was in the file, not in the text."""
+        self._runs = iter(layout.runs)
+        self._run = -1, -1
+        self._base = ".Ltext"
         self._taken = set(layout.names.values())
         self._previous: tuple[str, int] | None = None
         """Of the last function the symbol, and the address behind it."""
@@ -185,14 +194,20 @@ class _Writer:
                 yield f"\t.set {symbol}, {self._previous[0]}"
                 continue
             self._previous = symbol, end
+            while not self._run[0] <= function.address <= self._run[1]:
+                yield from self.ending()
+                self._run = next(self._runs)
+                self._base = f".Ltext_{self._run[0]:x}" if self._run != self._layout.runs[0] else ".Ltext"
+                yield f"{self._base}:"
             yield from self._function(function, symbol)
 
     def ending(self) -> Iterator[str]:
-        """Yield the values of the symbols that are not in the text."""
+        """Yield the values of the symbols that the last run refers to and does not have."""
         if self._outside:
             yield ""
         for address, name in sorted(self._outside.items()):
-            yield f"\t.set {name}, .Ltext{address - self._layout.base:+#x}"
+            yield f"\t.set {name}, {self._base}{address - self._run[0]:+#x}"
+        self._outside = {}
 
     def _function(self, function: Function, symbol: str) -> Iterator[str]:
         """Yield the lines of a function, or of what lies between two."""
@@ -232,11 +247,11 @@ class _Writer:
             address = function.address + instruction.offset
             if (source := sources.get(address)) is not None:
                 yield f"\t; {_comment(source)}"
-            if instruction.offset in labels and address not in self._layout.names:
+            if instruction.offset in branches or (instruction.offset in labels and address not in self._layout.names):
                 yield f".L{address:x}:"
             if instruction.offset < skip_to:
                 continue
-            if (end := self._run(function, index, labels)) is not None:
+            if (end := self._equal(function, index, labels)) is not None:
                 value = int.from_bytes(function.code[instruction.offset : instruction.end], "little")
                 said = f"\t; {instruction.text}" if instruction.text else ""
                 yield f"\t.fill {(end - instruction.offset) // WORD}, {WORD}, {value:#x}{said}"
@@ -251,7 +266,8 @@ class _Writer:
                 name = self._name(function, row.target, ends)
                 yield f"\t{instruction.mnemonic} {operands}, {name}@{relocation}+{place}"
             elif instruction.target in branches:
-                name = self._name(function, function.address + (instruction.target or 0), ends)
+                # A branch to a global symbol would be for a linker, also to a kernel's beginning.
+                name = f".L{function.address + (instruction.target or 0):x}"
                 yield f"\t{instruction.mnemonic} {', '.join((*instruction.operands[:-1], name))}"
             else:
                 yield self._plain(function, instruction)
@@ -259,16 +275,20 @@ class _Writer:
     def _name(self, function: Function, address: int, inside: Mapping[int, int]) -> str:
         """Return the name of an address that an instruction refers to. inside: offsets of the function's instructions,
         which have labels."""
-        if address in self._layout.names:
+        begin, end = self._run
+        if begin <= address <= end and address in self._layout.names:
             return self._layout.names[address]
         if address - function.address in inside:
             return f".L{address:x}"
         if address not in self._outside:
-            name = self._notes.symbols.get(address, "")
-            is_free = _PLAIN_NAME.fullmatch(name) and not _REGISTER_LIKE.fullmatch(name) and name not in self._taken
-            # A label of another function may have the usual name.
-            self._outside[address] = name if is_free else f".Lat_{address:x}"
-            self._taken.add(self._outside[address])
+            name = self._layout.names.get(address) or self._notes.symbols.get(address, "")
+            if not _PLAIN_NAME.fullmatch(name) or _REGISTER_LIKE.fullmatch(name):
+                # A label of another function may have the usual name.
+                name = f".Lat_{address:x}"
+            if name in self._taken:
+                name = f"{name}.from_{begin:x}"
+            self._outside[address] = name
+            self._taken.add(name)
         return self._outside[address]
 
     def _plain(self, function: Function, instruction: Instruction) -> str:
@@ -282,7 +302,7 @@ class _Writer:
         words = (int.from_bytes(code[at : at + WORD], "little") for at in range(0, len(code), WORD))
         return f"\t.long {', '.join(f'{word:#010x}' for word in words)}{said}"
 
-    def _run(self, function: Function, index: int, labels: Container[int]) -> int | None:
+    def _equal(self, function: Function, index: int, labels: Container[int]) -> int | None:
         """Return where a run of equal words ends that begins with an instruction, None if it is too short. labels:
         offsets at which it must end."""
         first = function.instructions[index]

@@ -82,6 +82,18 @@ def test_text_of_a_function_gives_its_bytes(objects, llvm, encodings, name) -> N
             assert re.findall(r"^(\w+):$", text, re.MULTILINE) == [function.name]
 
 
+@pytest.mark.parametrize("name", ["gfx942-O0", "gfx1201-O2"])
+def test_text_of_some_functions_gives_their_bytes(objects, llvm, encodings, name) -> None:
+    """They refer to the same variables and to each other: from where they are in the text, not in the file."""
+    module, target, notes = read(objects[name], llvm)
+    chosen = [row for row in module.functions if row.name in ("saxpy", "calls", "pointers", "_Z10polynomialfj")]
+    assert len(chosen) == 4
+    text = text_of(chosen, target, encodings, notes)
+    assert assembled(text, module, llvm, chosen[0].wave) == b"".join(row.code for row in chosen)
+    assert "weights@rel32@lo" in text
+    assert re.search(r"weights\.from_[0-9a-f]+@rel32@lo", text)
+
+
 @pytest.mark.parametrize("name", ["gfx90a-O2", "gfx1030-O2", "gfx942-O0"])
 def test_another_assembler_agrees(objects, llvm, encodings, name, tmp_path) -> None:
     """LLVM 19's, and its linker, which places the text where the object had it."""
@@ -134,6 +146,14 @@ def test_any_bytes_have_a_text_that_gives_them(words: list[int], processor: str,
     module = decode([(name, 0x1000, code, True, 64)], processor, "", llvm)
     text = text_of(module.functions, processor, Encodings(llvm))
     assert assembled(text, module, llvm, 64) == code
+
+
+def test_a_branch_to_the_beginning_is_no_relocation(llvm, encodings) -> None:
+    code = llvm.assemble("a: s_branch a", "gfx942")
+    module = decode([("f", 0x1000, code, True, 64)], "gfx942", "", llvm)
+    text = text_of(module.functions, "gfx942", encodings)
+    assert llvm.assemble(text, "gfx942") == code
+    assert "\ts_branch .L1000\n" in text
 
 
 def test_functions_with_another_wave_keep_their_bytes(llvm, encodings) -> None:
