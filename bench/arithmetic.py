@@ -232,8 +232,12 @@ def digest(words: Array) -> str:
 
 
 def sampled(instruction: Instruction, words: Array) -> Array:
-    """Return a sample of an instruction's results, to be kept as they are: [results, SAMPLES], of a product [SAMPLES,
-    words]."""
+    """Return every n-th result of an instruction, SAMPLES of TUPLES, which the results file has in full beside a digest
+    of all.
+
+    words: [results, TUPLES] of a scalar instruction (a ``Form``), which becomes [results, SAMPLES]; of a product of
+    matrices its matrices of results, which become [SAMPLES, words].
+    """
     if isinstance(instruction, Form):
         return words[:, :: TUPLES // SAMPLES]
     return words.reshape(-1, words.shape[2])[:: TUPLES // SAMPLES]

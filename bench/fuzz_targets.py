@@ -269,12 +269,16 @@ def _offload(data: bytes) -> int:
 
 
 def _entry_seeds() -> list[bytes]:
-    """Valid inputs of ``_entry``: numbers from the header of each seed's entry, then its payload."""
+    """Return valid inputs for the fuzz target ``_entry``: four numbers from the header of an entry of a fatbin, then
+    the entry's payload.
+    """
     made = []
     for entry in fuzz_seeds.entries():
         (kind, _, header, payload, stored) = struct.unpack_from("<HHIQI", entry)
         (flags, _, size) = struct.unpack_from("<QQQ", entry, 0x28)
+        # 64: the size of the headers that ``_entry`` writes.
         if header == 64 and payload:
+            # How much of the payload is padding. stored: its bytes without that; 0 if it is not compressed.
             cut = payload - (stored or payload)
             made.append(_FLAGS.pack(flags, kind, size, cut) + entry[header:])
     return made

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from bench.tree import made_of
 from neutrino.emulator.gcn.errors import GcnError
 from neutrino.emulator.gcn.memory import Memory
 from neutrino.emulator.gcn.object_file import LoadedObject
@@ -245,7 +246,7 @@ def main() -> int:
                 missed = [row["fault"] for row in rows if row["kernel"] == name and row["fault"] and not row["noticed"]
                           and row["processor"] == processor]  # fmt: skip
                 print(f"{processor} {name}: control {control or 'right'}, {len(faults)} faults, not noticed: {missed}")
-    RESULTS.write_text(json.dumps({"rows": rows}, indent=1) + "\n")
+    RESULTS.write_text(json.dumps({"rows": rows, **made_of("gcn_faults")}, indent=1) + "\n")
     return int(problems(rows) != [])
 
 

@@ -14,6 +14,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from bench.tree import made_of
 from neutrino.gcn.llvm import find_llvm
 from tests.emulator.gcn import judge
 
@@ -63,7 +64,7 @@ def main() -> int:
                     }
                 )  # fmt: skip
                 print(f"{target} {' '.join(options)}: {len(kernels)} kernels, {instructions} instructions, {different}")
-    result = {"source": source_hash(), "clang": version, "rows": rows}
+    result = {"source": source_hash(), "clang": version, "rows": rows, **made_of("gcn_judge")}
     RESULTS.write_text(json.dumps(result, indent=1) + "\n")
     return int(any(row["different"] for row in rows))
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.gcn_cases import cases, run_case, worst_error
+from bench.tree import made_of
 from neutrino.gcn.llvm import find_llvm
 
 _HERE = Path(__file__).resolve().parent
@@ -54,7 +55,7 @@ def main() -> int:
                 }
             )  # fmt: skip
             print(f"{name} {processor}: {first.instructions} instructions, error {error:.1e}", "" if same else "!")
-    RESULTS.write_text(json.dumps({"rows": rows}, indent=1) + "\n")
+    RESULTS.write_text(json.dumps({"rows": rows, **made_of("gcn_numpy")}, indent=1) + "\n")
     return int(is_wrong)
 
 

@@ -188,10 +188,11 @@ def most_resident(start: np.ndarray[Any, Any], end: np.ndarray[Any, Any], sm: np
 
 
 def gmem_columns(pairing: Pairing) -> list[list[Json]]:
-    """Return a table row (GMEM_COLUMNS) for each launch: bytes that the program asked for, and those that
-    ``gmem_bytes`` counted.
+    """Return a table row (GMEM_COLUMNS) for each launch: bytes of memory accesses as the program says, then those that
+    the probe ``gmem_bytes`` counted, both by kind of access.
 
-    The former by its own formula and kind of access; None without data.
+    pairing: each launch as the program reported it (own) with the same launch in the trace (traced). None stands for
+    counts that the trace does not have.
     """
     rows: list[list[Json]] = []
     for entry in pairing.pairs:

@@ -35,6 +35,10 @@ JUDGED: Mapping[str, tuple[str, ...]] = {
     "driver_h200": ("tests/embedded/ask*.[ch]", "neutrino/emulator/csrc"),
     "examples": ("examples",),
     "first_runs_h200": ("neutrino/run", "neutrino/maker", f"{_HOOK}/image"),
+    "gcn_faults": ("neutrino/emulator/gcn", "tests/emulator/gcn/judged.hip"),
+    "gcn_judge": ("neutrino/emulator/gcn", "tests/emulator/gcn/judged.hip"),
+    "gcn_numpy": ("neutrino/emulator/gcn", "bench/gcn_cases.py", "bench/workloads/triton_amd.py"),
+    "gcn_second": ("neutrino/emulator/gcn", "tests/emulator/gcn/judged.hip"),
     "graphs_h200": ("bench/workloads/replays.cu", _HOOK),
     "listing": ("neutrino/fatbin",),
     "notebooks_h200": ("neutrino/session.py", "neutrino/loader/install.py", f"{_HOOK}/front"),
@@ -61,8 +65,8 @@ JUDGED: Mapping[str, tuple[str, ...]] = {
 
 OVERTAKEN: tuple[str, ...] = (
     "accesses_h200", "ahead_h200", "ahead_size", "ahead_speed", "benchmark_option_h200", "check_corpus", "corpus",
-    "corpus_amd", "examples", "first_runs_h200", "listing", "notebooks_h200", "overhead_h200", "parsing", "placed_h200",
-    "reading", "registers", "road_h200", "rounding_h200", "scale", "slowdown_h200", "soak", "soak_h200",
+    "corpus_amd", "examples", "first_runs_h200", "gcn_second", "listing", "notebooks_h200", "overhead_h200", "parsing",
+    "placed_h200", "reading", "registers", "road_h200", "rounding_h200", "scale", "slowdown_h200", "soak", "soak_h200",
     "values_h200",
 )  # fmt: skip
 """Results whose files have changed since they were recorded, and which are to be recorded again."""
@@ -109,7 +113,7 @@ def _sources(pattern: str) -> list[Path]:
     """Return the source files that an entry of ``JUDGED`` stands for: a file, a folder with all below it, or a pattern.
     """
     found = [path for path in ROOT.glob(pattern) for path in ([path] if path.is_file() else path.rglob("*"))]
-    files = [path for path in found if path.is_file() and path.suffix in _SUFFIXES | {".ptx"}]
+    files = [path for path in found if path.is_file() and path.suffix in _SUFFIXES | {".hip", ".ptx"}]
     return [path for path in files if not _LEFT_OUT.intersection(path.relative_to(ROOT).parts)]
 
 

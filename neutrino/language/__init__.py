@@ -413,7 +413,10 @@ def bits(value: float) -> int:
 
 
 def bound(turns: int) -> bool:
-    """Begin the condition of a loop, ``while nl.bound(8) and x > 0``, which ends after so many turns at the latest."""
+    """Begin the condition of a loop in a probe, ``while nl.bound(8) and x > 0``, which ends after so many turns.
+
+    Only the compiler of probes gives it this meaning; a call from Python raises an error.
+    """
     _refuse("bound")
 
 

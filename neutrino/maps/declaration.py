@@ -221,8 +221,10 @@ class MapType(ABC):
         return ()
 
     def rooms(self, entry: Map) -> tuple[int, ...]:
-        """Return for how many saves that follow each other there may be one test for room (``EnsureRoom``): numbers to
-        choose from, the best ones first. () for types without.
+        """Return how many SAVEs (statements that add a record to the map) may share one check that memory is left for
+        their records: possible numbers, the best first. () for types that never check.
+
+        entry: the map.
         """
         return ()
 

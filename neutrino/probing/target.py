@@ -73,8 +73,9 @@ class Snippets(Protocol):
     """
 
     def statements(self, path: KeyPath, text: str) -> tuple[list[Statement], list[Fault]]:
-        """Split a snippet into instructions and SAVEs, and return these and its faults. What it declares is added to
-        the file's."""
+        """Split a snippet (a probe's code) into instructions and SAVEs (which add a record to a map), and return these
+        and the snippet's faults. Registers that it declares become registers of the whole probe file.
+        """
 
     def instruction(self, path: KeyPath, statement: Statement) -> WrittenInstruction:
         """Return a statement of a snippet as an instruction that has not been checked yet."""

@@ -18,7 +18,7 @@ from neutrino.fatbin.code_object import read_code_object
 from neutrino.fatbin.code_object_append import Appended, append_kernels, block_offset, place
 from neutrino.fatbin.code_object_functions import code_object_functions
 from tests.fatbin.code_object_checker import Wanted, problems
-from tests.gcn.objects import CLANG, code_objects
+from tests.gcn.objects import CLANG, code_objects, need_clang
 
 READELF, BUNDLER = "llvm-readelf-19", "clang-offload-bundler-19"
 SIZE = 200
@@ -353,8 +353,7 @@ def test_as_much_is_fetched_ahead_as_there_is(name: str, objects: Mapping[str, P
 
 def test_other_notes_stay(tmp_path: Path) -> None:
     """An object with a build id has two notes, in one segment."""
-    if shutil.which(CLANG) is None:
-        pytest.skip(f"no {CLANG} on PATH")
+    need_clang()
     source, made = tmp_path / "empty.hip", tmp_path / "empty.hsaco"
     source.write_text('extern "C" __attribute__((global)) void empty(int *at) { *at = 1; }\n')
     argv = [CLANG, "-x", "hip", "--offload-device-only", "--no-gpu-bundle-output", "-nogpuinc", "-nogpulib", "-w",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from collections.abc import Mapping
@@ -47,6 +48,17 @@ def need_llvm() -> Llvm:
         pytest.skip(error.hint)
 
 
+def need_clang() -> str:
+    """A clang that builds code objects, or the test is skipped with the reason."""
+    if shutil.which(CLANG) is None:
+        pytest.skip(f"no {CLANG} on PATH")
+    # The whole path of one that it finds; the name alone otherwise.
+    done = subprocess.run([CLANG, "-print-prog-name=lld"], capture_output=True, text=True, check=True)
+    if not os.access(done.stdout.strip(), os.X_OK):
+        pytest.skip(f"{CLANG} finds no lld, its linker for AMD's GPUs (Debian: lld-19)")
+    return CLANG
+
+
 def build(folder: Path) -> None:
     """Compile every one of BUILDS into the folder, as NAME.hsaco. AssertionError, with what clang said."""
     for name, options in BUILDS.items():
@@ -57,7 +69,6 @@ def build(folder: Path) -> None:
 
 def code_objects(factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The code objects by the names of BUILDS; without clang the test is skipped."""
-    if shutil.which(CLANG) is None:
-        pytest.skip(f"no {CLANG} on PATH")
+    need_clang()
     folder = once(factory, "gcn-objects", build)
     return {name: folder / f"{name}.hsaco" for name in BUILDS}

@@ -23,7 +23,7 @@ from neutrino.gcn.code import Function, Instruction, Module, decode, split_targe
 from neutrino.gcn.isa.registers import SCC, vectors_in
 from neutrino.gcn.processors import processor_named
 from tests.emulator.gcn import judge
-from tests.gcn.objects import CLANG, SOURCE, code_objects, need_llvm
+from tests.gcn.objects import CLANG, SOURCE, code_objects, need_clang, need_llvm
 
 _VALUES = judge.inputs(5)
 _VCC, _CLOBBERS = 106, (0x5A5A5A5A, 0xFFFFFFFF)
@@ -97,8 +97,7 @@ def _run(loaded: LoadedObject, kernel: judge.Judged, observer: _Clobber | None) 
 
 @pytest.mark.parametrize(("processor", "level", "step"), [("gfx942", "-O2", 6), ("gfx1100", "-O1", 7)])
 def test_what_is_called_free_is_not_used(tmp_path: Path, processor: str, level: str, step: int) -> None:
-    if judge.CLANG is None:
-        pytest.skip(f"no {CLANG} on PATH")
+    need_clang()
     data = judge.compile_for_gpu(tmp_path, processor, (level,))
     module = _decoded(data)
     noticed = overwritten = 0

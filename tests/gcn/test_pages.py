@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from neutrino.cli import patch, probe
-from tests.gcn.objects import CLANG, need_llvm
+from tests.gcn.objects import need_clang, need_llvm
 
 PAGE = Path(__file__).parents[2] / "docs" / "probes.md"
 VECTOR = """
@@ -25,13 +25,11 @@ extern "C" __global__ void twice(int *a) { a[__builtin_amdgcn_workitem_id_x()] *
 def build(folder: Path) -> None:
     """Make vector.hsaco, for gfx942. Skips without clang."""
     need_llvm()
+    clang = need_clang()
     (folder / "vector.hip").write_text(VECTOR)
     flags = ["-x", "hip", "-nogpuinc", "-nogpulib", "--offload-device-only", "--no-gpu-bundle-output", "-w", "-O2"]
-    command = [CLANG, *flags, "--offload-arch=gfx942", "vector.hip", "-o", "vector.hsaco"]
-    try:
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        pytest.skip(f"no {CLANG} on PATH")
+    command = [clang, *flags, "--offload-arch=gfx942", "vector.hip", "-o", "vector.hsaco"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
 

@@ -21,7 +21,7 @@ from neutrino.fatbin.code_object_append import Appended, append_kernels, block_o
 from neutrino.fatbin.code_object_functions import code_object_functions
 from neutrino.gcn.code import Function, decode, split_target
 from neutrino.gcn.splice import Insertion, splice, spliced_size
-from tests.gcn.objects import CLANG, code_objects, need_llvm
+from tests.gcn.objects import CLANG, code_objects, need_clang, need_llvm
 from tests.hsa.build import build
 from tests.hsa.executes import COUNT, GROUPS
 from tests.once import once
@@ -101,8 +101,7 @@ def compile_hidden(folder: Path) -> None:
 @pytest.fixture(scope="module")
 def hidden(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of ``hidden.hip`` for each processor; without clang the test is skipped."""
-    if shutil.which(CLANG) is None:
-        pytest.skip(f"no {CLANG} on PATH")
+    need_clang()
     return once(tmp_path_factory, "hsa-hidden", compile_hidden)
 
 

@@ -629,10 +629,10 @@ class SiteWriter:
         return self._snippets_by_opcode[key]
 
     def _operands(self, instruction: Instruction, hit: Hit, masks: LaneMasks, *, after: bool) -> SiteOperands:
-        """Return what gives a snippet (a probe's code) before or after an instruction the values that it names, such as
-        ADDR.
+        """Return the object that looks up names in a snippet (a probe's code), such as ADDR, the instruction's address.
 
-        masks: the lanes that come to that side.
+        hit: where the probe applies. after: whether the snippet runs after the instruction. masks: the lanes that run
+        it.
         """
         position = hit.statement.position
         return SiteOperands(

@@ -17,6 +17,7 @@ from neutrino.emulator.gcn.object_file import Disassemble, LoadedObject
 from neutrino.errors import ToolMissingError
 from neutrino.gcn.llvm import find_llvm
 from tests.emulator.gcn import judge
+from tests.gcn.objects import need_clang
 
 _KERNELS = judge.kernels()
 _VALUES = judge.inputs(11)
@@ -24,8 +25,7 @@ _VALUES = judge.inputs(11)
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    if judge.CLANG is None:
-        pytest.skip("clang-19 is not installed")
+    need_clang()
     return tmp_path_factory.mktemp("judge")
 
 

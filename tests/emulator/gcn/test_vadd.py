@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import struct
 import subprocess
 from pathlib import Path
@@ -15,15 +14,14 @@ from neutrino.emulator.gcn.memory import Memory
 from neutrino.emulator.gcn.object_file import LoadedObject
 from neutrino.errors import ToolMissingError
 from neutrino.gcn.llvm import find_llvm
+from tests.gcn.objects import need_clang
 
-_CLANG = shutil.which("clang-19")
 _SOURCE = Path(__file__).with_name("vadd.hip")
 _N = 300
 
 
 def _loaded(processor: str, folder: Path) -> LoadedObject:
-    if _CLANG is None:
-        pytest.skip("clang-19 is not installed")
+    clang = need_clang()
     try:
         llvm = find_llvm(processor)
     except ToolMissingError as error:
@@ -31,7 +29,7 @@ def _loaded(processor: str, folder: Path) -> LoadedObject:
     made = folder / "vadd.hsaco"
     subprocess.run(
         [
-            _CLANG, "-x", "hip", f"--offload-arch={processor}", "--offload-device-only", "-nogpuinc", "-nogpulib",
+            clang, "-x", "hip", f"--offload-arch={processor}", "--offload-device-only", "-nogpuinc", "-nogpulib",
             "--no-gpu-bundle-output", "-O2", str(_SOURCE), "-o", str(made),
         ],
         check=True,
