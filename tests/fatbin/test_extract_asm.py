@@ -19,7 +19,7 @@ from neutrino.cli.extract import main
 from neutrino.errors import FormatError, ToolMissingError
 from neutrino.fatbin.code_object_functions import code_object_functions
 from neutrino.fatbin.code_object_lines import notes, source_lines
-from tests.gcn.objects import CLANG, KERNELS, SOURCE, code_objects, need_llvm
+from tests.gcn.objects import CLANG, KERNELS, SOURCE, code_objects, need_clang, need_llvm
 
 PTX = ".version 7.0\n.target sm_80\n.address_size 64\n.visible .entry k() { ret; }\n"
 
@@ -166,8 +166,7 @@ def test_kernels_without_code_and_behind_all_code(tmp_path, capsys) -> None:
     """rocPRIM has such, for processors that a library is not made for."""
     pytest.importorskip("elftools")
     need_llvm()
-    if shutil.which(CLANG) is None:
-        pytest.skip(f"no {CLANG} on PATH")
+    need_clang()
     source = (
         '#define KERNEL extern "C" __attribute__((global)) void\n'
         "KERNEL first() { __builtin_unreachable(); }\nKERNEL some(int *a) { *a = 1; }\n"
