@@ -246,12 +246,17 @@ def table(results: Mapping[str, Json]) -> str:
     return "\n".join(lines)
 
 
-def say(results: Mapping[str, Json]) -> int:
-    """Print the verdicts. Returns the exit status: 0 when all hold, else 1."""
-    found = verdicts(results)
+def print_verdicts(found: Sequence[tuple[str, bool]]) -> int:
+    """Print verdicts: what must hold, in words, and whether it does. Returns the exit status: 0 when all hold, else 1.
+    """
     for text, holds in found:
         print(f"{'ok  ' if holds else 'FAIL'} {text}")
     return 0 if all(holds for _, holds in found) else 1
+
+
+def say(results: Mapping[str, Json]) -> int:
+    """Print the verdicts on recorded results. Returns the exit status: 0 when all hold, else 1."""
+    return print_verdicts(verdicts(results))
 
 
 def record(sources: Iterable[tuple[str, str, bytes]]) -> dict[str, Json]:

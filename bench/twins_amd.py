@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.check_corpus import CorpusError
-from bench.corpus_amd import BUILT, ROOT, WHEELS, of_clang, of_triton, of_wheels
+from bench.corpus_amd import BUILT, ROOT, WHEELS, of_clang, of_triton, of_wheels, print_verdicts
 from bench.recorded import judge_files
 from bench.tree import made_of
 from neutrino.errors import PatchError
@@ -196,11 +196,8 @@ def verdicts(results: Mapping[str, Json]) -> list[tuple[str, bool]]:
 
 
 def say(results: Mapping[str, Json]) -> int:
-    """Print the verdicts. Returns the exit status: 0 when all hold, else 1."""
-    found = verdicts(results)
-    for text, holds in found:
-        print(f"{'ok  ' if holds else 'FAIL'} {text}")
-    return 0 if all(holds for _, holds in found) else 1
+    """Print the verdicts on recorded results. Returns the exit status: 0 when all hold, else 1."""
+    return print_verdicts(verdicts(results))
 
 
 def record(sources: Iterable[tuple[str, str, bytes]]) -> dict[str, Json]:

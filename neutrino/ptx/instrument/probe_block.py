@@ -127,11 +127,6 @@ class ProbeBlock:
             shift = self._displacement
         lines.append(op("add.u64", register, register, shift))
 
-    def load_log_units(self, index: int, register: str, take: Take | None = None) -> Lines:
-        """Code that loads how many units of memory the index-th map, a log, has in all: into a register of 64 bits."""
-        units = (take or self._take)("b32")
-        return [self.load_log_limit(index, units), op("cvt.u64.u32", register, units)]
-
     def load_log_limit(self, index: int, register: str) -> Instruction:
         """The instruction that loads how many units of memory the index-th map, a log, has in all: into a register of
         32 bits."""
