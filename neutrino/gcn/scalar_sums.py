@@ -13,8 +13,10 @@ from dataclasses import dataclass, field
 
 from neutrino.abi.levels import Level, Per
 from neutrino.abi.probe_block import BLOCK_CELL, BLOCK_COPY_MASK, BLOCK_HEADER, BLOCK_PER_MAP
+from neutrino.gcn.analysis.exec_regions import ExecRegions
 from neutrino.gcn.code import Function, Instruction, wave_features
 from neutrino.gcn.llvm import Llvm
+from neutrino.gcn.processors import PROCESSORS as KNOWN
 from neutrino.gcn.snippets.opcodes import names_of
 from neutrino.gcn.splice import Insertion
 from neutrino.ir.operands import Constant, Register, SiteOperand
@@ -195,11 +197,11 @@ class _Writer:
         ends = dict(self._ends())
         insertions = [Insertion(self._header, self._assembled(self._entry()), ahead_of_label=False)]
         snippets: dict[str, bytes] = {}
-        for offset, added in self._plan.at.items():
+        for offset, added in self._joined(ends).items():
             text = "\n".join(self._site(added))
             if text not in snippets:
                 snippets[text] = self._assembled([text])
-            insertions.append(Insertion(self._outside(offset, ends), snippets[text]))
+            insertions.append(Insertion(offset, snippets[text]))
         if self._plan.saves:
             end = self._assembled(self._save())
             insertions += [Insertion(offset, end) for offset in ends]
@@ -208,6 +210,19 @@ class _Writer:
 
     def _assembled(self, lines: Iterable[str]) -> bytes:
         return self._llvm.assemble("\n".join(lines), self._processor, self._features)
+
+    def _joined(self, ends: Mapping[int, int]) -> dict[int, list[tuple[str, int, bool]]]:
+        """Return what is added at each place, for all instructions that the same lanes execute at once. ends: as
+        ``_ends`` has them."""
+        regions = ExecRegions(self._function, KNOWN[self._processor].generation, self._header)
+        found: dict[int, dict[tuple[str, bool], int]] = {}
+        for offset, added in self._plan.at.items():
+            sums = found.setdefault(self._outside(regions.head(offset), ends), {})
+            for name, amount, lanes in added:
+                sums[name, lanes] = sums.get((name, lanes), 0) + amount
+        return {
+            place: [(name, amount, lanes) for (name, lanes), amount in sums.items()] for place, sums in found.items()
+        }
 
     def _outside(self, offset: int, ends: Mapping[int, int]) -> int:
         """Return where code for an instruction goes: before it, or before the clause that it is in, or where sums are

@@ -1,0 +1,50 @@
+"""Instructions that the same lanes execute, so that what counts them can stand in one place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from neutrino.gcn.analysis.flow_graph import FlowGraph, is_call
+from neutrino.gcn.analysis.placement import Placement
+from neutrino.gcn.code import Function
+from neutrino.gcn.isa.effects import effects
+from neutrino.gcn.isa.registers import EXEC
+
+
+@dataclass(frozen=True, eq=False)
+class ExecRegions:
+    """The regions of a function: stretches of a basic block in which nothing writes EXEC and no function is called.
+
+    A wave that executes one instruction of a region executes all of them, and the same lanes do. generation: of the
+    processor, 9 to 12. entry: where the hardware begins to run it, by an offset: behind the header of a kernel with
+    preloaded arguments.
+    """
+
+    function: Function
+    generation: int
+    entry: int = 0
+
+    def head(self, offset: int) -> int:
+        """Return where code goes that is to run once before an instruction's region, with its EXEC. offset: the
+        instruction's.
+
+        Raises UnknownInstructionError for a function with an instruction that is not known.
+        """
+        return self._heads[offset]
+
+    @cached_property
+    def _heads(self) -> dict[int, int]:
+        """By an instruction's offset."""
+        rows = self.function.instructions
+        placement = Placement(self.function)
+        heads: dict[int, int] = {}
+        for block in FlowGraph(self.function).blocks:
+            begin = block.begin
+            for index in range(block.begin, block.end):
+                if rows[index].offset == self.entry:
+                    begin = index
+                heads[rows[index].offset] = placement.before(rows[begin].offset)
+                if is_call(rows[index]) or effects(rows[index], self.generation).writes & EXEC:
+                    begin = index + 1
+        return heads
