@@ -17,8 +17,10 @@ from hypothesis import strategies as st
 
 from neutrino.abi.entries import TWINS_HEADER
 from neutrino.abi.levels import LEVELS, PERS, Level, Per
+from neutrino.abi.probe_block import block_size
 from neutrino.abi.records import MAX_RECORD, MAX_TABLE
 from neutrino.abi.results import MAP_DESCRIPTOR
+from neutrino.backend.launch_memory import LaunchMemory
 from neutrino.errors import Span
 from neutrino.loader import interface
 from neutrino.loader.interface import declarations
@@ -119,6 +121,60 @@ def test_regions_in_c_and_in_python(
             wanted.counts_size,
         )
         assert wanted.counts is None or region.counts == wanted.counts
+
+
+extents = st.tuples(st.integers(1, 5), st.integers(1, 4), st.integers(1, 3))
+
+
+@settings(deadline=None)
+@given(
+    maps, extents, extents, st.sampled_from([32, 64]), st.integers(0, 40), st.integers(0, 2), st.integers(0, 1 << 60),
+    st.booleans(),
+)
+def test_probe_blocks_and_frames_in_c_and_in_python(
+    core: tuple[FFI, object], rows: list[tuple[MapType, Level, int, int, Per]], grid: tuple[int, int, int],
+    block: tuple[int, int, int], lanes: int, log_units: int, log_first: int, address: int, has_extents: bool,
+) -> None:
+    ffi, library = core
+    # Little memory, as it is filled.
+    entries = [_entry(f"m{index}", *row[:2], row[2] % 50 + 1, row[3] % 3 + 1, row[4]) for index, row in enumerate(rows)]
+    table = ffi.new("struct neutrino_map[]", max(len(rows), 1))
+    for row, entry in zip(table, entries, strict=False):
+        row.kind, row.level, row.per = number_of(entry.kind), LEVELS.index(entry.level), PERS.index(entry.per)
+        row.record_size, row.cap = entry.size, entry.cap
+    extent = ffi.new("struct nt_extent *")
+    assert library.nt_regions_extent(grid, block, lanes, extent) == 0  # type: ignore[attr-defined]
+    extent.log_units, extent.log_first = log_units, log_first
+    memory = LaunchMemory(entries, grid, block, lanes, log_units, log_first)
+    assert library.nt_regions_size(table, len(rows), extent) == memory.size  # type: ignore[attr-defined]
+    size = block_size(len(rows), 0)
+    described = ffi.new("uint8_t[]", size)
+    library.nt_regions_describe(table, len(rows), extent, address, 77, described)  # type: ignore[attr-defined]
+    tail = struct.pack("<6I", *grid, *block) if has_extents else b""
+    assert memory.probe_block(address, size + len(tail), cell=77) == bytes(described) + tail
+    with pytest.raises(ValueError, match="a probe block of"):
+        memory.probe_block(address, size + 8)
+
+    # As if all logs had wanted seven units: what is kept of the launch's memory.
+    data = np.random.default_rng(1).integers(0, 256, memory.size, np.uint8)
+    regions, _ = region_layout(entries, memory.blocks, memory.warps_per_block, lanes, log_units)
+    logs = [region for entry, region in zip(entries, regions, strict=True) if entry.kind.layout is Layout.CHUNKS]
+    for region in logs:
+        data[region.records : region.records + 24] = np.array([4, 0, 3], "<u8").view(np.uint8)
+    units = min(7, log_units) if any(entry.kind.layout is Layout.CHUNKS and entry.cap for entry in entries) else 0
+    ranges = ffi.new("struct nt_range[]", len(rows) + 1)
+    count = library.nt_regions_ranges(table, len(rows), extent, units, ranges)  # type: ignore[attr-defined]
+    starts = [(getattr(one, "from"), one.size) for one in list(ranges)[:count]]
+    kept = b"".join(data[start : start + length].tobytes() for start, length in starts)
+    found_units, found = memory.frame(data.tobytes())
+    assert (found_units, len(found)) == (units, len(kept))
+    places, _ = region_layout(
+        entries, memory.blocks, memory.warps_per_block, lanes, units, in_frame=True
+    )
+    for place in places:
+        # Between the maps is padding, of which C copies what is there.
+        for begin, length in ((place.records, place.records_size), (place.counts or 0, place.counts_size)):
+            assert found[begin : begin + length] == kept[begin : begin + length]
 
 
 @settings(deadline=None, max_examples=300)
