@@ -5,7 +5,7 @@ from __future__ import annotations
 from neutrino.backend.gcn_source import CodeObjectSource
 from neutrino.backend.gcn_values import GcnKernel
 from neutrino.backend.gcn_writing import write_twins
-from neutrino.backend.protocol import ShownTwin, TwinText
+from neutrino.backend.protocol import ShownTwin
 from neutrino.errors import NeutrinoError
 
 
@@ -16,5 +16,4 @@ def show(source: CodeObjectSource, kernel: GcnKernel) -> ShownTwin:
         _, why = code.refused[kernel.name]
         raise NeutrinoError(f"{kernel.name}: {why}")
     (twin,) = code.twins
-    part = TwinText(twin.name, 1, twin.original, twin.probed, is_kernel=True)
-    return ShownTwin(twin, twin.probed, (part,), twin.added)
+    return ShownTwin(twin, twin.probed, twin.parts, twin.added)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -82,7 +82,7 @@ class CodeObjectSource:
 
         found = code_object_functions(self.data, "code object")
         processor, features = split_target(found.target or self.arch)
-        return decode(found.functions, processor, features, find_llvm(processor))
+        return replace(decode(found.functions, processor, features, find_llvm(processor)), pointed=found.pointed)
 
     def summary(self) -> dict[str, object]:
         """Return what ``source.json`` of ``--save-temps`` says of it."""

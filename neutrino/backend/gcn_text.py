@@ -9,7 +9,8 @@ from neutrino.gcn.code import Function
 
 
 class FunctionText(NamedTuple):
-    """A function's text. lines: with its name and labels. places: by an instruction's offset, its line, from 1."""
+    """A function's text. lines: with its name and labels. places: by an instruction's offset, the number of its line.
+    """
 
     lines: tuple[str, ...]
     places: Mapping[int, int]
@@ -20,14 +21,18 @@ class FunctionText(NamedTuple):
         return "".join(f"{line}\n" for line in self.lines)
 
 
-def function_text(function: Function, moved: Mapping[int, int] | None = None) -> FunctionText:
+def function_text(function: Function, moved: Mapping[int, int] | None = None, first: int = 1) -> FunctionText:
     """Write a function's text. Labels are called by the offset of what they stand before.
 
     moved: of a twin (copy with probes), by an original instruction's offset where it is now: labels keep the names that
-    they have in the original.
+    they have in the original. first: the number of its first line.
     """
     original = {now: before for before, now in moved.items()} if moved is not None else {}
-    targets = {instruction.target for instruction in function.instructions if instruction.target is not None}
+    targets = {
+        instruction.target
+        for instruction in function.instructions
+        if instruction.target is not None and 0 <= instruction.target < len(function.code)
+    }
     names = {target: f".L{original.get(target, target):x}" for target in targets if target}
     lines = [f"{function.name}:"]
     places: dict[int, int] = {}
@@ -42,5 +47,5 @@ def function_text(function: Function, moved: Mapping[int, int] | None = None) ->
             operands = ", ".join((*instruction.operands[:-1], names[instruction.target]))
             text = f"{instruction.mnemonic} {operands}"
         lines.append(f"  {text}")
-        places[instruction.offset] = len(lines)
+        places[instruction.offset] = first - 1 + len(lines)
     return FunctionText(tuple(lines), places)

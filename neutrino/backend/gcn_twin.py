@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from neutrino.abi.reasons import Reason
@@ -11,18 +13,20 @@ from neutrino.assemble.dump import Dump
 from neutrino.backend.gcn_devices import DEVICES, SUPPORTED
 from neutrino.backend.gcn_source import CodeObjectSource, kernel_figures
 from neutrino.backend.gcn_text import function_text
-from neutrino.backend.gcn_values import GcnCode, GcnKernel, GcnPlan, GcnTwin, Place
+from neutrino.backend.gcn_values import GcnCode, GcnFunction, GcnKernel, GcnPlan, GcnTwin, Place
 from neutrino.backend.kernel_entries import unassembled_entries
 from neutrino.backend.manifest import unassembled_manifest
 from neutrino.backend.protocol import BackendResult
 from neutrino.probing.ir.probe_set import Probe, ProbeSet
 from neutrino.twins.cache_entry import KernelEntry
 from neutrino.twins.probe_units import ProbeLeftOut
-from neutrino.twins.values import Site, Twin, ignore
+from neutrino.twins.values import LeftOut, Site, Twin, ignore
 
 if TYPE_CHECKING:
+    from neutrino.gcn.analysis.calls import Calls
     from neutrino.gcn.code import Function
 
+_BY_ADDRESS = "the function may be called by its address, and is not probed there"
 FORM = "code"
 """How manifests call the form of twins."""
 
@@ -75,45 +79,89 @@ class GcnTwins:
                     refused[name] = found
         return GcnPlan(tuple(planned), refused)
 
-    def _planned(self, function: Function, figures: Any) -> GcnKernel | tuple[Reason, str]:
-        """Return where the probes go in a kernel, or why it has none."""
+    @cached_property
+    def _calls(self) -> Calls:
+        """The calls of the code object's functions."""
+        from neutrino.gcn.analysis.calls import Calls
+        from neutrino.gcn.processors import PROCESSORS
+
+        return Calls(self.source.module, PROCESSORS[self.source.processor].generation)
+
+    def _planned(self, kernel: Function, figures: Any) -> GcnKernel | tuple[Reason, str]:
+        """Return where the probes go in a kernel and what it calls, or why it has none."""
+        from neutrino.gcn.analysis.calls import UnknownCallError
+        from neutrino.gcn.isa.registers import UnknownInstructionError
+
+        try:
+            reach = self._calls.reach(kernel)
+        except (UnknownCallError, UnknownInstructionError) as error:
+            return Reason.UNSUPPORTED, str(error)
+        kernel_probes = [probe for probe in self.probes.probes if probe.tracepoint.is_kernel]
+        sites = [Site(probe.name, probe.tracepoint.text, 1, "", function=kernel.name) for probe in kernel_probes]
+        functions: list[GcnFunction] = []
+        line = 1
+        number = itertools.count()
+        for function, redirected in zip(reach.copied, reach.redirected, strict=True):
+            text = function_text(function, first=line)
+            line += len(text.lines)
+            at = self._matched(function)
+            for instruction in function.instructions:
+                if instruction.offset in at:
+                    site = next(number)
+                    sites += [
+                        Site(
+                            probe.name, probe.tracepoint.text, text.places[instruction.offset], instruction.text, site,
+                            function=function.name,
+                        )
+                        for probe in at[instruction.offset]
+                    ]  # fmt: skip
+            functions.append(GcnFunction(function, text, at, redirected))
+        left_out = [row for function in reach.originals for row in self._left_out(function, kernel_probes)]
+        if not sites:
+            return Reason.NO_SITE, "" if not left_out else f"but in functions that are left out: {left_out[0].reason}"
+        places = tuple(Place(*place) for place in self.source.parameters[kernel.name])
+        return GcnKernel(
+            kernel.name, self.source, tuple(functions), reach.named, sites, self.probes, figures, places, left_out,
+            self.probes_left_out,
+        )  # fmt: skip
+
+    def _matched(self, function: Function) -> dict[int, tuple[Probe, ...]]:
+        """Return the probes at each instruction of a function, by its offset."""
         from neutrino.gcn.snippets.opcodes import matches, parameter_loads
 
-        text = function_text(function)
-        parameters = parameter_loads(function, self.source.properties[function.name])
-        sites: list[Site] = []
-        at: dict[int, tuple[Probe, ...]] = {}
-        kernel_probes = [probe for probe in self.probes.probes if probe.tracepoint.is_kernel]
-        sites += [Site(probe.name, probe.tracepoint.text, 1, "", function=function.name) for probe in kernel_probes]
-        others = [
+        name = function.name
+        parameters = parameter_loads(function, self.source.properties[name]) if function.is_kernel else ()
+        begin = self.source.begins(name) if function.is_kernel else 0
+        probes = [
             probe for probe in self.probes.probes
             if any(pattern.has_operands for pattern in probe.tracepoint.patterns)
         ]  # fmt: skip
-        begin = self.source.begins(function.name)
+        at: dict[int, tuple[Probe, ...]] = {}
         for instruction in function.instructions:
             if instruction.offset < begin:
                 continue
             is_parameter = instruction.offset in parameters
             found = tuple(
-                probe for probe in others if matches(probe.tracepoint, instruction, is_parameter=is_parameter)
+                probe for probe in probes if matches(probe.tracepoint, instruction, is_parameter=is_parameter)
             )
             if found:
-                number = len(at)
                 at[instruction.offset] = found
-                sites += [
-                    Site(
-                        probe.name, probe.tracepoint.text, text.places[instruction.offset], instruction.text, number,
-                        function=function.name,
-                    )
-                    for probe in found
-                ]  # fmt: skip
-        if not sites:
-            return Reason.NO_SITE, ""
-        places = tuple(Place(*place) for place in self.source.parameters[function.name])
-        return GcnKernel(
-            function.name, self.source, function, text, sites, at, self.probes, figures, places,
-            probes_left_out=self.probes_left_out,
-        )  # fmt: skip
+        return at
+
+    def _left_out(self, function: Function, kernel_probes: Sequence[Probe]) -> Iterator[LeftOut]:
+        """Yield what is not probed in a function that runs as it is. kernel_probes: those at kernels' ends."""
+        from neutrino.gcn.code import is_end
+
+        text = function_text(function)
+        at = self._matched(function)
+        ends = [probe for probe in kernel_probes if probe.after is not None]
+        for instruction in function.instructions:
+            probes = at.get(instruction.offset, ())
+            for probe in (*probes, *(ends if is_end(instruction) else ())):
+                yield LeftOut(
+                    probe.name, probe.tracepoint.text, text.places[instruction.offset], instruction.text, "",
+                    _BY_ADDRESS, function.name,
+                )  # fmt: skip
 
     def write(self, plan: GcnPlan) -> GcnCode:
         """Write the twins of the planned kernels, and the code object with them."""

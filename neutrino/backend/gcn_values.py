@@ -11,6 +11,7 @@ from neutrino.abi.reasons import Reason
 from neutrino.abi.structures import align_up
 from neutrino.backend.gcn_source import CodeObjectSource
 from neutrino.backend.gcn_text import FunctionText
+from neutrino.backend.protocol import TwinText
 from neutrino.probing.ir.probe_set import Probe, ProbeSet
 from neutrino.twins.probe_units import ProbeLeftOut
 from neutrino.twins.values import SUFFIX, LeftOut, Site
@@ -29,24 +30,53 @@ class Place:
 
 
 @dataclass(frozen=True, eq=False)
+class GcnFunction:
+    """A function that a twin has: the kernel, or one that it calls.
+
+    text: how it is shown; lines are counted on from function to function. at: the probes at each instruction, by its
+    offset. redirected: as ``gcn.splice.Member`` has it.
+    """
+
+    function: Function
+    text: FunctionText
+    at: Mapping[int, tuple[Probe, ...]]
+    redirected: frozenset[int] = frozenset()
+
+    @property
+    def name(self) -> str:
+        """The function's name, as the code object has it."""
+        return self.function.name
+
+
+@dataclass(frozen=True, eq=False)
 class GcnKernel:
     """Where the probes go in one kernel; a ``PlannedKernel``.
 
-    source: the code object that it is in. function: its code. text: how that is shown. at: the probes at each
-    instruction, by its offset. figures: of the original.
+    source: the code object that it is in. functions: itself, and those that it calls and its twin has copies of.
+    named: all functions whose registers probes must leave alone: those, and others that may be called by their
+    addresses. figures: of the original.
     """
 
     name: str
     source: CodeObjectSource
-    function: Function
-    text: FunctionText
+    functions: tuple[GcnFunction, ...]
+    named: tuple[Function, ...]
     sites: Sequence[Site]
-    at: Mapping[int, tuple[Probe, ...]]
     probes: ProbeSet
     figures: Any
     parameters: tuple[Place, ...]
     left_out: Sequence[LeftOut] = ()
     probes_left_out: Sequence[ProbeLeftOut] = ()
+
+    @property
+    def function(self) -> Function:
+        """The kernel's own code."""
+        return self.functions[0].function
+
+    @property
+    def at(self) -> Mapping[int, tuple[Probe, ...]]:
+        """The probes at each instruction of the kernel itself, by its offset."""
+        return self.functions[0].at
 
     @property
     def site_count(self) -> int:
@@ -55,8 +85,12 @@ class GcnKernel:
 
     @property
     def lines(self) -> Mapping[str, int]:
-        """By name, the line where the kernel begins: each has a text of its own."""
-        return {self.name: 1}
+        """By name, the line where the kernel and each function that it calls begin, in a text of the kernel's own."""
+        found, line = {}, 1
+        for one in self.functions:
+            found[one.name] = line
+            line += len(one.text.lines)
+        return found
 
 
 @dataclass(frozen=True)
@@ -69,8 +103,8 @@ class GcnPlan:
 
 @dataclass(frozen=True)
 class GcnTwin:
-    """A kernel's twin; ``Twin``. original, probed: texts. code: what is appended. registers: of the original and of the
-    twin, vector registers."""
+    """A kernel's twin; ``Twin``. original, probed: texts, and parts: those of its functions. code: what is inserted.
+    registers: of the original and of the twin, vector registers."""
 
     name: str
     twin_name: str
@@ -87,6 +121,7 @@ class GcnTwin:
     code: Any
     registers: tuple[int, int]
     added: int
+    parts: tuple[TwinText, ...]
     variables: tuple[str, ...] = ()
     length_warning: str = ""
 
@@ -114,3 +149,13 @@ def block_of(kernel: GcnKernel) -> Place:
 def twin_name(kernel: GcnKernel) -> str:
     """Return the name of a kernel's twin."""
     return kernel.name + SUFFIX
+
+
+def copy_names(kernel: GcnKernel) -> tuple[str, ...]:
+    """Return the names of a twin's functions: its own, and those of its copies of functions that the kernel calls."""
+    names = [twin_name(kernel)]
+    for one in kernel.functions[1:]:
+        name = f"{one.name}{SUFFIX}_{kernel.name}"
+        # Static functions of several sources may have one name.
+        names.append(f"{name}__{one.function.address:x}" if name in names else name)
+    return tuple(names)

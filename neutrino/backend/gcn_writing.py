@@ -12,24 +12,26 @@ from typing import TYPE_CHECKING
 from neutrino.abi.reasons import Reason
 from neutrino.backend.gcn_source import CodeObjectSource
 from neutrino.backend.gcn_text import function_text
-from neutrino.backend.gcn_values import GcnCode, GcnKernel, GcnTwin, block_of, twin_name
+from neutrino.backend.gcn_values import GcnCode, GcnKernel, GcnTwin, block_of, copy_names, twin_name
+from neutrino.backend.protocol import TwinText
 from neutrino.errors import PatchError
 from neutrino.twins.probe_units import Refusal
 from neutrino.twins.values import LeftOut
 
 if TYPE_CHECKING:
-    from neutrino.fatbin.code_object_append import Appended
+    from neutrino.fatbin.code_object_append import Appended, Part
     from neutrino.gcn.llvm import Llvm
-    from neutrino.gcn.splice import Insertion, Spliced
+    from neutrino.gcn.splice import Insertion, Member, SplicedGroup
 
 
 @dataclass(frozen=True)
 class Inserted:
-    """What goes into one kernel. insertions: code by the offset of the instruction that it is before. sgprs, vgprs: how
-    many registers the twin names. header: bytes at the kernel's beginning that keep their place. left_out: sites that
-    cannot be probed."""
+    """What goes into one kernel and into the functions that it calls. insertions: for each of ``GcnKernel.functions``,
+    in their order, code by the offset of the instruction that it is before. sgprs, vgprs: how many registers the twin
+    names, the highest number and 1; what the original has it has in any case. header: bytes at the kernel's beginning
+    that keep their place. left_out: sites that cannot be probed."""
 
-    insertions: Sequence[Insertion]
+    insertions: Sequence[Sequence[Insertion]]
     sgprs: int
     vgprs: int
     header: int = 0
@@ -37,16 +39,19 @@ class Inserted:
 
 
 def inserted_into(kernel: GcnKernel, llvm: Llvm) -> Inserted | Refusal:
-    """Return the code of the probes in a planned kernel, or why there is none."""
+    """Return the code of the probes in a planned kernel and in the functions that it calls, or why there is none.
+
+    Registers of the probes' own must be none that ``kernel.named`` name: also functions that have no copies run.
+    """
     from neutrino.gcn.scalar_sums import CannotError, sums
 
     source = kernel.source
     module = source.module
     try:
         found = sums(
-            kernel.function, kernel.at, kernel.probes, processor=source.processor, features=module.features,
-            descriptor=source.descriptors[kernel.name], block_offset=block_of(kernel).offset, llvm=llvm,
-            sgprs=kernel.figures.sgprs,
+            [(one.function, one.at) for one in kernel.functions], kernel.named, kernel.probes,
+            processor=source.processor, features=module.features, descriptor=source.descriptors[kernel.name],
+            block_offset=block_of(kernel).offset, llvm=llvm,
         )  # fmt: skip
     except CannotError as error:
         return Refusal(Reason.UNSUPPORTED, str(error))
@@ -60,7 +65,7 @@ def write_twins(source: CodeObjectSource, kernels: Sequence[GcnKernel]) -> GcnCo
     """
     from neutrino.fatbin.code_object_append import Appended, append_kernels, place
     from neutrino.gcn.llvm import find_llvm
-    from neutrino.gcn.splice import SpliceError, splice, spliced_size
+    from neutrino.gcn.splice import SpliceError, group_size, splice_group
 
     llvm = find_llvm(source.processor)
     refused: dict[str, tuple[Reason, str]] = {}
@@ -75,15 +80,18 @@ def write_twins(source: CodeObjectSource, kernels: Sequence[GcnKernel]) -> GcnCo
     # Where a twin's code will be follows from the sizes of those before it, so that one that cannot be spliced is taken
     # out and the others are placed anew.
     while written:
-        sizes = [spliced_size(kernel.function, code.insertions) for kernel, code in written]
-        spliced: list[Spliced] = []
+        groups = [_members(kernel, code) for kernel, code in written]
+        spliced: list[SplicedGroup] = []
         try:
-            for (kernel, code), address in zip(written, place(source.data, sizes), strict=True):
-                spliced.append(splice(kernel.function, code.insertions, address, header=code.header))
+            for members, address in zip(groups, place(source.data, list(map(group_size, groups))), strict=True):
+                spliced.append(splice_group(members, address))
             appended = [
-                Appended(twin_name(kernel), kernel.name, twin.code, code.sgprs, code.vgprs, block_of(kernel).size)
+                Appended(
+                    twin_name(kernel), kernel.name, twin.code, code.sgprs, code.vgprs, block_of(kernel).size,
+                    _parts(kernel, twin),
+                )
                 for (kernel, code), twin in zip(written, spliced, strict=True)
-            ]
+            ]  # fmt: skip
             image = append_kernels(source.data, appended)
         except SpliceError as error:
             failed, _ = written.pop(len(spliced))
@@ -104,6 +112,24 @@ def write_twins(source: CodeObjectSource, kernels: Sequence[GcnKernel]) -> GcnCo
     return GcnCode((), source.data, refused, str(llvm.path))
 
 
+def _members(kernel: GcnKernel, code: Inserted) -> list[Member]:
+    """Return the functions of a twin, with the code that goes into them."""
+    from neutrino.gcn.splice import Member
+
+    return [
+        Member(one.function, tuple(insertions), code.header if one is kernel.functions[0] else 0, one.redirected)
+        for one, insertions in zip(kernel.functions, code.insertions, strict=True)
+    ]
+
+
+def _parts(kernel: GcnKernel, spliced: SplicedGroup) -> tuple[Part, ...]:
+    """Return where a twin's copies of functions are in its code."""
+    from neutrino.fatbin.code_object_append import Part
+
+    rows = zip(copy_names(kernel), spliced.offsets, spliced.members, strict=True)
+    return tuple(Part(name, offset, len(one.code)) for name, offset, one in rows)[1:]
+
+
 def _why_not_appended(data: bytes, kernel: Appended) -> str:
     """Return why a kernel cannot be appended to a code object, "" if it can."""
     from neutrino.fatbin.code_object_append import append_kernels
@@ -122,18 +148,28 @@ def _figures(image: bytes) -> dict[str, int]:
     return {name: kernel.vgprs for name, kernel in read_code_object(image, "twins").kernels.items()}
 
 
-def _twin(kernel: GcnKernel, code: Inserted, spliced: Spliced, llvm: Llvm, vgprs: int) -> GcnTwin:
+def _twin(kernel: GcnKernel, code: Inserted, spliced: SplicedGroup, llvm: Llvm, vgprs: int) -> GcnTwin:
     """Return a twin with its text. vgprs: that it has."""
-    from neutrino.gcn.code import decode
+    from neutrino.gcn.code import decode_each
 
-    source, original = kernel.source, kernel.function
-    module = source.module
-    rows = [(twin_name(kernel), original.address, spliced.code, True, original.wave)]
-    (function,) = decode(rows, module.processor, module.features, llvm).functions
+    module = kernel.source.module
+    # By the originals' addresses, which nothing of the text shows.
+    rows = [
+        (name, one.function.address, part.code, one.function.is_kernel, one.function.wave)
+        for name, one, part in zip(copy_names(kernel), kernel.functions, spliced.members, strict=True)
+    ]
+    probed = list(decode_each(rows, module.processor, module.features, llvm))
+    texts = [function_text(one, part.moved).text for one, part in zip(probed, spliced.members, strict=True)]
+    lines = kernel.lines
+    parts = tuple(
+        TwinText(one.name, lines[one.name], one.text.text, text, is_kernel=one.function.is_kernel)
+        for one, text in zip(kernel.functions, texts, strict=True)
+    )
     block = block_of(kernel)
     return GcnTwin(
-        kernel.name, twin_name(kernel), kernel.parameters, block.offset, block.size, original.wave, kernel.probes.maps,
-        kernel.sites, (*kernel.left_out, *code.left_out), kernel.probes_left_out, kernel.text.text,
-        function_text(function, spliced.moved).text, code, (kernel.figures.vgprs, vgprs),
-        len(function.instructions) - len(original.instructions),
+        kernel.name, twin_name(kernel), kernel.parameters, block.offset, block.size, kernel.function.wave,
+        kernel.probes.maps, kernel.sites, (*kernel.left_out, *code.left_out), kernel.probes_left_out,
+        "".join(part.original for part in parts), "".join(texts), code, (kernel.figures.vgprs, vgprs),
+        sum(len(one.instructions) for one in probed) - sum(len(one.function.instructions) for one in kernel.functions),
+        parts,
     )  # fmt: skip

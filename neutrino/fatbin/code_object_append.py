@@ -106,14 +106,23 @@ _ALL_NAMES = (1 << 64) - 1
 _TYPE, _ADDRESS, _OFFSET, _SIZE = 1, 3, 4, 5
 
 
+class Part(NamedTuple):
+    """A function in a kernel's code. name: mangled. offset, size: in bytes."""
+
+    name: str
+    offset: int
+    size: int
+
+
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """A kernel that is appended.
+    """A kernel that is appended, with functions of its own that it calls.
 
     name: mangled. like: name of the kernel of the object that it is like. code: it begins where the kernel does, with
-    the header of preloaded arguments where that has one. sgprs, vgprs: registers that it names, the highest number and
-    1; what ``like`` has it has in any case. Accumulators and registers of fixed purpose (VCC …) do not count.
-    block_size: bytes of the argument that it has behind those of the other, by value.
+    the header of preloaded arguments where that has one; functions are behind the kernel. sgprs, vgprs: registers that
+    it names, the highest number and 1; what ``like`` has it has in any case. Accumulators and registers of fixed
+    purpose (VCC …) do not count. block_size: bytes of the argument that it has behind those of the other, by value.
+    functions: those in its code, without the kernel, in the order of their places.
     """
 
     name: str
@@ -122,6 +131,12 @@ class Appended:
     sgprs: int
     vgprs: int
     block_size: int
+    functions: tuple[Part, ...] = ()
+
+    @property
+    def size(self) -> int:
+        """Bytes of the kernel alone, with what may fill it up to the first function."""
+        return self.functions[0].offset if self.functions else len(self.code)
 
 
 def block_offset(kernarg_segment: int) -> int:
@@ -145,8 +160,8 @@ def append_kernels(data: bytes | memoryview, kernels: Sequence[Appended], name: 
     """Append kernels to a code object, and return the whole.
 
     name: for messages. Raises FormatError if it is not a valid code object, PatchError for one that has no place for
-    more: an object file, one without metadata or symbols; for a kernel whose name is taken or whose ``like`` is not
-    there; and for registers that do not fit.
+    more: an object file, one without metadata or symbols; for a kernel whose name, or that of a function of its own, is
+    taken or whose ``like`` is not there; and for registers that do not fit. What concerns one kernel alone names it.
     """
     return _Writer(open_code_object(data, name)).appended(kernels) if kernels else bytes(data)
 
@@ -219,9 +234,11 @@ class _Writer:
             _LONG.pack_into(tables.content, at + _ENTRY, address - tables.address - at)
             entries.append(entry)
             symbols += [
-                _New(kernel.name, STT_FUNC, code_section, address, len(kernel.code)),
+                _New(kernel.name, STT_FUNC, code_section, address, kernel.size),
                 _New(f"{kernel.name}.kd", STT_OBJECT, descriptor_section, tables.address + at, DESCRIPTOR_SIZE),
             ]
+            symbols += [_New(part.name, STT_FUNC, code_section, address + part.offset, part.size)
+                        for part in kernel.functions]  # fmt: skip
         descriptors_size = len(tables.content)
         note_segment = self._put_note(tables, entries)
         self._put_dynamic_symbols(tables, symbols)
@@ -286,9 +303,10 @@ class _Writer:
         known = {kernel[".name"]: kernel for kernel in self.metadata.get(_KERNELS, ())}
         taken = set(known) | {symbol.name for table in (SHT_DYNSYM, SHT_SYMTAB) for symbol in self.elf.symbols(table)}
         for kernel in kernels:
-            if kernel.name in taken or f"{kernel.name}.kd" in taken:
-                raise self.error(f"there is {kernel.name} already")
-            taken |= {kernel.name, f"{kernel.name}.kd"}
+            for name in (kernel.name, f"{kernel.name}.kd", *(part.name for part in kernel.functions)):
+                if name in taken:
+                    raise self.error(f"there is {name} already, which {kernel.name} would bring")
+                taken.add(name)
             if kernel.like not in known:
                 raise self.error(f"there is no kernel {kernel.like}")
         return [known[kernel.like] for kernel in kernels]
@@ -338,7 +356,7 @@ class _Writer:
         entry[".sgpr_count"] = max(original[".sgpr_count"], sgprs)
         lines = next((mask for begin, mask in _PREFETCH.items() if self.processor.startswith(begin)), 0)
         if rsrc3 >> _PREFETCH_SHIFT & lines:
-            fetched = min(-(-len(kernel.code) // _PREFETCH_LINE), lines)
+            fetched = min(-(-kernel.size // _PREFETCH_LINE), lines)
             rsrc3 = rsrc3 & ~(lines << _PREFETCH_SHIFT) | fetched << _PREFETCH_SHIFT
         _WORD.pack_into(descriptor, _RSRC1, rsrc1)
         _WORD.pack_into(descriptor, _RSRC3, rsrc3)

@@ -29,6 +29,7 @@ from neutrino.fatbin.code_object import (
 _ENTRY = struct.Struct("<16xq32xH6x")
 _SECTION_STEP = 256
 """The sections of an object file are placed at multiples of this many bytes."""
+_ADDRESSES = 1 << 64
 _MIXED = 0
 """The wave of functions that kernels of either size may call."""
 
@@ -53,12 +54,13 @@ class CodeFunctions:
     """What code a code object has.
 
     target: its target id, empty when unknown. functions: in the order of their addresses. variables: names of what is
-    not code, by address.
+    not code, by address. pointed: addresses that a loader writes into its data.
     """
 
     target: str
     functions: tuple[CodeFunction, ...]
     variables: Mapping[int, str]
+    pointed: frozenset[int] = frozenset()
 
 
 class _Area(NamedTuple):
@@ -127,7 +129,7 @@ def code_object_functions(data: bytes | memoryview, name: str, *, unnamed: bool 
         rows = sorted(row for row in named if row.place.area == index)
         functions += _in_order(elf, area, rows, usual if unnamed else None)
     functions.sort(key=lambda function: function.address)
-    return CodeFunctions(target, tuple(functions), _variables(elf))
+    return CodeFunctions(target, tuple(functions), _variables(elf), frozenset(_pointed(elf)))
 
 
 def _in_order(elf: Elf, area: _Area, rows: list[_Named], unnamed_wave: int | None) -> Iterator[CodeFunction]:
@@ -203,6 +205,15 @@ def _variables(elf: Elf) -> dict[int, str]:
             if symbol.section and symbol.name:
                 names[symbol.value] = min(symbol.name, names.get(symbol.value, symbol.name))
     return names
+
+
+def _pointed(elf: Elf) -> Iterator[int]:
+    """Yield the addresses that a loader writes, before it moves the code object; of an object file none."""
+    if elf.type == ET_REL:
+        return
+    for row in elf.dynamic_relocations(range(_ADDRESSES)):
+        symbol = elf.dynamic_symbol_row(row.symbol) if row.symbol else None
+        yield row.addend + (symbol.value if symbol is not None else 0)
 
 
 def _area_at(areas: list[_Area], address: int, section: int) -> int | None:

@@ -28,6 +28,11 @@ _OPENING, _CLOSING = "([{", ")]}"
 
 BRANCHES = re.compile(r"s_branch|s_cbranch_(scc[01]|vccn?z|execn?z|cdbg\w+)|s_call_[bi]64")
 """Mnemonics with a branch field: a signed number of words in the low 16 bits, counted from the next instruction."""
+ENDS = frozenset({"s_endpgm", "s_endpgm_saved"})
+"""Mnemonics of what ends a wave."""
+_CALLS = frozenset({"s_swappc_b64", "s_call_b64"})
+MIXED_WAVES = "kernels with waves of 32 and of 64 lanes may call it"
+"""Why a function is refused whose instructions are not known, as they are others in waves of another size."""
 _PC_RELATIVE = frozenset(
     {
         "s_subvector_loop_begin", "s_subvector_loop_end", "s_prefetch_inst_pc_rel", "s_prefetch_data_pc_rel",
@@ -111,15 +116,26 @@ class Function:
 @dataclass(frozen=True, slots=True)
 class Module:
     """The code of a code object. processor: such as ``gfx942``. features: LLVM's, such as ``+sramecc,-xnack``.
-    functions: in the order of their addresses."""
+    functions: in the order of their addresses. pointed: addresses that its data have of what is in it."""
 
     processor: str
     features: str
     functions: tuple[Function, ...]
+    pointed: frozenset[int] = frozenset()
 
     def function(self, name: str) -> Function | None:
         """Return the function of that name, None if there is none."""
         return next((function for function in self.functions if function.name == name), None)
+
+
+def is_call(instruction: Instruction) -> bool:
+    """Return whether an instruction calls a function, which comes back behind it."""
+    return instruction.mnemonic in _CALLS
+
+
+def is_end(instruction: Instruction) -> bool:
+    """Return whether a wave ends with an instruction."""
+    return instruction.mnemonic in ENDS
 
 
 def split_target(target: str) -> tuple[str, str]:
@@ -176,7 +192,7 @@ def decode_each(
         literals, problem = _literals(instructions, code, address)
         refused = problem or _problem(instructions, len(code))
         if not wave:
-            refused = "kernels with waves of 32 and of 64 lanes may call it"
+            refused = MIXED_WAVES
         if not code:
             refused = "it has no code"
         yield Function(name, address, code, is_kernel, wave or 32, tuple(instructions), tuple(literals), refused)
@@ -248,7 +264,7 @@ def _problem(instructions: Sequence[Instruction], size: int) -> str:
         if instruction.mnemonic in _PC_RELATIVE:
             return f"{instruction.mnemonic} at {instruction.offset:#x} depends on its own place"
         target = instruction.target
-        if target is not None and target not in starts:
+        if target is not None and target not in starts and (not is_call(instruction) or 0 <= target < size):
             where = "into an instruction" if 0 <= target < size else "out of the function"
             return f"{instruction.mnemonic} at {instruction.offset:#x} leads {where}"
     return ""

@@ -32,7 +32,6 @@ PRELOAD_HEADER = 256
 """Bytes at the beginning of a kernel with preloaded arguments, behind which its code begins."""
 _MOST = {"gfx9": 96, "gfx1": 104}
 """Beginning of a processor's name → scalar registers that a kernel can name without running in fewer waves."""
-_CALLS = ("s_swappc_b64", "s_call_b64", "s_setpc_b64")
 _REGISTER = re.compile(r"\bs(?:(\d+)|\[(\d+):(\d+)\])")
 _WORDS = {"byte": 1, "ubyte": 1, "sbyte": 1, "short": 2, "ushort": 2, "sshort": 2, "dword": 4}
 _SIZED = re.compile(r"(?:global|buffer)_(?:load|store)_(?:d16_)?(?:hi_)?(?:([a-z]+)(?:x(\d))?|[biu](\d+))")
@@ -46,9 +45,10 @@ class CannotError(Exception):
 
 @dataclass(frozen=True)
 class Sums:
-    """Code for one kernel. sgprs, vgprs: how many registers the twin names. header: bytes that keep their place."""
+    """Code for one kernel and what it calls. insertions: of each function. sgprs, vgprs: how many registers the twin
+    names. header: bytes that keep their place."""
 
-    insertions: tuple[Insertion, ...]
+    insertions: tuple[tuple[Insertion, ...], ...]
     sgprs: int
     vgprs: int
     header: int
@@ -56,39 +56,41 @@ class Sums:
 
 @dataclass
 class _Plan:
-    """What is added where. registers: scalar pairs of the probes' sums, by name. at: of each instruction the sums that
-    grow, with what each lane adds; None for lanes: once a wave. saves: at the end."""
+    """What is added where. registers: scalar pairs of the probes' sums, by name. at: of each function and instruction
+    the sums that grow, with what each lane adds; None for lanes: once a wave. saves: at the end."""
 
     registers: dict[str, str] = field(default_factory=dict)
-    at: dict[int, list[tuple[str, int, bool]]] = field(default_factory=dict)
+    at: list[dict[int, list[tuple[str, int, bool]]]] = field(default_factory=list)
     saves: list[Save] = field(default_factory=list)
 
 
 def sums(
-    function: Function, at: Mapping[int, Sequence[Probe]], probes: ProbeSet, *, processor: str, features: str,
-    descriptor: bytes, block_offset: int, llvm: Llvm, sgprs: int,
+    functions: Sequence[tuple[Function, Mapping[int, Sequence[Probe]]]], named: Iterable[Function], probes: ProbeSet, *,
+    processor: str, features: str, descriptor: bytes, block_offset: int, llvm: Llvm,
 ) -> Sums:  # fmt: skip
-    """Return the code of counting probes in a kernel.
+    """Return the code of counting probes in a kernel and the functions that it calls.
 
-    at: the probes at each instruction, by its offset. descriptor: the kernel's. block_offset: where the probe block is
-    among its arguments. sgprs: as its metadata count them.
+    functions: the kernel first, with the probes at each instruction, by its offset. named: all functions whose
+    registers the code leaves alone. descriptor: the kernel's. block_offset: where the probe block is among its
+    arguments.
 
     Raises CannotError.
     """
     if processor not in PROCESSORS:
         raise CannotError(f"counting in kernels for {processor} is not possible yet")
-    if any(one.mnemonic in _CALLS for one in function.instructions):
-        raise CannotError("it calls functions, in which probes are not put yet")
     plan = _Plan()
     for probe in probes.probes:
         if probe.tracepoint.is_kernel:
             _plan_end(plan, probe)
-    instructions = {one.offset: one for one in function.instructions}
-    for offset, matched in at.items():
-        for probe in matched:
-            if not probe.tracepoint.is_kernel:
-                _plan_site(plan, probe, instructions[offset])
-    return _Writer(function, plan, probes, processor, features, descriptor, block_offset, llvm, sgprs).written()
+    for function, at in functions:
+        instructions = {one.offset: one for one in function.instructions}
+        plan.at.append({})
+        for offset, matched in at.items():
+            for probe in matched:
+                if not probe.tracepoint.is_kernel:
+                    _plan_site(plan, probe, instructions[offset])
+    group = [function for function, _ in functions]
+    return _Writer(group, named, plan, probes, processor, features, descriptor, block_offset, llvm).written()
 
 
 def _plan_end(plan: _Plan, probe: Probe) -> None:
@@ -119,7 +121,7 @@ def _plan_site(plan: _Plan, probe: Probe, instruction: Instruction) -> None:
         raise CannotError(f"probe '{probe.name}': code behind an instruction is not put into kernels yet")
     for name, amount, lanes in _added(probe, probe.before, instruction):
         plan.registers.setdefault(name, "")
-        plan.at.setdefault(instruction.offset, []).append((name, amount, lanes))
+        plan.at[-1].setdefault(instruction.offset, []).append((name, amount, lanes))
 
 
 def _added(probe: Probe, snippet: Snippet, instruction: Instruction) -> Iterator[tuple[str, int, bool]]:
@@ -161,17 +163,18 @@ class _Writer:
     """Writes the code of one kernel's sums."""
 
     def __init__(
-        self, function: Function, plan: _Plan, probes: ProbeSet, processor: str, features: str, descriptor: bytes,
-        block_offset: int, llvm: Llvm, sgprs: int,
+        self, functions: Sequence[Function], named: Iterable[Function], plan: _Plan, probes: ProbeSet, processor: str,
+        features: str, descriptor: bytes, block_offset: int, llvm: Llvm,
     ) -> None:  # fmt: skip
         """Parameters: as for ``sums``."""
-        self._function, self._plan, self._probes, self._llvm = function, plan, probes, llvm
+        self._functions, self._plan, self._probes, self._llvm = functions, plan, probes, llvm
         self._processor, self._block = processor, block_offset
-        self._features = wave_features(processor, features, function.wave)
+        self._wave = functions[0].wave
+        self._features = wave_features(processor, features, self._wave)
         self._is_new = processor.startswith("gfx11")
         self._pointer = _argument_pointer(int.from_bytes(descriptor[56:58], "little"))
         self._header = PRELOAD_HEADER if int.from_bytes(descriptor[58:60], "little") & 0x7F else 0
-        free = self._free(sgprs)
+        free = self._free(named)
         names = [*plan.registers]
         if len(free) < len(names) + 5:
             raise CannotError(f"{len(names)} sums and what they take do not fit into its free scalar registers")
@@ -180,11 +183,11 @@ class _Writer:
         self._arguments, self._time, self._end, self._map, self._other = (free.pop() for _ in range(5))
         self._used = [*plan.registers.values(), self._arguments, self._time, self._end, self._map, self._other]
 
-    def _free(self, sgprs: int) -> list[str]:
-        """Return pairs of scalar registers that the kernel never names, those with low numbers last."""
+    def _free(self, functions: Iterable[Function]) -> list[str]:
+        """Return pairs of scalar registers that no function names, those with low numbers last."""
         named: set[int] = set()
-        for instruction in self._function.instructions:
-            for one, first, last in _REGISTER.findall(instruction.text):
+        for text in {instruction.text for function in functions for instruction in function.instructions}:
+            for one, first, last in _REGISTER.findall(text):
                 named |= set(range(int(one or first), int(one or last) + 1))
         # The launch puts values into the first ones (at most 16 for the user, and then those of the work-group).
         named |= set(range(24))
@@ -194,72 +197,42 @@ class _Writer:
 
     def written(self) -> Sums:
         """Return the code."""
-        ends = dict(self._ends())
-        insertions = [Insertion(self._header, self._assembled(self._entry()), ahead_of_label=False)]
+        insertions: list[tuple[Insertion, ...]] = []
+        end = self._assembled(self._save()) if self._plan.saves else b""
         snippets: dict[str, bytes] = {}
-        for offset, added in self._joined(ends).items():
-            text = "\n".join(self._site(added))
-            if text not in snippets:
-                snippets[text] = self._assembled([text])
-            insertions.append(Insertion(offset, snippets[text]))
-        if self._plan.saves:
-            end = self._assembled(self._save())
-            insertions += [Insertion(offset, end) for offset in ends]
+        for function, at in zip(self._functions, self._plan.at, strict=True):
+            ends = dict(_ends(function))
+            found = []
+            if function.is_kernel:
+                found.append(Insertion(self._header, self._assembled(self._entry()), ahead_of_label=False))
+            for offset, added in self._joined(function, at, ends).items():
+                text = "\n".join(self._site(added))
+                if text not in snippets:
+                    snippets[text] = self._assembled([text])
+                found.append(Insertion(offset, snippets[text]))
+            if end:
+                found += [Insertion(offset, end) for offset in ends]
+            insertions.append(tuple(found))
         highest = max(int(pair[2:-1].split(":")[1]) for pair in self._used)
         return Sums(tuple(insertions), highest + 1, 4, self._header)
 
     def _assembled(self, lines: Iterable[str]) -> bytes:
         return self._llvm.assemble("\n".join(lines), self._processor, self._features)
 
-    def _joined(self, ends: Mapping[int, int]) -> dict[int, list[tuple[str, int, bool]]]:
+    def _joined(
+        self, function: Function, at: Mapping[int, Sequence[tuple[str, int, bool]]], ends: Mapping[int, int]
+    ) -> dict[int, list[tuple[str, int, bool]]]:
         """Return what is added at each place, for all instructions that the same lanes execute at once. ends: as
         ``_ends`` has them."""
-        regions = ExecRegions(self._function, KNOWN[self._processor].generation, self._header)
+        regions = ExecRegions(function, KNOWN[self._processor].generation, self._header if function.is_kernel else 0)
         found: dict[int, dict[tuple[str, bool], int]] = {}
-        for offset, added in self._plan.at.items():
-            sums = found.setdefault(self._outside(regions.head(offset), ends), {})
+        for offset, added in at.items():
+            sums = found.setdefault(_outside(function, regions.head(offset), ends), {})
             for name, amount, lanes in added:
                 sums[name, lanes] = sums.get((name, lanes), 0) + amount
         return {
             place: [(name, amount, lanes) for (name, lanes), amount in sums.items()] for place, sums in found.items()
         }
-
-    def _outside(self, offset: int, ends: Mapping[int, int]) -> int:
-        """Return where code for an instruction goes: before it, or before the clause that it is in, or where sums are
-        saved before it, as EXEC is the same there. ends: as ``_ends`` has them."""
-        saved = next((place for place, end in ends.items() if place <= offset <= end), None)
-        if saved is not None:
-            return saved
-        head, left = offset, 0
-        for one in self._function.instructions:
-            if one.offset == offset:
-                return head if left else offset
-            if one.mnemonic == "s_clause":
-                first = int.from_bytes(self._function.code[one.offset : one.offset + 2], "little")
-                head, left = one.offset, (first & 0x3F) + 1
-            elif left:
-                left -= 1
-        return offset
-
-    def _ends(self) -> Iterator[tuple[int, int]]:
-        """Yield before which instructions a wave's sums are saved, its end or the release of its vector registers; and
-        where that end is."""
-        targets = {one.target for one in self._function.instructions}
-        for index, one in enumerate(self._function.instructions):
-            if one.mnemonic == "s_endpgm_saved":
-                raise CannotError("it ends by s_endpgm_saved")
-            if one.mnemonic != "s_endpgm":
-                continue
-            place = one.offset
-            for before in reversed(self._function.instructions[max(index - 3, 0) : index]):
-                if "DEALLOC_VGPRS" in before.text:
-                    place = before.offset
-                elif before.mnemonic != "s_nop":
-                    break
-            between = range(place + 1, one.offset + 1)
-            if any(target in between for target in targets if target is not None):
-                raise CannotError("something leads between the release of its vector registers and its end")
-            yield place, one.offset
 
     def _entry(self) -> Iterator[str]:
         """Yield the code at the entry: the address of the arguments is kept, and sums begin with 0."""
@@ -272,7 +245,7 @@ class _Writer:
         scc, count = _halves(self._time)
         product, _ = _halves(self._end)
         yield f"s_cselect_b32 {scc}, 1, 0"
-        yield f"s_bcnt1_i32_b{self._function.wave} {count}, {'exec' if self._function.wave == 64 else 'exec_lo'}"
+        yield f"s_bcnt1_i32_b{self._wave} {count}, {'exec' if self._wave == 64 else 'exec_lo'}"
         for name, amount, lanes in added:
             low, high = _halves(self._plan.registers[name])
             if not 0 <= amount < 1 << 25:
@@ -295,7 +268,7 @@ class _Writer:
         """Yield the code where a wave ends. Nothing of the program's is needed any more."""
         # Loads under way could still write to vector registers.
         yield "s_waitcnt vmcnt(0) lgkmcnt(0)"
-        is_wide = self._function.wave == 64
+        is_wide = self._wave == 64
         yield "s_mov_b64 exec, 1" if is_wide else "s_mov_b32 exec_lo, 1"
         load, load_pair = ("s_load_b32", "s_load_b64") if self._is_new else ("s_load_dword", "s_load_dwordx2")
         atomic = "global_atomic_add_u64" if self._is_new else "global_atomic_add_x2"
@@ -336,6 +309,45 @@ class _Writer:
                 yield f"v_mov_b32_e32 v0, {one}"
                 yield f"v_mov_b32_e32 v1, {other}"
                 yield f"{atomic} v2, v[0:1], {self._map}{f' offset:{cell.offset}' if cell.offset else ''}"
+
+
+def _outside(function: Function, offset: int, ends: Mapping[int, int]) -> int:
+    """Return where code for an instruction goes: before it, or before the clause that it is in, or where sums are
+    saved before it, as EXEC is the same there. ends: as ``_ends`` has them."""
+    saved = next((place for place, end in ends.items() if place <= offset <= end), None)
+    if saved is not None:
+        return saved
+    head, left = offset, 0
+    for one in function.instructions:
+        if one.offset == offset:
+            return head if left else offset
+        if one.mnemonic == "s_clause":
+            first = int.from_bytes(function.code[one.offset : one.offset + 2], "little")
+            head, left = one.offset, (first & 0x3F) + 1
+        elif left:
+            left -= 1
+    return offset
+
+
+def _ends(function: Function) -> Iterator[tuple[int, int]]:
+    """Yield before which instructions a wave's sums are saved, its end or the release of its vector registers; and
+    where that end is."""
+    targets = {one.target for one in function.instructions}
+    for index, one in enumerate(function.instructions):
+        if one.mnemonic == "s_endpgm_saved":
+            raise CannotError("it ends by s_endpgm_saved")
+        if one.mnemonic != "s_endpgm":
+            continue
+        place = one.offset
+        for before in reversed(function.instructions[max(index - 3, 0) : index]):
+            if "DEALLOC_VGPRS" in before.text:
+                place = before.offset
+            elif before.mnemonic != "s_nop":
+                break
+        between = range(place + 1, one.offset + 1)
+        if any(target in between for target in targets if target is not None):
+            raise CannotError("something leads between the release of its vector registers and its end")
+        yield place, one.offset
 
 
 def _halves(pair: str) -> tuple[str, str]:

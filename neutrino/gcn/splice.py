@@ -2,18 +2,21 @@
 
 That is the fields of branches and the literals that are added to a program counter; they are computed anew. Nothing is
 assembled, so an instruction that no assembler of ours writes goes through as it is.
+
+A kernel that calls functions is copied together with them (``splice_group``): calls in the copies lead to copies, while
+addresses of functions that the program stores or compares stay those of the originals.
 """
 
 from __future__ import annotations
 
 import struct
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
 from neutrino.errors import NeutrinoError
-from neutrino.gcn.code import Function
+from neutrino.gcn.code import Function, is_call
 from neutrino.gcn.llvm import WORD
 
 _FIELD = struct.Struct("<h")
@@ -23,6 +26,10 @@ _FARTHEST = 1 << 15
 _LITERAL = struct.Struct("<I")
 _LITERAL_BITS = 32
 _LITERAL_MASK = 0xFFFF_FFFF
+FUNCTION_ALIGNMENT = 64
+"""Of functions in a group, in bytes: the hardware fetches lines of so many."""
+_FILLING = b"\x00\x00\x80\xbf"
+"""``s_nop 0``, on all processors. It is never run."""
 _CLAUSE = "s_clause"
 _CLAUSE_LENGTH = 0x3F
 """The bits of a clause's first word that say how many instructions it has, less one."""
@@ -55,6 +62,32 @@ class Spliced:
     moved: Mapping[int, int]
 
 
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A function of a group that is copied together.
+
+    insertions: code that goes into it. header: as for ``splice``. redirected: offsets of the instructions that read the
+    program counter to make the address of a function of the group, and whose sums are to give that of its copy
+    (``analysis.calls`` says which: those that are called and nothing else). Without the others, addresses of functions
+    stay those of the originals.
+    """
+
+    function: Function
+    insertions: Sequence[Insertion] = ()
+    header: int = 0
+    redirected: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class SplicedGroup:
+    """Functions that were copied together. code: of all, the first one's at its beginning, with what fills it up
+    between them. members: in the order that they were given in. offsets: where each begins in the code, in bytes."""
+
+    code: bytes
+    members: tuple[Spliced, ...]
+    offsets: tuple[int, ...]
+
+
 def splice(function: Function, insertions: Iterable[Insertion], address: int, *, header: int = 0) -> Spliced:
     """Insert code into a function. Of several before one instruction those that are not ahead of its label come first,
     else in order.
@@ -65,10 +98,55 @@ def splice(function: Function, insertions: Iterable[Insertion], address: int, *,
     Raises SpliceError for a function that is refused, for an insertion that is not before an instruction, is in the
     header or inside a clause, or is no whole number of words, and when a branch or a literal cannot reach its target.
     """
+    return _splice(Member(function, tuple(insertions), header), address, {})
+
+
+def splice_group(members: Sequence[Member], address: int) -> SplicedGroup:
+    """Insert code into a kernel and functions that it calls, and put them one behind the other.
+
+    members: the kernel first, no function twice. address: the result's, in the same code object. A call in a copy
+    (``s_call_b64``, or of an address that is ``redirected``) leads to the beginning of the called function's copy, so
+    that it runs what is inserted before its first instruction, ahead of its label or not.
+
+    Raises SpliceError as ``splice``, and for an address that is to be redirected and is no function's of the group.
+    """
+    offsets = _offsets(members)
+    copies = {
+        member.function.address: address + offset
+        for member, offset in zip(members, offsets, strict=True)
+        if not member.function.is_kernel
+    }
+    if len({member.function.address for member in members}) < len(members):
+        raise SpliceError(f"{members[0].function.name}: a function is in its group twice")
+    spliced = tuple(_splice(member, address + at, copies) for member, at in zip(members, offsets, strict=True))
+    code = bytearray()
+    for one, at in zip(spliced, offsets, strict=True):
+        code += _FILLING * ((at - len(code)) // WORD) + one.code
+    return SplicedGroup(bytes(code), spliced, offsets)
+
+
+def group_size(members: Sequence[Member]) -> int:
+    """Return the size in bytes that ``splice_group`` gives, from which follows the address that it needs."""
+    return _offsets(members)[-1] + spliced_size(members[-1].function, members[-1].insertions)
+
+
+def _offsets(members: Sequence[Member]) -> tuple[int, ...]:
+    """Return where each function of a group begins in its code."""
+    found, at = [], 0
+    for member in members:
+        found.append(at)
+        at += spliced_size(member.function, member.insertions)
+        at += -at % FUNCTION_ALIGNMENT
+    return tuple(found)
+
+
+def _splice(member: Member, address: int, copies: Mapping[int, int]) -> Spliced:
+    """As ``splice``. copies: by the addresses of functions, those of their copies."""
+    function, header = member.function, member.header
     if function.refused:
         raise SpliceError(f"{function.name}: {function.refused}")
     size = len(function.code)
-    inserted = _by_place(function, insertions, header)
+    inserted = _by_place(function, member.insertions, header)
 
     # Where each instruction goes, and where what leads to it does.
     moved: dict[int, int] = {}
@@ -93,7 +171,11 @@ def splice(function: Function, insertions: Iterable[Insertion], address: int, *,
         if instruction.target is not None:
             places = ahead_of_all if instruction.offset < header else labels
             begin = moved[instruction.offset]
-            words, rest = divmod(places[instruction.target] - begin - instruction.size, WORD)
+            to = places.get(instruction.target)
+            if to is None or is_call(instruction):
+                called = function.address + instruction.target
+                to = copies.get(called, called if to is None else address + to) - address
+            words, rest = divmod(to - begin - instruction.size, WORD)
             if rest or not -_FARTHEST <= words < _FARTHEST:
                 raise SpliceError(
                     f"{function.name}: {instruction.mnemonic} at {instruction.offset:#x} cannot reach"
@@ -104,7 +186,11 @@ def splice(function: Function, insertions: Iterable[Insertion], address: int, *,
     owners = {place: row.offset for row in function.instructions for place in range(row.offset, row.end, WORD)}
     for get_pc, low, high, target in function.literals:
         inside = target - function.address
-        if 0 <= inside < size:
+        if get_pc in member.redirected:
+            if target not in copies:
+                raise SpliceError(f"{function.name}: the literal at {low:#x} is no address of a copied function")
+            target = copies[target]
+        elif 0 <= inside < size and not (inside == 0 and target in copies):
             if inside not in labels:
                 raise SpliceError(f"{function.name}: the literal at {low:#x} leads into an instruction, to {inside:#x}")
             target = address + labels[inside]

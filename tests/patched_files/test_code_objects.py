@@ -54,13 +54,15 @@ def nops(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def inserted_into(kernel: GcnKernel, llvm: Llvm) -> Inserted:
         nop = llvm.assemble("s_nop 0", kernel.source.processor)
-        places = dict.fromkeys([0, *kernel.at])
-        inside = set()
-        left = 0
-        for one in kernel.function.instructions:
-            inside |= {one.offset} if left else set()
-            left = int(one.operands[0], 0) + 1 if one.mnemonic == "s_clause" else max(left - 1, 0)
-        found = [Insertion(place, nop) for place in places if place not in inside]
+        found = []
+        for one in kernel.functions:
+            places = dict.fromkeys([0, *one.at])
+            inside = set()
+            left = 0
+            for row in one.function.instructions:
+                inside |= {row.offset} if left else set()
+                left = int(row.operands[0], 0) + 1 if row.mnemonic == "s_clause" else max(left - 1, 0)
+            found.append([Insertion(place, nop) for place in places if place not in inside])
         return Inserted(found, 0, 0)
 
     monkeypatch.setattr(gcn_writing, "inserted_into", inserted_into)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from neutrino.gcn.analysis.flow_graph import FlowGraph, is_call
+from neutrino.gcn.analysis.flow_graph import FlowGraph
 from neutrino.gcn.analysis.placement import Placement
-from neutrino.gcn.code import Function
+from neutrino.gcn.code import Function, is_call
 from neutrino.gcn.isa.effects import effects
 from neutrino.gcn.isa.registers import EXEC
 

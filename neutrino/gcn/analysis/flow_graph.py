@@ -5,12 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from neutrino.gcn.code import Function, Instruction
+from neutrino.gcn.code import ENDS, Function, Instruction, is_call
 
-ENDS = frozenset({"s_endpgm", "s_endpgm_saved"})
-"""What ends a wave."""
 _LEAVES = frozenset({*ENDS, "s_setpc_b64", "s_branch"})
-_CALLS = frozenset({"s_swappc_b64", "s_call_b64"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +37,9 @@ class FlowGraph:
     def blocks(self) -> tuple[Block, ...]:
         """All blocks, those included that nothing leads to."""
         rows = self.function.instructions
-        heads = {0}
+        # A jump may lead to a place whose address is made here.
+        made = (literal.target - self.function.address for literal in self.function.literals)
+        heads = {0, *(self.index_at[offset] for offset in made if offset in self.index_at)}
         for index, row in enumerate(rows):
             target = _branch_target(row)
             if target is not None and target in self.index_at:
@@ -91,11 +90,6 @@ class FlowGraph:
         for number, block in enumerate(self.blocks):
             numbers += [number] * (block.end - block.begin)
         return numbers
-
-
-def is_call(instruction: Instruction) -> bool:
-    """Return whether an instruction calls a function, which comes back behind it."""
-    return instruction.mnemonic in _CALLS
 
 
 def _branch_target(instruction: Instruction) -> int | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from neutrino.gcn.analysis.calls import Calls, UnknownCallError
+from neutrino.gcn.analysis.calls import Calls, Reach, UnknownCallError
 from neutrino.gcn.analysis.liveness import Liveness
 from neutrino.gcn.code import Function, Module
 from neutrino.gcn.isa.registers import UnknownInstructionError, accumulators_in, scalars_in, vectors_in
@@ -16,12 +16,13 @@ from neutrino.gcn.processors import Processor
 class KernelRegisters:
     """The registers of a kernel, and of all that it may call.
 
-    module: that the kernel is in.
+    module: that the kernel is in. known_calls: the module's, where they are known already.
     """
 
     module: Module
     kernel: Function
     processor: Processor
+    known_calls: Calls | None = None
 
     @cached_property
     def liveness(self) -> Liveness:
@@ -30,25 +31,32 @@ class KernelRegisters:
 
     @cached_property
     def refused(self) -> str:
-        """Why the registers are not known, "" if they are: an instruction that is not known, a call of a
-        function that is not known, or one whose code is not."""
+        """Why the registers are not known, "" if they are: an instruction that is not known, or a called function whose
+        instructions are not."""
         try:
             _ = self.named
         except (UnknownInstructionError, UnknownCallError) as error:
             return str(error)
-        # Of a function for waves of both sizes the instructions are not known either.
-        return next((f"{each.name}: {each.refused}" for each in self.functions if each.refused), "")
+        return self.kernel.refused
 
     @cached_property
+    def reach(self) -> Reach:
+        """The functions that the kernel may call. Raises UnknownCallError, UnknownInstructionError."""
+        calls = self.known_calls or Calls(self.module, self.processor.generation)
+        return calls.reach(self.kernel)
+
+    @property
     def functions(self) -> tuple[Function, ...]:
-        """The kernel, and all functions that it may call. Raises UnknownCallError, UnknownInstructionError."""
-        return Calls(self.module, self.processor.generation).reached(self.kernel)
+        """The kernel and those that it may call: all whose registers must be left alone. Raises as ``reach``."""
+        return self.reach.named
 
     @cached_property
     def named(self) -> int:
         """All registers that some instruction of ``functions`` reads or writes. Raises as that does."""
         found = self.liveness.named
-        for function in self.functions[1:]:
+        for function in self.functions:
+            if function is self.kernel:
+                continue
             try:
                 found |= Liveness(function, self.processor.generation).named
             except UnknownInstructionError as error:
