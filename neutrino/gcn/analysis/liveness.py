@@ -13,7 +13,20 @@ from neutrino.gcn.analysis.flow_graph import FlowGraph
 from neutrino.gcn.code import Function
 from neutrino.gcn.isa.effects import Effects, effects
 from neutrino.gcn.isa.memory import access_of
-from neutrino.gcn.isa.registers import ALL_VECTORS, EVERYTHING, SCC, VCC, UnknownInstructionError, vectors_in
+from neutrino.gcn.isa.registers import (
+    ALL_VECTORS,
+    EVERYTHING,
+    NAMED_SCALARS,
+    SCC,
+    VCC,
+    UnknownInstructionError,
+    scalars_in,
+    vectors_in,
+)
+
+_LOADED = ALL_VECTORS | NAMED_SCALARS
+_COME_LATE = ("s_memtime", "s_memrealtime", "s_sendmsg_rtn")
+"""Beginnings of the names of what writes SGPRs as loads do, and accesses no memory."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,14 +106,24 @@ class Liveness:
 
         count: of VGPRs that the kernel has; those that it never names are among the result.
         """
+        taken = set(vectors_in(self.before(offset) | self.under_way_at(offset)))
+        return [vector for vector in range(count) if vector not in taken]
+
+    def free_scalars_at(self, offset: int, count: int) -> list[int]:
+        """Return the SGPRs that may be overwritten in front of an instruction, as ``free_vectors_at``. count: of those
+        that a kernel may name."""
+        taken = set(scalars_in(self.before(offset) | self.under_way_at(offset)))
+        return [scalar for scalar in range(count) if scalar not in taken]
+
+    def under_way_at(self, offset: int) -> int:
+        """Return the VGPRs and SGPRs that loads may be under way to in front of an instruction."""
         graph = self.graph
         index = graph.index_at[offset]
         number = graph.block_of(index)
-        pending = self._pending_at_entry.get(number, ALL_VECTORS)
+        pending = self._pending_at_entry.get(number, _LOADED)
         for place in range(graph.blocks[number].begin, index):
             pending = self._pending_through(place, pending)
-        taken = set(vectors_in(self.before(offset) | pending))
-        return [vector for vector in range(count) if vector not in taken]
+        return pending
 
     def _through(self, index: int, live: int) -> int:
         """Return what is in use in front of an instruction. live: behind it."""
@@ -145,11 +168,11 @@ class Liveness:
 
     @cached_property
     def _pending_at_entry(self) -> dict[int, int]:
-        """By a block's number, the VGPRs that loads may be under way to at its beginning."""
+        """By a block's number, the registers that loads may be under way to at its beginning."""
         graph = self.graph
         pending = dict.fromkeys(graph.reachable, 0)
         if not self.function.is_kernel and 0 in pending:
-            pending[0] = ALL_VECTORS
+            pending[0] = _LOADED
         changed = True
         while changed:
             changed = False
@@ -165,16 +188,17 @@ class Liveness:
         return pending
 
     def _pending_through(self, index: int, pending: int) -> int:
-        """Return the VGPRs that loads may be under way to behind an instruction. pending: in front of it.
+        """Return the registers that loads may be under way to behind an instruction. pending: in front of it.
 
         What reads or overwrites a register has waited for it: the compiler's code is right.
         """
         row = self.effects.get(index)
         if row is None or row.calls:
-            return ALL_VECTORS
+            return _LOADED
         if row.is_indexed:
             return pending
         pending &= ~(row.reads | row.writes)
-        if access_of(self.function.instructions[index]) is not None:
-            pending |= row.writes & ALL_VECTORS
+        instruction = self.function.instructions[index]
+        if access_of(instruction) is not None or instruction.mnemonic.startswith(_COME_LATE):
+            pending |= row.writes & _LOADED
         return pending

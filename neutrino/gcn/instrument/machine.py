@@ -201,6 +201,27 @@ class Machine:
             f"s_or_b32 {destination}, {destination}, {scratch}",
         ]  # fmt: skip
 
+    @property
+    def ahead_of_lanes(self) -> tuple[str, ...]:
+        """What is between instructions of a kernel, and such as keep SGPRs in lanes (``v_writelane``): gfx94x and later
+        ones of gfx9 want two instructions between two of the vector unit that write and read an SGPR."""
+        return ("s_nop 1",) if self._is_late_gfx9 else ()
+
+    @property
+    def before_read_of_lane(self) -> tuple[str, ...]:
+        """What is between an instruction that writes a VGPR, and ``v_readlane`` of it."""
+        return ("s_nop 0",) if self._is_late_gfx9 else ()
+
+    @property
+    def after_read_of_lane(self) -> tuple[str, ...]:
+        """What is between ``v_readlane``, and whatever reads the SGPR: gfx9 wants 5 instructions before a vector memory
+        instruction has it as an address, and fewer before others."""
+        return ("s_nop 4",) if self.generation == 9 else ()
+
+    @property
+    def _is_late_gfx9(self) -> bool:
+        return self.processor.startswith(("gfx94", "gfx95"))
+
     def lane(self, destination: str) -> list[str]:
         """The lane's number into a VGPR."""
         low = f"v_mbcnt_lo_u32_b32 {destination}, -1, 0"

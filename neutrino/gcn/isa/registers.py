@@ -24,7 +24,7 @@ SCC, MODE, VCC, EXEC, M0_SET = 1 << SCC_NUMBER, 1 << MODE_NUMBER, 3 << VCC_LO, 3
 ALL_SCALARS = (1 << VECTORS) - 1
 ALL_VECTORS = (1 << _END) - 1 ^ ALL_SCALARS
 EVERYTHING = (1 << _END) - 1
-_NAMED_SCALARS = (1 << VCC_LO) - 1
+NAMED_SCALARS = (1 << VCC_LO) - 1
 """s0 to s105."""
 
 
@@ -80,7 +80,7 @@ def registers_of(operand: str) -> int:
 
 def scalars_in(registers: int) -> Iterator[int]:
     """Yield the numbers of the SGPRs s0 to s105 in a set, ascending."""
-    return _bits(registers & _NAMED_SCALARS)
+    return _bits(registers & NAMED_SCALARS)
 
 
 def vectors_in(registers: int) -> Iterator[int]:
