@@ -123,11 +123,11 @@ def _members(kernel: GcnKernel, code: Inserted) -> list[Member]:
 
 
 def _parts(kernel: GcnKernel, spliced: SplicedGroup) -> tuple[Part, ...]:
-    """Return where a twin's copies of functions are in its code."""
+    """Return where a twin's functions are in its code."""
     from neutrino.fatbin.code_object_append import Part
 
     rows = zip(copy_names(kernel), spliced.offsets, spliced.members, strict=True)
-    return tuple(Part(name, offset, len(one.code)) for name, offset, one in rows)[1:]
+    return tuple(Part(name, offset, len(one.code)) for name, offset, one in rows)
 
 
 def _why_not_appended(data: bytes, kernel: Appended) -> str:

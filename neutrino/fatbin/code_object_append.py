@@ -122,7 +122,7 @@ class Appended:
     the header of preloaded arguments where that has one; functions are behind the kernel. sgprs, vgprs: registers that
     it names, the highest number and 1; what ``like`` has it has in any case. Accumulators and registers of fixed
     purpose (VCC …) do not count. block_size: bytes of the argument that it has behind those of the other, by value.
-    functions: those in its code, without the kernel, in the order of their places.
+    functions: those in its code, the kernel too, in the order of their places; without any, all of it is the kernel's.
     """
 
     name: str
@@ -134,9 +134,9 @@ class Appended:
     functions: tuple[Part, ...] = ()
 
     @property
-    def size(self) -> int:
-        """Bytes of the kernel alone, with what may fill it up to the first function."""
-        return self.functions[0].offset if self.functions else len(self.code)
+    def parts(self) -> tuple[Part, ...]:
+        """The functions in its code, the kernel first."""
+        return self.functions or (Part(self.name, 0, len(self.code)),)
 
 
 def block_offset(kernarg_segment: int) -> int:
@@ -234,11 +234,9 @@ class _Writer:
             _LONG.pack_into(tables.content, at + _ENTRY, address - tables.address - at)
             entries.append(entry)
             symbols += [
-                _New(kernel.name, STT_FUNC, code_section, address, kernel.size),
+                *(_New(part.name, STT_FUNC, code_section, address + part.offset, part.size) for part in kernel.parts),
                 _New(f"{kernel.name}.kd", STT_OBJECT, descriptor_section, tables.address + at, DESCRIPTOR_SIZE),
             ]
-            symbols += [_New(part.name, STT_FUNC, code_section, address + part.offset, part.size)
-                        for part in kernel.functions]  # fmt: skip
         descriptors_size = len(tables.content)
         note_segment = self._put_note(tables, entries)
         self._put_dynamic_symbols(tables, symbols)
@@ -303,7 +301,7 @@ class _Writer:
         known = {kernel[".name"]: kernel for kernel in self.metadata.get(_KERNELS, ())}
         taken = set(known) | {symbol.name for table in (SHT_DYNSYM, SHT_SYMTAB) for symbol in self.elf.symbols(table)}
         for kernel in kernels:
-            for name in (kernel.name, f"{kernel.name}.kd", *(part.name for part in kernel.functions)):
+            for name in (*(part.name for part in kernel.parts), f"{kernel.name}.kd"):
                 if name in taken:
                     raise self.error(f"there is {name} already, which {kernel.name} would bring")
                 taken.add(name)
@@ -356,7 +354,7 @@ class _Writer:
         entry[".sgpr_count"] = max(original[".sgpr_count"], sgprs)
         lines = next((mask for begin, mask in _PREFETCH.items() if self.processor.startswith(begin)), 0)
         if rsrc3 >> _PREFETCH_SHIFT & lines:
-            fetched = min(-(-kernel.size // _PREFETCH_LINE), lines)
+            fetched = min(-(-kernel.parts[0].size // _PREFETCH_LINE), lines)
             rsrc3 = rsrc3 & ~(lines << _PREFETCH_SHIFT) | fetched << _PREFETCH_SHIFT
         _WORD.pack_into(descriptor, _RSRC1, rsrc1)
         _WORD.pack_into(descriptor, _RSRC3, rsrc3)

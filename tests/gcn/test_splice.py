@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 from neutrino.fatbin.code_object import descriptor_bytes, descriptors_of, open_code_object
-from neutrino.fatbin.code_object_append import Appended, append_kernels, place
+from neutrino.fatbin.code_object_append import Appended, Part, append_kernels, place
 from neutrino.fatbin.code_object_functions import code_object_functions
+from neutrino.gcn.analysis.calls import Calls
 from neutrino.gcn.code import Function, Module, decode, split_target
 from neutrino.gcn.llvm import Llvm
-from neutrino.gcn.splice import Insertion, Spliced, SpliceError, splice, spliced_size
+from neutrino.gcn.processors import PROCESSORS
+from neutrino.gcn.splice import Insertion, Member, SplicedGroup, SpliceError, group_size, splice, splice_group
 from tests.gcn.objects import code_objects, need_llvm
-from tests.gcn.twin_reader import NotATwinError, listings, read_twin
+from tests.gcn.twin_reader import Listing, NotATwinError, Reading, listings, read_twin
 
 
 @pytest.fixture(scope="module")
@@ -152,35 +156,67 @@ def headers(data: bytes) -> dict[str, int]:
     }
 
 
-def twins(path: Path, llvm: Llvm, seed: int) -> tuple[bytes, dict[str, tuple[Function, Spliced, list[Insertion]]]]:
+class Group(NamedTuple):
+    """A kernel and the functions that it calls, as they were asked for, and what became of them."""
+
+    members: list[Member]
+    spliced: SplicedGroup
+    names: list[str]
+
+    def appended(self, code: bytes | None = None) -> Appended:
+        """What is appended. code: other than it should be."""
+        parts = zip(self.names, self.spliced.offsets, self.spliced.members, strict=True)
+        functions = tuple(Part(name, at, len(one.code)) for name, at, one in parts)
+        kernel = self.members[0].function.name
+        return Appended(self.names[0], kernel, code or self.spliced.code, 40, 8, 64, functions)
+
+
+def twins(path: Path, llvm: Llvm, seed: int) -> tuple[bytes, dict[str, Group]]:
     """Twins with code at places drawn by chance, appended to the code object."""
     chance = random.Random(seed)
     decoded = module(path, llvm)
     nops = [llvm.assemble(f"s_nop {number}", decoded.processor) for number in range(8)]
     data = path.read_bytes()
     header = headers(data)
-    asked: list[tuple[Function, list[Insertion]]] = []
-    for function in decoded.functions:
-        if not function.is_kernel or function.refused:
-            continue
+    calls = Calls(decoded, PROCESSORS[decoded.processor].generation)
+
+    def member(function: Function, redirected: frozenset[int]) -> Member:
         in_clause = 0
         insertions = []
+        begin = header[function.name] if function.is_kernel else 0
         for instruction in function.instructions:
             if in_clause:
                 in_clause -= 1
-            elif instruction.offset >= header[function.name] and chance.random() < 0.4:
+            elif instruction.offset >= begin and chance.random() < 0.4:
                 code = b"".join(chance.choices(nops, k=chance.randint(1, 5)))
                 insertions.append(Insertion(instruction.offset, code, chance.random() < 0.5))
             if instruction.mnemonic == "s_clause":
                 in_clause = int(instruction.operands[0], 0) + 1
-        asked.append((function, insertions))
-    places = place(data, [spliced_size(*row) for row in asked])
-    made = {
-        function.name: (function, splice(function, insertions, address, header=header[function.name]), insertions)
-        for (function, insertions), address in zip(asked, places, strict=True)
-    }
-    kernels = [Appended(f"{name}__neutrino", name, row[1].code, 40, 8, 64) for name, row in made.items()]
-    return append_kernels(data, kernels), made
+        return Member(function, tuple(insertions), begin, redirected)
+
+    asked: dict[str, list[Member]] = {}
+    for kernel in decoded.functions:
+        if kernel.is_kernel and not kernel.refused:
+            reach = calls.reach(kernel)
+            asked[kernel.name] = list(map(member, reach.copied, reach.redirected))
+    made: dict[str, Group] = {}
+    for (name, members), address in zip(asked.items(), place(data, list(map(group_size, asked.values()))), strict=True):
+        group = splice_group(members, address)
+        assert len(group.code) == group_size(members)
+        names = [f"{name}__neutrino", *(f"{one.function.name}__neutrino_{name}" for one in members[1:])]
+        made[name] = Group(members, group, names)
+    return append_kernels(data, [group.appended() for group in made.values()]), made
+
+
+def read_group(read: Mapping[str, Listing], group: Group, moved: bool = True) -> list[Reading]:
+    """A twin and its copies of functions, as the reader reads them. moved: whether it is told where instructions are.
+    """
+    pairs = [(read[one.function.name], read[name]) for one, name in zip(group.members, group.names, strict=True)]
+    copies = {original.rows[0].address: copy.rows[0].address for original, copy in pairs[1:]}
+    return [
+        read_twin(*pair, one.moved if moved else None, copies)
+        for pair, one in zip(pairs, group.spliced.members, strict=True)
+    ]
 
 
 @pytest.mark.parametrize("name", [
@@ -191,72 +227,111 @@ def test_a_twin_less_its_original_is_what_was_inserted(
     name: str, objects: Mapping[str, Path], llvm: Llvm, tmp_path: Path
 ) -> None:
     patched, made = twins(objects[name], llvm, len(name))
-    header = headers(objects[name].read_bytes())
     (tmp_path / "twins.hsaco").write_bytes(patched)
     read = listings(tmp_path / "twins.hsaco")
-    # A kernel that calls through a register is decoded as well; none of these is refused.
     assert len(made) >= 15
-    for kernel, (function, spliced, insertions) in made.items():
-        twin = read[f"{kernel}__neutrino"]
-        reading = read_twin(read[kernel], twin, spliced.moved)
-        expected: dict[int, bytes] = {}
-        for insertion in insertions:
-            expected[insertion.before] = expected.get(insertion.before, b"") + insertion.code
-        assert reading.inserted == expected
-        for row in function.instructions:
-            if row.target is not None:
-                # A header's branch passes over nothing.
-                over = sum(
-                    len(insertion.code)
-                    for insertion in insertions
-                    if insertion.before == row.target and not insertion.ahead_of_label
-                )
-                assert reading.passed[row.offset] == over * (row.offset >= header.get(kernel, 0))
+    assert len(made["recursion"].members) >= 2
+    for kernel, group in made.items():
+        for member, reading in zip(group.members, read_group(read, group), strict=True):
+            expected: dict[int, bytes] = {}
+            for insertion in member.insertions:
+                expected[insertion.before] = expected.get(insertion.before, b"") + insertion.code
+            assert reading.inserted == expected
+            assert reading.to_copies == member.redirected
+            for row in member.function.instructions:
+                if row.target is not None:
+                    # A header's branch passes over nothing.
+                    over = sum(
+                        len(insertion.code)
+                        for insertion in member.insertions
+                        if insertion.before == row.target and not insertion.ahead_of_label
+                    )
+                    assert reading.passed[row.offset] == over * (row.offset >= member.header)
+        # Each copy is there for some call.
+        called = {literal.target for one in group.members for literal in one.function.literals
+                  if literal.get_pc in one.redirected}  # fmt: skip
+        assert called == {one.function.address for one in group.members[1:]}, kernel
         # Nor does a reader that is not told where they are find anything wrong.
-        assert read_twin(read[kernel], twin)
+        assert read_group(read, group, moved=False)
 
 
 def test_wrong_splices_are_noticed(objects: Mapping[str, Path], llvm: Llvm, tmp_path: Path) -> None:
-    """Every branch field and every literal of every kernel, one at a time, one off."""
+    """Branch fields and literals of every kernel and function, one at a time, one off, or four; every call that leads
+    to a copy, leading to the original."""
     path = objects["gfx90a-O2"]
     data = path.read_bytes()
     patched, made = twins(path, llvm, 3)
     control = tmp_path / "control.hsaco"
     control.write_bytes(patched)
     originals = listings(control)
-    seeded = 0
     wrong: dict[str, list[bytes]] = {}
-    for kernel, (function, spliced, _) in made.items():
-        assert read_twin(originals[kernel], originals[f"{kernel}__neutrino"], spliced.moved)
-        fields = [spliced.moved[row.offset] for row in function.instructions if row.target is not None]
-        sums = {row.offset: row for row in function.instructions}
-        for literal in function.literals:
-            fields += [spliced.moved[half - 4] + 4 for half in (literal.low, literal.high) if half - 4 in sums]
-        for at in fields:
-            code = bytearray(spliced.code)
-            code[at] ^= 1
+    to_originals: list[tuple[str, bytes]] = []
+    for kernel, group in made.items():
+        assert read_group(originals, group)
+        address = originals[group.names[0]].rows[0].address
+
+        def seed(at: int, word: int, kernel: str = kernel, group: Group = group) -> None:
+            code = bytearray(group.spliced.code)
+            code[at : at + 4] = word.to_bytes(4, "little")
             wrong.setdefault(kernel, []).append(bytes(code))
-        # Another instruction in place of the last one.
-        end = spliced.moved[function.instructions[-1].offset]
-        wrong.setdefault(kernel, []).append(spliced.code[:end] + bytes(4) + spliced.code[end + 4 :])
-    # One file has one wrong twin of each kernel, so few files have all of them.
-    for number in range(max(map(len, wrong.values()))):
+
+        for member, one, offset in zip(group.members, group.spliced.members, group.spliced.offsets, strict=True):
+            rows = {row.offset: row for row in member.function.instructions}
+
+            def word(at: int, group: Group = group) -> int:
+                return int.from_bytes(group.spliced.code[at : at + 4], "little")
+
+            for row in rows.values():
+                if row.target is not None:
+                    at = offset + one.moved[row.offset]
+                    seed(at, word(at) ^ 1)
+            for literal in member.function.literals:
+                halves = [offset + one.moved[half - 4] + 4 for half in (literal.low, literal.high) if half - 4 in rows]
+                for at in halves:
+                    seed(at, word(at) ^ 1)
+                seed(halves[0], word(halves[0]) + 4)
+                if literal.get_pc in member.redirected:
+                    away = literal.target - (address + offset + one.moved[literal.get_pc] + 4)
+                    assert away < 0
+                    code = bytearray(group.spliced.code)
+                    code[halves[0] : halves[0] + 4] = (away & 0xFFFFFFFF).to_bytes(4, "little")
+                    code[halves[1] : halves[1] + 4] = b"\xff" * 4
+                    to_originals.append((kernel, bytes(code)))
+            # Another instruction in place of the last one.
+            seed(offset + one.moved[member.function.instructions[-1].offset], 0)
+    # One file has one wrong twin of each kernel, so few files have many of them.
+    seeded = 0
+    for codes in wrong.values():
+        random.Random(1).shuffle(codes)
+    assert len(to_originals) >= 3
+    for kernel, code in to_originals:
+        wrong[kernel].insert(0, code)
+    for number in range(12):
         chosen = {kernel: codes[number] for kernel, codes in wrong.items() if number < len(codes)}
-        kernels = [
-            Appended(f"{kernel}__neutrino", kernel, chosen.get(kernel, spliced.code), 40, 8, 64)
-            for kernel, (_, spliced, _) in made.items()
-        ]
         bad = tmp_path / "wrong.hsaco"
-        bad.write_bytes(append_kernels(data, kernels))
+        bad.write_bytes(append_kernels(data, [group.appended(chosen.get(kernel)) for kernel, group in made.items()]))
         read = listings(bad)
         for kernel in chosen:
-            twin = f"{kernel}__neutrino"
-            moved = made[kernel][1].moved
             try:
-                reading = read_twin(read[kernel], read[twin], moved)
+                reading = read_group(read, made[kernel])
             except NotATwinError:
                 pass
             else:
-                assert reading != read_twin(originals[kernel], originals[twin], moved)
+                assert reading != read_group(originals, made[kernel])
             seeded += 1
-    assert seeded >= 60
+    assert seeded >= 100
+
+
+def test_a_copy_that_is_missing_is_noticed(objects: Mapping[str, Path], llvm: Llvm, tmp_path: Path) -> None:
+    path = objects["gfx90a-O2"]
+    _, made = twins(path, llvm, 3)
+    group = made["calls"]
+    whole = group.appended()
+    (tmp_path / "whole.hsaco").write_bytes(append_kernels(path.read_bytes(), [whole]))
+    short = replace(whole, code=whole.code[: whole.functions[-1].offset], functions=whole.functions[:-1])
+    (tmp_path / "short.hsaco").write_bytes(append_kernels(path.read_bytes(), [short]))
+    assert {part.name for part in whole.functions} <= set(listings(tmp_path / "whole.hsaco"))
+    read = listings(tmp_path / "short.hsaco")
+    copies = {read["polynomial"].rows[0].address: 0} if "polynomial" in read else {}
+    with pytest.raises(NotATwinError, match="gives"):
+        read_twin(read["calls"], read["calls__neutrino"], group.spliced.members[0].moved, copies)

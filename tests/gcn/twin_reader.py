@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
@@ -58,11 +59,13 @@ class Reading:
     """inserted: the code in front of each instruction, by the instruction's offset in the original; that behind the
     last one by its size. passed: by the offset of each branch, how many bytes of what is inserted in front of the
     instruction that it leads to it passes over; likewise for addresses in the function. ambiguous: how many
-    instructions may stand at one of several places in the twin."""
+    instructions may stand at one of several places in the twin. to_copies: offsets of what reads the program counter,
+    or calls, in the original, and gives the address of a function's copy in the twin."""
 
     inserted: Mapping[int, bytes]
     passed: Mapping[int, int]
     ambiguous: int
+    to_copies: frozenset[int] = frozenset()
 
 
 def listings(path: Path, processor: str = "") -> dict[str, Listing]:
@@ -137,8 +140,15 @@ def _find_places(listing: Listing) -> None:
         listing.places[low] = listing.places[high] = number, to
 
 
-def read_twin(original: Listing, twin: Listing, moved: Mapping[int, int] | None = None) -> Reading:
-    """Read a twin. moved: where the writer says that each instruction is, by offsets. Raises NotATwinError."""
+def read_twin(
+    original: Listing,
+    twin: Listing,
+    moved: Mapping[int, int] | None = None,
+    copies: Mapping[int, int] = MappingProxyType({}),
+) -> Reading:
+    """Read a twin, or its copy of a function. moved: where the writer says that each instruction is, by offsets.
+    copies: where the twin's copies of functions begin, by where the originals do: an address of such a function may
+    become the copy's. Raises NotATwinError."""
     ours, theirs = original.rows, twin.rows
     at = ours[0].address
     if moved is None:
@@ -170,23 +180,34 @@ def read_twin(original: Listing, twin: Listing, moved: Mapping[int, int] | None 
         passed[ours[number].address - at] = to - begin
         return begin <= to <= theirs[last[at_label]].address and to in starts
 
+    to_copies: set[int] = set()
+
+    def to_copy(number: int, to: int, to_now: int | None) -> bool:
+        """Whether an address of a function becomes its copy's."""
+        if to not in copies or to_now != copies[to]:
+            return False
+        to_copies.add(ours[number].address - at)
+        return True
+
     for number, row in enumerate(ours):
         for place in {first[number], last[number]}:
             now = theirs[place]
-            if row.target is not None and (now.target is None or not lands(number, row.target, now.target)):
+            if row.target is not None and row.mnemonic == "s_call_b64" and row.target not in by_address:
+                if now.target != row.target and not to_copy(number, row.target, now.target):
+                    raise NotATwinError(f"{twin.name}: {row.shown} at {row.address:#x} calls something else")
+            elif row.target is not None and (now.target is None or not lands(number, row.target, now.target)):
                 raise NotATwinError(f"{twin.name}: {row.shown} at {row.address:#x} leads elsewhere: {now.shown}")
             if number in original.places:
                 reads, to = original.places[number]
                 if place not in twin.places:
                     raise NotATwinError(f"{twin.name}: {now.shown} is added to no program counter")
                 reads_now, to_now = twin.places[place]
-                inside = ours[0].address <= to < ours[-1].end
-                if reads_now not in range(first[reads], last[reads] + 1) or not (
-                    lands(number, to, to_now) if inside else to == to_now
-                ):
+                inside = ours[0].address <= to < ours[-1].end and to not in copies
+                leads = lands(number, to, to_now) if inside else to == to_now or to_copy(reads, to, to_now)
+                if reads_now not in range(first[reads], last[reads] + 1) or not leads:
                     raise NotATwinError(f"{twin.name}: {row.shown} gives {to_now:#x}, not {to:#x}")
     ambiguous = sum(one != other for one, other in zip(first, last, strict=True))
-    return Reading(_between(ours, theirs, first), passed, ambiguous)
+    return Reading(_between(ours, theirs, first), passed, ambiguous, frozenset(to_copies))
 
 
 def _between(ours: Sequence[Row], theirs: Sequence[Row], places: Sequence[int]) -> dict[int, bytes]:
