@@ -20,8 +20,9 @@ from neutrino.gcn.isa.registers import VECTORS, registers_of, scalars_in
 
 _BORROWED = 24
 """Lanes for SGPRs that are in use."""
-_ATTEMPTS = (0, 6, 12, _BORROWED)
-"""How many of these a snippet gets, which is tried again with more where they do not suffice."""
+_ATTEMPTS = ((0, False), (6, False), (12, False), (_BORROWED, False), (_BORROWED, True))
+"""How many of these a snippet gets, which is tried again with more where they do not suffice; and whether it waits for
+loads that may be under way to them."""
 _MOST_VECTORS = 256
 _LANE_MASKS = re.compile(r"v_(?:cndmask_b32|addc_co|subb_co|subbrev_co|add_co_ci|sub_co_ci|subrev_co_ci|div_fmas)")
 
@@ -56,9 +57,7 @@ class SpareRegisters:
         kept = (place.first + place.words for place in self.kept.values() if isinstance(place, Scalar))
         return max((*kept, *(number + 1 for number in self.free)), default=0)
 
-    def attempts(
-        self, offset: int, names: Iterable[str], not_lent: int = 0, labels: str = ""
-    ) -> Iterator[Attempt]:  # fmt: skip
+    def attempts(self, offset: int, names: Iterable[str], not_lent: int = 0, labels: str = "") -> Iterator[Attempt]:
         """Yield ways to write a snippet in front of an instruction, with more and more SGPRs.
 
         names: of the kept values that it uses. not_lent: registers that it reads of the program, as a set of
@@ -68,11 +67,12 @@ class SpareRegisters:
             yield Attempt(self, self.free, (), tuple(names), labels)
             return
         at_site = set(self._free_at(offset, not_lent))
-        for count in _ATTEMPTS:
+        for count, waits in _ATTEMPTS:
             borrowed: list[int] = []
             if count:
                 taken = at_site | set(self.free) | self._never_lent | set(scalars_in(not_lent))
-                taken |= set(scalars_in(self.registers.liveness.under_way_at(offset)))
+                if not waits:
+                    taken |= set(scalars_in(self.registers.liveness.under_way_at(offset)))
                 kept = (place for place in self.kept.values() if isinstance(place, Scalar))
                 taken |= {place.first + word for place in kept for word in range(place.words)}
                 number = 0
@@ -81,7 +81,8 @@ class SpareRegisters:
                     if not {number, number + 1} & taken:
                         borrowed += [number, number + 1]
                     number += 2
-            yield Attempt(self, (*self.free, *sorted(at_site)), tuple(borrowed[:count]), tuple(names), labels)
+            own = (*self.free, *sorted(at_site))
+            yield Attempt(self, own, tuple(borrowed[:count]), tuple(names), labels, waits=waits)
 
     @property
     def _limit(self) -> int:
@@ -125,6 +126,7 @@ class Attempt:
     borrowed: tuple[int, ...]
     names: tuple[str, ...]
     labels: str = ""
+    waits: bool = False
     places: dict[str, Scalar] = field(default_factory=dict)
     _code: Code | None = None
 
@@ -166,7 +168,7 @@ class Attempt:
             for name, place in kept if changed is None or name in changed for word in range(place.words)
         ]  # fmt: skip
         restore = [_read(machine, spare.vectors, lane, f"s{number}") for number, lane in lent]
-        lines = [*machine.ahead_of_lanes, *save]
+        lines = [*((machine.wait_scalar,) if self.waits else ()), *machine.ahead_of_lanes, *save]
         if read:
             lines += [*machine.before_read_of_lane, *read, *machine.after_read_of_lane]
         lines += [*code.lines, *write]
