@@ -13,7 +13,8 @@ passed by value, 8-byte aligned.
     32 + 16·m     u32 units               for chunks
     36 + 16·m     u32 first units         of each warp's first chunk, which take no atomic; 0: none has its own, as in
                                           graphs, where a kernel may run again with the same memory
-    24 + 16·maps  u64 address[variables]  device addresses of the original's module variables
+    24 + 16·maps  u64 address[variables]  device addresses of the original's module variables; or, in kernels for AMD's
+                                          GPUs, u32 blocks of the grid in x, y and z, and threads of a block likewise
 
 A launch in a graph has the same parameters in each replay. There the maps' addresses are offsets, and the cell holds
 where this replay's memory begins.
@@ -29,6 +30,8 @@ BLOCK_PER_MAP = 16
 BLOCK_LOG_UNITS, BLOCK_LOG_FIRST = 8, 12
 """Offsets of the words of a log, in those of a map."""
 BLOCK_PER_VARIABLE = 8
+BLOCK_EXTENTS = 24
+"""Bytes of the extents of a launch."""
 MAX_MAPS = 64
 """Maps of a run."""
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from neutrino.abi.probe_block import block_size
+from neutrino.abi.probe_block import BLOCK_EXTENTS, block_size
 from neutrino.abi.reasons import Reason
 from neutrino.abi.structures import align_up
 from neutrino.backend.gcn_source import CodeObjectSource
@@ -142,8 +142,10 @@ class GcnCode:
 
 
 def block_of(kernel: GcnKernel) -> Place:
-    """Return where the probe block is among a twin's arguments: behind all of the original's, hidden ones included."""
-    return Place(align_up(kernel.figures.kernarg_segment, 8), block_size(len(kernel.probes.maps), 0))
+    """Return where the probe block is among a twin's arguments: behind all of the original's, hidden ones included.
+    The launch's extents are its last bytes."""
+    size = block_size(len(kernel.probes.maps), 0) + BLOCK_EXTENTS
+    return Place(align_up(kernel.figures.kernarg_segment, 8), size)
 
 
 def twin_name(kernel: GcnKernel) -> str:

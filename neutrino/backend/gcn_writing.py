@@ -36,26 +36,24 @@ class Inserted:
     vgprs: int
     header: int = 0
     left_out: tuple[LeftOut, ...] = ()
+    descriptor: bytes | None = None
 
 
 def inserted_into(kernel: GcnKernel, llvm: Llvm) -> Inserted | Refusal:
-    """Return the code of the probes in a planned kernel and in the functions that it calls, or why there is none.
-
-    Registers of the probes' own must be none that ``kernel.named`` name: also functions that have no copies run.
-    """
-    from neutrino.gcn.scalar_sums import CannotError, sums
+    """Return the code of the probes in a planned kernel and in the functions that it calls, or why there is none."""
+    from neutrino.gcn.instrument.compute import CannotError
+    from neutrino.gcn.instrument.twin import Request, write
 
     source = kernel.source
-    module = source.module
+    request = Request(
+        source.module, tuple((one.function, one.at) for one in kernel.functions), kernel.probes,
+        source.descriptors[kernel.name], block_of(kernel).offset, kernel.figures.vgprs,
+    )  # fmt: skip
     try:
-        found = sums(
-            [(one.function, one.at) for one in kernel.functions], kernel.named, kernel.probes,
-            processor=source.processor, features=module.features, descriptor=source.descriptors[kernel.name],
-            block_offset=block_of(kernel).offset, llvm=llvm,
-        )  # fmt: skip
+        found = write(request, llvm)
     except CannotError as error:
         return Refusal(Reason.UNSUPPORTED, str(error))
-    return Inserted(found.insertions, found.sgprs, found.vgprs, found.header)
+    return Inserted(found.insertions, found.sgprs, found.vgprs, found.header, descriptor=found.descriptor)
 
 
 def write_twins(source: CodeObjectSource, kernels: Sequence[GcnKernel]) -> GcnCode:
@@ -88,7 +86,7 @@ def write_twins(source: CodeObjectSource, kernels: Sequence[GcnKernel]) -> GcnCo
             appended = [
                 Appended(
                     twin_name(kernel), kernel.name, twin.code, code.sgprs, code.vgprs, block_of(kernel).size,
-                    _parts(kernel, twin),
+                    _parts(kernel, twin), code.descriptor,
                 )
                 for (kernel, code), twin in zip(written, spliced, strict=True)
             ]  # fmt: skip

@@ -123,6 +123,7 @@ class Appended:
     it names, the highest number and 1; what ``like`` has it has in any case. Accumulators and registers of fixed
     purpose (VCC …) do not count. block_size: bytes of the argument that it has behind those of the other, by value.
     functions: those in its code, the kernel too, in the order of their places; without any, all of it is the kernel's.
+    descriptor: the 64 bytes that its own begins as, instead of those of ``like``.
     """
 
     name: str
@@ -132,6 +133,7 @@ class Appended:
     vgprs: int
     block_size: int
     functions: tuple[Part, ...] = ()
+    descriptor: bytes | None = None
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -314,7 +316,7 @@ class _Writer:
         symbol = descriptors_of(self.elf).get(original[".symbol"])
         if symbol is None:
             raise self.error(f"{kernel.like} has no descriptor")
-        descriptor = bytearray(descriptor_bytes(self.elf, symbol))
+        descriptor = bytearray(kernel.descriptor or descriptor_bytes(self.elf, symbol))
         entry = {**original, ".name": kernel.name, ".symbol": f"{kernel.name}.kd"}
         offset = block_offset(original[".kernarg_segment_size"])
         size = offset + kernel.block_size

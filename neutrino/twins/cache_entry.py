@@ -24,7 +24,7 @@ from neutrino.abi.entries import (
     FewerBlocks,
 )
 from neutrino.abi.levels import LEVELS, PERS, Level, Per
-from neutrino.abi.probe_block import MAX_MAPS, block_size
+from neutrino.abi.probe_block import BLOCK_EXTENTS, MAX_MAPS, block_size
 from neutrino.abi.reasons import Reason
 from neutrino.abi.records import MAX_RECORD, MAX_TABLE
 from neutrino.abi.results import MAP_DESCRIPTOR
@@ -406,7 +406,8 @@ def _check_kernel(file: str, row_offset: int, kernel: KernelEntry, maps: int, im
         # image and capped are indices of images.
         check(max(kernel.image, kernel.capped) < images, "images", (kernel.image, kernel.capped), f"below {images}")
         expected_size = block_size(maps, len(kernel.variables))
-        check(kernel.block_size == expected_size, "block_size", kernel.block_size, str(expected_size))
+        sizes = [expected_size, *([] if kernel.variables else [expected_size + BLOCK_EXTENTS])]
+        check(kernel.block_size in sizes, "block_size", kernel.block_size, " or ".join(map(str, sizes)))
     largest = max(kernel.block_offset, kernel.block_size)
     check(largest <= _MAX_ON_STACK, "probe block", largest, f"at most {_MAX_ON_STACK}")
     # The program's parameters come before the probe block, and each has at least a byte.

@@ -78,6 +78,7 @@ class Code:
         self.changes_mode = False
         self._free: dict[type[Place], set[int]] = {Scalar: set(scalars), Vector: set(vectors)}
         self._used: dict[type[Place], set[int]] = {Scalar: set(), Vector: set()}
+        self._pinned: dict[type[Place], set[int]] = {Scalar: set(), Vector: set()}
         self._labels = labels
         self._label_count = 0
 
@@ -104,19 +105,25 @@ class Code:
         Raises NoRegistersError."""
         return Vector(self._take(Vector, words, is_even=words > 1 and self.machine.aligns_vectors), words)
 
+    def pin(self, place: Place) -> None:
+        """Keep registers that have been taken beyond the end of a ``scope``, till they are released."""
+        kind, numbers = _numbers(place)
+        self._pinned[kind].update(numbers)
+
     def release(self, *places: Place) -> None:
         """Give registers back."""
         for place in places:
-            kind: type[Place] = Vector if isinstance(place, Vector) else Scalar
-            self._free[kind].update(range(place.first, place.first + place.words))
+            kind, numbers = _numbers(place)
+            self._free[kind].update(numbers)
+            self._pinned[kind].difference_update(numbers)
 
     @contextmanager
     def scope(self) -> Iterator[None]:
-        """Give back all registers at the end that have been taken meanwhile."""
+        """Give back all registers at the end that have been taken meanwhile, but for those that are pinned."""
         before = {kind: set(numbers) for kind, numbers in self._free.items()}
         yield
         for kind, numbers in before.items():
-            self._free[kind] |= numbers
+            self._free[kind] |= numbers - self._pinned[kind]
 
     @property
     def scalars_used(self) -> frozenset[int]:
@@ -138,6 +145,11 @@ class Code:
                 return first
         name = "scalar" if kind is Scalar else "vector"
         raise NoRegistersError(f"no {words} {name} register{'s' if words > 1 else ''} in a row are left for a probe")
+
+
+def _numbers(place: Place) -> tuple[type[Place], range]:
+    kind: type[Place] = Vector if isinstance(place, Vector) else Scalar
+    return kind, range(place.first, place.first + place.words)
 
 
 def _text(kind: str, first: int, words: int) -> str:

@@ -72,6 +72,11 @@ class Machine:
         """Suffix of scalar instructions on lane masks."""
         return f"b{self.wave}"
 
+    @property
+    def and_not(self) -> str:
+        """The scalar instruction that takes lanes out of a mask."""
+        return f"{'s_and_not1' if self.generation >= 11 else 's_andn2'}_{self.mask}"
+
     def load(self, destination: str, base: str, offset: int, words: int) -> str:
         """A scalar load of 32-bit words."""
         name = (f"dwordx{words}" if words > 1 else "dword") if self.is_old else f"b{32 * words}"

@@ -1,0 +1,431 @@
+"""The code of all probes in one kernel: where it goes, and the registers that it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from neutrino.abi.levels import Level, Per
+from neutrino.gcn.analysis.exec_regions import ExecRegions
+from neutrino.gcn.analysis.free_registers import KernelRegisters
+from neutrino.gcn.analysis.liveness import Liveness
+from neutrino.gcn.code import Function, Module, wave_features
+from neutrino.gcn.instrument.access_bytes import bytes_of
+from neutrino.gcn.instrument.code import Mask, NoRegistersError, Scalar, Value, Vector
+from neutrino.gcn.instrument.compute import CannotError, Computing, varying
+from neutrino.gcn.instrument.frame import Frame, Here, home_for
+from neutrino.gcn.instrument.kernel_facts import EntryState
+from neutrino.gcn.instrument.machine import Machine
+from neutrino.gcn.instrument.saves import Saving, Total
+from neutrino.gcn.llvm import Llvm
+from neutrino.gcn.processors import processor_named
+from neutrino.gcn.splice import Insertion
+from neutrino.ir.operands import Constant, Register, SiteOperand, Special
+from neutrino.ir.statements import Load, Operation, Operator
+from neutrino.ir.types import Type
+from neutrino.probing.ir.probe_set import Probe, ProbeSet, Snippet
+from neutrino.probing.ir.structured import Save, Statement
+
+_DEALLOCATION = "DEALLOC_VGPRS"
+_ARCHITECTED_SCRATCH = ("gfx94", "gfx95", "gfx11", "gfx12")
+_MOST_ADDED = 1 << 25
+_BYTES = SiteOperand("BYTES")
+
+
+@dataclass(frozen=True)
+class TwinCode:
+    """Code for one kernel and the functions that it calls. insertions: of each function. sgprs, vgprs: how many
+    registers the twin names. header: bytes of the kernel that keep their place. descriptor: the original's, with what
+    the hardware gives the twin besides."""
+
+    insertions: tuple[tuple[Insertion, ...], ...]
+    sgprs: int
+    vgprs: int
+    header: int
+    descriptor: bytes
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked for. functions: the kernel and those that it calls, each with the probes at its instructions, by
+    their offsets. descriptor: the kernel's. block: where the probe block is among the twin's arguments. vgprs: that the
+    kernel has."""
+
+    module: Module
+    functions: tuple[tuple[Function, Mapping[int, Sequence[Probe]]], ...]
+    probes: ProbeSet
+    descriptor: bytes
+    block: int
+    vgprs: int
+
+
+def write(request: Request, llvm: Llvm) -> TwinCode:
+    """Return the code of probes in a kernel. Raises CannotError with what is not possible."""
+    try:
+        return _Writer(request, llvm).written()
+    except NoRegistersError as error:
+        raise CannotError(str(error)) from None
+
+
+class _Member:
+    """A function of a twin. at: the probes at its instructions. begins: where it begins to run."""
+
+    def __init__(
+        self, function: Function, at: Mapping[int, Sequence[Probe]], generation: int, begins: int
+    ) -> None:
+        """Find the ends of waves in it. Raises CannotError for what cannot be probed."""
+        self.function, self.at = function, at
+        self.liveness = Liveness(function, generation)
+        self.regions = ExecRegions(function, generation, begins)
+        self.instructions = {one.offset: one for one in function.instructions}
+        self.ends = dict(_ends(function))
+
+    def place(self, offset: int) -> int:
+        """Return where code goes whose place is in front of an instruction: ahead of the end of a wave, too."""
+        return next((at for at, stop in self.ends.items() if at <= offset <= stop), offset)
+
+
+class _Writer:
+    """Writes the code of one kernel."""
+
+    def __init__(self, request: Request, llvm: Llvm) -> None:
+        """Find what is known of the kernel."""
+        self._request, self._llvm = request, llvm
+        self._function, _ = request.functions[0]
+        processor = processor_named(request.module.processor)
+        if processor is None or not processor.is_probed:
+            raise CannotError(f"kernels for {request.module.processor} get no probes")
+        self._machine = Machine(processor, self._function.wave)
+        self._features = wave_features(processor.name, request.module.features, self._function.wave)
+        self._registers = KernelRegisters(request.module, self._function, processor)
+        if self._registers.refused:
+            raise CannotError(self._registers.refused)
+        waves = processor.waves(request.vgprs, self._function.wave, self._registers.scalar_count)
+        generation = processor.generation
+        entry = EntryState(
+            request.descriptor, generation == 12, not processor.name.startswith(_ARCHITECTED_SCRATCH)
+        )  # fmt: skip
+        self._frame = Frame(self._machine, self._registers, entry, request.block, len(request.probes.maps), waves)
+        self._members = [
+            _Member(function, at, generation, entry.begins if function is self._function else 0)
+            for function, at in request.functions
+        ]
+        self._labels = 0
+        self._assembled: dict[str, bytes] = {}
+        self._highest_vector = 0
+        self._highest_scalar = 0
+
+    def written(self) -> TwinCode:
+        """Return the code."""
+        frame = self._frame
+        kernel = [probe for probe in self._request.probes.probes if probe.tracepoint.is_kernel]
+        self._choose_homes(kernel)
+        sites = [list(self._site_code(member)) for member in self._members]
+        befores = [line for probe in kernel for line in self._kernel_code(probe.before, probe.level)]
+        afters = [line for probe in kernel for line in self._kernel_code(probe.after, probe.level, is_end=True)]
+        end = b""
+        if afters:
+            machine = self._machine
+            execute = f"s_mov_{machine.mask} {machine.exec}, {frame.kept('exec').text}"
+            end = self._assemble([*machine.wait_all_loads, execute, *afters])
+        begins = frame.entry.begins
+        # The entry's code comes last, when it is known what it keeps.
+        start = self._assemble([*frame.entry_lines(), *self._initial(), *befores])
+        insertions = []
+        for member, code in zip(self._members, sites, strict=True):
+            found = []
+            if member.function is self._function:
+                found.append(Insertion(begins, start, ahead_of_label=False))
+            found += [Insertion(member.place(offset), self._assemble(lines)) for offset, lines in code]
+            found += [Insertion(at, end) for at in member.ends if end]
+            insertions.append(tuple(found))
+        sgprs = max(self._highest_scalar, frame.scalars_named)
+        vgprs = max(self._highest_vector, frame.vectors_named if frame._taken_vectors else 0, 1)
+        return TwinCode(tuple(insertions), sgprs, vgprs, begins, frame.twin_entry.descriptor)
+
+    # Registers
+
+    def _choose_homes(self, kernel: Iterable[Probe]) -> None:
+        """Choose where shared registers are: in SGPRs where all lanes have the same, or only the sum over them is
+        saved; else in VGPRs."""
+        probes = self._request.probes
+        shared = [register for register in probes.registers if not register.is_local]
+        sites = {id(probe): probe for member in self._members for found in member.at.values() for probe in found}
+        present = [*kernel, *sites.values()]
+        named = {name for probe in present for snippet in (probe.before, probe.after) if snippet is not None
+                 for name in _shared_in(snippet)}  # fmt: skip
+        totals = {register.name for register in shared if self._is_total(register, kernel, sites.values())}
+        site_written = {name for probe in sites.values() for snippet in (probe.before, probe.after)
+                        if snippet is not None for name in _written_in(snippet)}  # fmt: skip
+        vectors: set[str] = {name for name in site_written if name not in totals}
+        for probe in kernel:
+            for snippet in (probe.before, probe.after):
+                if snippet is not None:
+                    vectors |= varying(snippet.statements, vectors)
+        self._vectors = vectors
+        for register in shared:
+            if register.name not in named:
+                continue
+            if register.name in totals:
+                place = self._frame.keep_scalar(2)
+                self._frame.homes[register.name] = Total(place.first, place.words)
+            else:
+                self._frame.homes[register.name] = home_for(
+                    self._frame, register, is_vector=register.name in vectors
+                )  # fmt: skip
+        if any(_special_in(snippet, _ITEMS) for probe in present for snippet in (probe.before, probe.after)):
+            self._frame.reserve_lane_items()
+        self._shared = {register.name: register for register in shared if register.name in named}
+
+    def _is_total(self, register: Register, kernel: Iterable[Probe], sites: Iterable[Probe]) -> bool:
+        """Return whether of a register only the sum over all lanes matters: probes add the same to it in all lanes, and
+        save it in sums that are not those of threads."""
+        if register.type is not Type.U64 or register.initial:
+            return False
+        is_added = False
+        for probe in sites:
+            for snippet in (probe.before, probe.after):
+                if snippet is None or register.name not in _shared_in(snippet):
+                    continue
+                if probe.level is not Level.THREAD or self._amounts(snippet) is None:
+                    return False
+                is_added = True
+        for probe in kernel:
+            if probe.before is not None and register.name in _shared_in(probe.before):
+                return False
+            for statement in probe.after.statements if probe.after is not None else ():
+                if register.name not in _names_in(statement):
+                    continue
+                if not isinstance(statement, Save) or statement.guard is not None or probe.level is not Level.THREAD:
+                    return False
+                entry = statement.map
+                fields = [cell for operand, cell in zip(statement.operands, entry.fields, strict=True)
+                          if operand == register]  # fmt: skip
+                if entry.kind.name != "sum" or entry.per is Per.THREAD or any(
+                    cell.type.value not in ("u64", "s64") for cell in fields
+                ):
+                    return False
+        return is_added
+
+    def _amounts(self, snippet: Snippet) -> list[tuple[str, int | None]] | None:
+        """Return what a snippet adds to registers, if it does nothing else: names, and amounts, None for the bytes of
+        the access."""
+        bytes_in: set[str] = set()
+        found: list[tuple[str, int | None]] = []
+        for statement in snippet.statements:
+            if isinstance(statement, Load) and statement.operand == _BYTES and statement.destination.is_local:
+                bytes_in.add(statement.destination.name)
+                continue
+            if isinstance(statement, Operation) and statement.operator is Operator.ADD:
+                target, (left, right) = statement.destination, statement.sources
+                if left == target and not target.is_local and target.type in (Type.U64, Type.U32):
+                    if isinstance(right, Constant) and right.bits < _MOST_ADDED:
+                        found.append((target.name, right.bits))
+                        continue
+                    if isinstance(right, Register) and right.name in bytes_in:
+                        found.append((target.name, None))
+                        continue
+            return None
+        return found
+
+    def _initial(self) -> Iterator[str]:
+        """Yield what gives shared registers their first values."""
+        for name, register in self._shared.items():
+            place = self._frame.homes[name]
+            if isinstance(place, Mask):
+                yield f"s_mov_{self._machine.mask} {place.text}, {'-1' if register.initial else '0'}"
+                continue
+            bits = 0 if isinstance(place, Total) else register.initial
+            name = "v_mov_b32_e32" if isinstance(place, Vector) else "s_mov_b32"
+            for number in range(place.words):
+                yield f"{name} {place.word(number)}, {bits >> 32 * number & 0xFFFFFFFF:#x}"
+
+    # Code
+
+    def _label(self) -> str:
+        self._labels += 1
+        return f"n{self._labels}_"
+
+    def _note(self, here: Here) -> None:
+        """Note which registers a snippet has taken."""
+        self._highest_vector = max([self._highest_vector, *(number + 1 for number in here.code.vectors_used)])
+        self._highest_scalar = max([self._highest_scalar, *(number + 1 for number in here.code.scalars_used)])
+
+    def _kernel_code(self, snippet: Snippet | None, level: Level, *, is_end: bool = False) -> list[str]:
+        """Return the code of a snippet at the kernel's entry or its ends."""
+        if snippet is None:
+            return []
+        vectors = range(self._frame.vectors_named, 256)
+        if is_end:
+            vectors = range(256)
+        limit = self._request.vgprs if is_end else 0
+        # At ends no value of the program is needed any more.
+        free = [number for number in vectors if not is_end or number < max(limit, 24)]
+        here = self._frame.snippet(self._label(), vectors=free, is_exec_known=True)
+        computing = _Snippet(here, varying(snippet.statements, self._vectors), self._request.probes, level)
+        computing.lower(snippet.statements)
+        self._note(here)
+        return here.code.lines
+
+    def _site_code(self, member: _Member) -> Iterator[tuple[int, list[str]]]:
+        """Yield where code of probes at a function's instructions goes, and the code."""
+        counted: dict[int, dict[tuple[str, bool], int]] = {}
+        for offset, probes in sorted(member.at.items()):
+            for probe in probes:
+                if probe.tracepoint.is_kernel:
+                    continue
+                amounts = self._amounts(probe.before) if probe.before is not None else None
+                if probe.after is not None or amounts is None or probe.level is not Level.THREAD:
+                    raise CannotError(f"probe '{probe.name}': it computes more than counts, which is not possible yet")
+                sums = counted.setdefault(member.regions.head(offset), {})
+                for name, amount in amounts:
+                    is_of_lanes = True
+                    if amount is None:
+                        amount, is_of_lanes = bytes_of(member.instructions[offset])
+                    key = name, is_of_lanes
+                    sums[key] = sums.get(key, 0) + amount
+        for place, sums in counted.items():
+            yield place, self._counting(member, place, sums)
+
+    def _counting(self, member: _Member, place: int, sums: Mapping[tuple[str, bool], int]) -> list[str]:
+        """Return the code that adds to registers at a place. sums: by register and whether for each lane."""
+        liveness = member.liveness
+        here = self._frame.snippet(self._label(), vectors=())
+        code, machine = here.code, self._machine
+        count: Scalar | None = None
+        for (name, is_of_lanes), amount in sums.items():
+            home = self._frame.homes[name]
+            if amount >= _MOST_ADDED:
+                raise CannotError(f"{amount} for each lane is too much")
+            if isinstance(home, Vector):
+                self._count_in_lanes(here, home, amount)
+                continue
+            with code.scope():
+                source: Value = Constant(Type.U32, amount)
+                if is_of_lanes:
+                    if count is None:
+                        count = code.scalar()
+                        code.pin(count)
+                        code.emit(f"s_bcnt1_i32_{machine.mask} {count.text}, {machine.exec}")
+                    source = count
+                    if amount != 1:
+                        source = code.scalar()
+                        code.emit(f"s_mul_i32 {source.text}, {count.text}, {amount:#x}")
+                text = source.text if isinstance(source, Scalar) else f"{amount:#x}"
+                code.emit(f"{machine.add} {home.word(0)}, {home.word(0)}, {text}")
+                code.emit(f"{machine.add_carry} {home.word(1)}, {home.word(1)}, 0")
+        self._note(here)
+        text = "\n".join(code.lines)
+        changes_scc = any(line.startswith("s_") for line in code.lines)
+        return self._frame.framed(
+            code.lines, scc=changes_scc and liveness.scc_live_at(place),
+            vcc="vcc" in text and liveness.vcc_live_at(place),
+        )  # fmt: skip
+
+    def _count_in_lanes(self, here: Here, home: Vector, amount: int) -> None:
+        """Add an amount to a register of each lane that is active."""
+        code, machine = here.code, self._machine
+        vcc = "vcc" if machine.wave == 64 else "vcc_lo"
+        literal = f"{amount:#x}"
+        if home.words == 1:
+            no_carry = "_nc" if machine.generation >= 10 else ""
+            code.emit(f"v_add{no_carry}_u32_e32 {home.text}, {literal}, {home.text}")
+        elif machine.generation >= 10:
+            with code.scope():
+                part = code.scalar()
+                code.emit(f"s_mov_b32 {part.text}, {literal}")
+                code.emit(f"v_add_co_u32 {home.word(0)}, {vcc}, {part.text}, {home.word(0)}")
+                code.emit(f"v_add_co_ci_u32_e32 {home.word(1)}, {vcc}, 0, {home.word(1)}, {vcc}")
+        else:
+            code.emit(f"v_add_co_u32_e32 {home.word(0)}, {vcc}, {literal}, {home.word(0)}")
+            code.emit(f"v_addc_co_u32_e32 {home.word(1)}, {vcc}, 0, {home.word(1)}, {vcc}")
+
+    def _assemble(self, lines: Sequence[str]) -> bytes:
+        text = "\n".join(lines)
+        if text not in self._assembled:
+            self._assembled[text] = self._llvm.assemble(text, self._machine.processor, self._features)
+        return self._assembled[text]
+
+
+def _ends(function: Function) -> Iterator[tuple[int, int]]:
+    """Yield before which instructions a wave's end is probed: its end or the release of its VGPRs; and where that end
+    is. Raises CannotError."""
+    rows = function.instructions
+    targets = {one.target for one in rows if one.target is not None}
+    for index, one in enumerate(rows):
+        if one.mnemonic == "s_endpgm_saved":
+            raise CannotError("it ends by s_endpgm_saved")
+        if one.mnemonic != "s_endpgm":
+            continue
+        place = one.offset
+        for before in reversed(rows[max(index - 3, 0) : index]):
+            if _DEALLOCATION in before.text:
+                place = before.offset
+            elif before.mnemonic != "s_nop":
+                break
+        if any(place < target <= one.offset for target in targets):
+            raise CannotError("something leads between the release of its vector registers and its end")
+        yield place, one.offset
+
+
+class _Snippet(Computing):
+    """A snippet with saves."""
+
+    def __init__(self, here: Here, vectors: Iterable[str], probes: ProbeSet, level: Level) -> None:
+        """level: the probe's."""
+        super().__init__(here, vectors)
+        self._saving, self._level = Saving(self, probes.maps), level
+
+    def save(self, statement: Save) -> None:
+        """Save values to a map."""
+        self._saving.save(statement, self._level)
+
+
+_ITEMS = frozenset({Special.TID_X, Special.TID_Y, Special.TID_Z})
+
+
+def _special_in(node: object, specials: frozenset[Special]) -> bool:
+    """Return whether a statement or snippet reads one of some values of the hardware."""
+    if isinstance(node, Special):
+        return node in specials
+    if isinstance(node, tuple):
+        return any(_special_in(one, specials) for one in node)
+    names = getattr(node, "__dataclass_fields__", ())
+    return any(_special_in(getattr(node, name), specials) for name in names if name not in ("span", "map"))
+
+
+def _names_in(node: object) -> set[str]:
+    """Return the names of the registers in a statement."""
+    if isinstance(node, Register):
+        return {node.name}
+    if isinstance(node, tuple):
+        return set().union(*map(_names_in, node))
+    if isinstance(node, Save):
+        return _names_in(node.operands) | _names_in(node.guard)
+    names: set[str] = set()
+    for name in getattr(node, "__dataclass_fields__", ()):
+        if name not in ("span", "map"):
+            names |= _names_in(getattr(node, name))
+    return names
+
+
+def _shared_in(snippet: Snippet) -> set[str]:
+    """Return the names of the registers in a snippet; local ones too."""
+    return set().union(*map(_names_in, snippet.statements))
+
+
+def _written_in(snippet: Snippet) -> set[str]:
+    """Return the names of the registers that a snippet assigns."""
+
+    def written(statement: Statement) -> set[str]:
+        destination = getattr(statement, "destination", None)
+        inner = [row for name in ("then", "otherwise", "body", "test") for row in _rows(getattr(statement, name, ()))]
+        found = {destination.name} if destination is not None else set()
+        return found.union(*map(written, inner))
+
+    def _rows(value: object) -> tuple[Statement, ...]:
+        return value if isinstance(value, tuple) else ()
+
+    return set().union(*map(written, snippet.statements))
+
+
