@@ -358,6 +358,7 @@ class Groups:
         code.select(fits, order, NO_ROOM, Type.U32, into=order)
 
     def _count_lost(self, base: Register, lost: Register) -> None:
+        """Add the addition of a number of records to those that the log has lost, where it is not 0."""
         code = self.code
         wide = code.convert(Type.U64, lost)
         code.update(Operator.ADD, At(base, LOST_WORD), wide, code.compare(Relation.NE, lost, 0))
