@@ -19,7 +19,7 @@ from neutrino.twins.probe_units import Refusal
 from neutrino.twins.values import LeftOut
 
 if TYPE_CHECKING:
-    from neutrino.fatbin.code_object_append import Appended, Part
+    from neutrino.fatbin.code_object_append import Part
     from neutrino.gcn.llvm import Llvm
     from neutrino.gcn.splice import Insertion, Member, SplicedGroup
 
@@ -61,7 +61,7 @@ def write_twins(source: CodeObjectSource, kernels: Sequence[GcnKernel]) -> GcnCo
 
     Raises ToolMissingError without AMD's assembler, FormatError for a damaged code object.
     """
-    from neutrino.fatbin.code_object_append import Appended, append_kernels, place
+    from neutrino.fatbin.code_object_append import Appended, KernelRefusedError, append_kernels, place
     from neutrino.gcn.llvm import find_llvm
     from neutrino.gcn.splice import SpliceError, group_size, splice_group
 
@@ -94,12 +94,13 @@ def write_twins(source: CodeObjectSource, kernels: Sequence[GcnKernel]) -> GcnCo
         except SpliceError as error:
             failed, _ = written.pop(len(spliced))
             refused[failed.name] = Reason.UNSUPPORTED, str(error)
+        except KernelRefusedError as error:
+            failed = next(kernel for kernel, _ in written if twin_name(kernel) == error.kernel)
+            refused[failed.name] = Reason.UNSUPPORTED, error.reason
+            written = [pair for pair in written if pair[0] is not failed]
         except PatchError as error:
-            # Those that cannot be appended alone, either; else what the object lacks, it lacks for all of its kernels.
-            alone = {one.like: _why_not_appended(source.data, one) for one in appended}
-            failing = {name: why for name, why in alone.items() if why} or dict.fromkeys(alone, error.reason)
-            refused |= {name: (Reason.UNSUPPORTED, why) for name, why in failing.items()}
-            written = [pair for pair in written if pair[0].name not in failing]
+            refused |= {kernel.name: (Reason.UNSUPPORTED, error.reason) for kernel, _ in written}
+            written = []
         else:
             figures = _figures(image)
             twins = tuple(
@@ -126,17 +127,6 @@ def _parts(kernel: GcnKernel, spliced: SplicedGroup) -> tuple[Part, ...]:
 
     rows = zip(copy_names(kernel), spliced.offsets, spliced.members, strict=True)
     return tuple(Part(name, offset, len(one.code)) for name, offset, one in rows)
-
-
-def _why_not_appended(data: bytes, kernel: Appended) -> str:
-    """Return why a kernel cannot be appended to a code object, "" if it can."""
-    from neutrino.fatbin.code_object_append import append_kernels
-
-    try:
-        append_kernels(data, [kernel])
-    except PatchError as error:
-        return error.reason
-    return ""
 
 
 def _figures(image: bytes) -> dict[str, int]:

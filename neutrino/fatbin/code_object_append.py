@@ -141,6 +141,15 @@ class Appended:
         return self.functions or (Part(self.name, 0, len(self.code)),)
 
 
+class KernelRefusedError(PatchError):
+    """A kernel that cannot be appended, while others may be. kernel: its name."""
+
+    def __init__(self, file: str, kernel: str, reason: str) -> None:
+        """Build the message from the file's and the kernel's names, and why the kernel cannot be appended."""
+        super().__init__(file, f"{kernel} cannot be appended: {reason}")
+        self.kernel = kernel
+
+
 def block_offset(kernarg_segment: int) -> int:
     """Return where the added argument begins. kernarg_segment: bytes of the arguments of the kernel that is like it."""
     return _up(kernarg_segment, BLOCK_ALIGNMENT)
@@ -162,8 +171,8 @@ def append_kernels(data: bytes | memoryview, kernels: Sequence[Appended], name: 
     """Append kernels to a code object, and return the whole.
 
     name: for messages. Raises FormatError if it is not a valid code object, PatchError for one that has no place for
-    more: an object file, one without metadata or symbols; for a kernel whose name, or that of a function of its own, is
-    taken or whose ``like`` is not there; and for registers that do not fit. What concerns one kernel alone names it.
+    more: an object file, one without metadata or symbols. KernelRefusedError for the first kernel whose name, or that
+    of a function of its own, is taken, whose ``like`` is not there, or whose registers or arguments do not fit.
     """
     return _Writer(open_code_object(data, name)).appended(kernels) if kernels else bytes(data)
 
@@ -215,6 +224,10 @@ class _Writer:
     def error(self, reason: str) -> PatchError:
         """Return the error for an object to which nothing can be appended."""
         return PatchError(self.elf.file, f"no kernel can be appended: {reason}")
+
+    def refusal(self, kernel: Appended, reason: str) -> KernelRefusedError:
+        """Return the error for a kernel that cannot be appended."""
+        return KernelRefusedError(self.elf.file, kernel.name, reason)
 
     def appended(self, kernels: Sequence[Appended]) -> bytes:
         """Return the object with the kernels. Raises FormatError and PatchError."""
@@ -305,47 +318,48 @@ class _Writer:
         for kernel in kernels:
             for name in (*(part.name for part in kernel.parts), f"{kernel.name}.kd"):
                 if name in taken:
-                    raise self.error(f"there is {name} already, which {kernel.name} would bring")
+                    raise self.refusal(kernel, f"there is {name} already")
                 taken.add(name)
             if kernel.like not in known:
-                raise self.error(f"there is no kernel {kernel.like}")
+                raise self.refusal(kernel, f"there is no kernel {kernel.like}")
         return [known[kernel.like] for kernel in kernels]
 
     def _changed(self, kernel: Appended, original: Mapping[str, Any]) -> tuple[dict[str, Any], bytes]:
         """Return the metadata and the descriptor of an appended kernel. original: metadata of the one it is like."""
         symbol = descriptors_of(self.elf).get(original[".symbol"])
         if symbol is None:
-            raise self.error(f"{kernel.like} has no descriptor")
+            raise self.refusal(kernel, "it has no descriptor")
         descriptor = bytearray(kernel.descriptor or descriptor_bytes(self.elf, symbol))
         entry = {**original, ".name": kernel.name, ".symbol": f"{kernel.name}.kd"}
         offset = block_offset(original[".kernarg_segment_size"])
         size = offset + kernel.block_size
         if size > _MOST_ARGUMENTS:
-            raise self.error(f"{kernel.name} has {size} bytes of arguments")
+            raise self.refusal(kernel, f"it has {size} bytes of arguments")
         entry[".args"] = [
             *original.get(".args", ()), {".offset": offset, ".size": kernel.block_size, ".value_kind": "by_value"}
         ]  # fmt: skip
         entry[".kernarg_segment_size"] = size
         _WORD.pack_into(descriptor, _KERNARG_SIZE, size)
 
+        entry[".kernarg_segment_align"] = max(original.get(".kernarg_segment_align", 0), BLOCK_ALIGNMENT)
         is_wave32 = bool(_HALF.unpack_from(descriptor, _PROPERTIES)[0] & WAVEFRONT_SIZE32)
         (rsrc1,), (rsrc3,) = _WORD.unpack_from(descriptor, _RSRC1), _WORD.unpack_from(descriptor, _RSRC3)
         vgprs = kernel.vgprs
         if kernel.vgprs > _MOST_VGPRS:
-            raise self.error(f"{kernel.name} names {kernel.vgprs} vector registers")
+            raise self.refusal(kernel, f"it names {kernel.vgprs} vector registers")
         is_unified = self.processor in _UNIFIED
         if is_unified:
             boundary = ((rsrc3 & _ACCUM) + 1) * _ACCUM_GRANULE
             if vgprs > boundary:
                 if original.get(".agpr_count", 1):
-                    raise self.error(f"{kernel.name} has accumulators behind {boundary} vector registers")
+                    raise self.refusal(kernel, f"it has accumulators behind {boundary} vector registers")
                 rsrc3 = rsrc3 & ~_ACCUM | _up(vgprs, _ACCUM_GRANULE) // _ACCUM_GRANULE - 1
         granule = 8 if is_unified or is_wave32 else 4
         rsrc1 = rsrc1 & ~_VGPRS | max(rsrc1 & _VGPRS, -(-vgprs // granule) - 1)
         entry[".vgpr_count"] = max(original[".vgpr_count"], vgprs)
         is_gfx9 = self.processor.startswith("gfx9")
         if kernel.sgprs > (_MOST_SGPRS_GFX9 if is_gfx9 else _MOST_SGPRS):
-            raise self.error(f"{kernel.name} names {kernel.sgprs} scalar registers")
+            raise self.refusal(kernel, f"it names {kernel.sgprs} scalar registers")
         if is_gfx9:
             sgprs = kernel.sgprs + _SGPRS_OF_HARDWARE
             least = -(-sgprs // _SGPR_GRANULE) - 1

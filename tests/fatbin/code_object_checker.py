@@ -213,8 +213,11 @@ class _Checker:
             yield f"the size of the arguments of {name}"
         same = {
             key: value for key, value in original.items()
-            if key not in (".name", ".symbol", ".args", ".kernarg_segment_size", ".vgpr_count", ".sgpr_count")
+            if key not in (".name", ".symbol", ".args", ".kernarg_segment_size", ".kernarg_segment_align",
+                           ".vgpr_count", ".sgpr_count")
         }  # fmt: skip
+        if metadata[".kernarg_segment_align"] != max(original[".kernarg_segment_align"], 8):
+            yield f"the alignment of the arguments of {name}"
         if metadata[".symbol"] != f"{name}.kd" or any(metadata.get(key) != value for key, value in same.items()):
             yield f"the metadata of {name}"
         if descriptor[:8] + descriptor[12:16] + descriptor[24:44] + descriptor[52:] != (

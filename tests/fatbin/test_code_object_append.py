@@ -15,7 +15,7 @@ import pytest
 
 from neutrino.errors import FormatError, PatchError
 from neutrino.fatbin.code_object import read_code_object
-from neutrino.fatbin.code_object_append import Appended, append_kernels, block_offset, place
+from neutrino.fatbin.code_object_append import Appended, KernelRefusedError, Part, append_kernels, block_offset, place
 from neutrino.fatbin.code_object_functions import code_object_functions
 from tests.fatbin.code_object_checker import Wanted, problems
 from tests.gcn.objects import CLANG, code_objects, need_clang
@@ -290,14 +290,18 @@ def test_no_register_is_taken_away(objects: Mapping[str, Path]) -> None:
     (lambda kernel: replace(kernel, vgprs=257), "names 257 vector registers"),
     (lambda kernel: replace(kernel, sgprs=103), "names 103 scalar registers"),
     (lambda kernel: replace(kernel, block_size=1 << 32), "bytes of arguments"),
+    (lambda kernel: replace(kernel, functions=(Part("new", 0, 4), Part("tiles", 4, 4))), "there is tiles already"),
 ])  # fmt: skip
 def test_what_cannot_be_appended(
     change: Callable[[Appended], Appended], problem: str, objects: Mapping[str, Path]
 ) -> None:
     data = objects["gfx90a-O2"].read_bytes()
     (kernel,) = [kernel for kernel in copies(data) if kernel.like == "saxpy"]
-    with pytest.raises(PatchError, match=problem):
-        append_kernels(data, [change(kernel)])
+    (other,) = [kernel for kernel in copies(data) if kernel.like == "tiles"]
+    with pytest.raises(KernelRefusedError, match=problem) as caught:
+        append_kernels(data, [other, change(kernel)])
+    # The others can be.
+    assert caught.value.kernel == change(kernel).name
 
 
 def test_the_same_name_twice(objects: Mapping[str, Path]) -> None:

@@ -67,6 +67,16 @@ def build(folder: Path) -> None:
         assert done.returncode == 0, f"{' '.join(argv)}: {done.stderr}"
 
 
+def compiled(source: str, folder: Path, *options: str) -> Path:
+    """A code object of a HIP source of its own. Without clang the test is skipped."""
+    path = folder / "compiled.hip"
+    path.write_text(source)
+    subprocess.run(
+        [need_clang(), *_OPTIONS, *options, str(path), "-o", str(path.with_suffix(".hsaco"))], check=True
+    )  # fmt: skip
+    return path.with_suffix(".hsaco")
+
+
 def code_objects(factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The code objects by the names of BUILDS; without clang the test is skipped."""
     need_clang()

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from neutrino.abi.reasons import Reason
+from neutrino.backend.gcn_source import CodeObjectSource
 from neutrino.backend.launch_memory import LaunchMemory
 from neutrino.emulator.gcn.memory import Memory
 from neutrino.emulator.gcn.object_file import LoadedObject
@@ -27,12 +28,12 @@ from neutrino.probing.selection import Selection
 from neutrino.twins.cache_entry import Entry, KernelEntry, read_entry
 from neutrino.twins.values import SUFFIX
 from neutrino.verification import load_probes
-from tests.gcn.objects import code_objects, need_llvm
+from tests.gcn.objects import code_objects, compiled, need_llvm
 
 LAUNCHES = {
     "saxpy": ((2, 1, 1), (80, 1, 1)), "histogram": ((2, 1, 1), (80, 1, 1)), "floats": ((1, 1, 1), (48, 1, 1)),
     "bits": ((1, 1, 1), (48, 1, 1)), "calls": ((1, 1, 1), (48, 1, 1)), "recursion": ((1, 1, 1), (64, 1, 1)),
-    "pointers": ((1, 1, 1), (64, 1, 1)),
+    "pointers": ((1, 1, 1), (64, 1, 1)), "numbered": ((3, 2, 2), (48, 1, 1)),
 }  # fmt: skip
 """Grid and work-group by kernel. The last wave of a group has 16 lanes; no result depends on the order of waves."""
 SIZE = 1 << 13
@@ -46,8 +47,8 @@ def objects(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 class Run:
-    """A launch. buffers: what they hold afterwards. trace: of what it executed. launch, memory: of its maps; None, b""
-    without probes."""
+    """A launch. buffers: what they and variables hold afterwards. trace: of what it executed. launch, memory: of its
+    maps; None, b"" without probes."""
 
     def __init__(
         self, image: bytes, name: str, entry: KernelEntry | None = None, maps: Sequence[Map] = (), *, cell: bool = False
@@ -77,7 +78,8 @@ class Run:
         self.trace = Trace(program)
         self.texts = {one.address: one.text for one in program.instructions}
         loaded.run(name, grid, block, bytes(packed), seed=3, poison=5, checks=True, observer=self.trace.observe)
-        self.buffers = [memory.read(address, SIZE) for address in addresses]
+        places = [(address, SIZE) for address in addresses] + sorted(loaded.variables.values())
+        self.buffers = [memory.read(*place) for place in places]
         self.memory = memory.read(records, self.launch.size) if self.launch is not None else b""
 
     def region(self, number: int) -> bytes:
@@ -210,3 +212,31 @@ def test_in_a_graph_addresses_are_behind_what_the_cell_holds(objects: dict[str, 
     assert any(usual.region(0))
     assert usual.region(0) == graph.region(0)
     assert any(graph.region(1))
+
+
+NUMBERED = """
+__attribute__((device)) unsigned seen[1024];
+extern "C" __attribute__((global)) __attribute__((amdgpu_flat_work_group_size(1, 64))) void numbered()
+{
+	unsigned x = __builtin_amdgcn_workgroup_id_x(), y = __builtin_amdgcn_workgroup_id_y();
+	unsigned z = __builtin_amdgcn_workgroup_id_z(), i = __builtin_amdgcn_workitem_id_x();
+	volatile unsigned kept[4] = {x, y, z, i};
+	seen[((z * 2 + y) * 3 + x) * 64 + i] = 1 + kept[0] + 10 * kept[1] + 100 * kept[2] + 1000 * kept[3];
+}
+"""
+
+
+@pytest.mark.parametrize("arch", ["gfx90a", "gfx942", "gfx1030", "gfx1100"])
+def test_a_kernel_without_arguments_has_its_registers_at_its_entry(tmp_path: Path, arch: str) -> None:
+    need_llvm()
+    path = compiled(NUMBERED, tmp_path, f"--offload-arch={arch}", "-O1")
+    made = patched(path, arch, ["numbered"], ["inst_count"])
+    (kernel,) = made.kernels
+    original, twin = Run(path.read_bytes(), "numbered"), made.run(kernel)
+    # The original's launch passes no address of arguments.
+    descriptors = CodeObjectSource(0, arch, made.entry.images[kernel.image]).descriptors
+    assert {name: row[56] >> 3 & 1 for name, row in descriptors.items()} == {"numbered": 0, kernel.twin: 1}
+    seen = max(original.buffers, key=len)
+    assert np.count_nonzero(np.frombuffer(seen, np.uint32)) == 3 * 2 * 2 * 48
+    assert twin.buffers == original.buffers
+    assert twin.sums(0, 1) == [sum(sum(lanes.values()) for lanes in original.trace.lanes.values())]

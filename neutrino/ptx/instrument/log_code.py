@@ -69,17 +69,17 @@ class RoomMark(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The mark as a line of code: no instruction, so that one that is left over does not assemble."""
+        """As of ``Line``: no instruction, so that one that is left over does not assemble."""
         return "(room)"
 
     @property
     def instructions(self) -> tuple[Instruction, ...]:
-        """The instructions of the line: none."""
+        """As of ``Line``."""
         return ()
 
     @property
     def opcodes(self) -> tuple[str, ...]:
-        """The opcodes of the line: none."""
+        """As of ``Line``."""
         return ()
 
 
@@ -297,7 +297,7 @@ class Gathered:
     each: Sequence[PendingSave]
 
     def kin(self, save: int) -> Hashable:
-        """Return what saves have in common that are expected to differ alike in all lanes: ``PendingSave.kin``."""
+        """As of ``PendingSave``."""
         return self.each[save].kin
 
     def condition(self, save: int) -> Hashable:
