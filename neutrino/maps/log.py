@@ -262,6 +262,7 @@ def close_column(entry: Map) -> Sequence[MapStatement]:
 
 
 def _byte(code: Builder, state: Register, at: int) -> Register:
+    """Return one byte of what a thread keeps of its chunk, a u32. at: its lowest bit."""
     return code.compute(Operator.AND, code.compute(Operator.SHR, state, at), _BYTE)
 
 

@@ -108,6 +108,12 @@ class Groups:
         return replace(self, code=code)
 
     @property
+    def _recomputes(self) -> bool:
+        """Whether code that seldom runs computes numbers again rather than keep them in registers, of which values of 8
+        bytes take many."""
+        return bool(self.layout.strides)
+
+    @property
     def _kept(self) -> tuple[Register, Register, Register]:
         """What each thread keeps: where its next group goes, as the lowest lane, in units of GROUP_ALIGN; what is
         known of the chunk there; and the greatest order of a group that it was in, NO_ROOM once a record was lost."""
@@ -155,7 +161,7 @@ class Groups:
         code, layout = self.code, self.layout
         place, state, order = self._kept
         rank = code.compute(Operator.POPC, code.below(here), type_=Type.U32)
-        count = code.compute(Operator.POPC, here, type_=Type.U32)
+        count = None if self._recomputes else self._size(here)
         leads = code.compare(Relation.EQ, rank, 0)
         leader = code.compute(Operator.LOWEST, here, type_=Type.U32)
         fields = self._compare(values, here, rank, leader)
@@ -199,12 +205,22 @@ class Groups:
             code.store(at, LOG_CONTROL + layout.rows, [rows], Type.U32, has_rows)
         code.change(state, Operator.SUB, size, leads)
         code.change(place, Operator.ADD, size, is_stored)
-        lost = code.compute(Operator.SHL, count, LOST_AT)
+        lost = code.compute(Operator.SHL, count or self._size(here), LOST_AT)
         code.change(state, Operator.ADD, lost, code.both(leads, is_lost) or leads)
         if is_flat is not None:
             code.leave("end", code.compute(Operator.OR, is_flat, is_lost), is_uniform=True)
         for field in fields:
+            if self._recomputes:
+                field.form = code.compute(Operator.AND, self._right(forms, 2 * field.number), 3)
             self._store(field, at, rank)
+
+    def _size(self, lanes: Register) -> Register:
+        """Return how many lanes are in a set, a u32."""
+        return self.code.compute(Operator.POPC, lanes, type_=Type.U32)
+
+    def _right(self, number: Register, bits: int) -> Register:
+        """Return a number moved to the right by some bits."""
+        return self.code.compute(Operator.SHR, number, bits) if bits else number
 
     def _compare(
         self, values: Sequence[Value], here: Register, rank: Register, leader: Register
@@ -284,11 +300,11 @@ class Groups:
             code.change(size, Operator.ADD, 1, is_flat)
 
     def _choose(
-        self, fields: Sequence[_Compared], forms: Register, size: Register, here: Register, count: Register
+        self, fields: Sequence[_Compared], forms: Register, size: Register, here: Register, count: Register | None
     ) -> None:
         """Add the code that chooses the form of each field in a group of count lanes, and brings the forms and the
-        group's size into registers."""
-        code = self.code
+        group's size into registers. count: None where it is to be computed."""
+        code, count = self.code, count or self._size(here)
         end: Number = self.layout.head
         for field in fields:
             field.form = form = code.variable(Constant(Type.U32, _EACH))
@@ -316,7 +332,7 @@ class Groups:
         """Add the code by which a thread takes a chunk for a group of a size."""
         code = self.code
         place, state, order = self._kept
-        slot, inside = code.slot(), code.has_slot()
+        owner = None if self._recomputes else (code.slot(), code.has_slot())
         lost = code.compute(Operator.SHR, state, LOST_AT)
         self._count_lost(base, lost)
         doubled = code.compute(Operator.SHR, state, LEFT_BITS)
@@ -329,18 +345,20 @@ class Groups:
             least = code.multiply_add(size, GROUP_ALIGN, GROUP_ALIGN + LOG_UNIT - 1)
             length = code.compute(Operator.MAX, length, least)
         length = code.compute(Operator.SHR, length, LOG_UNIT.bit_length() - 1)
+        left = code.multiply_add(length, _PER_UNIT, -1)
+        doubled = code.compute(Operator.MIN, code.compute(Operator.ADD, doubled, 1), _MOST_DOUBLED)
+        code.compute(Operator.OR, left, code.compute(Operator.SHL, doubled, LEFT_BITS), into=state)
         first, fits = code.reserve(base, length, None, after_own=True, most=_UNITS_MOST)
+        slot, inside = owner or (code.slot(), code.has_slot())
         fits = code.both(fits, inside) or fits
         self._begin_chunk(base, first, slot, length, fits)
         # After the header. A chunk after the end is filled likewise, but for the stores.
         code.multiply_add(first, _PER_UNIT, 1, into=place)
         code.compute(Operator.MAX, order, place, into=order)
         code.select(fits, order, NO_ROOM, Type.U32, into=order)
-        left = code.multiply_add(length, _PER_UNIT, -1)
-        doubled = code.compute(Operator.MIN, code.compute(Operator.ADD, doubled, 1), _MOST_DOUBLED)
-        code.compute(Operator.OR, left, code.compute(Operator.SHL, doubled, LEFT_BITS), into=state)
 
     def _count_lost(self, base: Register, lost: Register) -> None:
+        """Add the addition of a number of records to those that the log has lost, where it is not 0."""
         code = self.code
         wide = code.convert(Type.U64, lost)
         code.update(Operator.ADD, At(base, LOST_WORD), wide, code.compare(Relation.NE, lost, 0))

@@ -237,6 +237,7 @@ def slices(region: Rows, size: int, most: int) -> Iterator[Rows]:
     units, own, own_each = _opened(region)
 
     def cut(first: int, end: int) -> Rows:
+        """Return a log of the units from first up to end, with a beginning that says how many it has."""
         of_warps = min(max(own - first, 0), end - first)
         control = np.zeros(LOG_CONTROL // 8, "<u8")
         control[[0, LOG_OWN // 8, LOG_OWN // 8 + 1]] = end - first - of_warps, of_warps, own_each

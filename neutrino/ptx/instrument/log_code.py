@@ -69,17 +69,17 @@ class RoomMark(NamedTuple):
 
     @property
     def text(self) -> str:
-        """As of ``Line``: no instruction, so that one that is left over does not assemble."""
+        """The mark as a line of code: no instruction, so that one that is left over does not assemble."""
         return "(room)"
 
     @property
     def instructions(self) -> tuple[Instruction, ...]:
-        """As of ``Line``."""
+        """The instructions of the line: none."""
         return ()
 
     @property
     def opcodes(self) -> tuple[str, ...]:
-        """As of ``Line``."""
+        """The opcodes of the line: none."""
         return ()
 
 
@@ -297,7 +297,7 @@ class Gathered:
     each: Sequence[PendingSave]
 
     def kin(self, save: int) -> Hashable:
-        """As of ``PendingSave``."""
+        """Return what saves have in common that are expected to differ alike in all lanes: ``PendingSave.kin``."""
         return self.each[save].kin
 
     def condition(self, save: int) -> Hashable:

@@ -321,7 +321,12 @@ class Lowering:
         bits = f"b{_bits(kind)}" if kind is not Type.PRED else "pred"
         opcode = _OPCODES[statement.operator].format(kind=_kind(first), bits=bits)
         if statement.operator is Operator.MUL_ADD:
-            opcode = f"mad.{'wide' if _bits(statement.destination.type) == 64 else 'lo'}.{_kind(first)}"
+            width = "wide" if _bits(statement.destination.type) == 64 else "lo"
+            word, addend = "mad", others[1]
+            if isinstance(addend, Constant) and not addend.bits:
+                # ptxas takes more registers for a sum with 0 than for the product.
+                word, others = "mul", others[:1]
+            opcode = f"{word}.{width}.{_kind(first)}"
         if isinstance(first, Special):
             opcode = f"mov.{kind}"
         if statement.operator is Operator.NEG and (kind.is_integer or kind is Type.LANES):

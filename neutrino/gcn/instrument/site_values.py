@@ -1,0 +1,436 @@
+"""Values of the instruction at a site: where they are, and the code by which a probe gets them.
+
+``ADDR`` is a u64. Of an access to LDS it is the offset in LDS, of one to scratch the offset in the lane's own; of two
+addresses (``ds_read2_b32``) it is the first. What an instruction does not have, and what cannot be told, is refused
+with a message that names both, before anything is written (``problem``).
+
+The code of a snippet begins with ``prepare``, which computes all that it reads: later EXEC may be another, and VCC the
+snippet's. What the instruction overwrites and a snippet behind it reads, ``keep`` computes in front.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from neutrino.gcn.analysis.placement import Placement
+from neutrino.gcn.code import Function, Instruction
+from neutrino.gcn.instrument.code import Code, Mask, Place, Scalar, Value, Vector
+from neutrino.gcn.instrument.machine import Machine
+from neutrino.gcn.instrument.site_operands import NoValueError, SiteOperandTexts
+from neutrino.gcn.instrument.site_reading import Reader, add_lanes, sum_scalar
+from neutrino.gcn.instrument.surroundings import Surroundings
+from neutrino.gcn.isa.effects import effects
+from neutrino.gcn.isa.memory import ACROSS_LANES, Access, Kind, Space, access_of
+from neutrino.gcn.isa.registers import EXEC, VCC, UnknownInstructionError, registers_of
+from neutrino.ir.operands import Constant, Register, SiteOperand, Special
+from neutrino.ir.types import Type
+
+_MESSAGES = ("s_memtime", "s_memrealtime", "s_sendmsg_rtn_")
+_OF_LANES = frozenset({"LANES", "LEADER"})
+_OF_PLACE = frozenset({"THREAD", "BLOCK"})
+_VECTOR_COUNTER = frozenset({Space.GLOBAL, Space.BUFFER, Space.LOCAL})
+_MOST_COUNTED = 63
+
+
+class SiteValues:
+    """The values of one instruction.
+
+    function, instruction: where it is. placement: of the function. site: the number of the site. has_scratch_buffer:
+    whether the kernel gets the descriptor of a buffer with its scratch memory (bit 0 of its properties), whose
+    addresses are no sums.
+    """
+
+    def __init__(
+        self,
+        function: Function,
+        instruction: Instruction,
+        machine: Machine,
+        *,
+        placement: Placement,
+        site: int = 0,
+        has_scratch_buffer: bool = False,
+    ) -> None:
+        """Set up the values. Parameters: see the class."""
+        self._function = function
+        self._instruction = instruction
+        self._machine = machine
+        self._placement = placement
+        self._site = site
+        self._has_scratch_buffer = has_scratch_buffer
+        self._texts = SiteOperandTexts(instruction, machine.generation)
+
+    # What there is
+
+    def problem(self, operand: SiteOperand, *, after: bool) -> str:
+        """Return why the instruction does not have a value on one side, "" if it does."""
+        code = Code(self._machine, range(64), range(64))
+        try:
+            if after and self._is_overwritten(operand):
+                self._check_unchanged(operand, after=False)
+            else:
+                self._check_unchanged(operand, after=after)
+            self._value(operand, _Anywhere(code), Reader(code), after=after)
+        except (NoValueError, UnknownInstructionError) as error:
+            return str(error)
+        return ""
+
+    def kept(self, operands: Collection[SiteOperand]) -> list[SiteOperand]:
+        """Return those of a snippet behind the instruction that are to be computed in front of it, by ``keep``."""
+        return [operand for operand in operands if self._is_overwritten(operand)]
+
+    # Code
+
+    def keep(self, operands: Collection[SiteOperand], surroundings: Surroundings) -> dict[SiteOperand, Value]:
+        """Write code in front of the instruction that computes values for the snippet behind it.
+
+        The registers are the snippets', and stay in use in between. Raises NoValueError, NoRegistersError.
+        """
+        code = surroundings.code
+        reader = self._reader(operands, code, after=False)
+        found = {}
+        for operand in operands:
+            found[operand] = code_own(code, self._value(operand, surroundings, reader, after=False))
+        return found
+
+    def prepare(
+        self,
+        operands: Collection[SiteOperand],
+        surroundings: Surroundings,
+        *,
+        after: bool,
+        kept: Mapping[SiteOperand, Value] | None = None,
+    ) -> dict[SiteOperand, Value]:
+        """Write the beginning of a snippet's code, and return the values that it reads.
+
+        after: whether the snippet is behind the instruction. kept: what ``keep`` returned. Registers of the result may
+        be the program's, and are read alone. Raises NoValueError, NoRegistersError.
+        """
+        found = dict(kept or {})
+        wanted = [operand for operand in operands if operand not in found]
+        reader = self._reader(wanted, surroundings.code, after=after)
+        for operand in wanted:
+            found[operand] = self._value(operand, surroundings, reader, after=after)
+        return found
+
+    # Where operands are changed
+
+    def _reader(self, operands: Collection[SiteOperand], code: Code, *, after: bool) -> Reader:
+        """Return what reads registers, with a copy of VCC where some operand is in it."""
+        reader = Reader(code)
+        if any(self._registers(operand) & VCC for operand in operands):
+            reader.copy_vcc()
+        return reader
+
+    def _registers(self, operand: SiteOperand) -> int:
+        """Return the registers that a value is in, or is computed from, as a set of ``isa.registers``."""
+        name = operand.name
+        if name in _OF_LANES:
+            return EXEC
+        if name == "OUT":
+            return registers_of(self._texts.result().text)
+        if name == "ADDR" or (name == "IN1" and self._texts.access is not None):
+            parts = self._texts.parts
+            return registers_of(parts.address) | registers_of(parts.base) | registers_of(parts.offset)
+        if name.startswith("IN"):
+            words = self._texts.source(_number(name))
+            return 0 if words is None else registers_of(words.text)
+        return 0
+
+    def _is_overwritten(self, operand: SiteOperand) -> bool:
+        """Return whether the snippet behind the instruction does not find an input any more."""
+        if operand.name != "ADDR" and not operand.name.startswith("IN"):
+            return False
+        try:
+            registers = self._registers(operand)
+            return any(registers & self._writes(row) for row in self._between(after=True))
+        except (NoValueError, UnknownInstructionError):
+            return False
+
+    def _check_unchanged(self, operand: SiteOperand, *, after: bool) -> None:
+        """Raise NoValueError if instructions between the snippet and the site's change a value. Snippets do not stand
+        beside their instruction where nothing may go."""
+        if operand.name in _OF_LANES | _OF_PLACE or (operand.name == "OUT" and not after):
+            return
+        registers = self._registers(operand)
+        for row in self._between(after=after):
+            if operand.name == "OUT" and (row is self._instruction or self._is_other_half(row)):
+                continue
+            if registers & self._writes(row):
+                raise self._texts.lacks(operand.text, f"{row.mnemonic} changes it where no code may go")
+
+    def _is_other_half(self, row: Instruction) -> bool:
+        """Return whether both instructions load halves of registers, different ones."""
+        one, other = self._texts.access, access_of(row)
+        if one is None or other is None or not (one.keeps_half and other.keeps_half):
+            return False
+        return ("d16_hi" in row.mnemonic) != ("d16_hi" in self._instruction.mnemonic)
+
+    def _between(self, *, after: bool) -> list[Instruction]:
+        """Return the instructions between a snippet and the site's: in front of it, or from it on up to the snippet."""
+        offset = self._instruction.offset
+        begin = offset if after else self._placement.before(offset)
+        end = self._placement.after(offset) if after else offset
+        return [row for row in self._function.instructions if begin <= row.offset < end]
+
+    def _writes(self, row: Instruction) -> int:
+        """Return what an instruction writes."""
+        return effects(row, self._machine.generation).writes
+
+    # Values
+
+    def _value(self, operand: SiteOperand, surroundings: Surroundings, reader: Reader, *, after: bool) -> Value:
+        """Return a value, and write the code that computes it. Raises NoValueError."""
+        name, element = operand.name, _without_bits(operand.element)
+        code = surroundings.code
+        if element is not None and name != "OUT" and not name.startswith("IN"):
+            raise self._texts.lacks(operand.text)
+        if name == "OUT":
+            if not after:
+                raise self._texts.lacks(name, "it does not exist before the instruction")
+            words = self._texts.result()
+            code.emit(*self._wait())
+            return reader.read(words, element, self._texts.lacks(operand.text))
+        if name == "ADDR":
+            return self._address(code, reader)
+        if name == "BYTES":
+            if self._texts.access is None:
+                raise self._texts.lacks(name)
+            return Constant(Type.U64, self._texts.access.size)
+        if name == "SITE":
+            return Constant(Type.U32, self._site)
+        if name == "LANES":
+            return self._lanes(code)
+        if name == "LEADER":
+            return self._leader(code)
+        if name == "THREAD":
+            return _thread(surroundings)
+        if name == "BLOCK":
+            return _block(surroundings)
+        if name.startswith("IN") and name[2:].isdecimal():
+            input_words = self._texts.source(_number(name))
+            if input_words is None:
+                if element not in (None, "x", "0"):
+                    raise self._texts.lacks(operand.text)
+                return self._address(code, reader)
+            return reader.read(input_words, element, self._texts.lacks(operand.text))
+        raise self._texts.lacks(operand.text, "AMD's GPUs have no such value yet")
+
+    def _wait(self) -> list[str]:
+        """Return the waits for the result.
+
+        Results of vector memory come in order, so that later instructions of its clause may be under way still; those
+        of scalar memory do not.
+        """
+        machine, access = self._machine, self._texts.access
+        mnemonic = self._instruction.mnemonic
+        if mnemonic in ACROSS_LANES:
+            return [machine.wait_shared]
+        if mnemonic.startswith(_MESSAGES):
+            return [machine.wait_scalar]
+        if access is None:
+            return []
+        if access.space is Space.SCALAR:
+            return [machine.wait_scalar]
+        if access.space is Space.SHARED:
+            return [machine.wait_shared]
+        if access.space is Space.GENERIC:
+            return [*machine.wait_vector, machine.wait_shared]
+        later = self._between(after=True)[1:]
+        others = [access_of(row) for row in later]
+        if not all(each is not None and each.space in _VECTOR_COUNTER and each.kind is Kind.LOAD for each in others):
+            return list(machine.wait_vector)
+        # What loads the other half of the register has come, too, where it is read.
+        halves = [place for place, row in enumerate(later, 1) if self._is_other_half(row)]
+        count = min(len(later) - max(halves, default=0), _MOST_COUNTED)
+        return [f"s_wait_loadcnt {count:#x}" if machine.generation == 12 else f"s_waitcnt vmcnt({count})"]
+
+    # Addresses
+
+    def _address(self, code: Code, reader: Reader) -> Value:
+        """Return ADDR."""
+        access, parts = self._texts.access, self._texts.parts
+        assert access is not None
+        if access.uses_m0 and access.kind is not Kind.COPY:
+            raise self._texts.lacks("ADDR", "M0 has a part of it")
+        if any(word in ("scale_offset", "addr64", "gds", "nv") for word in self._instruction.modifiers):
+            raise self._texts.lacks("ADDR", "it is computed in a way that is not known")
+        immediate = parts.immediate
+        if access.space is Space.SHARED:
+            if access.addresses == 2:
+                immediate = self._first_of_two(access)
+            return reader.lane_word(parts.address, immediate)
+        if access.space is Space.LOCAL:
+            return self._local(code, reader, immediate)
+        if access.space is Space.SCALAR:
+            if self._instruction.mnemonic.startswith("s_scratch_"):
+                raise self._texts.lacks("ADDR", "it is computed in a way that is not known")
+            base = self._base(reader, parts.base)
+            return sum_scalar(code, base, reader.scalar_text(parts.offset), immediate)
+        if access.space is Space.BUFFER:
+            return self._in_buffer(code, reader, immediate)
+        if parts.base in ("", "off", "null"):
+            pair = reader.vector_pair(parts.address)
+            return pair if not immediate else add_lanes(code, pair, immediate)
+        base = sum_scalar(code, reader.pair(parts.base), "", immediate)
+        return add_lanes(code, reader.vector_word(parts.address), base)
+
+    def _first_of_two(self, access: Access) -> int:
+        """Return the first offset of an access to LDS with two, in bytes."""
+        name = self._instruction.mnemonic
+        unit = access.size // 2 * (64 if "st64" in name or "stride64" in name else 1)
+        found = [word for word in self._instruction.modifiers if word.startswith("offset0:")]
+        return unit * int(found[0].partition(":")[2], 0) if found else 0
+
+    def _local(self, code: Code, reader: Reader, immediate: int) -> Value:
+        """Return the offset in the lane's own scratch memory."""
+        parts = self._texts.parts
+        base = "" if parts.base in ("", "off", "null") else reader.scalar_text(parts.base)
+        if parts.address not in ("", "off", "null"):
+            if not base:
+                return reader.lane_word(parts.address, immediate)
+            total = sum_scalar(code, None, base, immediate)
+            return reader.lane_word(parts.address, total)
+        if not base:
+            return Constant(Type.U64, immediate)
+        return sum_scalar(code, None, base, immediate)
+
+    def _base(self, reader: Reader, text: str) -> Scalar:
+        """Return the address that scalar accesses add to."""
+        if self._instruction.mnemonic.startswith("s_buffer_"):
+            return reader.buffer_base(text)
+        return reader.pair(text)
+
+    def _in_buffer(self, code: Code, reader: Reader, immediate: int) -> Value:
+        """Return the address of an access by a buffer's descriptor: of lanes out of its bounds, what it would be."""
+        parts, modifiers = self._texts.parts, self._instruction.modifiers
+        if "idxen" in modifiers:
+            raise self._texts.lacks("ADDR", "it is an element's of a buffer of structures (idxen)")
+        if self._has_scratch_buffer:
+            raise self._texts.lacks("ADDR", "the buffer may be the kernel's scratch memory, whose addresses are mixed")
+        base = sum_scalar(code, reader.buffer_base(parts.base), reader.scalar_text(parts.offset), immediate)
+        if "offen" not in modifiers:
+            return base
+        return add_lanes(code, reader.vector_word(parts.address), base)
+
+    # Lanes, threads, blocks
+
+    def _lanes(self, code: Code) -> Value:
+        """Return LANES: a u64, also of 32 lanes."""
+        place = code.scalar(2)
+        if self._machine.wave == 64:
+            code.emit(f"s_mov_b64 {place.text}, exec")
+        else:
+            code.emit(f"s_mov_b32 {place.word(0)}, exec_lo", f"s_mov_b32 {place.word(1)}, 0")
+        return place
+
+    def _leader(self, code: Code) -> Mask:
+        """Return LEADER: the lowest lane of EXEC; no lane where EXEC is 0."""
+        machine, place = self._machine, code.mask()
+        and_not = "s_andn2" if machine.is_old else "s_and_not1"
+        code.emit(f"{machine.add} {place.word(0)}, {machine.exec.removesuffix('_lo')}_lo, -1")
+        if machine.wave == 64:
+            code.emit(f"{machine.add_carry} {place.word(1)}, exec_hi, -1")
+        code.emit(f"{and_not}_{machine.mask} {place.text}, {machine.exec}, {place.text}")
+        return place
+
+
+def code_own(code: Code, value: Value) -> Value:
+    """Return a value in registers of the snippet, which nothing changes meanwhile."""
+    if isinstance(value, Constant):
+        return value
+    taken = code.vectors_used if isinstance(value, Vector) else code.scalars_used
+    if taken.issuperset(range(value.first, value.first + value.words)):
+        return value
+    if isinstance(value, Vector):
+        copy: Place = code.vector(value.words)
+        code.emit(*(f"v_mov_b32_e32 {copy.word(word)}, {value.word(word)}" for word in range(value.words)))
+        return copy
+    copy = code.mask() if isinstance(value, Mask) else code.scalar(value.words)
+    code.emit(*(f"s_mov_b32 {copy.word(word)}, {value.word(word)}" for word in range(value.words)))
+    return copy
+
+
+def _thread(surroundings: Surroundings) -> Value:
+    """Return THREAD: a wave's lanes are threads with consecutive numbers."""
+    code = surroundings.code
+    machine = code.machine
+    place = code.vector()
+    code.emit(*machine.lane(place.text))
+    shift = machine.wave.bit_length() - 1
+    wave = surroundings.special(Special.WARP)
+    if isinstance(wave, Constant):
+        if wave.bits:
+            code.emit(f"v_or_b32_e32 {place.text}, {wave.bits << shift:#x}, {place.text}")
+        return place
+    code.emit(f"v_lshl_or_b32 {place.text}, {wave.text}, {shift}, {place.text}")
+    code.release(wave)
+    return place
+
+
+def _block(surroundings: Surroundings) -> Value:
+    """Return BLOCK, x fastest: a u64."""
+    code = surroundings.code
+    machine = code.machine
+    x, y, z = (surroundings.special(each) for each in (Special.CTAID_X, Special.CTAID_Y, Special.CTAID_Z))
+    place = code.scalar(2)
+    low, high = place.word(0), place.word(1)
+    width, height = surroundings.grid_blocks(0), surroundings.grid_blocks(1)
+    row = code.scalar()
+    code.emit(
+        f"s_mov_b32 {row.text}, {_text(z)}",
+        f"s_mul_i32 {row.text}, {row.text}, {_text(height)}",
+        f"{machine.add} {row.text}, {row.text}, {_text(y)}",
+        f"s_mul_hi_u32 {high}, {row.text}, {_text(width)}",
+        f"s_mul_i32 {low}, {row.text}, {_text(width)}",
+        f"{machine.add} {low}, {low}, {_text(x)}",
+        f"{machine.add_carry} {high}, {high}, 0",
+    )
+    code.release(row, *(each for each in (x, y, z, width, height) if not isinstance(each, Constant)))
+    return place
+
+
+def _text(value: Value) -> str:
+    """Return a uniform value as assembly has it."""
+    return f"{value.bits:#x}" if isinstance(value, Constant) else value.text
+
+
+def _number(name: str) -> int:
+    """Return the number of an input: 2 of IN2."""
+    return int(name[2:]) if name[2:].isdecimal() else 0
+
+
+def _without_bits(element: str | None) -> str | None:
+    """Return an element's name without the word that says that its type does not count."""
+    if element is None:
+        return None
+    return element.removesuffix("bits").rstrip(".") or None
+
+
+class _Anywhere:
+    """A place where every value is 0, to find out what can be computed: as ``Surroundings``."""
+
+    def __init__(self, code: Code) -> None:
+        """code: takes what is written."""
+        self.code = code
+        self.site = 0
+        self.is_exec_known = False
+
+    def home(self, register: Register) -> Place:
+        """Return a register."""
+        return self.code.scalar()
+
+    def special(self, special: Special) -> Value:
+        """Return 0."""
+        return Constant(special.type, 0)
+
+    def operand(self, operand: SiteOperand) -> Value:
+        """Return 0."""
+        return Constant(Type.U64, 0)
+
+    def block_words(self, offset: int, words: int = 1) -> Scalar:
+        """Return registers."""
+        return self.code.scalar(words)
+
+    def grid_blocks(self, axis: int) -> Value:
+        """Return 1."""
+        return Constant(Type.U32, 1)
