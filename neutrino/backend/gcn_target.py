@@ -17,11 +17,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from contextlib import AbstractContextManager
 
+    from neutrino.backend.kernel_runs import KernelResult, KernelRun, Uses
     from neutrino.backend.protocol import Backend, PlannedKernel, Shipped, ShownTwin, Tools
     from neutrino.gcn.llvm import Llvm
     from neutrino.probing.capabilities import Capabilities
     from neutrino.probing.ir.probe_set import ProbeSet
     from neutrino.twins.cache_entry import KernelEntry
+    from neutrino.twins.kernel_text import Kernel
 
 _PLATFORM = "hip"
 
@@ -114,6 +116,25 @@ class GcnTarget(Target):
         """Return offset and size in bytes of each argument that launches pass. Raises FormatError."""
         return parameters_of(image.data, name)
 
+    # Kernels that are tried
+
+    @property
+    def interpreter(self) -> str:
+        """The name of the interpreter. It begins as that of the embedded device, whose times are steps, too."""
+        return "Neutrino embedded device (GCN interpreter, step clock)"
+
+    def kernel_of(self, shipped: Shipped, name: str, uses: Uses | None) -> Kernel:
+        """Return a kernel's arguments and launches. Raises as ``Target``."""
+        from neutrino.backend.gcn_launches import kernel_of
+
+        return kernel_of(_source(shipped), name, uses)
+
+    def run_kernel(self, run: KernelRun) -> KernelResult:
+        """Run a kernel in the interpreter. Raises as ``Target``, and ToolMissingError without AMD's disassembler."""
+        from neutrino.backend.gcn_runs import run_kernel
+
+        return run_kernel(run)
+
     # Probing
 
     def find(
@@ -148,11 +169,9 @@ class GcnTarget(Target):
         from neutrino.backend.gcn_twin import GcnTwins
         from neutrino.gcn.snippets.meaning import typed
 
-        if not isinstance(shipped, CodeObjectSource):
-            raise TypeError(f"{type(shipped).__name__} is not what this target finds")
         able, left_out = able_probes(self, probes)
         able = typed(able)
-        return GcnTwins(shipped, able, left_out, options.notice, options.dump)
+        return GcnTwins(_source(shipped), able, left_out, options.notice, options.dump)
 
     def show(self, kernel: PlannedKernel, entry: KernelEntry | None) -> ShownTwin:
         """Write the twin of a planned kernel, with what was inserted."""
@@ -166,3 +185,10 @@ class GcnTarget(Target):
     def lowered(self, probes: ProbeSet) -> ProbeSet:
         """Return probes as they are kept: what they become differs between processors, so they stay typed."""
         return lowered(probes)
+
+
+def _source(shipped: Shipped) -> CodeObjectSource:
+    """Return what this target has found. Raises TypeError for what another one has."""
+    if not isinstance(shipped, CodeObjectSource):
+        raise TypeError(f"{type(shipped).__name__} is not what this target finds")
+    return shipped

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import NamedTuple
 
 from neutrino.gcn.code import Function
@@ -25,15 +25,17 @@ def function_text(function: Function, moved: Mapping[int, int] | None = None, fi
     """Write a function's text. Labels are called by the offset of what they stand before.
 
     moved: of a twin (copy with probes), by an original instruction's offset where it is now: labels keep the names that
-    they have in the original. first: the number of its first line.
+    they have in the original, and others within what was inserted are called ``.Lp``. first: the number of its first
+    line.
     """
-    original = {now: before for before, now in moved.items()} if moved is not None else {}
     targets = {
         instruction.target
         for instruction in function.instructions
         if instruction.target is not None and 0 <= instruction.target < len(function.code)
     }
-    names = {target: f".L{original.get(target, target):x}" for target in targets if target}
+    names = {target: f".L{target:x}" for target in targets if target}
+    if moved is not None:
+        names = _kept_names(function, moved, targets)
     lines = [f"{function.name}:"]
     places: dict[int, int] = {}
     for instruction in function.instructions:
@@ -49,3 +51,17 @@ def function_text(function: Function, moved: Mapping[int, int] | None = None, fi
         lines.append(f"  {text}")
         places[instruction.offset] = first - 1 + len(lines)
     return FunctionText(tuple(lines), places)
+
+
+def _kept_names(function: Function, moved: Mapping[int, int], targets: Set[int]) -> dict[int, str]:
+    """Return the names of labels in a twin by their offsets. moved: see ``function_text``. targets: of branches."""
+    ends = {instruction.offset: instruction.end for instruction in function.instructions}
+    names = {target: f".Lp{target:x}" for target in targets}
+    behind = 0
+    for now, before in sorted((now, before) for before, now in moved.items()):
+        # What was inserted before an instruction may belong to whoever branches to it, or be left out then.
+        at = now if now in targets else behind
+        if at in targets:
+            names[at] = f".L{before:x}"
+        behind = ends.get(now, now)
+    return names

@@ -107,8 +107,8 @@ def write_twins(source: CodeObjectSource, kernels: Sequence[GcnKernel]) -> GcnCo
                 _twin(kernel, code, twin, llvm, figures[twin_name(kernel)])
                 for (kernel, code), twin in zip(written, spliced, strict=True)
             )
-            return GcnCode(twins, image, refused, str(llvm.path))
-    return GcnCode((), source.data, refused, str(llvm.path))
+            return GcnCode(twins, image, refused, llvm.name)
+    return GcnCode((), source.data, refused, llvm.name)
 
 
 def _members(kernel: GcnKernel, code: Inserted) -> list[Member]:

@@ -17,6 +17,7 @@ from typing import Any, Protocol, TypeVar
 from neutrino.abi.reasons import Reason
 from neutrino.assemble.dump import Dump
 from neutrino.assemble.emit import Emit
+from neutrino.backend.kernel_runs import CannotRunError, KernelResult, KernelRun, Uses
 from neutrino.device.kind import DeviceKind
 from neutrino.errors import NeutrinoError
 from neutrino.fatbin import Container, Image
@@ -24,7 +25,7 @@ from neutrino.probing.capabilities import Capabilities
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.model import DEFAULT_PLATFORM
 from neutrino.twins.cache_entry import KernelEntry
-from neutrino.twins.kernel_text import KernelText
+from neutrino.twins.kernel_text import Kernel, KernelText
 from neutrino.twins.probe_units import ProbeLeftOut
 from neutrino.twins.values import LeftOut, Site, Twin, ignore
 
@@ -384,6 +385,23 @@ class Target(Protocol):
         Raises NeutrinoError if that cannot be done.
         """
         raise NeutrinoError(f"kernels in {self.language} cannot be tried: no device here runs them")
+
+    @property
+    def interpreter(self) -> str:
+        """The name, as traces have it, of what here interprets machine code of this target; "" without such."""
+        return ""
+
+    def kernel_of(self, shipped: Shipped, name: str, uses: Uses | None) -> Kernel:
+        """Read a kernel of machine code, to launch it by ``run_kernel`` with generated inputs.
+
+        uses: of its buffers, as a run of it has shown, None before there was one. Raises NeutrinoError if that cannot
+        be done, FormatError for damaged code, ToolMissingError.
+        """
+        raise NeutrinoError(f"kernels in {self.language} cannot be tried: no device here runs them")
+
+    def run_kernel(self, run: KernelRun) -> KernelResult:
+        """Launch a kernel of machine code in the interpreter. Raises CannotRunError for what that does not know."""
+        raise CannotRunError(f"kernels in {self.language} cannot be tried: no device here runs them")
 
     def tools_for(self, kernel: PlannedKernel, shipped: Shipped) -> Tools | None:
         """Find the tools for the twin of one planned kernel. None for code that is not assembled kernel by kernel.

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from neutrino.assemble.emit import Emit
 from neutrino.backend import ptx_devices
+from neutrino.backend.kernel_runs import CannotRunError
 from neutrino.backend.ptx_linked_source import RELOCATABLE_SECTION, LinkedSource, find_linked_source, is_linked
 from neutrino.backend.ptx_occupancy import warps_by_registers
 from neutrino.backend.ptx_source import DEBUG_SECTION, Source, find_source, picked_image
 from neutrino.device.kind import DeviceKind
-from neutrino.errors import ToolMissingError
+from neutrino.errors import NeutrinoError, ToolMissingError
 from neutrino.fatbin import Container, Image, ImageKind
 from neutrino.fatbin.container import FILE
 from neutrino.ptx.snippets.language import Ptx, PtxVerifier
@@ -26,10 +27,11 @@ from neutrino.toolchain.releases import LATEST_PTX, release_of_ptx
 from neutrino.toolchain.tool_choice import ASSEMBLER_HINT, find_assembler, find_assembler_for, find_linking_tools
 
 if TYPE_CHECKING:
+    from neutrino.backend.kernel_runs import KernelResult, KernelRun, Uses
     from neutrino.backend.protocol import Backend, Options, PlannedKernel, Shipped, ShownTwin, Tools
     from neutrino.probing.ir.probe_set import ProbeSet
     from neutrino.twins.cache_entry import KernelEntry
-    from neutrino.twins.kernel_text import KernelText
+    from neutrino.twins.kernel_text import Kernel, KernelText
 
 NOT_ASSEMBLED = "no ptxas on this machine: neither registers nor arithmetic of the twins were verified"
 """The note of a patched file for the embedded device."""
@@ -225,6 +227,19 @@ class PtxTarget:
         from neutrino.backend.ptx_launches import check_text
 
         check_text(text)
+
+    @property
+    def interpreter(self) -> str:
+        """None of machine code: the embedded device runs text."""
+        return ""
+
+    def kernel_of(self, shipped: Shipped, name: str, uses: Uses | None) -> Kernel:
+        """Raise NeutrinoError: kernels are tried by their text."""
+        raise NeutrinoError(f"{name}: there is no text of it, by which kernels are tried")
+
+    def run_kernel(self, run: KernelRun) -> KernelResult:
+        """Raise CannotRunError: kernels are tried by their text."""
+        raise CannotRunError(f"{run.kernel}: there is no text of it, by which kernels are tried")
 
     def kernel_text(self, text: str) -> KernelText:
         """Read a text, of latin-1 characters, to launch its kernels with generated inputs.

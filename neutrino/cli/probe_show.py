@@ -174,7 +174,7 @@ def _assembly_result(entry: KernelEntry | None, manifest: dict[str, Any]) -> str
         cost += f", {registers['capped']} with a register cap"
     # Of the twin itself, not of that second version. Stores alone: what is spilled is stored and loaded, so both would
     # count it twice.
-    spilled = spills["twin"]["stores"] - spills["original"]["stores"]
+    spilled = spills["twin"]["stores"] - spills["original"]["stores"] if spills else 0
     if spilled > 0:
         cost += f", {spilled} more bytes spilled"
     return f"{cost}, by {manifest['assembler']}"

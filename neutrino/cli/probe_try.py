@@ -77,8 +77,9 @@ def configure(commands: Commands) -> None:
         "try",
         help="run probes on one kernel, with generated inputs",
         description="Run a kernel of FILE on the embedded device, with and without the probes, and print what they "
-        "recorded. Inputs are generated: pointers get buffers, integers the number of threads, floating-"
-        "point values 1.5. Times are steps of the interpreter, not durations.",
+        "recorded; one of AMD's code objects in an interpreter of its machine code. Inputs are generated: pointers "
+        "get buffers, integers the number of threads, floating-point values 1.5. Times are steps of the interpreter, "
+        "not durations.",
         epilog="--arg takes a number; for a pointer TYPE:COUNT (random data), TYPE:COUNT=NUMBER or @FILE (raw bytes or "
         ".npy). Exit status: 0 done, 1 the outputs differ with the probe, 2 bad input or a fault of the kernel, "
         "3 the kernel could not be probed.",
@@ -88,7 +89,8 @@ def configure(commands: Commands) -> None:
     )
     attempt.add_argument(
         "file", type=Path, metavar="FILE",
-        help="PTX from clang or Triton, or written by hand; or a library, program, object or fatbin with such PTX",
+        help="PTX from clang or Triton, or written by hand; or a library, program, object or fatbin with such PTX; or "
+        "with AMD's code objects, also one in a file of its own (.hsaco)",
     )  # fmt: skip
     add_define(attempt)
     names: dict[str, Any] = {"action": "append", "default": [], "metavar": "NAME"}
@@ -98,6 +100,10 @@ def configure(commands: Commands) -> None:
         "/re/ a regular expression, a:b a list; repeatable",
     )  # fmt: skip
     attempt.add_argument("--filter", **names, help="not these kernels, even if -k selects them; repeatable")
+    attempt.add_argument(
+        "--arch", metavar="ARCH",
+        help="of AMD's code objects, that for this architecture, such as gfx942 (default: the highest of FILE)",
+    )  # fmt: skip
     attempt.add_argument("--grid", type=_extents, metavar="X[,Y,Z]", help="blocks of the grid (default: 4)")
     attempt.add_argument(
         "--block", type=_extents, metavar="X[,Y,Z]", help="threads per block (default: the kernel's own, else 128)"
@@ -134,17 +140,21 @@ def run(options: argparse.Namespace) -> int:
     bad input and faults of the kernel.
     """
     from neutrino.abi.reasons import REASON_TEXT, Reason
+    from neutrino.backend.registry import platform_of_file
     from neutrino.cli.loading import load
     from neutrino.loader.embedded_driver import EmbeddedDevice
     from neutrino.playground.attempt import AttemptRequest, attempt
-    from neutrino.playground.kernel_choice import find_kernel
+    from neutrino.playground.code_attempt import CodeRequest, attempt_code
+    from neutrino.playground.kernel_choice import find_code, find_kernel
     from neutrino.playground.launch_inputs import Choices
+    from neutrino.probing.model import DEFAULT_PLATFORM
     from neutrino.probing.selection import Selection
 
     if options.max_registers is not None:
         say("--max-registers: the embedded device has no registers to limit, so it changes nothing (show has a GPU's)")
-    probes = load(options.probe, defines=options.define)
-    text, kernel_name = find_kernel(options.file, Selection(tuple(options.kernel), tuple(options.filter)))
+    platform = platform_of_file(options.file, options.arch)
+    probes = load(options.probe, defines=options.define, platform=platform)
+    selection = Selection(tuple(options.kernel), tuple(options.filter))
     choices = Choices(options.grid, options.block, options.shared, dict(options.arg), options.seed)
     keep_trace = options.tracedir is not None
     folder = (
@@ -153,12 +163,21 @@ def run(options: argparse.Namespace) -> int:
         else tempfile.TemporaryDirectory(prefix="neutrino-try-", dir=scratch_parent())
     )
     with folder as tracedir:
-        request = AttemptRequest(
-            text, kernel_name, probes, tuple(options.probe), choices, Path(tracedir).absolute(),
-            EmbeddedDevice(seed=options.schedule), options.timeout,
-        )  # fmt: skip
+        parent, names = Path(tracedir).absolute(), tuple(options.probe)
         with _notice_if_slow(options.timeout):
-            result = attempt(request)
+            if platform == DEFAULT_PLATFORM:
+                text, kernel_name = find_kernel(options.file, selection)
+                result = attempt(
+                    AttemptRequest(
+                        text, kernel_name, probes, names, choices, parent, EmbeddedDevice(seed=options.schedule),
+                        options.timeout,
+                    )
+                )  # fmt: skip
+            else:
+                found = find_code(options.file, selection, options.arch)
+                result = attempt_code(
+                    CodeRequest(found, probes, names, choices, parent, options.schedule, options.timeout)
+                )
         kernel = result.probed
         if options.json:
             print(json.dumps(_document(result), indent=1))
@@ -333,12 +352,13 @@ def _print_difference(console: Console, result: Attempt) -> None:
 
     The trace has no probed text then.
     """
-    from neutrino.backend.registry import EMBEDDED_DEVICE, target_of_device
+    from neutrino.backend.registry import target_of_device
     from neutrino.cli.difference import compare, hunks
 
     folder = result.trace.path / "kernel" / str(result.probed.id)
-    names = target_of_device(EMBEDDED_DEVICE).files
-    if not all((folder / name).is_file() for name in names):
+    manifest = result.probed.manifest
+    names = target_of_device(manifest.arch).files if manifest is not None else ()
+    if not names or not all((folder / name).is_file() for name in names):
         return
     original, probed = ((folder / name).read_text("latin-1").expandtabs(4).splitlines() for name in names)
     console.print("What the probe changed in the text", style="bold")

@@ -656,6 +656,9 @@ def _resources(assembly: Assembly | None, summary: KernelSummary) -> str:
     if assembly is None:
         return "not assembled: no ptxas"
     registers = f"registers {assembly.registers_original} → {assembly.registers_twin}"
+    if assembly.spills_original is None and assembly.spills_twin is None:
+        # Of code that no assembler wrote.
+        return registers
     spills = f"spills {_spills(assembly.spills_original)} → {_spills(assembly.spills_twin)}"
     if summary.capped and assembly.registers_capped is not None:
         registers += f" ({assembly.registers_capped} in {summary.capped:,} launches)"

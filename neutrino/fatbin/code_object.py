@@ -201,6 +201,13 @@ class Metadata:
             raise self._error(key, value, "a number from 0 on")
         return value
 
+    def numbers(self, key: str) -> tuple[int, ...]:
+        """Return a list of numbers from 0 on, () for an absent key. Raises FormatError for anything else."""
+        value = self.values.get(key, [])
+        if not isinstance(value, list) or not all(type(item) is int and item >= 0 for item in value):
+            raise self._error(key, value, "a list of numbers from 0 on")
+        return tuple(value)
+
     def maps(self, key: str) -> Iterator[Metadata]:
         """Yield the maps of a list, none for an absent key. Raises FormatError for anything else."""
         value = self.values.get(key, [])

@@ -120,8 +120,8 @@ def _opened(path: Path) -> Llvm:
 
 
 class Llvm:
-    """An LLVM for AMD's GPUs, for any thread. path: of its library. version: such as (23, 0, 0). identity: differs
-    between builds, for keys of caches."""
+    """An LLVM for AMD's GPUs, for any thread. path: of its library. version: such as (23, 0, 0); name: for people, with
+    the version. identity: differs between builds, for keys of caches."""
 
     def __init__(self, path: Path) -> None:
         """Load the library. Raises ToolMissingError when it cannot be loaded, or is no LLVM for AMD's GPUs."""
@@ -146,7 +146,8 @@ class Llvm:
         self._c.LLVMGetVersion(*map(ctypes.byref, numbers))
         self.version = (numbers[0].value, numbers[1].value, numbers[2].value)
         status = path.stat()
-        self.identity = f"LLVM {'.'.join(map(str, self.version))} {status.st_size}"
+        self.name = f"LLVM {'.'.join(map(str, self.version))}"
+        self.identity = f"{self.name} {status.st_size}"
         self._lock = threading.RLock()
         """Held while assembling: a target machine is for one thread at a time."""
         self._disassemblers: dict[tuple[str, str], int] = {}

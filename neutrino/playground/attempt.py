@@ -28,7 +28,8 @@ from neutrino.run.start import Request, prepare
 from neutrino.tracing import Trace, TraceKernel
 from neutrino.twins.kernel_text import Kernel, Role
 
-_ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[2]
+"""The folder of the package."""
 _PROGRAM = "neutrino.playground.launcher"
 _DEVICE_MESSAGE = re.compile(r"^neutrino: embedded device: (.*)$", re.MULTILINE)
 _ADDRESS = re.compile(r"\bat (0x[0-9a-f]+)\b")
@@ -151,7 +152,7 @@ def attempt(request: AttemptRequest) -> Attempt:
         finally:
             # After an error the other run may still be under way.
             for run in runs:
-                _stop(run)
+                stop(run)
 
         outputs = (*_buffers_after(inputs, folders), *_variables_after(variables, folders))
     _, probed_run = runs
@@ -238,7 +239,7 @@ def _start(folder: Path, environment: Mapping[str, str]) -> subprocess.Popen[str
     The program is a module of this package, so the folder of the package is on its path. It gets the id of this process
     to end with it.
     """
-    python_path = ":".join([str(_ROOT), *filter(None, [environment.get("PYTHONPATH")])])
+    python_path = ":".join([str(ROOT), *filter(None, [environment.get("PYTHONPATH")])])
     return subprocess.Popen(
         [sys.executable, "-m", _PROGRAM, str(folder), str(os.getpid())], env={**environment, "PYTHONPATH": python_path},
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8",
@@ -246,7 +247,7 @@ def _start(folder: Path, environment: Mapping[str, str]) -> subprocess.Popen[str
     )  # fmt: skip
 
 
-def _stop(run: subprocess.Popen[str]) -> None:
+def stop(run: subprocess.Popen[Any]) -> None:
     """Kill a run of the kernel's program that has not ended."""
     if run.poll() is None:
         run.kill()
@@ -265,13 +266,18 @@ def _timeout_message(request: AttemptRequest, kernel: Kernel, inputs: Inputs, fo
     if reached:
         message += f"; after {_DIAGNOSTIC_STEPS:,} basic blocks a thread was at {reached}"
 
+    return f"{message}\n{suggestions(kernel, inputs)}"
+
+
+def suggestions(kernel: Kernel, inputs: Inputs) -> str:
+    """Return what may make a kernel's run shorter."""
     # An integer argument is often a number of elements or of iterations. The first one is suggested.
     numbers = [item for _, items in inputs.arguments for item in items if isinstance(item, Number)]
     integer = next((item.value.name for item in numbers if item.value.role is Role.INTEGER), None)
     smaller = f"a smaller --arg {integer}=NUMBER, " if integer else ""
     # A kernel with ``.reqntid`` takes no other block.
     fewer = "--grid 1" if kernel.exact else "--grid 1 or --block 32"
-    return f"{message}\n{smaller}{fewer} may make it shorter; --timeout SECONDS allows more time"
+    return f"{smaller}{fewer} may make it shorter; --timeout SECONDS allows more time"
 
 
 def _reached_line(folder: Path, device: EmbeddedDevice) -> str:
@@ -288,12 +294,12 @@ def _reached_line(folder: Path, device: EmbeddedDevice) -> str:
     except subprocess.TimeoutExpired:
         return ""
     finally:
-        _stop(run)
+        stop(run)
     match = next((_PTX_LINE.search(line) for line in _DEVICE_MESSAGE.findall(stderr) if "step limit" in line), None)
-    return _shortened(match[0]) if match else ""
+    return shortened(match[0]) if match else ""
 
 
-def _shortened(text: str) -> str:
+def shortened(text: str) -> str:
     """Return a text, without its middle if it is longer than ``_MAX_MESSAGE_LENGTH`` characters."""
     half = _MAX_MESSAGE_LENGTH // 2  # from each end
     return text if len(text) <= _MAX_MESSAGE_LENGTH else f"{text[:half]} … {text[-half:]}"
@@ -309,19 +315,19 @@ def _check_finished(folder: Path, stderr: str, kernel: Kernel, inputs: Inputs) -
     if not done.is_file():
         # The last line of a Python traceback says what happened.
         last_line = stderr.strip().splitlines()[-1:] or ["without a message"]
-        raise NeutrinoError(f"{kernel.name}: the program that launches it ended early: {_shortened(last_line[0])}")
+        raise NeutrinoError(f"{kernel.name}: the program that launches it ended early: {shortened(last_line[0])}")
     result: dict[str, Any] = json.loads(done.read_text())
     failure = result["failure"]
     if failure is None:
         return
 
-    messages = [_shortened(line) for line in _DEVICE_MESSAGE.findall(stderr)]
+    messages = [shortened(line) for line in _DEVICE_MESSAGE.findall(stderr)]
     last_message = messages[-1] if messages else failure["name"]
     prefix = "with the probe: " if folder.name == "probed" else ""
     if failure["call"] == "cuModuleLoadDataEx":
         # The driver's log says why, in its first line.
         reason = failure["log"].splitlines()[0] if failure["log"] else last_message
-        raise NeutrinoError(f"{kernel.name}: the embedded device cannot run this text: {_shortened(reason)}")
+        raise NeutrinoError(f"{kernel.name}: the embedded device cannot run this text: {shortened(reason)}")
     if failure["call"] == "cuFuncSetAttribute":
         raise NeutrinoError(
             f"{kernel.name}: {prefix}--shared {inputs.shared} and the kernel's own shared memory are more than the "
@@ -351,9 +357,25 @@ def _nearest_argument(fault: str, addresses: list[list[int]], inputs: Inputs) ->
     # An address in shared memory is none of a buffer.
     if match and "shared memory" in fault:
         return "\nthe kernel may want another --block, or more --shared"
-    if match is None or not addresses:
+    if match is None:
         return ""
     address = int(match[1], 16)
+    if "misaligned" in fault and address >= _PAGE:
+        # A larger buffer would not help.
+        inside = ((buffer, start) for buffer, (start, size) in zip(inputs.buffers, addresses, strict=False)
+                  if start <= address < start + size)  # fmt: skip
+        return next((f"\nthat is {buffer.value.name} + {address - start:,} bytes" for buffer, start in inside), "")
+    return missed_argument(address, addresses, inputs)
+
+
+def missed_argument(address: int, addresses: Sequence[Sequence[int]], inputs: Inputs) -> str:
+    """Return a line on which argument an access to an address that no buffer has was probably meant for, and what may
+    help; "" without buffers.
+
+    addresses: (start, size) of each buffer of ``inputs``.
+    """
+    if not addresses:
+        return ""
     if address < _PAGE:
         return "\nthat address is next to a null pointer"
 
@@ -362,9 +384,6 @@ def _nearest_argument(fault: str, addresses: list[list[int]], inputs: Inputs) ->
     nearest = min(range(len(distances)), key=distances.__getitem__)
     buffer, (start, size) = inputs.buffers[nearest], addresses[nearest]
     name, type_name = buffer.value.name, buffer.type.name
-    if "misaligned" in fault:
-        # A larger buffer would not help.
-        return f"\nthat is {name} + {address - start:,} bytes" if start <= address < start + size else ""
     if distances[nearest] > _MAX_DISTANCE:
         return "\nno argument is near: an index that leads far away, a variable of the module, a pointer in a buffer?"
     side = "before" if address < start else "after the end of"

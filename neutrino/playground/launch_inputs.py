@@ -6,7 +6,7 @@ import math
 import re
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -35,6 +35,7 @@ MOST_SHARED = 227 << 10
 _DEFAULT_FLOAT = 1.5
 """The value of a generated floating-point argument."""
 _BUFFER = re.compile(rf"(?P<type>{'|'.join(NAMES)}):(?P<count>\d+)(?:=(?P<fill>.+))?")
+_FRACTION = re.compile(r"[-+]?(\d+\.\d*|\.\d+)(e[-+]?\d+)?|[-+]?\d+e[-+]?\d+|[-+]?inf|nan", re.IGNORECASE)
 _FLOAT_FORMATS = {"f16": "<e", "f32": "<f", "f64": "<d"}  # for ``struct``
 
 
@@ -115,7 +116,7 @@ def make_inputs(kernel: Kernel, choices: Choices) -> Inputs:
     grid = choices.grid or (BLOCKS, 1, 1)
     default_shared = _SHARED_BYTES if kernel.dynamic_shared else 0
     shared = choices.shared if choices.shared is not None else default_shared
-    _check_launch(grid, block, shared)
+    _check_launch(grid, block, shared, kernel)
 
     generator = _ArgumentGenerator(math.prod(grid) * math.prod(block), choices)
     texts = _argument_texts(kernel, choices.arguments or {})
@@ -126,8 +127,13 @@ def make_inputs(kernel: Kernel, choices: Choices) -> Inputs:
     return Inputs(grid, block, shared, arguments)
 
 
-def _check_launch(grid: tuple[int, int, int], block: tuple[int, int, int], shared: int) -> None:
-    """Raise NeutrinoError for a launch beyond the device's limits. shared: bytes of dynamic shared memory."""
+def _check_launch(
+    grid: tuple[int, int, int], block: tuple[int, int, int], shared: int, kernel: Kernel
+) -> None:
+    """Raise NeutrinoError for a launch beyond the limits of the device or the kernel.
+
+    shared: bytes of dynamic shared memory.
+    """
     for option, extents, limits in (("grid", grid, _MAX_GRID), ("block", block, _MAX_BLOCK)):
         if any(extent > limit for extent, limit in zip(extents, limits, strict=True)):
             extents_text, limits_text = (",".join(map(str, numbers)) for numbers in (extents, limits))
@@ -136,6 +142,17 @@ def _check_launch(grid: tuple[int, int, int], block: tuple[int, int, int], share
         block_text = ",".join(map(str, block))
         raise NeutrinoError(
             f"--block {block_text}: {math.prod(block):,} threads, but a block has up to {_MAX_THREADS:,}"
+        )
+    if kernel.most_threads is not None and math.prod(block) > kernel.most_threads:
+        block_text = ",".join(map(str, block))
+        raise NeutrinoError(
+            f"--block {block_text}: {math.prod(block):,} threads, but the kernel was compiled for blocks of up to "
+            f"{kernel.most_threads:,}"
+        )
+    if kernel.most_shared is not None and shared > kernel.most_shared:
+        raise NeutrinoError(
+            f"--shared {shared}: beside its own, a block of this kernel has up to {kernel.most_shared:,} bytes of "
+            "shared memory"
         )
     if shared > MOST_SHARED:
         raise NeutrinoError(f"--shared {shared}: a block has up to {MOST_SHARED:,} bytes (227 KiB) of shared memory")
@@ -250,7 +267,12 @@ class _ArgumentGenerator:
 
 
 def _encoded_text(value: Value, text: str) -> Number:
-    """Return the number that the user gave for a value. Raises NeutrinoError if the text is none or does not fit."""
+    """Return the number that the user gave for a value. Raises NeutrinoError if the text is none or does not fit.
+
+    A fraction shows that what was taken for an integer is none.
+    """
+    if value.is_guessed and _FRACTION.fullmatch(text):
+        value = replace(value, role=Role.FLOAT, type=f"f{8 * value.size}")
     return _encoded(value, _parsed(value, text, is_float=value.role is Role.FLOAT))
 
 

@@ -154,7 +154,7 @@ def _launch(driver: _Driver, folder: Path, plan: dict[str, Any], addresses: list
     driver("cuDevicePrimaryCtxRelease_v2", device[0])
 
 
-def _end_with_parent(parent: int) -> None:
+def end_with_parent(parent: int) -> None:
     """Let this process be killed when its parent ends: the parent limits the run time, and a kernel may never end.
 
     parent: its process id. It may have ended already; then this process exits at once.
@@ -168,6 +168,6 @@ def _end_with_parent(parent: int) -> None:
 
 
 if __name__ == "__main__":
-    _end_with_parent(int(sys.argv[2]))
+    end_with_parent(int(sys.argv[2]))
     target = Path(sys.argv[1])
     (target / "done.json").write_text(json.dumps(run(target)))

@@ -194,7 +194,8 @@ class _Reader:
         table: the manifest of an assembled twin.
         """
         registers = self.table(table.get("registers"), "registers")
-        spills = self.table(table.get("spills"), "spills")
+        # null where nothing is spilled by an assembler: code that is put between a kernel's instructions.
+        spills = {} if table.get("spills", "") is None else self.table(table.get("spills"), "spills")
         return Assembly(
             name=self.text(table, "assembler"),
             registers_original=self.number(registers, "original"),

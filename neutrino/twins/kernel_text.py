@@ -22,7 +22,8 @@ class Value:
 
     name: the parameter's, with ``+8`` for a part of it. offset: bytes in the parameter. size: bytes. type: as ``f32``;
     for a pointer that of the elements it points at, else the value's own. loads, stores, updates: what the kernel does
-    through a pointer; updates are atomics. One that is passed to a function counts as loaded and stored.
+    through a pointer; updates are atomics. One that is passed to a function counts as loaded and stored. is_guessed:
+    whether it may as well be a fraction.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Value:
     loads: bool = False
     stores: bool = False
     updates: bool = False
+    is_guessed: bool = False
 
 
 class Parameter(NamedTuple):
@@ -48,7 +50,8 @@ class Kernel:
 
     parameters: each with the values in it; none for a structure of which the kernel loads nothing. block: threads of a
     block in x, y, z, where the text says them, else None. exact: it must be launched with just these. dynamic_shared:
-    it uses shared memory whose size the launch gives.
+    it uses shared memory whose size the launch gives. most_threads, most_shared: of a block, where the kernel or its
+    device takes fewer than others: threads, and bytes of that memory; None else.
     """
 
     name: str
@@ -56,6 +59,8 @@ class Kernel:
     block: tuple[int, int, int] | None
     exact: bool
     dynamic_shared: bool
+    most_threads: int | None = None
+    most_shared: int | None = None
 
 
 class KernelText(Protocol):
