@@ -21,6 +21,8 @@ _USER = (
     ("flat scratch", 5, 2), ("private segment size", 6, 1),
 )  # fmt: skip
 """What user SGPRs have, in their order: name, bit of ``kernel_code_properties``, how many."""
+_EMPTY = "nothing"
+_PRELOAD_LENGTH = 0x7F
 _MOST_USER = 16
 _AXES = ("x", "y", "z")
 PRELOAD_HEADER = 256
@@ -50,7 +52,7 @@ class EntryState:
     @property
     def begins(self) -> int:
         """Where the code begins to run, in bytes from the kernel's beginning."""
-        return PRELOAD_HEADER if _HALF.unpack_from(self.descriptor, _PRELOAD)[0] & 0x7F else 0
+        return PRELOAD_HEADER if _HALF.unpack_from(self.descriptor, _PRELOAD)[0] & _PRELOAD_LENGTH else 0
 
     @property
     def axes(self) -> int:
@@ -74,8 +76,12 @@ class EntryState:
             if self._properties >> bit & 1:
                 yield name, count
                 left -= count
-        if left > 0:
-            yield "preloaded arguments", left
+        preloaded = _HALF.unpack_from(self.descriptor, _PRELOAD)[0] & _PRELOAD_LENGTH
+        if preloaded:
+            yield "preloaded arguments", preloaded
+        if left > preloaded:
+            # Some of gfx11 want more of them than have values.
+            yield _EMPTY, left - preloaded
         if not self.is_architected:
             for number, axis in enumerate(_AXES):
                 if self._rsrc2 >> _IDS_SHIFT + number & 1:
@@ -91,7 +97,8 @@ class EntryState:
         descriptor = bytearray(self.descriptor)
         rsrc2, properties = self._rsrc2, self._properties
         if not properties >> 3 & 1:
-            count = (rsrc2 >> _COUNT_SHIFT & _COUNT) + 2
+            count = rsrc2 >> _COUNT_SHIFT & _COUNT
+            count += max(2 - self.scalars.get(_EMPTY, (0, 0))[1], 0)
             if count > _MOST_USER:
                 return None
             properties |= 1 << 3
@@ -111,5 +118,5 @@ class EntryState:
             (at + number, places[name][0] + number)
             for name, (at, count) in self.scalars.items()
             for number in range(count)
-            if places[name][0] != at
+            if name != _EMPTY and places[name][0] != at
         ]
