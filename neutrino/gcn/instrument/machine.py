@@ -117,7 +117,7 @@ class Machine:
         return self.store(bits).replace("store", "load")
 
     def atomic(self, name: str, bits: int) -> str:
-        """The mnemonic of an atomic on global memory. name: add, umax, umin, or, cmpswap."""
+        """The mnemonic of an atomic on global memory. name: add, sub, umax, umin, or, cmpswap."""
         if self.is_old:
             return f"global_atomic_{name}" + ("_x2" if bits == 64 else "")
         kind = "b" if name in ("or", "cmpswap") else "u"
@@ -129,6 +129,16 @@ class Machine:
         if self.generation == 12:
             return " th:TH_ATOMIC_RETURN"
         return " sc0" if self.processor.startswith(("gfx94", "gfx95")) else " glc"
+
+    @property
+    def of_device(self) -> str:
+        """The modifier by which an atomic is one for all of the device."""
+        return " scope:SCOPE_DEV" if self.generation == 12 else ""
+
+    @property
+    def adds_doubles(self) -> bool:
+        """Whether there is an atomic that adds an f64."""
+        return self.processor.startswith(("gfx90a", "gfx94", "gfx95"))
 
     @property
     def coherent(self) -> str:

@@ -1,0 +1,512 @@
+"""The statements of map types as instructions: what becomes of saved values in registers and in memory.
+
+Lanes are each by themselves (``Combining.NOTHING``): what differs between them is in VGPRs, and everything is computed
+there, since most values do. Where a statement is for some lanes alone, EXEC has these while it runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
+
+from neutrino.abi.levels import Per
+from neutrino.abi.probe_block import (
+    BLOCK_HEADER,
+    BLOCK_LOG_FIRST,
+    BLOCK_LOG_UNITS,
+    BLOCK_PER_MAP,
+    BLOCK_WARP_CAPACITY,
+    BLOCK_WARPS_PER_BLOCK,
+)
+from neutrino.gcn.instrument.code import Mask, Place, Vector
+from neutrino.gcn.instrument.compute import CannotError, Computing
+from neutrino.gcn.instrument.map_memory import GlobalMemory, Stored, Where
+from neutrino.gcn.instrument.map_places import Places
+from neutrino.gcn.instrument.surroundings import Surroundings
+from neutrino.ir.memory import (
+    Accumulate,
+    Apart,
+    At,
+    AtomicUpdate,
+    Block,
+    Branch,
+    CompareAnd,
+    CompareAndSwap,
+    EachInTurn,
+    Elect,
+    EnsureRoom,
+    Extent,
+    HasSlot,
+    Kept,
+    Leave,
+    LoadCell,
+    LoadStored,
+    Locate,
+    MapStatement,
+    Meet,
+    OneOf,
+    ReadExtent,
+    ReadSaved,
+    ReserveInLog,
+    SlotNumber,
+    Store,
+    StoreSaved,
+    StoreTogether,
+    When,
+)
+from neutrino.ir.operands import Constant, Register
+from neutrino.ir.statements import Collective, Compare, Convert, Operation, Operator, Reinterpret, Select
+from neutrino.ir.types import Type
+from neutrino.maps.declaration import Layout, Map
+
+COMPUTED = (Operation, Convert, Reinterpret, Compare, Select)
+"""Statements that map types share with probes."""
+_CELL = 8
+"""Bytes of a cell that has a place."""
+ReadField = Callable[[int, Type], Vector]
+"""Brings the value that is saved to a field, by its number, into VGPRs, as a type."""
+
+
+def kept_name(index: int, register: Kept) -> str:
+    """Return the name, among all of a kernel, of a register that a map keeps. index: of the map."""
+    return f"%map{index}{register.name}"
+
+
+class MapStatements(Computing):
+    """Lowers statements of a map's type. entry, index: the map. read: see ``ReadField``; None where nothing is saved.
+    EXEC has the lanes that execute them, at least one.
+    """
+
+    def __init__(self, here: Surroundings, entry: Map, index: int, read: ReadField | None = None) -> None:
+        """Begin a piece of code."""
+        super().__init__(here)
+        self.places, self.memory = Places(self), GlobalMemory(self)
+        self._entry, self._index, self._read = entry, index, read
+        # Where the map's record is, once code for all lanes here has found out.
+        self._record: Where | None = None
+        # Of the blocks and conditions around, from the outermost on, the lanes that come back after each.
+        self._outer: list[tuple[str, Mask, str]] = []
+        self._rooms = 0
+
+    def write(self, statements: tuple[MapStatement, ...]) -> None:
+        """Append the instructions of statements."""
+        self._rows(_with_plain_lanes(statements, Type.U64 if self.code.machine.wave == 64 else Type.U32))
+
+    def _rows(self, statements: Any) -> None:
+        self.lower(statements)
+
+    def place(self, register: Register) -> Place:
+        """Return where a register is: a local one is in VGPRs, whatever it has, and a predicate in SGPRs."""
+        if isinstance(register, Kept):
+            return self.here.home(replace(register, name=kept_name(self._index, register)))
+        found = self._places.get(register.name)
+        if found is None:
+            found = self.code.mask() if register.type is Type.PRED else self.code.vector(self.words(register.type))
+            self._places[register.name] = found
+            self.code.pin(found)
+        return found
+
+    def _lower(self, statement: Any) -> None:
+        writer = _WRITERS.get(type(statement))
+        if writer is not None:
+            writer(self, statement)
+        elif isinstance(statement, COMPUTED):
+            super()._lower(statement)
+        else:
+            raise CannotError(f"{type(statement).__name__} is not possible in AMD's kernels yet")
+
+    @property
+    def no_carry(self) -> str:
+        """The infix of 32-bit additions that leave VCC alone, where there are two forms."""
+        return "_nc" if self.code.machine.generation >= 10 else ""
+
+    # Which lanes
+
+    @contextmanager
+    def only(self, when: Register | None, *, skips: bool = True) -> Iterator[None]:
+        """Narrow EXEC to the lanes in which a predicate is true. skips: go around the code if there are none."""
+        if when is None:
+            yield
+            return
+        code, machine = self.code, self.code.machine
+        outer, end = code.mask(), code.label()
+        code.pin(outer)
+        condition = self.place(when)
+        code.emit(f"s_and_saveexec_{machine.mask} {outer.text}, {condition.text}")
+        if skips:
+            code.emit(f"s_cbranch_execz {end}")
+        yield
+        if skips:
+            code.emit(f"{end}:")
+        code.emit(f"s_mov_{machine.mask} {machine.exec}, {outer.text}")
+        code.release(outer)
+
+    @contextmanager
+    def _inner(self, name: str) -> Iterator[Mask]:
+        """Write code that not all lanes here may come to. What it finds out is not known after it. Gives the lanes that
+        are here after it."""
+        code, machine, known = self.code, self.code.machine, self._record
+        outer = code.mask()
+        code.pin(outer)
+        code.emit(f"s_mov_{machine.mask} {outer.text}, {machine.exec}")
+        self._outer.append((name, outer, code.label()))
+        yield outer
+        _, _, end = self._outer.pop()
+        code.emit(f"{end}:", f"s_mov_{machine.mask} {machine.exec}, {outer.text}")
+        code.release(outer)
+        if self._record is not known:
+            self._forget()
+        self._record = known
+
+    def _apart(self, statement: Apart) -> None:
+        machine = self.code.machine
+        with self._inner(""):
+            condition = self.place(statement.condition)
+            self.code.emit(
+                f"s_and_{machine.mask} {machine.exec}, {machine.exec}, {condition.text}",
+                f"s_cbranch_execz {self._outer[-1][2]}",
+            )
+            self._rows(statement.then)
+
+    def _when(self, statement: When) -> None:
+        with self.only(statement.condition, skips=False):
+            for change in statement.then:
+                super()._lower(change)
+
+    def _branch_all(self, statement: Branch) -> None:
+        code = self.code
+        otherwise, end = code.label(), code.label()
+        condition, known = self.place(statement.condition), self._record
+        code.emit(f"s_cmp_lg_u{code.machine.wave} {condition.text}, 0", f"s_cbranch_scc0 {otherwise}")
+        for rows, label in ((statement.then, otherwise), (statement.otherwise, end)):
+            self._rows(rows)
+            if self._record is not known:
+                self._forget()
+            self._record = known
+            code.emit(*((f"s_branch {end}",) if label is otherwise else ()), f"{label}:")
+
+    def _block(self, statement: Block) -> None:
+        with self._inner(statement.name):
+            self._rows(statement.then)
+
+    def _leave(self, statement: Leave) -> None:
+        code, machine = self.code, self.code.machine
+        around = [name for name, _, _ in self._outer].index(statement.name)
+        with code.scope():
+            leaving = code.mask()
+            if statement.when is None:
+                code.emit(f"s_mov_{machine.mask} {leaving.text}, {machine.exec}")
+            else:
+                name = machine.and_not if statement.is_inverted else f"s_and_{machine.mask}"
+                code.emit(f"{name} {leaving.text}, {machine.exec}, {self.place(statement.when).text}")
+            # They are back at the end of the block, not before.
+            for _, mask, _ in self._outer[around + 1 :]:
+                code.emit(f"{machine.and_not} {mask.text}, {mask.text}, {leaving.text}")
+            code.emit(f"{machine.and_not} {machine.exec}, {machine.exec}, {leaving.text}")
+        code.emit(f"s_cbranch_execz {self._outer[-1][2]}")
+
+    def _in_turn(self, statement: EachInTurn) -> None:
+        for row in statement.rows:
+            for register, value in zip(statement.registers, row, strict=True):
+                self.move(self.place(register), self.value(value), register.type)
+            self._rows(statement.then)
+
+    def _meet(self, statement: Meet) -> None:
+        """Lanes of a wave are together wherever they are."""
+
+    # Values
+
+    def _compare_and(self, statement: CompareAnd) -> None:
+        machine, destination = self.code.machine, self.place(statement.destination)
+        plain = Compare(statement.relation, statement.destination, statement.left, statement.right, statement.span)
+        super()._lower(plain)
+        also = self.place(statement.also)
+        self.code.emit(f"s_and_{machine.mask} {destination.text}, {destination.text}, {also.text}")
+
+    def _own(self, statement: Collective) -> None:
+        """Lanes do not combine: a result is each one's own."""
+        self.move(self.place(statement.destination), self.value(statement.source), statement.destination.type)
+
+    def _elect(self, statement: Elect) -> None:
+        machine = self.code.machine
+        self.code.emit(f"s_mov_{machine.mask} {self.place(statement.destination).text}, {machine.exec}")
+
+    def _read_saved(self, statement: ReadSaved) -> None:
+        type_ = statement.destination.type
+        self.move(self.place(statement.destination), self._saved(statement.number, type_), type_)
+
+    def _saved(self, number: int, type_: Type) -> Vector:
+        if self._read is None:
+            raise CannotError("nothing is saved here")
+        return self._read(number, type_)
+
+    def _slot_number(self, statement: SlotNumber) -> None:
+        self.move(self.place(statement.destination), self.places.slot(self._entry.level), Type.U32)
+
+    def _has_slot(self, statement: HasSlot) -> None:
+        machine, level = self.code.machine, self._entry.level
+        found = self.places.owners(self.places.slot(level), level)
+        self.code.emit(f"s_mov_{machine.mask} {self.place(statement.destination).text}, {found.text}")
+
+    def _extent(self, statement: ReadExtent) -> None:
+        offset = {
+            Extent.OWN_UNITS: self._of_map(BLOCK_LOG_FIRST), Extent.WARPS: BLOCK_WARP_CAPACITY,
+            Extent.WARPS_PER_BLOCK: BLOCK_WARPS_PER_BLOCK,
+        }[statement.extent]  # fmt: skip
+        self.move(self.place(statement.destination), self.here.block_words(offset), Type.U32)
+
+    def _of_map(self, offset: int) -> int:
+        """Return where the probe block has a word of the map."""
+        return BLOCK_HEADER + BLOCK_PER_MAP * self._index + offset
+
+    # Cells
+
+    def record(self) -> Where:
+        """Return where the cells are that a lane here adds to; of a log, where its region begins."""
+        if self._record is None:
+            code = self.code
+            if self._entry.kind.layout is Layout.CHUNKS:
+                base, place = self.places.region(self._index), code.vector()
+                code.emit(f"v_mov_b32_e32 {place.text}, 0")
+            else:
+                base, place = self.places.record(self._index, self._entry)
+            code.pin(base)
+            code.pin(place)
+            self._record = Where(place, base)
+        return self._record
+
+    def _forget(self) -> None:
+        """Give back the registers of the record's place."""
+        if self._record is not None and self._record.base is not None:
+            self.code.release(self._record.address, self._record.base)
+
+    def _address(self, where: Where, place: Vector) -> None:
+        """Write a place to two VGPRs. Its offset is 0."""
+        code = self.code
+        assert where.base is not None
+        with code.scope():
+            extended = code.vector(2)
+            code.emit(f"v_mov_b32_e32 {extended.word(0)}, {where.address.text}", f"v_mov_b32_e32 {extended.word(1)}, 0")
+            self.add_pair(place, self.in_vector(where.base, 2), extended)
+
+    def _locate(self, statement: Locate) -> None:
+        code, size, destination = self.code, _CELL * statement.words, self.place(statement.destination)
+        assert isinstance(destination, Vector)
+        with code.scope():
+            if statement.base is None:
+                where = self.record()
+                place = code.vector(2)
+                self._address(where, place)
+            else:
+                base = self.place(statement.base)
+                assert isinstance(base, Vector)
+                place = base
+            with self.only(statement.when, skips=False):
+                number = Constant(Type.U32, size)
+                product = Operation(
+                    Operator.MUL_ADD, statement.destination, (statement.cell, number, self._name(place, Type.U64)),
+                    statement.span,
+                )  # fmt: skip
+                if isinstance(statement.cell, Constant) and not statement.cell.bits:
+                    self.move(destination, place, Type.U64)
+                else:
+                    super()._lower(product)
+
+    def _name(self, place: Place, type_: Type) -> Register:
+        """Return a register of statements that is at a place, till the next one is asked for."""
+        register = replace(_SCRATCH, type=type_)
+        self.bind(register, place)
+        return register
+
+    def _at(self, cell: At) -> Where:
+        place = self.place(cell.place)
+        assert isinstance(place, Vector)
+        return self.memory.after(Where(place), _CELL * cell.after)
+
+    def _load_cell(self, statement: LoadCell) -> None:
+        destination = self.place(statement.destination)
+        assert isinstance(destination, Vector)
+        with self.only(statement.when):
+            self.memory.load(destination, self._at(statement.cell))
+
+    def _swap(self, statement: CompareAndSwap) -> None:
+        destination = self.place(statement.destination)
+        assert isinstance(destination, Vector)
+        with self.only(statement.when):
+            where = self._at(statement.cell)
+            self.memory.swap(destination, where, self.value(statement.desired), self.value(statement.expected))
+
+    def _update(self, statement: AtomicUpdate) -> None:
+        cell = statement.cell
+        if not isinstance(cell, At):
+            self.record()
+        with self.only(statement.when), self.code.scope():
+            if isinstance(cell, At):
+                where = self._at(cell)
+            elif isinstance(cell, OneOf):
+                where = self._one_of(cell)
+            else:
+                where = self.memory.after(self.record(), self._offset(cell))
+            value = self.in_vector(self.value(statement.value), 2)
+            if statement.value.type.is_float:
+                self.memory.add_float(where, value)
+            else:
+                self.memory.atomic(statement.operator, where, value)
+
+    def _one_of(self, cell: OneOf) -> Where:
+        code, record = self.code, self.record()
+        then, otherwise = self._offset(cell.then), self._offset(cell.otherwise)
+        place, condition = code.vector(2), self.place(cell.condition)
+        self._address(record, place)
+        with code.scope():
+            first, second = self.in_vector(Constant(Type.U32, then), 1), code.vector(2)
+            other = self.in_vector(Constant(Type.U32, otherwise), 1)
+            code.emit(
+                f"v_mov_b32_e32 {second.word(1)}, 0",
+                *self.code.machine.ahead_of_lanes,
+                f"v_cndmask_b32_e64 {second.word(0)}, {other.text}, {first.text}, {condition.text}",
+            )
+            self.add_pair(place, place, second)
+        return Where(place)
+
+    def _offset(self, cell: int) -> int:
+        """Return where a cell is in the record, in bytes."""
+        return self._entry.kind.cells(self._entry.fields)[cell].offset
+
+    def _accumulate(self, statement: Accumulate) -> None:
+        """Add to a cell in memory at once. A number that is the same in all lanes is added by one of them, for all."""
+        code, machine, amount = self.code, self.code.machine, statement.amount
+        record = self.record()
+        with self.only(statement.when), code.scope():
+            where = self.memory.after(record, self._offset(statement.cell))
+            if not isinstance(amount, Constant) or amount.bits >> 32 or self._entry.per is Per.THREAD:
+                self.memory.atomic(statement.operator, where, self.in_vector(self.value(amount), 2))
+                return
+            outer, total = code.mask(), code.scalar(2)
+            lanes = code.scalar()
+            code.emit(
+                f"s_mov_{machine.mask} {outer.text}, {machine.exec}",
+                f"s_bcnt1_i32_{machine.mask} {lanes.text}, {machine.exec}",
+                f"s_mul_i32 {total.word(0)}, {lanes.text}, {amount.bits:#x}",
+                f"s_mul_hi_u32 {total.word(1)}, {lanes.text}, {amount.bits:#x}",
+                *self.lowest(),
+            )
+            self.memory.atomic(statement.operator, where, self.in_vector(total, 2))
+            code.emit(f"s_mov_{machine.mask} {machine.exec}, {outer.text}")
+
+    def lowest(self) -> list[str]:
+        """Return what leaves the lowest lane of EXEC, which has one."""
+        code, machine = self.code, self.code.machine
+        with code.scope():
+            lane = code.scalar()
+            name = "s_ff1_i32" if machine.generation < 11 else "s_ctz_i32"
+            return [
+                f"{name}_b{machine.wave} {lane.text}, {machine.exec}",
+                f"s_lshl_{machine.mask} {machine.exec}, 1, {lane.text}",
+            ]
+
+    # Logs
+
+    def _reserve(self, statement: ReserveInLog) -> None:
+        code, machine, here = self.code, self.code.machine, self.here
+        first, fits = self.place(statement.destination), self.place(statement.fits)
+        base = self.place(statement.base)
+        assert isinstance(base, Vector)
+        units = self.in_vector(self.value(statement.units), 1)
+        with self.only(statement.when):
+            old, wide = code.vector(2), code.vector(2)
+            code.emit(f"v_mov_b32_e32 {wide.word(0)}, {units.text}", f"v_mov_b32_e32 {wide.word(1)}, 0")
+            self.memory.fetch_add(old, Where(base), wide)
+            if statement.after_own:
+                own, total = here.block_words(self._of_map(BLOCK_LOG_FIRST)), code.scalar(2)
+                warps = here.block_words(BLOCK_WARP_CAPACITY)
+                code.emit(f"s_mul_i32 {total.word(0)}, {own.text}, {warps.text}")
+                code.emit(f"s_mul_hi_u32 {total.word(1)}, {own.text}, {warps.text}")
+                self.add_pair(old, old, self.in_vector(total, 2))
+            limit = here.block_words(self._of_map(BLOCK_LOG_UNITS))
+            if statement.most is not None:
+                code.emit(f"s_min_u32 {limit.text}, {limit.text}, {statement.most:#x}")
+            # All of it must be before the end, also where what was taken is not a number of units: replays of a graph
+            # for which there is no memory share some that is not zeroed.
+            part, left, most = code.mask(), code.vector(), self.in_vector(limit, 1)
+            subtract = "v_sub_nc_u32" if machine.generation >= 10 else "v_sub_u32"
+            code.emit(
+                f"v_cmp_eq_u32_e64 {fits.text}, 0, {old.word(1)}",
+                f"v_cmp_le_u32_e64 {part.text}, {old.word(0)}, {most.text}",
+                f"s_and_{machine.mask} {fits.text}, {fits.text}, {part.text}",
+                f"{subtract}_e32 {left.text}, {most.text}, {old.word(0)}",
+                f"v_cmp_ge_u32_e64 {part.text}, {left.text}, {units.text}",
+                f"s_and_{machine.mask} {fits.text}, {fits.text}, {part.text}",
+            )
+            self.move(first, Vector(old.first), Type.U32)
+
+    def _stored(self, place: Register, after: int, parts: list[Stored], when: Register | None) -> None:
+        """Store numbers behind a place."""
+        base = self.place(place)
+        assert isinstance(base, Vector)
+        with self.only(when):
+            self.memory.store(Where(base, offset=after), parts)
+
+    def _store(self, statement: Store) -> None:
+        size = statement.type.bits // 8
+        parts = [Stored(number * size, self.value(value), size) for number, value in enumerate(statement.values)]
+        self._stored(statement.place, statement.after, parts, statement.when)
+
+    def _store_together(self, statement: StoreTogether) -> None:
+        parts = [Stored(part.after, self.value(part.value), part.type.bits // 8) for part in statement.parts]
+        self._stored(statement.place, statement.after, parts, statement.when)
+
+    def _store_saved(self, statement: StoreSaved) -> None:
+        with self.only(statement.when):
+            parts = self.saved_parts()
+            self._stored(statement.place, statement.after, parts, None)
+
+    def saved_parts(self) -> list[Stored]:
+        """Return what is saved to each field."""
+        return [
+            Stored(cell.offset, self._saved(number, Type(cell.type.value)), cell.type.size)
+            for number, cell in enumerate(self._entry.fields)
+        ]
+
+    def _load_stored(self, statement: LoadStored) -> None:
+        destination, base = self.place(statement.destination), self.place(statement.place)
+        assert isinstance(destination, Vector)
+        assert isinstance(base, Vector)
+        with self.only(statement.when):
+            self.memory.load(destination, self.memory.after(Where(base), statement.after), is_shared=False)
+
+    def _ensure_room(self, statement: EnsureRoom) -> None:
+        entry = self._entry
+        self.write(tuple(entry.kind.make_room(entry, 1, entry.kind.rooms(entry)[0], statement.when)))
+
+
+_SCRATCH = Register("%at", Type.U64, 0, None, is_local=True)  # type: ignore[arg-type]
+_WRITERS: dict[type, Callable[[MapStatements, Any], None]] = {
+    Apart: MapStatements._apart, When: MapStatements._when, Branch: MapStatements._branch_all,
+    Block: MapStatements._block, Leave: MapStatements._leave, EachInTurn: MapStatements._in_turn,
+    Meet: MapStatements._meet, CompareAnd: MapStatements._compare_and, Collective: MapStatements._own,
+    Elect: MapStatements._elect, ReadSaved: MapStatements._read_saved, SlotNumber: MapStatements._slot_number,
+    HasSlot: MapStatements._has_slot, ReadExtent: MapStatements._extent, Locate: MapStatements._locate,
+    LoadCell: MapStatements._load_cell, CompareAndSwap: MapStatements._swap, AtomicUpdate: MapStatements._update,
+    Accumulate: MapStatements._accumulate, ReserveInLog: MapStatements._reserve, Store: MapStatements._store,
+    StoreTogether: MapStatements._store_together, StoreSaved: MapStatements._store_saved,
+    LoadStored: MapStatements._load_stored, EnsureRoom: MapStatements._ensure_room,
+}  # fmt: skip
+WRITTEN = frozenset(_WRITERS)
+"""The types of statements besides ``COMPUTED`` that are lowered."""
+
+
+def _with_plain_lanes(node: Any, mask: Type) -> Any:
+    """Return statements in which sets of lanes are integers of a type."""
+    if isinstance(node, tuple):
+        return tuple(_with_plain_lanes(one, mask) for one in node)
+    if isinstance(node, (Register, Constant)):
+        return replace(node, type=mask) if node.type is Type.LANES else node
+    if not is_dataclass(node) or isinstance(node, type):
+        return node
+    changed = {
+        one.name: _with_plain_lanes(getattr(node, one.name), mask) for one in fields(node) if one.name != "span"
+    }
+    return replace(node, **changed)
