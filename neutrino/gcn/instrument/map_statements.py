@@ -6,8 +6,7 @@ there, since most values do. Where a statement is for some lanes alone, EXEC has
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
@@ -20,8 +19,9 @@ from neutrino.abi.probe_block import (
     BLOCK_WARP_CAPACITY,
     BLOCK_WARPS_PER_BLOCK,
 )
-from neutrino.gcn.instrument.code import Mask, Place, Vector
-from neutrino.gcn.instrument.compute import CannotError, Computing
+from neutrino.gcn.instrument.code import Place, Vector
+from neutrino.gcn.instrument.compute import CannotError
+from neutrino.gcn.instrument.map_flow import MapFlow
 from neutrino.gcn.instrument.map_memory import GlobalMemory, Stored, Where
 from neutrino.gcn.instrument.map_places import Places
 from neutrino.gcn.instrument.surroundings import Surroundings
@@ -74,7 +74,7 @@ def kept_name(index: int, register: Kept) -> str:
     return f"%map{index}{register.name}"
 
 
-class MapStatements(Computing):
+class MapStatements(MapFlow):
     """Lowers statements of a map's type. entry, index: the map. read: see ``ReadField``; None where nothing is saved.
     EXEC has the lanes that execute them, at least one.
     """
@@ -84,18 +84,10 @@ class MapStatements(Computing):
         super().__init__(here)
         self.places, self.memory = Places(self), GlobalMemory(self)
         self._entry, self._index, self._read = entry, index, read
-        # Where the map's record is, once code for all lanes here has found out.
-        self._record: Where | None = None
-        # Of the blocks and conditions around, from the outermost on, the lanes that come back after each.
-        self._outer: list[tuple[str, Mask, str]] = []
-        self._rooms = 0
 
     def write(self, statements: tuple[MapStatement, ...]) -> None:
         """Append the instructions of statements."""
         self._rows(_with_plain_lanes(statements, Type.U64 if self.code.machine.wave == 64 else Type.U32))
-
-    def _rows(self, statements: Any) -> None:
-        self.lower(statements)
 
     def place(self, register: Register) -> Place:
         """Return where a register is: a local one is in VGPRs, whatever it has, and a predicate in SGPRs."""
@@ -121,100 +113,6 @@ class MapStatements(Computing):
     def no_carry(self) -> str:
         """The infix of 32-bit additions that leave VCC alone, where there are two forms."""
         return "_nc" if self.code.machine.generation >= 10 else ""
-
-    # Which lanes
-
-    @contextmanager
-    def only(self, when: Register | None, *, skips: bool = True) -> Iterator[None]:
-        """Narrow EXEC to the lanes in which a predicate is true. skips: go around the code if there are none."""
-        if when is None:
-            yield
-            return
-        code, machine = self.code, self.code.machine
-        outer, end = code.mask(), code.label()
-        code.pin(outer)
-        condition = self.place(when)
-        code.emit(f"s_and_saveexec_{machine.mask} {outer.text}, {condition.text}")
-        if skips:
-            code.emit(f"s_cbranch_execz {end}")
-        yield
-        if skips:
-            code.emit(f"{end}:")
-        code.emit(f"s_mov_{machine.mask} {machine.exec}, {outer.text}")
-        code.release(outer)
-
-    @contextmanager
-    def _inner(self, name: str) -> Iterator[Mask]:
-        """Write code that not all lanes here may come to. What it finds out is not known after it. Gives the lanes that
-        are here after it."""
-        code, machine, known = self.code, self.code.machine, self._record
-        outer = code.mask()
-        code.pin(outer)
-        code.emit(f"s_mov_{machine.mask} {outer.text}, {machine.exec}")
-        self._outer.append((name, outer, code.label()))
-        yield outer
-        _, _, end = self._outer.pop()
-        code.emit(f"{end}:", f"s_mov_{machine.mask} {machine.exec}, {outer.text}")
-        code.release(outer)
-        if self._record is not known:
-            self._forget()
-        self._record = known
-
-    def _apart(self, statement: Apart) -> None:
-        machine = self.code.machine
-        with self._inner(""):
-            condition = self.place(statement.condition)
-            self.code.emit(
-                f"s_and_{machine.mask} {machine.exec}, {machine.exec}, {condition.text}",
-                f"s_cbranch_execz {self._outer[-1][2]}",
-            )
-            self._rows(statement.then)
-
-    def _when(self, statement: When) -> None:
-        with self.only(statement.condition, skips=False):
-            for change in statement.then:
-                super()._lower(change)
-
-    def _branch_all(self, statement: Branch) -> None:
-        code = self.code
-        otherwise, end = code.label(), code.label()
-        condition, known = self.place(statement.condition), self._record
-        code.emit(f"s_cmp_lg_u{code.machine.wave} {condition.text}, 0", f"s_cbranch_scc0 {otherwise}")
-        for rows, label in ((statement.then, otherwise), (statement.otherwise, end)):
-            self._rows(rows)
-            if self._record is not known:
-                self._forget()
-            self._record = known
-            code.emit(*((f"s_branch {end}",) if label is otherwise else ()), f"{label}:")
-
-    def _block(self, statement: Block) -> None:
-        with self._inner(statement.name):
-            self._rows(statement.then)
-
-    def _leave(self, statement: Leave) -> None:
-        code, machine = self.code, self.code.machine
-        around = [name for name, _, _ in self._outer].index(statement.name)
-        with code.scope():
-            leaving = code.mask()
-            if statement.when is None:
-                code.emit(f"s_mov_{machine.mask} {leaving.text}, {machine.exec}")
-            else:
-                name = machine.and_not if statement.is_inverted else f"s_and_{machine.mask}"
-                code.emit(f"{name} {leaving.text}, {machine.exec}, {self.place(statement.when).text}")
-            # They are back at the end of the block, not before.
-            for _, mask, _ in self._outer[around + 1 :]:
-                code.emit(f"{machine.and_not} {mask.text}, {mask.text}, {leaving.text}")
-            code.emit(f"{machine.and_not} {machine.exec}, {machine.exec}, {leaving.text}")
-        code.emit(f"s_cbranch_execz {self._outer[-1][2]}")
-
-    def _in_turn(self, statement: EachInTurn) -> None:
-        for row in statement.rows:
-            for register, value in zip(statement.registers, row, strict=True):
-                self.move(self.place(register), self.value(value), register.type)
-            self._rows(statement.then)
-
-    def _meet(self, statement: Meet) -> None:
-        """Lanes of a wave are together wherever they are."""
 
     # Values
 
@@ -276,11 +174,6 @@ class MapStatements(Computing):
             code.pin(place)
             self._record = Where(place, base)
         return self._record
-
-    def _forget(self) -> None:
-        """Give back the registers of the record's place."""
-        if self._record is not None and self._record.base is not None:
-            self.code.release(self._record.address, self._record.base)
 
     def _address(self, where: Where, place: Vector) -> None:
         """Write a place to two VGPRs. Its offset is 0."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass
+from functools import partial
 
 from neutrino.abi.levels import Level, Per
 from neutrino.abi.records import Field
@@ -139,9 +140,7 @@ class Saving:
                 guard = self._computing.place(statement.guard)
                 name = machine.and_not if statement.is_inverted else f"s_and_{machine.mask}"
                 code.emit(f"{name} {machine.exec}, {machine.exec}, {guard.text}")
-            writer = MapStatements(
-                self._here, entry, index, lambda number, type_: self._read(statement.operands[number], number, type_, entry)
-            )  # fmt: skip
+            writer = MapStatements(self._here, entry, index, partial(self._read, statement))
             if level is Level.GROUP:
                 code.emit(f"s_cbranch_execz {end}", *writer.lowest())
             else:
@@ -161,10 +160,10 @@ class Saving:
 
     # Values
 
-    def _read(self, operand: object, number: int, type_: Type, entry: Map) -> Vector:
+    def _read(self, statement: Save, number: int, type_: Type) -> Vector:
         """Return what is saved to a field, as a value of the field's type."""
         code = self._code
-        value = self._field(operand, entry.fields[number])
+        value = self._field(statement.operands[number], statement.map.fields[number])
         if type_.bits >= 32:
             return value
         narrow = code.vector()
@@ -206,7 +205,7 @@ class Saving:
 
     def _store(self, writer: MapStatements, entry: Map, index: int) -> None:
         """Store a record in the slot of each lane that saves, or of its wave or work-group, and count it."""
-        code, machine = self._code, self._code.machine
+        code = self._code
         with code.scope():
             address, place = writer.places.slot_memory(index, entry)
             # Waves for which the launch has no memory have no slot.
@@ -222,7 +221,6 @@ class Saving:
             if full is not None:
                 code.emit(f"{full}:")
             code.emit(f"{end}:")
-        del machine
 
     def _counted(self, writer: MapStatements, entry: Map, place: Vector) -> str | None:
         """Count a record of each lane here, and move on to its row. Leave the lanes whose slot has room; return the

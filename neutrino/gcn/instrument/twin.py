@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from neutrino.abi.levels import Level, Per
@@ -16,13 +16,14 @@ from neutrino.gcn.instrument.compute import CannotError, Computing, varying
 from neutrino.gcn.instrument.frame import Frame, Here, home_for
 from neutrino.gcn.instrument.kernel_facts import EntryState
 from neutrino.gcn.instrument.machine import Machine
-from neutrino.gcn.instrument.saves import Saving, Total
+from neutrino.gcn.instrument.saves import Saving, Total, kept_registers, lower_entry, lower_settle, why_not
 from neutrino.gcn.llvm import Llvm
 from neutrino.gcn.processors import processor_named
 from neutrino.gcn.splice import Insertion
 from neutrino.ir.operands import Constant, Register, SiteOperand, Special
 from neutrino.ir.statements import Load, Operation, Operator
 from neutrino.ir.types import Type
+from neutrino.maps.declaration import Map
 from neutrino.probing.ir.probe_set import Probe, ProbeSet, Snippet
 from neutrino.probing.ir.structured import Save, Statement
 
@@ -121,8 +122,10 @@ class _Writer:
         kernel = [probe for probe in self._request.probes.probes if probe.tracepoint.is_kernel]
         self._choose_homes(kernel)
         sites = [list(self._site_code(member)) for member in self._members]
-        befores = [line for probe in kernel for line in self._kernel_code(probe.before, probe.level)]
+        befores = list(self._maps_code(lower_entry))
+        befores += [line for probe in kernel for line in self._kernel_code(probe.before, probe.level)]
         afters = [line for probe in kernel for line in self._kernel_code(probe.after, probe.level, is_end=True)]
+        afters += self._maps_code(lower_settle, is_end=True)
         end = b""
         if afters:
             machine = self._machine
@@ -176,6 +179,21 @@ class _Writer:
         if any(_special_in(snippet, _ITEMS) for probe in present for snippet in (probe.before, probe.after)):
             self._frame.reserve_lane_items()
         self._shared = {register.name: register for register in shared if register.name in named}
+        self._keep_for_maps(present)
+
+    def _keep_for_maps(self, present: Iterable[Probe]) -> None:
+        """Have VGPRs for what maps keep to which probes save."""
+        maps = self._request.probes.maps
+        statements = [statement for probe in present for snippet in (probe.before, probe.after) if snippet is not None
+                      for statement in snippet.statements]  # fmt: skip
+        saved = {save.map.name for save in _saves_in(statements)}
+        self._saved = [(index, entry) for index, entry in enumerate(maps) if entry.name in saved]
+        for index, entry in self._saved:
+            if reason := why_not(entry, self._machine.wave):
+                raise CannotError(reason)
+            for register in kept_registers(entry, index, self._machine.wave):
+                self._frame.homes[register.name] = home_for(self._frame, register, is_vector=True)
+                self._shared[register.name] = register
 
     def _is_total(self, register: Register, kernel: Iterable[Probe], sites: Iterable[Probe]) -> bool:
         """Return whether of a register only the sum over all lanes matters: probes add the same to it in all lanes, and
@@ -255,17 +273,26 @@ class _Writer:
         """Return the code of a snippet at the kernel's entry or its ends."""
         if snippet is None:
             return []
-        vectors = range(self._frame.vectors_named, 256)
-        if is_end:
-            vectors = range(256)
-        limit = self._request.vgprs if is_end else 0
-        # At ends no value of the program is needed any more.
-        free = [number for number in vectors if not is_end or number < max(limit, 24)]
-        here = self._frame.snippet(self._label(), vectors=free, is_exec_known=True)
+        here = self._frame.snippet(self._label(), vectors=self._kernel_vectors(is_end=is_end), is_exec_known=True)
         computing = _Snippet(here, varying(snippet.statements, self._vectors), self._request.probes, level)
         computing.lower(snippet.statements)
         self._note(here)
         return here.code.lines
+
+    def _maps_code(self, lower: Callable[[Here, Map, int], None], *, is_end: bool = False) -> Iterator[str]:
+        """Yield the code of the maps that are saved to, for the kernel's entry or its ends."""
+        for index, entry in self._saved:
+            here = self._frame.snippet(self._label(), vectors=self._kernel_vectors(is_end=is_end), is_exec_known=True)
+            lower(here, entry, index)
+            self._note(here)
+            yield from here.code.lines
+
+    def _kernel_vectors(self, *, is_end: bool) -> list[int]:
+        """Return the VGPRs that code at the kernel's entry or its ends may use."""
+        if not is_end:
+            return list(range(self._frame.vectors_named, 256))
+        # At ends no value of the program is needed any more. The lowest ones are taken first.
+        return list(range(256))
 
     def _site_code(self, member: _Member) -> Iterator[tuple[int, list[str]]]:
         """Yield where code of probes at a function's instructions goes, and the code."""
@@ -407,6 +434,17 @@ def _names_in(node: object) -> set[str]:
         if name not in ("span", "map"):
             names |= _names_in(getattr(node, name))
     return names
+
+
+def _saves_in(statements: Iterable[Statement]) -> Iterator[Save]:
+    """Yield the saves among statements, and in those inside them."""
+    for statement in statements:
+        if isinstance(statement, Save):
+            yield statement
+        for name in ("then", "otherwise", "body", "test"):
+            inner = getattr(statement, name, ())
+            if isinstance(inner, tuple):
+                yield from _saves_in(inner)
 
 
 def _shared_in(snippet: Snippet) -> set[str]:

@@ -1,0 +1,177 @@
+"""Kernels of AMD's whose threads save to maps, run in the interpreter, and what the maps should have."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from neutrino.abi.reasons import Reason
+from neutrino.backend.launch_memory import LaunchMemory
+from neutrino.emulator.gcn.memory import Memory
+from neutrino.emulator.gcn.object_file import LoadedObject
+from neutrino.gcn.llvm import find_llvm
+from neutrino.maker.patcher import patch_image
+from neutrino.maps.declaration import Layout
+from neutrino.probing.selection import Selection
+from neutrino.tracing import Trace
+from neutrino.tracing.manifest import read_manifest
+from neutrino.tracing.views import MapView
+from neutrino.tracing.written import OneLaunch, write_trace
+from neutrino.twins.cache_entry import read_entry
+from neutrino.verification import load_probes
+
+GRID, BLOCK = (3, 1, 1), (80, 1, 1)
+"""The last wave of a work-group has 16 lanes, whether waves have 32 or 64."""
+TURNS = (0, 1, 2, 3)
+"""Of saves in each thread: the first ones at the kernel's entry, the others at its ends."""
+_WORD = (1 << 32) - 1
+_HEAD = '''from neutrino import probe, Map
+import neutrino.language as nl
+
+'''
+_PROBE = '''
+@probe(pos="kernel", level="{level}", {side}=True)
+def {side}_it():
+    k: nl.u32 = 0
+'''
+_TURN = '''    k = (nl.tid.x + {turn}) * 2654435761 + nl.ctaid.x * 40503
+    k = k ^ (k >> 15)
+    if {condition}:
+        {name}.save({values})
+'''
+
+
+def mixed(block: int, thread: int, turn: int) -> int:
+    """The number that the values saved in a turn are made of, as the probe computes it."""
+    k = ((thread + turn) * 2654435761 + block * 40503) & _WORD
+    return k ^ k >> 15
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A save: of which thread, and the values."""
+
+    block: int
+    thread: int
+    turn: int
+    values: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A map and what is saved. declared: keys of the map besides its level. fields: names and types. values: of a save
+    in the probe's language; model: the same of ``k``. condition: on ``k``; every: whether it holds, of it."""
+
+    declared: str
+    fields: tuple[tuple[str, str], ...]
+    values: str
+    model: Callable[[int], tuple[float, ...]]
+    level: str = "thread"
+    condition: str = "k & 5"
+    every: Callable[[int], bool] = lambda k: bool(k & 5)
+    name: str = "Kept"
+
+    def probe(self, folder: Path) -> str:
+        """Write the probe; return its path."""
+        level = "thread" if self.level == "group" else self.level
+        text = f'{_HEAD}@Map(level="{self.level}", {self.declared})\nclass {self.name}:\n'
+        text += "".join(f"    {name}: nl.{type_}\n" for name, type_ in self.fields)
+        for side, turns in (("before", TURNS[:2]), ("after", TURNS[2:])):
+            text += _PROBE.format(level=level, side=side)
+            for turn in turns:
+                text += _TURN.format(turn=turn, condition=self.condition, name=self.name, values=self.values)
+        path = folder / "saving.py"
+        path.write_text(text)
+        return str(path)
+
+    def saves(self, lanes: int) -> list[Saved]:
+        """What is saved, each thread's in its order. lanes: of a wave."""
+        found = []
+        for block in range(GRID[0]):
+            for thread in range(BLOCK[0]):
+                if thread % {"thread": 1, "warp": lanes, "block": BLOCK[0]}[self.level]:
+                    continue
+                for turn in TURNS:
+                    k = mixed(block, thread, turn)
+                    if self.every(k):
+                        found.append(Saved(block, thread, turn, self.model(k)))
+        return found
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a launch has left in a map. same: whether the kernel's buffers have the same bits as without probes."""
+
+    view: MapView
+    is_same: bool
+    lanes: int
+
+
+def _run(
+    image: bytes, kernel: str, seed: int | None, probed: tuple[LaunchMemory, int, int] | None
+) -> tuple[list[bytes], bytes]:  # fmt: skip
+    memory = Memory(24 << 20)
+    loaded = LoadedObject(image, memory, find_llvm().disassemble)
+    found = loaded.kernels[kernel]
+    packed = bytearray(found.descriptor.kernarg)
+    random, addresses = np.random.default_rng(7), []
+    for argument in found.arguments:
+        if argument.kind == "global_buffer":
+            addresses.append(memory.put(random.integers(0, 9, 2048, np.uint32)))
+            struct.pack_into("<Q", packed, argument.offset, addresses[-1])
+        elif argument.kind == "by_value" and (probed is None or argument.offset != probed[1]):
+            packed[argument.offset : argument.offset + argument.size] = struct.pack("<Q", 200)[: argument.size]
+    records = 0
+    if probed is not None:
+        launch, block, size = probed
+        records = memory.put(bytes(launch.size))
+        packed[block : block + size] = launch.probe_block(records, size)
+    loaded.run(kernel, GRID, BLOCK, bytes(packed), seed=seed, poison=5, checks=True)
+    after = b"" if probed is None else memory.read(records, probed[0].size)
+    return [memory.read(address, 8192) for address in addresses], after
+
+
+def run(
+    path: Path, arch: str, kernel: str, case: Case, folder: Path, *, seed: int | None = 3, log_units: int = 4096,
+    log_first: int = 0,
+) -> Ran:  # fmt: skip
+    """Run a kernel with a probe that saves, and without. folder: an empty one. AssertionError if it gets no probe."""
+    folder.mkdir(exist_ok=True)
+    probes = load_probes([case.probe(folder)], platform="hip")
+    data = patch_image(
+        path.read_bytes(), probes, arch, selection=Selection((f"/^{kernel}$/",)), assembler=None, key=bytes(32)
+    )  # fmt: skip
+    entry = read_entry(data, "entry")
+    (made,) = [one for one in entry.kernels if one.reason is not Reason.NOT_SELECTED]
+    if made.reason is not Reason.PROBED:
+        raise AssertionError(made.detail)
+    manifest = folder / "manifest.json"
+    manifest.write_bytes(made.files["manifest.json"])
+    maps = read_manifest(manifest).maps
+    logs = [one for one in maps if one.kind.layout is Layout.CHUNKS]
+    launch = LaunchMemory(maps, GRID, BLOCK, made.lanes, log_units if logs else 0, log_first)
+    plain, _ = _run(path.read_bytes(), kernel, seed, None)
+    twin, memory = _run(entry.images[made.image], made.twin, seed, (launch, made.block_offset, made.block_size))
+    units, frame = launch.frame(memory)
+    one = OneLaunch(
+        "here", arch, ("code object", 1), kernel, made.reason, made.detail, "saving", GRID, BLOCK, 0, lanes=made.lanes,
+        files=made.files, maps=maps, frame=frame, log_units=units, whole_run=launch.whole_run(memory),
+    )  # fmt: skip
+    trace = Trace(write_trace(folder, one))
+    (found,) = trace.kernels
+    if any(one.per.value == "run" for one in maps):
+        views = found.whole_run.maps
+    else:
+        (only,) = found.launches()
+        views = only.maps
+    return Ran(views[case.name], plain == twin, made.lanes)
+
+
+def rows(ran: Ran) -> list[tuple[float, ...]]:
+    """The map's rows or records, with whose they are where it has several."""
+    names: Sequence[str] = ran.view.valid().dtype.names or ()
+    return [tuple(row[name].item() for name in names) for row in ran.view.valid()]
