@@ -21,6 +21,7 @@ from neutrino.maps.log_reading import LOG_CONTROL, LOG_UNIT, chunks
 from neutrino.maps.regions import most_copies
 from neutrino.verification import read_probes
 from tests.maps.statement_machine import Warp
+from tests.pairs import pairs
 
 WAYS = [
     *(Lanes(32, combining) for combining in Combining), Lanes(64, Combining.MATCH), Lanes(64, Combining.REDUCE),
@@ -153,10 +154,9 @@ SCALES = {
 }
 
 
-@pytest.mark.parametrize("conditional", [False, True])
-@pytest.mark.parametrize("may_branch", [False, True])
-@pytest.mark.parametrize("lanes", WAYS, ids=str)
-@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize(
+    ("scale", "lanes", "may_branch", "conditional"), pairs(SCALES, WAYS, (False, True), (False, True)), ids=str
+)
 def test_histograms(scale: str, lanes: Lanes, may_branch: bool, conditional: bool) -> None:
     entry = declared(SCALES[scale], 'value = "u64"')
     random = np.random.default_rng(7)
@@ -166,11 +166,10 @@ def test_histograms(scale: str, lanes: Lanes, may_branch: bool, conditional: boo
         assert count == sum(number for value, number in counts.items() if low <= value <= high)
 
 
-@pytest.mark.parametrize("conditional", [False, True])
-@pytest.mark.parametrize("may_branch", [False, True])
-@pytest.mark.parametrize("lanes", WAYS, ids=str)
-@pytest.mark.parametrize("site", [None, 3, 40, 200])
-@pytest.mark.parametrize("kind", ["u32", "u64"])
+@pytest.mark.parametrize(
+    ("kind", "site", "lanes", "may_branch", "conditional"),
+    pairs(("u32", "u64"), (None, 3, 40, 200), WAYS, (False, True), (False, True)), ids=str,
+)  # fmt: skip
 def test_tables(kind: str, site: int | None, lanes: Lanes, may_branch: bool, conditional: bool) -> None:
     entry = declared('type = "hash"\nroom = 64\nkeep = ["min", "sum", "max"]', f'key = "u64", value = "{kind}"')
     random = np.random.default_rng(11)
@@ -232,10 +231,10 @@ def test_further_sites_take_few_accesses(keep: tuple[str, ...], accesses: int, l
     assert not of_units[0] & of_units[1]
 
 
-@pytest.mark.parametrize("conditional", [False, True])
-@pytest.mark.parametrize("lanes", WAYS, ids=str)
-@pytest.mark.parametrize("kind", ["u32", "s32", "u64", "s64"])
-@pytest.mark.parametrize("type_", ["min", "max", "avg"])
+@pytest.mark.parametrize(
+    ("type_", "kind", "lanes", "conditional"),
+    pairs(("min", "max", "avg"), ("u32", "s32", "u64", "s64"), WAYS, (False, True)), ids=str,
+)  # fmt: skip
 def test_whole_values(type_: str, kind: str, lanes: Lanes, conditional: bool) -> None:
     entry = declared(f'type = "{type_}"', f'value = "{kind}"')
     random = np.random.default_rng(3)
@@ -352,19 +351,22 @@ def _read(region: np.ndarray, entry: Map) -> Saved:
     return read
 
 
-@pytest.mark.parametrize("lanes", WAYS, ids=str)
-@pytest.mark.parametrize(("units", "own"), [(1 << 11, 0), (1 << 11, 5), (24, 0)])
 @pytest.mark.parametrize(
-    ("level", "data"),
-    [
-        ("thread", 'a = "u64", b = "u16"'), ("thread", 'a = "u16"'),
-        ("thread", 'c = "u64", d = "u64", a = "u32", b = "s16"'),
-        ("warp", 'a = "u64", b = "u16"'), ("block", 'a = "u64", b = "u16"'),
-    ],
-)
-def test_logs_are_read_as_lanes_wrote_them(level: str, data: str, own: int, units: int, lanes: Lanes) -> None:
+    ("saved_by", "memory_of", "lanes"),
+    pairs(
+        (
+            ("thread", 'a = "u64", b = "u16"'), ("thread", 'a = "u16"'),
+            ("thread", 'c = "u64", d = "u64", a = "u32", b = "s16"'),
+            ("warp", 'a = "u64", b = "u16"'), ("block", 'a = "u64", b = "u16"'),
+        ),
+        ((1 << 11, 0), (1 << 11, 5), (24, 0)), WAYS,
+    ),
+    ids=str,
+)  # fmt: skip
+def test_logs_are_read_as_lanes_wrote_them(saved_by: tuple[str, str], memory_of: tuple[int, int], lanes: Lanes) -> None:
     """Warps save in turns, by some of their lanes; at last each is told that it ends, in two parts. Then the kernel
     runs again with the same memory, but not where warps have units of their own."""
+    (level, data), (units, own) = saved_by, memory_of
     entry = declared('type = "log"', data, level)
     random = np.random.default_rng(lanes.number + units)
     memory = [0] * ((LOG_CONTROL + units * LOG_UNIT) // 8)
