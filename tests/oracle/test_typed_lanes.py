@@ -377,14 +377,14 @@ LOADED = {Type.U32: "%x", Type.U64: "%d", Type.F32: "%f", Type.U16: "%h"}
 def test_the_clock_waits_for_a_value(arch: str, kind: Type, tmp_path: Path, ptxas: object) -> None:
     """In machine code an instruction that needs the load's result stands between the load and the clock.
 
-    A plain clock is read without waiting for the result, which shows that the test can fail.
+    A plain clock is read without waiting for the result, which shows once for each architecture that the test can fail.
     """
     text = CHASE.format(arch=arch, kind=kind, register=LOADED[kind], version="8.7")
     place = Kernel("chase", text, "k", (1, 1, 1), (WARP, 1, 1), (np.zeros(64, np.uint64),))
     started, value, done = Register("%started", Type.U64, 0, HERE), local("value", kind), local("done", Type.U64)
     before = Operation(Operator.MOVE, started, (Special.CLOCK,), HERE)
     waits = {}
-    for is_plain in (False, True):
+    for is_plain in (False, True) if kind is Type.U32 else (False,):
         read = Operation(Operator.MOVE, done, (Special.CLOCK,), HERE) if is_plain else ClockAfter(done, value, HERE)
         body = [
             Load(value, site("OUT"), HERE), read, Operation(Operator.SUB, done, (done, started), HERE),
@@ -398,7 +398,8 @@ def test_the_clock_waits_for_a_value(arch: str, kind: Type, tmp_path: Path, ptxa
         assert skip_of(twins) is None
         code = machine_code(twins.render(), arch, tmp_path)["k__neutrino"]
         waits[is_plain] = _waits_before_clock(code)
-    assert waits == {False: True, True: False}, code
+    assert waits[False], code
+    assert not waits.get(True), code
 
 
 def _waits_before_clock(code: list[str]) -> bool:
