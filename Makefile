@@ -59,7 +59,7 @@ layers: setup-dev
 	$(BIN)/lint-imports
 
 # The build itself stops at a warning of the compiler at hand. Others see other things: each of gcc-12, clang-14 and clang-19
-# that is installed compiles every file.
+# that is installed, and is not the build's own, compiles every file.
 warnings: setup-dev
 	$(BIN)/python .ci/warnings.py
 
