@@ -19,7 +19,7 @@ _PROPERTIES, _PRELOAD = 56, 58
 """Offsets of ``kernel_code_properties`` and ``kernarg_preload`` in a descriptor."""
 _PRELOAD_LENGTH = 0x7F
 PRELOAD_HEADER = 256
-"""Bytes behind which the code of a kernel with preloaded arguments begins."""
+"""Bytes after which the code of a kernel with preloaded arguments begins."""
 Parameters = list[tuple[int, int]]
 """Offset and size in bytes of each argument that a launch passes, without those that HIP's runtime adds."""
 

@@ -17,7 +17,7 @@ class FunctionText(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The lines, joined."""
+        """The assembly text of the function: its lines, joined."""
         return "".join(f"{line}\n" for line in self.lines)
 
 
@@ -57,11 +57,11 @@ def _kept_names(function: Function, moved: Mapping[int, int], targets: Set[int])
     """Return the names of labels in a twin by their offsets. moved: see ``function_text``. targets: of branches."""
     ends = {instruction.offset: instruction.end for instruction in function.instructions}
     names = {target: f".Lp{target:x}" for target in targets}
-    behind = 0
+    end = 0
     for now, before in sorted((now, before) for before, now in moved.items()):
         # What was inserted before an instruction may belong to whoever branches to it, or be left out then.
-        at = now if now in targets else behind
+        at = now if now in targets else end
         if at in targets:
             names[at] = f".L{before:x}"
-        behind = ends.get(now, now)
+        end = ends.get(now, now)
     return names

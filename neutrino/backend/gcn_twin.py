@@ -53,7 +53,7 @@ class GcnTwins:
 
     @property
     def refusal(self) -> tuple[Reason, str] | None:
-        """Why no kernel can be probed; None if some may be."""
+        """Why no kernel of the code object can be probed, as reason and detail; None if some may be."""
         if self.source.processor not in DEVICES:
             return Reason.UNSUPPORTED, f"{self.source.processor}: kernels can be probed {SUPPORTED}"
         return None
@@ -88,7 +88,7 @@ class GcnTwins:
         return Calls(self.source.module, PROCESSORS[self.source.processor].generation)
 
     def _planned(self, kernel: Function, figures: Any) -> GcnKernel | tuple[Reason, str]:
-        """Return where the probes go in a kernel and what it calls, or why it has none."""
+        """Return where the probes go in a kernel, or the reason why it cannot be probed."""
         from neutrino.gcn.analysis.calls import UnknownCallError
         from neutrino.gcn.isa.registers import UnknownInstructionError
 
@@ -179,7 +179,8 @@ class GcnTwins:
         """Return the kernels' cache entries, and the code object with the twins."""
 
         def manifest(twin: GcnTwin) -> dict[str, object]:
-            """Return the manifest of one twin."""
+            """Return the manifest of one twin (instrumented copy of a kernel): what readers of its records must know.
+            """
             before, after = twin.registers
             return unassembled_manifest(twin, self.source.arch, FORM) | {
                 "registers": {"original": before, "twin": after, "capped": None}, "assembler": code.llvm,

@@ -80,12 +80,12 @@ class GcnKernel:
 
     @property
     def site_count(self) -> int:
-        """The number of sites."""
+        """The number of sites: instructions, the entry and ends of this kernel where probes run."""
         return len(self.sites)
 
     @property
     def lines(self) -> Mapping[str, int]:
-        """By name, the line where the kernel and each function that it calls begin, in a text of the kernel's own."""
+        """Return by name the line of the text (from 1) where the kernel begins: each kernel has a text of its own."""
         found, line = {}, 1
         for one in self.functions:
             found[one.name] = line
@@ -142,14 +142,14 @@ class GcnCode:
 
 
 def block_of(kernel: GcnKernel) -> Place:
-    """Return where the probe block is among a twin's arguments: behind all of the original's, hidden ones included.
+    """Return where the probe block is among a twin's arguments: after all of the original's, hidden ones included.
     The launch's extents are its last bytes."""
     size = block_size(len(kernel.probes.maps), 0) + BLOCK_EXTENTS
     return Place(align_up(kernel.figures.kernarg_segment, 8), size)
 
 
 def twin_name(kernel: GcnKernel) -> str:
-    """Return the name of a kernel's twin."""
+    """Return the name that a kernel's twin (instrumented copy) gets."""
     return kernel.name + SUFFIX
 
 

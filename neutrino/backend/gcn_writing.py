@@ -130,14 +130,17 @@ def _parts(kernel: GcnKernel, spliced: SplicedGroup) -> tuple[Part, ...]:
 
 
 def _figures(image: bytes) -> dict[str, int]:
-    """Return how many vector registers each kernel of a code object has."""
+    """Return how many vector registers (VGPRs) each kernel of a code object has."""
     from neutrino.fatbin.code_object import read_code_object
 
     return {name: kernel.vgprs for name, kernel in read_code_object(image, "twins").kernels.items()}
 
 
 def _twin(kernel: GcnKernel, code: Inserted, spliced: SplicedGroup, llvm: Llvm, vgprs: int) -> GcnTwin:
-    """Return a twin with its text. vgprs: that it has."""
+    """Return a twin (instrumented copy of a kernel) with its assembly text.
+
+    vgprs: how many vector registers it has.
+    """
     from neutrino.gcn.code import decode_each
 
     module = kernel.source.module

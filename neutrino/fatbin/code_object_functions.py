@@ -38,7 +38,7 @@ class CodeFunction(NamedTuple):
     """A function's code.
 
     name: mangled, empty for code that no symbol names. address: virtual; the sections of an object file are placed one
-    behind the other, from 0 on. code: its bytes. is_kernel: whether it is one. wave: lanes of its waves, 32 or 64; of a
+    after the other, from 0 on. code: its bytes. is_kernel: whether it is one. wave: lanes of its waves, 32 or 64; of a
     function that kernels of both sizes may call, 0.
     """
 
@@ -142,7 +142,7 @@ def _in_order(elf: Elf, area: _Area, rows: list[_Named], unnamed_wave: int | Non
     for place, name, is_kernel, wave in rows:
         if place.begin < previous.end and place != previous:
             raise _error(
-                elf, f"function {name}", f"at {place.begin:#x}", f"behind {last}, which ends at {previous.end:#x}"
+                elf, f"function {name}", f"at {place.begin:#x}", f"after {last}, which ends at {previous.end:#x}"
             )
         if unnamed_wave is not None and place.begin > previous.end:
             yield _function(area, "", previous.end, place.begin, is_kernel=False, wave=unnamed_wave)
@@ -163,7 +163,7 @@ def _areas(elf: Elf) -> list[_Area]:
     if elf.type == ET_REL:
         sections = [section for section in elf.sections if section.flags & SHF_EXECINSTR and section.size]
         found, begin = [], 0
-        # Each section begins at address 0: one behind the other, so that an address stands for one place.
+        # Each section begins at address 0: one after the other, so that an address stands for one place.
         for section in sections:
             found.append(_Area(begin, elf.contents(section), section.index))
             begin = -(-(begin + section.size) // _SECTION_STEP) * _SECTION_STEP
@@ -221,7 +221,7 @@ def _area_at(areas: list[_Area], address: int, section: int) -> int | None:
     for index, area in enumerate(areas):
         if area.section == section and area.address <= address < area.end:
             return index
-    # Empty functions may lie behind all others.
+    # Empty functions may lie after all others.
     ends = [area.end if area.section == section else None for area in areas]
     return ends.index(address) if address in ends else None
 

@@ -113,13 +113,15 @@ class GcnSnippets:
     def saved(
         self, path: KeyPath, words: Sequence[tuple[int, str]], fields: Sequence[Field], reserved: set[str]
     ) -> tuple[list[WrittenInstruction], list[str]]:
-        """Return the instructions that a SAVE needs before it, none, and its operands as they are written."""
+        """Return the instructions that a SAVE statement (it appends a record to a map) needs before it, here none, and
+        its operands as they are written."""
         return [], [" ".join(text.split()) for _, text in words]
 
     def copied(
         self, words: Sequence[str], used_later: set[str], span: Span, reserved: set[str]
     ) -> tuple[list[WrittenInstruction], list[str]]:
-        """Return the instructions that copy operands of a SAVE, none, and the operands as they are."""
+        """Return the instructions that copy operands of a SAVE statement, so that later code cannot change them: here
+        none, and the operands as they are."""
         return [], list(words)
 
     def registers(self, probes: Sequence[WrittenProbe]) -> tuple[Register, ...]:
@@ -166,7 +168,7 @@ class Processor:
 
 
 def capabilities_of(processor: str) -> Capabilities:
-    """Return what probes may ask of a processor."""
+    """Return which tracepoints, operands, helpers and maps probes may use on a processor."""
     return CAPABILITIES
 
 
@@ -195,12 +197,13 @@ class GcnVerifier:
         return noted(probes)
 
     def device(self, arch: str) -> Able:
-        """Return what a device can do. arch: a target id, such as ``gfx942:sramecc+``."""
+        """Return what probes may ask of the devices of an architecture. arch: a target id, such as ``gfx942:sramecc+``.
+        """
         processor = arch.partition(":")[0]
         return Processor(processor, capabilities_of(processor))
 
     def device_faults(self, written: WrittenProbes, probes: ProbeSet, arch: str) -> list[Diagnostic]:
-        """Return what hand-written snippets use and a device lacks."""
+        """Return a fault for each instruction of hand-written snippets that the devices of an architecture lack."""
         from neutrino.gcn.snippets.verifier import processor_faults
 
         return processor_faults(written, probes.probes, arch.partition(":")[0])
@@ -221,7 +224,7 @@ class Gcn:
     verifier: ClassVar[Verifier | None] = GcnVerifier()
 
     def snippets(self, document: Document) -> Snippets:
-        """Return what reads the snippets of a file."""
+        """Return the reader of the snippets (hand-written code of probes) of a probe file."""
         return GcnSnippets(document)
 
     def register_note(self, registers: Sequence[Register]) -> str:

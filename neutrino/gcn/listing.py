@@ -26,7 +26,7 @@ _TOGETHER = 20_000
 _LEAST_FILL = 8
 """Equal words, such as ``s_nop`` in padding, that become one line."""
 _SHORT_BRANCH_BUG, _ASIDE = "gfx101", 0x3F
-"""On these an assembler puts an ``s_nop`` behind a branch of that many words, if it knows where it leads."""
+"""On these an assembler puts an ``s_nop`` after a branch of that many words, if it knows where it leads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +52,10 @@ class Encodings:
         self._known: dict[tuple[str, str], dict[str, bytes]] = {}
 
     def of(self, sizes: Mapping[str, int], processor: str, features: str) -> Mapping[str, bytes]:
-        """Return the bytes of each text, none for one that the assembler refuses; others are there too.
+        """Return the bytes that each instruction's text assembles to, none for one that the assembler refuses.
 
-        sizes: of the instructions that the texts are of, in bytes. processor, features: as ``Llvm.assemble``.
+        The result has the texts of earlier calls, too. sizes: of the instructions that the texts are of, in bytes.
+        processor, features: as ``Llvm.assemble``.
         """
         if sum(map(len, self._known.values())) > _MOST_ENCODINGS:
             self._known.clear()
@@ -66,7 +67,10 @@ class Encodings:
     def _assemble(
         self, texts: Sequence[str], sizes: Mapping[str, int], processor: str, features: str, known: dict[str, bytes]
     ) -> None:
-        """Assemble texts together, and add what they give to ``known``."""
+        """Assemble texts of instructions, and add the bytes of each to ``known``: b"" for one that is refused.
+
+        They are assembled together, which is fast; where one is refused, in halves.
+        """
         if not texts:
             return
         refused: set[int] = set()
@@ -99,7 +103,7 @@ class Layout:
 
     target: the target id, such as ``gfx942:sramecc+``. wave: lanes of the waves that the text is assembled for:
     instructions of functions with another are data where that makes a difference. runs: first addresses and ends of
-    what lies together; an assembler puts one behind the other. names: the functions' names by their addresses, as the
+    what lies together; an assembler puts one after the other. names: the functions' names by their addresses, as the
     assembler reads them.
     """
 
@@ -110,7 +114,7 @@ class Layout:
 
     @property
     def features(self) -> tuple[str, str]:
-        """The processor, and the features that the text is assembled with."""
+        """The processor, such as ``gfx942``, and the assembler's features that the text is assembled with."""
         processor, features = split_target(self.target)
         return processor, wave_features(processor, features, self.wave)
 
@@ -176,7 +180,7 @@ class _Writer:
         self._base = ".Ltext"
         self._taken = set(layout.names.values())
         self._previous: tuple[str, int] | None = None
-        """Of the last function the symbol, and the address behind it."""
+        """Of the last function the symbol, and the address at which it ends."""
 
     def lines(self, functions: Sequence[Function]) -> Iterator[str]:
         """Yield the lines of functions, in the order of their addresses."""
@@ -202,7 +206,8 @@ class _Writer:
             yield from self._function(function, symbol)
 
     def ending(self) -> Iterator[str]:
-        """Yield the values of the symbols that the last run refers to and does not have."""
+        """Yield lines that define the symbols which the code of the last run (code that lies together) names and does
+        not hold."""
         if self._outside:
             yield ""
         for address, name in sorted(self._outside.items()):
@@ -210,7 +215,11 @@ class _Writer:
         self._outside = {}
 
     def _function(self, function: Function, symbol: str) -> Iterator[str]:
-        """Yield the lines of a function, or of what lies between two."""
+        """Yield the lines of a function: its label and what goes with it, its instructions, its size. symbol: its
+        label.
+
+        Bytes between two functions have no name: of them there are the instructions alone.
+        """
         yield ""
         if not function.name:
             yield from self._body(function)
@@ -230,7 +239,8 @@ class _Writer:
         yield f"\t.size {symbol}, .-{symbol}"
 
     def _body(self, function: Function) -> Iterator[str]:
-        """Yield the instructions with their labels, and the lines of source code that they come from."""
+        """Yield the lines of a function's instructions, with labels and the lines of source code that they come from.
+        """
         sources = self._notes.sources
         ends = {instruction.offset: instruction.end for instruction in function.instructions}
         branches = {row.target for row in function.instructions if row.target is not None and self._is_named(row, ends)}
@@ -292,7 +302,8 @@ class _Writer:
         return self._outside[address]
 
     def _plain(self, function: Function, instruction: Instruction) -> str:
-        """Return the line of an instruction that names no symbol: its text, or its words."""
+        """Return the line of an instruction that names no symbol: its text, or its words as data if that assembles to
+        others."""
         code = function.code[instruction.offset : instruction.end]
         if instruction.text and self._encoded.get(instruction.text) == code:
             return f"\t{instruction.text}"
@@ -307,8 +318,8 @@ class _Writer:
         offsets at which it must end."""
         first = function.instructions[index]
         word = function.code[first.offset : first.end]
-        behind = function.code[first.end : first.offset + _LEAST_FILL * WORD]
-        if len(word) != WORD or first.target is not None or behind != word * (_LEAST_FILL - 1):
+        after = function.code[first.end : first.offset + _LEAST_FILL * WORD]
+        if len(word) != WORD or first.target is not None or after != word * (_LEAST_FILL - 1):
             return None
         end = first.offset
         for instruction in function.instructions[index:]:
@@ -335,5 +346,6 @@ def _symbol(name: str, address: int) -> str:
 
 
 def _comment(text: str) -> str:
-    """Return a text for a comment: on one line, whatever it holds."""
+    """Return a text, such as a name from the file, so that it can stand in a comment: on one line, whatever it holds.
+    """
     return "".join(character if character.isprintable() else ascii(character)[1:-1] for character in text)

@@ -84,12 +84,12 @@ class AssemblyError(NeutrinoError):
 
     @property
     def line(self) -> int:
-        """The line of the first complaint, from 1; 0 if it names none."""
+        """The line of the text that the assembler complained of first, from 1; 0 if it names none."""
         return self.complaints[0].line
 
     @property
     def message(self) -> str:
-        """The first complaint, without its line."""
+        """What the assembler complained of first, without the line."""
         return self.complaints[0].message
 
 
@@ -159,7 +159,7 @@ class Llvm:
         self._kept = 0
 
     def knows(self, processor: str) -> bool:
-        """Whether it has the instructions of a processor."""
+        """Whether this LLVM has the instructions of a processor, such as ``gfx942``."""
         if processor not in self._known:
             # It accepts any name, says on stderr that it ignores it, and goes on with a processor of generation 0,
             # for which it does not define this symbol.
@@ -217,7 +217,7 @@ class Llvm:
         none."""
         is_printable = not (processor.startswith(_WITH_UNPRINTABLE) and _is_unprintable(code))
         if is_printable and len(code) >= WORD:
-            # It crashes on an instruction whose literal is cut off (LLVM 23), so there are always bytes behind it.
+            # It crashes on an instruction whose literal is cut off (LLVM 23), so there are always bytes after it.
             text = ctypes.create_string_buffer(_TEXT_SIZE)
             length: int = self._quick.LLVMDisasmInstruction(
                 self._disassembler(processor, features),
@@ -248,7 +248,7 @@ class Llvm:
             return b""
         table = list(elf.symbols(SHT_SYMTAB))
         defined = {symbol.name: symbol.value for symbol in table if symbol.section == section.index}
-        # LLVM fills the section up behind the text.
+        # LLVM fills the section up after the text.
         code = bytearray(elf.contents(section)[: defined[_END_OF_TEXT]])
         for relocations in elf.relocation_tables.get(section.index, ()):
             for relocation in elf.relocations(relocations):
@@ -263,7 +263,8 @@ class Llvm:
         return bytes(code)
 
     def _object(self, text: str, processor: str, features: str) -> bytes:
-        """Return the object file of a text. Raises AssemblyError."""
+        """Return the object file (ELF) that a text assembles to. Raises AssemblyError for whatever the assembler says.
+        """
         if "\0" in text:
             # For the assembler the text would end there.
             line = text.count("\n", 0, text.index("\0")) + 1
@@ -297,7 +298,7 @@ class Llvm:
         return object_file
 
     def _description(self, diagnostic: int) -> str:
-        """Return the text of a diagnostic."""
+        """Return the text of one of LLVM's diagnostics."""
         text = self._c.LLVMGetDiagInfoDescription(diagnostic)
         try:
             return ctypes.string_at(text).decode("utf-8", "replace")

@@ -59,12 +59,14 @@ class Processor:
 
     @property
     def wave_sizes(self) -> tuple[int, ...]:
-        """Lanes that its waves may have."""
+        """How many lanes a wave of this processor may have: 32, 64 or either."""
         return tuple(self.files)
 
     def allocated_vectors(self, vgprs: int, wave: int) -> int:
-        """Return how many VGPRs a wave gets that asks for some; those in between cost nothing. vgprs: accumulators
-        included where they are of one file."""
+        """Return how many VGPRs the hardware gives a wave that asks for this many: it hands them out in units.
+
+        vgprs: accumulators included where they are of one file.
+        """
         return _rounded(max(vgprs, 1), self.files[wave].allocated)
 
     def waves(self, vgprs: int, wave: int, sgprs: int = 0) -> int:
@@ -106,7 +108,7 @@ _GFX1250 = {32: VectorFile(16, 16, 1024, 16)}
 def _row(
     names: str, generation: int, family: str, files: Mapping[int, VectorFile], *, unified: bool = False
 ) -> list[Processor]:
-    """Return processors that differ in their names alone."""
+    """Return the table's entries for processors that differ in their names alone."""
     clock = Clock.MEMTIME if generation <= 10 else Clock.SHORT if generation == 11 else Clock.HALVES
     sgprs = 102 if generation == 9 else 106
     return [

@@ -1,4 +1,4 @@
-"""The ``.neutrino`` section of a file that is itself an image for a GPU: behind it, by a section header, not loaded.
+"""The ``.neutrino`` section of a file that is itself an image for a GPU: at its end, by a section header, not loaded.
 
 A driver maps what an image's segments say and nothing else, so the image loads as before. The twins in the section are
 for the hook, which finds it by its name in what a program hands to the driver.

@@ -29,7 +29,7 @@ from neutrino.gcn.isa.registers import (
 
 _LITERAL_AT = 4
 _RETURN = "s[30:31]"
-"""Where a caller leaves the address behind its call, by the ABI. It is no other function's at a jump, then."""
+"""Where a caller leaves the address to return to, by the ABI. It is no other function's at a jump, then."""
 _GIVEN = range(30)
 """SGPRs in which functions may be given values; they may change them. Results come back in vector registers."""
 _KEPT_VECTORS = sum(0xFF << first for first in range(40, 256, 16))
@@ -171,11 +171,15 @@ class Calls:
         return self._calls_of(function, is_sure=True)
 
     def _closure(self, functions: Iterable[Function]) -> tuple[Function, ...]:
-        """Return functions with all that known calls in them lead to. Raises as ``calls_of``."""
+        """Return functions with all that known calls in them lead to, directly or through others. Raises as
+        ``calls_of``."""
         return self._with_called(functions, is_sure=True)
 
     def _with_called(self, functions: Iterable[Function], *, is_sure: bool) -> tuple[Function, ...]:
-        """As ``_closure``. is_sure: as for ``_calls_of``."""
+        """Return functions with all that the calls in them lead to, directly or through others.
+
+        is_sure: as for ``_calls_of``.
+        """
         found = {function.address: function for function in functions}
         waiting = list(found.values())
         while waiting:
@@ -186,7 +190,7 @@ class Calls:
         return tuple(found.values())
 
     def _calls_of(self, function: Function, *, is_sure: bool) -> FunctionCalls:
-        """As ``calls_of``.
+        """Return the calls in a function, as ``calls_of``; found once for each answer to is_sure.
 
         is_sure: whether registers that a call may change are taken not to have what they had. Which these are depends
         on what is called, so that it is found out first without that: then more calls seem to be known.
@@ -256,7 +260,10 @@ class _Search:
         self._escaped: set[int] = set()
 
     def found(self) -> FunctionCalls:
-        """Return the calls. Raises UnknownInstructionError."""
+        """Return the calls in the function, after following addresses along all of its ways.
+
+        Raises UnknownInstructionError.
+        """
         function = self._function
         taken = {literal.get_pc for literal in function.literals if literal.target in self._calls.by_address}
         if not any(is_call(row) or row.mnemonic == "s_setpc_b64" for row in function.instructions):
@@ -297,7 +304,11 @@ class _Search:
         return FunctionCalls(tuple(called), unknown, frozenset(self._escaped))
 
     def _through_block(self, graph: FlowGraph, number: int, known: _Known) -> _Known:
-        """Return what is known at a block's end, and note calls and uses on the way. known: at its beginning."""
+        """Return which registers and stack slots have which addresses at a basic block's end.
+
+        Calls in the block, and other uses of addresses, are noted on the way. known: what has which address at its
+        beginning.
+        """
         block = graph.blocks[number]
         state = dict(known)
         for row in self._function.instructions[block.begin : block.end]:
@@ -305,7 +316,7 @@ class _Search:
         return state
 
     def _step(self, row: Instruction, state: dict[Place, Half]) -> None:
-        """Change what is known to what is known behind an instruction."""
+        """Change which registers and stack slots are known to have which addresses (state), as an instruction does."""
         literal = self._literals.get(row.offset)
         if literal is not None:
             self._make_address(row, literal, state)
@@ -321,7 +332,7 @@ class _Search:
             self._other(row, state)
 
     def _make_address(self, row: Instruction, literal: PcLiteral, state: dict[Place, Half]) -> None:
-        """An address is made in a pair of SGPRs."""
+        """Note in state that two SGPRs have the halves of an address that code makes from the program counter."""
         self._kill(registers_of(row.operands[0]), state)
         for place, is_high in zip(_places(row.operands[0]), (False, True), strict=True):
             state[place] = Half(literal.target, is_high, frozenset((literal.get_pc,)))
@@ -331,7 +342,10 @@ class _Search:
         return any(literal.get_pc < row.offset < literal.high for literal in self._function.literals)
 
     def _target(self, row: Instruction, state: Mapping[Place, Half]) -> tuple[int | None, frozenset[int]]:
-        """Return the address that a call or a jump leads to, None where it is not known; and its origins."""
+        """Return the address that a call or a jump leads to, None where it is not known; and its origins.
+
+        Origins are the offsets of the instructions that made the address from the program counter.
+        """
         if row.target is not None:
             return self._function.address + row.target, frozenset()
         low, high = (state.get(place) for place in _places(row.operands[-1]))
@@ -341,7 +355,8 @@ class _Search:
         return low.address if is_whole else None, low.origins | high.origins
 
     def _call(self, row: Instruction, state: dict[Place, Half]) -> None:
-        """A function is called."""
+        """Note which function a call instruction leads to, and forget in state the registers that the call may change.
+        """
         address, origins = self._target(row, state)
         called = self._leads_to(row, address, origins)
         changed, read = EVERYTHING & ~_PRESERVED, EVERYTHING
@@ -356,14 +371,14 @@ class _Search:
         self._kill(changed | registers_of(row.operands[0]), state)
 
     def _jump(self, row: Instruction, state: dict[Place, Half]) -> None:
-        """The wave goes on somewhere else, and does not come back."""
+        """Note which function a jump out of this one leads to: the wave goes on there, and does not come back."""
         address, origins = self._target(row, state)
         inside = (address or 0) - self._function.address
         if address is None or not 0 < inside < len(self._function.code):
             self._leads_to(row, address, origins)
 
     def _leads_to(self, row: Instruction, address: int | None, origins: frozenset[int]) -> Function | None:
-        """Note a call, and return the function, None where it is not known."""
+        """Note that a call or jump leads to an address, and return the function there, None where it is not known."""
         called = self._calls.by_address.get(-1 if address is None else address)
         if called is None:
             where = f"{row.mnemonic} at {row.offset:#x} of {self._function.name}"
@@ -374,7 +389,7 @@ class _Search:
         return called
 
     def _copy(self, row: Instruction, state: dict[Place, Half]) -> bool:
-        """Return whether an instruction copies what may be a half of an address, as it is; then it is done."""
+        """Carry out in state an instruction that copies halves of addresses unchanged. Returns whether it is one."""
         name, operands = row.mnemonic, row.operands
         if name in ("s_mov_b64", "s_mov_b32"):
             halves = [state.get(place) for place in _places(operands[1])]
@@ -393,9 +408,10 @@ class _Search:
         return self._moves_slots(row, state, whole=True)
 
     def _moves_slots(self, row: Instruction, state: dict[Place, Half], *, whole: bool) -> bool:
-        """Return whether an instruction saves a vector register to a stack slot, or loads it; then it is done.
+        """Carry out in state an instruction that saves a vector register to a stack slot, or loads it. Returns whether
+        it is one.
 
-        Stack slots into which registers are saved are the compiler's own: nothing else of the program's leads there.
+        Stack slots into which registers are saved are the compiler's own: no pointer of the program's leads there.
         whole: whether all lanes run.
         """
         slot = _slot(row)
@@ -420,7 +436,8 @@ class _Search:
 
     @staticmethod
     def _copy_lanes(source: Place, to: Place, state: dict[Place, Half]) -> None:
-        """What is known of all lanes of one place is known of another's."""
+        """Carry out in state a copy of a vector register or stack slot to another: of the address halves of all its
+        lanes."""
         found = [(place, half) for place, half in state.items() if place[:2] == source[:2]]
         for place in [place for place in state if place[:2] == to[:2]]:
             del state[place]
@@ -428,7 +445,8 @@ class _Search:
             state[to._replace(lane=place.lane)] = half
 
     def _set(self, places: list[Place], halves: list[Half | None], state: dict[Place, Half]) -> bool:
-        """Put halves into places. Returns whether that could be done."""
+        """Note in state that places (registers, lanes of them, stack slots) have these halves of addresses, None for
+        anything else. Returns whether there are as many places as halves; if not, nothing is changed."""
         if len(places) != len(halves):
             return False
         self._kill(sum(_mask(place) for place in places if place.lane < 0), state)
@@ -439,7 +457,8 @@ class _Search:
         return True
 
     def _other(self, row: Instruction, state: dict[Place, Half]) -> None:
-        """An instruction that may do anything with what it reads."""
+        """Carry out in state an instruction that is no copy: addresses that it reads may go anywhere, what it writes
+        has none."""
         found = effects(row, self._calls.generation)
         for place, half in state.items():
             if place.file in "sva" and _mask(place) & found.reads:
@@ -450,14 +469,16 @@ class _Search:
             state[_ALL_LANES_RUN] = _YES
 
     def _use(self, half: Half) -> None:
-        """Note that an address is used for something else than calls."""
+        """Note that an address is used for something else than calls, so that calls elsewhere may lead to its function.
+        """
         for get_pc in half.origins:
             if self._literals[get_pc].target in self._calls.by_address:
                 self._escaped.add(get_pc)
 
     @staticmethod
     def _kill(written: int, state: dict[Place, Half]) -> None:
-        """Forget what registers had that are written, slots included that begin at one."""
+        """Forget in state the addresses in registers that are written, and in stack slots that are found through these.
+        """
         if not written:
             return
         for place in [place for place in state if _mask(place) & written]:
@@ -470,7 +491,10 @@ def _is_jump(row: Instruction, *, is_kernel: bool = False) -> bool:
 
 
 def _met(first: _Known, second: _Known) -> dict[Place, Half]:
-    """Return what is known where two ways meet. What is known on one way only may still be there."""
+    """Return what is known where two ways of the code meet: the addresses that registers and slots have on both.
+
+    An address that is there on one way only is not known any more, but its origins are.
+    """
     met: dict[Place, Half] = {}
     for place in {**first, **second}:
         one, other = first.get(place), second.get(place)
@@ -488,7 +512,7 @@ def _met(first: _Known, second: _Known) -> dict[Place, Half]:
 
 
 def _mask(place: Place) -> int:
-    """Return the register that a place is in, or that its slot begins at, as a set."""
+    """Return the register that a place is in, or by which its stack slot is found, as a set of ``isa.registers``."""
     if place.file == "v":
         return 1 << VECTORS + place.number
     if place.file == "a":
@@ -499,7 +523,7 @@ def _mask(place: Place) -> int:
 
 
 def _places(operand: str) -> list[Place]:
-    """Return the registers of an operand, one by one; none for something else."""
+    """Return the single registers that an operand names, such as s4 and s5 for ``s[4:5]``; none for other operands."""
     match = _SINGLE.fullmatch(operand)
     if match is None:
         return []

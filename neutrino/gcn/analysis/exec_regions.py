@@ -17,7 +17,7 @@ class ExecRegions:
     """The regions of a function: stretches of a basic block in which nothing writes EXEC and no function is called.
 
     A wave that executes one instruction of a region executes all of them, and the same lanes do. generation: of the
-    processor, 9 to 12. entry: where the hardware begins to run it, by an offset: behind the header of a kernel with
+    processor, 9 to 12. entry: where the hardware begins to run it, by an offset: after the header of a kernel with
     preloaded arguments.
     """
 
@@ -35,7 +35,7 @@ class ExecRegions:
 
     @cached_property
     def _heads(self) -> dict[int, int]:
-        """By an instruction's offset."""
+        """For each instruction, by its offset, where code goes that runs once before the instruction's region."""
         rows = self.function.instructions
         placement = Placement(self.function)
         heads: dict[int, int] = {}

@@ -30,12 +30,12 @@ class FlowGraph:
 
     @cached_property
     def index_at(self) -> dict[int, int]:
-        """Offset → index of the instruction there."""
+        """The index of each of the function's instructions, by its offset in bytes."""
         return {row.offset: index for index, row in enumerate(self.function.instructions)}
 
     @cached_property
     def blocks(self) -> tuple[Block, ...]:
-        """All blocks, those included that nothing leads to."""
+        """The function's basic blocks in the order of the code, those included that nothing leads to."""
         rows = self.function.instructions
         # A jump may lead to a place whose address is made here.
         made = (literal.target - self.function.address for literal in self.function.literals)
@@ -85,7 +85,7 @@ class FlowGraph:
 
     @cached_property
     def _block_numbers(self) -> list[int]:
-        """By an instruction's index, the number of its block."""
+        """For each instruction, in the order of the code, the number of the basic block that has it."""
         numbers: list[int] = []
         for number, block in enumerate(self.blocks):
             numbers += [number] * (block.end - block.begin)

@@ -26,7 +26,7 @@ class KernelRegisters:
 
     @cached_property
     def liveness(self) -> Liveness:
-        """What is in use where in the kernel itself."""
+        """The analysis that says which registers the kernel's own code still needs at each of its instructions."""
         return Liveness(self.kernel, self.processor.generation)
 
     @cached_property
@@ -77,17 +77,18 @@ class KernelRegisters:
 
     @property
     def scalar_count(self) -> int:
-        """The highest SGPR that is named, and one."""
+        """How many SGPRs the kernel and what it calls take: one more than the highest number that is named."""
         return max(scalars_in(self.named), default=-1) + 1
 
     @property
     def vector_count(self) -> int:
-        """The highest VGPR that is named, and one."""
+        """How many VGPRs the kernel and what it calls take: one more than the highest number that is named."""
         return max(vectors_in(self.named), default=-1) + 1
 
     @property
     def accumulator_count(self) -> int:
-        """The highest accumulator that is named, and one."""
+        """How many accumulators (AGPRs) the kernel and what it calls take: one more than the highest number that is
+        named."""
         return max(accumulators_in(self.named), default=-1) + 1
 
     @cached_property

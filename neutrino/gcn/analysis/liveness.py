@@ -1,7 +1,7 @@
 """Which registers are in use at a place of AMD's machine code: some way from there reads what they have there.
 
 Registers of a lane keep what they have where the lane is inactive, so that a write to a VGPR ends nothing: what is read
-anywhere behind a place is in use there.
+anywhere after a place is in use there.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Liveness:
 
     @cached_property
     def graph(self) -> FlowGraph:
-        """The function's blocks."""
+        """The function's basic blocks, with which leads to which."""
         return FlowGraph(self.function)
 
     @cached_property
@@ -74,7 +74,7 @@ class Liveness:
         return found
 
     def before(self, offset: int) -> int:
-        """Return the registers that are in use in front of an instruction, as a set of ``isa.registers``."""
+        """Return the registers whose values may still be read from an instruction on, as a set of ``isa.registers``."""
         index = self.graph.index_at[offset]
         number = self.graph.block_of(index)
         if number not in self._in_blocks:
@@ -89,7 +89,10 @@ class Liveness:
 
     @cached_property
     def _in_blocks(self) -> dict[int, list[int]]:
-        """By the numbers of blocks that were asked for, what is in use in front of each of their instructions."""
+        """For each of the function's instructions, by number of its block, the registers in use in front of it.
+
+        Blocks are filled in when they are first asked for.
+        """
         return {}
 
     def scc_live_at(self, offset: int) -> bool:
@@ -126,7 +129,7 @@ class Liveness:
         return pending
 
     def _through(self, index: int, live: int) -> int:
-        """Return what is in use in front of an instruction. live: behind it."""
+        """Return the registers in use in front of an instruction. live: those in use after it."""
         row = self.effects.get(index)
         return EVERYTHING if row is None else live & ~row.replaces | row.reads
 
@@ -140,7 +143,8 @@ class Liveness:
 
     @cached_property
     def _at_entry(self) -> dict[int, int]:
-        """By a block's number, what is in use at its beginning."""
+        """For each basic block, by its number, the registers in use at its beginning: read before they are overwritten.
+        """
         graph = self.graph
         reads: dict[int, int] = {}
         replaces: dict[int, int] = {}
@@ -158,10 +162,10 @@ class Liveness:
             changed = False
             for number in sorted(graph.reachable, reverse=True):
                 block = graph.blocks[number]
-                behind = EVERYTHING if block.leaves else 0
+                after = EVERYTHING if block.leaves else 0
                 for successor in block.successors:
-                    behind |= live[successor]
-                at = behind & ~replaces[number] | reads[number]
+                    after |= live[successor]
+                at = after & ~replaces[number] | reads[number]
                 if at != live[number]:
                     live[number], changed = at, True
         return live
@@ -188,7 +192,7 @@ class Liveness:
         return pending
 
     def _pending_through(self, index: int, pending: int) -> int:
-        """Return the registers that loads may be under way to behind an instruction. pending: in front of it.
+        """Return the registers that loads may still be writing after an instruction. pending: those in front of it.
 
         What reads or overwrites a register has waited for it: the compiler's code is right.
         """

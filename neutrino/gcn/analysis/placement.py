@@ -25,7 +25,8 @@ class Placement:
 
     @cached_property
     def closed(self) -> tuple[tuple[int, int], ...]:
-        """Stretches that nothing goes into, as offsets: of their first instruction, and behind the last. Ascending."""
+        """Stretches of the function into which no code may be inserted, as offsets of their begin and end. Ascending.
+        """
         rows = self.function.instructions
         stretches = []
         indexed: int | None = None
@@ -68,7 +69,8 @@ class Placement:
         return self._stretch(offset) is not None
 
     def _stretch(self, offset: int) -> tuple[int, int] | None:
-        """Return the stretch that has the place in front of an instruction inside it, None if none has."""
+        """Return the stretch, without room for inserted code, that has the place in front of an instruction inside it;
+        None if none has."""
         index = bisect_left(self.closed, (offset,)) - 1
         if index >= 0 and self.closed[index][0] < offset < self.closed[index][1]:
             return self.closed[index]
@@ -76,12 +78,12 @@ class Placement:
 
     @cached_property
     def _offsets(self) -> list[int]:
-        """Offsets of the instructions."""
+        """The offsets in bytes of the function's instructions, ascending."""
         return [row.offset for row in self.function.instructions]
 
 
 def _joined(stretches: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Join stretches that overlap; they are in the order of their beginnings."""
+    """Join stretches of code that overlap; they are in the order of their beginnings."""
     found: list[tuple[int, int]] = []
     for begin, end in stretches:
         if found and begin < found[-1][1]:

@@ -65,7 +65,10 @@ def _effects(
     second: tuple[str, tuple[str, ...]] | None,
     generation: int,
 ) -> Effects:
-    """As ``effects``, of an instruction's parts."""
+    """Return what an instruction, given by its parts, reads and writes; remembered, as for ``effects``.
+
+    second: mnemonic and operands of its second half, if it has two.
+    """
     if not mnemonic:
         raise UnknownInstructionError("words that are no instruction")
     try:
@@ -79,7 +82,10 @@ def _effects(
 
 
 def _single(mnemonic: str, operands: tuple[str, ...], modifiers: tuple[str, ...], generation: int) -> Effects:
-    """Return what an instruction does, or one half of it. Raises UnknownInstructionError without its name."""
+    """Return what an instruction of one half, or one half of another, reads and writes.
+
+    Raises UnknownInstructionError without its name.
+    """
     instruction = Instruction(0, 0, mnemonic, operands, modifiers, "")
     access = access_of(instruction)
     if access is not None:
@@ -155,7 +161,7 @@ def _of_operands(
 
 
 def _of_access(instruction: Instruction, access: Access) -> Effects:
-    """Return what an access to memory does."""
+    """Return what an instruction that accesses memory reads and writes. access: how it does."""
     reads = M0_SET if access.uses_m0 else 0
     if access.space is not Space.SCALAR:
         reads |= EXEC

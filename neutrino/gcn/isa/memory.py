@@ -123,7 +123,7 @@ ACROSS_LANES = {"ds_permute_b32": 1, "ds_bpermute_b32": 1, "ds_bpermute_fi_b32":
 
 @functools.cache
 def accesses() -> Mapping[str, Access]:
-    """Return the accesses by their mnemonics."""
+    """Return how each instruction that accesses memory does so, by its mnemonic."""
     found: dict[str, Access] = {}
     for prefix, space in _SPACES.items():
         for name, size in _LOADED.items():
@@ -144,7 +144,7 @@ def accesses() -> Mapping[str, Access]:
 
 
 def _scalar() -> dict[str, Access]:
-    """Return the accesses of the scalar unit."""
+    """Return how the scalar unit's loads and stores access memory, by their mnemonics."""
     found: dict[str, Access] = {}
     for name, size in _SCALARS.items():
         for prefix in ("s_load", "s_buffer_load", "s_scratch_load"):
@@ -155,7 +155,7 @@ def _scalar() -> dict[str, Access]:
 
 
 def _shared() -> dict[str, Access]:
-    """Return the accesses to LDS."""
+    """Return how instructions access LDS (the memory of a work-group), by their mnemonics."""
     found: dict[str, Access] = {}
     shared = Space.SHARED
     for old, new in (("read", "load"), ("write", "store")):
@@ -190,7 +190,8 @@ def access_of(instruction: Instruction) -> Access | None:
 
 
 def gives_result(instruction: Instruction, access: Access) -> bool:
-    """Return whether an access writes registers."""
+    """Return whether an instruction that accesses memory writes registers: a load, or an atomic that returns the old
+    value."""
     if access.kind is not Kind.ATOMIC:
         return access.kind is Kind.LOAD
     return access.returns or (
@@ -204,7 +205,10 @@ _OFFSET = re.compile(r"offset:(-?(?:0x)?[0-9a-fA-F]+)")
 
 
 def operands_of(instruction: Instruction, access: Access) -> Operands:
-    """Return the operands of an access by their parts. access: as ``access_of`` gives it."""
+    """Return which operand of an instruction that accesses memory is which: address, data and so on.
+
+    access: as ``access_of`` gives it.
+    """
     operands = list(instruction.operands)
     found = next((match for word in instruction.modifiers if (match := _OFFSET.fullmatch(word))), None)
     immediate = int(found[1], 0) if found else 0

@@ -181,7 +181,7 @@ _BRACES = re.compile(r"\{([^{}]*)\}")
 
 
 def plain(mnemonic: str) -> str:
-    """Return a mnemonic without what only says how it is encoded."""
+    """Return a mnemonic without the suffix that only says how it is encoded, such as ``_e32``."""
     return _ENCODING.sub("", mnemonic) if mnemonic.startswith("v_") else mnemonic
 
 
@@ -194,7 +194,10 @@ def expand(name: str) -> list[str]:
 
 
 def _table(rows: Sequence[_Row], *, is_vector: bool) -> dict[str, Row]:
-    """Return rows by each name that they have."""
+    """Return rows of a table by each of the names that a row stands for.
+
+    is_vector: whether they are instructions of the vector unit.
+    """
     return {
         each: Row(written, marks, is_vector)
         for names, written, marks in rows for name in names.split() for each in expand(name)

@@ -94,7 +94,7 @@ def accumulators_in(registers: int) -> Iterator[int]:
 
 
 def _bits(number: int) -> Iterator[int]:
-    """Yield the places of the bits that are set, ascending."""
+    """Yield the numbers of a word's bits that are 1, ascending from 0."""
     while number:
         lowest = number & -number
         yield lowest.bit_length() - 1

@@ -128,5 +128,5 @@ INSTEAD: Mapping[str, str] = {
 
 
 def has(where: frozenset[str], processor: str) -> bool:
-    """Return whether a processor is among some that are named by the beginnings of their names."""
+    """Return whether a processor is one of those meant. where: beginnings of their names."""
     return any(processor.startswith(beginning) for beginning in where)

@@ -37,7 +37,10 @@ def typed(probes: ProbeSet) -> ProbeSet:
 
 
 def _meanings(statements: Iterable[Statement], added: dict[str, Register]) -> Iterator[Statement]:
-    """Yield what statements mean. added: gets the local registers that this takes, by name."""
+    """Yield typed statements that mean the same as a snippet's statements.
+
+    added: gets the local registers that this takes, by name.
+    """
     for statement in statements:
         if isinstance(statement, Assembly):
             yield from _meaning(statement, added)
@@ -54,7 +57,10 @@ def _meanings(statements: Iterable[Statement], added: dict[str, Register]) -> It
 
 
 def _meaning(statement: Assembly, added: dict[str, Register]) -> Iterator[Statement]:
-    """Yield the typed statements that an instruction means."""
+    """Yield typed statements that mean the same as one instruction of a snippet.
+
+    added: gets the local registers that this takes, by name.
+    """
     form = FORMS[statement.opcode]
     if form.meaning is Meaning.HARDWARE:
         yield statement

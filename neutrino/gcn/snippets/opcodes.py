@@ -60,10 +60,10 @@ class Names(NamedTuple):
 
 @functools.lru_cache(maxsize=1 << 14)
 def names_of(mnemonic: str, modifiers: tuple[str, ...] = (), *, is_parameter: bool = False) -> Names:
-    """Return what an instruction goes by. is_parameter: it loads an argument of the kernel, so that for portable names
-    it is no access to global memory.
+    """Return the names by which probes may choose an instruction: AMD's own, and portable ones such as ``ld.global``.
 
-    Nothing for data, whose mnemonic is empty.
+    Nothing for data, whose mnemonic is empty. is_parameter: it loads an argument of the kernel, so that for portable
+    names it is no access to global memory.
     """
     if not mnemonic:
         return Names((), frozenset())
@@ -100,7 +100,8 @@ def matches(tracepoint: Tracepoint, instruction: Instruction, *, is_parameter: b
 
 @functools.lru_cache(maxsize=1 << 14)
 def _fits(pattern: Pattern, names: Names) -> bool:
-    """Return whether a pattern matches an instruction of these names: by one of them, and none that it excludes."""
+    """Return whether a probe's pattern matches an instruction of these names: one name has all that the pattern asks
+    for, and none has what it excludes."""
     if not pattern.has_operands or not names.opcodes:
         return False
     plain = replace(pattern, without=(), requires=(), excludes=())
@@ -111,12 +112,13 @@ def _fits(pattern: Pattern, names: Names) -> bool:
 
 
 def _has(names: Names, parts: tuple[str, ...]) -> bool:
-    """Return whether an instruction has a dotted opcode, or the class or modifier of a single part, by any name."""
+    """Return whether an instruction, by any of its names, has these words: a dotted opcode, or a single class or
+    modifier."""
     return any(has_parts(opcode, names.classes, parts) for opcode in names.opcodes)
 
 
 def _space(plain: str, *, is_parameter: bool) -> tuple[str, ...]:
-    """Return the modifiers of an access's portable name: which memory it is to."""
+    """Return the words of an access's portable name that say which memory it is to, such as ``global``."""
     beginning = plain.partition("_")[0]
     if beginning == "s":
         # The scalar unit reads global memory for all lanes at once, arguments of the kernel among it.
@@ -125,7 +127,7 @@ def _space(plain: str, *, is_parameter: bool) -> tuple[str, ...]:
 
 
 def _returns(plain: str, modifiers: tuple[str, ...]) -> bool:
-    """Return whether an atomic instruction gives the old value."""
+    """Return whether an atomic instruction writes the memory's old value into a register."""
     if plain.startswith("ds_"):
         return "_rtn" in plain or plain.startswith(("ds_append", "ds_consume", "ds_bvh"))
     return any(word in modifiers for word in ("glc", "sc0", "th:TH_ATOMIC_RETURN")) or any(
@@ -148,7 +150,8 @@ def _classes(plain: str, modifiers: tuple[str, ...]) -> frozenset[str]:
 
 
 def _access(plain: str, modifiers: tuple[str, ...]) -> Set[str]:
-    """Return how a mnemonic accesses memory: ``load``, ``store``, ``atomic``; empty if it does not."""
+    """Return how an instruction accesses memory, from its name: ``load``, ``store``, ``atomic``; empty if it does not.
+    """
     beginning, _, rest = plain.partition("_")
     if beginning == "ds":
         if _DS_OTHERS.fullmatch(plain):

@@ -92,14 +92,15 @@ class Checker:
         return Verified(None if is_wrong else tuple(probes), ordered)
 
     def _report(self, span: Span, code: str, message: str, hint: str = "") -> None:
-        """Add an error."""
+        """Add an error to the file's diagnostics. span: where in the file. code: the short name of its kind. hint: what
+        to write instead."""
         line = self._source.line(span.line)
         self._diagnostics.append(
             Diagnostic(self._file, span.line, span.column, line, printable(message), printable(hint), "error", code)
         )
 
     def _check_tracepoint(self, probe: WrittenProbe) -> None:
-        """Report opcodes of patterns that no processor of AMD's has."""
+        """Report opcodes of a probe's patterns that no processor of AMD's has."""
         for pattern in probe.tracepoint.patterns:
             if pattern.subject is not Subject.OPCODE or is_mnemonic(pattern.opcode[0]):
                 continue
@@ -109,7 +110,10 @@ class Checker:
             self._report(place, "unknown-opcode", f"no instruction of AMD's is called '{pattern.opcode[0]}'", hint)
 
     def _snippet(self, written: WrittenSnippet | None, probe: WrittenProbe, *, after: bool) -> Snippet | None:
-        """Check a snippet and return it; what cannot be read is left out, and has been reported."""
+        """Check a probe's snippet and return its statements; what cannot be read is left out, and has been reported.
+
+        after: whether it runs after the instructions that the probe matches.
+        """
         if written is None:
             return None
         statements: list[Statement] = []
@@ -123,7 +127,8 @@ class Checker:
     # Instructions
 
     def _instruction(self, written: WrittenInstruction, probe: WrittenProbe, *, after: bool) -> Iterator[Statement]:
-        """Yield the statements that an instruction means; nothing of a wrong one, which is reported."""
+        """Yield the typed statements that an instruction of a snippet means; nothing for a wrong one, which is
+        reported."""
         text, span = written.text.rstrip(";").strip(), written.span
         character = next((each for each in text if not " " <= each <= "~"), "")
         if character:
@@ -175,7 +180,8 @@ class Checker:
         yield Assembly(TARGET, name, (destination, *values), span, writes=(destination,))
 
     def _matched(self, text: str, span: Span) -> re.Match[str] | None:
-        """Take an instruction apart; report why and return None if it is none."""
+        """Take an instruction's text apart into name and operands; report why and return None if that cannot be done.
+        """
         if text.startswith("."):
             hint = "registers are counted by the probe's key register; what it keeps goes to a map, with SAVE"
             self._report(span, "not-an-instruction", f"'{text.partition(' ')[0]}' is no instruction", hint)
@@ -194,7 +200,8 @@ class Checker:
         return None
 
     def _report_opcode(self, opcode: str, name: str, place: Span) -> None:
-        """Report an opcode that snippets cannot have."""
+        """Report an instruction of a snippet that none may have, with the reason: unknown, or one that would harm the
+        program."""
         for code, pattern in _FORBIDDEN:
             if re.fullmatch(pattern, name):
                 self._report(place, code, f"'{opcode}' is not allowed in a snippet", _REASONS[code])
@@ -294,7 +301,8 @@ class Checker:
         return False
 
     def _helper_has_value(self, word: str, span: Span, probe: WrittenProbe, *, after: bool) -> bool:
-        """Return whether a helper may have a value where a probe runs; report it if not."""
+        """Return whether a helper (a word such as ADDR for a value of the matched instruction) may have a value where a
+        probe runs; report it if not."""
         name, _, element = word.partition(".")
         if element and (_HELPERS[name] is not None or not re.fullmatch(r"[xyzw]|\d{1,2}|bits", element)):
             self._report(span, "not-an-operand", f"'{word}' is no operand", f"write {name}")
@@ -340,7 +348,8 @@ class Checker:
     # SAVE
 
     def _save(self, save: WrittenSave, probe: WrittenProbe, *, after: bool) -> Iterator[Statement]:
-        """Yield a SAVE with its operands; nothing of a wrong one, which is reported."""
+        """Yield a SAVE statement (it appends a record to a map) with its operands; nothing for a wrong one, which is
+        reported."""
         operands: list[SavedOperand] = []
         if len(save.operands) != len(save.map.fields):
             # Reported when the file was read.
@@ -354,7 +363,7 @@ class Checker:
             yield Save(save.map, tuple(operands), save.span, places=places)
 
     def _saved(self, word: str, item: Field, span: Span, probe: WrittenProbe, *, after: bool) -> SavedOperand | None:
-        """Return an operand of a SAVE; None of a wrong one, which is reported."""
+        """Return one of the values that a SAVE statement records; None for a wrong one, which is reported."""
         kind = Type(item.type.value)
         if word == "SITE" or word.partition(".")[0] in _HELPERS:
             if not self._helper_has_value(word, span, probe, after=after):
@@ -486,7 +495,7 @@ def _notes(statements: Iterable[Statement]) -> Iterator[Statement]:
 
 
 def _word(value: object) -> str:
-    """Return an operand as a word."""
+    """Return an operand of a typed statement as a word of text."""
     if isinstance(value, Constant):
         return str(value.bits)
     text = getattr(value, "text", None) or getattr(value, "value", value)
@@ -494,13 +503,13 @@ def _word(value: object) -> str:
 
 
 def _helper(word: str) -> SiteOperand:
-    """Return a helper as a value of the instruction."""
+    """Return the value of the matched instruction that a helper, a word such as ``IN1`` or ``IN1.x``, stands for."""
     name, _, element = word.partition(".")
     return SiteOperand(name, element or None)
 
 
 def _split(text: str) -> list[str]:
-    """Split operands at commas outside of parentheses."""
+    """Split the text of an instruction's operands at the commas outside of parentheses."""
     words, depth, begin = [], 0, 0
     for at, character in enumerate(text):
         depth += {"(": 1, ")": -1}.get(character, 0)
@@ -513,7 +522,7 @@ def _split(text: str) -> list[str]:
 
 
 def _example(name: str, form: Form) -> str:
-    """Return a right use of an instruction, as a hint."""
+    """Return a right use of an instruction, with made-up registers, to put into a hint."""
     kinds = form.sources[::-1] if form.is_reversed else form.sources
     words = [("PD" if kind.bits == 64 else "P") + str(index) for index, kind in enumerate((form.destination, *kinds))]
     return f"as in {name} {', '.join([*words, *(['hwreg(HW_REG_HW_ID)'] if form.setting else [])])}"
