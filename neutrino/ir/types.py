@@ -32,43 +32,31 @@ class Type(str, enum.Enum):
     PRED = "pred"
     LANES = "lanes"
 
+    def __init__(self, word: str) -> None:
+        """Set up a type. word: as assembly and probe files write it, such as ``u32``."""
+        # Attributes, since code of twins asks for them thousands of times.
+        widths = {"pred": 1, "f16x2": 32, "lanes": 0}
+        self.bits = widths[word] if word in widths else int(word.lstrip("busf"))
+        """Width of a value; 1 for ``pred``, 0 for ``lanes``, whose width the target knows."""
+        self.is_untyped = word[0] == "b" and word != "bf16"
+        """Whether the type is of bits without a meaning: ``b8`` to ``b64``."""
+        self.is_integer = word[0] in "us" or self.is_untyped
+        """Whether the type is of integers: signed, unsigned, or bits without a meaning."""
+        self.is_float = word in {"f16", "bf16", "f32", "f64"}
+        """Whether the type is of one floating-point number."""
+        self.is_signed = word[0] == "s"
+        """Whether the type is a signed integer."""
+
+    __hash__ = str.__hash__
+
     def __str__(self) -> str:
         """The type as assembly and probe files write it, such as ``u32``."""
-        return self.value
+        return str.__str__(self)
 
     def __format__(self, format_spec: str) -> str:
         """Format the type's text, such as ``u32``."""
-        return format(self.value, format_spec)
+        return str.__format__(self, format_spec)
 
-    @property
-    def bits(self) -> int:
-        """Width of a value; 1 for ``pred``, 0 for ``lanes``, whose width the target knows."""
-        return _BITS[self]
-
-    @property
-    def is_integer(self) -> bool:
-        """Whether the type is of integers: signed, unsigned, or bits without a meaning."""
-        return self.value[0] in "us" or self.is_untyped
-
-    @property
-    def is_untyped(self) -> bool:
-        """Whether the type is of bits without a meaning: ``b8`` to ``b64``."""
-        return self.value[0] == "b" and self is not Type.BF16
-
-    @property
-    def is_float(self) -> bool:
-        """Whether the type is of one floating-point number."""
-        return self in {Type.F16, Type.BF16, Type.F32, Type.F64}
-
-    @property
-    def is_signed(self) -> bool:
-        """Whether the type is a signed integer."""
-        return self.value[0] == "s"
-
-
-# All others end in their width.
-_BITS = {Type.PRED: 1, Type.F16X2: 32, Type.LANES: 0}
-_BITS.update({type_: int(type_.value.lstrip("busf")) for type_ in Type if type_ not in _BITS})
 
 PROBE_TYPES = tuple(type_ for type_ in Type if type_ is not Type.LANES)
 """Types that probes' registers have."""
