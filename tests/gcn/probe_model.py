@@ -24,7 +24,7 @@ from neutrino.emulator.gcn.numbering import EXEC
 from neutrino.emulator.gcn.object_file import LoadedObject
 from neutrino.emulator.gcn.trace import WaveKey
 from neutrino.emulator.gcn.wave import Wave
-from neutrino.gcn.isa.memory import access_of
+from neutrino.gcn.isa.memory import Space, access_of
 from neutrino.gcn.llvm import Llvm
 from neutrino.ir.operands import Register, SiteOperand, Special
 from neutrino.ir.statements import Load
@@ -37,6 +37,8 @@ from tests.oracle.typed_model import Lanes, Machine, dtype_of, from_bits
 Buffers = list[npt.NDArray[Any]]
 _EPOCH = 10**15
 """What the interpreter's counter of 100 MHz is before that of cycles."""
+_LEADER = SiteOperand("LEADER")
+_LDS = 64 << 10
 _TICKS = ("s_memtime", "s_memrealtime", "s_sendmsg_rtn_b64", "s_getreg_b32")
 
 
@@ -111,7 +113,8 @@ def run(
         packed[twin.block_offset : twin.block_offset + len(block)] = block
     with _ticks() as ticks:
         loaded.run(
-            name, shape.grid, shape.block, bytes(packed), observer=observer(loaded) if observer else None, **options
+            name, shape.grid, shape.block, bytes(packed), observer=observer(loaded) if observer else None,
+            dynamic_lds=_LDS - kernel.descriptor.lds, **options,
         )  # fmt: skip
     data = memory.read(records, size + 64) if twin is not None else b""
     assert not any(data[size:]), "written beyond the maps"
@@ -222,6 +225,9 @@ class _OfWave:
         if operand.name == "BYTES":
             access = access_of(self.instruction)
             assert access is not None
+            if access.space is Space.SCALAR:
+                # Once for the wave.
+                return np.where(self.operand(_LEADER, machine), access.size, 0)
             return access.size * access.addresses
         if operand.name == "LANES":
             return mask_of(machine.active)
@@ -388,7 +394,10 @@ class ProbeModel:
         words = np.frombuffer(data, np.uint8)[: count * stride].reshape(count, stride)
         kind = entry.kind.name
         found: dict[int, tuple[int, ...]] = {}
-        names = [(cell.name, f"<{cell.type.value[0].replace('s', 'i')}{cell.type.size}") for cell in entry.kind.cells(entry.fields)]
+        names = [
+            (cell.name, f"<{cell.type.value[0].replace('s', 'i')}{cell.type.size}")
+            for cell in entry.kind.cells(entry.fields)
+        ]
         layout = np.dtype(
             {"names": [n for n, _ in names], "formats": [f for _, f in names],
              "offsets": [cell.offset for cell in entry.kind.cells(entry.fields)], "itemsize": stride}

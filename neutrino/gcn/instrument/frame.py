@@ -3,15 +3,18 @@ snippet."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 from neutrino.abi.probe_block import block_size
 from neutrino.gcn.analysis.free_registers import KernelRegisters
-from neutrino.gcn.instrument.code import Code, Mask, Place, Scalar, Value, Vector
+from neutrino.gcn.analysis.liveness import Liveness
+from neutrino.gcn.instrument.code import Code, Mask, NoRegistersError, Place, Scalar, Value, Vector
 from neutrino.gcn.instrument.compute import CannotError
 from neutrino.gcn.instrument.kernel_facts import EntryState
 from neutrino.gcn.instrument.machine import Machine
+from neutrino.gcn.instrument.spare_registers import Attempt, SpareRegisters, spare_registers
 from neutrino.ir.operands import Register, SiteOperand, Special
 from neutrino.ir.types import Type
 
@@ -22,14 +25,49 @@ _GROUP = {Special.CTAID_X: 0, Special.CTAID_Y: 1, Special.CTAID_Z: 2}
 _GRID = {Special.NCTAID_X: 0, Special.NCTAID_Y: 1, Special.NCTAID_Z: 2}
 _SIZE = {Special.NTID_X: 0, Special.NTID_Y: 1, Special.NTID_Z: 2}
 _ITEM = {Special.TID_X: 0, Special.TID_Y: 1, Special.TID_Z: 2}
+_MOST_VECTORS = 256
 _Y_AND_Z, _X = "ttmp7", "ttmp9"
 """Where work-groups' numbers are on gfx12."""
+
+
+_KEPT = {
+    "arguments": 2, "exec": 0, "group x": 1, "group y": 1, "group z": 1, "items": 1,
+}  # fmt: skip
+"""What the entry's code keeps if it is asked for → words in SGPRs, 0: as many as a lane mask has."""
+_MEASURED, _MEASURED_KEPT = range(1000, 1128), 2000
+"""Numbers of SGPRs that there are not, for finding out how many are needed."""
+_KEEPS_SCC = (
+    "s_mov_", "s_nop", "s_wait", "s_load", "s_mul_", "s_getreg", "s_mem", "s_sendmsg", "s_cbranch", "s_branch",
+)  # fmt: skip
+"""Beginnings of instructions that leave SCC as it is."""
+Build = Callable[["Here"], None]
+
+
+class _NotBroughtError(Exception):
+    """A snippet uses a value that is kept in lanes, and that was not brought into SGPRs for it. name: of the value."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.name = name
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What the probes of a kernel take. kept: values that live from the entry to the ends, in the order of the places
+    that ask for them, with their words. scratch: SGPRs that a snippet takes at most. has_lane_items: whether lanes keep
+    their work-items' numbers."""
+
+    kept: Mapping[str, int]
+    scratch: int
+    has_lane_items: bool
 
 
 @dataclass(eq=False)
 class Frame:
     """Of one kernel. registers: what it leaves. entry: what registers have when a wave begins. block: where the probe
-    block is among the twin's arguments. maps: how many it is for. waves: that shall fit on a SIMD still.
+    block is among the twin's arguments. maps: how many it is for. vgprs: that the kernel has.
+
+    needs: of its probes; None while they are found out: then nothing that is written is of use but for that.
     """
 
     machine: Machine
@@ -37,158 +75,222 @@ class Frame:
     entry: EntryState
     block: int
     maps: int
-    waves: int
-    homes: dict[str, Place] = field(default_factory=dict)
-    _reserved: dict[str, Place] = field(default_factory=dict)
-    _kept: dict[str, Place] = field(default_factory=dict)
+    vgprs: int
+    needs: Needs | None = None
+    _homes: dict[str, tuple[type[Scalar], int] | Vector] = field(default_factory=dict)
+    _asked: dict[str, int] = field(default_factory=dict)
+    _lane_items: Vector | None = None
     _taken_vectors: int = 0
+    _scratch: int = 0
+    _highest_scalar: int = 0
+    _highest_vector: int = 0
 
     def __post_init__(self) -> None:
-        """Choose the registers. Raises CannotError if the kernel leaves too few."""
+        """Choose the registers. Raises CannotError, NoRegistersError if the kernel leaves too few."""
         twin = self.entry.for_twin()
         if twin is None:
             raise CannotError("it has no arguments, and no SGPRs are left for their address")
         self.twin_entry = twin
-        at_entry = sum(count for _, count in twin.scalars.values())
-        free = [number for number in self.registers.free_scalars(self.waves) if number >= at_entry]
-        self.scalars: set[int] = set(free)
+        self._at_entry = sum(count for _, count in twin.scalars.values())
         self._vector_count = max(self.registers.vector_count, 1)
-        mask = self.machine.mask_words
-        for name, words in (
-            ("arguments", 2), ("exec", mask), ("vcc", mask), ("group x", 1), ("group y", 1), ("group z", 1),
-            ("items", 1), ("scc", 1),
-        ):  # fmt: skip
-            self._reserved[name] = self.keep_scalar(words)
+        self._spare = SpareRegisters(self.registers, self.machine, {}, tuple(_MEASURED))
+        if self.needs is not None:
+            boundary = self.entry.vector_boundary if self.registers.accumulator_count else _MOST_VECTORS
+            self._spare = spare_registers(
+                self.registers, self.machine, self.needs.kept, self.needs.scratch, vgprs=self.vgprs, boundary=boundary,
+                taken=range(self._at_entry),
+            )  # fmt: skip
+            if self._spare.vectors:
+                self._vector_count = max(self._vector_count, *(number + 1 for number in self._spare.vectors))
+            if self.needs.has_lane_items:
+                self._lane_items = self.keep_vector()
+
+    @property
+    def found(self) -> Needs:
+        """What was asked for so far."""
+        return Needs(self._asked, self._scratch, self._lane_items is not None)
 
     # Registers that are kept
 
-    def keep_scalar(self, words: int = 1) -> Scalar:
-        """Return SGPRs for a value of the whole kernel. Raises CannotError."""
-        for first in sorted(self.scalars):
-            numbers = range(first, first + words)
-            if first % words == 0 and self.scalars.issuperset(numbers):
-                self.scalars.difference_update(numbers)
-                return Scalar(first, words)
-        raise CannotError("too few scalar registers are free in it")
+    def add_home(self, name: str, kind: type[Scalar], words: int) -> None:
+        """Have SGPRs for a probe's register. kind: of the place."""
+        self._homes[name] = kind, words
 
     def keep_vector(self, words: int = 1) -> Vector:
-        """Return VGPRs for values of the whole kernel, after those that it has."""
+        """Return VGPRs for values of the whole kernel, after those that it has. Raises CannotError."""
         first = self._vector_count + self._taken_vectors
         if words > 1 and self.machine.aligns_vectors:
             first += first % 2
         self._taken_vectors = first + words - self._vector_count
-        if first + words > 256:
+        if first + words > _MOST_VECTORS:
             raise CannotError("no vector registers are left in it")
         return Vector(first, words)
 
-    def kept(self, name: str) -> Place:
-        """Return where a value is that the entry's code keeps, and have it keep that: ``arguments``, ``exec``, ``group
-        x`` …, ``items``, the first work-item's numbers of the wave, and ``lane items``, those of each lane, if these
-        were reserved. ``scc`` and ``vcc`` are for what is saved around snippets."""
-        if name not in self._reserved:
-            raise CannotError("numbers of work-items are not kept in it")
-        return self._kept.setdefault(name, self._reserved[name])
+    def add_vector_home(self, name: str, words: int) -> None:
+        """Have VGPRs for a probe's register."""
+        self._homes[name] = self.keep_vector(words)
 
-    def reserve_lane_items(self) -> None:
-        """Have a VGPR for the work-items' numbers of each lane."""
-        self._reserved.setdefault("lane items", self.keep_vector())
+    def home(self, name: str) -> tuple[type[Scalar], int] | Vector:
+        """Return the kind and the words of a probe's register, or the VGPRs that it is in."""
+        return self._homes[name]
+
+    def lane_items(self) -> Vector:
+        """Return the VGPR with the work-items' numbers of each lane, and have the entry's code keep them."""
+        if self._lane_items is None:
+            if self.needs is not None:
+                raise CannotError("numbers of work-items are not kept in it")
+            self._lane_items = self.keep_vector()
+        return self._lane_items
 
     @property
     def scalars_named(self) -> int:
-        """The highest SGPR that is kept, and one."""
-        places = (*self.homes.values(), *self._kept.values())
-        return max((place.first + place.words for place in places if not isinstance(place, Vector)), default=0)
+        """The highest SGPR that probes name, and one."""
+        return self._highest_scalar
 
     @property
     def vectors_named(self) -> int:
-        """How many VGPRs the kernel names with those that are kept."""
+        """How many VGPRs probes name, those of the kernel included where these are fewer."""
+        kept = self._vector_count + self._taken_vectors if self._taken_vectors else 0
+        return max(self._highest_vector, kept, *(number + 1 for number in self._spare.vectors), 1)
+
+    @property
+    def first_vector(self) -> int:
+        """The number of the first VGPR after those that the kernel names and that are kept."""
         return self._vector_count + self._taken_vectors
 
     def entry_lines(self) -> list[str]:
         """Return the code at the entry: what is kept goes where it is kept, and SGPRs to where the kernel has them."""
         machine, lines = self.machine, []
-        places = self.twin_entry.scalars
-        kept = self._kept
-        if "exec" in kept:
-            lines.append(f"s_mov_{machine.mask} {kept['exec'].text}, {machine.exec}")
-        if "arguments" in kept:
-            first, _ = places["arguments"]
-            lines.append(f"s_mov_b64 {kept['arguments'].text}, s[{first}:{first + 1}]")
-        for axis in _AXES:
-            place = kept.get(f"group {axis}")
-            if place is not None:
-                lines += self._group(axis, place.text)
-        if "items" in kept or "lane items" in kept:
-            lines += self._items(kept.get("items"), kept.get("lane items"))
+        kept = self.needs.kept if self.needs is not None else self._asked
+        for name in _KEPT:
+            if name in kept:
+                lines += self.lowered(partial(self._keep, name), labels="k")
+        if self._lane_items is not None:
+            lines += self._items_of_lanes(self._lane_items)
         if machine.packs_ids and self.entry.axes < 3:
             lines.append(f"v_and_b32_e32 v0, {(1 << _BITS * self.entry.axes) - 1:#x}, v0")
         lines += [f"s_mov_b32 s{to}, s{at}" for to, at in self.entry.moves_from(self.twin_entry)]
         return lines
 
-    def _group(self, axis: str, to: str) -> list[str]:
-        """Return what brings the work-group's number to a register."""
-        if not self.entry.is_architected:
-            first, _ = self.twin_entry.scalars[f"group {axis}"]
-            return [f"s_mov_b32 {to}, s{first}"]
-        if axis == "x":
-            return [f"s_mov_b32 {to}, {_X}"]
-        return [f"s_and_b32 {to}, {_Y_AND_Z}, 0xffff" if axis == "y" else f"s_lshr_b32 {to}, {_Y_AND_Z}, 16"]
+    def _keep(self, name: str, here: Here) -> None:
+        """Append what brings one of the values of ``_KEPT`` to where it is kept."""
+        place, machine, emit = here.kept(name), self.machine, here.code.emit
+        if name == "exec":
+            emit(f"s_mov_{machine.mask} {place.text}, {machine.exec}")
+        elif name == "arguments":
+            first, _ = self.twin_entry.scalars["arguments"]
+            emit(f"s_mov_b64 {place.text}, s[{first}:{first + 1}]")
+        elif name == "items":
+            self._items(here.code, place)
+        elif not self.entry.is_architected:
+            first, _ = self.twin_entry.scalars[name]
+            emit(f"s_mov_b32 {place.text}, s{first}")
+        elif name.endswith("x"):
+            emit(f"s_mov_b32 {place.text}, {_X}")
+        else:
+            is_y = name.endswith("y")
+            emit(f"s_and_b32 {place.text}, {_Y_AND_Z}, 0xffff" if is_y else f"s_lshr_b32 {place.text}, {_Y_AND_Z}, 16")
 
-    def _items(self, scalar: Place | None, vector: Place | None) -> list[str]:
-        """Return what brings work-items' numbers to registers, 10 bits for each axis."""
-        lines = []
+    def _items(self, code: Code, place: Scalar) -> None:
+        """Append what brings the numbers of the wave's first work-item to an SGPR, 10 bits for each axis."""
         if self.machine.packs_ids:
-            if vector is not None:
-                lines.append(f"v_mov_b32_e32 {vector.text}, v0")
-            if scalar is not None:
-                lines.append(f"v_readfirstlane_b32 {scalar.text}, v0")
-            return lines
-        if vector is not None:
-            lines += [
-                f"v_lshlrev_b32_e32 {vector.text}, {_BITS}, v2", f"v_or_b32_e32 {vector.text}, v1, {vector.text}",
-                f"v_lshlrev_b32_e32 {vector.text}, {_BITS}, {vector.text}",
-                f"v_or_b32_e32 {vector.text}, v0, {vector.text}",
-            ]  # fmt: skip
-            if scalar is not None:
-                lines.append(f"v_readfirstlane_b32 {scalar.text}, {vector.text}")
-        elif scalar is not None:
-            # The arguments' address is not needed as an operand yet, so that a further register is free.
-            part = self.keep_scalar()
-            lines.append(f"v_readfirstlane_b32 {scalar.text}, v2")
+            code.emit(f"v_readfirstlane_b32 {place.text}, v0")
+            return
+        with code.scope():
+            part = code.scalar()
+            code.emit(f"v_readfirstlane_b32 {place.text}, v2")
             for number in (1, 0):
-                lines += [
-                    f"v_readfirstlane_b32 {part.text}, v{number}", f"s_lshl_b32 {scalar.text}, {scalar.text}, {_BITS}",
-                    f"s_or_b32 {scalar.text}, {scalar.text}, {part.text}",
-                ]  # fmt: skip
-            self.scalars.add(part.first)
-        return lines
+                code.emit(
+                    f"v_readfirstlane_b32 {part.text}, v{number}", f"s_lshl_b32 {place.text}, {place.text}, {_BITS}",
+                    f"s_or_b32 {place.text}, {place.text}, {part.text}",
+                )  # fmt: skip
+
+    def _items_of_lanes(self, place: Vector) -> list[str]:
+        """Return what brings work-items' numbers to a VGPR, 10 bits for each axis."""
+        if self.machine.packs_ids:
+            return [f"v_mov_b32_e32 {place.text}, v0"]
+        return [
+            f"v_lshlrev_b32_e32 {place.text}, {_BITS}, v2", f"v_or_b32_e32 {place.text}, v1, {place.text}",
+            f"v_lshlrev_b32_e32 {place.text}, {_BITS}, {place.text}", f"v_or_b32_e32 {place.text}, v0, {place.text}",
+        ]  # fmt: skip
 
     # Snippets
 
-    def snippet(
-        self, labels: str, *, vectors: Iterable[int], site: int = 0, is_exec_known: bool = False,
-        operands: Mapping[SiteOperand, Value] | None = None,
-    ) -> Here:  # fmt: skip
-        """Return the surroundings of a snippet. labels: of it alone. vectors: VGPRs that are free there."""
-        taken = range(self._vector_count, self.vectors_named)
-        code = Code(self.machine, self.scalars, set(vectors) - set(taken), labels)
-        return Here(self, code, site, is_exec_known, operands or {})
+    def lowered(
+        self, build: Build, *, labels: str, offset: int | None = 0, liveness: Liveness | None = None,
+        vectors: Iterable[int] = (), site: int = 0, is_exec_known: bool = True, reads: int = 0, scc: bool = False,
+        vcc: bool = False, operands: Mapping[SiteOperand, Value] | None = None,
+    ) -> list[str]:  # fmt: skip
+        """Return the code of a snippet that ``build`` appends, and what is to be around it.
 
-    def framed(self, lines: Sequence[str], *, scc: bool, vcc: bool) -> list[str]:
-        """Return a snippet's code with SCC and VCC saved around it, as far as they are in use and it changes them."""
-        machine = self.machine
-        text = "\n".join(lines)
-        saved, restored = [], []
-        if scc:
-            place = self.kept("scc")
-            saved.append(f"s_cselect_b32 {place.text}, 1, 0")
-            restored.append(f"s_cmp_lg_u32 {place.text}, 0")
-        if vcc and "vcc" in text:
+        ``build`` may be called several times, with more registers: what it does besides, it does each time. labels: of
+        the snippet alone. offset: of the instruction that it is in front of; 0: the entry; None: a wave's end.
+        liveness: of its function, if that is not the kernel. vectors: VGPRs that are free there. reads: registers of
+        the program that it reads. scc, vcc: whether these are in use there. operands: values of the site's instruction.
+
+        Raises NoRegistersError.
+        """
+        kept = range(self._vector_count, self.first_vector)
+        free = [number for number in vectors if number not in kept]
+        if offset == 0 and liveness is None:
+            reads |= (1 << self._at_entry) - 1
+        names: list[str] = []
+        while True:
+            missing = ""
+            problem = NoRegistersError("no registers are left for a probe")
+            for attempt in self._spare.attempts(offset, names, reads, labels, liveness):
+                try:
+                    code = attempt.begin(free)
+                    saved = code.scalar() if scc else None
+                    saved_vcc = code.mask() if vcc else None
+                    build(Here(self, code, site, is_exec_known, operands or {}, attempt))
+                except NoRegistersError as error:
+                    problem = error
+                    continue
+                except _NotBroughtError as error:
+                    missing = error.name
+                    break
+                self._save_around(code, saved, saved_vcc)
+                self._note(code)
+                return attempt.written()
+            if not missing:
+                raise problem
+            names.append(missing)
+
+    def _save_around(self, code: Code, scc: Scalar | None, vcc: Scalar | None) -> None:
+        """Save SCC and VCC around a snippet in SGPRs, as far as it changes them."""
+        machine, text = self.machine, "\n".join(code.lines)
+        before, after = [], []
+        if scc is not None and any(line.startswith("s_") and not line.startswith(_KEEPS_SCC) for line in code.lines):
+            before.append(f"s_cselect_b32 {scc.text}, 1, 0")
+            after.append(f"s_cmp_lg_u32 {scc.text}, 0")
+        if vcc is not None and "vcc" in text:
             name = "vcc" if machine.wave == 64 else "vcc_lo"
-            kept = self.kept("vcc").text
-            saved.append(f"s_mov_{machine.mask} {kept}, {name}")
-            restored.insert(0, f"s_mov_{machine.mask} {name}, {kept}")
-        return [*saved, *lines, *restored]
+            before.append(f"s_mov_{machine.mask} {vcc.text}, {name}")
+            after.insert(0, f"s_mov_{machine.mask} {name}, {vcc.text}")
+        code.lines[:] = [*before, *code.lines, *after]
+
+    def _note(self, code: Code) -> None:
+        """Note which registers a snippet takes."""
+        if self.needs is None:
+            self._scratch = max(self._scratch, len(code.scalars_used))
+            return
+        self._highest_scalar = max([self._highest_scalar, *(number + 1 for number in code.scalars_used)])
+        self._highest_vector = max([self._highest_vector, *(number + 1 for number in code.vectors_used)])
+
+    def place(self, attempt: Attempt, name: str, kind: type[Scalar], words: int) -> Scalar:
+        """Return where a snippet has what is kept under a name. Raises _NotBroughtError."""
+        if self.needs is None:
+            self._asked.setdefault(name, words)
+            return kind(_MEASURED_KEPT + 2 * list(self._asked).index(name), words)
+        found = attempt.places.get(name)
+        if found is None:
+            kept = self._spare.kept[name]
+            if not isinstance(kept, Scalar):
+                raise _NotBroughtError(name)
+            found = kept
+            self._highest_scalar = max(self._highest_scalar, found.first + words)
+        return kind(found.first, words)
 
 
 @dataclass(eq=False)
@@ -200,10 +302,21 @@ class Here:
     site: int
     is_exec_known: bool
     operands: Mapping[SiteOperand, Value]
+    attempt: Attempt
 
     def home(self, register: Register) -> Place:
         """Return where a shared register is."""
-        return self.frame.homes[register.name]
+        return self.home_named(register.name)
+
+    def home_named(self, name: str) -> Place:
+        """Return where the shared register with a name is."""
+        home = self.frame.home(name)
+        return home if isinstance(home, Vector) else self.frame.place(self.attempt, f"register {name}", *home)
+
+    def kept(self, name: str) -> Scalar:
+        """Return where a value is that the entry's code keeps, and have it keep that: ``arguments``, ``exec``, ``group
+        x`` …, ``items``, the first work-item's numbers of the wave."""
+        return self.frame.place(self.attempt, name, Scalar, _KEPT[name] or self.frame.machine.mask_words)
 
     def operand(self, operand: SiteOperand) -> Value:
         """Return a value of the site's instruction."""
@@ -214,7 +327,7 @@ class Here:
     def block_words(self, offset: int, words: int = 1) -> Scalar:
         """Load words of the probe block, and wait for them."""
         machine, place = self.frame.machine, self.code.scalar(words)
-        pointer = self.frame.kept("arguments")
+        pointer = self.kept("arguments")
         self.code.emit(machine.load(place.text, pointer.text, self.frame.block + offset, words), machine.wait_scalar)
         return place
 
@@ -229,14 +342,14 @@ class Here:
         """Return a value of the hardware."""
         code, machine, frame = self.code, self.frame.machine, self.frame
         if special in _GROUP:
-            return frame.kept(f"group {_AXES[_GROUP[special]]}")
+            return self.kept(f"group {_AXES[_GROUP[special]]}")
         if special in _GRID:
             return self._geometry(_GRID[special])
         if special in _SIZE:
             return self._geometry(3 + _SIZE[special])
         if special in _ITEM:
             place = code.vector()
-            items = frame.kept("lane items")
+            items = frame.lane_items()
             code.emit(f"v_bfe_u32 {place.text}, {items.text}, {_BITS * _ITEM[special]}, {_BITS}")
             return place
         if special is Special.CLOCK:
@@ -277,7 +390,7 @@ class Here:
     def _wave(self) -> Scalar:
         """Return the wave's number in its work-group: the linear number of its first work-item by its lanes."""
         code, machine = self.code, self.frame.machine
-        items, wave = self.frame.kept("items"), code.scalar()
+        items, wave = self.kept("items"), code.scalar()
         with code.scope():
             part = code.scalar()
             # z, then y and x.
@@ -298,10 +411,10 @@ def words_of(type_: Type, machine: Machine) -> int:
     return 2 if type_.bits == 64 else 1
 
 
-def home_for(frame: Frame, register: Register, *, is_vector: bool) -> Place:
-    """Return registers for a value of the whole kernel."""
+def add_home(frame: Frame, register: Register, *, is_vector: bool) -> None:
+    """Have registers for a value of the whole kernel."""
     words = words_of(register.type, frame.machine)
-    if register.type is Type.PRED:
-        place = frame.keep_scalar(words)
-        return Mask(place.first, place.words)
-    return frame.keep_vector(words) if is_vector else frame.keep_scalar(words)
+    if is_vector and register.type is not Type.PRED:
+        frame.add_vector_home(register.name, words)
+    else:
+        frame.add_home(register.name, Mask if register.type is Type.PRED else Scalar, words)

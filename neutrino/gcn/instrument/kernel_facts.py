@@ -11,11 +11,13 @@ from dataclasses import dataclass
 
 _WORD = struct.Struct("<I")
 _HALF = struct.Struct("<H")
-_RSRC2, _PROPERTIES, _PRELOAD = 52, 56, 58
+_RSRC3, _RSRC2, _PROPERTIES, _PRELOAD = 44, 52, 56, 58
 """Offsets of fields of a descriptor."""
 _SCRATCH_OFFSET, _COUNT_SHIFT, _COUNT, _IDS_SHIFT, _INFO, _ITEMS_SHIFT = 1, 1, 31, 7, 1 << 10, 11
 """Bits of rsrc2: whether there is an SGPR with a wave's scratch memory; how many user SGPRs; numbers of the work-group
 (3 bits); further SGPRs; numbers of work-items, for how many axes more than one (2 bits)."""
+_ACCUMULATORS = 63
+"""Bits of rsrc3: where accumulators begin, in 4 registers, less one."""
 _USER = (
     ("private segment buffer", 0, 4), ("dispatch", 1, 2), ("queue", 2, 2), ("arguments", 3, 2), ("dispatch id", 4, 2),
     ("flat scratch", 5, 2), ("private segment size", 6, 1),
@@ -53,6 +55,11 @@ class EntryState:
     def begins(self) -> int:
         """Where the code begins to run, in bytes from the kernel's beginning."""
         return PRELOAD_HEADER if _HALF.unpack_from(self.descriptor, _PRELOAD)[0] & _PRELOAD_LENGTH else 0
+
+    @property
+    def vector_boundary(self) -> int:
+        """Where accumulators begin, of all VGPRs of a processor that has both in one file."""
+        return 4 * ((int(_WORD.unpack_from(self.descriptor, _RSRC3)[0]) & _ACCUMULATORS) + 1)
 
     @property
     def axes(self) -> int:

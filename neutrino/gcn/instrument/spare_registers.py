@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from neutrino.gcn.analysis.free_registers import KernelRegisters
+from neutrino.gcn.analysis.liveness import Liveness
 from neutrino.gcn.instrument.code import Code, NoRegistersError, Scalar
 from neutrino.gcn.instrument.machine import Machine
 from neutrino.gcn.isa.registers import VECTORS, registers_of, scalars_in
@@ -57,24 +58,33 @@ class SpareRegisters:
         kept = (place.first + place.words for place in self.kept.values() if isinstance(place, Scalar))
         return max((*kept, *(number + 1 for number in self.free)), default=0)
 
-    def attempts(self, offset: int, names: Iterable[str], not_lent: int = 0, labels: str = "") -> Iterator[Attempt]:
+    def attempts(
+        self, offset: int | None, names: Iterable[str], not_lent: int = 0, labels: str = "",
+        liveness: Liveness | None = None,
+    ) -> Iterator[Attempt]:  # fmt: skip
         """Yield ways to write a snippet in front of an instruction, with more and more SGPRs.
 
-        names: of the kept values that it uses. not_lent: registers that it reads of the program, as a set of
-        ``isa.registers``, or that it must not touch for another reason. labels: as for ``Code``.
+        offset: None where a wave ends, and nothing of the program is in use. names: of the kept values that it uses.
+        not_lent: registers that it reads of the program, as a set of ``isa.registers``, or that it must not touch for
+        another reason. labels: as for ``Code``. liveness: of the function, if it is not the kernel.
         """
         if not self.vectors:
             yield Attempt(self, self.free, (), tuple(names), labels)
             return
-        at_site = set(self._free_at(offset, not_lent))
+        if offset is None:
+            taken = self._kept_numbers | set(self.free)
+            own = (*self.free, *(number for number in range(self._limit) if number not in taken))
+            yield Attempt(self, own, (), tuple(names), labels)
+            return
+        liveness = liveness or self.registers.liveness
+        at_site = set(self._free_at(liveness, offset, not_lent))
         for count, waits in _ATTEMPTS:
             borrowed: list[int] = []
             if count:
                 taken = at_site | set(self.free) | self._never_lent | set(scalars_in(not_lent))
                 if not waits:
-                    taken |= set(scalars_in(self.registers.liveness.under_way_at(offset)))
-                kept = (place for place in self.kept.values() if isinstance(place, Scalar))
-                taken |= {place.first + word for place in kept for word in range(place.words)}
+                    taken |= set(scalars_in(liveness.under_way_at(offset)))
+                taken |= self._kept_numbers
                 number = 0
                 # In pairs, so that two words fit.
                 while len(borrowed) < count and number < self._limit:
@@ -84,15 +94,21 @@ class SpareRegisters:
             own = (*self.free, *sorted(at_site))
             yield Attempt(self, own, tuple(borrowed[:count]), tuple(names), labels, waits=waits)
 
+    @cached_property
+    def _kept_numbers(self) -> set[int]:
+        """SGPRs with values that are kept."""
+        places = (place for place in self.kept.values() if isinstance(place, Scalar))
+        return {place.first + word for place in places for word in range(place.words)}
+
     @property
     def _limit(self) -> int:
         """How many SGPRs there are to be lent: those that the kernel has in any case."""
         return self.registers.scalar_count
 
-    def _free_at(self, offset: int, not_lent: int) -> Iterator[int]:
+    def _free_at(self, liveness: Liveness, offset: int, not_lent: int) -> Iterator[int]:
         """Yield the SGPRs of the kernel that are not in use in front of an instruction."""
         others = self._never_lent | set(scalars_in(not_lent))
-        for number in self.registers.liveness.free_scalars_at(offset, self._limit):
+        for number in liveness.free_scalars_at(offset, self._limit):
             if number not in others and number not in self._unnamed:
                 yield number
 

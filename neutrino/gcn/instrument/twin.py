@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from neutrino.abi.levels import Level, Per
 from neutrino.gcn.analysis.exec_regions import ExecRegions
@@ -13,7 +14,7 @@ from neutrino.gcn.code import Function, Module, wave_features
 from neutrino.gcn.instrument.access_bytes import bytes_of
 from neutrino.gcn.instrument.code import Mask, NoRegistersError, Scalar, Value, Vector
 from neutrino.gcn.instrument.compute import CannotError, Computing, varying
-from neutrino.gcn.instrument.frame import Frame, Here, home_for
+from neutrino.gcn.instrument.frame import Build, Frame, Here, Needs, add_home
 from neutrino.gcn.instrument.kernel_facts import EntryState
 from neutrino.gcn.instrument.machine import Machine
 from neutrino.gcn.instrument.saves import Saving, Total, kept_registers, lower_entry, lower_settle, why_not
@@ -63,7 +64,10 @@ class Request:
 def write(request: Request, llvm: Llvm) -> TwinCode:
     """Return the code of probes in a kernel. Raises CannotError with what is not possible."""
     try:
-        return _Writer(request, llvm).written()
+        # Once for what the probes take, and once with the registers for that.
+        measuring = _Writer(request, llvm, None)
+        measuring.written()
+        return _Writer(request, llvm, measuring.needs).written()
     except NoRegistersError as error:
         raise CannotError(str(error)) from None
 
@@ -89,8 +93,8 @@ class _Member:
 class _Writer:
     """Writes the code of one kernel."""
 
-    def __init__(self, request: Request, llvm: Llvm) -> None:
-        """Find what is known of the kernel."""
+    def __init__(self, request: Request, llvm: Llvm, needs: Needs | None) -> None:
+        """Find what is known of the kernel. needs: what probes take; None to find that out, by ``written``."""
         self._request, self._llvm = request, llvm
         self._function, _ = request.functions[0]
         processor = processor_named(request.module.processor)
@@ -101,20 +105,25 @@ class _Writer:
         self._registers = KernelRegisters(request.module, self._function, processor)
         if self._registers.refused:
             raise CannotError(self._registers.refused)
-        waves = processor.waves(request.vgprs, self._function.wave, self._registers.scalar_count)
         generation = processor.generation
         entry = EntryState(
             request.descriptor, generation == 12, not processor.name.startswith(_ARCHITECTED_SCRATCH)
         )  # fmt: skip
-        self._frame = Frame(self._machine, self._registers, entry, request.block, len(request.probes.maps), waves)
+        self._frame = Frame(
+            self._machine, self._registers, entry, request.block, len(request.probes.maps), request.vgprs, needs
+        )
+        self._is_measuring = needs is None
         self._members = [
             _Member(function, at, generation, entry.begins if function is self._function else 0)
             for function, at in request.functions
         ]
         self._labels = 0
         self._assembled: dict[str, bytes] = {}
-        self._highest_vector = 0
-        self._highest_scalar = 0
+
+    @property
+    def needs(self) -> Needs:
+        """What the probes take, when they have been written."""
+        return self._frame.found
 
     def written(self) -> TwinCode:
         """Return the code."""
@@ -129,8 +138,8 @@ class _Writer:
         end = b""
         if afters:
             machine = self._machine
-            execute = f"s_mov_{machine.mask} {machine.exec}, {frame.kept('exec').text}"
-            end = self._assemble([*machine.wait_all_loads, execute, *afters])
+            execute = frame.lowered(self._set_exec, labels=self._label(), offset=None)
+            end = self._assemble([*machine.wait_all_loads, *execute, *afters])
         begins = frame.entry.begins
         # The entry's code comes last, when it is known what it keeps.
         start = self._assemble([*frame.entry_lines(), *self._initial(), *befores])
@@ -142,9 +151,13 @@ class _Writer:
             found += [Insertion(member.place(offset), self._assemble(lines)) for offset, lines in code]
             found += [Insertion(at, end) for at in member.ends if end]
             insertions.append(tuple(found))
-        sgprs = max(self._highest_scalar, frame.scalars_named)
-        vgprs = max(self._highest_vector, frame.vectors_named if frame._taken_vectors else 0, 1)
-        return TwinCode(tuple(insertions), sgprs, vgprs, begins, frame.twin_entry.descriptor)
+        return TwinCode(
+            tuple(insertions), frame.scalars_named, frame.vectors_named, begins, frame.twin_entry.descriptor
+        )
+
+    def _set_exec(self, here: Here) -> None:
+        """Append what makes EXEC what it was at the entry."""
+        here.code.emit(f"s_mov_{self._machine.mask} {self._machine.exec}, {here.kept('exec').text}")
 
     # Registers
 
@@ -170,14 +183,9 @@ class _Writer:
             if register.name not in named:
                 continue
             if register.name in totals:
-                place = self._frame.keep_scalar(2)
-                self._frame.homes[register.name] = Total(place.first, place.words)
+                self._frame.add_home(register.name, Total, 2)
             else:
-                self._frame.homes[register.name] = home_for(
-                    self._frame, register, is_vector=register.name in vectors
-                )  # fmt: skip
-        if any(_special_in(snippet, _ITEMS) for probe in present for snippet in (probe.before, probe.after)):
-            self._frame.reserve_lane_items()
+                add_home(self._frame, register, is_vector=register.name in vectors)
         self._shared = {register.name: register for register in shared if register.name in named}
         self._keep_for_maps(present)
 
@@ -192,7 +200,7 @@ class _Writer:
             if reason := why_not(entry, self._machine.wave):
                 raise CannotError(reason)
             for register in kept_registers(entry, index, self._machine.wave):
-                self._frame.homes[register.name] = home_for(self._frame, register, is_vector=True)
+                add_home(self._frame, register, is_vector=True)
                 self._shared[register.name] = register
 
     def _is_total(self, register: Register, kernel: Iterable[Probe], sites: Iterable[Probe]) -> bool:
@@ -248,15 +256,19 @@ class _Writer:
 
     def _initial(self) -> Iterator[str]:
         """Yield what gives shared registers their first values."""
-        for name, register in self._shared.items():
-            place = self._frame.homes[name]
-            if isinstance(place, Mask):
-                yield f"s_mov_{self._machine.mask} {place.text}, {'-1' if register.initial else '0'}"
-                continue
-            bits = 0 if isinstance(place, Total) else register.initial
-            name = "v_mov_b32_e32" if isinstance(place, Vector) else "s_mov_b32"
-            for number in range(place.words):
-                yield f"{name} {place.word(number)}, {bits >> 32 * number & 0xFFFFFFFF:#x}"
+        for register in self._shared.values():
+            yield from self._frame.lowered(partial(self._first, register), labels=self._label())
+
+    def _first(self, register: Register, here: Here) -> None:
+        """Append what gives a shared register its first value."""
+        place = here.home(register)
+        if isinstance(place, Mask):
+            here.code.emit(f"s_mov_{self._machine.mask} {place.text}, {'-1' if register.initial else '0'}")
+            return
+        bits = 0 if isinstance(place, Total) else register.initial
+        name = "v_mov_b32_e32" if isinstance(place, Vector) else "s_mov_b32"
+        for number in range(place.words):
+            here.code.emit(f"{name} {place.word(number)}, {bits >> 32 * number & 0xFFFFFFFF:#x}")
 
     # Code
 
@@ -264,33 +276,48 @@ class _Writer:
         self._labels += 1
         return f"n{self._labels}_"
 
-    def _note(self, here: Here) -> None:
-        """Note which registers a snippet has taken."""
-        self._highest_vector = max([self._highest_vector, *(number + 1 for number in here.code.vectors_used)])
-        self._highest_scalar = max([self._highest_scalar, *(number + 1 for number in here.code.scalars_used)])
-
     def _kernel_code(self, snippet: Snippet | None, level: Level, *, is_end: bool = False) -> list[str]:
         """Return the code of a snippet at the kernel's entry or its ends."""
         if snippet is None:
             return []
-        here = self._frame.snippet(self._label(), vectors=self._kernel_vectors(is_end=is_end), is_exec_known=True)
-        computing = _Snippet(here, varying(snippet.statements, self._vectors), self._request.probes, level)
-        computing.lower(snippet.statements)
-        self._note(here)
-        return here.code.lines
+
+        def build(here: Here) -> None:
+            """Append the snippet."""
+            varies = varying(snippet.statements, self._vectors)
+            snippet_code = _Snippet(here, varies, self._request.probes, level)
+            if level is not Level.BLOCK:
+                snippet_code.lower(snippet.statements)
+                return
+            # The work-group's first wave alone.
+            code, end = here.code, here.code.label()
+            with code.scope():
+                code.emit(f"s_cmp_lg_u32 {snippet_code.word(here.special(Special.WARP), 0)}, 0")
+            code.emit(f"s_cbranch_scc1 {end}")
+            snippet_code.lower(snippet.statements)
+            code.emit(f"{end}:")
+
+        return self._of_kernel(build, is_end=is_end)
+
+    def _of_kernel(self, build: Build, *, is_end: bool) -> list[str]:
+        """Return the code of a snippet at the kernel's entry or its ends."""
+        return self._frame.lowered(
+            build, labels=self._label(), offset=None if is_end else 0, vectors=self._kernel_vectors(is_end=is_end)
+        )
 
     def _maps_code(self, lower: Callable[[Here, Map, int], None], *, is_end: bool = False) -> Iterator[str]:
         """Yield the code of the maps that are saved to, for the kernel's entry or its ends."""
         for index, entry in self._saved:
-            here = self._frame.snippet(self._label(), vectors=self._kernel_vectors(is_end=is_end), is_exec_known=True)
-            lower(here, entry, index)
-            self._note(here)
-            yield from here.code.lines
+
+            def build(here: Here, entry: Map = entry, index: int = index) -> None:
+                """Append the map's code."""
+                lower(here, entry, index)
+
+            yield from self._of_kernel(build, is_end=is_end)
 
     def _kernel_vectors(self, *, is_end: bool) -> list[int]:
         """Return the VGPRs that code at the kernel's entry or its ends may use."""
         if not is_end:
-            return list(range(self._frame.vectors_named, 256))
+            return list(range(self._frame.first_vector, 256))
         # At ends no value of the program is needed any more. The lowest ones are taken first.
         return list(range(256))
 
@@ -317,11 +344,22 @@ class _Writer:
     def _counting(self, member: _Member, place: int, sums: Mapping[tuple[str, bool], int]) -> list[str]:
         """Return the code that adds to registers at a place. sums: by register and whether for each lane."""
         liveness = member.liveness
-        here = self._frame.snippet(self._label(), vectors=())
+
+        def build(here: Here) -> None:
+            """Append the code."""
+            self._count(here, sums)
+
+        return self._frame.lowered(
+            build, labels=self._label(), offset=place, liveness=liveness, scc=liveness.scc_live_at(place),
+            vcc=liveness.vcc_live_at(place), is_exec_known=False,
+        )  # fmt: skip
+
+    def _count(self, here: Here, sums: Mapping[tuple[str, bool], int]) -> None:
+        """Append what adds to registers."""
         code, machine = here.code, self._machine
         count: Scalar | None = None
         for (name, is_of_lanes), amount in sums.items():
-            home = self._frame.homes[name]
+            home = here.home_named(name)
             if amount >= _MOST_ADDED:
                 raise CannotError(f"{amount} for each lane is too much")
             if isinstance(home, Vector):
@@ -341,13 +379,6 @@ class _Writer:
                 text = source.text if isinstance(source, Scalar) else f"{amount:#x}"
                 code.emit(f"{machine.add} {home.word(0)}, {home.word(0)}, {text}")
                 code.emit(f"{machine.add_carry} {home.word(1)}, {home.word(1)}, 0")
-        self._note(here)
-        text = "\n".join(code.lines)
-        changes_scc = any(line.startswith("s_") for line in code.lines)
-        return self._frame.framed(
-            code.lines, scc=changes_scc and liveness.scc_live_at(place),
-            vcc="vcc" in text and liveness.vcc_live_at(place),
-        )  # fmt: skip
 
     def _count_in_lanes(self, here: Here, home: Vector, amount: int) -> None:
         """Add an amount to a register of each lane that is active."""
@@ -368,6 +399,8 @@ class _Writer:
             code.emit(f"v_addc_co_u32_e32 {home.word(1)}, {vcc}, 0, {home.word(1)}, {vcc}")
 
     def _assemble(self, lines: Sequence[str]) -> bytes:
+        if self._is_measuring:
+            return b""
         text = "\n".join(lines)
         if text not in self._assembled:
             self._assembled[text] = self._llvm.assemble(text, self._machine.processor, self._features)
@@ -406,19 +439,6 @@ class _Snippet(Computing):
     def save(self, statement: Save) -> None:
         """Save values to a map."""
         self._saving.save(statement, self._level)
-
-
-_ITEMS = frozenset({Special.TID_X, Special.TID_Y, Special.TID_Z})
-
-
-def _special_in(node: object, specials: frozenset[Special]) -> bool:
-    """Return whether a statement or snippet reads one of some values of the hardware."""
-    if isinstance(node, Special):
-        return node in specials
-    if isinstance(node, tuple):
-        return any(_special_in(one, specials) for one in node)
-    names = getattr(node, "__dataclass_fields__", ())
-    return any(_special_in(getattr(node, name), specials) for name in names if name not in ("span", "map"))
 
 
 def _names_in(node: object) -> set[str]:
