@@ -208,6 +208,12 @@ class _Parts(NamedTuple):
     is_branch: bool
 
 
+def written(text: str) -> Instruction:
+    """Return an instruction of a text that nothing has assembled: without a place, a size, and a branch's target."""
+    parts = _parts(text)
+    return Instruction(0, 0, parts.mnemonic, parts.operands, parts.modifiers, text, None, parts.second)
+
+
 def _parts(text: str) -> _Parts:
     """Take an instruction's text apart."""
     first, _, other = text.partition(" :: ")

@@ -33,7 +33,7 @@ _WIDTHS = {"B32": "DWORD", "B64": "DWORDX2", "B96": "DWORDX3", "B128": "DWORDX4"
 _NARROW = {"U8": "UBYTE", "I8": "SBYTE", "U16": "USHORT", "I16": "SSHORT", "B8": "BYTE", "B16": "SHORT"}
 _NO_RESULT = re.compile(
     r"(GLOBAL|FLAT|BUFFER|SCRATCH|DS)_(STORE|WRITE)|S_(STORE|CMP|BITCMP|NOP|WAIT|SETREG|BARRIER|SENDMSG$|SLEEP|SETPC|CLAUSE|DELAY"
-    r"|ENDPGM|DCACHE|TRAP|SETPRIO|ICACHE)|V_CMP_\w+_(e32|sdwa|dpp)$|V_CMPX|V_NOP|(GLOBAL|FLAT|BUFFER)_ATOMIC(?!.*_RTN)|DS_(ADD|OR|MAX|MIN)_[UB]\d+$"
+    r"|ENDPGM|DCACHE|TRAP|SETPRIO|ICACHE)|V_CMP_\w+_(e32|sdwa|dpp)$|V_CMPX\w+(_e32$|_nosdst)|V_NOP|(GLOBAL|FLAT|BUFFER)_ATOMIC(?!.*_RTN)|DS_(ADD|OR|MAX|MIN)_[UB]\d+$"
 )
 _TWO_RESULTS = re.compile(r"V_(ADD_CO|SUB_CO|SUBREV_CO|ADDC|SUBB|SUBBREV)_U32_e64|V_MAD_[UI]64_[UI]32|V_DIV_SCALE")
 
@@ -59,7 +59,12 @@ class HazardJudge:
 
         Sequences have no branches. Each is judged alone, as after long waits.
         """
-        parts = [self._as_mir(sequence) for sequence in sequences]
+        # Each text once: the assembler is a process.
+        lines = list(dict.fromkeys(line for sequence in sequences for line in sequence))
+        self._learn(lines)
+        rows = dict(zip(lines, self._as_mir(lines), strict=True))
+        parts = [[rows[line] for line in sequence] for sequence in sequences]
+        tried: set[str] = set()
         while True:
             mir, owners = self._module(parts)
             with tempfile.TemporaryDirectory() as folder:
@@ -78,9 +83,12 @@ class HazardJudge:
             if finished.returncode == 0:
                 return self._found(finished.stdout, parts)
             unknown = _UNKNOWN_NAME.search(finished.stderr)
-            if unknown is not None and unknown[1].endswith("_e64"):
-                # What has one encoding is named without it.
-                known_as = unknown[1].removesuffix("_e64")
+            if unknown is not None and unknown[1] not in tried:
+                # What has one encoding is named without it, but for some that once had two.
+                tried.add(unknown[1])
+                plain = unknown[1].removesuffix("_e64")
+                known_as = plain if plain != unknown[1] else f"{plain}_e64"
+                tried.add(known_as)
                 parts = [[(known_as, text.replace(unknown[1], known_as)) if opcode == unknown[1] else (opcode, text)
                           for opcode, text in rows] for rows in parts]  # fmt: skip
                 continue
@@ -93,11 +101,13 @@ class HazardJudge:
 
     def _as_mir(self, sequence: Sequence[str]) -> list[tuple[str, str]]:
         """Return opcode and MIR, without implicit operands, of each instruction."""
-        self._learn(sequence)
         found = self._encoded(sequence)
         assert len(found) == len(sequence), (sequence, found)
         rows = []
         for opcode, operands in found:
+            if opcode.startswith("V_CMPX_") and not self._processor.startswith("gfx9"):
+                # It writes EXEC alone.
+                opcode = opcode.replace("_e", "_nosdst_e") if "nosdst" not in opcode else opcode
             words = [self._numbers[number] if kind == "Reg" else number for kind, number in operands]
             if opcode.endswith("_dpp") and not self._processor.startswith("gfx9"):
                 # "fi" is an operand of the encoding alone.
@@ -181,6 +191,10 @@ def _naming(register: str) -> str:
             return f"s_mov_b64 {register}, 0" if not register.startswith("src_") else f"s_cmp_eq_u64 {register}, 0"
         return f"s_mov_b32 {register}, 0"
     width = int(match[3]) - int(match[2]) + 1
+    if width > 4 and match[1] == "v":
+        # As LLVM's names of matrix products were until gfx90a, and are aliases since.
+        name = {8: "v_mfma_f64_16x16x4f64", 16: "v_mfma_f32_32x32x8f16"}[width]
+        return f"{name} {register}, v[0:1], v[0:1], {register}"
     if match[1] == "s":
         return f"s_mov_b64 {register}, 0" if width == 2 else f"s_load_dwordx{width} {register}, s[0:1], 0x0"
     return f"global_load_dwordx{width} {register}, v[0:1], off"
@@ -215,7 +229,7 @@ def _pseudo(opcode: str) -> str:
         del parts[1]
     elif parts[1:3] == ["CO", "CI"]:
         parts[:3] = [{"ADD": "ADDC", "SUB": "SUBB"}[parts[0]]]
-    elif kind == "S" and parts[1:2] == ["CO"]:
+    elif parts[1:2] == ["CO"] and (kind == "S" or first[0] in ("ADDC", "SUBB", "SUBBREV")):
         del parts[1]
     return "_".join([kind, *parts])
 

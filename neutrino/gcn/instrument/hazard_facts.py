@@ -1,0 +1,155 @@
+"""What of an instruction matters to those that follow it at once: registers, and the units that read and write them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+
+from neutrino.gcn.code import Instruction
+from neutrino.gcn.isa.effects import effects
+from neutrino.gcn.isa.memory import Kind, Space, access_of, operands_of
+from neutrino.gcn.isa.mnemonics import plain
+from neutrino.gcn.isa.registers import (
+    ALL_SCALARS,
+    ALL_VECTORS,
+    EVERYTHING,
+    EXEC,
+    M0_SET,
+    VCC,
+    UnknownInstructionError,
+    registers_of,
+)
+
+SGPRS = ALL_SCALARS & ~(EXEC | M0_SET) & (1 << 124) - 1
+"""Those that hazards are about, VCC among them."""
+LANES = ("v_readlane_b32", "v_writelane_b32")
+_MATRIX = re.compile(r"v_(?:s?mfma\w*?|smfmac)_")
+_TRANSCENDENTAL = re.compile(r"v_(?:s_)?(?:rcp|rsq|sqrt|exp|log|sin|cos)_")
+_MASK_READS = re.compile(r"v_(?:cndmask|addc|subb|subbrev|add_co_ci|sub_co_ci|subrev_co_ci|div_fmas)_")
+_SCALAR_MEMORY = re.compile(
+    r"s_(?:buffer_|scratch_)?(?:load|store|atomic)_|s_(?:memtime|memrealtime|dcache|gl1|prefetch)"
+)
+_HARDWARE = re.compile(r"hwreg\((\w+)")
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What of an instruction matters. reads, writes: registers that it names, and VCC. states: how many wait states it
+    is. data: what a large store reads late. third: what a matrix product is added to. waits: what it waits for."""
+
+    name: str
+    reads: int
+    writes: int
+    states: int = 1
+    is_vector: bool = False
+    is_scalar: bool = False
+    is_memory: bool = False
+    is_lds: bool = False
+    is_matrix: bool = False
+    is_f64_matrix: bool = False
+    is_lane_exchange: bool = False
+    is_partial: bool = False
+    selects: int = 0
+    masks: int = 0
+    data: int = 0
+    third: int = 0
+    passes: int = 0
+    hardware: str = ""
+    waits: frozenset[str] = frozenset()
+    is_float_atomic: bool = False
+
+    @property
+    def is_transcendental(self) -> bool:
+        """Whether it runs beside other vector instructions."""
+        return _TRANSCENDENTAL.match(self.name) is not None
+
+    @property
+    def is_dot(self) -> bool:
+        """Whether it is a dot product."""
+        return self.name.startswith("v_dot")
+
+    @property
+    def compares_to_exec(self) -> bool:
+        """Whether it is a vector comparison that writes EXEC."""
+        return self.name.startswith("v_cmpx_")
+
+
+@lru_cache(maxsize=1 << 15)
+def facts_of(
+    mnemonic: str,
+    operands: tuple[str, ...],
+    modifiers: tuple[str, ...],
+    second: tuple[str, tuple[str, ...]] | None,
+    generation: int,
+) -> Facts:
+    """Return what of an instruction matters."""
+    row = Instruction(0, 0, mnemonic, operands, modifiers, "", None, second)
+    name = plain(mnemonic)
+    try:
+        found = effects(row, generation)
+        reads, writes = found.reads, found.writes
+        if found.calls:
+            reads = writes = 0
+    except UnknownInstructionError:
+        reads = writes = EVERYTHING
+    reads &= SGPRS | ALL_VECTORS
+    writes &= SGPRS | ALL_VECTORS | EXEC
+    is_vector = name.startswith("v_")
+    access = access_of(row)
+    data = 0
+    if access is not None and access.kind is Kind.STORE and access.size > 8 and access.space is not Space.SHARED:
+        parts = operands_of(row, access)
+        if access.space is not Space.BUFFER or not parts.offset.startswith("s"):
+            data = registers_of(parts.data[0])
+    is_matrix = _MATRIX.match(name) is not None
+    selects = registers_of(operands[2]) & SGPRS if name in LANES and len(operands) > 2 else 0
+    masks = 0
+    if _MASK_READS.match(name):
+        masks = registers_of(operands[-1]) & SGPRS if len(operands) > 3 else 0
+        masks |= VCC if name.startswith("v_div_fmas") else 0
+    hardware = next((match[1] for text in operands if (match := _HARDWARE.match(text))), "")
+    if name.startswith(("s_getreg", "s_setreg")) and not hardware:
+        hardware = operands[-1]
+    states = int(operands[0], 0) + 1 if name == "s_nop" else 1
+    return Facts(
+        name, reads, writes, states, is_vector,
+        is_scalar=name.startswith("s_") and not _SCALAR_MEMORY.match(name),
+        is_memory=not name.startswith(("v_", "s_")), is_lds=name.startswith("ds_"), is_matrix=is_matrix,
+        is_f64_matrix=is_matrix and "f64_" in name,
+        is_lane_exchange=mnemonic.endswith(("_dpp", "_dpp8")) or any(_is_exchange(word) for word in modifiers),
+        is_partial=any(word.startswith(("dst_sel:", "op_sel:")) and word != "dst_sel:DWORD" for word in modifiers),
+        selects=selects, masks=masks, data=data,
+        third=registers_of(operands[3]) & ALL_VECTORS if is_matrix and len(operands) > 3 else 0,
+        passes=_passes(name), hardware=hardware, waits=_waited(name, operands),
+        is_float_atomic="_atomic_" in name and re.search(r"_f(?:16|32|64)|fmin|fmax|bf16", name) is not None,
+    )  # fmt: skip
+
+
+def _is_exchange(word: str) -> bool:
+    """Return whether a modifier is one of DPP."""
+    return word.startswith(("row_", "wave_", "quad_perm", "dpp8")) and not word.startswith("row_mask")
+
+
+def _passes(name: str) -> int:
+    """Return how many passes of four cycles a matrix product takes, at most."""
+    size = next((count for size, count in (("4x4x", 2), ("16x16x", 8), ("32x32x", 16)) if f"_{size}" in name), 16)
+    return size if _MATRIX.match(name) else 0
+
+
+def _waited(name: str, operands: tuple[str, ...]) -> frozenset[str]:
+    """Return the counters of the ALUs that a wait brings to 0."""
+    if name not in ("s_waitcnt_depctr", "s_wait_alu"):
+        return frozenset()
+    found = set()
+    for word in operands:
+        match = re.fullmatch(r"depctr_(\w+)\(0\)", word)
+        if match:
+            found.add(match[1])
+        elif re.fullmatch(r"0x[0-9a-f]+|\d+", word):
+            number = int(word, 0)
+            found |= {"sa_sdst"} if not number & 1 else set()
+            found |= {"va_vcc"} if not number & 2 else set()
+            found |= {"va_sdst"} if not number >> 9 & 7 else set()
+            found |= {"va_vdst"} if not number >> 12 else set()
+    return frozenset(found)

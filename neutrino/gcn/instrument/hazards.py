@@ -1,0 +1,401 @@
+"""Wait states that inserted code needs: neither the hardware nor an assembler provides them.
+
+Of some pairs of instructions the second one sees what the first one wrote only some cycles later, of others the first
+one still reads what the second one overwrites. Compilers put ``s_nop`` or waits in between; so does ``with_fences``,
+for the instructions of a snippet and for their neighbours in the kernel. Where it is not known what ran before, the
+worst is assumed.
+
+Sources: AMD's manuals of the instruction sets ("CDNA 2", "CDNA 3": "Manually Inserted Wait States"; "RDNA 3", "RDNA 4":
+"Dependency counters"), and LLVM, GCNHazardRecognizer.cpp, by which the tests judge.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from neutrino.gcn.code import Instruction, written
+from neutrino.gcn.instrument.hazard_facts import LANES, SGPRS, Facts, facts_of
+from neutrino.gcn.instrument.machine import Machine
+from neutrino.gcn.isa.registers import ALL_VECTORS, EXEC, VCC
+
+WINDOW = 24
+"""Instructions around a snippet that may matter."""
+_MOST_STATES = 20
+_SHORT_PRODUCTS = re.compile(r"\d_(?:f16|bf16|i8|(?:fp8|bf8)_(?:fp8|bf8))$")
+"""Matrix products that take half the passes on CDNA 3: not those of several blocks (``_4b_``), nor of f32."""
+_NO_STATE = re.compile(r"[\w.$]+:")
+_BRANCH = re.compile(r"s_c?branch\w*|s_endpgm\w*|s_setpc_b64|s_swappc_b64|s_call_b64")
+_WAITS = {"va_vdst": ALL_VECTORS, "va_sdst": SGPRS & ~VCC, "va_vcc": VCC, "sa_sdst": SGPRS}
+_FROM_LANES = ("v_readlane_b32", "v_readfirstlane_b32")
+_NOPS = 8
+"""Wait states of an ``s_nop`` at most."""
+
+
+@dataclass
+class _State:
+    """What has run just before. recent: instructions, and how many wait states ago at least. scalar_writes,
+    vector_writes: SGPRs that each unit may be about to write. masks: SGPRs that vector instructions read as masks.
+    transcendental: VGPRs that are about to be written. comparison: whether the latest vector instruction may have
+    written EXEC."""
+
+    recent: dict[Facts, int] = field(default_factory=dict)
+    scalar_writes: int = 0
+    vector_writes: int = 0
+    masks: int = 0
+    transcendental: int = 0
+    comparison: bool = False
+
+    def copy(self) -> _State:
+        """Return a state that changes by itself."""
+        return _State(
+            dict(self.recent), self.scalar_writes, self.vector_writes, self.masks, self.transcendental, self.comparison
+        )
+
+    def merge(self, other: _State) -> _State:
+        """Return the worse of both."""
+        recent = dict(self.recent)
+        for facts, states in other.recent.items():
+            recent[facts] = min(states, recent.get(facts, states))
+        return _State(
+            recent, self.scalar_writes | other.scalar_writes, self.vector_writes | other.vector_writes,
+            self.masks | other.masks, self.transcendental | other.transcendental, self.comparison or other.comparison,
+        )  # fmt: skip
+
+    def wait(self, counters: Iterable[str]) -> None:
+        """Note a wait for the ALUs."""
+        for counter in counters:
+            if counter == "sa_sdst":
+                self.scalar_writes = self.masks = 0
+            elif counter == "va_vdst":
+                self.transcendental = 0
+            elif counter in _WAITS:
+                self.vector_writes &= ~_WAITS[counter]
+
+    def pass_states(self, count: int) -> None:
+        """Note wait states."""
+        self.recent = {facts: states + count for facts, states in self.recent.items() if states + count < _MOST_STATES}
+
+    def run(self, facts: Facts) -> None:
+        """Note an instruction."""
+        self.pass_states(facts.states)
+        self.recent[facts] = 0
+        self.wait(facts.waits)
+        if facts.is_memory:
+            self.transcendental = 0
+        if facts.is_scalar:
+            self.scalar_writes |= facts.writes & SGPRS
+        if facts.is_vector:
+            self.vector_writes |= facts.writes & SGPRS
+            self.masks |= facts.masks
+            self.transcendental &= ~facts.writes
+            if facts.is_transcendental:
+                self.transcendental |= facts.writes & ALL_VECTORS
+            self.comparison = facts.compares_to_exec
+
+
+class Hazards:
+    """The rules of one processor, for waves of one size."""
+
+    def __init__(self, machine: Machine) -> None:
+        """machine: what the code is for."""
+        self._machine = machine
+        self.generation = machine.generation
+        self._is_new_cdna = machine.processor.startswith(("gfx94", "gfx95"))
+        self._is_cdna4 = machine.processor.startswith("gfx95")
+        self._nops_of_old = machine.generation == 9
+
+    # States
+
+    def facts(self, row: Instruction) -> Facts:
+        """Return what of an instruction matters."""
+        return facts_of(row.mnemonic, row.operands, row.modifiers, row.second, self.generation)
+
+    def state_behind(self, rows: Sequence[Instruction], *, is_start: bool = False) -> _State:
+        """Return the state behind instructions that ran one after the other. is_start: whether a wave begins there;
+        else there are others in front, which are too far away to matter but for what has no end."""
+        state = _State()
+        if not is_start:
+            state.scalar_writes = state.vector_writes = SGPRS
+            state.masks = VCC
+            if len(rows) < WINDOW:
+                state = self.worst()
+        for row in rows:
+            if row.mnemonic:
+                state.run(self.facts(row))
+        return state
+
+    def worst(self) -> _State:
+        """Return the state behind any instructions."""
+        matrix = "v_mfma_f64_16x16x4f64" if self._nops_of_old else "v_nop"
+        worst = [
+            Facts("v_cmpx_class_f32", 0, SGPRS | ALL_VECTORS | EXEC, is_vector=True, is_partial=True),
+            Facts("v_exp_f32", 0, ALL_VECTORS, is_vector=True),
+            Facts("v_dot2_f32_f16", 0, ALL_VECTORS, is_vector=True),
+            Facts(matrix, 0, ALL_VECTORS, is_vector=True, is_matrix=True, third=ALL_VECTORS, passes=16),
+            Facts("global_store_dwordx4", 0, 0, is_memory=True, data=ALL_VECTORS, is_float_atomic=True),
+            Facts("s_setreg_b32", 0, 0, is_scalar=True, hardware="*"),
+        ]
+        return _State(dict.fromkeys(worst, 0), SGPRS, SGPRS, VCC, ALL_VECTORS, comparison=True)
+
+    # Rules
+
+    def states_needed(self, state: _State, facts: Facts) -> int:
+        """Return how many wait states are missing in front of an instruction."""
+        if self.generation > 10 or not state.recent:
+            return 0
+        if self.generation == 10:
+            if facts.name != "s_denorm_mode":
+                return 0
+            return max((3 - states for each, states in state.recent.items() if each.is_float_atomic), default=0)
+        return max(0, *(self._between(each, facts) - states for each, states in state.recent.items()))
+
+    def _between(self, first: Facts, then: Facts) -> int:
+        """Return how many wait states there must be between two instructions of gfx9."""
+        needed = 0
+        if first.is_vector:
+            needed = self._behind_vector(first, then)
+        vectors = first.writes & then.reads & ALL_VECTORS
+        if then.is_lane_exchange and vectors:
+            needed = max(needed, 2)
+        if first.is_matrix and not then.is_matrix:
+            needed = max(needed, self._behind_matrix(first, then))
+        if first.data & then.writes and then.is_vector:
+            needed = max(needed, 2 if self._is_new_cdna else 1)
+        if first.name.startswith("s_setreg") and then.hardware and first.hardware in (then.hardware, "*"):
+            needed = max(needed, 2)
+        return needed
+
+    def _behind_vector(self, first: Facts, then: Facts) -> int:
+        """Return the wait states between a vector instruction and one that depends on it."""
+        needed = 0
+        scalars = first.writes & then.reads & SGPRS
+        if scalars:
+            if then.is_memory and not then.is_lds:
+                needed = 5
+            elif then.selects & scalars or (then.name.startswith("v_div_fmas") and scalars & VCC):
+                needed = 4
+            elif self._is_new_cdna and then.is_vector:
+                needed = 2
+        if first.writes & EXEC:
+            if then.is_lane_exchange or (then.is_memory and not then.is_lds):
+                needed = 5
+            elif then.is_matrix or (self._is_new_cdna and then.name in (*LANES, *_FROM_LANES)):
+                needed = max(needed, 4)
+        if first.writes & then.reads & ALL_VECTORS:
+            if then.is_matrix and not first.is_dot:
+                needed = max(needed, 2)
+            if self._is_new_cdna and then.is_vector:
+                is_late = first.is_partial or (first.is_transcendental and not then.is_transcendental)
+                if is_late or then.name in _FROM_LANES:
+                    needed = max(needed, 1)
+        both = (then.reads | then.writes) & ALL_VECTORS
+        if first.is_dot and first.writes & both and first.name != then.name and (then.is_vector or then.is_memory):
+            needed = max(needed, 3)
+        return needed
+
+    def _behind_matrix(self, first: Facts, then: Facts) -> int:
+        """Return the wait states between a matrix product and an instruction on its registers."""
+        if not (then.is_vector or then.is_memory):
+            return 0
+        needed = 0
+        passes = first.passes
+        if self._is_new_cdna and not self._is_cdna4 and _SHORT_PRODUCTS.search(first.name):
+            passes //= 2
+        more = 4 if self._is_cdna4 else 3
+        if first.writes & (then.reads | then.writes) & ALL_VECTORS:
+            needed = 19 if first.is_f64_matrix else passes + more
+        if first.third & then.writes:
+            needed = max(needed, min(passes, 15))
+        if first.is_f64_matrix and (then.is_memory or "_f64" in then.name):
+            needed = max(needed, 2)
+        return needed
+
+    def waits_needed(self, state: _State, facts: Facts) -> list[str]:
+        """Return the counters of the ALUs that must be waited for in front of an instruction."""
+        found = []
+        if self.generation == 11 and facts.is_vector and state.transcendental & facts.reads:
+            found.append("va_vdst")
+        if self.generation == 12 and (facts.is_scalar or facts.is_vector):
+            reads = _pairs(facts.reads & SGPRS)
+            if state.scalar_writes & reads:
+                found.append("sa_sdst")
+            if state.vector_writes & reads & ~VCC:
+                found.append("va_sdst")
+            if state.vector_writes & reads & VCC:
+                found.append("va_vcc")
+        return found
+
+    def waits_behind(self, state: _State, facts: Facts) -> list[str]:
+        """Return the counters that must be waited for behind an instruction."""
+        if self.generation != 11 or self._machine.wave != 64 or not facts.is_scalar:
+            return []
+        found = []
+        if facts.writes & state.masks & ~EXEC:
+            found.append("sa_sdst")
+        if facts.writes & EXEC:
+            found.append("va_vdst")
+        return found
+
+    def waits_at_end(self, state: _State) -> list[str]:
+        """Return the counters that must be waited for at a snippet's end, where the kernel goes on."""
+        if self.generation == 12:
+            found = ["sa_sdst"] if state.scalar_writes & VCC else []
+            return [*found, *(["va_vcc"] if state.vector_writes & VCC else [])]
+        return ["sa_sdst"] if self.generation == 11 and self._machine.wave == 64 and state.masks else []
+
+    def wait(self, counters: list[str]) -> str:
+        """Return the instruction that waits for counters of the ALUs."""
+        if self.generation == 11 and counters == ["va_vdst"]:
+            # As LLVM 19 writes it, which knows no other form.
+            return "s_waitcnt_depctr 0xfff"
+        name = "s_wait_alu" if self.generation == 12 else "s_waitcnt_depctr"
+        return f"{name} {' '.join(f'depctr_{counter}(0)' for counter in counters)}"
+
+    def has_permute_problem(self, state: _State, facts: Facts) -> bool:
+        """Return whether a permutation of lanes would see an old EXEC."""
+        return self.generation in (10, 11) and facts.name.startswith("v_permlane") and state.comparison
+
+
+def _pairs(registers: int) -> int:
+    """Return SGPRs with the other one of each pair."""
+    even = int("01" * 62, 2)
+    return registers | (registers & even) << 1 | registers >> 1 & even
+
+
+def with_fences(
+    before: Sequence[Sequence[Instruction]] | None,
+    lines: Sequence[str],
+    after: Sequence[Sequence[Instruction]] | None,
+    machine: Machine,
+    *,
+    is_start: bool = False,
+) -> list[str]:
+    """Return a snippet with what its instructions and its neighbours need in between.
+
+    before: the ways that lead to it, each a list of instructions that ends where the snippet begins, ``WINDOW`` of them
+    or as many as there are up to what is not known; None where nothing is known. after: the ways from its end on, in
+    the same manner. is_start: whether a wave begins at the beginning of ways that are shorter.
+    """
+    rules = Hazards(machine)
+    if before is None:
+        state = rules.worst()
+    else:
+        states = [
+            rules.state_behind(way[-WINDOW:], is_start=is_start and len(way) < WINDOW) for way in before
+        ] or [rules.state_behind([], is_start=is_start)]  # fmt: skip
+        state = states[0]
+        for each in states[1:]:
+            state = state.merge(each)
+    fencer = _Fencer(rules, lines)
+    found = fencer.fenced(state)
+    end = fencer.end
+    # What the kernel itself has done is not for snippets to wait for.
+    end.masks &= fencer.masks
+    end.scalar_writes &= fencer.writes
+    end.vector_writes &= fencer.writes
+    missing = rules.waits_at_end(end)
+    if missing:
+        found.append(rules.wait(missing))
+        end.wait(missing)
+    found += _nops(_missing_behind(rules, end, after))
+    return found
+
+
+def _missing_behind(rules: Hazards, end: _State, after: Sequence[Sequence[Instruction]] | None) -> int:
+    """Return how many wait states are missing between a snippet and the instructions behind it."""
+    if rules.generation > 10:
+        return 0
+    if after is None:
+        after = [
+            [written(text) for text in ("v_div_fmas_f32 v0, v0, v0, v0", "s_setreg_imm32_b32 hwreg(HW_REG_MODE), 0")]
+        ]
+    needed = 0
+    for way in after:
+        state = end.copy()
+        for row in way[:_NOPS]:
+            if not row.mnemonic:
+                break
+            facts = rules.facts(row)
+            needed = max(needed, rules.states_needed(state, facts))
+            # What the kernel's own instructions need among themselves, they have.
+            state.pass_states(facts.states)
+    return needed
+
+
+class _Fencer:
+    """Fences the lines of one snippet, whose branches lead to its own labels, or out of it."""
+
+    def __init__(self, rules: Hazards, lines: Sequence[str]) -> None:
+        """Take the lines apart."""
+        self._rules = rules
+        self._lines = lines
+        self._rows = [None if _NO_STATE.fullmatch(line.strip()) else written(line.strip()) for line in lines]
+        self._at_labels: dict[str, _State] = {}
+        self.end = _State()
+        self.masks = self.writes = 0
+        """SGPRs that its vector instructions read as masks, and what it writes."""
+
+    def fenced(self, start: _State) -> list[str]:
+        """Return the lines with fences. start: what has run before."""
+        while True:
+            known = {label: _key(state) for label, state in self._at_labels.items()}
+            found = self._once(start.copy())
+            # A way back to a label brings what the lines behind it have done.
+            if {label: _key(state) for label, state in self._at_labels.items()} == known:
+                return found
+
+    def _once(self, state: _State) -> list[str]:
+        """Go through the lines once."""
+        rules, found = self._rules, []
+        for line, row in zip(self._lines, self._rows, strict=True):
+            if row is None:
+                label = line.strip().removesuffix(":")
+                if label in self._at_labels:
+                    state = state.merge(self._at_labels[label])
+                self._at_labels[label] = state.copy()
+                found.append(line)
+                continue
+            facts = rules.facts(row)
+            counters = rules.waits_needed(state, facts)
+            if counters:
+                found.append(rules.wait(counters))
+                state.wait(counters)
+                state.pass_states(1)
+            missing = rules.states_needed(state, facts)
+            found += _nops(missing)
+            state.pass_states(missing)
+            if rules.has_permute_problem(state, facts):
+                found.append(f"v_mov_b32_e32 {row.operands[1]}, {row.operands[1]}")
+            state.run(facts)
+            self.masks |= facts.masks
+            self.writes |= facts.writes
+            found.append(line)
+            counters = rules.waits_behind(state, facts)
+            if counters:
+                found.append(rules.wait(counters))
+                state.wait(counters)
+            if _BRANCH.fullmatch(row.mnemonic) and row.operands:
+                target = row.operands[-1]
+                known = self._at_labels.get(target)
+                self._at_labels[target] = state.copy() if known is None else known.merge(state)
+        self.end = state
+        return found
+
+
+def _key(state: _State) -> tuple[object, ...]:
+    """Return what tells two states apart."""
+    return (
+        frozenset(state.recent.items()), state.scalar_writes, state.vector_writes, state.masks, state.transcendental,
+        state.comparison,
+    )  # fmt: skip
+
+
+def _nops(count: int) -> list[str]:
+    """Return instructions that are so many wait states."""
+    found = []
+    while count > 0:
+        found.append(f"s_nop {min(count, _NOPS) - 1}")
+        count -= _NOPS
+    return found
