@@ -64,11 +64,11 @@ class _Copy:
         self._places: list[Instruction] = []
 
     def assembled(self, text: str) -> bytes:
-        """Return machine code."""
+        """Return the machine code of an assembly text for the kernel's processor."""
         return self.llvm.assemble(text, self.processor)
 
     def places(self) -> list[Instruction]:
-        """Return the instructions in front of which code may go."""
+        """Return the instructions of the kernel in front of which code may be inserted."""
         if self._places:
             return self._places
         allowed = self._places
@@ -83,13 +83,16 @@ class _Copy:
         return allowed
 
     def nothing(self) -> list[Insertion]:
-        """Return insertions that change nothing that the kernel knows."""
+        """Return insertions into a kernel that change nothing that its own code reads."""
         choice = random.Random(_SEED)
         code = [self.assembled(text) for text in ("s_nop 0", "s_mov_b32 s90, 0x1234", "s_mov_b32 s91, s90")]
         return [Insertion(row.offset, choice.choice(code)) for row in self.places() if choice.random() < 0.5]
 
     def written(self, insertions: list[Insertion], change: Change | None = None) -> bytes:
-        """Return the object with the copy. change: of its code, with the places of the original instructions."""
+        """Return the code object with a copy of the kernel into which code is inserted.
+
+        change: what changes the copy's code, given where the original's instructions are in it.
+        """
         (address,) = place(self.data, [spliced_size(self.function, insertions)])
         made = splice(self.function, insertions, address)
         code = bytearray(made.code)
@@ -106,9 +109,11 @@ def _code_faults(copy: _Copy) -> Iterator[tuple[str, bytes]]:
     execution, vcc, mov = ("exec", "vcc", "s_mov_b64") if wide else ("exec_lo", "vcc_lo", "s_mov_b32")
 
     def inserted(what: str, text: str, at: Instruction) -> tuple[str, bytes]:
+        """Return the fault's name, and the object whose copy has an instruction too many that does harm."""
         return what, copy.written([*base, Insertion(at.offset, copy.assembled(text))])
 
     def first(pattern: str, rows: list[Instruction]) -> Instruction | None:
+        """Return the first instruction whose text matches a pattern, None if none does."""
         return next((row for row in rows if re.match(pattern, row.text)), None)
 
     entry = places[0]
@@ -132,7 +137,9 @@ def _code_faults(copy: _Copy) -> Iterator[tuple[str, bytes]]:
     nop = struct.pack("<I", 0xBF800000)
 
     def nops(row: Instruction) -> Callable[[bytearray, dict[int, int]], None]:
+        """Return what overwrites an instruction in the copy with instructions that do nothing."""
         def change(code: bytearray, moved: dict[int, int]) -> None:
+            """Overwrite the instruction where it is in the copy."""
             at = moved[row.offset]
             code[at : at + row.size] = nop * (row.size // _WORD)
 
@@ -149,6 +156,7 @@ def _code_faults(copy: _Copy) -> Iterator[tuple[str, bytes]]:
         for by in (-1, 1):
 
             def shifted(code: bytearray, moved: dict[int, int], row: Instruction = row, by: int = by) -> None:
+                """Let a branch in the copy lead one word too far, or too short."""
                 at = moved[row.offset]
                 (words,) = struct.unpack_from("<h", code, at)
                 struct.pack_into("<h", code, at, words + by)
@@ -157,6 +165,7 @@ def _code_faults(copy: _Copy) -> Iterator[tuple[str, bytes]]:
     for literal in copy.function.literals[:1]:
 
         def moved_literal(code: bytearray, moved: dict[int, int], literal: Any = literal) -> None:
+            """Make an address that the copy's code forms from the program counter 64 bytes too high."""
             low = max(offset for offset in moved if offset <= literal.low)
             at = moved[low] + literal.low - low
             struct.pack_into("<I", code, at, (struct.unpack_from("<I", code, at)[0] + 64) & 0xFFFF_FFFF)
@@ -173,6 +182,10 @@ def _file_faults(copy: _Copy) -> Iterator[tuple[str, bytes]]:
     at = next(address - row[3] + row[2] for row in segments if row[3] <= address < row[3] + row[6])
 
     def changed(what: str, offset: int, layout: str, change: Callable[[int], int]) -> tuple[str, bytes]:
+        """Return the fault's name, and the object with a number of the copy's descriptor changed.
+
+        offset, layout: where it is in the descriptor, and its format as ``struct`` has it.
+        """
         new = bytearray(data)
         (value,) = struct.unpack_from(layout, new, at + offset)
         struct.pack_into(layout, new, at + offset, change(value))
@@ -251,7 +264,8 @@ def main() -> int:
 
 
 def problems(rows: list[dict[str, str]]) -> list[str]:
-    """Return what is wrong with what was noticed."""
+    """Return what is wrong with the results: kernels of which fewer faults were noticed than must be, and copies
+    without a fault in which one was seen."""
     found = [f"control {row['processor']} {row['kernel']}" for row in rows if not row["fault"] and row["noticed"]]
     for processor in PROCESSORS:
         count = sum(row["processor"] == processor and row["fault"] != "" and row["noticed"] != "" for row in rows)

@@ -223,6 +223,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return judge_files([options.out], "make corpus-amd", ["rows"], say)
 
     def sources() -> Iterator[tuple[str, str, bytes]]:
+        """Yield the code objects that are judged, of clang, of Triton if it is there, and of the wheels."""
         yield from of_clang(BUILT / "clang")
         if options.triton is not None:
             yield from of_triton(options.triton, BUILT / "triton")
