@@ -83,7 +83,7 @@ class Code:
         self._label_count = 0
 
     def emit(self, *lines: str) -> None:
-        """Append instructions or labels."""
+        """Append lines of assembly, instructions or labels, to the snippet."""
         self.lines += lines
 
     def label(self) -> str:
@@ -111,7 +111,7 @@ class Code:
         self._pinned[kind].update(numbers)
 
     def release(self, *places: Place) -> None:
-        """Give registers back."""
+        """Give registers back, so that later code of the snippet may take them."""
         for place in places:
             kind, numbers = _numbers(place)
             self._free[kind].update(numbers)
@@ -127,15 +127,20 @@ class Code:
 
     @property
     def scalars_used(self) -> frozenset[int]:
-        """The SGPRs that it has taken."""
+        """The numbers of the SGPRs that the snippet has taken, those included that it has given back."""
         return frozenset(self._used[Scalar])
 
     @property
     def vectors_used(self) -> frozenset[int]:
-        """The VGPRs that it has taken."""
+        """The numbers of the VGPRs that the snippet has taken, those included that it has given back."""
         return frozenset(self._used[Vector])
 
     def _take(self, kind: type[Place], words: int, *, is_even: bool) -> int:
+        """Take free registers in a row and return the number of the first one.
+
+        kind: ``Scalar`` for SGPRs, ``Vector`` for VGPRs. is_even: whether that number must be even. Raises
+        NoRegistersError.
+        """
         free = self._free[kind]
         for first in sorted(free):
             numbers = range(first, first + words)
@@ -148,9 +153,11 @@ class Code:
 
 
 def _numbers(place: Place) -> tuple[type[Place], range]:
+    """Return of which kind registers are, ``Scalar`` or ``Vector``, and their numbers."""
     kind: type[Place] = Vector if isinstance(place, Vector) else Scalar
     return kind, range(place.first, place.first + place.words)
 
 
 def _text(kind: str, first: int, words: int) -> str:
+    """Return registers in a row as assembly names them: ``s4``, or ``s[4:5]`` for two."""
     return f"{kind}{first}" if words == 1 else f"{kind}[{first}:{first + words - 1}]"

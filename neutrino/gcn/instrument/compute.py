@@ -66,6 +66,7 @@ def varying(statements: Iterable[Statement], vectors: Iterable[str], *, is_varyi
     found = set(vectors)
 
     def differs(value: object) -> bool:
+        """Whether a value may differ between lanes, as far as it is known."""
         if isinstance(value, Register):
             return value.name in found
         if isinstance(value, Special):
@@ -73,6 +74,10 @@ def varying(statements: Iterable[Statement], vectors: Iterable[str], *, is_varyi
         return isinstance(value, SiteOperand) and is_varying_operand and value.name not in UNIFORM_OPERANDS
 
     def visit(rows: Iterable[Statement], *, apart: bool) -> None:
+        """Add to ``found`` the registers to which statements assign what may differ between lanes.
+
+        apart: whether only some lanes may run the statements, so that whatever they assign differs.
+        """
         for row in rows:
             if isinstance(row, If):
                 visit((*row.then, *row.otherwise), apart=apart or differs(row.condition))
@@ -139,7 +144,7 @@ class Computing:
         return found
 
     def bind(self, register: Register, place: Place) -> None:
-        """Say where a local register is, before it is used."""
+        """Let a probe's local register be in these registers, before it is used for the first time."""
         self._places[register.name] = place
 
     def words(self, type_: Type) -> int:
@@ -149,7 +154,8 @@ class Computing:
         return 2 if type_.bits == 64 else 1
 
     def value(self, operand: object) -> Value:
-        """Return where an operand is, after reading it if need be."""
+        """Return the registers that have an operand's value, or the constant that it is; code that reads it is
+        appended."""
         if isinstance(operand, Constant):
             return operand
         if isinstance(operand, Register):
@@ -163,7 +169,10 @@ class Computing:
     # Statements
 
     def lower(self, statements: Iterable[Statement]) -> None:
-        """Append the instructions of statements. Local registers are given back after the last one that names them."""
+        """Append the instructions for typed statements.
+
+        Registers of local variables are given back after the last statement that names them.
+        """
         rows = tuple(statements)
         last: dict[str, int] = {}
         for number, row in enumerate(rows):
@@ -178,6 +187,7 @@ class Computing:
                     self.code.release(self._places.pop(name))
 
     def _lower(self, statement: Statement) -> None:
+        """Append the instructions for one typed statement. Raises CannotError for one that is not possible."""
         if isinstance(statement, Operation):
             self.operation(statement)
         elif isinstance(statement, Convert):
@@ -203,12 +213,14 @@ class Computing:
             raise CannotError(why_not(statement))
 
     def save(self, statement: Save) -> None:
-        """Save values to a map."""
+        """Refuse to save values to a map. A class for probes that may save has its own."""
         raise CannotError("saves are not possible here")
 
     def _load(self, statement: Load) -> None:
-        """Read a value of the site's instruction: bits as they are; into a predicate whether they are not 0, and of a
-        predicate 1 or 0."""
+        """Append code that reads a value of the probed instruction into a register of the probe.
+
+        Bits are taken as they are; into a predicate goes whether they are not 0, and of a predicate 1 or 0.
+        """
         value, destination = self.value(statement.operand), self.place(statement.destination)
         type_ = statement.destination.type
         if isinstance(value, Mask) and type_ is not Type.PRED:
@@ -221,7 +233,10 @@ class Computing:
             self.move(destination, value, type_)
 
     def _branch(self, statement: If) -> None:
-        """Run one of two lists of statements, by a predicate. Lanes for which it is false have no part in the first."""
+        """Append code that runs one of two lists of statements, by a predicate.
+
+        Where lanes differ, each list runs with those lanes alone that it is for.
+        """
         code, machine = self.code, self._machine
         condition = self.place(statement.condition)
         if statement.condition.name not in self._vectors:
@@ -261,7 +276,7 @@ class Computing:
         return value.word(number) if number < value.words else "0"
 
     def move(self, destination: Place, value: Value, type_: Type) -> None:
-        """Bring a value to a place."""
+        """Append code that copies a value into registers. type_: of the value."""
         code = self.code
         if isinstance(destination, Mask):
             source = value.text if not isinstance(value, Constant) else (self._machine.exec if value.bits else "0")
@@ -299,16 +314,18 @@ class Computing:
                            f"{destination.word(1)}, 0")  # fmt: skip
 
     def _e32(self, place: Place) -> str:
+        """Return the suffix that a move's mnemonic has if it writes a VGPR, "" for an SGPR."""
         return "_e32" if isinstance(place, Vector) else ""
 
     def _unsigned(self) -> str:
-        """The type of a comparison of a whole lane mask."""
+        """Return the type, as mnemonics have it, with which a scalar instruction compares a whole lane mask: u32 or
+        u64."""
         return f"u{self._machine.wave}"
 
     # Operations
 
     def operation(self, statement: Operation) -> None:
-        """Compute an operation."""
+        """Append code for an arithmetic or logic operation. Raises CannotError for one that is not possible."""
         type_, destination = statement.destination.type, self.place(statement.destination)
         if statement.operator is Operator.MOVE:
             self.move(destination, self.value(statement.sources[0]), type_)
@@ -324,7 +341,8 @@ class Computing:
             self._scalar(destination, statement, values)
 
     def _combine(self, destination: Place, operator: Operator, values: list[Value]) -> None:
-        """Compute with predicates. Bits of lanes that are not active stay 0."""
+        """Append code for a logic operation on predicates, kept as lane masks. Bits of lanes that are not active stay
+        0."""
         code, machine, texts = self.code, self._machine, []
         for value in values:
             texts.append(value.text if not isinstance(value, Constant) else machine.exec if value.bits else "0")
@@ -335,7 +353,7 @@ class Computing:
             code.emit(f"s_and_{machine.mask} {destination.text}, {destination.text}, {machine.exec}")
 
     def _narrow(self, destination: Place, type_: Type) -> None:
-        """Extend a result of 8 or 16 bits to its word, by the type's sign."""
+        """Append code that extends a result of 8 or 16 bits to its 32-bit register, by the type's sign."""
         if type_.bits not in (8, 16):
             return
         text, code = destination.text, self.code
@@ -348,7 +366,7 @@ class Computing:
             code.emit(f"s_and_b32 {text}, {text}, {(1 << type_.bits) - 1:#x}")
 
     def _scalar(self, destination: Place, statement: Operation, values: list[Value]) -> None:
-        """Compute in SGPRs."""
+        """Append code that computes an operation on SGPRs, for values that are the same in all lanes."""
         code, machine, operator = self.code, self._machine, statement.operator
         type_ = statement.destination.type
         is_wide = destination.words == 2
@@ -400,7 +418,7 @@ class Computing:
         self._narrow(destination, type_)
 
     def _whole(self, value: Value, source: object) -> Scalar:
-        """Return an operand in SGPRs."""
+        """Return an operand of a scalar operation in SGPRs, all of its words."""
         if isinstance(value, Scalar):
             return value
         place = self.code.scalar(self.words(_type_of(source)))
@@ -408,7 +426,7 @@ class Computing:
         return place
 
     def scalar_product(self, destination: Place, statement: Operation, values: list[Value]) -> None:
-        """Multiply in SGPRs, and add if asked."""
+        """Append code that multiplies numbers in SGPRs, and adds a third if the operation has one."""
         code, machine, word = self.code, self._machine, self.word
         if destination.words == 1:
             if statement.operator is Operator.MUL:
@@ -462,7 +480,7 @@ class Computing:
             code.emit(f"s_cselect_b32 {destination.word(number)}, {result.word(number)}, 0")
 
     def _vector(self, destination: Vector, statement: Operation, values: list[Value]) -> None:
-        """Compute in VGPRs."""
+        """Append code that computes an operation on VGPRs, for values that may differ between lanes."""
         operator, type_ = statement.operator, statement.destination.type
         is_shift = operator in (Operator.SHL, Operator.SHR)
         if operator is Operator.MUL_ADD:
@@ -479,7 +497,7 @@ class Computing:
         self._narrow(destination, type_)
 
     def _vector_word(self, destination: Vector, operator: Operator, type_: Type, values: list[Vector]) -> None:
-        """Compute 32 bits in VGPRs."""
+        """Append code that computes an operation of up to 32 bits on VGPRs."""
         code, to, machine = self.code, destination.text, self._machine
         texts = [value.text for value in values]
         kind = "i32" if type_.is_signed else "u32"
@@ -535,7 +553,7 @@ class Computing:
                 code.emit(f"v_mov_b32_e32 {to}, {parts[0].text}")
 
     def add_pair(self, destination: Vector, left: Vector, right: Vector, *, is_sum: bool = True) -> None:
-        """Add or subtract 64 bits in VGPRs, by VCC."""
+        """Append code that adds or subtracts 64 bits in pairs of VGPRs; it overwrites VCC with the carry."""
         vcc = "vcc" if self._machine.wave == 64 else "vcc_lo"
         name = "add" if is_sum else "sub"
         if self._new_add:
@@ -552,7 +570,7 @@ class Computing:
         self.move(destination, result, Type.U64)
 
     def _vector_pair(self, destination: Vector, operator: Operator, type_: Type, values: list[Vector]) -> None:
-        """Compute 64 bits in VGPRs."""
+        """Append code that computes an operation of 64 bits on pairs of VGPRs."""
         code, left = self.code, values[0]
         if operator in (Operator.ADD, Operator.SUB):
             self.add_pair(destination, left, values[1], is_sum=operator is Operator.ADD)
@@ -586,7 +604,7 @@ class Computing:
             self._shift_pair(destination, operator, type_, left, values[1])
 
     def _shift_pair(self, destination: Vector, operator: Operator, type_: Type, left: Vector, amount: Vector) -> None:
-        """Shift 64 bits in VGPRs."""
+        """Append code that shifts 64 bits in a pair of VGPRs."""
         code = self.code
         is_arithmetic = operator is Operator.SHR and type_.is_signed
         name = "lshlrev_b64" if operator is Operator.SHL else "ashrrev_i64" if is_arithmetic else "lshrrev_b64"
@@ -618,7 +636,8 @@ class Computing:
         self.add_pair(destination, result, addend)
 
     def _choose(self, destination: Vector, condition: Mask, then: Value, otherwise: Value) -> None:
-        """Take one of two values in each lane. Neither may be partly in the destination."""
+        """Append code that takes one of two values in each lane, by a predicate. Neither may be partly in the
+        destination."""
         words = destination.words
         first, second = self.in_vector(then, words), self.in_vector(otherwise, words)
         for number in range(words):
@@ -630,7 +649,7 @@ class Computing:
     # Conversions, comparisons
 
     def convert(self, statement: Convert) -> None:
-        """Convert between types of integers, and from and to predicates."""
+        """Append code that converts a value between types of integers, or from and to predicates."""
         if reason := why_not(statement):
             raise CannotError(reason)
         to, source = statement.destination.type, _type_of(statement.source)
@@ -646,7 +665,7 @@ class Computing:
             self.integer(destination, to, value, source)
 
     def integer(self, destination: Place, to: Type, value: Value, source: Type) -> None:
-        """Extend an integer by its sign, or cut it."""
+        """Append code that extends an integer by its sign, or cuts it, to another type."""
         code = self.code
         prefix = "v" if isinstance(destination, Vector) else "s"
         if isinstance(value, Constant):
@@ -670,7 +689,7 @@ class Computing:
                 self._narrow(destination, to)
 
     def compare(self, statement: Compare) -> None:
-        """Compare two values."""
+        """Append code that compares two values and writes a predicate."""
         if reason := why_not(statement):
             raise CannotError(reason)
         left, right = self.value(statement.left), self.value(statement.right)
@@ -679,7 +698,7 @@ class Computing:
         )
 
     def compare_into(self, destination: Place, relation: Relation, left: Value, right: Value, type_: Type) -> None:
-        """Compare two integers; the predicate is 0 in lanes that are not active."""
+        """Append code that compares two integers into a predicate, which is 0 in lanes that are not active."""
         code, machine = self.code, self._machine
         if not isinstance(left, Vector) and not isinstance(right, Vector):
             self._scalar_test(relation, left, right, type_)
@@ -720,14 +739,14 @@ class Computing:
             code.emit(f"s_cselect_b32 {part.text}, 0, 1", f"s_cmp_lg_u32 {part.text}, 0")
 
     def select(self, statement: Select) -> None:
-        """Take one of two values, by a predicate."""
+        """Append code that takes one of two values, by a predicate."""
         condition = self.value(statement.condition)
         then, otherwise = self.value(statement.then), self.value(statement.otherwise)
         destination = self.place(statement.destination)
         self.select_into(destination, condition, then, otherwise)
 
     def select_into(self, destination: Place, condition: Value, then: Value, otherwise: Value) -> None:
-        """As ``select``, of places."""
+        """Append code that takes one of two values, by a predicate, given the registers that have them."""
         code, machine = self.code, self._machine
         if not isinstance(condition, Mask):
             raise CannotError("a condition that is no predicate")

@@ -45,10 +45,13 @@ class EntryState:
 
     @property
     def _rsrc2(self) -> int:
+        """The word of the kernel's descriptor that says which SGPRs and VGPRs have numbers of work-groups and
+        work-items."""
         return int(_WORD.unpack_from(self.descriptor, _RSRC2)[0])
 
     @property
     def _properties(self) -> int:
+        """The bits of the kernel's descriptor that say which addresses user SGPRs have at the entry."""
         return int(_HALF.unpack_from(self.descriptor, _PROPERTIES)[0])
 
     @property

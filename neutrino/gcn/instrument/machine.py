@@ -29,7 +29,7 @@ class Machine:
 
     @property
     def generation(self) -> int:
-        """9 to 12."""
+        """The processor's generation, 9 to 12, as in ``gfx9`` to ``gfx12``."""
         return self.kind.generation
 
     @property
@@ -64,12 +64,12 @@ class Machine:
 
     @property
     def exec(self) -> str:
-        """The mask of active lanes."""
+        """The name of the register that masks the active lanes: ``exec``, or ``exec_lo`` with waves of 32."""
         return "exec" if self.wave == 64 else "exec_lo"
 
     @property
     def mask(self) -> str:
-        """Suffix of scalar instructions on lane masks."""
+        """The suffix of scalar instructions on a whole lane mask, such as ``b64``."""
         return f"b{self.wave}"
 
     @property
@@ -78,34 +78,37 @@ class Machine:
         return f"{'s_and_not1' if self.generation >= 11 else 's_andn2'}_{self.mask}"
 
     def load(self, destination: str, base: str, offset: int, words: int) -> str:
-        """A scalar load of 32-bit words."""
+        """Return the instruction that loads 32-bit words from memory into SGPRs.
+
+        base: SGPRs with an address. offset: from it, in bytes.
+        """
         name = (f"dwordx{words}" if words > 1 else "dword") if self.is_old else f"b{32 * words}"
         return f"s_load_{name} {destination}, {base}, {offset:#x}"
 
     @property
     def wait_scalar(self) -> str:
-        """Waits for scalar loads and messages."""
+        """The instruction that waits for scalar loads and messages."""
         return "s_wait_kmcnt 0x0" if self.generation == 12 else "s_waitcnt lgkmcnt(0)"
 
     @property
     def wait_all_loads(self) -> tuple[str, ...]:
-        """Waits for all that may still be written to VGPRs."""
+        """The instructions that wait for all loads whose results may still be written to VGPRs."""
         if self.generation < 12:
             return ("s_waitcnt vmcnt(0) lgkmcnt(0)",)
         return ("s_wait_loadcnt 0x0", "s_wait_samplecnt 0x0", "s_wait_bvhcnt 0x0", "s_wait_dscnt 0x0")
 
     @property
     def wait_vector(self) -> tuple[str, ...]:
-        """Waits for results of vector memory instructions."""
+        """The instructions that wait for results of vector memory instructions."""
         return ("s_wait_loadcnt 0x0",) if self.generation == 12 else ("s_waitcnt vmcnt(0)",)
 
     @property
     def wait_shared(self) -> str:
-        """Waits for results of LDS instructions."""
+        """The instruction that waits for results of LDS instructions."""
         return "s_wait_dscnt 0x0" if self.generation == 12 else "s_waitcnt lgkmcnt(0)"
 
     def store(self, bits: int) -> str:
-        """The mnemonic of a store to global memory of 8 to 128 bits."""
+        """Return the mnemonic of a store to global memory of 8 to 128 bits."""
         if bits < 32:
             return {8: "global_store_byte", 16: "global_store_short"}[bits] if self.is_old else f"global_store_b{bits}"
         words = bits // 32
@@ -113,7 +116,7 @@ class Machine:
         return f"global_store_{name}"
 
     def fetch(self, bits: int) -> str:
-        """The mnemonic of a load from global memory of 32 to 128 bits."""
+        """Return the mnemonic of a load from global memory of 32 to 128 bits."""
         return self.store(bits).replace("store", "load")
 
     def atomic(self, name: str, bits: int) -> str:
@@ -151,22 +154,22 @@ class Machine:
 
     @property
     def add(self) -> str:
-        """Scalar addition with carry out, without carry in."""
+        """The mnemonic of a scalar addition that sets the carry and does not add one."""
         return "s_add_co_u32" if self.generation == 12 else "s_add_u32"
 
     @property
     def add_carry(self) -> str:
-        """Scalar addition with carry in."""
+        """The mnemonic of a scalar addition that adds the carry and sets it."""
         return "s_add_co_ci_u32" if self.generation == 12 else "s_addc_u32"
 
     @property
     def subtract(self) -> str:
-        """Scalar subtraction with borrow out."""
+        """The mnemonic of a scalar subtraction that sets the borrow and does not take one."""
         return "s_sub_co_u32" if self.generation == 12 else "s_sub_u32"
 
     @property
     def subtract_borrow(self) -> str:
-        """Scalar subtraction with borrow in."""
+        """The mnemonic of a scalar subtraction that takes the borrow and sets it."""
         return "s_sub_co_ci_u32" if self.generation == 12 else "s_subb_u32"
 
     def clock(self, low: str, high: str, both: str, scratch: str) -> list[str]:
@@ -218,26 +221,31 @@ class Machine:
 
     @property
     def ahead_of_lanes(self) -> tuple[str, ...]:
-        """What is between instructions of a kernel, and such as keep SGPRs in lanes (``v_writelane``): gfx94x and later
-        ones of gfx9 want two instructions between two of the vector unit that write and read an SGPR."""
+        """Waiting instructions to put before the first of those that keep SGPRs in lanes (``v_writelane``).
+
+        gfx94x and later ones of gfx9 want two instructions between two of the vector unit that write and read an SGPR.
+        """
         return ("s_nop 1",) if self._is_late_gfx9 else ()
 
     @property
     def before_read_of_lane(self) -> tuple[str, ...]:
-        """What is between an instruction that writes a VGPR, and ``v_readlane`` of it."""
+        """Waiting instructions to put between one that writes a VGPR, and a ``v_readlane`` of it."""
         return ("s_nop 0",) if self._is_late_gfx9 else ()
 
     @property
     def after_read_of_lane(self) -> tuple[str, ...]:
-        """What is between ``v_readlane``, and whatever reads the SGPR: gfx9 wants 5 instructions before a vector memory
-        instruction has it as an address, and fewer before others."""
+        """Waiting instructions to put between a ``v_readlane``, and whatever reads the SGPR.
+
+        gfx9 wants 5 instructions before a vector memory instruction has it as an address, and fewer before others.
+        """
         return ("s_nop 4",) if self.generation == 9 else ()
 
     @property
     def _is_late_gfx9(self) -> bool:
+        """Whether this is gfx94x or gfx95x, whose hardware waits less by itself than other processors of gfx9 do."""
         return self.processor.startswith(("gfx94", "gfx95"))
 
     def lane(self, destination: str) -> list[str]:
-        """The lane's number into a VGPR."""
+        """Return the instructions that write each lane's number, from 0, into a VGPR."""
         low = f"v_mbcnt_lo_u32_b32 {destination}, -1, 0"
         return [low] if self.wave == 32 else [low, f"v_mbcnt_hi_u32_b32 {destination}, -1, {destination}"]

@@ -26,6 +26,7 @@ class MapFlow(Computing):
         self._outer: list[tuple[str, Mask, str]] = []
 
     def _rows(self, statements: Any) -> None:
+        """Append code for statements, in the lanes that are active here."""
         self.lower(statements)
 
     @contextmanager
@@ -65,6 +66,7 @@ class MapFlow(Computing):
         self._record = known
 
     def _apart(self, statement: Apart) -> None:
+        """Append code for statements that only those lanes run in which a predicate is true."""
         machine = self.code.machine
         with self._inner(""):
             condition = self.place(statement.condition)
@@ -75,11 +77,13 @@ class MapFlow(Computing):
             self._rows(statement.then)
 
     def _when(self, statement: When) -> None:
+        """Append code for statements that write registers only in lanes in which a predicate is true."""
         with self.only(statement.condition, skips=False):
             for change in statement.then:
                 super()._lower(change)
 
     def _branch_all(self, statement: Branch) -> None:
+        """Append a branch between two lists of statements, by a predicate that is the same in all lanes."""
         code = self.code
         otherwise, end = code.label(), code.label()
         condition, known = self.place(statement.condition), self._record
@@ -92,10 +96,12 @@ class MapFlow(Computing):
             code.emit(*((f"s_branch {end}",) if label is otherwise else ()), f"{label}:")
 
     def _block(self, statement: Block) -> None:
+        """Append code for a block of statements that lanes may leave before its end."""
         with self._inner(statement.name):
             self._rows(statement.then)
 
     def _leave(self, statement: Leave) -> None:
+        """Append code by which lanes leave a block: all that are active, or those in which a predicate is true."""
         code, machine = self.code, self.code.machine
         around = [name for name, _, _ in self._outer].index(statement.name)
         with code.scope():
@@ -112,6 +118,7 @@ class MapFlow(Computing):
         code.emit(f"s_cbranch_execz {self._outer[-1][2]}")
 
     def _in_turn(self, statement: EachInTurn) -> None:
+        """Append statements once for each row of values, which go into the same registers one after the other."""
         for row in statement.rows:
             for register, value in zip(statement.registers, row, strict=True):
                 self.move(self.place(register), self.value(value), register.type)

@@ -101,6 +101,7 @@ class MapStatements(MapFlow):
         return found
 
     def _lower(self, statement: Any) -> None:
+        """Append the instructions for one statement of a map type. Raises CannotError for one that is not possible."""
         writer = _WRITERS.get(type(statement))
         if writer is not None:
             writer(self, statement)
@@ -117,6 +118,7 @@ class MapStatements(MapFlow):
     # Values
 
     def _compare_and(self, statement: CompareAnd) -> None:
+        """Append a comparison of which the result is true only where another predicate is true as well."""
         machine, destination = self.code.machine, self.place(statement.destination)
         plain = Compare(statement.relation, statement.destination, statement.left, statement.right, statement.span)
         super()._lower(plain)
@@ -128,27 +130,33 @@ class MapStatements(MapFlow):
         self.move(self.place(statement.destination), self.value(statement.source), statement.destination.type)
 
     def _elect(self, statement: Elect) -> None:
+        """Append code that elects a lane of those that would save together: here each saves alone, so that all are."""
         machine = self.code.machine
         self.code.emit(f"s_mov_{machine.mask} {self.place(statement.destination).text}, {machine.exec}")
 
     def _read_saved(self, statement: ReadSaved) -> None:
+        """Append code that reads one of the values that the probe saves."""
         type_ = statement.destination.type
         self.move(self.place(statement.destination), self._saved(statement.number, type_), type_)
 
     def _saved(self, number: int, type_: Type) -> Vector:
+        """Return the VGPRs that have one of the values that the probe saves. number: its place among them."""
         if self._read is None:
             raise CannotError("nothing is saved here")
         return self._read(number, type_)
 
     def _slot_number(self, statement: SlotNumber) -> None:
+        """Append code that writes the number of the slot that a lane saves to: its thread's, warp's or block's."""
         self.move(self.place(statement.destination), self.places.slot(self._entry.level), Type.U32)
 
     def _has_slot(self, statement: HasSlot) -> None:
+        """Append code that writes a predicate: whether a lane is one of those that save at the map's level."""
         machine, level = self.code.machine, self._entry.level
         found = self.places.owners(self.places.slot(level), level)
         self.code.emit(f"s_mov_{machine.mask} {self.place(statement.destination).text}, {found.text}")
 
     def _extent(self, statement: ReadExtent) -> None:
+        """Append code that reads one of the numbers that a launch gives to a log, such as how many warps there are."""
         offset = {
             Extent.OWN_UNITS: self._of_map(BLOCK_LOG_FIRST), Extent.WARPS: BLOCK_WARP_CAPACITY,
             Extent.WARPS_PER_BLOCK: BLOCK_WARPS_PER_BLOCK,
@@ -185,6 +193,7 @@ class MapStatements(MapFlow):
             self.add_pair(place, self.in_vector(where.base, 2), extended)
 
     def _locate(self, statement: Locate) -> None:
+        """Append code that computes the address of a cell, by its number, in the map's record or from another place."""
         code, size, destination = self.code, _CELL * statement.words, self.place(statement.destination)
         assert isinstance(destination, Vector)
         with code.scope():
@@ -214,17 +223,21 @@ class MapStatements(MapFlow):
         return register
 
     def _at(self, cell: At) -> Where:
+        """Return where in memory a cell is that lies some cells after a place."""
         place = self.place(cell.place)
         assert isinstance(place, Vector)
         return self.memory.after(Where(place), _CELL * cell.after)
 
     def _load_cell(self, statement: LoadCell) -> None:
+        """Append code that loads a cell of 64 bits."""
         destination = self.place(statement.destination)
         assert isinstance(destination, Vector)
         with self.only(statement.when):
             self.memory.load(destination, self._at(statement.cell))
 
     def _swap(self, statement: CompareAndSwap) -> None:
+        """Append code that writes a value to a cell if it has the expected one, and returns what it had (compare and
+        swap)."""
         destination = self.place(statement.destination)
         assert isinstance(destination, Vector)
         with self.only(statement.when):
@@ -232,6 +245,7 @@ class MapStatements(MapFlow):
             self.memory.swap(destination, where, self.value(statement.desired), self.value(statement.expected))
 
     def _update(self, statement: AtomicUpdate) -> None:
+        """Append an atomic update (add, max and so on) of a cell in memory."""
         cell = statement.cell
         if not isinstance(cell, At):
             self.record()
@@ -249,6 +263,7 @@ class MapStatements(MapFlow):
                 self.memory.atomic(statement.operator, where, value)
 
     def _one_of(self, cell: OneOf) -> Where:
+        """Return where in memory one of two cells is, by a predicate."""
         code, record = self.code, self.record()
         then, otherwise = self._offset(cell.then), self._offset(cell.otherwise)
         place, condition = code.vector(2), self.place(cell.condition)
@@ -303,6 +318,7 @@ class MapStatements(MapFlow):
     # Logs
 
     def _reserve(self, statement: ReserveInLog) -> None:
+        """Append code that takes some units of a log's memory, and says whether they were there."""
         code, machine, here = self.code, self.code.machine, self.here
         first, fits = self.place(statement.destination), self.place(statement.fits)
         base = self.place(statement.base)
@@ -336,22 +352,25 @@ class MapStatements(MapFlow):
             self.move(first, Vector(old.first), Type.U32)
 
     def _stored(self, place: Register, after: int, parts: list[Stored], when: Register | None) -> None:
-        """Store numbers behind a place."""
+        """Append code that stores numbers in memory some bytes after a place."""
         base = self.place(place)
         assert isinstance(base, Vector)
         with self.only(when):
             self.memory.store(Where(base, offset=after), parts)
 
     def _store(self, statement: Store) -> None:
+        """Append a store of numbers of one type, one after the other."""
         size = statement.type.bits // 8
         parts = [Stored(number * size, self.value(value), size) for number, value in enumerate(statement.values)]
         self._stored(statement.place, statement.after, parts, statement.when)
 
     def _store_together(self, statement: StoreTogether) -> None:
+        """Append a store of numbers of several types, each at its offset."""
         parts = [Stored(part.after, self.value(part.value), part.type.bits // 8) for part in statement.parts]
         self._stored(statement.place, statement.after, parts, statement.when)
 
     def _store_saved(self, statement: StoreSaved) -> None:
+        """Append a store of the values that the probe saves, as the fields of a record."""
         with self.only(statement.when):
             parts = self.saved_parts()
             self._stored(statement.place, statement.after, parts, None)
@@ -364,6 +383,7 @@ class MapStatements(MapFlow):
         ]
 
     def _load_stored(self, statement: LoadStored) -> None:
+        """Append a load of what this wave has stored before."""
         destination, base = self.place(statement.destination), self.place(statement.place)
         assert isinstance(destination, Vector)
         assert isinstance(base, Vector)
@@ -371,6 +391,7 @@ class MapStatements(MapFlow):
             self.memory.load(destination, self.memory.after(Where(base), statement.after), is_shared=False)
 
     def _ensure_room(self, statement: EnsureRoom) -> None:
+        """Append code that makes sure that a log has memory left for another record."""
         entry = self._entry
         self.write(tuple(entry.kind.make_room(entry, 1, entry.kind.rooms(entry)[0], statement.when)))
 

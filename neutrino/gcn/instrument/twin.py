@@ -273,6 +273,7 @@ class _Writer:
     # Code
 
     def _label(self) -> str:
+        """Return what the labels of the next snippet begin with, so that they differ from those of all others."""
         self._labels += 1
         return f"n{self._labels}_"
 
@@ -399,6 +400,7 @@ class _Writer:
             code.emit(f"v_addc_co_u32_e32 {home.word(1)}, {vcc}, 0, {home.word(1)}, {vcc}")
 
     def _assemble(self, lines: Sequence[str]) -> bytes:
+        """Return the machine code of lines; of the same lines once. Empty while only registers are counted."""
         if self._is_measuring:
             return b""
         text = "\n".join(lines)
@@ -437,7 +439,7 @@ class _Snippet(Computing):
         self._saving, self._level = Saving(self, probes.maps), level
 
     def save(self, statement: Save) -> None:
-        """Save values to a map."""
+        """Append the code that saves values to a map."""
         self._saving.save(statement, self._level)
 
 
@@ -476,12 +478,14 @@ def _written_in(snippet: Snippet) -> set[str]:
     """Return the names of the registers that a snippet assigns."""
 
     def written(statement: Statement) -> set[str]:
+        """Return the names of the registers that a statement, or one inside it, assigns."""
         destination = getattr(statement, "destination", None)
         inner = [row for name in ("then", "otherwise", "body", "test") for row in _rows(getattr(statement, name, ()))]
         found = {destination.name} if destination is not None else set()
         return found.union(*map(written, inner))
 
     def _rows(value: object) -> tuple[Statement, ...]:
+        """Return a member of a statement if it is a list of statements, else none."""
         return value if isinstance(value, tuple) else ()
 
     return set().union(*map(written, snippet.statements))
