@@ -8,6 +8,8 @@ import pytest
 
 from neutrino.gcn.analysis.neighbours import Neighbours
 from neutrino.gcn.code import decode, written
+from neutrino.gcn.instrument.code import Scalar, Vector
+from neutrino.gcn.instrument.fences import Fences
 from neutrino.gcn.instrument.hazards import WINDOW, with_fences
 from neutrino.gcn.instrument.machine import Machine
 from neutrino.gcn.processors import PROCESSORS
@@ -258,3 +260,17 @@ s_endpgm"""
         ["s_cbranch_scc0", "s_endpgm"], ["s_cbranch_scc0", "s_mov_b32", "s_cbranch_scc0", "s_endpgm"],
         ["s_cbranch_scc0", "s_mov_b32", "s_cbranch_scc0", "s_mov_b32"],
     ]  # fmt: skip
+
+
+def test_other_snippets_may_stand_just_before() -> None:
+    llvm = need_llvm()
+    text = "s_nop 0\nv_mov_b32_e32 v1, v2\ns_endpgm"
+    function = decode([("k", 0, llvm.assemble(text, "gfx942", ""), True, 64)], "gfx942", "", llvm).functions[0]
+    fences = Fences(function, Machine(PROCESSORS["gfx942"], 64))
+    lines = ["v_readlane_b32 s60, v100, 1", "global_store_dword v1, v2, s[62:63]"]
+    assert fences.around(4, lines) == lines
+    # A register that another one keeps, of lanes and of the wave.
+    assert fences.around(4, lines, [Vector(100)]) == ["s_nop 0", *lines]
+    assert fences.around(4, lines, [Scalar(62, 2)]) == [lines[0], "s_nop 3", lines[1]]
+    assert fences.at_start(0, lines) == lines
+    assert fences.around(8, lines[:1]) == lines[:1]

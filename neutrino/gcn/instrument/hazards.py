@@ -22,6 +22,8 @@ from neutrino.gcn.isa.registers import ALL_VECTORS, EXEC, VCC
 
 WINDOW = 24
 """Instructions around a snippet that may matter."""
+BEHIND = 8
+"""Instructions behind a snippet that may matter."""
 _MOST_STATES = 20
 _SHORT_PRODUCTS = re.compile(r"\d_(?:f16|bf16|i8|(?:fp8|bf8)_(?:fp8|bf8))$")
 """Matrix products that take half the passes on CDNA 3: not those of several blocks (``_4b_``), nor of f32."""
@@ -62,6 +64,12 @@ class _State:
             recent, self.scalar_writes | other.scalar_writes, self.vector_writes | other.vector_writes,
             self.masks | other.masks, self.transcendental | other.transcendental, self.comparison or other.comparison,
         )  # fmt: skip
+
+    def add_kept(self, registers: int) -> None:
+        """Note that a vector instruction has just written registers, and the scalar unit."""
+        self.recent[Facts("v_mov_b32", 0, registers, is_vector=True)] = 0
+        self.scalar_writes |= registers & SGPRS
+        self.vector_writes |= registers & SGPRS
 
     def wait(self, counters: Iterable[str]) -> None:
         """Note a wait for the ALUs."""
@@ -271,12 +279,14 @@ def with_fences(
     machine: Machine,
     *,
     is_start: bool = False,
+    kept: int = 0,
 ) -> list[str]:
     """Return a snippet with what its instructions and its neighbours need in between.
 
     before: the ways that lead to it, each a list of instructions that ends where the snippet begins, ``WINDOW`` of them
     or as many as there are up to what is not known; None where nothing is known. after: the ways from its end on, in
-    the same manner. is_start: whether a wave begins at the beginning of ways that are shorter.
+    the same manner. is_start: whether a wave begins at the beginning of ways that are shorter. kept: registers that
+    another snippet may have written just before, as a set of ``isa.registers``.
     """
     rules = Hazards(machine)
     if before is None:
@@ -288,6 +298,8 @@ def with_fences(
         state = states[0]
         for each in states[1:]:
             state = state.merge(each)
+    if kept:
+        state.add_kept(kept)
     fencer = _Fencer(rules, lines)
     found = fencer.fenced(state)
     end = fencer.end
@@ -314,7 +326,7 @@ def _missing_behind(rules: Hazards, end: _State, after: Sequence[Sequence[Instru
     needed = 0
     for way in after:
         state = end.copy()
-        for row in way[:_NOPS]:
+        for row in way[:BEHIND]:
             if not row.mnemonic:
                 break
             facts = rules.facts(row)
