@@ -18,10 +18,10 @@ from neutrino.tracing import build as tracing_build
 
 SANITIZERS: Mapping[str, tuple[str, ...]] = {
     "plain": ("-O2",),
-    "address": ("-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"),
-    "thread": ("-O1", "-fsanitize=thread"),
+    "address": ("-O0", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"),
+    "thread": ("-O0", "-fsanitize=thread"),
 }
-"""Flags of the compiler, by name."""
+"""Flags of the compiler, by name. Sanitizers see the same in code that is not optimized, which is compiled sooner."""
 
 
 def once(factory: pytest.TempPathFactory, name: str, build: Callable[[Path], object]) -> Path:

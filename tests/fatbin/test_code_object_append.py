@@ -166,7 +166,7 @@ def new_load(number: int, at: int) -> Callable[[bytes], int]:
 
 
 def text_in_note(text: bytes, at: int) -> Callable[[bytes], int]:
-    """A place behind the last occurrence of a text in the metadata."""
+    """A place after the last occurrence of a text in the metadata."""
 
     def place_of(data: bytes) -> int:
         begin, size = section(data, ".note")

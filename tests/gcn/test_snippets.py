@@ -48,7 +48,7 @@ def read(tmp_path: Path, snippet: str, **where: str) -> ProbeSet:
 
 
 def meant(tmp_path: Path, snippet: str, **where: str) -> list[Statement]:
-    """What a snippet with a right SAVE behind it means."""
+    """What a snippet with a right SAVE after it means."""
     (probe,) = typed(read(tmp_path, f"{snippet}\n{SAVE}", **where)).probes
     side = probe.after or probe.before
     assert side is not None

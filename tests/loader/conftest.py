@@ -303,20 +303,21 @@ def write_immense(home: Path) -> None:
         cache.write(entry.key, write_entry(entry.key, maps, entry.kernels, entry.images))
 
 
-def _bench(factory: pytest.TempPathFactory, sanitizer: str) -> Bench:
+def sanitized_bench(factory: pytest.TempPathFactory, sanitizer: str) -> Bench:
+    """The folder of this run for one of SANITIZERS. Skips where the compiler has no such sanitizer that works."""
     driver = stand_in(factory, sanitizer)
     return Bench(once(factory, f"bench-{sanitizer}", lambda folder: Bench(folder, sanitizer).build(driver)), sanitizer)
 
 
 @pytest.fixture(scope="session")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
-    return _bench(tmp_path_factory, "plain")
+    return sanitized_bench(tmp_path_factory, "plain")
 
 
 @pytest.fixture(scope="session", params=("address", "thread"))
 def any_bench(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Bench:
     """Under AddressSanitizer with UndefinedBehaviorSanitizer, and under ThreadSanitizer."""
-    return _bench(tmp_path_factory, request.param)
+    return sanitized_bench(tmp_path_factory, request.param)
 
 
 class Reference:

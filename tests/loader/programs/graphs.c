@@ -40,8 +40,8 @@ void graph_replays(void)
 	CHECK(cu.GraphExecDestroy(exec));
 }
 
-/* More replays than the pool has room for, queued after a kernel that waits. */
-void graph_crowd(void)
+/* So many replays, queued after a kernel that waits, and one more. */
+static void crowd(int replays)
 {
 	CUfunction waiting = obtain(module, "spin_p1");
 	CUstream other = make_stream(1);
@@ -49,7 +49,7 @@ void graph_crowd(void)
 	void *exec = made_of(chain(3, NULL));
 
 	CHECK(launch_at(waiting, flag, 1, 32, stream));
-	for (int i = 0; i < 2000; i++)
+	for (int i = 0; i < replays; i++)
 		CHECK(cu.GraphLaunch(exec, stream));
 	/* Time enough for the hook to drain what it must not. */
 	rest();
@@ -57,6 +57,18 @@ void graph_crowd(void)
 	CHECK(cu.StreamSynchronize(stream));
 	say_counter();
 	CHECK(cu.GraphLaunch(exec, stream));
+}
+
+/* More than the pool has room for. */
+void graph_crowd(void)
+{
+	crowd(2000);
+}
+
+/* More than it has room for where each has logs. */
+void graph_small_crowd(void)
+{
+	crowd(100);
 }
 
 /* One executable graph in two streams by turns, one of which is destroyed and made anew. */

@@ -184,6 +184,7 @@ static const struct scenario {
 	{"capture-amid", capture_amid, false},
 	{"graph-replays", graph_replays, false},
 	{"graph-crowd", graph_crowd, false},
+	{"graph-small-crowd", graph_small_crowd, false},
 	{"graph-streams", graph_streams, false},
 	{"graph-changes", graph_changes, false},
 	{"graph-threads", graph_threads, false},

@@ -92,6 +92,7 @@ void nodes(void);
 void capture_amid(void);
 void graph_replays(void);
 void graph_crowd(void);
+void graph_small_crowd(void);
 void graph_streams(void);
 void graph_changes(void);
 void graph_threads(void);
