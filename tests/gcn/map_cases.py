@@ -53,6 +53,7 @@ CASES: dict[str, Case] = {
     ),
     "sum of a constant": _case("a:u64 b:u64", 'type="sum"', "3, 5", lambda k: (3, 5)),
     "sum of warps": _case("a:u64", 'type="sum"', WIDE, _wide, "warp"),
+    "sum of groups": _case("a:u64", 'type="sum"', WIDE, _wide, "group"),
     "avg": _case("a:u32", 'type="avg"', "k", _number),
     "avg of u64": _case("a:u64", 'type="avg"', WIDE, _wide),
     "avg of s32": _case("a:s32", 'type="avg"', "nl.s32(k)", lambda k: (_signed(k),)),
@@ -68,7 +69,8 @@ CASES: dict[str, Case] = {
 """By a name whose first word is the map's type."""
 
 
-def _sums(saves: list[Saved], case: Case) -> Rows:
+def sums(saves: list[Saved], case: Case) -> Rows:
+    """The row of a sum."""
     bits = [int(type_[1:]) for _, type_ in case.fields]
     totals = [sum(int(save.values[number]) for save in saves) % (1 << width) for number, width in enumerate(bits)]
     return [
@@ -97,10 +99,15 @@ def _slots(saves: list[Saved], lanes: int, case: Case, keep: Callable[[Rows], Ro
 
 
 def expected(name: str, case: Case, lanes: int) -> Rows:
-    saves = case.saves(lanes)
+    """What ``rows`` gives of a map of CASES. lanes: of a wave."""
+    return expected_of(name, case.saves(lanes), case, lanes)
+
+
+def expected_of(name: str, saves: list[Saved], case: Case, lanes: int) -> Rows:
+    """The same if these saves are all."""
     kind = name.split(maxsplit=1)[0]
     if kind == "sum":
-        return _sums(saves, case)
+        return sums(saves, case)
     if kind == "array":
         cap = int(case.declared.split("cap=")[1][0])
         if cap == 1:

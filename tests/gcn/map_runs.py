@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from neutrino.abi.probe_block import BLOCK_WARP_CAPACITY
 from neutrino.abi.reasons import Reason
 from neutrino.backend.launch_memory import LaunchMemory
 from neutrino.emulator.gcn.memory import Memory
@@ -77,11 +78,10 @@ class Case:
 
     def probe(self, folder: Path) -> str:
         """Write the probe; return its path."""
-        level = "thread" if self.level == "group" else self.level
         text = f'{_HEAD}@Map(level="{self.level}", {self.declared})\nclass {self.name}:\n'
         text += "".join(f"    {name}: nl.{type_}\n" for name, type_ in self.fields)
         for side, turns in (("before", TURNS[:2]), ("after", TURNS[2:])):
-            text += _PROBE.format(level=level, side=side)
+            text += _PROBE.format(level=self.level, side=side)
             for turn in turns:
                 text += _TURN.format(turn=turn, condition=self.condition, name=self.name, values=self.values)
         path = folder / "saving.py"
@@ -93,7 +93,7 @@ class Case:
         found = []
         for block in range(GRID[0]):
             for thread in range(BLOCK[0]):
-                if thread % {"thread": 1, "warp": lanes, "block": BLOCK[0]}[self.level]:
+                if thread % {"thread": 1, "warp": lanes, "group": lanes, "block": BLOCK[0]}[self.level]:
                     continue
                 for turn in TURNS:
                     k = mixed(block, thread, turn)
@@ -111,9 +111,19 @@ class Ran:
     lanes: int
 
 
-def _run(
-    image: bytes, kernel: str, seed: int | None, probed: tuple[LaunchMemory, int, int] | None
-) -> tuple[list[bytes], bytes]:  # fmt: skip
+@dataclass(frozen=True)
+class Place:
+    """Where a twin's probe block is among its arguments, and what is in it. cell: the maps' addresses are behind what a
+    cell holds, as in graphs. capacity: of how many waves the launch has memory, None for all."""
+
+    launch: LaunchMemory
+    offset: int
+    size: int
+    cell: bool = False
+    capacity: int | None = None
+
+
+def _run(image: bytes, kernel: str, seed: int | None, probed: Place | None) -> tuple[list[bytes], bytes]:
     memory = Memory(24 << 20)
     loaded = LoadedObject(image, memory, find_llvm().disassemble)
     found = loaded.kernels[kernel]
@@ -123,24 +133,28 @@ def _run(
         if argument.kind == "global_buffer":
             addresses.append(memory.put(random.integers(0, 9, 2048, np.uint32)))
             struct.pack_into("<Q", packed, argument.offset, addresses[-1])
-        elif argument.kind == "by_value" and (probed is None or argument.offset != probed[1]):
+        elif argument.kind == "by_value" and (probed is None or argument.offset != probed.offset):
             packed[argument.offset : argument.offset + argument.size] = struct.pack("<Q", 200)[: argument.size]
     records = 0
     if probed is not None:
-        launch, block, size = probed
-        records = memory.put(bytes(launch.size))
-        packed[block : block + size] = launch.probe_block(records, size)
+        records = memory.put(bytes(probed.launch.size))
+        cell = memory.put(struct.pack("<Q", records)) if probed.cell else 0
+        block = bytearray(probed.launch.probe_block(0 if cell else records, probed.size, cell=cell))
+        if probed.capacity is not None:
+            struct.pack_into("<I", block, BLOCK_WARP_CAPACITY, probed.capacity)
+        packed[probed.offset : probed.offset + probed.size] = block
     loaded.run(kernel, GRID, BLOCK, bytes(packed), seed=seed, poison=5, checks=True)
-    after = b"" if probed is None else memory.read(records, probed[0].size)
+    after = b"" if probed is None else memory.read(records, probed.launch.size)
     return [memory.read(address, 8192) for address in addresses], after
 
 
 def run(
     path: Path, arch: str, kernel: str, case: Case, folder: Path, *, seed: int | None = 3, log_units: int = 4096,
-    log_first: int = 0,
+    log_first: int = 0, cell: bool = False, capacity: int | None = None,
 ) -> Ran:  # fmt: skip
-    """Run a kernel with a probe that saves, and without. folder: an empty one. AssertionError if it gets no probe."""
-    folder.mkdir(exist_ok=True)
+    """Run a kernel with a probe that saves, and without. folder: an empty one. seed: of the order of waves. log_units,
+    log_first: as of ``LaunchMemory``; cell, capacity: as of ``Place``. AssertionError if it gets no probe."""
+    folder.mkdir(exist_ok=True, parents=True)
     probes = load_probes([case.probe(folder)], platform="hip")
     data = patch_image(
         path.read_bytes(), probes, arch, selection=Selection((f"/^{kernel}$/",)), assembler=None, key=bytes(32)
@@ -155,7 +169,8 @@ def run(
     logs = [one for one in maps if one.kind.layout is Layout.CHUNKS]
     launch = LaunchMemory(maps, GRID, BLOCK, made.lanes, log_units if logs else 0, log_first)
     plain, _ = _run(path.read_bytes(), kernel, seed, None)
-    twin, memory = _run(entry.images[made.image], made.twin, seed, (launch, made.block_offset, made.block_size))
+    place = Place(launch, made.block_offset, made.block_size, cell, capacity)
+    twin, memory = _run(entry.images[made.image], made.twin, seed, place)
     units, frame = launch.frame(memory)
     one = OneLaunch(
         "here", arch, ("code object", 1), kernel, made.reason, made.detail, "saving", GRID, BLOCK, 0, lanes=made.lanes,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.gcn.map_cases import CASES, expected
-from tests.gcn.map_runs import rows, run
+from tests.gcn.map_cases import CASES, expected, expected_of, sums
+from tests.gcn.map_runs import BLOCK, GRID, rows, run
 from tests.gcn.objects import code_objects, need_llvm
 
 BUILDS = {
@@ -35,3 +36,79 @@ def test_a_map_has_what_was_saved(objects: dict[str, Path], tmp_path: Path, name
         found = [row[2:] for row in found]
     assert found == expected(name, CASES[name], ran.lanes)
     assert ran.is_same
+
+
+@pytest.mark.parametrize("build", ["gfx942-O2", "gfx1100-O2"])
+@pytest.mark.parametrize("per", ["block", "warp", "thread"])
+def test_each_owner_has_a_row(objects: dict[str, Path], tmp_path: Path, per: str, build: str) -> None:
+    case = replace(CASES["sum"], declared=f'type="sum", per="{per}"')
+    ran = run(objects[build], build.partition("-")[0], "saxpy", case, tmp_path)
+    owner = {"block": BLOCK[0], "warp": ran.lanes, "thread": 1}[per]
+    saves = case.saves(ran.lanes)
+    owners = [(block, first) for block in range(GRID[0]) for first in range(0, BLOCK[0], owner)]
+    expected_rows = []
+    for block, first in owners:
+        mine = [one for one in saves if one.block == block and one.thread // owner == first // owner]
+        expected_rows += sums(mine, case)
+    assert rows(ran) == expected_rows
+    assert ran.is_same
+
+
+@pytest.mark.parametrize(("per", "build"), [("sm", "gfx1100-wave64"), ("run", "gfx90a-O2"), ("sm", "gfx90a-O2")])
+def test_units_and_runs_have_sums_of_their_own(
+    objects: dict[str, Path], tmp_path: Path, per: str, build: str
+) -> None:
+    case = replace(CASES["sum of a constant"], declared=f'type="sum", per="{per}"')
+    ran = run(objects[build], build.partition("-")[0], "saxpy", case, tmp_path)
+    saves = case.saves(ran.lanes)
+    # The interpreter gives each work-group a unit of its own.
+    groups = [saves] if per == "run" else [[one for one in saves if one.block == block] for block in range(GRID[0])]
+    assert rows(ran) == [row for group in groups for row in sums(group, case)]
+
+
+def test_where_units_have_more_numbers_than_rows_a_map_per_unit_is_refused(
+    objects: dict[str, Path], tmp_path: Path
+) -> None:
+    case = replace(CASES["sum"], declared='type="sum", per="sm"')
+    with pytest.raises(AssertionError, match="256 rows, too few for the compute units of gfx942"):
+        run(objects["gfx942-O2"], "gfx942", "saxpy", case, tmp_path)
+
+
+@pytest.mark.parametrize("name", ["array with counts", "ring of one", "array of blocks", "log", "log of warps"])
+@pytest.mark.parametrize("build", ["gfx942-O2", "gfx1201-O2"])
+def test_waves_without_memory_store_nothing(objects: dict[str, Path], tmp_path: Path, name: str, build: str) -> None:
+    case = CASES[name]
+    full = run(objects[build], build.partition("-")[0], "saxpy", case, tmp_path / "full")
+    few = run(objects[build], build.partition("-")[0], "saxpy", case, tmp_path / "few", capacity=2)
+    # In the order of slots.
+    waves = -(-BLOCK[0] // few.lanes)
+    kept = [save for save in case.saves(few.lanes) if save.block * waves + save.thread // few.lanes < 2]
+    assert 0 < len(kept) < len(case.saves(few.lanes))
+    assert rows(few) == rows(full)[: len(rows(few))]
+    assert len(rows(few)) == len(expected_of(name, kept, case, few.lanes))
+    assert few.is_same
+
+
+@pytest.mark.parametrize("name", ["array with counts", "log", "hash", "min"])
+def test_in_a_graph_addresses_are_behind_what_the_cell_holds(
+    objects: dict[str, Path], tmp_path: Path, name: str
+) -> None:
+    ran = run(objects["gfx1100-O2"], "gfx1100", "saxpy", CASES[name], tmp_path, cell=True)
+    assert rows(ran) == expected(name, CASES[name], ran.lanes)
+
+
+@pytest.mark.parametrize(("name", "units"), [("log", 12), ("log of warps", 6), ("log of blocks", 4)])
+def test_a_log_counts_what_has_no_room(objects: dict[str, Path], tmp_path: Path, name: str, units: int) -> None:
+    case = CASES[name]
+    ran = run(objects["gfx942-O2"], "gfx942", "saxpy", case, tmp_path, log_units=units)
+    all_saves = [save.values for save in case.saves(ran.lanes)]
+    found = rows(ran)
+    assert 0 < len(found) < len(all_saves)
+    assert set(found) <= set(all_saves)
+    assert ran.view.dropped == len(all_saves) - len(found)
+
+
+def test_waves_have_the_first_units_of_a_log(objects: dict[str, Path], tmp_path: Path) -> None:
+    for name in ("log of warps", "log of blocks"):
+        ran = run(objects["gfx1100-O2"], "gfx1100", "saxpy", CASES[name], tmp_path / name, log_first=1)
+        assert rows(ran) == expected(name, CASES[name], ran.lanes)

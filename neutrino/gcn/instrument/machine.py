@@ -197,6 +197,13 @@ class Machine:
             return [f"s_memrealtime {both}", self.wait_scalar]
         return [f"s_sendmsg_rtn_b64 {both}, sendmsg(MSG_RTN_GET_REALTIME)", self.wait_scalar]
 
+    @property
+    def most_units(self) -> int:
+        """How many numbers of compute units there may be, see ``unit``."""
+        if self.generation == 9:
+            return 1 << (11 if self._is_late_gfx9 else 8)
+        return 1 << 8
+
     def unit(self, destination: str, scratch: str) -> list[str]:
         """Read the number of the compute unit, dense: unit, array and engine, and on gfx94x the die, in 8 bits and 3.
 

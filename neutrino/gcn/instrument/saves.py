@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass
-from functools import partial
+from functools import lru_cache, partial
 
 from neutrino.abi.levels import Level, Per
 from neutrino.abi.records import Field
@@ -12,6 +12,7 @@ from neutrino.errors import Span
 from neutrino.gcn.instrument import compute
 from neutrino.gcn.instrument.code import Code, Mask, Scalar, Value, Vector
 from neutrino.gcn.instrument.compute import CannotError, Computing
+from neutrino.gcn.instrument.machine import Machine
 from neutrino.gcn.instrument.map_memory import Where
 from neutrino.gcn.instrument.map_statements import COMPUTED, WRITTEN, MapStatements, kept_name
 from neutrino.gcn.instrument.surroundings import Surroundings
@@ -22,7 +23,7 @@ from neutrino.ir.types import Type
 from neutrino.maps.builder import Combining, Lanes, SavedValues
 from neutrino.maps.declaration import Map
 from neutrino.maps.float_sums import FLOATS
-from neutrino.maps.regions import has_counts
+from neutrino.maps.regions import SM_ROWS, has_counts
 from neutrino.probing.ir.structured import Save
 
 _HERE = Span(0, 0)
@@ -34,8 +35,16 @@ _MOST_SLOT = 1 << 31
 """Bytes of the slots of a wave."""
 
 
-def why_not(entry: Map, wave: int = 64) -> str:
-    """Return what of a map is not possible, "" if all is. wave: lanes of a wave."""
+def why_not(entry: Map, machine: Machine) -> str:
+    """Return what of a map is not possible in a processor's kernels, "" if all is."""
+    if entry.per is Per.SM and machine.most_units > SM_ROWS:
+        return f"map '{entry.name}': it has {SM_ROWS} rows, too few for the compute units of {machine.processor}"
+    return _not_lowered(entry, machine.wave)
+
+
+@lru_cache(maxsize=256)
+def _not_lowered(entry: Map, wave: int) -> str:
+    """Return which statement of a map's type is not lowered, "" for none."""
     lanes = Lanes(wave, Combining.NOTHING)
     kept = kept_by_type(entry, wave)
     kind = entry.kind
@@ -64,6 +73,7 @@ def kept_registers(entry: Map, index: int, wave: int) -> list[Register]:
     return [Register(kept_name(index, one), one.type, one.initial, one.span) for one in kept]
 
 
+@lru_cache(maxsize=256)
 def kept_by_type(entry: Map, wave: int) -> tuple[Kept, ...]:
     """Return those that the map's type asks for."""
     kind, found = entry.kind, dict[str, Kept]()
@@ -118,19 +128,33 @@ class Total(Scalar):
 
 class Saving:
     """Lowers the saves of one snippet. computing: of the same. maps: all of the run, by whose indices the probe block
-    has their addresses."""
+    has their addresses. level: the probe's, of the lanes that save; at level group the lowest of those that are at the
+    site together, whatever conditions the save is under."""
 
-    def __init__(self, computing: Computing, maps: tuple[Map, ...]) -> None:
-        """Begin a snippet."""
+    def __init__(self, computing: Computing, maps: tuple[Map, ...], level: Level) -> None:
+        """Begin a snippet, in front of its statements."""
         self._computing = computing
         self._here: Surroundings = computing.here
         self._code: Code = computing.code
-        self._maps = maps
+        self._maps, self._level = maps, level
+        self._leader: Mask | None = None
+        if level is Level.GROUP:
+            self._leader = self._code.mask()
+            self._code.pin(self._leader)
+            self._find_leader(self._leader)
 
-    def save(self, statement: Save, level: Level) -> None:
-        """Append the code of a save. level: the probe's, of the lanes that save."""
+    def _find_leader(self, leader: Mask) -> None:
+        """Write the lowest lane of EXEC, none if it has none."""
+        code, machine = self._code, self._code.machine
+        code.emit(f"{machine.add} {leader.word(0)}, exec_lo, -1")
+        if machine.wave == 64:
+            code.emit(f"{machine.add_carry} {leader.word(1)}, exec_hi, -1")
+        code.emit(f"{machine.and_not} {leader.text}, {machine.exec}, {leader.text}")
+
+    def save(self, statement: Save) -> None:
+        """Append the code of a save."""
         code, machine, entry = self._code, self._code.machine, statement.map
-        if reason := why_not(entry, machine.wave):
+        if reason := why_not(entry, machine):
             raise CannotError(reason)
         index = self._maps.index(entry)
         with code.scope():
@@ -141,11 +165,11 @@ class Saving:
                 name = machine.and_not if statement.is_inverted else f"s_and_{machine.mask}"
                 code.emit(f"{name} {machine.exec}, {machine.exec}, {guard.text}")
             writer = MapStatements(self._here, entry, index, partial(self._read, statement))
-            if level is Level.GROUP:
-                code.emit(f"s_cbranch_execz {end}", *writer.lowest())
+            if self._leader is not None:
+                code.emit(f"s_and_{machine.mask} {machine.exec}, {machine.exec}, {self._leader.text}")
             else:
-                writer.places.narrow(level)
-                code.emit(f"s_cbranch_execz {end}")
+                writer.places.narrow(self._level)
+            code.emit(f"s_cbranch_execz {end}")
             saved = AnySaved(machine.wave, statement.operands)
             steps: list[MapStatement] = []
             for step in entry.kind.save(entry, saved):

@@ -197,7 +197,7 @@ class _Writer:
         saved = {save.map.name for save in _saves_in(statements)}
         self._saved = [(index, entry) for index, entry in enumerate(maps) if entry.name in saved]
         for index, entry in self._saved:
-            if reason := why_not(entry, self._machine.wave):
+            if reason := why_not(entry, self._machine):
                 raise CannotError(reason)
             for register in kept_registers(entry, index, self._machine.wave):
                 add_home(self._frame, register, is_vector=True)
@@ -436,11 +436,11 @@ class _Snippet(Computing):
     def __init__(self, here: Here, vectors: Iterable[str], probes: ProbeSet, level: Level) -> None:
         """level: the probe's."""
         super().__init__(here, vectors)
-        self._saving, self._level = Saving(self, probes.maps), level
+        self._saving = Saving(self, probes.maps, level)
 
     def save(self, statement: Save) -> None:
         """Append the code that saves values to a map."""
-        self._saving.save(statement, self._level)
+        self._saving.save(statement)
 
 
 def _names_in(node: object) -> set[str]:
