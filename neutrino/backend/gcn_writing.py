@@ -53,7 +53,18 @@ def inserted_into(kernel: GcnKernel, llvm: Llvm) -> Inserted | Refusal:
         found = write(request, llvm)
     except CannotError as error:
         return Refusal(Reason.UNSUPPORTED, str(error))
-    return Inserted(found.insertions, found.sgprs, found.vgprs, found.header, descriptor=found.descriptor)
+    tracepoints = {probe.name: probe.tracepoint.text for probe in kernel.probes.probes}
+    left_out = []
+    for member, not_probed in zip(kernel.functions, found.not_probed, strict=True):
+        texts = {row.offset: row.text for row in member.function.instructions}
+        left_out += [
+            LeftOut(
+                one.probe, tracepoints[one.probe], member.text.places[one.offset], texts[one.offset], "", one.reason,
+                member.function.name,
+            )
+            for one in not_probed
+        ]  # fmt: skip
+    return Inserted(found.insertions, found.sgprs, found.vgprs, found.header, tuple(left_out), found.descriptor)
 
 
 def write_twins(source: CodeObjectSource, kernels: Sequence[GcnKernel]) -> GcnCode:

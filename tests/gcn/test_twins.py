@@ -130,7 +130,7 @@ def functions_left_out(path: Path, kernel: KernelEntry) -> list[tuple[int, int]]
 
 
 def test_what_it_cannot_do_has_its_reason(objects: dict[str, Path]) -> None:
-    probes = load_probes(["inst_count", "hot_lines"], platform="hip")
+    probes = load_probes(["inst_count", "latency"], platform="hip")
     data = patch_image(
         objects["gfx90a-O2"].read_bytes(), probes, "gfx90a", selection=Selection(), assembler=None, key=bytes(32)
     )  # fmt: skip

@@ -55,11 +55,12 @@ class _NotBroughtError(Exception):
 class Needs:
     """What the probes of a kernel take. kept: values that live from the entry to the ends, in the order of the places
     that ask for them, with their words. scratch: SGPRs that a snippet takes at most. has_lane_items: whether lanes keep
-    their work-items' numbers."""
+    their work-items' numbers. site_words: VGPRs for values of an instruction that it overwrites."""
 
     kept: Mapping[str, int]
     scratch: int
     has_lane_items: bool
+    site_words: int
 
 
 @dataclass(eq=False)
@@ -80,8 +81,11 @@ class Frame:
     _homes: dict[str, tuple[type[Scalar], int] | Vector] = field(default_factory=dict)
     _asked: dict[str, int] = field(default_factory=dict)
     _lane_items: Vector | None = None
+    _site_vectors: Vector | None = None
+    _site_words: int = 0
     _taken_vectors: int = 0
     _scratch: int = 0
+    _taken: set[Place] = field(default_factory=set)
     _highest_scalar: int = 0
     _highest_vector: int = 0
 
@@ -94,21 +98,23 @@ class Frame:
         self._at_entry = sum(count for _, count in twin.scalars.values())
         self._vector_count = max(self.registers.vector_count, 1)
         self._spare = SpareRegisters(self.registers, self.machine, {}, tuple(_MEASURED))
+        self.boundary = self.entry.vector_boundary if self.registers.accumulator_count else _MOST_VECTORS
         if self.needs is not None:
-            boundary = self.entry.vector_boundary if self.registers.accumulator_count else _MOST_VECTORS
             self._spare = spare_registers(
-                self.registers, self.machine, self.needs.kept, self.needs.scratch, vgprs=self.vgprs, boundary=boundary,
-                taken=range(self._at_entry),
+                self.registers, self.machine, self.needs.kept, self.needs.scratch, vgprs=self.vgprs,
+                boundary=self.boundary, taken=range(self._at_entry),
             )  # fmt: skip
             if self._spare.vectors:
                 self._vector_count = max(self._vector_count, *(number + 1 for number in self._spare.vectors))
             if self.needs.has_lane_items:
                 self._lane_items = self.keep_vector()
+            if self.needs.site_words:
+                self._site_vectors = self.keep_vector(self.needs.site_words)
 
     @property
     def found(self) -> Needs:
         """What was asked for so far."""
-        return Needs(self._asked, self._scratch, self._lane_items is not None)
+        return Needs(self._asked, self._scratch, self._lane_items is not None, self._site_words)
 
     # Registers that are kept
 
@@ -141,6 +147,18 @@ class Frame:
                 raise CannotError("numbers of work-items are not kept in it")
             self._lane_items = self.keep_vector()
         return self._lane_items
+
+    def site_vector(self, first: int, words: int) -> Vector:
+        """Return VGPRs for a value that is kept from in front of an instruction till behind it. first: words that are
+        before it."""
+        self._site_words = max(self._site_words, first + words)
+        return Vector((self._site_vectors.first if self._site_vectors is not None else 0) + first, words)
+
+    @property
+    def taken(self) -> frozenset[Place]:
+        """The registers that snippets may write."""
+        kept = range(self._vector_count, self.first_vector)
+        return frozenset(self._taken) | {Vector(number) for number in (*kept, *self._spare.vectors)}
 
     @property
     def scalars_named(self) -> int:
@@ -277,6 +295,8 @@ class Frame:
             return
         self._highest_scalar = max([self._highest_scalar, *(number + 1 for number in code.scalars_used)])
         self._highest_vector = max([self._highest_vector, *(number + 1 for number in code.vectors_used)])
+        self._taken |= {Scalar(number) for number in code.scalars_used}
+        self._taken |= {Vector(number) for number in code.vectors_used}
 
     def place(self, attempt: Attempt, name: str, kind: type[Scalar], words: int) -> Scalar:
         """Return where a snippet has what is kept under a name. Raises _NotBroughtError."""
@@ -290,6 +310,7 @@ class Frame:
                 raise _NotBroughtError(name)
             found = kept
             self._highest_scalar = max(self._highest_scalar, found.first + words)
+            self._taken.add(found)
         return kind(found.first, words)
 
 

@@ -60,6 +60,11 @@ class EntryState:
         return PRELOAD_HEADER if _HALF.unpack_from(self.descriptor, _PRELOAD)[0] & _PRELOAD_LENGTH else 0
 
     @property
+    def has_scratch_buffer(self) -> bool:
+        """Whether SGPRs have the descriptor of a buffer with scratch memory."""
+        return bool(self._properties & 1)
+
+    @property
     def vector_boundary(self) -> int:
         """Where accumulators begin, of all VGPRs of a processor that has both in one file."""
         return 4 * ((int(_WORD.unpack_from(self.descriptor, _RSRC3)[0]) & _ACCUMULATORS) + 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import count
 
 from neutrino.abi.levels import Level, Per
 from neutrino.gcn.analysis.exec_regions import ExecRegions
@@ -13,11 +14,15 @@ from neutrino.gcn.analysis.liveness import Liveness
 from neutrino.gcn.code import Function, Module, wave_features
 from neutrino.gcn.instrument.access_bytes import bytes_of
 from neutrino.gcn.instrument.code import Mask, NoRegistersError, Scalar, Value, Vector
-from neutrino.gcn.instrument.compute import CannotError, Computing, varying
+from neutrino.gcn.instrument.compute import CannotError, varying
+from neutrino.gcn.instrument.fences import Fences
 from neutrino.gcn.instrument.frame import Build, Frame, Here, Needs, add_home
 from neutrino.gcn.instrument.kernel_facts import EntryState
 from neutrino.gcn.instrument.machine import Machine
-from neutrino.gcn.instrument.saves import Saving, Total, kept_registers, lower_entry, lower_settle, why_not
+from neutrino.gcn.instrument.probe_registers import names_in, saves_in, shared_in, written_in
+from neutrino.gcn.instrument.saves import Total, kept_registers, lower_entry, lower_settle, why_not
+from neutrino.gcn.instrument.site_snippets import NotProbed, Piece, SiteSnippets
+from neutrino.gcn.instrument.snippet import SnippetCode
 from neutrino.gcn.llvm import Llvm
 from neutrino.gcn.processors import processor_named
 from neutrino.gcn.splice import Insertion
@@ -26,7 +31,7 @@ from neutrino.ir.statements import Load, Operation, Operator
 from neutrino.ir.types import Type
 from neutrino.maps.declaration import Map
 from neutrino.probing.ir.probe_set import Probe, ProbeSet, Snippet
-from neutrino.probing.ir.structured import Save, Statement
+from neutrino.probing.ir.structured import Save
 
 _DEALLOCATION = "DEALLOC_VGPRS"
 _ARCHITECTED_SCRATCH = ("gfx94", "gfx95", "gfx11", "gfx12")
@@ -45,6 +50,7 @@ class TwinCode:
     vgprs: int
     header: int
     descriptor: bytes
+    not_probed: tuple[tuple[NotProbed, ...], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -76,14 +82,16 @@ class _Member:
     """A function of a twin. at: the probes at its instructions. begins: where it begins to run."""
 
     def __init__(
-        self, function: Function, at: Mapping[int, Sequence[Probe]], generation: int, begins: int
+        self, function: Function, at: Mapping[int, Sequence[Probe]], machine: Machine, begins: int
     ) -> None:
         """Find the ends of waves in it. Raises CannotError for what cannot be probed."""
         self.function, self.at = function, at
-        self.liveness = Liveness(function, generation)
-        self.regions = ExecRegions(function, generation, begins)
+        self.liveness = Liveness(function, machine.generation)
+        self.regions = ExecRegions(function, machine.generation, begins)
         self.instructions = {one.offset: one for one in function.instructions}
         self.ends = dict(_ends(function))
+        self.fences = Fences(function, machine, begins)
+        self.snippets: SiteSnippets
 
     def place(self, offset: int) -> int:
         """Return where code goes whose place is in front of an instruction: ahead of the end of a wave, too."""
@@ -113,10 +121,19 @@ class _Writer:
             self._machine, self._registers, entry, request.block, len(request.probes.maps), request.vgprs, needs
         )
         self._is_measuring = needs is None
+        self._vectors: set[str] = set()
+        self._read_at_sites: set[str] = set()
         self._members = [
-            _Member(function, at, generation, entry.begins if function is self._function else 0)
+            _Member(function, at, self._machine, entry.begins if function is self._function else 0)
             for function, at in request.functions
         ]
+        for member in self._members:
+            member.snippets = SiteSnippets(
+                self._frame, member.function, member.liveness, request.probes, place=member.place,
+                vectors=self._vectors, label=self._label, has_scratch_buffer=entry.has_scratch_buffer,
+                boundary=self._frame.boundary,
+            )  # fmt: skip
+        self._sites = count()
         self._labels = 0
         self._assembled: dict[str, bytes] = {}
 
@@ -135,25 +152,39 @@ class _Writer:
         befores += [line for probe in kernel for line in self._kernel_code(probe.before, probe.level)]
         afters = [line for probe in kernel for line in self._kernel_code(probe.after, probe.level, is_end=True)]
         afters += self._maps_code(lower_settle, is_end=True)
-        end = b""
+        end = []
         if afters:
             machine = self._machine
             execute = frame.lowered(self._set_exec, labels=self._label(), offset=None)
-            end = self._assemble([*machine.wait_all_loads, *execute, *afters])
+            end = [*machine.wait_all_loads, *execute, *afters]
         begins = frame.entry.begins
         # The entry's code comes last, when it is known what it keeps.
-        start = self._assemble([*frame.entry_lines(), *self._initial(), *befores])
+        start = [*frame.entry_lines(), *self._initial(), *befores]
         insertions = []
         for member, code in zip(self._members, sites, strict=True):
             found = []
             if member.function is self._function:
-                found.append(Insertion(begins, start, ahead_of_label=False))
-            found += [Insertion(member.place(offset), self._assemble(lines)) for offset, lines in code]
-            found += [Insertion(at, end) for at in member.ends if end]
-            insertions.append(tuple(found))
+                found.append(Piece(begins, start, ahead_of_label=False))
+            found += [*code, *(Piece(at, end) for at in member.ends if end)]
+            insertions.append(tuple(self._inserted(member, found)))
         return TwinCode(
-            tuple(insertions), frame.scalars_named, frame.vectors_named, begins, frame.twin_entry.descriptor
-        )
+            tuple(insertions), frame.scalars_named, frame.vectors_named, begins, frame.twin_entry.descriptor,
+            tuple(tuple(member.snippets.not_probed) for member in self._members),
+        )  # fmt: skip
+
+    def _inserted(self, member: _Member, pieces: Iterable[Piece]) -> Iterator[Insertion]:
+        """Yield code as machine code, with the wait states that it needs. pieces: in order."""
+        together: dict[tuple[int, bool], list[str]] = {}
+        for piece in pieces:
+            together.setdefault((piece.offset, piece.ahead_of_label), []).extend(piece.lines)
+        if self._is_measuring:
+            return
+        for (offset, ahead_of_label), lines in together.items():
+            if member.function is self._function and offset == self._frame.entry.begins and not ahead_of_label:
+                fenced = member.fences.at_start(offset, lines)
+            else:
+                fenced = member.fences.around(offset, lines, self._frame.taken)
+            yield Insertion(offset, self._assemble(fenced), ahead_of_label)
 
     def _set_exec(self, here: Here) -> None:
         """Append what makes EXEC what it was at the entry."""
@@ -169,16 +200,23 @@ class _Writer:
         sites = {id(probe): probe for member in self._members for found in member.at.values() for probe in found}
         present = [*kernel, *sites.values()]
         named = {name for probe in present for snippet in (probe.before, probe.after) if snippet is not None
-                 for name in _shared_in(snippet)}  # fmt: skip
+                 for name in shared_in(snippet)}  # fmt: skip
+        names = {register.name for register in shared}
+        for probe in sites.values():
+            for snippet in (probe.before, probe.after):
+                if snippet is not None and (
+                    probe.level is not Level.THREAD or snippet is probe.after or self._amounts(snippet) is None
+                ):
+                    self._read_at_sites |= names & shared_in(snippet)
         totals = {register.name for register in shared if self._is_total(register, kernel, sites.values())}
         site_written = {name for probe in sites.values() for snippet in (probe.before, probe.after)
-                        if snippet is not None for name in _written_in(snippet)}  # fmt: skip
+                        if snippet is not None for name in written_in(snippet)}  # fmt: skip
         vectors: set[str] = {name for name in site_written if name not in totals}
         for probe in kernel:
             for snippet in (probe.before, probe.after):
                 if snippet is not None:
                     vectors |= varying(snippet.statements, vectors)
-        self._vectors = vectors
+        self._vectors |= vectors
         for register in shared:
             if register.name not in named:
                 continue
@@ -194,7 +232,7 @@ class _Writer:
         maps = self._request.probes.maps
         statements = [statement for probe in present for snippet in (probe.before, probe.after) if snippet is not None
                       for statement in snippet.statements]  # fmt: skip
-        saved = {save.map.name for save in _saves_in(statements)}
+        saved = {save.map.name for save in saves_in(statements)}
         self._saved = [(index, entry) for index, entry in enumerate(maps) if entry.name in saved]
         for index, entry in self._saved:
             if reason := why_not(entry, self._machine):
@@ -211,16 +249,16 @@ class _Writer:
         is_added = False
         for probe in sites:
             for snippet in (probe.before, probe.after):
-                if snippet is None or register.name not in _shared_in(snippet):
+                if snippet is None or register.name not in shared_in(snippet):
                     continue
                 if probe.level is not Level.THREAD or self._amounts(snippet) is None:
                     return False
                 is_added = True
         for probe in kernel:
-            if probe.before is not None and register.name in _shared_in(probe.before):
+            if probe.before is not None and register.name in shared_in(probe.before):
                 return False
             for statement in probe.after.statements if probe.after is not None else ():
-                if register.name not in _names_in(statement):
+                if register.name not in names_in(statement):
                     continue
                 if not isinstance(statement, Save) or statement.guard is not None or probe.level is not Level.THREAD:
                     return False
@@ -285,7 +323,7 @@ class _Writer:
         def build(here: Here) -> None:
             """Append the snippet."""
             varies = varying(snippet.statements, self._vectors)
-            snippet_code = _Snippet(here, varies, self._request.probes, level)
+            snippet_code = SnippetCode(here, varies, self._request.probes, level)
             if level is not Level.BLOCK:
                 snippet_code.lower(snippet.statements)
                 return
@@ -322,16 +360,18 @@ class _Writer:
         # At ends no value of the program is needed any more. The lowest ones are taken first.
         return list(range(256))
 
-    def _site_code(self, member: _Member) -> Iterator[tuple[int, list[str]]]:
-        """Yield where code of probes at a function's instructions goes, and the code."""
+    def _site_code(self, member: _Member) -> Iterator[Piece]:
+        """Yield the code of probes at a function's instructions."""
         counted: dict[int, dict[tuple[str, bool], int]] = {}
         for offset, probes in sorted(member.at.items()):
+            number = next(self._sites)
             for probe in probes:
                 if probe.tracepoint.is_kernel:
                     continue
-                amounts = self._amounts(probe.before) if probe.before is not None else None
-                if probe.after is not None or amounts is None or probe.level is not Level.THREAD:
-                    raise CannotError(f"probe '{probe.name}': it computes more than counts, which is not possible yet")
+                amounts = self._counted(probe)
+                if amounts is None:
+                    yield from member.snippets.code(member.instructions[offset], probe, number)
+                    continue
                 sums = counted.setdefault(member.regions.head(offset), {})
                 for name, amount in amounts:
                     is_of_lanes = True
@@ -340,7 +380,14 @@ class _Writer:
                     key = name, is_of_lanes
                     sums[key] = sums.get(key, 0) + amount
         for place, sums in counted.items():
-            yield place, self._counting(member, place, sums)
+            yield Piece(member.place(place), self._counting(member, place, sums))
+
+    def _counted(self, probe: Probe) -> list[tuple[str, int | None]] | None:
+        """Return what a probe adds to registers, if it does nothing else, and no probe at an instruction does anything
+        else with these, so that it does not matter when. As ``_amounts`` does."""
+        if probe.level is not Level.THREAD or probe.after is not None or probe.before is None:
+            return None
+        return None if names_in(probe.before.statements) & self._read_at_sites else self._amounts(probe.before)
 
     def _counting(self, member: _Member, place: int, sums: Mapping[tuple[str, bool], int]) -> list[str]:
         """Return the code that adds to registers at a place. sums: by register and whether for each lane."""
@@ -400,9 +447,7 @@ class _Writer:
             code.emit(f"v_addc_co_u32_e32 {home.word(1)}, {vcc}, 0, {home.word(1)}, {vcc}")
 
     def _assemble(self, lines: Sequence[str]) -> bytes:
-        """Return the machine code of lines; of the same lines once. Empty while only registers are counted."""
-        if self._is_measuring:
-            return b""
+        """Return the machine code of lines; of the same lines once."""
         text = "\n".join(lines)
         if text not in self._assembled:
             self._assembled[text] = self._llvm.assemble(text, self._machine.processor, self._features)
@@ -428,66 +473,3 @@ def _ends(function: Function) -> Iterator[tuple[int, int]]:
         if any(place < target <= one.offset for target in targets):
             raise CannotError("something leads between the release of its vector registers and its end")
         yield place, one.offset
-
-
-class _Snippet(Computing):
-    """A snippet with saves."""
-
-    def __init__(self, here: Here, vectors: Iterable[str], probes: ProbeSet, level: Level) -> None:
-        """level: the probe's."""
-        super().__init__(here, vectors)
-        self._saving = Saving(self, probes.maps, level)
-
-    def save(self, statement: Save) -> None:
-        """Append the code that saves values to a map."""
-        self._saving.save(statement)
-
-
-def _names_in(node: object) -> set[str]:
-    """Return the names of the registers in a statement."""
-    if isinstance(node, Register):
-        return {node.name}
-    if isinstance(node, tuple):
-        return set().union(*map(_names_in, node))
-    if isinstance(node, Save):
-        return _names_in(node.operands) | _names_in(node.guard)
-    names: set[str] = set()
-    for name in getattr(node, "__dataclass_fields__", ()):
-        if name not in ("span", "map"):
-            names |= _names_in(getattr(node, name))
-    return names
-
-
-def _saves_in(statements: Iterable[Statement]) -> Iterator[Save]:
-    """Yield the saves among statements, and in those inside them."""
-    for statement in statements:
-        if isinstance(statement, Save):
-            yield statement
-        for name in ("then", "otherwise", "body", "test"):
-            inner = getattr(statement, name, ())
-            if isinstance(inner, tuple):
-                yield from _saves_in(inner)
-
-
-def _shared_in(snippet: Snippet) -> set[str]:
-    """Return the names of the registers in a snippet; local ones too."""
-    return set().union(*map(_names_in, snippet.statements))
-
-
-def _written_in(snippet: Snippet) -> set[str]:
-    """Return the names of the registers that a snippet assigns."""
-
-    def written(statement: Statement) -> set[str]:
-        """Return the names of the registers that a statement, or one inside it, assigns."""
-        destination = getattr(statement, "destination", None)
-        inner = [row for name in ("then", "otherwise", "body", "test") for row in _rows(getattr(statement, name, ()))]
-        found = {destination.name} if destination is not None else set()
-        return found.union(*map(written, inner))
-
-    def _rows(value: object) -> tuple[Statement, ...]:
-        """Return a member of a statement if it is a list of statements, else none."""
-        return value if isinstance(value, tuple) else ()
-
-    return set().union(*map(written, snippet.statements))
-
-

@@ -1,0 +1,72 @@
+"""Which registers and saves probes' statements name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from neutrino.ir.operands import Register, SiteOperand
+from neutrino.ir.statements import Collective, Shuffle
+from neutrino.probing.ir.probe_set import Snippet
+from neutrino.probing.ir.structured import Save, Statement
+
+_INNER = ("then", "otherwise", "body", "test")
+
+
+def names_in(node: object) -> set[str]:
+    """Return the names of the registers in a statement, or in several."""
+    if isinstance(node, Register):
+        return {node.name}
+    if isinstance(node, tuple):
+        return set().union(*map(names_in, node))
+    if isinstance(node, Save):
+        return names_in(node.operands) | names_in(node.guard)
+    return set().union(*(names_in(value) for value in _parts(node)))
+
+
+def operands_in(node: object) -> list[SiteOperand]:
+    """Return the values of the instruction at a site in a statement, or in several, in their order."""
+    if isinstance(node, SiteOperand):
+        return [node]
+    parts = node if isinstance(node, tuple) else node.operands if isinstance(node, Save) else _parts(node)
+    return list(dict.fromkeys(operand for part in parts for operand in operands_in(part)))
+
+
+def _parts(node: object) -> Iterator[object]:
+    for name in getattr(node, "__dataclass_fields__", ()):
+        if name not in ("span", "map"):
+            yield getattr(node, name)
+
+
+def all_in(statements: Iterable[Statement]) -> Iterator[Statement]:
+    """Yield statements, and those inside them."""
+    for statement in statements:
+        yield statement
+        for name in _INNER:
+            inner = getattr(statement, name, ())
+            if isinstance(inner, tuple):
+                yield from all_in(inner)
+
+
+def saves_in(statements: Iterable[Statement]) -> Iterator[Save]:
+    """Yield the saves among statements, and in those inside them."""
+    return (statement for statement in all_in(statements) if isinstance(statement, Save))
+
+
+def exchanges_values(snippet: Snippet) -> bool:
+    """Return whether lanes read what others have."""
+    return any(isinstance(statement, (Collective, Shuffle)) for statement in all_in(snippet.statements))
+
+
+def shared_in(snippet: Snippet) -> set[str]:
+    """Return the names of the registers in a snippet; local ones too."""
+    return names_in(snippet.statements)
+
+
+def written_in(snippet: Snippet) -> set[str]:
+    """Return the names of the registers that a snippet assigns."""
+    found = set()
+    for statement in all_in(snippet.statements):
+        destination = getattr(statement, "destination", None) or getattr(statement, "variable", None)
+        if isinstance(destination, Register):
+            found.add(destination.name)
+    return found

@@ -1,0 +1,202 @@
+"""Code of probes at instructions: before and after them, with the values that they read of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+
+from neutrino.abi.levels import Level
+from neutrino.gcn.analysis.liveness import Liveness
+from neutrino.gcn.analysis.placement import Placement
+from neutrino.gcn.code import Function, Instruction
+from neutrino.gcn.instrument.code import NoRegistersError, Scalar, Value, Vector
+from neutrino.gcn.instrument.compute import CannotError, varying
+from neutrino.gcn.instrument.frame import Frame, Here
+from neutrino.gcn.instrument.probe_registers import exchanges_values, operands_in, written_in
+from neutrino.gcn.instrument.site_operands import NoValueError
+from neutrino.gcn.instrument.site_values import SiteValues
+from neutrino.gcn.instrument.snippet import SnippetCode
+from neutrino.gcn.isa.effects import effects
+from neutrino.ir.operands import SiteOperand, Special
+from neutrino.probing.ir.probe_set import Probe, ProbeSet, Snippet
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Code at a place. offset: of the instruction that it is in front of. ahead_of_label: as of an ``Insertion``."""
+
+    offset: int
+    lines: list[str]
+    ahead_of_label: bool = True
+
+
+@dataclass(frozen=True)
+class NotProbed:
+    """A site that a probe cannot go to. offset: the instruction's. reason: why."""
+
+    probe: str
+    offset: int
+    reason: str
+
+
+class SiteSnippets:
+    """Writes the code of probes at a function's instructions.
+
+    place: returns where code goes whose place is in front of an instruction. vectors: names of shared registers that
+    differ between lanes. label: returns what a snippet's labels begin with. has_scratch_buffer: as of ``SiteValues``.
+    boundary: how many VGPRs there may be besides accumulators.
+    """
+
+    def __init__(
+        self, frame: Frame, function: Function, liveness: Liveness, probes: ProbeSet, *, place: Callable[[int], int],
+        vectors: Collection[str], label: Callable[[], str], has_scratch_buffer: bool, boundary: int,
+    ) -> None:  # fmt: skip
+        """Set up the writer. Parameters: see the class."""
+        self._frame, self._function, self._liveness, self._probes = frame, function, liveness, probes
+        self._place, self._vectors, self._label = place, vectors, label
+        self._has_scratch_buffer, self._boundary = has_scratch_buffer, boundary
+        self._placement = Placement(function)
+        self._generation = frame.machine.generation
+        self.not_probed: list[NotProbed] = []
+
+    def code(self, instruction: Instruction, probe: Probe, number: int) -> Iterator[Piece]:
+        """Yield the code of a probe at an instruction. number: the site's.
+
+        A site that has no place for it, or not the values that it reads, is noted in ``not_probed``. Raises CannotError
+        for what is possible nowhere.
+        """
+        values = SiteValues(
+            self._function, instruction, self._frame.machine, placement=self._placement, site=number,
+            has_scratch_buffer=self._has_scratch_buffer,
+        )  # fmt: skip
+        reason = self._problem(instruction, probe, values)
+        if not reason:
+            try:
+                pieces = list(self._pieces(instruction, probe, values, number))
+            except (NoValueError, NoRegistersError) as error:
+                reason = str(error)
+        if reason:
+            self.not_probed.append(NotProbed(probe.name, instruction.offset, reason))
+            return
+        yield from pieces
+
+    def _problem(self, instruction: Instruction, probe: Probe, values: SiteValues) -> str:
+        """Return why a probe cannot go to an instruction, "" if it can."""
+        if probe.after is not None and (instruction.target is not None or instruction.mnemonic.startswith(_LEAVING)):
+            return f"nothing goes behind {instruction.mnemonic}, which leads elsewhere"
+        for snippet, after in ((probe.before, False), (probe.after, True)):
+            for operand in operands_in(snippet.statements) if snippet is not None else ():
+                if reason := values.problem(operand, after=after):
+                    return reason
+        return ""
+
+    def _pieces(self, instruction: Instruction, probe: Probe, values: SiteValues, number: int) -> Iterator[Piece]:
+        """Yield the code of a probe at an instruction. Raises NoValueError, NoRegistersError, CannotError."""
+        if probe.before is not None:
+            where = self._place(self._placement.before(instruction.offset))
+            yield Piece(where, self._snippet(where, instruction, probe, probe.before, values, number, after=False))
+        if probe.after is None:
+            return
+        kept: dict[SiteOperand, Value] = {}
+        early = values.kept(operands_in(probe.after.statements))
+        if early:
+            where = self._place(self._placement.before(instruction.offset))
+            yield Piece(where, self._keep(where, instruction, values, early, kept))
+        where = self._place(self._placement.after(instruction.offset))
+        lines = self._snippet(where, instruction, probe, probe.after, values, number, after=True, kept=kept)
+        yield Piece(where, lines, ahead_of_label=False)
+
+    def _lowered(self, where: int, instruction: Instruction, build: Callable[[Here], None], number: int) -> list[str]:
+        """Return the code of a snippet in front of an instruction, with what is around it."""
+        liveness = self._liveness
+        own = self._frame.registers.vector_count
+        vectors = [number for number in liveness.free_vectors_at(where, own) if number < self._boundary]
+        vectors += range(self._frame.first_vector, min(self._boundary, 256))
+        return self._frame.lowered(
+            build, labels=self._label(), offset=where, liveness=liveness, vectors=vectors, site=number,
+            is_exec_known=False, reads=self._named(instruction), scc=liveness.scc_live_at(where),
+            vcc=liveness.vcc_live_at(where),
+        )  # fmt: skip
+
+    def _named(self, instruction: Instruction) -> int:
+        """Return the registers that an instruction names, and those that stand in a stretch with it."""
+        found = 0
+        first, last = self._placement.before(instruction.offset), self._placement.after(instruction.offset)
+        for row in self._function.instructions:
+            if first <= row.offset < last:
+                found |= effects(row, self._generation).named
+        return found
+
+    def _snippet(
+        self, where: int, instruction: Instruction, probe: Probe, snippet: Snippet, values: SiteValues, number: int, *,
+        after: bool, kept: Mapping[SiteOperand, Value] | None = None,
+    ) -> list[str]:  # fmt: skip
+        """Return the code of a probe's snippet."""
+        operands = operands_in(snippet.statements)
+        varies = varying(snippet.statements, self._vectors)
+        shared = {register.name for register in self._probes.registers if not register.is_local}
+        is_narrow = probe.level in (Level.WARP, Level.BLOCK)
+        exchanges = exchanges_values(snippet)
+        if is_narrow and exchanges and written_in(snippet) & shared:
+            raise CannotError(
+                f"probe '{probe.name}': level {probe.level.value} with values of other lanes and registers that it"
+                " assigns is not possible in AMD's kernels yet"
+            )
+
+        def build(here: Here) -> None:
+            """Append the snippet."""
+            code, machine = here.code, self._frame.machine
+            end = code.label()
+            lowering = SnippetCode(here, varies, self._probes, probe.level)
+            if is_narrow:
+                # Lane 0, of the work-group's first wave.
+                code.emit(f"s_bitcmp1_b32 {_low(machine.exec)}, 0", f"s_cbranch_scc0 {end}")
+                if probe.level is Level.BLOCK:
+                    with code.scope():
+                        code.emit(f"s_cmp_lg_u32 {lowering.word(here.special(Special.WARP), 0)}, 0")
+                    code.emit(f"s_cbranch_scc1 {end}")
+            else:
+                code.emit(f"s_cbranch_execz {end}")
+            here.operands = values.prepare(operands, here, after=after, kept=kept)
+            if is_narrow and not exchanges:
+                outer = code.mask()
+                code.emit(f"s_mov_{machine.mask} {outer.text}, {machine.exec}")
+                code.emit(f"s_mov_{machine.mask} {machine.exec}, 1")
+                lowering.lower(snippet.statements)
+                code.emit(f"s_mov_{machine.mask} {machine.exec}, {outer.text}")
+            else:
+                lowering.lower(snippet.statements)
+            code.emit(f"{end}:")
+
+        return self._lowered(where, instruction, build, number)
+
+    def _keep(
+        self, where: int, instruction: Instruction, values: SiteValues, operands: list[SiteOperand],
+        kept: dict[SiteOperand, Value],
+    ) -> list[str]:  # fmt: skip
+        """Return the code that computes values in front of an instruction for the snippet behind it, in VGPRs that are
+        for nothing else. kept: gets them."""
+
+        def build(here: Here) -> None:
+            """Append the code."""
+            at = 0
+            for operand, value in values.keep(operands, here).items():
+                if not isinstance(value, (Scalar, Vector)):
+                    kept[operand] = value
+                    continue
+                if type(value) not in (Scalar, Vector):
+                    raise NoValueError(f"{operand.text}, a predicate, is overwritten by the instruction itself")
+                home = self._frame.site_vector(at, value.words)
+                at += value.words
+                here.code.emit(*(f"v_mov_b32_e32 {home.word(word)}, {value.word(word)}" for word in range(value.words)))
+                kept[operand] = home
+
+        return self._lowered(where, instruction, build, 0)
+
+
+_LEAVING = ("s_endpgm", "s_setpc", "s_swappc", "s_call", "s_cbranch", "s_branch")
+
+
+def _low(register: str) -> str:
+    """Return the lower half of EXEC."""
+    return register if register.endswith("_lo") else f"{register}_lo"
