@@ -61,16 +61,16 @@ class Launchable(Protocol):
 
     @property
     def kernel(self) -> str:
-        """The kernel's name."""
+        """The name of the kernel to launch."""
     @property
     def grid(self) -> tuple[int, int, int]:
-        """Blocks of the grid, in x, y and z."""
+        """How many blocks the launch's grid has, in x, y and z."""
     @property
     def block(self) -> tuple[int, int, int]:
-        """Threads of a block, in x, y and z."""
+        """How many threads a block of the launch has, in x, y and z."""
     @property
     def shared(self) -> int:
-        """Bytes of dynamic shared memory per block."""
+        """How many bytes of dynamic shared memory a block of the launch gets."""
 
 
 class Gpu:

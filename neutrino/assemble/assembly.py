@@ -56,15 +56,15 @@ class Assembly(Protocol):
 
     @property
     def name(self) -> str:
-        """The assembler's name, with its version."""
+        """The name and version of the assembler that makes machine code of the kernels."""
 
     @property
     def language(self) -> str:
-        """What the assembler assembles, such as ``PTX``, for messages."""
+        """The name of the assembly language that is assembled, such as ``PTX``, for messages."""
 
     @property
     def arch(self) -> str:
-        """The architecture that is assembled for, as ``sm_90``."""
+        """The GPU architecture that the kernels are assembled for, as ``sm_90``."""
 
     @property
     def machine(self) -> MachineCode | None:
@@ -72,7 +72,7 @@ class Assembly(Protocol):
 
     @property
     def reader(self) -> CodeReader:
-        """What reads such machine code, and compares it."""
+        """What reads the machine code that the assembler makes, and compares kernels in it."""
 
     @property
     def bounded_stack(self) -> bool:
@@ -84,7 +84,7 @@ class Assembly(Protocol):
 
     @property
     def mark(self) -> str:
-        """Part of the names of the files that ``--save-temps`` keeps."""
+        """A part of the names of the files that the option ``--save-temps`` keeps of these kernels."""
 
     @property
     def is_part(self) -> bool:

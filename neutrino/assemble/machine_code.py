@@ -19,7 +19,7 @@ class MachineKernel(Protocol):
 
     @property
     def registers(self) -> int:
-        """Registers per thread."""
+        """How many registers a thread of the kernel has."""
 
     @property
     def frame(self) -> int:
@@ -31,7 +31,7 @@ class MachineKernel(Protocol):
 
     @property
     def code(self) -> bytes:
-        """The kernel's instructions."""
+        """The bytes of the kernel's machine instructions."""
 
 
 class MachineCode(Protocol):
@@ -39,15 +39,15 @@ class MachineCode(Protocol):
 
     @property
     def kernels(self) -> Mapping[str, MachineKernel]:
-        """The image's kernels, by name."""
+        """The kernels of an image of machine code, by name."""
 
     @property
     def functions(self) -> Mapping[str, bytes]:
-        """The code of separate functions, which kernels call, by name."""
+        """The machine code of functions that the image's kernels call, by name."""
 
     @property
     def data(self) -> bytes | memoryview:
-        """The whole image."""
+        """All bytes of the image, as it was read."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class CodeReader(Protocol):
 
     @property
     def registers(self) -> RegisterFile:
-        """How the device's threads share its registers."""
+        """How this kind of GPU shares its registers among the threads of a multiprocessor."""
 
     def read(self, data: bytes, name: str) -> MachineCode:
         """Read an image of machine code. name: for errors. Raises FormatError."""
@@ -107,12 +107,17 @@ class CodeReader(Protocol):
     def arithmetic_difference(
         self, original: Mapping[str, int], twin: Mapping[str, int], own: Mapping[str, int]
     ) -> str | None:
-        """Return how such counts differ if that may change a result; None if it cannot. own: of the twin's probes."""
+        """Return how the counts of two kernels' arithmetic instructions differ if that may change a result; None if it
+        cannot.
+
+        own: the counts of what the twin's probes compute themselves.
+        """
 
     def kinds_difference(
         self, original: Mapping[str, int], twin: Mapping[str, int], own: Mapping[str, int]
     ) -> str | None:
-        """Return which mnemonics only one of two codes has, whatever their counts; None if both have the same."""
+        """Return which mnemonics only one of two kernels has, of their counted instructions; None if both have the
+        same."""
 
     def warnings(self, assembled: Assembled) -> Counter[str]:
         """Count the assembler's warnings of code that is slower than it could be, by text.

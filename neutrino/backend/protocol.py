@@ -35,23 +35,25 @@ class PlannedKernel(Protocol):
 
     @property
     def name(self) -> str:
-        """The kernel's name."""
+        """The name of the kernel that probes are planned for, mangled, as its image has it."""
 
     @property
     def site_count(self) -> int:
-        """The number of sites, which takes less time to find than the sites themselves."""
+        """How many sites (places where probes run) the kernel has. This takes less time to find than the sites
+        themselves."""
 
     @property
     def sites(self) -> Sequence[Site]:
-        """The instructions that probes match, and the kernel's entry and ends if probes run there."""
+        """The sites (places where probes run): instructions that probes match, and the kernel's entry and ends if
+        probes run there."""
 
     @property
     def left_out(self) -> Sequence[LeftOut]:
-        """Sites that cannot be probed."""
+        """The instructions that a probe matches and that cannot be probed, each with the reason."""
 
     @property
     def probes_left_out(self) -> Sequence[ProbeLeftOut]:
-        """Probes that cannot be placed in this kernel."""
+        """The probes of the run that cannot be placed in this kernel, each with the reason."""
 
     @property
     def lines(self) -> Mapping[str, int]:
@@ -63,7 +65,7 @@ class Plan(Protocol):
 
     @property
     def kernels(self) -> Sequence[PlannedKernel]:
-        """The kernels that can be probed, as far as their code shows."""
+        """The kernels of an image that can be probed, as far as their code shows before anything is written."""
 
     @property
     def refused(self) -> Mapping[str, tuple[Reason, str]]:
@@ -91,11 +93,11 @@ class Backend(Protocol[_Plan, _Code, _Outcomes]):
 
     @property
     def target(self) -> str:
-        """The name of the target (kind of GPU code), such as ``ptx``."""
+        """The name of the target (kind of GPU code) that this way of probing is for, such as ``ptx``."""
 
     @property
     def kernels(self) -> Sequence[str]:
-        """The names of all kernels of the image."""
+        """The names of all kernels of the image that is to be probed."""
 
     @property
     def refusal(self) -> tuple[Reason, str] | None:
@@ -108,7 +110,7 @@ class Backend(Protocol[_Plan, _Code, _Outcomes]):
         """
 
     def write(self, plan: _Plan) -> _Code:
-        """Return the planned kernels' code with the probes in it."""
+        """Return code with the probes in it for the kernels of a plan, not assembled yet."""
 
     def assemble(self, code: _Code) -> _Outcomes:
         """Assemble the code and compare each twin (instrumented copy of a kernel) with its original.
@@ -117,7 +119,8 @@ class Backend(Protocol[_Plan, _Code, _Outcomes]):
         """
 
     def entries(self, code: _Code, outcomes: _Outcomes) -> BackendResult:
-        """Return what the hook has to know of each kernel, and the images that the driver loads."""
+        """Return what the hook (Neutrino's library in the program) has to know of each kernel, and the images with
+        twins (copies with probes) that it gives to the driver."""
 
 
 class Shipped(Protocol):
@@ -125,18 +128,20 @@ class Shipped(Protocol):
 
     @property
     def image(self) -> int | None:
-        """The index in the container of the image that the driver picks; None where nothing fits."""
+        """The index in its container of the image that the driver picks for the device; None where nothing fits."""
 
     @property
     def arch(self) -> str:
-        """The architecture that this code is for."""
+        """The GPU architecture that the code found in a program is for, such as ``sm_90``."""
 
     @property
     def retargeted(self) -> str:
-        """From which architecture to which, if the text is for another one, else ""."""
+        """From which architecture to which the text is translated, if it is for another one than the device's code,
+        else ""."""
 
     def summary(self) -> dict[str, object]:
-        """Return what ``source.json`` of ``--save-temps`` says of it: everything but the text, which has a file."""
+        """Return what ``source.json``, a file of the option ``--save-temps``, says of the code found in a program:
+        everything but the text, which has a file of its own."""
 
 
 class Tools(Protocol):
@@ -144,10 +149,10 @@ class Tools(Protocol):
 
     @property
     def identity(self) -> str:
-        """What differs between builds of the tools, for cache keys."""
+        """What differs between builds of the assembler and linker: a part of the keys of the cache of twins."""
 
     def limited(self, slots: AbstractContextManager[object]) -> Tools:
-        """Return the same tools, each process of which takes one of these slots while it runs."""
+        """Return the same tools (assembler, linker), each process of which takes one of these slots while it runs."""
 
 
 @dataclass(frozen=True)
@@ -210,28 +215,29 @@ class Target(Protocol):
 
     @property
     def name(self) -> str:
-        """The name of the target, as ``ProbeSet.target`` has it, such as ``ptx``."""
+        """The name of the kind of GPU code, such as ``ptx``, as ``ProbeSet.target`` has it."""
 
     @property
     def language(self) -> str:
-        """The name of the target's assembly language, as messages call it."""
+        """The name of the assembly language of this kind of GPU code, as messages call it."""
 
     @property
     def platform(self) -> str:
-        """What probe files call the target."""
+        """The name by which probe files ask for this kind of GPU code, such as ``cuda``."""
         return DEFAULT_PLATFORM
 
     @property
     def lanes(self) -> tuple[int, ...]:
-        """How many lanes (threads) a warp of this target may have."""
+        """How many lanes (threads) a warp may have on GPUs that run this kind of code."""
 
     @property
     def capabilities(self) -> Capabilities:
-        """What probes may ask of the target."""
+        """Which tracepoints, operands, helpers and maps probes may use in this kind of GPU code."""
 
     @property
     def files(self) -> tuple[str, ...]:
-        """The names of the texts that a trace keeps of each twin, beside ``manifest.json``."""
+        """The names of the files with texts of a twin (copy with probes) that a trace keeps, beside ``manifest.json``.
+        """
 
     @property
     def code_alone(self) -> frozenset[DeviceKind]:
@@ -250,15 +256,16 @@ class Target(Protocol):
 
     @property
     def devices(self) -> tuple[str, ...]:
-        """The architectures that are known, in ascending order."""
+        """The architectures of GPUs that this kind of code is known for, in ascending order."""
 
     @property
     def supported(self) -> str:
-        """In words, for which architectures kernels can be probed."""
+        """For which architectures kernels can be probed, in words for messages."""
 
     @property
     def judges(self) -> str:
-        """In words, what may still refuse a kernel whose twin is planned and not written."""
+        """What may still refuse a kernel whose twin (copy with probes) is planned and not written, in words for
+        messages."""
 
     @property
     def embedded_device(self) -> str:
@@ -298,7 +305,8 @@ class Target(Protocol):
     # Images
 
     def takes(self, image: Image) -> bool:
-        """Return whether the image is of a kind that may hold kernels for this target."""
+        """Return whether an image of a program is of a kind that may hold kernels for this target (kind of GPU code).
+        """
 
     def holds_text(self, image: Image) -> bool:
         """Return whether the image is text that twins can be made from."""
@@ -423,7 +431,10 @@ class Target(Protocol):
         return self.backend(shipped, probes, None, Options())
 
     def show(self, kernel: PlannedKernel, entry: KernelEntry | None) -> ShownTwin:
-        """Write the twin of a planned kernel. entry: what came of assembling it, None if it was not assembled."""
+        """Write the twin (copy with probes) of a planned kernel, to be shown to the user.
+
+        entry: what came of assembling it, None if it was not assembled.
+        """
 
     def length_warning(self, kernel: PlannedKernel) -> str:
         """Return what to say of a planned kernel's twin before it is assembled, "" of one that does not take long.

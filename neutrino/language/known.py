@@ -85,7 +85,8 @@ class ConstantReader(ValueWriter):
         raise self._faults.refuse(node, "python-expression", message, hint)
 
     def checked(self, node: ast.expr) -> None:
-        """Raise LanguageError, with its fault, for an expression that has no value at all."""
+        """Raise LanguageError for an expression without any value, such as an unknown name. Derived classes do; here
+        nothing is checked."""
 
     def values_in_turns(self, node: ast.expr) -> Collection[int] | None:
         """Return all values that an integer expression takes in the iterations of the (unrolled) loops around it.

@@ -49,7 +49,7 @@ class Probes(Protocol):
 
     @property
     def probe_set(self) -> ProbeSet:
-        """The verified probes. Raises ProbeError."""
+        """The probes of the run, read and verified when they are first asked for. Raises ProbeError."""
 
 
 @dataclass(frozen=True)

@@ -87,11 +87,11 @@ class Able(Protocol):
 
     @property
     def name(self) -> str:
-        """The name of the target."""
+        """The name of the target (kind of GPU code), such as ``ptx``."""
 
     @property
     def capabilities(self) -> Capabilities:
-        """What this target can do of what probes may ask for."""
+        """Which tracepoints, operands, helpers and maps probes may use in this kind of GPU code."""
 
 
 def lacking(probes: ProbeSet, capabilities: Capabilities) -> list[str]:

@@ -20,11 +20,11 @@ class File(Protocol):
 
     @property
     def file(self) -> str:
-        """The path of the file, for messages."""
+        """The path of the probe file that is merged with others, for messages."""
 
     @property
     def source(self) -> str:
-        """The text of the probe file."""
+        """The text of the probe file that is merged with others."""
 
     @property
     def maps(self) -> tuple[Map, ...]:

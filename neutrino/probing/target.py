@@ -78,10 +78,13 @@ class Snippets(Protocol):
         """
 
     def instruction(self, path: KeyPath, statement: Statement) -> WrittenInstruction:
-        """Return a statement of a snippet as an instruction that has not been checked yet."""
+        """Return a statement of a snippet (a probe's code) as an instruction that has not been checked yet.
+
+        path: of the snippet in its file.
+        """
 
     def named(self, text: str) -> Sequence[str]:
-        """Return the registers in the text of an instruction."""
+        """Return the names of the registers that occur in the text of an instruction of a probe."""
 
     def saved(
         self, path: KeyPath, words: Sequence[tuple[int, str]], fields: Sequence[Field], reserved: set[str]
@@ -123,7 +126,10 @@ class Verifier(Protocol):
     capabilities: ClassVar[Capabilities]
 
     def verify(self, written: WrittenProbes) -> Verified:
-        """Verify every snippet and tracepoint of a file with hand-written snippets."""
+        """Verify every snippet (code by hand) and tracepoint of a probe file for this kind of GPU code.
+
+        Returns the probes and all faults found.
+        """
 
     def verify_draft(self, draft: DraftProbes) -> list[Diagnostic]:
         """Return the faults of typed probes that only the target knows, such as those of opcodes and operands."""
@@ -163,7 +169,7 @@ class Language(Protocol):
     verifier: ClassVar[Verifier | None]
 
     def snippets(self, document: Document) -> Snippets:
-        """Return a reader for the snippets of a probe file in this language."""
+        """Return a reader for the snippets (probes' code by hand) of a probe file in this assembly language."""
 
     def register_note(self, registers: Sequence[Register]) -> str:
         """Return the value of the key ``register`` that declares all of a file's; "" where snippets declare them."""

@@ -68,7 +68,7 @@ class KernelText(Protocol):
 
     @property
     def names(self) -> Sequence[str]:
-        """The names of the kernels in the text, in its order."""
+        """The names of the kernels in the text of GPU code, in its order."""
 
     @property
     def variables(self) -> Sequence[tuple[str, str]]:

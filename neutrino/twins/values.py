@@ -59,11 +59,11 @@ class Placed(Protocol):
 
     @property
     def offset(self) -> int:
-        """Where the parameter begins, in bytes."""
+        """Where a kernel's parameter begins in the memory of its parameters, in bytes."""
 
     @property
     def size(self) -> int:
-        """How many bytes the parameter has."""
+        """How many bytes a kernel's parameter has."""
 
 
 class Copy(Protocol):
@@ -75,11 +75,11 @@ class Copy(Protocol):
 
     @property
     def name(self) -> str:
-        """The name of the function that is copied."""
+        """The name of the function of which a twin (kernel with probes) has a copy with probes."""
 
     @property
     def copy_name(self) -> str:
-        """The name of the copy, in the twin's text."""
+        """The name that the copy of a function has in the text of a twin (kernel with probes)."""
 
     @property
     def own_arithmetic(self) -> Mapping[str, int]:
@@ -103,11 +103,11 @@ class Twin(Protocol):
 
     @property
     def name(self) -> str:
-        """The name of the original kernel."""
+        """The name of the original kernel, of which this twin is a copy with probes."""
 
     @property
     def twin_name(self) -> str:
-        """The twin's own name."""
+        """The name that the twin (copy with probes) itself has in its image."""
 
     @property
     def parameters(self) -> Sequence[Placed]:
@@ -119,11 +119,11 @@ class Twin(Protocol):
 
     @property
     def block_size(self) -> int:
-        """Bytes of the probe block, the twin's last parameter."""
+        """How many bytes the probe block has: the twin's last parameter, what a launch passes to the probes."""
 
     @property
     def lanes(self) -> int:
-        """How many threads a warp of the kernel has."""
+        """How many threads a warp of the kernel has: 32 or 64."""
 
     @property
     def maps(self) -> Sequence[Map]:
@@ -135,15 +135,15 @@ class Twin(Protocol):
 
     @property
     def sites(self) -> Sequence[Site]:
-        """The places where probes went."""
+        """The sites of the twin (copy with probes): where in the kernel probes run."""
 
     @property
     def left_out(self) -> Sequence[LeftOut]:
-        """Instructions that a probe matches and could not go to."""
+        """The instructions of the kernel that a probe matches and that it could not be put at, with the reasons."""
 
     @property
     def probes_left_out(self) -> Sequence[ProbeLeftOut]:
-        """Probes of the set that cannot be placed in this kernel."""
+        """The probes of the run that could not be placed in this kernel, with the reasons."""
 
     @property
     def length_warning(self) -> str:
@@ -168,7 +168,7 @@ class AssembledTwin(Twin, Protocol):
 
     @property
     def own_arithmetic(self) -> Mapping[str, int]:
-        """How many floating-point instructions the probes add, by machine mnemonic."""
+        """How many floating-point instructions the probes add to the twin (copy with probes), by machine mnemonic."""
 
     @property
     def calls(self) -> Sequence[str]:
@@ -176,7 +176,8 @@ class AssembledTwin(Twin, Protocol):
 
     @property
     def all_copies(self) -> Sequence[Copy]:
-        """The twin's own copies of functions, with probes in them."""
+        """The copies of functions, with probes in them, that the twin (kernel with probes) calls in place of the
+        originals."""
 
     @property
     def contractible(self) -> bool:
@@ -192,7 +193,8 @@ class AssembledTwin(Twin, Protocol):
 
     @property
     def may_wait(self) -> bool:
-        """Whether a thread of the original may wait for another block."""
+        """Whether a thread of the original kernel may wait for another block, so that all blocks must run at the same
+        time."""
 
 
 class TwinsWithFewer(Protocol):

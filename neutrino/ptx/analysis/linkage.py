@@ -108,10 +108,14 @@ class Surroundings(Protocol):
         """
 
     def check_address(self, name: str) -> None:
-        """Raises ObstacleError when the driver cannot give the address of a variable by its name."""
+        """Raise ObstacleError if the driver cannot give the address of a variable by its name."""
 
     def addresses_taken(self) -> Collection[str]:
-        """Functions whose address any module takes. Raises ObstacleError when not all modules are known."""
+        """Return the functions whose address any module of the linked code takes, so that calls by pointer may reach
+        them.
+
+        Raises ObstacleError when not all modules are known.
+        """
 
 
 class Linkage:
