@@ -11,7 +11,7 @@ from tests.oracle.random_kernels import kernels
 from tests.oracle.random_probes import probes
 from tests.oracle.simulation import matches
 
-_FEW = 30
+_FEW = 20
 
 
 def _check(kernel: Kernel, *chosen: Probe) -> None:

@@ -19,7 +19,7 @@ from tests.oracle.random_kernels import kernels
 from tests.oracle.random_snippets import probe_files
 from tests.oracle.test_matrix import ALL
 
-_FEW = 30
+_FEW = 20
 _STEPS = 20_000_000
 _REFUSALS = (
     "needs sm_", "needs PTX ISA", "has no ", "takes .", "cannot be saved", "thrown away", "no plain one",
