@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -318,6 +320,22 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
 def any_bench(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Bench:
     """Under AddressSanitizer with UndefinedBehaviorSanitizer, and under ThreadSanitizer."""
     return sanitized_bench(tmp_path_factory, request.param)
+
+
+def in_turn(names: str, rows: Iterable[tuple[Any, ...]]) -> pytest.MarkDecorator:
+    """Parametrise a test by rows, with one of the two of ``any_bench`` for each by turns.
+
+    For variants of scenes that run under both elsewhere. names: of the parameters in a row.
+    """
+    ways = itertools.cycle(("address", "thread"))
+
+
+    def shown(value: object) -> str:
+        return " ".join(value.values()) if isinstance(value, dict) else str(value)
+
+    return pytest.mark.parametrize(
+        f"{names}, any_bench", [(*row, next(ways)) for row in rows], indirect=["any_bench"], ids=shown
+    )
 
 
 class Reference:

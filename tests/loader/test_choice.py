@@ -13,7 +13,7 @@ import pytest
 from neutrino.abi.reasons import CHOICE_OPTIONS, Reason
 from neutrino.tracing import Trace
 
-from .conftest import POOL_LEAST, Bench, Reference, write_reasons
+from .conftest import POOL_LEAST, Bench, Reference, in_turn, write_reasons
 from .trace_files import Files
 
 LARGE = {"NEUTRINO_POOL": str(64 << 20)}
@@ -79,7 +79,9 @@ def test_numbers_are_of_each_kernel(bench: Bench, tmp_path: Path, reference: Ref
             check_counts({r.word: int(row[r]) for r in Reason if row[r]}, choice, int(row.sum()))
 
 
-@pytest.mark.parametrize("choice", [*CHOICES[4:], {"NEUTRINO_LAUNCHES": "100:301", "NEUTRINO_EVERY": "2"}], ids=ids)
+@in_turn(
+    "choice", [(choice,) for choice in (*CHOICES[4:], {"NEUTRINO_LAUNCHES": "100:301", "NEUTRINO_EVERY": "2"})]
+)
 def test_threads_share_the_numbers(any_bench: Bench, tmp_path: Path, choice: dict[str, str]) -> None:
     any_bench.run("threads", tmp_path, extra=choice | LARGE)
     files = Files(tmp_path / "trace")
@@ -116,11 +118,12 @@ def replays_order() -> Iterator[int]:
             yield 3
 
 
-@pytest.mark.parametrize(
+@in_turn(
     "choice",
-    [*CHOICES[1:5], {"NEUTRINO_EVERY": "2"}, {"NEUTRINO_LAUNCHES": "100:333", "NEUTRINO_EVERY": "11"}],
-    ids=ids,
-)
+    [(choice,) for choice in (
+        *CHOICES[1:5], {"NEUTRINO_EVERY": "2"}, {"NEUTRINO_LAUNCHES": "100:333", "NEUTRINO_EVERY": "11"},
+    )],
+)  # fmt: skip
 def test_each_kernel_of_each_replay_is_a_launch(
     any_bench: Bench, tmp_path: Path, reference: Reference, choice: dict[str, str]
 ) -> None:
@@ -133,8 +136,8 @@ def test_each_kernel_of_each_replay_is_a_launch(
     assert list(files.check_tickets(any_bench.maps)) == list(expected)
 
 
-@pytest.mark.parametrize(
-    ("scenario", "launches"),
+@in_turn(
+    "scenario, launches",
     [
         ("capture", 18 + 3 * 5 * 3), ("fork-and-join", 12), ("capture-first", 6), ("nodes", 4), ("graph-streams", 276),
         ("graph-threads", 960), ("graph-sizes", 200), ("graph-handed", 1200), ("graph-captured-end", 6),
@@ -153,8 +156,13 @@ def test_graphs_compute_what_they_do_without_a_choice(
     files.check_tickets(any_bench.maps)
 
 
-@pytest.mark.parametrize(("scenario", "launches"), [("graph-changes", 82 * 4), ("graph-disabled", 4)])
-@pytest.mark.parametrize("choice", [{"NEUTRINO_EVERY": "2"}, {"NEUTRINO_LAUNCHES": "1:40"}], ids=ids)
+@in_turn(
+    "scenario, launches, choice",
+    [
+        ("graph-changes", 82 * 4, {"NEUTRINO_EVERY": "2"}), ("graph-changes", 82 * 4, {"NEUTRINO_LAUNCHES": "1:40"}),
+        ("graph-disabled", 4, {"NEUTRINO_LAUNCHES": "1:40"}), ("graph-disabled", 4, {"NEUTRINO_EVERY": "2"}),
+    ],
+)  # fmt: skip
 def test_updated_graphs_run_originals_and_count_what_was_chosen(
     any_bench: Bench, tmp_path: Path, reference: Reference, scenario: str, launches: int, choice: dict[str, str]
 ) -> None:
@@ -203,7 +211,7 @@ def test_probing_ends_after_the_duration(any_bench: Bench, tmp_path: Path) -> No
     assert "cached" not in other
 
 
-@pytest.mark.parametrize("scenario", ["plain", "variables", "graph-replays", "forms", "names"])
+@in_turn("scenario", [("plain",), ("variables",), ("graph-replays",), ("forms",), ("names",)])
 def test_other_devices_get_neither_twins_nor_memory(
     any_bench: Bench, tmp_path: Path, reference: Reference, scenario: str
 ) -> None:
@@ -264,10 +272,14 @@ def test_a_replay_that_is_not_chosen_writes_nothing(bench: Bench, tmp_path: Path
 # --- all at once ---
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-@pytest.mark.parametrize(
-    "choice", [{"NEUTRINO_EVERY": "3"}, {"NEUTRINO_LAUNCHES": "5:60", "NEUTRINO_EVERY": "2"}], ids=ids
-)
+@in_turn(
+    "seed, choice",
+    [
+        (1, {"NEUTRINO_EVERY": "3"}), (2, {"NEUTRINO_EVERY": "3"}),
+        (2, {"NEUTRINO_LAUNCHES": "5:60", "NEUTRINO_EVERY": "2"}),
+        (1, {"NEUTRINO_LAUNCHES": "5:60", "NEUTRINO_EVERY": "2"}),
+    ],
+)  # fmt: skip
 def test_a_program_of_random_calls(
     any_bench: Bench, tmp_path: Path, reference: Reference, seed: int, choice: dict[str, str]
 ) -> None:

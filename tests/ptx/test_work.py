@@ -74,8 +74,11 @@ def _steps(function: Callable[[], object]) -> int:
     return steps
 
 
-@pytest.mark.parametrize("block", [WAIT, TABLE], ids=["waits", "tables"])
-@pytest.mark.parametrize("path", PROBES, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    ("path", "block"),
+    [(path, (WAIT, TABLE)[number % 2]) for number, path in enumerate(PROBES)],
+    ids=[path.stem for path in PROBES],
+)
 def test_labels_in_many_blocks(path, block):
     """Twice the blocks take at most 2.2 times the steps; the square would take four times."""
     probes = load_probe_file(path)
