@@ -34,6 +34,8 @@ def _wide(k: int) -> tuple[int, ...]:
     return (k << 29,)
 
 
+SAME = "nl.select(k & 5 != 0, 9, 3)"
+"""9 in all lanes that save, which the code of a probe does not know."""
 CASES: dict[str, Case] = {
     "array": _case(
         "a:u64 b:u32 c:u16 d:s16", 'type="array", cap=1', f"{WIDE}, k, nl.u16(k), nl.s16(k)",
@@ -52,6 +54,9 @@ CASES: dict[str, Case] = {
         "a:u64 b:u32 c:s64", 'type="sum"', f"{WIDE}, k, nl.s64(nl.s32(k))", lambda k: (k << 29, k, _signed(k))
     ),
     "sum of a constant": _case("a:u64 b:u64", 'type="sum"', "3, 5", lambda k: (3, 5)),
+    "sum of a value": _case(
+        "a:u64 b:u32", 'type="sum"', f"nl.u64({SAME}) << 31, {SAME}", lambda k: (9 << 31, 9)
+    ),
     "sum of warps": _case("a:u64", 'type="sum"', WIDE, _wide, "warp"),
     "sum of groups": _case("a:u64", 'type="sum"', WIDE, _wide, "group"),
     "avg": _case("a:u32", 'type="avg"', "k", _number),
@@ -63,6 +68,10 @@ CASES: dict[str, Case] = {
         "a:u32 b:u32", 'type="hash", keep=["sum", "min", "max"]', "k & 31, k >> 3", lambda k: (k & 31, k >> 3)
     ),
     "small hash": _case("a:u64", 'type="hash", room=8', "nl.u64(k & 3) << 40", lambda k: ((k & 3) << 40,)),
+    "hash of a key": _case("a:u32 b:u32", 'type="hash", keep=["sum", "min", "max"]', f"{SAME}, k", lambda k: (9, k)),
+    "hash of a pair": _case(
+        "a:u32 b:u32", 'type="hash", keep=["sum", "min", "max"]', f"{SAME}, {SAME} * 3", lambda k: (9, 27)
+    ),
     "topk": _case("a:u32 b:u64", 'type="topk", n=5', f"k & 15, {WIDE} >> 20", lambda k: (k & 15, k << 9)),
     "histogram": _case("a:u32", 'type="histogram", edges=[10, 100, 1000]', "k & 2047", lambda k: (k & 2047,)),
 }

@@ -198,6 +198,11 @@ class Machine:
         return [f"s_sendmsg_rtn_b64 {both}, sendmsg(MSG_RTN_GET_REALTIME)", self.wait_scalar]
 
     @property
+    def permuted(self) -> int:
+        """Among how many lanes ``ds_bpermute_b32`` moves values: a half of a wave's where that runs in two."""
+        return 64 if self.generation == 9 else 32
+
+    @property
     def most_units(self) -> int:
         """How many numbers of compute units there may be, see ``unit``."""
         if self.generation == 9:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
-from neutrino.abi.levels import Per
+from neutrino.abi.levels import Level, Per
 from neutrino.abi.probe_block import (
     BLOCK_HEADER,
     BLOCK_LOG_FIRST,
@@ -21,9 +21,9 @@ from neutrino.abi.probe_block import (
 )
 from neutrino.gcn.instrument.code import Place, Vector
 from neutrino.gcn.instrument.compute import CannotError
-from neutrino.gcn.instrument.map_flow import MapFlow
-from neutrino.gcn.instrument.map_memory import GlobalMemory, Stored, Where
+from neutrino.gcn.instrument.map_memory import Stored, Where
 from neutrino.gcn.instrument.map_places import Places
+from neutrino.gcn.instrument.map_together import MapTogether
 from neutrino.gcn.instrument.surroundings import Surroundings
 from neutrino.ir.memory import (
     Accumulate,
@@ -57,7 +57,16 @@ from neutrino.ir.memory import (
     When,
 )
 from neutrino.ir.operands import Constant, Register
-from neutrino.ir.statements import Collective, Compare, Convert, Operation, Operator, Reinterpret, Select
+from neutrino.ir.statements import (
+    Collective,
+    Compare,
+    Convert,
+    Operation,
+    Operator,
+    Reduction,
+    Reinterpret,
+    Select,
+)
 from neutrino.ir.types import Type
 from neutrino.maps.declaration import Layout, Map
 
@@ -74,16 +83,16 @@ def kept_name(index: int, register: Kept) -> str:
     return f"%map{index}{register.name}"
 
 
-class MapStatements(MapFlow):
+class MapStatements(MapTogether):
     """Lowers statements of a map's type. entry, index: the map. read: see ``ReadField``; None where nothing is saved.
     EXEC has the lanes that execute them, at least one.
     """
 
     def __init__(self, here: Surroundings, entry: Map, index: int, read: ReadField | None = None) -> None:
         """Begin a piece of code."""
-        super().__init__(here)
-        self.places, self.memory = Places(self), GlobalMemory(self)
-        self._entry, self._index, self._read = entry, index, read
+        super().__init__(here, entry)
+        self.places = Places(self)
+        self._index, self._read = index, read
 
     def write(self, statements: tuple[MapStatement, ...]) -> None:
         """Append the instructions of statements."""
@@ -110,11 +119,6 @@ class MapStatements(MapFlow):
         else:
             raise CannotError(f"{type(statement).__name__} is not possible in AMD's kernels yet")
 
-    @property
-    def no_carry(self) -> str:
-        """The infix of 32-bit additions that leave VCC alone, where there are two forms."""
-        return "_nc" if self.code.machine.generation >= 10 else ""
-
     # Values
 
     def _compare_and(self, statement: CompareAnd) -> None:
@@ -125,14 +129,52 @@ class MapStatements(MapFlow):
         also = self.place(statement.also)
         self.code.emit(f"s_and_{machine.mask} {destination.text}, {destination.text}, {also.text}")
 
-    def _own(self, statement: Collective) -> None:
-        """Lanes do not combine: a result is each one's own."""
-        self.move(self.place(statement.destination), self.value(statement.source), statement.destination.type)
+    @property
+    def _combines(self) -> bool:
+        """Whether the lanes that end together combine their values: threads' own, which have no rows of their own."""
+        return self._entry.level is Level.THREAD and self._entry.per is not Per.THREAD
+
+    def _together(self, statement: Collective) -> None:
+        """Reduce a value over the lanes that end together, which are the first ones of the wave, by a tree: each lane
+        takes that of its neighbour, then of the one two lanes after it, and so on. The first lane has the result."""
+        code, machine, type_ = self.code, self.code.machine, statement.destination.type
+        destination = self.place(statement.destination)
+        self.move(destination, self.value(statement.source), type_)
+        if not self._combines:
+            return
+        assert isinstance(destination, Vector)
+        operator = {Reduction.MAX: Operator.MAX, Reduction.SUM: Operator.ADD}[statement.reduction]
+        other = Register("%other", type_, 0, statement.span, is_local=True)
+        taken = code.vector(destination.words)
+        self.bind(other, taken)
+        step_of = Operation(operator, statement.destination, (statement.destination, other), statement.span)
+        lane, place = code.vector(), code.vector()
+        code.emit(*machine.lane(lane.text))
+        step = 1
+        while step < machine.permuted:
+            code.emit(
+                f"v_add{self.no_carry}_u32_e32 {place.text}, {step}, {lane.text}",
+                f"v_lshlrev_b32_e32 {place.text}, 2, {place.text}",
+                # Of lanes that are not there it gives 0, which changes neither a sum nor the greatest.
+                *(f"ds_bpermute_b32 {taken.word(word)}, {place.text}, {destination.word(word)}"
+                  for word in range(destination.words)),
+                machine.wait_shared,
+            )  # fmt: skip
+            super()._lower(step_of)
+            step *= 2
+        if step < machine.wave:
+            end, upper = code.label(), code.scalar(destination.words)
+            code.emit("s_cmp_eq_u32 exec_hi, 0", f"s_cbranch_scc1 {end}")
+            for word in range(destination.words):
+                code.emit(f"v_readlane_b32 {upper.word(word)}, {destination.word(word)}, {step}")
+            self.move(taken, upper, type_)
+            super()._lower(step_of)
+            code.emit(f"{end}:")
 
     def _elect(self, statement: Elect) -> None:
-        """Append code that elects a lane of those that would save together: here each saves alone, so that all are."""
         machine = self.code.machine
-        self.code.emit(f"s_mov_{machine.mask} {self.place(statement.destination).text}, {machine.exec}")
+        lanes = "1" if self._combines else machine.exec
+        self.code.emit(f"s_and_{machine.mask} {self.place(statement.destination).text}, {machine.exec}, {lanes}")
 
     def _read_saved(self, statement: ReadSaved) -> None:
         """Append code that reads one of the values that the probe saves."""
@@ -242,7 +284,8 @@ class MapStatements(MapFlow):
         assert isinstance(destination, Vector)
         with self.only(statement.when):
             where = self._at(statement.cell)
-            self.memory.swap(destination, where, self.value(statement.desired), self.value(statement.expected))
+            desired, expected = self.value(statement.desired), self.value(statement.expected)
+            self.swap(destination, where, desired, expected)
 
     def _update(self, statement: AtomicUpdate) -> None:
         """Append an atomic update (add, max and so on) of a cell in memory."""
@@ -256,11 +299,11 @@ class MapStatements(MapFlow):
                 where = self._one_of(cell)
             else:
                 where = self.memory.after(self.record(), self._offset(cell))
-            value = self.in_vector(self.value(statement.value), 2)
+            value = self.value(statement.value)
             if statement.value.type.is_float:
-                self.memory.add_float(where, value)
+                self.memory.add_float(where, self.in_vector(value, 2))
             else:
-                self.memory.atomic(statement.operator, where, value)
+                self.combine(statement.operator, where, value, 2)
 
     def _one_of(self, cell: OneOf) -> Where:
         """Return where in memory one of two cells is, by a predicate."""
@@ -284,36 +327,10 @@ class MapStatements(MapFlow):
         return self._entry.kind.cells(self._entry.fields)[cell].offset
 
     def _accumulate(self, statement: Accumulate) -> None:
-        """Add to a cell in memory at once. A number that is the same in all lanes is added by one of them, for all."""
-        code, machine, amount = self.code, self.code.machine, statement.amount
         record = self.record()
-        with self.only(statement.when), code.scope():
+        with self.only(statement.when), self.code.scope():
             where = self.memory.after(record, self._offset(statement.cell))
-            if not isinstance(amount, Constant) or amount.bits >> 32 or self._entry.per is Per.THREAD:
-                self.memory.atomic(statement.operator, where, self.in_vector(self.value(amount), 2))
-                return
-            outer, total = code.mask(), code.scalar(2)
-            lanes = code.scalar()
-            code.emit(
-                f"s_mov_{machine.mask} {outer.text}, {machine.exec}",
-                f"s_bcnt1_i32_{machine.mask} {lanes.text}, {machine.exec}",
-                f"s_mul_i32 {total.word(0)}, {lanes.text}, {amount.bits:#x}",
-                f"s_mul_hi_u32 {total.word(1)}, {lanes.text}, {amount.bits:#x}",
-                *self.lowest(),
-            )
-            self.memory.atomic(statement.operator, where, self.in_vector(total, 2))
-            code.emit(f"s_mov_{machine.mask} {machine.exec}, {outer.text}")
-
-    def lowest(self) -> list[str]:
-        """Return what leaves the lowest lane of EXEC, which has one."""
-        code, machine = self.code, self.code.machine
-        with code.scope():
-            lane = code.scalar()
-            name = "s_ff1_i32" if machine.generation < 11 else "s_ctz_i32"
-            return [
-                f"{name}_b{machine.wave} {lane.text}, {machine.exec}",
-                f"s_lshl_{machine.mask} {machine.exec}, 1, {lane.text}",
-            ]
+            self.combine(statement.operator, where, self.value(statement.amount), 2)
 
     # Logs
 
@@ -400,7 +417,7 @@ _SCRATCH = Register("%at", Type.U64, 0, None, is_local=True)  # type: ignore[arg
 _WRITERS: dict[type, Callable[[MapStatements, Any], None]] = {
     Apart: MapStatements._apart, When: MapStatements._when, Branch: MapStatements._branch_all,
     Block: MapStatements._block, Leave: MapStatements._leave, EachInTurn: MapStatements._in_turn,
-    Meet: MapStatements._meet, CompareAnd: MapStatements._compare_and, Collective: MapStatements._own,
+    Meet: MapStatements._meet, CompareAnd: MapStatements._compare_and, Collective: MapStatements._together,
     Elect: MapStatements._elect, ReadSaved: MapStatements._read_saved, SlotNumber: MapStatements._slot_number,
     HasSlot: MapStatements._has_slot, ReadExtent: MapStatements._extent, Locate: MapStatements._locate,
     LoadCell: MapStatements._load_cell, CompareAndSwap: MapStatements._swap, AtomicUpdate: MapStatements._update,

@@ -10,7 +10,7 @@ from neutrino.abi.levels import Level, Per
 from neutrino.abi.records import Field
 from neutrino.errors import Span
 from neutrino.gcn.instrument import compute
-from neutrino.gcn.instrument.code import Code, Mask, Scalar, Value, Vector
+from neutrino.gcn.instrument.code import Code, Mask, Scalar, Vector
 from neutrino.gcn.instrument.compute import CannotError, Computing
 from neutrino.gcn.instrument.machine import Machine
 from neutrino.gcn.instrument.map_memory import Where
@@ -18,7 +18,7 @@ from neutrino.gcn.instrument.map_statements import COMPUTED, WRITTEN, MapStateme
 from neutrino.gcn.instrument.surroundings import Surroundings
 from neutrino.ir.memory import AccumulateSaved, Kept, MapStatement, StoreRecord
 from neutrino.ir.operands import Constant, Immediate, Register
-from neutrino.ir.statements import Convert, Operation, Operator
+from neutrino.ir.statements import Convert, Operator
 from neutrino.ir.types import Type
 from neutrino.maps.builder import Combining, Lanes, SavedValues
 from neutrino.maps.declaration import Map
@@ -303,31 +303,21 @@ class Saving:
         value = Constant(Type(cell.type.value), int(operand.text, 0)) if isinstance(operand, Immediate) else (
             computing.value(operand))  # fmt: skip
         words = cell.type.size // 4
-        is_total = isinstance(value, Total)
-        if per is Per.THREAD or isinstance(value, (Vector, Mask)):
-            if is_total:
+        if isinstance(value, Total):
+            if per is Per.THREAD:
                 raise CannotError("a sum of a wave is not one of a lane")
-            writer.memory.atomic(Operator.ADD, where, self._field(operand, cell))
+            outer = code.mask()
+            code.emit(f"s_mov_{machine.mask} {outer.text}, {machine.exec}", *writer.lowest())
+            writer.memory.atomic(Operator.ADD, where, computing.in_vector(Scalar(value.first, words), words))
+            code.emit(f"s_mov_{machine.mask} {machine.exec}, {outer.text}")
             return
-        total = code.scalar(words)
-        if is_total:
-            computing.move(total, value, Type.U64)
-        else:
-            self._times_lanes(total, value, Type(cell.type.value), operand)
-        outer = code.mask()
-        code.emit(f"s_mov_{machine.mask} {outer.text}, {machine.exec}", *writer.lowest())
-        writer.memory.atomic(Operator.ADD, where, computing.in_vector(total, words))
-        code.emit(f"s_mov_{machine.mask} {machine.exec}, {outer.text}")
-
-    def _times_lanes(self, total: Scalar, value: Value, type_: Type, operand: object) -> None:
-        """Multiply a value by the number of lanes that save it."""
-        code, machine, computing = self._code, self._code.machine, self._computing
-        lanes, extended = code.scalar(), code.scalar(total.words)
-        code.emit(f"s_bcnt1_i32_{machine.mask} {lanes.text}, {machine.exec}")
-        source = _type_of(operand) or type_
-        computing.integer(extended, type_, value, source)
-        here = Register("%", type_, 0, _HERE, is_local=True)
-        computing.scalar_product(total, Operation(Operator.MUL, here, (), _HERE), [extended, lanes])
+        if isinstance(value, (Vector, Mask)):
+            writer.combine(Operator.ADD, where, self._field(operand, cell), words)
+            return
+        type_ = Type(cell.type.value)
+        extended = code.scalar(words)
+        computing.integer(extended, type_, value, _type_of(operand) or type_)
+        writer.combine(Operator.ADD, where, extended, words)
 
 
 def lower_entry(here: Surroundings, entry: Map, index: int) -> None:
