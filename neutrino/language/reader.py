@@ -614,7 +614,8 @@ class _Layout(Document):
         self._nodes = list(places.values())
 
     def key(self, *path: str) -> int:
-        """Return the number of the place of a key: from 1 on, 0 for the map as a whole."""
+        """Return a number that stands for the place in Python of a key of the map: from 1 on, 0 for the map as a whole.
+        """
         return self._paths.index(path) + 1 if path in self._paths else 0
 
     def value(self, *path: str) -> int:

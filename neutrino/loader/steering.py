@@ -99,7 +99,7 @@ class Steered:
 
 @contextlib.contextmanager
 def find(pid: int) -> Iterator[Steered]:
-    """Find the file of a process while the block runs.
+    """Find the file through which a running process with probes is steered, while the block runs.
 
     Raises NeutrinoError if there is no such process, it belongs to someone else, or it has no trace.
     """

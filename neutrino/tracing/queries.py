@@ -190,9 +190,10 @@ class Groups:
 
     @np.errstate(all="ignore")
     def add(self, keys: Array, columns: Mapping[str, Array]) -> None:
-        """Add records. keys: the number of each. columns: of ``names``.
+        """Add records of a trace to their groups.
 
-        Raises GroupsError for more than ``MOST_GROUPS`` groups.
+        keys: the number of the group of each. columns: of the fields in ``names``, a value for each record. Raises
+        GroupsError for more than ``MOST_GROUPS`` groups.
         """
         if not len(keys):
             return

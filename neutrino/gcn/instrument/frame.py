@@ -113,7 +113,7 @@ class Frame:
 
     @property
     def found(self) -> Needs:
-        """What was asked for so far."""
+        """What has been asked for so far: the values that are kept, and the registers that snippets take."""
         return Needs(self._asked, self._scratch, self._lane_items is not None, self._site_words)
 
     # Registers that are kept
@@ -156,13 +156,13 @@ class Frame:
 
     @property
     def taken(self) -> frozenset[Place]:
-        """The registers that snippets may write."""
+        """The registers that snippets may write, as a set of ``isa.registers``."""
         kept = range(self._vector_count, self.first_vector)
         return frozenset(self._taken) | {Vector(number) for number in (*kept, *self._spare.vectors)}
 
     @property
     def scalars_named(self) -> int:
-        """The highest SGPR that probes name, and one."""
+        """How many SGPRs probes name: one more than the highest number."""
         return self._highest_scalar
 
     @property
@@ -191,7 +191,8 @@ class Frame:
         return lines
 
     def _keep(self, name: str, here: Here) -> None:
-        """Append what brings one of the values of ``_KEPT`` to where it is kept."""
+        """Append code that brings one of the values of ``_KEPT``, which registers have at a kernel's entry, to where it
+        is kept."""
         place, machine, emit = here.kept(name), self.machine, here.code.emit
         if name == "exec":
             emit(f"s_mov_{machine.mask} {place.text}, {machine.exec}")
@@ -289,7 +290,7 @@ class Frame:
         code.lines[:] = [*before, *code.lines, *after]
 
     def _note(self, code: Code) -> None:
-        """Note which registers a snippet takes."""
+        """Note which registers a snippet takes, so that the kernel's descriptor asks for as many."""
         if self.needs is None:
             self._scratch = max(self._scratch, len(code.scalars_used))
             return
@@ -340,19 +341,23 @@ class Here:
         return self.frame.place(self.attempt, name, Scalar, _KEPT[name] or self.frame.machine.mask_words)
 
     def operand(self, operand: SiteOperand) -> Value:
-        """Return a value of the site's instruction."""
+        """Return where a value of the probed instruction, such as its address, is."""
         if operand not in self.operands:
             raise CannotError(f"{operand.text} is not possible in AMD's kernels yet")
         return self.operands[operand]
 
     def block_words(self, offset: int, words: int = 1) -> Scalar:
-        """Load words of the probe block, and wait for them."""
+        """Append code that loads words of the probe block (what a launch passes to the probes), and waits for them.
+
+        offset: from the block's beginning, in bytes.
+        """
         machine, place = self.frame.machine, self.code.scalar(words)
         pointer = self.kept("arguments")
         self.code.emit(machine.load(place.text, pointer.text, self.frame.block + offset, words), machine.wait_scalar)
         return place
 
     def _geometry(self, number: int) -> Scalar:
+        """Return a number of the launch's geometry, which the probe block has, by its place there."""
         return self.block_words(block_size(self.frame.maps, 0) + 4 * number)
 
     def grid_blocks(self, axis: int) -> Value:
@@ -360,7 +365,7 @@ class Here:
         return self._geometry(axis)
 
     def special(self, special: Special) -> Value:
-        """Return a value of the hardware."""
+        """Return where a value of the hardware, such as the lane's number, is; code that reads it is appended."""
         code, machine, frame = self.code, self.frame.machine, self.frame
         if special in _GROUP:
             return self.kept(f"group {_AXES[_GROUP[special]]}")
@@ -398,7 +403,8 @@ class Here:
         raise CannotError(f"{special.value} is not possible in AMD's kernels yet")
 
     def _clock(self) -> Scalar:
-        """Read the counter of cycles; on gfx11, which has none of more than 20 bits, that of 100 MHz."""
+        """Append code that reads the counter of cycles; on gfx11, which has none of more than 20 bits, that of 100 MHz.
+        """
         code, machine = self.code, self.frame.machine
         clock = code.scalar(2)
         if machine.clock_bits < 64:
@@ -409,7 +415,8 @@ class Here:
         return clock
 
     def _wave(self) -> Scalar:
-        """Return the wave's number in its work-group: the linear number of its first work-item by its lanes."""
+        """Append code that computes the wave's number in its work-group: the linear number of its first work-item by
+        its lanes."""
         code, machine = self.code, self.frame.machine
         items, wave = self.kept("items"), code.scalar()
         with code.scope():

@@ -61,17 +61,17 @@ class Facts:
 
     @property
     def is_transcendental(self) -> bool:
-        """Whether it runs beside other vector instructions."""
+        """Whether the instruction is one of those, such as square roots, that run beside other vector instructions."""
         return _TRANSCENDENTAL.match(self.name) is not None
 
     @property
     def is_dot(self) -> bool:
-        """Whether it is a dot product."""
+        """Whether the instruction is a dot product."""
         return self.name.startswith("v_dot")
 
     @property
     def compares_to_exec(self) -> bool:
-        """Whether it is a vector comparison that writes EXEC."""
+        """Whether the instruction is a vector comparison whose result goes to EXEC."""
         return self.name.startswith("v_cmpx_")
 
 
@@ -83,7 +83,7 @@ def facts_of(
     second: tuple[str, tuple[str, ...]] | None,
     generation: int,
 ) -> Facts:
-    """Return what of an instruction matters."""
+    """Return what of an instruction, given by its parts, matters for the hazards of its neighbours."""
     row = Instruction(0, 0, mnemonic, operands, modifiers, "", None, second)
     name = plain(mnemonic)
     try:
@@ -127,18 +127,21 @@ def facts_of(
 
 
 def _is_exchange(word: str) -> bool:
-    """Return whether a modifier is one of DPP."""
+    """Return whether a modifier is one of DPP, by which an instruction reads other lanes."""
     return word.startswith(("row_", "wave_", "quad_perm", "dpp8")) and not word.startswith("row_mask")
 
 
 def _passes(name: str) -> int:
-    """Return how many passes of four cycles a matrix product takes, at most."""
+    """Return how many passes of four cycles a matrix product takes, at most.
+
+    name: its mnemonic.
+    """
     size = next((count for size, count in (("4x4x", 2), ("16x16x", 8), ("32x32x", 16)) if f"_{size}" in name), 16)
     return size if _MATRIX.match(name) else 0
 
 
 def _waited(name: str, operands: tuple[str, ...]) -> frozenset[str]:
-    """Return the counters of the ALUs that a wait brings to 0."""
+    """Return the counters of the ALUs that a wait instruction brings to 0."""
     if name not in ("s_waitcnt_depctr", "s_wait_alu"):
         return frozenset()
     found = set()

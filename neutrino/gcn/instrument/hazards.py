@@ -50,13 +50,13 @@ class _State:
     comparison: bool = False
 
     def copy(self) -> _State:
-        """Return a state that changes by itself."""
+        """Return a copy of what has just run, which may change without this one."""
         return _State(
             dict(self.recent), self.scalar_writes, self.vector_writes, self.masks, self.transcendental, self.comparison
         )
 
     def merge(self, other: _State) -> _State:
-        """Return the worse of both."""
+        """Return what may have just run where two ways of the code meet: of each hazard the nearer one."""
         recent = dict(self.recent)
         for facts, states in other.recent.items():
             recent[facts] = min(states, recent.get(facts, states))
@@ -66,13 +66,13 @@ class _State:
         )  # fmt: skip
 
     def add_kept(self, registers: int) -> None:
-        """Note that a vector instruction has just written registers, and the scalar unit."""
+        """Note that instructions of the vector and the scalar unit have just written registers."""
         self.recent[Facts("v_mov_b32", 0, registers, is_vector=True)] = 0
         self.scalar_writes |= registers & SGPRS
         self.vector_writes |= registers & SGPRS
 
     def wait(self, counters: Iterable[str]) -> None:
-        """Note a wait for the ALUs."""
+        """Note an instruction that waits for counters of the ALUs, by their names: what they count is done."""
         for counter in counters:
             if counter == "sa_sdst":
                 self.scalar_writes = self.masks = 0
@@ -82,11 +82,11 @@ class _State:
                 self.vector_writes &= ~_WAITS[counter]
 
     def pass_states(self, count: int) -> None:
-        """Note wait states."""
+        """Note that so many wait states (cycles in which an instruction could start) have passed."""
         self.recent = {facts: states + count for facts, states in self.recent.items() if states + count < _MOST_STATES}
 
     def run(self, facts: Facts) -> None:
-        """Note an instruction."""
+        """Note an instruction that has just run: what it wrote, and that others are one wait state longer ago."""
         self.pass_states(facts.states)
         self.recent[facts] = 0
         self.wait(facts.waits)
@@ -117,12 +117,15 @@ class Hazards:
     # States
 
     def facts(self, row: Instruction) -> Facts:
-        """Return what of an instruction matters."""
+        """Return what of an instruction matters for the hazards of its neighbours."""
         return facts_of(row.mnemonic, row.operands, row.modifiers, row.second, self.generation)
 
     def state_behind(self, rows: Sequence[Instruction], *, is_start: bool = False) -> _State:
-        """Return the state behind instructions that ran one after the other. is_start: whether a wave begins there;
-        else there are others in front, which are too far away to matter but for what has no end."""
+        """Return what has just run after instructions that ran one after the other.
+
+        is_start: whether a wave begins in front of the first; else there are others, which are too far away to matter
+        but for hazards that no time ends.
+        """
         state = _State()
         if not is_start:
             state.scalar_writes = state.vector_writes = SGPRS
@@ -135,7 +138,7 @@ class Hazards:
         return state
 
     def worst(self) -> _State:
-        """Return the state behind any instructions."""
+        """Return what may have just run at most: for code of which it is not known what is in front of it."""
         matrix = "v_mfma_f64_16x16x4f64" if self._nops_of_old else "v_nop"
         worst = [
             Facts("v_cmpx_class_f32", 0, SGPRS | ALL_VECTORS | EXEC, is_vector=True, is_partial=True),
@@ -150,7 +153,7 @@ class Hazards:
     # Rules
 
     def states_needed(self, state: _State, facts: Facts) -> int:
-        """Return how many wait states are missing in front of an instruction."""
+        """Return how many wait states (cycles without another instruction) are missing in front of an instruction."""
         if self.generation > 10 or not state.recent:
             return 0
         if self.generation == 10:
@@ -160,7 +163,7 @@ class Hazards:
         return max(0, *(self._between(each, facts) - states for each, states in state.recent.items()))
 
     def _between(self, first: Facts, then: Facts) -> int:
-        """Return how many wait states there must be between two instructions of gfx9."""
+        """Return how many wait states gfx9 wants between two instructions, of which the second depends on the first."""
         needed = 0
         if first.is_vector:
             needed = self._behind_vector(first, then)
@@ -176,7 +179,7 @@ class Hazards:
         return needed
 
     def _behind_vector(self, first: Facts, then: Facts) -> int:
-        """Return the wait states between a vector instruction and one that depends on it."""
+        """Return how many wait states there must be between a vector instruction and one that depends on it."""
         needed = 0
         scalars = first.writes & then.reads & SGPRS
         if scalars:
@@ -204,7 +207,7 @@ class Hazards:
         return needed
 
     def _behind_matrix(self, first: Facts, then: Facts) -> int:
-        """Return the wait states between a matrix product and an instruction on its registers."""
+        """Return how many wait states there must be between a matrix product and an instruction on its registers."""
         if not (then.is_vector or then.is_memory):
             return 0
         needed = 0
@@ -221,7 +224,7 @@ class Hazards:
         return needed
 
     def waits_needed(self, state: _State, facts: Facts) -> list[str]:
-        """Return the counters of the ALUs that must be waited for in front of an instruction."""
+        """Return the names of the ALUs' counters that must be waited for in front of an instruction."""
         found = []
         if self.generation == 11 and facts.is_vector and state.transcendental & facts.reads:
             found.append("va_vdst")
@@ -236,7 +239,7 @@ class Hazards:
         return found
 
     def waits_behind(self, state: _State, facts: Facts) -> list[str]:
-        """Return the counters that must be waited for behind an instruction."""
+        """Return the names of the ALUs' counters that must be waited for right after an instruction."""
         if self.generation != 11 or self._machine.wave != 64 or not facts.is_scalar:
             return []
         found = []
@@ -247,7 +250,8 @@ class Hazards:
         return found
 
     def waits_at_end(self, state: _State) -> list[str]:
-        """Return the counters that must be waited for at a snippet's end, where the kernel goes on."""
+        """Return the names of the ALUs' counters that must be waited for at a snippet's end, where the kernel goes on.
+        """
         if self.generation == 12:
             found = ["sa_sdst"] if state.scalar_writes & VCC else []
             return [*found, *(["va_vcc"] if state.vector_writes & VCC else [])]
@@ -267,7 +271,7 @@ class Hazards:
 
 
 def _pairs(registers: int) -> int:
-    """Return SGPRs with the other one of each pair."""
+    """Return a set of SGPRs, and with each the other one of its pair (even and odd)."""
     even = int("01" * 62, 2)
     return registers | (registers & even) << 1 | registers >> 1 & even
 
@@ -316,7 +320,7 @@ def with_fences(
 
 
 def _missing_behind(rules: Hazards, end: _State, after: Sequence[Sequence[Instruction]] | None) -> int:
-    """Return how many wait states are missing between a snippet and the instructions behind it."""
+    """Return how many wait states are missing between a snippet's end and the kernel's instructions after it."""
     if rules.generation > 10:
         return 0
     if after is None:
@@ -350,7 +354,10 @@ class _Fencer:
         """SGPRs that its vector instructions read as masks, and what it writes."""
 
     def fenced(self, start: _State) -> list[str]:
-        """Return the lines with fences. start: what has run before."""
+        """Return the snippet's lines with the waits and wait states that its instructions need in between.
+
+        start: what has run before.
+        """
         while True:
             known = {label: _key(state) for label, state in self._at_labels.items()}
             found = self._once(start.copy())
@@ -359,7 +366,10 @@ class _Fencer:
                 return found
 
     def _once(self, state: _State) -> list[str]:
-        """Go through the lines once."""
+        """Go through the snippet's lines once, and return them with waits and wait states.
+
+        What has run before each label is noted, for jumps back to it.
+        """
         rules, found = self._rules, []
         for line, row in zip(self._lines, self._rows, strict=True):
             if row is None:
@@ -405,7 +415,7 @@ def _key(state: _State) -> tuple[object, ...]:
 
 
 def _nops(count: int) -> list[str]:
-    """Return instructions that are so many wait states."""
+    """Return instructions that do nothing for so many wait states."""
     found = []
     while count > 0:
         found.append(f"s_nop {min(count, _NOPS) - 1}")

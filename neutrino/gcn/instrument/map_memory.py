@@ -31,7 +31,7 @@ class Where:
 
     @property
     def last(self) -> str:
-        """The end of an instruction that names it."""
+        """The end of the text of an instruction that accesses this place: its base register and its offset."""
         after = f" offset:{self.offset}" if self.offset else ""
         return f"{'off' if self.base is None else self.base.text}{after}"
 
@@ -54,7 +54,10 @@ class GlobalMemory:
         self._code: Code = computing.code
 
     def after(self, where: Where, offset: int) -> Where:
-        """Return the place so many bytes after a place, near enough for an instruction. Registers are taken for it."""
+        """Return the place some bytes after another one, near enough for the offset of an instruction.
+
+        Registers are taken for it.
+        """
         total = where.offset + offset
         if 0 <= total < _REACH:
             return Where(where.address, where.base, total)
@@ -70,14 +73,17 @@ class GlobalMemory:
         return Where(place)
 
     def load(self, destination: Vector, where: Where, *, is_shared: bool = True) -> None:
-        """Load 32-bit words, and wait for them. is_shared: as atomics of other threads leave them."""
+        """Append code that loads 32-bit words, and waits for them.
+
+        is_shared: whether other threads' atomics may have changed them just before.
+        """
         code, machine = self._code, self._code.machine
         seen = machine.coherent if is_shared else ""
         name = machine.fetch(32 * destination.words)
         code.emit(f"{name} {destination.text}, {where.address.text}, {where.last}{seen}", *machine.wait_vector)
 
     def store(self, where: Where, parts: Sequence[Stored]) -> None:
-        """Store numbers, ascending, in as few instructions as can be."""
+        """Append code that stores numbers, in ascending places, in as few instructions as can be."""
         waiting: list[Stored] = []
         for part in parts:
             words = sum(one.size for one in waiting) // 4
@@ -93,14 +99,14 @@ class GlobalMemory:
             self._store_words(where, waiting)
 
     def _store_part(self, where: Where, part: Stored) -> None:
-        """Store a number of 8 or 16 bits."""
+        """Append a store of a number of 8 or 16 bits."""
         code, machine = self._code, self._code.machine
         with code.scope():
             value, place = self._computing.in_vector(part.value, 1), self.after(where, part.after)
             code.emit(f"{machine.store(8 * part.size)} {place.address.text}, {value.text}, {place.last}")
 
     def _store_words(self, where: Where, parts: Sequence[Stored]) -> None:
-        """Store numbers of one or two words next to each other."""
+        """Append stores of numbers of one or two words that lie next to each other."""
         code, machine = self._code, self._code.machine
         words = sum(one.size for one in parts) // 4
         with code.scope():
@@ -120,13 +126,16 @@ class GlobalMemory:
                 code.emit("s_nop 0")
 
     def atomic(self, operator: Operator, where: Where, value: Vector) -> None:
-        """Change 32 or 64 bits in memory, at once for other threads."""
+        """Append an atomic update of 32 or 64 bits in memory."""
         code, machine = self._code, self._code.machine
         name = machine.atomic(_ATOMICS[operator], 32 * value.words)
         code.emit(f"{name} {where.address.text}, {value.text}, {where.last}{machine.of_device}")
 
     def fetch_add(self, old: Vector, where: Where, value: Vector) -> None:
-        """Add to 64 bits in memory, and wait for what they were."""
+        """Append an atomic addition to 64 bits in memory, and wait for what they were.
+
+        old: gets that.
+        """
         code, machine = self._code, self._code.machine
         name = machine.atomic("add", 32 * value.words)
         code.emit(
@@ -135,7 +144,10 @@ class GlobalMemory:
         )
 
     def swap(self, old: Vector, where: Where, desired: Value, expected: Value) -> None:
-        """Write 64 bits where memory has those that are expected, and wait for what it had."""
+        """Append an atomic that writes 64 bits to memory if it has the expected ones, and wait for what it had.
+
+        old: gets that.
+        """
         code, machine = self._code, self._code.machine
         with code.scope():
             both = code.vector(4)
@@ -150,7 +162,7 @@ class GlobalMemory:
             )
 
     def add_float(self, where: Where, value: Vector) -> None:
-        """Add to an f64 in memory, at once for other threads, where EXEC has a lane."""
+        """Append code that adds atomically to an f64 in memory, in the lanes that are active."""
         code, machine = self._code, self._code.machine
         code.changes_mode = True
         if machine.adds_doubles:

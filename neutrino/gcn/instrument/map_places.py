@@ -32,7 +32,10 @@ class Places:
         self._code: Code = computing.code
 
     def region(self, index: int, *, counts: bool = False) -> Scalar:
-        """Return the address of a map's memory, in two SGPRs. index: of the map. counts: that of its counts."""
+        """Append code that loads the address of a map's memory; return the two SGPRs that have it.
+
+        index: of the map among the launch's. counts: whether that of its counts of records.
+        """
         code, here, machine = self._code, self._here, self._code.machine
         address = here.block_words(BLOCK_HEADER + BLOCK_PER_MAP * index + (8 if counts else 0), 2)
         with code.scope():
@@ -47,7 +50,7 @@ class Places:
         return address
 
     def add(self, address: Scalar, number: Scalar, stride: int) -> None:
-        """Add so many strides to an address."""
+        """Append code that adds a number of strides (sizes of slots or rows) to an address."""
         code, machine = self._code, self._code.machine
         with code.scope():
             low, high = code.scalar(), code.scalar()
@@ -61,7 +64,7 @@ class Places:
             code.emit(f"{machine.add_carry} {address.word(1)}, {address.word(1)}, {high.text}")
 
     def block_number(self) -> Scalar:
-        """Return the linear number of the work-group in the grid, a u32."""
+        """Append code that computes the linear number of the work-group in the grid; return it, a u32."""
         code, here, machine, word = self._code, self._here, self._code.machine, self._computing.word
         number = code.scalar()
         with code.scope():
@@ -74,7 +77,7 @@ class Places:
         return number
 
     def wave_number(self) -> Scalar:
-        """Return the linear number of the wave in the grid, a u32."""
+        """Append code that computes the linear number of the wave in the grid; return it, a u32."""
         code, here, machine, word = self._code, self._here, self._code.machine, self._computing.word
         number = self.block_number()
         with code.scope():
@@ -152,7 +155,7 @@ class Places:
         return address, place
 
     def lanes_apart(self, place: Vector, stride: int) -> None:
-        """Write to a VGPR how far each lane's part of memory is after the first one's."""
+        """Append code that writes to a VGPR how many bytes each lane's part of memory is after the first lane's."""
         code = self._code
         with code.scope():
             lane = self._computing.in_vector(self._here.special(Special.LANE), 1)
@@ -174,7 +177,7 @@ class Places:
         return address, place
 
     def _copy(self, entry: Map, address: Scalar) -> None:
-        """Add to an address where a copy of the record begins."""
+        """Append code that adds to an address where this wave's copy of the launch's record begins."""
         code, machine = self._code, self._code.machine
         most = most_copies(entry.kind, entry.size)
         if most == 1:

@@ -36,7 +36,7 @@ _MOST_SLOT = 1 << 31
 
 
 def why_not(entry: Map, machine: Machine) -> str:
-    """Return what of a map is not possible in a processor's kernels, "" if all is."""
+    """Return what of a map cannot be saved to in a processor's kernels, in words; "" if all can."""
     if entry.per is Per.SM and machine.most_units > SM_ROWS:
         return f"map '{entry.name}': it has {SM_ROWS} rows, too few for the compute units of {machine.processor}"
     return _not_lowered(entry, machine.wave)
@@ -75,7 +75,7 @@ def kept_registers(entry: Map, index: int, wave: int) -> list[Register]:
 
 @lru_cache(maxsize=256)
 def kept_by_type(entry: Map, wave: int) -> tuple[Kept, ...]:
-    """Return those that the map's type asks for."""
+    """Return the registers that a map's type asks to keep from a kernel's entry to its ends."""
     kind, found = entry.kind, dict[str, Kept]()
     for node in _nodes_in(kind.save(entry, AnySaved(wave))):
         if isinstance(node, Kept):
@@ -92,6 +92,7 @@ def kept_by_type(entry: Map, wave: int) -> tuple[Kept, ...]:
 
 
 def _has_row(entry: Map) -> bool:
+    """Return whether a map that keeps the last records counts rows apart, since its cap is no power of two."""
     return entry.kind.keeps_last and bool(entry.cap & (entry.cap - 1))
 
 
@@ -109,7 +110,7 @@ class AnySaved(SavedValues):
 
     @property
     def lanes(self) -> Lanes:
-        """Those of a wave."""
+        """How many lanes save together, of which each is by itself: those of a wave."""
         return self._lanes
 
     def constant(self, number: int) -> int | None:
@@ -144,7 +145,7 @@ class Saving:
             self._find_leader(self._leader)
 
     def _find_leader(self, leader: Mask) -> None:
-        """Write the lowest lane of EXEC, none if it has none."""
+        """Append code that finds the lowest active lane, as a lane mask; empty if no lane is active."""
         code, machine = self._code, self._code.machine
         code.emit(f"{machine.add} {leader.word(0)}, exec_lo, -1")
         if machine.wave == 64:
@@ -185,7 +186,7 @@ class Saving:
     # Values
 
     def _read(self, statement: Save, number: int, type_: Type) -> Vector:
-        """Return what is saved to a field, as a value of the field's type."""
+        """Return where a value that the probe saves to a field is, in the field's type."""
         code = self._code
         value = self._field(statement.operands[number], statement.map.fields[number])
         if type_.bits >= 32:
@@ -196,7 +197,7 @@ class Saving:
         return narrow
 
     def _field(self, operand: object, cell: Field) -> Vector:
-        """Return what is saved in a field, in VGPRs: integers extended or cut."""
+        """Return a value that is saved to a field in VGPRs: integers extended or cut to the field's type."""
         code, computing, to = self._code, self._computing, Type(cell.type.value)
         if isinstance(operand, Immediate):
             operand = Constant(to, int(operand.text, 0) % (1 << to.bits))
@@ -247,8 +248,11 @@ class Saving:
             code.emit(f"{end}:")
 
     def _counted(self, writer: MapStatements, entry: Map, place: Vector) -> str | None:
-        """Count a record of each lane here, and move on to its row. Leave the lanes whose slot has room; return the
-        label for none, None if all have."""
+        """Append code that counts a record of each active lane and moves a place on to the record's row.
+
+        Lanes whose slot is full become inactive. Returns the label to go to where none is left, None if there is always
+        room.
+        """
         code, machine = self._code, self._code.machine
         lanes = machine.wave if entry.level is Level.THREAD else 1
         count = writer.place(_COUNT)
@@ -288,7 +292,8 @@ class Saving:
     # Sums
 
     def _add(self, writer: MapStatements, statement: Save) -> None:
-        """Add what is saved to the cells of a launch's record, or of a row; floats are added elsewhere."""
+        """Append code that adds what is saved to the cells of a launch's record, or of a row; floats are added
+        elsewhere."""
         entry, code = statement.map, self._code
         cells = entry.kind.cells(entry.fields)
         record = writer.record()
@@ -298,7 +303,10 @@ class Saving:
                     self._add_value(writer, operand, cell, writer.memory.after(record, cell.offset), entry.per)
 
     def _add_value(self, writer: MapStatements, operand: object, cell: Field, where: Where, per: Per) -> None:
-        """Add a value of each lane to a cell; what is the same in all lanes by one of them, as often as there are."""
+        """Append code that adds a value of each lane to a cell in memory.
+
+        What is the same in all lanes is added by one of them, times their number.
+        """
         code, machine, computing = self._code, self._code.machine, self._computing
         value = Constant(Type(cell.type.value), int(operand.text, 0)) if isinstance(operand, Immediate) else (
             computing.value(operand))  # fmt: skip
@@ -369,5 +377,5 @@ def _statements_in(pieces: object) -> Iterator[MapStatement]:
 
 
 def _type_of(operand: object) -> Type | None:
-    """Return the type of an operand, None of a site's value."""
+    """Return the type of an operand, None of a value of the probed instruction, which may have any."""
     return operand.type if isinstance(operand, (Register, Constant)) else None
