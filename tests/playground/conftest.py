@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import shutil
+import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -39,6 +41,25 @@ def run(cache: Path, tmp_path: Path) -> Run:
         )  # fmt: skip
 
     return call
+
+
+@pytest.fixture
+def run_here(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Run]:
+    """As ``run``, in this process: for what a command says of its input before it starts others."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.chdir(tmp_path)
+    terminates = signal.getsignal(signal.SIGTERM)
+
+    def call(module: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+        words = list(map(str, arguments))
+        status = importlib.import_module(f"neutrino.cli.{module}").main(words)
+        return subprocess.CompletedProcess(words, status, *capsys.readouterr())
+
+    yield call
+    signal.signal(signal.SIGTERM, terminates)
 
 
 @pytest.fixture(scope="session")
