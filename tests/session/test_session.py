@@ -226,28 +226,45 @@ say(status=status, y=y[6], kernels=[kernel.name for kernel in t.trace.kernels], 
     assert late == {"status": [0, 0], "y": 24.0, "kernels": ["sum"], "reason": "probed", "coverage": [0, 0]}
 
 
+REFUSED = (
+    ("neutrino.install()", "no probes: name some, as install('gmem_bytes')"),
+    ("with neutrino.trace(): pass", "no probes: give trace() some, or call install() before"),
+    ('neutrino.install("gmem_bytes", every=0)',
+     "every=0: write an integer from 1 on"),
+    ('neutrino.install("gmem_bytes", device="embedded", devices=[64])',
+     "devices=64: write an integer from 0 to 63"),
+    ('neutrino.install("gmem_bytes", device="embedded", launches="1:2")',
+     "launches='1:2': write two numbers, as (10, 20), or None as the second"),
+    ('neutrino.install("gmem_bytes", device="embedded", duration=float("nan"))',
+     "duration=nan: write a number of seconds"),
+    ('neutrino.install("gmem_bytes", device="embedded", max_trace_size=1)',
+     "max_trace_size=1: write an integer from 4194304 to 1099511627776"),
+    ('neutrino.install("gmem_bytes", launches=(5, 9), every=10)',
+     "--launches 5:9 --every 10: no launch has a number that both choose"),
+    ('neutrino.install("gmem_bytes", device="other")',
+     "--device other: there is no device of that name; use embedded, or leave --device out to use the machine's "
+     "GPU, or a number to probe only that GPU"),
+    ('neutrino.install("gmem_bytes", device="embedded", tracedir="/proc/x")',
+     "--tracedir /proc/x: no trace can be written there: No such file or directory"),
+    ("neutrino.install(None)", "None is no probe: give names, paths, or functions with @nl.probe"),
+    ('neutrino.install("gmem_bytes", kernels=5)', "kernels=5: write a pattern, as 'attn*', or a list of them"),
+)
+"""Calls that install nothing, so that one process can make them all, and what they raise."""
+
+
+def _script(text: str) -> str:
+    indented = text.replace("\n", "\n    ")
+    return f"try:\n    {indented}\nexcept neutrino.NeutrinoError as error:\n    say(error=str(error))\n"
+
+
+def test_wrong_arguments_install_nothing(folder: Folder) -> None:
+    said = _run(folder, "".join(_script(text) for text, _ in REFUSED))
+    assert said == [{"error": error} for _, error in REFUSED]
+
+
 @pytest.mark.parametrize(
     ("text", "error"),
     [
-        ("neutrino.install()", "no probes: name some, as install('gmem_bytes')"),
-        ("with neutrino.trace(): pass", "no probes: give trace() some, or call install() before"),
-        ('neutrino.install("gmem_bytes", every=0)',
-         "every=0: write an integer from 1 on"),
-        ('neutrino.install("gmem_bytes", device="embedded", devices=[64])',
-         "devices=64: write an integer from 0 to 63"),
-        ('neutrino.install("gmem_bytes", device="embedded", launches="1:2")',
-         "launches='1:2': write two numbers, as (10, 20), or None as the second"),
-        ('neutrino.install("gmem_bytes", device="embedded", duration=float("nan"))',
-         "duration=nan: write a number of seconds"),
-        ('neutrino.install("gmem_bytes", device="embedded", max_trace_size=1)',
-         "max_trace_size=1: write an integer from 4194304 to 1099511627776"),
-        ('neutrino.install("gmem_bytes", launches=(5, 9), every=10)',
-         "--launches 5:9 --every 10: no launch has a number that both choose"),
-        ('neutrino.install("gmem_bytes", device="other")',
-         "--device other: there is no device of that name; use embedded, or leave --device out to use the machine's "
-         "GPU, or a number to probe only that GPU"),
-        ('neutrino.install("gmem_bytes", device="embedded", tracedir="/proc/x")',
-         "--tracedir /proc/x: no trace can be written there: No such file or directory"),
         ('neutrino.install("gmem_bytes", device="embedded"); neutrino.install("block_sched")',
          "this process has other probes already; they are chosen once, by install()"),
         ('neutrino.install("gmem_bytes", device="embedded", every=3)\n'
@@ -255,8 +272,6 @@ say(status=status, y=y[6], kernels=[kernel.name for kernel in t.trace.kernels], 
          'neutrino.install("gmem_bytes", device="embedded", every=4, hot=2)',
          "this process is probed with other hot, launches, every, devices, duration or ranges already; options are "
          "chosen once, by install()"),
-        ("neutrino.install(None)", "None is no probe: give names, paths, or functions with @nl.probe"),
-        ('neutrino.install("gmem_bytes", kernels=5)', "kernels=5: write a pattern, as 'attn*', or a list of them"),
         ('with neutrino.trace("gmem_bytes", device="embedded") as t: t.kernels',
          "the block has not ended yet: its launches may be running"),
         ('with neutrino.trace("gmem_bytes", device="embedded") as t: pass\nt.kernels',
@@ -264,9 +279,7 @@ say(status=status, y=y[6], kernels=[kernel.name for kernel in t.trace.kernels], 
     ],
 )  # fmt: skip
 def test_errors(folder: Folder, text: str, error: str) -> None:
-    indented = text.replace("\n", "\n    ")
-    script = f"try:\n    {indented}\nexcept neutrino.NeutrinoError as error:\n    say(error=str(error))\n"
-    assert _run(folder, script) == [{"error": error}]
+    assert _run(folder, _script(text)) == [{"error": error}]
 
 
 def test_the_block_reads_its_records_after_an_error(folder: Folder) -> None:
