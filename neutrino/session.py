@@ -73,7 +73,7 @@ def install(
 
     probes: names of shipped probes, paths, functions with ``@nl.probe``, or what ``load_probes`` returns. kernels,
     exclude: patterns of kernel names, as of ``-k`` and ``--filter``. tracedir: the folder in which the trace is made.
-    device: ``embedded`` for the embedded device, without a GPU. defines: as of ``load_probes``. max_device_memory,
+    device: ``embedded`` for the embedded device, without a GPU. defines: as for ``load_probes``. max_device_memory,
     max_trace_size: in bytes. timeout: seconds that the program waits for the twins of an image. wait: False is
     ``--no-wait``: launches run without probes until their twins are ready. hot: twins are made at that launch of a
     kernel, from 1 (``--when launch``), and not waited for. retarget, max_registers, quiet: as the options.
@@ -216,7 +216,7 @@ def trace(
 ) -> Iterator[Recording]:
     """Record what is launched in a ``with`` block: ``with neutrino.trace("gmem_bytes") as t: …``, then ``t.maps``.
 
-    probes: as of ``install``, which is called with them, ``only_blocks`` and the options unless the process has these
+    probes: as for ``install``, which is called with them, ``only_blocks`` and the options unless the process has these
     probes already; none if it has some, or runs under ``neutrino``. kernels: patterns of kernel names, here of those to
     show; all are probed that ``install`` chose.
 
@@ -361,7 +361,7 @@ class Recording:
     @property
     def maps(self) -> dict[str, MapView]:
         """By name, the view of a map whose first axis is the launch, where one kernel has launches in the block. Raises
-        NeutrinoError for several kernels, and as of ``RecordedKernel``."""
+        NeutrinoError for several kernels, and as ``RecordedKernel`` does."""
         if len(self.kernels) > 1:
             names = ", ".join(kernel.name for kernel in self.kernels)
             raise NeutrinoError(f"several kernels: {names}; see kernels, or give trace() a pattern")

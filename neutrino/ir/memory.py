@@ -69,7 +69,7 @@ class HasCondition:
 
 @dataclass(frozen=True)
 class CompareAnd:
-    """``destination = (left relation right) and also``. also: a predicate; the others are as of ``Compare``."""
+    """``destination = (left relation right) and also``. also: a predicate; the others are as for ``Compare``."""
 
     relation: Relation
     destination: Register

@@ -50,7 +50,7 @@ class Function:
 
     @functools.cached_property
     def _saves(self) -> bool:
-        """Whether the function saves: calls some method ``save``, as of a map."""
+        """Whether the function saves: calls some method named ``save``, which may be that of a map."""
         return any(
             isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "save"
             for node in ast.walk(self.node)

@@ -619,7 +619,8 @@ class _Layout(Document):
         return self._paths.index(path) + 1 if path in self._paths else 0
 
     def value(self, *path: str) -> int:
-        """Return the number of the place of a key's value, which is that of the key: ``key``."""
+        """Return the number that stands for the place in Python of the value of a key of the map: that of the key
+        itself."""
         return self.key(*path)
 
     def report(self, offset: int, code: str, message: str, hint: str = "", severity: str = "error") -> None:

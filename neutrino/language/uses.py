@@ -60,7 +60,8 @@ ALL_FUNCTIONS = (*FUNCTIONS, *ROWS)
 
 
 def _room(most: int) -> int:
-    """Return for how many keys a map needs room of which only the ``most`` frequent are printed."""
+    """Return how many keys a map must be able to hold so that the ``most`` frequent ones, which are printed, are right.
+    """
     return max(_KEYS, min(4 * most, MOST_ROOM))
 
 

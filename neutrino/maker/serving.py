@@ -61,9 +61,10 @@ class TwinSettings:
     without an assembler, so that no entry under it may be assembled. retarget: whether twins may be made from PTX of
     another architecture than the machine code's. max_registers: the user's register cap of twins, None without one.
     compiled: the folder in which compilers of the program write, None to make nothing before it is asked for.
-    driver_version: as of ``cuDriverGetVersion``, None if it is not known. history: of runs with this key, None where
-    nothing is imported before twins are asked for. waits: whether the program waits for its twins, so that none are
-    made when it has ended. say: prints a line for the user, such as that an assembler takes long; None to be silent.
+    driver_version: as ``cuDriverGetVersion`` gives it, None if it is not known. history: of runs with this key, None
+    where nothing is imported before twins are asked for. waits: whether the program waits for its twins, so that none
+    are made when it has ended. say: prints a line for the user, such as that an assembler takes long; None for
+    silence.
     """
 
     probes: Probes

@@ -94,7 +94,7 @@ def read_map(document: Document, name: str, table: Mapping[str, Any]) -> Map | N
 
 
 def check_map_name(document: Document, path: KeyPath, name: str) -> None:
-    """Report an invalid name of a map. path: where the name is written."""
+    """Report a map's name that is not allowed in a probe file. path: where the name is written."""
     if not _NAME.fullmatch(name) or len(name) > MAX_MAP_NAME:
         hint = f"up to {MAX_MAP_NAME} letters, digits and underscores, no digit first"
         document.report(document.key(*path), "map-name", f"map name {shown_key(name)}", hint)
@@ -187,7 +187,8 @@ def check_cap(document: Document, offset: int, cap: object, map_class: type[MapT
 
 
 def _room(map_class: type[MapType]) -> str:
-    """Say in words how many records a map has room for whose threads have no slots of their own."""
+    """Return the words of a message that say how many records fit in a map of this type, where threads have no slots of
+    their own."""
     room = "has room for all records" if map_class.layout is Layout.CHUNKS else "has one record"
     return f"{_a(map_class)} {room}"
 
@@ -259,7 +260,10 @@ def _fields(
 
 
 def check_field(document: Document, offset: int, map_class: type[MapType], name: str, scalar: ScalarType) -> None:
-    """Report a field whose type the map's type does not allow. offset: where. name, scalar: of the field."""
+    """Report a field of a map's records whose type the map's type does not allow.
+
+    offset: where in the file. name, scalar: of the field.
+    """
     if scalar not in map_class.field_types:
         message = f"field '{name}' of {_a(map_class)} is {scalar.value}"
         document.report(offset, "field-type", message, map_class.field_hint)
@@ -297,15 +301,15 @@ class _Table:
         self._table = table
 
     def get(self, key: str) -> Any:
-        """Return the value of a key of the map's table, None without it."""
+        """Return the value that the map's table in the probe file has for a key, None without the key."""
         return self._table.get(key)
 
     def missing(self, key: str, hint: str) -> None:
-        """Report that the table lacks a key. hint: what to write."""
+        """Report that the map's table in the probe file lacks a key. hint: what to write."""
         self._document.missing(self._path, key, hint)
 
     def fault(self, key: str, message: str, hint: str) -> None:
-        """Report that a key of the map's table has an invalid value."""
+        """Report that a key of the map's table in the probe file has an invalid value. hint: what to write."""
         self._document.report(self._document.value(*self._path, key), "map-option", message, hint)
 
 

@@ -32,7 +32,8 @@ class File(Protocol):
 
 
 def merge_faults(parts: Sequence[File]) -> list[Diagnostic]:
-    """Return why files cannot be merged: two maps with the same name, or more maps than a run has room for.
+    """Return why probe files cannot be merged: two maps (tables and logs that probes save to) with the same name, or
+    more of them than a run can have.
 
     parts: the files of a run, in their order.
     """

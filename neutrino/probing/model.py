@@ -172,7 +172,7 @@ class Tracepoint:
         """Return whether one of the tracepoint's alternatives matches an instruction, given as its dotted opcode's
         parts.
 
-        groups, meaning: as of ``Pattern.matches``.
+        groups, meaning: as for ``Pattern.matches``.
         """
         return any(pattern.matches(instruction, groups, meaning) for pattern in self.patterns)
 

@@ -156,7 +156,8 @@ def _fields(document: Document, side: Side, saved: str) -> tuple[Field, ...]:
 
 
 def _scalar(save: TypedSave) -> ScalarType | Fault:
-    """Return the type of the fields that a ``SAVE.type`` saves; untyped bits (``b32``) become unsigned integers."""
+    """Return the type of the fields that a statement ``SAVE.type`` of the older dialect writes; untyped bits (``b32``)
+    become unsigned integers."""
     untyped = _UNTYPED.fullmatch(save.type)
     scalar_names = [scalar.value for scalar in ScalarType]
     name = f"u{untyped['bits']}" if untyped else save.type

@@ -31,12 +31,14 @@ class Side(NamedTuple):
 
     @property
     def typed_saves(self) -> tuple[TypedSave, ...]:
-        """Return the saves of the older dialect (``SAVE.u64 { … }``), which together make one record."""
+        """Return the statements ``SAVE.u64 { … }`` of a probe in the older dialect, which together make one record of
+        its map."""
         return tuple(part for part in self.parts if isinstance(part, TypedSave))
 
 
 def read_side(document: Document, language: Language, snippets: Snippets, path: KeyPath, text: str) -> Side:
-    """Parse a snippet, add the registers that it declares to those of the file, and report its faults.
+    """Parse a snippet (a probe's code before or after an instruction), add the registers that it declares to those of
+    the file, and report its faults.
 
     path: of its text in the document. snippets: of the file, in its language.
     """
@@ -120,7 +122,8 @@ class SnippetReader:
         return WrittenSnippet(tuple(body)) if body else None
 
     def _save(self, path: KeyPath, call: SaveCall, level: Level | None) -> list[WrittenInstruction | WrittenSave]:
-        """Return a save, preceded by moves of its special registers; [] if its map is unknown or invalid.
+        """Return a ``SAVE`` (it appends a record to a map), preceded by moves of its special registers; [] if its map
+        is unknown or invalid.
 
         path: of the snippet. level: of the probe, None if it is invalid.
         """
@@ -150,7 +153,8 @@ class SnippetReader:
         return [*moves, save]
 
     def _map(self, name: str, offset: int) -> Map | None:
-        """Return the map of this name; None if it is invalid, or if there is none, which is reported at the offset.
+        """Return the map (table or log that probes save to) of this name; None if it is invalid, or if there is none,
+        which is reported at the offset.
 
         A name that differs only in case and underscores is accepted, with a warning.
         """

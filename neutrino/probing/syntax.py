@@ -86,7 +86,10 @@ def without_comments(text: str, comment_start: re.Pattern[str]) -> tuple[str, li
 
 
 def is_save(text: str, guard: str) -> bool:
-    """Return whether a statement is meant as a ``SAVE``. guard: see ``target.Language.save_guard``."""
+    """Return whether a statement of a probe is meant as a ``SAVE``, which appends a record to one of the probe's maps.
+
+    guard: see ``target.Language.save_guard``.
+    """
     return bool(_SAVE_WORD.match(text) or re.match(rf"{guard}\s+SAVE\s*\[", text))
 
 
@@ -113,7 +116,10 @@ def parse_save(statement: Statement, guard: str, saved: str) -> SaveCall | Typed
 
 
 def list_items(text: str, start: int) -> list[tuple[int, str]]:
-    """Split at commas; return the offset and text of each item. start: offset of the text, added to theirs."""
+    """Split the text of operands at commas; return the offset and text of each item.
+
+    start: offset of the text, added to theirs.
+    """
     if not text.strip():
         return []
     items = []

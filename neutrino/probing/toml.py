@@ -242,7 +242,8 @@ class _Reader:
                 self._document.report(self._document.key(key, name), "not-a-table", message, hint)
 
     def _entries(self) -> Iterator[_Entry]:
-        """Yield the tables of all probes, those of the newer dialect first; report unknown keys at the top level."""
+        """Yield the tables of all probes of the file, those of the newer dialect first; report unknown keys at the top
+        level."""
         for name, table in self._tables("probe"):
             self._newer_names.add(name)
             yield _Entry(name, ("probe", name), table, is_older=False)
@@ -444,7 +445,7 @@ class _Reader:
 
 
 def _position(declared: Map) -> tuple[int, int]:
-    """Return the place in the file where a map is declared, as a key to sort by."""
+    """Return the place in the file where a map (table or log that probes save to) is declared, as a key to sort by."""
     return declared.span.line, declared.span.column
 
 

@@ -170,7 +170,7 @@ def _report_signals(parent: int, unused: int, reporting: int) -> NoReturn:
 
 
 def _wait(child: int, witness: _Witness) -> int:
-    """Pass signals on until COMMAND has ended; return its status, as of waitpid(2)."""
+    """Pass signals on until COMMAND has ended; return its status, as waitpid(2) gives it."""
     awaited = signal.valid_signals() - (_OWN - {signal.SIGCHLD})
     while True:
         # Stops of COMMAND are this process's, so that a shell sees them; SIGCHLD comes for each change.
@@ -228,7 +228,7 @@ def _forget_pending() -> None:
 
 
 def _end_as(status: int) -> NoReturn:
-    """End this process as COMMAND ended. status: as of waitpid(2)."""
+    """End this process as COMMAND ended. status: as waitpid(2) gives it."""
     # Nothing of Python is of interest any more; what was printed must have gone out.
     with contextlib.suppress(OSError, ValueError):
         if sys.stderr is not None:

@@ -213,7 +213,7 @@ def read_samples(path: Path) -> tuple[Array, int]:
 
 
 def read_benchmark(path: Path, not_probed: dict[Reason, int]) -> Benchmark | None:
-    """Read ``benchmark.bin``; None if there is none, without ``--benchmark``. not_probed: as of ``Benchmark``.
+    """Read ``benchmark.bin``; None if there is none, without ``--benchmark``. not_probed: as for ``Benchmark``.
 
     Raises TraceError.
     """
@@ -222,7 +222,7 @@ def read_benchmark(path: Path, not_probed: dict[Reason, int]) -> Benchmark | Non
 
 
 def summarized(samples: Array, seed: int, not_probed: dict[Reason, int]) -> Benchmark:
-    """Summarize samples of launches by group (kernel and geometry). The arguments are as of ``Benchmark``."""
+    """Summarize samples of launches by group (kernel and geometry). The arguments are as for ``Benchmark``."""
     floors = samples["elapsed_ns"][samples["kind"] == SampleKind.FLOOR]
     floor = float(np.median(floors)) if len(floors) else 0.0
     untimed = int(samples["number"][samples["kind"] == SampleKind.UNTIMED].sum())

@@ -94,7 +94,7 @@ def _counters(path: Path, faults: list[str] | None) -> Array:
 
 
 def _read(path: Path, faults: list[str] | None) -> Launches:
-    """Map ``launches.bin`` and read the counters beside it; faults: as of ``read_launches``.
+    """Map ``launches.bin`` and read the counters beside it; faults: as for ``read_launches``.
 
     Raises TraceError where nothing can be read.
     """

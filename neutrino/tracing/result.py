@@ -324,7 +324,7 @@ class Run:
 
 
 def _volumes(extents: Array) -> Array:
-    """Return the product of the three extents (x, y, z) in each row, as of grids, modulo 2 to the 64, as int64."""
+    """Return the product of the three extents (x, y, z) in each row, such as of grids, modulo 2 to the 64, as int64."""
     x, y, z = (extents[:, axis].astype(np.int64) for axis in range(3))
     # By columns, which NumPy multiplies much faster than along rows of three.
     product: Array = x * y * z

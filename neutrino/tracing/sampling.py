@@ -112,7 +112,7 @@ def medians_near(
 ) -> dict[str, int | float]:
     """Return the medians of fields, in one pass over all records, but for those that are not where the sample says.
 
-    source: tiles without counts. types, ranges: as of ``medians_of``.
+    source: tiles without counts. types, ranges: as for ``medians_of``.
     """
     searches = {}
     rows: Array = np.concatenate(sample.parts) if sample.parts else np.empty(0)
