@@ -127,10 +127,14 @@ class GcnTwins:
 
     def _matched(self, function: Function) -> dict[int, tuple[Probe, ...]]:
         """Return the probes at each instruction of a function, by its offset."""
+        from neutrino.gcn.analysis.scratch_buffers import scratch_accesses
+        from neutrino.gcn.processors import PROCESSORS
         from neutrino.gcn.snippets.opcodes import matches, parameter_loads
 
-        name = function.name
-        parameters = parameter_loads(function, self.source.properties[name]) if function.is_kernel else ()
+        name, processor = function.name, PROCESSORS[self.source.processor]
+        properties = self.source.properties[name] if function.is_kernel else 1
+        parameters = parameter_loads(function, properties) if function.is_kernel else ()
+        scratch = scratch_accesses(function, processor.name, processor.generation, properties)
         begin = self.source.begins(name) if function.is_kernel else 0
         probes = [
             probe for probe in self.probes.probes
@@ -140,10 +144,11 @@ class GcnTwins:
         for instruction in function.instructions:
             if instruction.offset < begin:
                 continue
-            is_parameter = instruction.offset in parameters
+            is_parameter, is_scratch = instruction.offset in parameters, instruction.offset in scratch
             found = tuple(
-                probe for probe in probes if matches(probe.tracepoint, instruction, is_parameter=is_parameter)
-            )
+                probe for probe in probes
+                if matches(probe.tracepoint, instruction, is_parameter=is_parameter, is_scratch=is_scratch)
+            )  # fmt: skip
             if found:
                 at[instruction.offset] = found
         return at

@@ -21,6 +21,7 @@ from neutrino.emulator.gcn.trace import Trace
 from neutrino.emulator.gcn.wave import Wave
 from neutrino.gcn.analysis.free_registers import KernelRegisters
 from neutrino.gcn.analysis.placement import Placement
+from neutrino.gcn.analysis.scratch_buffers import scratch_accesses
 from neutrino.gcn.code import Function, Instruction, Module, wave_features
 from neutrino.gcn.instrument.code import Code, Mask, Place, Scalar, Value, Vector
 from neutrino.gcn.instrument.machine import Machine
@@ -96,7 +97,8 @@ class SiteJudge:
         self._machine = Machine(PROCESSORS[module.processor], function.wave)
         self._features = wave_features(module.processor, module.features, function.wave)
         self._placement = Placement(function)
-        self._has_scratch_buffer = bool(descriptor.properties & 1)
+        generation = self._machine.generation
+        self._scratch = scratch_accesses(function, module.processor, generation, descriptor.properties)
         registers = KernelRegisters(module, function, PROCESSORS[module.processor])
         assert not registers.refused, registers.refused
         self._scalars = registers.free_scalars()
@@ -138,7 +140,7 @@ class SiteJudge:
         assert access is not None
         values = SiteValues(
             self._function, row, self._machine, placement=self._placement, site=7,
-            has_scratch_buffer=self._has_scratch_buffer,
+            is_scratch=row.offset in self._scratch,
         )  # fmt: skip
         saved, *scalars = self._scalars
         pair = next(number for number in scalars if number % 2 == 0 and number + 1 in scalars)

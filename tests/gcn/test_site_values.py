@@ -10,6 +10,7 @@ import pytest
 from neutrino.emulator.gcn.launch import launch
 from neutrino.emulator.gcn.memory import Memory
 from neutrino.gcn.analysis.placement import Placement
+from neutrino.gcn.analysis.scratch_buffers import scratch_accesses
 from neutrino.gcn.code import Module, decode, wave_features
 from neutrino.gcn.instrument.code import Code, Mask, Scalar, Vector
 from neutrino.gcn.instrument.machine import Machine
@@ -17,6 +18,7 @@ from neutrino.gcn.instrument.site_values import SiteValues
 from neutrino.gcn.isa.memory import access_of
 from neutrino.gcn.llvm import Llvm
 from neutrino.gcn.processors import PROCESSORS
+from neutrino.gcn.snippets.opcodes import names_of
 from neutrino.ir.operands import Constant, SiteOperand
 from neutrino.ir.types import Type
 from tests.emulator.gcn.by_text import descriptor
@@ -330,3 +332,34 @@ def test_places_in_the_launch() -> None:
     found = values.prepare([SiteOperand("LANES"), SiteOperand("SITE")], Anywhere(code), after=False)
     assert found == {SiteOperand("LANES"): Scalar(60, 2), SiteOperand("SITE"): Constant(Type.U32, 3)}
     assert code.lines == ["s_mov_b32 s60, exec_lo", "s_mov_b32 s61, 0"]
+
+
+def test_scratch_memory_may_be_a_buffer() -> None:
+    llvm = need_llvm()
+    text = """s_mov_b64 s[14:15], s[2:3]
+s_mov_b64 s[12:13], s[0:1]
+s_add_u32 s12, s12, s9
+s_addc_u32 s13, s13, 0
+buffer_store_dword v1, v2, s[12:15], s32 offen offset:8
+buffer_load_dword v1, off, s[0:3], 0 offset:4
+buffer_load_dword v1, off, s[4:7], 0 offset:4
+s_mov_b32 s2, 0
+buffer_load_dword v1, off, s[0:3], 0 offset:4
+s_endpgm"""
+    function = _module(text, "gfx1030", 32, llvm).functions[0]
+    rows = [row for row in function.instructions if row.mnemonic.startswith("buffer_")]
+    found = scratch_accesses(function, "gfx1030", 10)
+    assert [row.offset in found for row in rows] == [True, True, False, False]
+    assert not scratch_accesses(function, "gfx1030", 10, properties=8)
+    assert not scratch_accesses(function, "gfx1100", 11)
+    assert ("st", "local") in names_of(rows[0].mnemonic, is_scratch=True).opcodes
+    assert ("st", "global") in names_of(rows[0].mnemonic).opcodes
+    machine = Machine(PROCESSORS["gfx1030"], 32)
+    code = Code(machine, range(60, 70), range(100, 110))
+    for row, value in ((rows[0], Vector(100, 2)), (rows[1], Constant(Type.U64, 4))):
+        values = SiteValues(function, row, machine, placement=Placement(function), is_scratch=True)
+        assert values.prepare([SiteOperand("ADDR")], Anywhere(code), after=False) == {SiteOperand("ADDR"): value}
+    assert code.lines == [
+        "s_lshr_b32 s60, s32, 5", "s_add_u32 s62, s60, 0x8", "s_mov_b32 s63, 0", "v_add_nc_u32_e32 v100, s62, v2",
+        "v_mov_b32_e32 v101, 0",
+    ]  # fmt: skip

@@ -35,9 +35,8 @@ _MOST_COUNTED = 63
 class SiteValues:
     """The values of one instruction.
 
-    function, instruction: where it is. placement: of the function. site: the number of the site. has_scratch_buffer:
-    whether the kernel gets the descriptor of a buffer with its scratch memory (bit 0 of its properties), whose
-    addresses are no sums.
+    function, instruction: where it is. placement: of the function. site: the number of the site. is_scratch:
+    whether it accesses scratch memory as a buffer (``analysis.scratch_buffers``).
     """
 
     def __init__(
@@ -48,7 +47,7 @@ class SiteValues:
         *,
         placement: Placement,
         site: int = 0,
-        has_scratch_buffer: bool = False,
+        is_scratch: bool = False,
     ) -> None:
         """Set up the values. Parameters: see the class."""
         self._function = function
@@ -56,7 +55,7 @@ class SiteValues:
         self._machine = machine
         self._placement = placement
         self._site = site
-        self._has_scratch_buffer = has_scratch_buffer
+        self._is_scratch = is_scratch
         self._texts = SiteOperandTexts(instruction, machine.generation)
 
     # What there is
@@ -305,12 +304,25 @@ class SiteValues:
         parts, modifiers = self._texts.parts, self._instruction.modifiers
         if "idxen" in modifiers:
             raise self._texts.lacks("ADDR", "it is an element's of a buffer of structures (idxen)")
-        if self._has_scratch_buffer:
-            raise self._texts.lacks("ADDR", "the buffer may be the kernel's scratch memory, whose addresses are mixed")
+        if self._is_scratch:
+            return self._in_scratch_buffer(code, reader, immediate)
         base = sum_scalar(code, reader.buffer_base(parts.base), reader.scalar_text(parts.offset), immediate)
         if "offen" not in modifiers:
             return base
         return add_lanes(code, reader.vector_word(parts.address), base)
+
+    def _in_scratch_buffer(self, code: Code, reader: Reader, immediate: int) -> Value:
+        """Return the offset in the lane's own scratch memory: scalar offsets count the bytes of all lanes."""
+        parts = self._texts.parts
+        offset = reader.scalar_text(parts.offset)
+        base: Scalar | int = immediate
+        if offset:
+            part = code.scalar()
+            code.emit(f"s_lshr_b32 {part.text}, {offset}, {self._machine.wave.bit_length() - 1}")
+            base = sum_scalar(code, None, part.text, immediate)
+        if "offen" in self._instruction.modifiers:
+            return reader.lane_word(parts.address, base)
+        return Constant(Type.U64, base) if isinstance(base, int) else base
 
     # Lanes, threads, blocks
 

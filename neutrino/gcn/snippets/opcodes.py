@@ -59,11 +59,13 @@ class Names(NamedTuple):
 
 
 @functools.lru_cache(maxsize=1 << 14)
-def names_of(mnemonic: str, modifiers: tuple[str, ...] = (), *, is_parameter: bool = False) -> Names:
+def names_of(
+    mnemonic: str, modifiers: tuple[str, ...] = (), *, is_parameter: bool = False, is_scratch: bool = False
+) -> Names:
     """Return the names by which probes may choose an instruction: AMD's own, and portable ones such as ``ld.global``.
 
     Nothing for data, whose mnemonic is empty. is_parameter: it loads an argument of the kernel, so that for portable
-    names it is no access to global memory.
+    names it is no access to global memory. is_scratch: it accesses scratch memory as a buffer.
     """
     if not mnemonic:
         return Names((), frozenset())
@@ -73,7 +75,7 @@ def names_of(mnemonic: str, modifiers: tuple[str, ...] = (), *, is_parameter: bo
     classes = _classes(plain, modifiers)
     opcodes = [own]
     if "memory" in classes:
-        space = _space(plain, is_parameter=is_parameter)
+        space = ("local",) if is_scratch else _space(plain, is_parameter=is_parameter)
         if "load" in classes:
             opcodes.append(("ld", *space))
         if "store" in classes:
@@ -86,12 +88,16 @@ def names_of(mnemonic: str, modifiers: tuple[str, ...] = (), *, is_parameter: bo
     return Names(tuple(opcodes), classes)
 
 
-def matches(tracepoint: Tracepoint, instruction: Instruction, *, is_parameter: bool = False) -> bool:
+def matches(
+    tracepoint: Tracepoint, instruction: Instruction, *, is_parameter: bool = False, is_scratch: bool = False
+) -> bool:
     """Return whether a tracepoint matches an instruction, as far as that follows from the instruction alone.
 
-    An instruction of two halves matches by either of them. is_parameter: as for ``names_of``.
+    An instruction of two halves matches by either of them. is_parameter, is_scratch: as for ``names_of``.
     """
-    names = names_of(instruction.mnemonic, instruction.modifiers, is_parameter=is_parameter)
+    names = names_of(
+        instruction.mnemonic, instruction.modifiers, is_parameter=is_parameter, is_scratch=is_scratch
+    )  # fmt: skip
     found = [names]
     if instruction.second is not None:
         found.append(names_of(instruction.second[0]))

@@ -1,0 +1,69 @@
+"""Which accesses to buffers are to scratch memory: on processors that have no other way, up to gfx90a and gfx10.
+
+The hardware or the caller puts the buffer's descriptor into s[0:3]; compilers copy it, and add the wave's offset.
+"""
+
+from __future__ import annotations
+
+import re
+
+from neutrino.gcn.code import Function, Instruction, is_call
+from neutrino.gcn.isa.effects import effects
+from neutrino.gcn.isa.memory import Space, access_of, operands_of
+from neutrino.gcn.isa.registers import UnknownInstructionError, scalars_in
+
+_ARCHITECTED = ("gfx94", "gfx95", "gfx11", "gfx12")
+_WORDS = 4
+_RANGE = re.compile(r"s(?:(\d+)|\[(\d+):(\d+)\])")
+_SUMS = frozenset({"s_add_u32", "s_addc_u32"})
+_COPIES = frozenset({"s_mov_b32", "s_mov_b64"})
+
+
+def scratch_accesses(function: Function, processor: str, generation: int, properties: int = 1) -> frozenset[int]:
+    """Return the offsets of the instructions that access scratch memory as a buffer.
+
+    properties: ``kernel_code_properties`` of a kernel's descriptor. Copies of the buffer's descriptor in other scalar
+    registers are followed, in the order of the code.
+    """
+    if processor.startswith(_ARCHITECTED) or not properties & 1:
+        return frozenset()
+    words = {number: number for number in range(_WORDS)}
+    """Which word of the descriptor a scalar register has."""
+    found = set()
+    for row in function.instructions:
+        access = access_of(row)
+        if access is not None and access.space is Space.BUFFER:
+            numbers = _numbers(operands_of(row, access).base)
+            if [words.get(number) for number in numbers] == list(range(_WORDS)):
+                found.add(row.offset)
+        copied = _copied(row, words)
+        if not is_call(row):
+            # What functions get in s[0:3] they leave there.
+            try:
+                written = effects(row, generation).writes
+            except UnknownInstructionError:
+                written = 0
+            for number in scalars_in(written):
+                words.pop(number, None)
+        words |= copied
+    return frozenset(found)
+
+
+def _copied(row: Instruction, words: dict[int, int]) -> dict[int, int]:
+    """Return the words of the descriptor that an instruction writes, by their registers."""
+    if row.mnemonic in _COPIES and len(row.operands) == 2:
+        pairs = zip(_numbers(row.operands[0]), _numbers(row.operands[1]), strict=False)
+        return {to: words[source] for to, source in pairs if source in words}
+    if row.mnemonic in _SUMS:
+        to, *sources = (_numbers(operand) for operand in row.operands)
+        kept = next((words[source[0]] for source in sources if source and source[0] in words), None)
+        return {to[0]: kept} if to and kept is not None else {}
+    return {}
+
+
+def _numbers(operand: str) -> list[int]:
+    """Return the numbers of an operand's scalar registers; none of another operand."""
+    match = _RANGE.fullmatch(operand)
+    if match is None:
+        return []
+    return list(range(int(match[1] or match[2]), int(match[1] or match[3]) + 1))
