@@ -161,6 +161,9 @@ def test_nothing_is_missing(processor: str, wave: int) -> None:
     machine = Machine(PROCESSORS[processor], wave)
     judge = HazardJudge(processor, wave)
     cases = _cases(processor, wave)
+    # Neighbours that are no code of a compiler's, since they lack something themselves.
+    kept = judge.added([[*before, *after] for _, before, _, after in cases])
+    cases = [case for case, found in zip(cases, kept, strict=True) if not found]
     whole = [[*before, *_fenced(machine, before, snippet, after), *after] for _, before, snippet, after in cases]
     found = _added(judge, whole)
     missing = [(name, lines, each) for (name, *_), lines, each in zip(cases, whole, found, strict=True) if each]

@@ -308,6 +308,7 @@ def with_fences(
     found = fencer.fenced(state)
     end = fencer.end
     # What the kernel itself has done is not for snippets to wait for.
+    end.recent = {facts: states for facts, states in end.recent.items() if facts in fencer.own}
     end.masks &= fencer.masks
     end.scalar_writes &= fencer.writes
     end.vector_writes &= fencer.writes
@@ -350,6 +351,7 @@ class _Fencer:
         self._rows = [None if _NO_STATE.fullmatch(line.strip()) else written(line.strip()) for line in lines]
         self._at_labels: dict[str, _State] = {}
         self.end = _State()
+        self.own: set[Facts] = set()
         self.masks = self.writes = 0
         """SGPRs that its vector instructions read as masks, and what it writes."""
 
@@ -391,6 +393,7 @@ class _Fencer:
             if rules.has_permute_problem(state, facts):
                 found.append(f"v_mov_b32_e32 {row.operands[1]}, {row.operands[1]}")
             state.run(facts)
+            self.own.add(facts)
             self.masks |= facts.masks
             self.writes |= facts.writes
             found.append(line)

@@ -17,6 +17,7 @@ from neutrino.gcn.instrument.site_operands import NoValueError
 from neutrino.gcn.instrument.site_values import SiteValues
 from neutrino.gcn.instrument.snippet import SnippetCode
 from neutrino.gcn.isa.effects import effects
+from neutrino.gcn.isa.registers import vectors_in
 from neutrino.ir.operands import SiteOperand, Special
 from neutrino.probing.ir.probe_set import Probe, ProbeSet, Snippet
 
@@ -43,18 +44,20 @@ class SiteSnippets:
     """Writes the code of probes at a function's instructions.
 
     place: returns where code goes whose place is in front of an instruction. vectors: names of shared registers that
-    differ between lanes. label: returns what a snippet's labels begin with. has_scratch_buffer: as of ``SiteValues``.
-    boundary: how many VGPRs there may be besides accumulators.
+    differ between lanes. label: returns what a snippet's labels begin with. scratch: offsets of the
+    instructions that access scratch memory as a buffer. boundary: how many VGPRs there may be besides accumulators.
     """
 
     def __init__(
         self, frame: Frame, function: Function, liveness: Liveness, probes: ProbeSet, *, place: Callable[[int], int],
-        vectors: Collection[str], label: Callable[[], str], has_scratch_buffer: bool, boundary: int,
+        vectors: Collection[str], label: Callable[[], str], scratch: Collection[int], boundary: int,
     ) -> None:  # fmt: skip
         """Set up the writer. Parameters: see the class."""
         self._frame, self._function, self._liveness, self._probes = frame, function, liveness, probes
         self._place, self._vectors, self._label = place, vectors, label
-        self._has_scratch_buffer, self._boundary = has_scratch_buffer, boundary
+        self._scratch, self._boundary = scratch, boundary
+        self._kept_words: dict[int, int] = {}
+        """By place, words that are kept from there on: sites of a clause keep theirs all together."""
         self._placement = Placement(function)
         self._generation = frame.machine.generation
         self.not_probed: list[NotProbed] = []
@@ -67,7 +70,7 @@ class SiteSnippets:
         """
         values = SiteValues(
             self._function, instruction, self._frame.machine, placement=self._placement, site=number,
-            has_scratch_buffer=self._has_scratch_buffer,
+            is_scratch=instruction.offset in self._scratch,
         )  # fmt: skip
         reason = self._problem(instruction, probe, values)
         if not reason:
@@ -110,11 +113,14 @@ class SiteSnippets:
         """Return the code of a snippet in front of an instruction, with what is around it."""
         liveness = self._liveness
         own = self._frame.registers.vector_count
-        vectors = [number for number in liveness.free_vectors_at(where, own) if number < self._boundary]
+        named = self._named(instruction)
+        # What the instruction reads may be of no use behind it, but for the snippet.
+        taken = {*vectors_in(named), *range(self._boundary, own)}
+        vectors = [number for number in liveness.free_vectors_at(where, own) if number not in taken]
         vectors += range(self._frame.first_vector, min(self._boundary, 256))
         return self._frame.lowered(
             build, labels=self._label(), offset=where, liveness=liveness, vectors=vectors, site=number,
-            is_exec_known=False, reads=self._named(instruction), scc=liveness.scc_live_at(where),
+            is_exec_known=False, reads=named, scc=liveness.scc_live_at(where),
             vcc=liveness.vcc_live_at(where),
         )  # fmt: skip
 
@@ -177,17 +183,21 @@ class SiteSnippets:
         """Return the code that computes values in front of an instruction for the snippet behind it, in VGPRs that are
         for nothing else. kept: gets them."""
 
+        first = self._kept_words.get(where, 0)
+
         def build(here: Here) -> None:
             """Append the code."""
-            at = 0
+            at = first
             for operand, value in values.keep(operands, here).items():
                 if not isinstance(value, (Scalar, Vector)):
                     kept[operand] = value
                     continue
                 if type(value) not in (Scalar, Vector):
                     raise NoValueError(f"{operand.text}, a predicate, is overwritten by the instruction itself")
+                at += at % value.words
                 home = self._frame.site_vector(at, value.words)
                 at += value.words
+                self._kept_words[where] = at
                 here.code.emit(*(f"v_mov_b32_e32 {home.word(word)}, {value.word(word)}" for word in range(value.words)))
                 kept[operand] = home
 

@@ -11,6 +11,7 @@ from neutrino.abi.levels import Level, Per
 from neutrino.gcn.analysis.exec_regions import ExecRegions
 from neutrino.gcn.analysis.free_registers import KernelRegisters
 from neutrino.gcn.analysis.liveness import Liveness
+from neutrino.gcn.analysis.scratch_buffers import scratch_accesses
 from neutrino.gcn.code import Function, Module, wave_features
 from neutrino.gcn.instrument.access_bytes import bytes_of
 from neutrino.gcn.instrument.code import Mask, NoRegistersError, Scalar, Value, Vector
@@ -128,9 +129,11 @@ class _Writer:
             for function, at in request.functions
         ]
         for member in self._members:
+            properties = int(entry.has_scratch_buffer) if member.function is self._function else 1
+            scratch = scratch_accesses(member.function, processor.name, generation, properties)
             member.snippets = SiteSnippets(
                 self._frame, member.function, member.liveness, request.probes, place=member.place,
-                vectors=self._vectors, label=self._label, has_scratch_buffer=entry.has_scratch_buffer,
+                vectors=self._vectors, label=self._label, scratch=scratch,
                 boundary=self._frame.boundary,
             )  # fmt: skip
         self._sites = count()
