@@ -1,7 +1,8 @@
 """Put code into all kernels of AMD's corpus, and read it back: ``python -m bench.twins_amd``.
 
 It is part of ``make corpus-amd``. For each code object of the corpus of ``bench.corpus_amd`` whose processor has twins:
-twins with marks, which is code that does nothing at half of all places, drawn by chance. The reader of ``tests/gcn``,
+twins with marks, which is code that does nothing at half of all places, drawn by chance, in the kernel and in copies of
+the functions that it calls. The reader of ``tests/gcn``,
 which shares no code with what writes twins, maps each original instruction to the twin's: equal bytes but for fields of
 branches and literals that are added to a program counter, which lead where they led; what is left is what was inserted.
 Writes ``bench/results/twins_amd.json``; ``verdicts`` judges it.
@@ -19,7 +20,7 @@ import time
 import zipfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +30,14 @@ from bench.recorded import judge_files
 from bench.tree import made_of
 from neutrino.errors import PatchError
 from neutrino.fatbin.code_object import descriptor_bytes, descriptors_of, open_code_object
-from neutrino.fatbin.code_object_append import Appended, append_kernels, place
+from neutrino.fatbin.code_object_append import Appended, Part, append_kernels, place
 from neutrino.fatbin.code_object_functions import CodeFunction, code_object_functions
+from neutrino.gcn.analysis.calls import Calls, UnknownCallError
 from neutrino.gcn.code import Function, decode, split_target, wave_features
+from neutrino.gcn.isa.registers import UnknownInstructionError
 from neutrino.gcn.llvm import find_llvm
-from neutrino.gcn.splice import Insertion, SpliceError, splice, spliced_size
+from neutrino.gcn.processors import PROCESSORS as KNOWN
+from neutrino.gcn.splice import Insertion, Member, SplicedGroup, SpliceError, group_size, splice_group
 from tests.gcn.twin_reader import Listing, NotATwinError, listing_of, read_twin
 
 Json = Any
@@ -41,6 +45,7 @@ Json = Any
 RESULTS = ROOT / "bench" / "results" / "twins_amd.json"
 PROCESSORS = ("gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1201")
 LEAST_KERNELS = 1500
+LEAST_COPIES = 500
 MOST_REFUSED = 3
 """Per cent of kernels."""
 _SEED = 7
@@ -55,10 +60,13 @@ _MOST_EXAMPLES = 20
 
 @dataclass
 class Tally:
-    """Counts over the code objects of one processor. inserted, code: bytes. digest: over the objects' bytes."""
+    """Counts over the code objects of one processor. copies: of functions that kernels call. pointers: kernels that may
+    call functions by pointers. inserted, code: bytes. digest: over the objects' bytes."""
 
     objects: int = 0
     kernels: int = 0
+    copies: int = 0
+    pointers: int = 0
     read: int = 0
     code: int = 0
     inserted: int = 0
@@ -92,55 +100,87 @@ class Twins:
         tally = self.tallies.setdefault(processor, Tally())
         tally.digest.update(hashlib.sha256(data).digest())
         tally.objects += 1
-        kernels = [
-            function for function in decode(functions.functions, processor, features, self.llvm).functions
-            if function.is_kernel
-        ]  # fmt: skip
+        module = decode(functions.functions, processor, features, self.llvm)
+        calls = Calls(replace(module, pointed=functions.pointed), KNOWN[processor].generation)
+        kernels = [function for function in module.functions if function.is_kernel]
         tally.kernels += len(kernels)
         headers = _headers(data)
         nops = [self.llvm.assemble(f"s_nop {number}", processor) for number in range(8)]
-        asked = []
-        for function in kernels:
-            if function.refused:
-                tally.refused[function.refused.split(" at ")[0]] += 1
-            else:
-                asked.append((function, self._marks(function, headers[function.name], nops)))
-        begin = time.process_time()
-        places = place(data, [spliced_size(*row) for row in asked])
-        written = []
-        for (function, marks), address in zip(asked, places, strict=True):
+        asked: list[list[Member]] = []
+        for kernel in kernels:
             try:
-                written.append((function, marks, splice(function, marks, address, header=headers[function.name])))
+                reach = calls.reach(kernel)
+            except (UnknownCallError, UnknownInstructionError) as error:
+                tally.refused[str(error).split(" at ")[0]] += 1
+                continue
+            if kernel.refused:
+                tally.refused[kernel.refused.split(" at ")[0]] += 1
+                continue
+            tally.copies += len(reach.copied) - 1
+            tally.pointers += bool(reach.originals)
+            asked.append([
+                Member(function, tuple(self._marks(function, header, nops)), header, redirected)
+                for function, redirected in zip(reach.copied, reach.redirected, strict=True)
+                for header in [headers[function.name] if function.is_kernel else 0]
+            ])  # fmt: skip
+        begin = time.process_time()
+        places = place(data, list(map(group_size, asked)))
+        written: list[tuple[list[Member], SplicedGroup, Appended]] = []
+        for members, address in zip(asked, places, strict=True):
+            kernel = members[0].function
+            try:
+                group = splice_group(members, address)
             except SpliceError as error:
-                tally.refused[str(error).removeprefix(f"{function.name}: ").split(" at ")[0]] += 1
+                tally.refused[str(error).removeprefix(f"{kernel.name}: ").split(" at ")[0]] += 1
+                continue
+            names = [f"{kernel.name}__neutrino", *(f"__neutrino_{kernel.name}_{at:x}" for at in group.offsets[1:])]
+            parts = tuple(
+                Part(name, at, len(one.code))
+                for name, at, one in zip(names, group.offsets, group.members, strict=True)
+            )
+            written.append((members, group, Appended(names[0], kernel.name, group.code, 40, 4, 128, parts)))
         if len(written) < len(asked):
             # The others would be somewhere else; what was refused is counted.
             return
-        appended = [Appended(f"{row.name}__neutrino", row.name, twin.code, 40, 4, 128) for row, _, twin in written]
         try:
-            image = append_kernels(data, appended, name)
+            image = append_kernels(data, [appended for _, _, appended in written], name)
         except PatchError as error:
             tally.wrong.append(str(error))
             return
         tally.seconds += time.process_time() - begin
-        after = {function.name: function for function in code_object_functions(image, name).functions}
-        for function, marks, twin in written:
-            tally.code += len(function.code)
-            tally.inserted += len(twin.code) - len(function.code)
-            flags = wave_features(processor, features, function.wave)
-            original = self._listing(after[function.name], processor, flags)
-            patched = self._listing(after[f"{function.name}__neutrino"], processor, flags)
+        after = code_object_functions(image, name).functions
+        by_name, by_address = ({row[key]: row for row in after} for key in (0, 1))
+        for members, group, appended in written:
+            tally.code += sum(len(member.function.code) for member in members)
+            tally.inserted += sum(len(code.code) for member in members for code in member.insertions)
+            flags = wave_features(processor, features, members[0].function.wave)
+            pairs = [
+                tuple(self._listing(row, processor, flags) for row in rows)
+                for rows in ((by_address[member.function.address], by_name[part.name])
+                             for member, part in zip(members, appended.functions, strict=True))
+            ]  # fmt: skip
+            tally.read += self._reads(tally, name, members, group, pairs)
+
+    def _reads(
+        self, tally: Tally, name: str, members: Sequence[Member], group: SplicedGroup,
+        pairs: Sequence[tuple[Listing, ...]],
+    ) -> bool:  # fmt: skip
+        """Return whether a twin and its copies of functions are what they should be; else it is noted why. pairs: of
+        originals and copies."""
+        copies = {original.rows[0].address: copy.rows[0].address for original, copy in pairs[1:]}
+        for member, one, (original, copy) in zip(members, group.members, pairs, strict=True):
+            kernel = members[0].function.name
             try:
-                reading = read_twin(original, patched, twin.moved)
+                reading = read_twin(original, copy, one.moved, copies)
                 # By itself, it comes to what may be the same.
-                read_twin(original, patched)
+                read_twin(original, copy, None, copies)
             except NotATwinError as error:
-                tally.wrong.append(f"{name}: {error}")
-                continue
-            if reading.inserted == _expected(marks):
-                tally.read += 1
-            else:
-                tally.wrong.append(f"{name}: {function.name}: something else is left than was inserted")
+                tally.wrong.append(f"{name}: {kernel}: {error}")
+                return False
+            if reading.inserted != _expected(member.insertions) or reading.to_copies != member.redirected:
+                tally.wrong.append(f"{name}: {kernel}: something else is left than was inserted in {original.name}")
+                return False
+        return True
 
     def _marks(self, function: Function, header: int, nops: Sequence[bytes]) -> list[Insertion]:
         """Return code for half of the places of a function at which some may be. header: bytes without any."""
@@ -189,6 +229,8 @@ def verdicts(results: Mapping[str, Json]) -> list[tuple[str, bool]]:
     return [
         (f"{kernels} kernels, at least {LEAST_KERNELS}", kernels >= LEAST_KERNELS),
         (f"for {', '.join(row['processor'] for row in rows)}", {row["processor"] for row in rows} == set(PROCESSORS)),
+        (f"{sum(row['copies'] for row in rows)} copies of functions in them, at least {LEAST_COPIES}",
+         sum(row["copies"] for row in rows) >= LEAST_COPIES),
         (f"{read} twins less their originals are what was inserted; {len(wrong)} are not", not wrong),
         (f"{count} are refused ({reasons})", count * 100 <= MOST_REFUSED * kernels),
         (f"{read + count} of {kernels} are accounted for", read + count == kernels),
