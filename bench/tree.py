@@ -55,7 +55,8 @@ JUDGED: Mapping[str, tuple[str, ...]] = {
     "soak": (_HOOK,),
     "soak_h200": ("bench/workloads/torch_soak.py", _HOOK),
     "twins_amd": (
-        "neutrino/gcn/code.py", "neutrino/gcn/splice.py", "neutrino/fatbin/code_object_append.py",
+        "neutrino/gcn/code.py", "neutrino/gcn/layout.py", "neutrino/gcn/splice.py",
+        "neutrino/fatbin/code_object_append.py",
         "bench/workloads/triton_amd.py", "tests/gcn/twin_reader.py",
     ),
     "values_h200": ("bench/workloads/values.cu", "bench/probes/values.toml", *_TWINS),
@@ -67,7 +68,7 @@ OVERTAKEN: tuple[str, ...] = (
     "accesses_h200", "ahead_h200", "ahead_size", "ahead_speed", "benchmark_option_h200", "check_corpus", "corpus",
     "corpus_amd", "examples", "first_runs_h200", "gcn_second", "listing", "notebooks_h200", "overhead_h200", "parsing",
     "placed_h200", "reading", "registers", "road_h200", "rounding_h200", "scale", "slowdown_h200", "soak", "soak_h200",
-    "values_h200",
+    "twins_amd", "values_h200",
 )  # fmt: skip
 """Results whose files have changed since they were recorded, and which are to be recorded again."""
 

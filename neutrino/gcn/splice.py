@@ -3,6 +3,8 @@
 That is the fields of branches and the literals that are added to a program counter; they are computed anew. Nothing is
 assembled, so an instruction that no assembler of ours writes goes through as it is.
 
+Where a branch no longer reaches, it leads to one that is inserted on the way (``layout``).
+
 A kernel that calls functions is copied together with them (``splice_group``): calls in the copies lead to copies, while
 addresses of functions that the program stores or compares stay those of the originals.
 """
@@ -12,17 +14,16 @@ from __future__ import annotations
 import struct
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from neutrino.errors import NeutrinoError
 from neutrino.gcn.code import Function, is_call
+from neutrino.gcn.layout import FARTHEST, Layout, Target, branch_word, laid_out, next_place
 from neutrino.gcn.llvm import WORD
 
 _FIELD = struct.Struct("<h")
 """A branch's field: words from the next instruction on."""
-_FARTHEST = 1 << 15
-"""Words that a branch leads back at most, one more than forward."""
 _LITERAL = struct.Struct("<I")
 _LITERAL_BITS = 32
 _LITERAL_MASK = 0xFFFF_FFFF
@@ -56,10 +57,12 @@ class Insertion:
 @dataclass(frozen=True, slots=True)
 class Spliced:
     """A function with code inserted. moved: where each original instruction is now, by its offset in the original; the
-    original's size leads to where the last one ends."""
+    original's size leads to where the last one ends. islands: branches that are inserted, too, where others would not
+    reach; by the offset of the instruction that they are before, ahead of all else there."""
 
     code: bytes
     moved: Mapping[int, int]
+    islands: Mapping[int, bytes] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +130,7 @@ def splice_group(members: Sequence[Member], address: int) -> SplicedGroup:
 
 def group_size(members: Sequence[Member]) -> int:
     """Return the size in bytes that ``splice_group`` gives, from which follows the address that it needs."""
-    return _offsets(members)[-1] + spliced_size(members[-1].function, members[-1].insertions)
+    return _offsets(members)[-1] + _size(members[-1])
 
 
 def _offsets(members: Sequence[Member]) -> tuple[int, ...]:
@@ -135,7 +138,7 @@ def _offsets(members: Sequence[Member]) -> tuple[int, ...]:
     found, at = [], 0
     for member in members:
         found.append(at)
-        at += spliced_size(member.function, member.insertions)
+        at += _size(member)
         at += -at % FUNCTION_ALIGNMENT
     return tuple(found)
 
@@ -148,35 +151,32 @@ def _splice(member: Member, address: int, copies: Mapping[int, int]) -> Spliced:
     size = len(function.code)
     inserted = _by_place(function, member.insertions, header)
 
-    # Where each instruction goes, and where what leads to it does.
-    moved: dict[int, int] = {}
-    labels: dict[int, int] = {}
-    ahead_of_all: dict[int, int] = {}
-    parts: list[bytes] = []
-    at = 0
+    layout = _laid_out(member, inserted)
+    moved, labels = layout.moved, layout.labels
+    code = bytearray(layout.size)
     for begin, end in [*((row.offset, row.end) for row in function.instructions), (size, size)]:
-        ahead_of_all[begin] = labels[begin] = at
-        for passed in (False, True):
-            codes = [row.code for row in inserted.get(begin, ()) if row.ahead_of_label is passed]
-            if passed:
-                labels[begin] = at
-            parts += codes
-            at += sum(map(len, codes))
-        moved[begin] = at
-        parts.append(function.code[begin:end])
-        at += end - begin
-
-    code = bytearray(b"".join(parts))
+        at = layout.ahead[begin]
+        for is_ahead in (False, True):
+            for row in inserted.get(begin, ()):
+                if row.ahead_of_label is is_ahead:
+                    code[at : at + len(row.code)] = row.code
+                    at += len(row.code)
+        code[at : at + end - begin] = function.code[begin:end]
+    islands = _write_islands(function, layout, code)
     for instruction in function.instructions:
         if instruction.target is not None:
-            places = ahead_of_all if instruction.offset < header else labels
             begin = moved[instruction.offset]
-            to = places.get(instruction.target)
-            if to is None or is_call(instruction):
+            end = begin + instruction.size
+            if is_call(instruction):
                 called = function.address + instruction.target
-                to = copies.get(called, called if to is None else address + to) - address
-            words, rest = divmod(to - begin - instruction.size, WORD)
-            if rest or not -_FARTHEST <= words < _FARTHEST:
+                own = labels.get(instruction.target)
+                to = copies.get(called, called if own is None else address + own) - address
+            else:
+                aim = Target(instruction.target, instruction.offset < header)
+                way = next_place(layout, end, aim)
+                to = layout.place(aim) if way is None else way
+            words, rest = divmod(to - end, WORD)
+            if rest or not -FARTHEST <= words < FARTHEST:
                 raise SpliceError(
                     f"{function.name}: {instruction.mnemonic} at {instruction.offset:#x} cannot reach"
                     f" {instruction.target:#x}, {words} words away with the inserted code"
@@ -198,12 +198,45 @@ def _splice(member: Member, address: int, copies: Mapping[int, int]) -> Spliced:
         for half, shift in ((low, 0), (high, _LITERAL_BITS)):
             place = moved[owners[half]] + half - owners[half]
             _LITERAL.pack_into(code, place, distance >> shift & _LITERAL_MASK)
-    return Spliced(bytes(code), MappingProxyType(moved))
+    return Spliced(bytes(code), MappingProxyType(moved), MappingProxyType(islands))
 
 
-def spliced_size(function: Function, insertions: Iterable[Insertion]) -> int:
+def spliced_size(function: Function, insertions: Iterable[Insertion], header: int = 0) -> int:
     """Return the size in bytes that ``splice`` gives, from which follows the address that it needs."""
-    return len(function.code) + sum(len(insertion.code) for insertion in insertions)
+    return _size(Member(function, tuple(insertions), header))
+
+
+def _write_islands(function: Function, layout: Layout, code: bytearray) -> dict[int, bytes]:
+    """Write the inserted branches; return the code of those in front of each instruction, by its offset."""
+    written = {}
+    for offset, row in layout.islands.items():
+        behind = layout.ahead[offset]
+        begin = behind - WORD * (len(row) + (offset in layout.passed))
+        if offset in layout.passed:
+            code[begin : begin + WORD] = branch_word(function, len(row))
+        for target, at in row.items():
+            way = next_place(layout, at + WORD, target)
+            if way is None:
+                raise SpliceError(f"{function.name}: nothing on the way to {target.offset:#x} can be reached")
+            code[at : at + WORD] = branch_word(function, (way - at - WORD) // WORD)
+        written[offset] = bytes(code[begin:behind])
+    return written
+
+
+def _laid_out(member: Member, inserted: Mapping[int, Sequence[Insertion]]) -> Layout:
+    """Return where a function's instructions are. inserted: by the offsets of the instructions that it is before."""
+    sizes = {offset: [(len(row.code), row.ahead_of_label) for row in rows] for offset, rows in inserted.items()}
+    return laid_out(member.function, sizes, member.header, _inside_clauses(member.function))
+
+
+def _size(member: Member) -> int:
+    """Return the size in bytes that a function has in a group. Of one that cannot be spliced it is not known."""
+    if member.function.refused:
+        return len(member.function.code)
+    inserted: dict[int, list[Insertion]] = defaultdict(list)
+    for insertion in member.insertions:
+        inserted[insertion.before].append(insertion)
+    return _laid_out(member, inserted).size
 
 
 def _by_place(function: Function, insertions: Iterable[Insertion], header: int) -> Mapping[int, list[Insertion]]:

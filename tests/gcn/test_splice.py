@@ -17,9 +17,18 @@ from neutrino.gcn.analysis.calls import Calls
 from neutrino.gcn.code import Function, Module, decode, split_target
 from neutrino.gcn.llvm import Llvm
 from neutrino.gcn.processors import PROCESSORS
-from neutrino.gcn.splice import Insertion, Member, SplicedGroup, SpliceError, group_size, splice, splice_group
+from neutrino.gcn.splice import (
+    Insertion,
+    Member,
+    SplicedGroup,
+    SpliceError,
+    group_size,
+    splice,
+    splice_group,
+    spliced_size,
+)
 from tests.gcn.objects import code_objects, need_llvm
-from tests.gcn.twin_reader import Listing, NotATwinError, Reading, listings, read_twin
+from tests.gcn.twin_reader import Listing, NotATwinError, Reading, listing_of, listings, read_twin
 
 
 @pytest.fixture(scope="module")
@@ -138,6 +147,63 @@ def test_a_branch_reaches_as_far_as_it_can_and_no_farther(llvm: Llvm) -> None:
     assert splice(back, [Insertion(4, nop * 0x7FFE)], 0).code[-8:-6] == b"\x00\x80"
     with pytest.raises(SpliceError, match="-32769 words"):
         splice(back, [Insertion(4, nop * 0x7FFF)], 0)
+
+
+@pytest.mark.parametrize("processor", ["gfx942", "gfx1100"])
+def test_a_branch_that_no_longer_reaches_takes_a_way_by_others(llvm: Llvm, processor: str) -> None:
+    body = "s_nop 0\n" * 9
+    clause = "s_clause 0x1\ns_load_dword s4, s[0:1], 0x0\ns_load_dword s5, s[0:1], 0x4\n"
+    clause = clause if processor == "gfx1100" else ""
+    block = f"s_cbranch_scc0 end\n{body}s_cbranch_scc1 begin\n{clause}{body}s_branch end\n{body}"
+    text = "begin:\n" + block * 450 + "end:\ns_endpgm"
+    function = assembled(llvm, text, processor=processor)
+    assert not function.refused
+    chance = random.Random(3)
+    nops = [llvm.assemble(f"s_nop {number}", processor) for number in range(8)]
+    insertions = []
+    left = 0
+    for row in function.instructions:
+        if left:
+            left -= 1
+        elif chance.random() < 0.3:
+            insertions.append(Insertion(row.offset, b"".join(chance.choices(nops, k=24)), chance.random() < 0.5))
+        left = 2 if row.mnemonic == "s_clause" else left
+    for asked in ([], insertions):
+        got = splice(function, asked, 0x1000)
+        assert len(got.code) == spliced_size(function, asked)
+        # Code of up to 420 KiB needs three branches one after the other.
+        assert bool(got.islands) == (len(got.code) > 4 << 15)
+        assert len(got.islands) < 20
+        flags = llvm.disassemble(function.code, processor), llvm.disassemble(got.code, processor)
+        original = listing_of("f", function.address, function.code, flags[0])
+        twin = listing_of("t", 0x1000, got.code, flags[1])
+        reading = read_twin(original, twin, got.moved)
+        expected = dict(got.islands)
+        for insertion in asked:
+            expected[insertion.before] = expected.get(insertion.before, b"") + insertion.code
+        assert reading.inserted == expected
+        ahead = {insertion.before: insertion for insertion in asked}
+        for row in function.instructions:
+            if row.target is not None:
+                over = ahead.get(row.target)
+                skipped = len(over.code) if over is not None and not over.ahead_of_label else 0
+                assert reading.passed[row.offset] == skipped + len(got.islands.get(row.target, b""))
+        if got.islands:
+            # One of these branches, a word too far.
+            offset, island = next(iter(got.islands.items()))
+            bad = bytearray(got.code)
+            bad[got.code.rindex(island, 0, got.moved[offset]) + len(island) - 4] ^= 1
+            wrong = listing_of("w", 0x1000, bytes(bad), llvm.disassemble(bytes(bad), processor))
+            with pytest.raises(NotATwinError, match="leads elsewhere"):
+                read_twin(original, wrong, got.moved)
+        # Nothing runs into an island.
+        rows = {row.address: row for row in twin.rows}
+        for offset, code in got.islands.items():
+            begin = 0x1000 + got.code.rindex(code, 0, got.moved[offset])
+            before = max(address for address in rows if address < begin)
+            jumps = rows[begin].target == begin + len(code)
+            assert jumps or rows[before].mnemonic in ("s_branch", "s_endpgm")
+            assert all(rows[at].mnemonic == "s_branch" for at in range(begin, begin + len(code), 4))
 
 
 def module(path: Path, llvm: Llvm) -> Module:

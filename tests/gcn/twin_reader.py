@@ -180,6 +180,23 @@ def read_twin(
         passed[ours[number].address - at] = to - begin
         return begin <= to <= theirs[last[at_label]].address and to in starts
 
+    placed = {theirs[place].address for place in (*first, *last)}
+    branches = {
+        row.address: row.target
+        for row in theirs
+        if row.mnemonic == "s_branch" and row.target is not None and row.address not in placed
+    }
+
+    def arrives(number: int, label: int, to: int) -> bool:
+        """As ``lands``, also by way of branches that are inserted, one after the other."""
+        for _ in branches:
+            if lands(number, label, to):
+                return True
+            if to not in branches:
+                return False
+            to = branches[to]
+        return lands(number, label, to)
+
     to_copies: set[int] = set()
 
     def to_copy(number: int, to: int, to_now: int | None) -> bool:
@@ -195,7 +212,7 @@ def read_twin(
             if row.target is not None and row.mnemonic == "s_call_b64" and row.target not in by_address:
                 if now.target != row.target and not to_copy(number, row.target, now.target):
                     raise NotATwinError(f"{twin.name}: {row.shown} at {row.address:#x} calls something else")
-            elif row.target is not None and (now.target is None or not lands(number, row.target, now.target)):
+            elif row.target is not None and (now.target is None or not arrives(number, row.target, now.target)):
                 raise NotATwinError(f"{twin.name}: {row.shown} at {row.address:#x} leads elsewhere: {now.shown}")
             if number in original.places:
                 reads, to = original.places[number]

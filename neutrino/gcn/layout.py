@@ -1,0 +1,166 @@
+"""Where the instructions of a function are when code is inserted, and the detours of branches that no longer reach.
+
+A branch leads 128 KiB away at most. Where its target is farther, it leads to a branch that is inserted on the way, an
+island, which leads on. What runs past an island jumps over it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from neutrino.gcn.code import ENDS, Function, is_call
+from neutrino.gcn.llvm import WORD
+
+FARTHEST = 1 << 15
+"""Words that a branch leads back at most, one more than forward."""
+_MARGIN = 1 << 9
+"""Words less than that to a new island: others may yet come in between."""
+_MOST_ROUNDS = 50
+_SHORT = (FARTHEST - 1) * WORD
+_LEAVES = frozenset({*ENDS, "s_setpc_b64", "s_branch"})
+"""Mnemonics of what does not run on to the next instruction."""
+_SOPP, _SOPP_SHIFT, _SOPP_CODE = 0x17F, 7, 0x7F
+"""The upper 9 bits of instructions without operands, and the next 7, which say what it is."""
+_FIRST_NEW_BRANCH, _OLD_BRANCH, _NEW_BRANCH = 32, 0xBF82, 0xBFA0
+"""From gfx11 on branches have other numbers than before; the upper halves of ``s_branch``."""
+
+
+class Target(NamedTuple):
+    """What a branch leads to: an instruction, by its offset. is_ahead: in front of all that is inserted there."""
+
+    offset: int
+    is_ahead: bool
+
+
+@dataclass
+class Layout:
+    """Where instructions are. moved: by their offsets in the original; the original's size leads to where the last one
+    ends. labels: likewise, where what branches to them leads. ahead: where what is inserted there begins. islands:
+    places of inserted branches, by the instruction that they are in front of and what they lead to. passed: of these
+    instructions, those whose islands are jumped over. size: of the code, in bytes."""
+
+    moved: dict[int, int] = field(default_factory=dict)
+    labels: dict[int, int] = field(default_factory=dict)
+    ahead: dict[int, int] = field(default_factory=dict)
+    islands: dict[int, dict[Target, int]] = field(default_factory=dict)
+    passed: set[int] = field(default_factory=set)
+    size: int = 0
+
+    def place(self, target: Target) -> int:
+        """Return where a target is."""
+        return (self.ahead if target.is_ahead else self.labels)[target.offset]
+
+
+def reaches(end: int, to: int) -> bool:
+    """Return whether a branch can lead to a place. end: of the branch itself, in bytes."""
+    return -FARTHEST <= (to - end) // WORD < FARTHEST
+
+
+def laid_out(
+    function: Function, sizes: Mapping[int, Sequence[tuple[int, bool]]], header: int, closed: set[int]
+) -> Layout:
+    """Return where instructions are, with the islands that branches need.
+
+    sizes: of what is inserted in front of each instruction, by its offset, and whether that is ahead of its label; in
+    order. header: bytes at the beginning that keep their place. closed: offsets of instructions that nothing goes in
+    front of. Where no islands help, there are none.
+    """
+    layout = _layout(function, sizes, {})
+    if layout.size <= _SHORT:
+        return layout
+    branches = [
+        (row.offset, row.size, Target(row.target, row.offset < header)) for row in function.instructions
+        if row.target is not None and not is_call(row)
+    ]  # fmt: skip
+    open_places = [row.offset for row in function.instructions if row.offset > header and row.offset not in closed]
+    islands: dict[int, list[Target]] = {}
+    for _ in range(_MOST_ROUNDS):
+        wanted = list(_wanted(layout, branches, open_places))
+        if not wanted:
+            return layout
+        for offset, target in wanted:
+            if target not in islands.setdefault(offset, []):
+                islands[offset].append(target)
+        layout = _layout(function, sizes, islands)
+    return _layout(function, sizes, {})
+
+
+def _wanted(
+    layout: Layout, branches: Sequence[tuple[int, int, Target]], open_places: Sequence[int]
+) -> Iterator[tuple[int, Target]]:
+    """Yield where islands are still to be put, and what they are to lead to.
+
+    branches: offset, size and target of each. open_places: offsets of the instructions that islands may be in front of.
+    """
+    places = [layout.ahead[offset] for offset in open_places]
+    ends = [(layout.moved[offset] + size, target) for offset, size, target in branches]
+    ends += [(at + WORD, target) for row in layout.islands.values() for target, at in row.items()]
+    away = (FARTHEST - _MARGIN) * WORD
+    for is_forward in (True, False):
+        last: dict[Target, int] = {}
+        # The farthest first, so that those on its way can go by the same island.
+        for end, target in sorted(ends, key=lambda row: row[0], reverse=not is_forward):
+            to = layout.place(target)
+            if (to > end) is not is_forward or next_place(layout, end, target) is not None:
+                continue
+            if target in last and abs(last[target] - end) <= away:
+                continue
+            index = bisect_right(places, end + away) - 1 if is_forward else bisect_left(places, end - away)
+            if 0 <= index < len(places) and (places[index] > end if is_forward else places[index] < end - WORD):
+                last[target] = places[index]
+                yield open_places[index], target
+
+
+def next_place(layout: Layout, end: int, target: Target) -> int | None:
+    """Return where a branch leads to get to a target: there, or to an island; None if it reaches neither. end: its
+    own."""
+    to = layout.place(target)
+    if reaches(end, to):
+        return to
+    ways = [row[target] for row in layout.islands.values() if target in row]
+    nearer = [way for way in ways if reaches(end, way) and abs(to - way) < abs(to - end) - WORD]
+    return min(nearer, key=lambda way: abs(to - way), default=None)
+
+
+def _layout(
+    function: Function, sizes: Mapping[int, Sequence[tuple[int, bool]]], islands: Mapping[int, Sequence[Target]]
+) -> Layout:
+    """Return where instructions are. islands: what is led to by those in front of each instruction."""
+    layout = Layout()
+    at = 0
+    size = len(function.code)
+    falls = False
+    rows = [(row.offset, row.end, row.mnemonic) for row in function.instructions]
+    for begin, end, mnemonic in [*rows, (size, size, "")]:
+        if begin in islands:
+            if falls:
+                layout.passed.add(begin)
+                at += WORD
+            layout.islands[begin] = {}
+            for target in islands[begin]:
+                layout.islands[begin][target] = at
+                at += WORD
+        layout.ahead[begin] = at
+        inserted = sizes.get(begin, ())
+        layout.labels[begin] = at + sum(length for length, is_ahead in inserted if not is_ahead)
+        at += sum(length for length, _ in inserted)
+        layout.moved[begin] = at
+        at += end - begin
+        falls = mnemonic not in _LEAVES
+    layout.size = at
+    return layout
+
+
+def branch_word(function: Function, words: int) -> bytes:
+    """Return ``s_branch``, as it is encoded for the function's processor. words: that it leads away."""
+    upper = _OLD_BRANCH
+    for row in function.instructions:
+        if row.target is not None:
+            own = int.from_bytes(function.code[row.offset + 2 : row.offset + WORD], "little")
+            if own >> _SOPP_SHIFT == _SOPP:
+                upper = _NEW_BRANCH if own & _SOPP_CODE >= _FIRST_NEW_BRANCH else _OLD_BRANCH
+                break
+    return (upper << 16 | words & 0xFFFF).to_bytes(WORD, "little")
