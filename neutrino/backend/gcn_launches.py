@@ -115,7 +115,10 @@ class _Arguments:
             yield Parameter(name, size), tuple(values)
 
     def _values(self, name: str, kind: str, offset: int, size: int, pointers: int) -> Iterator[Value]:
-        """Yield the numbers in one argument. pointers: how many there are before it."""
+        """Yield the numbers and pointers in one argument of a kernel.
+
+        pointers: how many pointers there are before it.
+        """
         if kind == "global_buffer":
             yield self._pointer(Value(name, 0, size, Role.POINTER, "u32"), pointers)
         elif kind == _OF_LDS or size in (1, 2):
@@ -184,7 +187,10 @@ class _Arguments:
         return parts
 
     def _loaded(self, properties: int) -> Iterator[_Read]:
-        """Yield the loads of arguments by scalar instructions. properties: of the kernel's descriptor."""
+        """Yield what scalar instructions of the kernel load of its arguments.
+
+        properties: of the kernel's descriptor.
+        """
         pairs = {_kernarg_pair(properties)} if properties & _KERNARG else set()
         for place, instruction in enumerate(self._code):
             if not pairs:
@@ -202,7 +208,7 @@ class _Arguments:
                 pairs.add(operands[0])
 
     def _preloaded(self, descriptor: bytes, properties: int) -> Iterator[_Read]:
-        """Yield the arguments that the hardware loads before the kernel begins."""
+        """Yield the arguments that the hardware loads into SGPRs before the kernel begins."""
         preload = int.from_bytes(descriptor[58:60], "little")
         length, offset = preload & 0x7F, preload >> 7
         if length:
@@ -254,7 +260,8 @@ class _Arguments:
         return ""
 
     def _is_address(self, registers: int, begin: int) -> bool:
-        """Return whether two registers are the base of an access, or something is added to both."""
+        """Return whether two registers with a value of an argument are used as an address: as the base of an access, or
+        by adding to both."""
         lowest = registers & -registers
         low = high = False
         for instruction, _ in self._followed(registers, begin):
@@ -325,7 +332,7 @@ def _kernarg_pair(properties: int) -> str:
 
 
 def _first_scalar(operand: str) -> int:
-    """Return the number of the first scalar register of an operand."""
+    """Return the number of the first scalar register that an operand names."""
     registers = registers_of(operand)
     return (registers & -registers).bit_length() - 1
 

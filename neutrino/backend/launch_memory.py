@@ -54,7 +54,7 @@ class LaunchMemory:
 
     @property
     def size(self) -> int:
-        """The bytes of memory that the maps take."""
+        """How many bytes of memory on the device the maps (what probes save to) of this launch take."""
         _, size = region_layout(self.maps, self.blocks, self.warps_per_block, self.lanes, self.log_units)
         return size
 
@@ -133,7 +133,7 @@ def _combined(entry: Map, word: int) -> Callable[[bytes], bytes]:
     is_float = entry.sums_floats and word >= entry.kind.counts_first
 
     def combined(copies: bytes) -> bytes:
-        """Return the maximum or the sum of the copies."""
+        """Return the copies of a word of a map's record combined into one: their maximum or their sum."""
         if is_float:
             numbers = struct.unpack(f"<{len(copies) // _WORD}d", copies)
             # fsum raises where a sum is infinite or no number.

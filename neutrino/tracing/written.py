@@ -140,7 +140,10 @@ def _result_head(maps: Sequence[Map]) -> bytes:
 
 
 def _frame(launch: OneLaunch, data: bytes, number: int) -> bytes:
-    """Return a frame with its data. number: what it has in place of the launch's number."""
+    """Return a frame (the results of one launch in a trace's result file): its header and its data.
+
+    number: of the launch.
+    """
     frame = np.zeros((), FRAME.dtype)
     frame["magic"], frame["launch"], frame["size"] = FRAME_MAGIC, number, len(data)
     frame["grid"], frame["block"] = launch.grid, launch.block
@@ -149,7 +152,10 @@ def _frame(launch: OneLaunch, data: bytes, number: int) -> bytes:
 
 
 def _launches(launch: OneLaunch, offset: int, begin: int, *, is_probed: bool) -> bytes:
-    """Return ``launches.bin``. offset: of the frame. begin: in nanoseconds since the epoch."""
+    """Return the contents of the trace's file ``launches.bin``, with its one launch.
+
+    offset: of the launch's frame in the file of results. begin: in nanoseconds since the epoch.
+    """
     header = np.zeros((), LAUNCHES_HEADER.dtype)
     header["magic"], header["version"], header["record_size"] = LAUNCHES_MAGIC, LAUNCHES_VERSION, LAUNCH.size
     header["records_offset"], header["records_used"] = LAUNCHES_HEADER_SIZE, int(is_probed)

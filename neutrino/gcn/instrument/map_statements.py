@@ -172,6 +172,8 @@ class MapStatements(MapTogether):
             code.emit(f"{end}:")
 
     def _elect(self, statement: Elect) -> None:
+        """Append code that elects, as a lane mask, the lane that acts for all; each lane itself where lanes do not
+        combine."""
         machine = self.code.machine
         lanes = "1" if self._combines else machine.exec
         self.code.emit(f"s_and_{machine.mask} {self.place(statement.destination).text}, {machine.exec}, {lanes}")
@@ -327,6 +329,7 @@ class MapStatements(MapTogether):
         return self._entry.kind.cells(self._entry.fields)[cell].offset
 
     def _accumulate(self, statement: Accumulate) -> None:
+        """Append an addition to a cell of the map's record in memory."""
         record = self.record()
         with self.only(statement.when), self.code.scope():
             where = self.memory.after(record, self._offset(statement.cell))

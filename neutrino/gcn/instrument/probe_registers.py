@@ -32,6 +32,7 @@ def operands_in(node: object) -> list[SiteOperand]:
 
 
 def _parts(node: object) -> Iterator[object]:
+    """Return the members of a statement in which other statements or operands may be."""
     for name in getattr(node, "__dataclass_fields__", ()):
         if name not in ("span", "map"):
             yield getattr(node, name)

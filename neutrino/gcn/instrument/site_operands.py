@@ -65,18 +65,23 @@ class SiteOperandTexts:
 
     @property
     def parts(self) -> Operands:
-        """Of an access, its operands by their part."""
+        """Which operand of the probed instruction, an access to memory, is which: address, data and so on."""
         if self.access is None:
             raise self.lacks("ADDR")
         return operands_of(self.instruction, self.access)
 
     def lacks(self, name: str, why: str = "") -> NoValueError:
-        """Return the error for a value that the instruction does not have, or that cannot be told. why: ends it."""
+        """Return the error for a value, named as probes name it, that the probed instruction does not have, or that
+        cannot be told.
+
+        why: ends the message.
+        """
         known_as = self.instruction.mnemonic or "data"
         return NoValueError(f"{known_as} has no {name}" + (f": {why}" if why else ""))
 
     def result(self) -> Words:
-        """Return what OUT is. Raises NoValueError."""
+        """Return which registers have the instruction's result, the probes' OUT, and of which type. Raises
+        NoValueError."""
         self._check_known("OUT")
         instruction, access = self.instruction, self.access
         if access is not None:
@@ -112,7 +117,11 @@ class SiteOperandTexts:
         return self._halved(words)
 
     def source(self, number: int) -> Words | None:
-        """Return what an input is, None for the address of an access. number: 1 of IN1. Raises NoValueError."""
+        """Return which registers have an input of the instruction, None for the address of an access. Raises
+        NoValueError.
+
+        number: 1 for the probes' IN1.
+        """
         name = f"IN{number}"
         self._check_known(name)
         if self.access is not None:
@@ -142,7 +151,8 @@ class SiteOperandTexts:
         return self._halved(words)
 
     def _stored(self, number: int) -> Words | None:
-        """Return what an input of an access is."""
+        """Return which registers have an input of an access to memory: data that it stores, or combines with memory's.
+        """
         access, parts = self.access, self.parts
         assert access is not None
         if number == 1:
@@ -160,7 +170,7 @@ class SiteOperandTexts:
 
     @property
     def _written(self) -> int:
-        """How many of the first operands are written."""
+        """How many of the instruction's first operands it writes."""
         row = rows().get(self._plain)
         if row is None:
             return 0
@@ -195,7 +205,7 @@ class SiteOperandTexts:
                 raise self.lacks(name, f"its register is taken otherwise ({word})")
 
     def _source_type(self, number: int) -> str:
-        """Return the type of an input, such as ``f32``; "" if the mnemonic has none."""
+        """Return the type of an input as the mnemonic says it, such as ``f32``; "" if it says none."""
         types = _types(self._plain)
         if not types:
             return "f32" if self._plain.startswith("v_cndmask") else ""
@@ -220,11 +230,11 @@ class SiteOperandTexts:
 
 
 def _types(name: str) -> list[str]:
-    """Return the types in a mnemonic, in order."""
+    """Return the types that a mnemonic has in its name, in order: f32 and f16 of ``v_cvt_f32_f16``."""
     return [word for word in name.split("_") if _TYPE.fullmatch(word)]
 
 
 def _flag(modifier: str, place: int) -> bool:
-    """Return an element of a list such as ``op_sel:[0,1,0]``; False beyond its end."""
+    """Return whether a modifier's list, such as ``op_sel:[0,1,0]``, has a 1 at a place; False beyond its end."""
     flags = re.findall(r"\d+", modifier.partition(":")[2])
     return -len(flags) <= place < len(flags) and flags[place] != "0"

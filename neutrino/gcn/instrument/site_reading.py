@@ -34,14 +34,17 @@ class Reader:
         self._vcc: Scalar | None = None
 
     def copy_vcc(self) -> None:
-        """Keep VCC, which additions overwrite, in registers of its own."""
+        """Append code that copies VCC, which additions overwrite, to registers of the snippet, to be read there."""
         self._vcc = self._code.scalar(2)
         self._code.emit(f"s_mov_b64 {self._vcc.text}, vcc")
 
     # Whole operands
 
     def read(self, words: Words, element: str | None, lacks: NoValueError) -> Value:
-        """Return an element of an operand. Raises ``lacks`` if it has no such element, or it is not known."""
+        """Return where an element of an operand of the probed instruction is; code that takes it apart is appended.
+
+        Raises what ``lacks`` returns if the operand has no such element, or it is not known.
+        """
         if words.is_mask:
             if element is not None:
                 raise lacks
@@ -86,7 +89,8 @@ class Reader:
         return list(pair) if pair else None
 
     def _of_words(self, texts: list[str]) -> Value:
-        """Return registers as a value: the program's, or copies of those that no value can be in."""
+        """Return registers as a value of a probe: the program's own, or copies of those that no value can be in
+        (accumulators, ``vcc``)."""
         code = self._code
         numbers = [int(text[1:]) for text in texts if text[1:].isdecimal() and text[0] in "sv"]
         if len(numbers) == len(texts):
@@ -100,7 +104,7 @@ class Reader:
         return place
 
     def _mask(self, text: str) -> Mask:
-        """Return a set of lanes, those that are not active left out."""
+        """Append code that reads a set of lanes from SGPRs; lanes that are not active are left out."""
         code, machine = self._code, self._code.machine
         texts = self._word_texts(text) or []
         source = text if not text.startswith("vcc") or self._vcc is None else _range(texts)
@@ -109,7 +113,7 @@ class Reader:
         return place
 
     def _part(self, value: Value, shift: int, bits: int) -> Value:
-        """Return some bits of a register, extended by zeros."""
+        """Append code that takes some bits of a register, extended by zeros."""
         code = self._code
         if isinstance(value, Vector):
             place: Vector | Scalar = code.vector()
@@ -126,7 +130,7 @@ class Reader:
         return place
 
     def _signed(self, value: Value, words: Words, lacks: NoValueError) -> Value:
-        """Return a float as the instruction takes it: without its sign, or with the other one."""
+        """Append code that gives a float the sign with which the instruction takes it: none, or the other one."""
         size = {"f16": 16, "f32": 32, "f64": 64}.get(words.type)
         assert isinstance(value, (Vector, Scalar))
         if size is None or value.words != max(1, size // 32):
@@ -151,21 +155,21 @@ class Reader:
     # Parts of addresses
 
     def vector_pair(self, text: str) -> Vector:
-        """Return an address in two VGPRs."""
+        """Return the two VGPRs that have an address, as the operand names them."""
         value = self._of_words(self._word_texts(text) or [])
         assert isinstance(value, Vector)
         assert value.words == 2
         return value
 
     def vector_word(self, text: str) -> Vector:
-        """Return an offset in a VGPR."""
+        """Return the VGPR that has an offset, as the operand names it."""
         value = self._of_words(self._word_texts(text) or [])
         assert isinstance(value, Vector)
         assert value.words == 1
         return value
 
     def pair(self, text: str) -> Scalar:
-        """Return an address in two SGPRs."""
+        """Return the two SGPRs that have an address, as the operand names them."""
         value = self._of_words(self._word_texts(text) or [])
         assert isinstance(value, Scalar)
         assert value.words == 2
@@ -179,7 +183,7 @@ class Reader:
         return text if words is None else words[0]
 
     def buffer_base(self, text: str) -> Scalar:
-        """Return the address where a buffer begins: 48 bits of its descriptor."""
+        """Append code that takes the address where a buffer begins out of its descriptor: 48 bits."""
         words = self._word_texts(text)
         assert words is not None
         assert len(words) == 4
@@ -188,7 +192,10 @@ class Reader:
         return place
 
     def lane_word(self, text: str, added: int | Scalar) -> Vector:
-        """Return a sum of 32 bits for each lane, as 64 bits. text: a VGPR."""
+        """Append code that adds numbers of 32 bits in each lane; return the sum as 64 bits.
+
+        text: a VGPR with one of them.
+        """
         code = self._code
         place = code.vector(2)
         source = self.vector_word(text).text
@@ -226,7 +233,10 @@ def sum_scalar(code: Code, base: Scalar | None, offset: str, immediate: int) -> 
 
 
 def add_lanes(code: Code, lanes: Vector, added: Scalar | int) -> Vector:
-    """Return a sum of 64 bits for each lane. lanes: one word or two. added: a pair, or a signed number of 32 bits."""
+    """Append code that adds numbers of 64 bits in each lane.
+
+    lanes: one word or two. added: a pair, or a signed number of 32 bits.
+    """
     machine = code.machine
     vcc = "vcc" if machine.wave == 64 else "vcc_lo"
     place = code.vector(2)
@@ -249,7 +259,8 @@ def add_lanes(code: Code, lanes: Vector, added: Scalar | int) -> Vector:
 
 
 def _constant(words: Words, lacks: NoValueError) -> Constant:
-    """Return a number among the operands, as the bits that the instruction takes. Raises ``lacks`` for another word."""
+    """Return a number among the instruction's operands, as the bits that it takes. Raises what ``lacks`` returns for
+    another word."""
     text, kind = words.text, words.type
     size = 64 if kind[-2:] == "64" else 16 if words.bits == 16 else 32
     if _INTEGER.fullmatch(text):
@@ -267,6 +278,6 @@ def _constant(words: Words, lacks: NoValueError) -> Constant:
 
 
 def _range(texts: list[str]) -> str:
-    """Return scalar registers in a row as assembly names them."""
+    """Return scalar registers in a row as assembly names them: ``s[4:5]``."""
     first = int(texts[0][1:])
     return texts[0] if len(texts) == 1 else f"s[{first}:{first + len(texts) - 1}]"

@@ -61,7 +61,10 @@ class SiteValues:
     # What there is
 
     def problem(self, operand: SiteOperand, *, after: bool) -> str:
-        """Return why the instruction does not have a value on one side, "" if it does."""
+        """Return why the probed instruction does not have a value that a probe reads on one side of it, "" if it does.
+
+        after: whether the probe runs after the instruction.
+        """
         code = Code(self._machine, range(64), range(64))
         try:
             if after and self._is_overwritten(operand):
@@ -74,7 +77,7 @@ class SiteValues:
         return ""
 
     def kept(self, operands: Collection[SiteOperand]) -> list[SiteOperand]:
-        """Return those of a snippet behind the instruction that are to be computed in front of it, by ``keep``."""
+        """Return which values a snippet after the instruction can only have from before it: ``keep`` computes these."""
         return [operand for operand in operands if self._is_overwritten(operand)]
 
     # Code
@@ -114,7 +117,7 @@ class SiteValues:
     # Where operands are changed
 
     def _reader(self, operands: Collection[SiteOperand], code: Code, *, after: bool) -> Reader:
-        """Return what reads registers, with a copy of VCC where some operand is in it."""
+        """Return what reads the instruction's registers, with a copy of VCC where some operand is in it."""
         reader = Reader(code)
         if any(self._registers(operand) & VCC for operand in operands):
             reader.copy_vcc()
@@ -136,7 +139,7 @@ class SiteValues:
         return 0
 
     def _is_overwritten(self, operand: SiteOperand) -> bool:
-        """Return whether the snippet behind the instruction does not find an input any more."""
+        """Return whether the instruction overwrites an input that a snippet after it reads."""
         if operand.name != "ADDR" and not operand.name.startswith("IN"):
             return False
         try:
@@ -172,13 +175,14 @@ class SiteValues:
         return [row for row in self._function.instructions if begin <= row.offset < end]
 
     def _writes(self, row: Instruction) -> int:
-        """Return what an instruction writes."""
+        """Return the registers that an instruction writes, as a set of ``isa.registers``."""
         return effects(row, self._machine.generation).writes
 
     # Values
 
     def _value(self, operand: SiteOperand, surroundings: Surroundings, reader: Reader, *, after: bool) -> Value:
-        """Return a value, and write the code that computes it. Raises NoValueError."""
+        """Return where a value of the probed instruction is, and append the code that computes it. Raises NoValueError.
+        """
         name, element = operand.name, _without_bits(operand.element)
         code = surroundings.code
         if element is not None and name != "OUT" and not name.startswith("IN"):
@@ -215,7 +219,7 @@ class SiteValues:
         raise self._texts.lacks(operand.text, "AMD's GPUs have no such value yet")
 
     def _wait(self) -> list[str]:
-        """Return the waits for the result.
+        """Return the instructions that wait for the probed instruction's result.
 
         Results of vector memory come in order, so that later instructions of its clause may be under way still; those
         of scalar memory do not.
@@ -246,7 +250,8 @@ class SiteValues:
     # Addresses
 
     def _address(self, code: Code, reader: Reader) -> Value:
-        """Return ADDR."""
+        """Append code that computes ADDR, the address that the probed instruction accesses in each lane; return where
+        it is."""
         access, parts = self._texts.access, self._texts.parts
         assert access is not None
         if access.uses_m0 and access.kind is not Kind.COPY:
@@ -281,7 +286,7 @@ class SiteValues:
         return unit * int(found[0].partition(":")[2], 0) if found else 0
 
     def _local(self, code: Code, reader: Reader, immediate: int) -> Value:
-        """Return the offset in the lane's own scratch memory."""
+        """Append code that computes an access's offset in the lane's own scratch memory; return where it is."""
         parts = self._texts.parts
         base = "" if parts.base in ("", "off", "null") else reader.scalar_text(parts.base)
         if parts.address not in ("", "off", "null"):
@@ -294,13 +299,16 @@ class SiteValues:
         return sum_scalar(code, None, base, immediate)
 
     def _base(self, reader: Reader, text: str) -> Scalar:
-        """Return the address that scalar accesses add to."""
+        """Return the address that an access of the scalar unit adds to."""
         if self._instruction.mnemonic.startswith("s_buffer_"):
             return reader.buffer_base(text)
         return reader.pair(text)
 
     def _in_buffer(self, code: Code, reader: Reader, immediate: int) -> Value:
-        """Return the address of an access by a buffer's descriptor: of lanes out of its bounds, what it would be."""
+        """Append code that computes the address of an access by a buffer's descriptor; return where it is.
+
+        Lanes out of the buffer's bounds get what their address would be.
+        """
         parts, modifiers = self._texts.parts, self._instruction.modifiers
         if "idxen" in modifiers:
             raise self._texts.lacks("ADDR", "it is an element's of a buffer of structures (idxen)")
@@ -327,7 +335,8 @@ class SiteValues:
     # Lanes, threads, blocks
 
     def _lanes(self, code: Code) -> Value:
-        """Return LANES: a u64, also of 32 lanes."""
+        """Append code for LANES, the lanes that execute the probed instruction: a u64, also with waves of 32; return
+        where it is."""
         place = code.scalar(2)
         if self._machine.wave == 64:
             code.emit(f"s_mov_b64 {place.text}, exec")
@@ -336,7 +345,8 @@ class SiteValues:
         return place
 
     def _leader(self, code: Code) -> Mask:
-        """Return LEADER: the lowest lane of EXEC; no lane where EXEC is 0."""
+        """Append code for LEADER: whether a lane is the lowest of those that execute the probed instruction; return the
+        mask."""
         machine, place = self._machine, code.mask()
         and_not = "s_andn2" if machine.is_old else "s_and_not1"
         code.emit(f"{machine.add} {place.word(0)}, {machine.exec.removesuffix('_lo')}_lo, -1")
@@ -363,7 +373,10 @@ def code_own(code: Code, value: Value) -> Value:
 
 
 def _thread(surroundings: Surroundings) -> Value:
-    """Return THREAD: a wave's lanes are threads with consecutive numbers."""
+    """Append code for THREAD, the thread's linear number in its block; return where it is.
+
+    A wave's lanes are threads with consecutive numbers.
+    """
     code = surroundings.code
     machine = code.machine
     place = code.vector()
@@ -380,7 +393,7 @@ def _thread(surroundings: Surroundings) -> Value:
 
 
 def _block(surroundings: Surroundings) -> Value:
-    """Return BLOCK, x fastest: a u64."""
+    """Append code for BLOCK, the block's linear number in the grid (x counts fastest), a u64; return where it is."""
     code = surroundings.code
     machine = code.machine
     x, y, z = (surroundings.special(each) for each in (Special.CTAID_X, Special.CTAID_Y, Special.CTAID_Z))
@@ -402,12 +415,12 @@ def _block(surroundings: Surroundings) -> Value:
 
 
 def _text(value: Value) -> str:
-    """Return a uniform value as assembly has it."""
+    """Return a value that is the same in all lanes as an operand in assembly."""
     return f"{value.bits:#x}" if isinstance(value, Constant) else value.text
 
 
 def _number(name: str) -> int:
-    """Return the number of an input: 2 of IN2."""
+    """Return the number in a value's name: 2 of IN2."""
     return int(name[2:]) if name[2:].isdecimal() else 0
 
 

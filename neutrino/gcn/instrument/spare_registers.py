@@ -54,7 +54,7 @@ class SpareRegisters:
 
     @property
     def scalar_count(self) -> int:
-        """The highest SGPR that probes may name besides the kernel's, and one."""
+        """How many SGPRs the kernel has with its probes: one more than the highest number that either may name."""
         kept = (place.first + place.words for place in self.kept.values() if isinstance(place, Scalar))
         return max((*kept, *(number + 1 for number in self.free)), default=0)
 
@@ -96,17 +96,17 @@ class SpareRegisters:
 
     @cached_property
     def _kept_numbers(self) -> set[int]:
-        """SGPRs with values that are kept."""
+        """The numbers of the SGPRs that have values which are kept for probes."""
         places = (place for place in self.kept.values() if isinstance(place, Scalar))
         return {place.first + word for place in places for word in range(place.words)}
 
     @property
     def _limit(self) -> int:
-        """How many SGPRs there are to be lent: those that the kernel has in any case."""
+        """How many SGPRs the kernel has in any case, among which some are lent to snippets."""
         return self.registers.scalar_count
 
     def _free_at(self, liveness: Liveness, offset: int, not_lent: int) -> Iterator[int]:
-        """Yield the SGPRs of the kernel that are not in use in front of an instruction."""
+        """Yield the SGPRs of the kernel whose values nothing reads in front of an instruction."""
         others = self._never_lent | set(scalars_in(not_lent))
         for number in liveness.free_scalars_at(offset, self._limit):
             if number not in others and number not in self._unnamed:
@@ -114,7 +114,7 @@ class SpareRegisters:
 
     @cached_property
     def _unnamed(self) -> frozenset[int]:
-        """SGPRs that nothing of the kernel names: those that are free are given out already."""
+        """The SGPRs that the kernel has and that nothing of it names; those given to kept values are left out."""
         return frozenset(range(self._limit)) - frozenset(scalars_in(self.registers.named))
 
     @cached_property
@@ -147,7 +147,10 @@ class Attempt:
     _code: Code | None = None
 
     def begin(self, vectors: Iterable[int] = ()) -> Code:
-        """Return what the snippet is written with. vectors: VGPRs that it may use. Raises NoRegistersError."""
+        """Return the text and registers that a snippet is written with. Raises NoRegistersError.
+
+        vectors: VGPRs that it may use.
+        """
         mine = set(self.spare.vectors)
         code = Code(
             self.spare.machine, (*self.free, *self.borrowed), [one for one in vectors if one not in mine], self.labels
@@ -266,12 +269,12 @@ def _spare_vectors(
 
 
 def _write(machine: Machine, vectors: tuple[int, ...], lane: int, scalar: str) -> str:
-    """Return what keeps an SGPR in a lane."""
+    """Return the instruction that keeps an SGPR's value in a lane of a VGPR."""
     vector, number = divmod(lane, machine.wave)
     return f"v_writelane_b32 v{vectors[vector]}, {scalar}, {number}"
 
 
 def _read(machine: Machine, vectors: tuple[int, ...], lane: int, scalar: str) -> str:
-    """Return what brings a lane into an SGPR."""
+    """Return the instruction that brings a kept value from a lane of a VGPR into an SGPR."""
     vector, number = divmod(lane, machine.wave)
     return f"v_readlane_b32 {scalar}, v{vectors[vector]}, {number}"

@@ -142,11 +142,11 @@ class _Writer:
 
     @property
     def needs(self) -> Needs:
-        """What the probes take, when they have been written."""
+        """The registers and memory that the probes in the kernel take, once they have been written."""
         return self._frame.found
 
     def written(self) -> TwinCode:
-        """Return the code."""
+        """Return the code of the probes in a kernel."""
         frame = self._frame
         kernel = [probe for probe in self._request.probes.probes if probe.tracepoint.is_kernel]
         self._choose_homes(kernel)
@@ -190,7 +190,7 @@ class _Writer:
             yield Insertion(offset, self._assemble(fenced), ahead_of_label)
 
     def _set_exec(self, here: Here) -> None:
-        """Append what makes EXEC what it was at the entry."""
+        """Append code that makes EXEC what it was at the kernel's entry."""
         here.code.emit(f"s_mov_{self._machine.mask} {self._machine.exec}, {here.kept('exec').text}")
 
     # Registers
@@ -296,7 +296,7 @@ class _Writer:
         return found
 
     def _initial(self) -> Iterator[str]:
-        """Yield what gives shared registers their first values."""
+        """Yield code that gives the probes' shared registers their first values."""
         for register in self._shared.values():
             yield from self._frame.lowered(partial(self._first, register), labels=self._label())
 
@@ -341,7 +341,7 @@ class _Writer:
         return self._of_kernel(build, is_end=is_end)
 
     def _of_kernel(self, build: Build, *, is_end: bool) -> list[str]:
-        """Return the code of a snippet at the kernel's entry or its ends."""
+        """Return code at the kernel's entry or its ends, with what must be around it."""
         return self._frame.lowered(
             build, labels=self._label(), offset=None if is_end else 0, vectors=self._kernel_vectors(is_end=is_end)
         )
@@ -406,7 +406,7 @@ class _Writer:
         )  # fmt: skip
 
     def _count(self, here: Here, sums: Mapping[tuple[str, bool], int]) -> None:
-        """Append what adds to registers."""
+        """Append code that adds amounts to shared registers."""
         code, machine = here.code, self._machine
         count: Scalar | None = None
         for (name, is_of_lanes), amount in sums.items():
@@ -432,7 +432,7 @@ class _Writer:
                 code.emit(f"{machine.add_carry} {home.word(1)}, {home.word(1)}, 0")
 
     def _count_in_lanes(self, here: Here, home: Vector, amount: int) -> None:
-        """Add an amount to a register of each lane that is active."""
+        """Append code that adds an amount to a VGPR in each lane that is active."""
         code, machine = here.code, self._machine
         vcc = "vcc" if machine.wave == 64 else "vcc_lo"
         literal = f"{amount:#x}"
