@@ -37,11 +37,11 @@ class LlvmTools:
 
     @property
     def identity(self) -> str:
-        """Of the library, for cache keys."""
+        """What identifies the build of AMD's LLVM, which assembles: a part of keys of the cache of twins."""
         return self.llvm.identity
 
     def limited(self, slots: AbstractContextManager[object]) -> LlvmTools:
-        """Return these: no process is started."""
+        """Return these tools themselves: they start no process that would take a slot."""
         return self
 
 
@@ -63,7 +63,7 @@ class GcnTarget(Target):
 
     @property
     def capabilities(self) -> Capabilities:
-        """What probes may ask of some of the devices."""
+        """Which tracepoints, operands, helpers and maps probes may use on some of AMD's GPUs."""
         verifier = LANGUAGES[_PLATFORM].verifier
         if verifier is None:
             raise LookupError("there is a verifier")
@@ -91,7 +91,7 @@ class GcnTarget(Target):
     # Images
 
     def takes(self, image: Image) -> bool:
-        """Return whether the image is a code object."""
+        """Return whether an image of a program is a code object, of which kernels may be probed."""
         return image.kind is ImageKind.CODE_OBJECT
 
     def holds_text(self, image: Image) -> bool:
@@ -99,7 +99,7 @@ class GcnTarget(Target):
         return self.takes(image)
 
     def is_machine_code(self, image: Image) -> bool:
-        """Return whether the image is what the device runs."""
+        """Return whether an image is what AMD's GPUs run, a code object, and not text that a driver compiles."""
         return self.takes(image)
 
     def picked(self, container: Container, arch: str, device: DeviceKind = DeviceKind.GPU) -> Image | None:
@@ -165,7 +165,8 @@ class GcnTarget(Target):
     def backend(
         self, shipped: Shipped, probes: ProbeSet, tools: Tools | None, options: Options
     ) -> Backend[Any, Any, Any]:
-        """Return the way in which a code object is probed."""
+        """Return the way in which the kernels of a code object are probed: the plan, the writing, the entries for the
+        cache."""
         from neutrino.backend.gcn_twin import GcnTwins
         from neutrino.gcn.snippets.meaning import typed
 
@@ -174,7 +175,7 @@ class GcnTarget(Target):
         return GcnTwins(_source(shipped), able, left_out, options.notice, options.dump)
 
     def show(self, kernel: PlannedKernel, entry: KernelEntry | None) -> ShownTwin:
-        """Write the twin of a planned kernel, with what was inserted."""
+        """Write the twin (copy with probes) of a planned kernel, to be shown to the user with what was inserted."""
         from neutrino.backend.gcn_shown import show
         from neutrino.backend.gcn_values import GcnKernel
 

@@ -331,7 +331,7 @@ class Here:
         return self.home_named(register.name)
 
     def home_named(self, name: str) -> Place:
-        """Return where the shared register with a name is."""
+        """Return where a register is that a probe shares between its sites, by its name."""
         home = self.frame.home(name)
         return home if isinstance(home, Vector) else self.frame.place(self.attempt, f"register {name}", *home)
 

@@ -66,7 +66,7 @@ class EntryState:
 
     @property
     def vector_boundary(self) -> int:
-        """Where accumulators begin, of all VGPRs of a processor that has both in one file."""
+        """The number of the register at which accumulators begin, where these share one file with the VGPRs."""
         return 4 * ((int(_WORD.unpack_from(self.descriptor, _RSRC3)[0]) & _ACCUMULATORS) + 1)
 
     @property
