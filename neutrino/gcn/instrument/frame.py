@@ -85,6 +85,7 @@ class Frame:
     _site_words: int = 0
     _taken_vectors: int = 0
     _scratch: int = 0
+    _end_vectors: set[int] = field(default_factory=set)
     _taken: set[Place] = field(default_factory=set)
     _highest_scalar: int = 0
     _highest_vector: int = 0
@@ -136,6 +137,20 @@ class Frame:
         """Have VGPRs for a probe's register."""
         self._homes[name] = self.keep_vector(words)
 
+    def add_end_home(self, name: str, words: int) -> None:
+        """Have VGPRs for a register that code at the kernel's ends alone uses: there those of the program are free.
+        After all others have theirs. Raises CannotError."""
+        taken = {*range(self._vector_count, self.first_vector), *self._spare.vectors, *self._end_vectors}
+        step = 2 if words > 1 and self.machine.aligns_vectors else 1
+        for first in range(0, _MOST_VECTORS - words, step):
+            numbers = range(first, first + words)
+            if taken.isdisjoint(numbers):
+                self._end_vectors.update(numbers)
+                self._homes[name] = Vector(first, words)
+                self._highest_vector = max(self._highest_vector, first + words)
+                return
+        raise CannotError("no vector registers are left in it")
+
     def home(self, name: str) -> tuple[type[Scalar], int] | Vector:
         """Return the kind and the words of a probe's register, or the VGPRs that it is in."""
         return self._homes[name]
@@ -158,7 +173,7 @@ class Frame:
     def taken(self) -> frozenset[Place]:
         """The registers that snippets may write, as a set of ``isa.registers``."""
         kept = range(self._vector_count, self.first_vector)
-        return frozenset(self._taken) | {Vector(number) for number in (*kept, *self._spare.vectors)}
+        return frozenset(self._taken) | {Vector(number) for number in (*kept, *self._spare.vectors, *self._end_vectors)}
 
     @property
     def scalars_named(self) -> int:
@@ -249,7 +264,7 @@ class Frame:
 
         Raises NoRegistersError.
         """
-        kept = range(self._vector_count, self.first_vector)
+        kept = {*range(self._vector_count, self.first_vector), *(self._end_vectors if offset is None else ())}
         free = [number for number in vectors if number not in kept]
         if offset == 0 and liveness is None:
             reads |= (1 << self._at_entry) - 1

@@ -17,7 +17,7 @@ from neutrino.gcn.instrument.access_bytes import bytes_of
 from neutrino.gcn.instrument.code import Mask, NoRegistersError, Scalar, Value, Vector
 from neutrino.gcn.instrument.compute import CannotError, varying
 from neutrino.gcn.instrument.fences import Fences
-from neutrino.gcn.instrument.frame import Build, Frame, Here, Needs, add_home
+from neutrino.gcn.instrument.frame import Build, Frame, Here, Needs, add_home, words_of
 from neutrino.gcn.instrument.kernel_facts import EntryState
 from neutrino.gcn.instrument.machine import Machine
 from neutrino.gcn.instrument.probe_registers import names_in, saves_in, shared_in, written_in
@@ -124,6 +124,8 @@ class _Writer:
         self._is_measuring = needs is None
         self._vectors: set[str] = set()
         self._read_at_sites: set[str] = set()
+        self._of_ends: set[str] = set()
+        self._kept_at_ends: list[Register] = []
         self._members = [
             _Member(function, at, self._machine, entry.begins if function is self._function else 0)
             for function, at in request.functions
@@ -151,9 +153,14 @@ class _Writer:
         kernel = [probe for probe in self._request.probes.probes if probe.tracepoint.is_kernel]
         self._choose_homes(kernel)
         sites = [list(self._site_code(member)) for member in self._members]
-        befores = list(self._maps_code(lower_entry))
+        befores = list(self._maps_code(lower_entry, of_ends=False))
         befores += [line for probe in kernel for line in self._kernel_code(probe.before, probe.level)]
         afters = [line for probe in kernel for line in self._kernel_code(probe.after, probe.level, is_end=True)]
+        if self._of_ends:
+            first = [line for register in self._kept_at_ends for line in self._of_kernel(
+                partial(self._first, register), is_end=True
+            )]  # fmt: skip
+            afters = [*first, *self._maps_code(lower_entry, is_end=True, of_ends=True), *afters]
         afters += self._maps_code(lower_settle, is_end=True)
         end = []
         if afters:
@@ -236,13 +243,26 @@ class _Writer:
         statements = [statement for probe in present for snippet in (probe.before, probe.after) if snippet is not None
                       for statement in snippet.statements]  # fmt: skip
         saved = {save.map.name for save in saves_in(statements)}
+        # What is saved to at ends alone keeps nothing before.
+        elsewhere = {
+            save.map.name for probe in present for snippet in (probe.before, probe.after)
+            if snippet is not None and not (probe.tracepoint.is_kernel and snippet is probe.after)
+            for save in saves_in(snippet.statements)
+        }  # fmt: skip
         self._saved = [(index, entry) for index, entry in enumerate(maps) if entry.name in saved]
         for index, entry in self._saved:
             if reason := why_not(entry, self._machine):
                 raise CannotError(reason)
-            for register in kept_registers(entry, index, self._machine.wave):
+            registers = kept_registers(entry, index, self._machine.wave)
+            if entry.name not in elsewhere and all(register.type is not Type.PRED for register in registers):
+                self._of_ends.add(entry.name)
+                self._kept_at_ends += registers
+                continue
+            for register in registers:
                 add_home(self._frame, register, is_vector=True)
                 self._shared[register.name] = register
+        for register in self._kept_at_ends:
+            self._frame.add_end_home(register.name, words_of(register.type, self._machine))
 
     def _is_total(self, register: Register, kernel: Iterable[Probe], sites: Iterable[Probe]) -> bool:
         """Return whether of a register only the sum over all lanes matters: probes add the same to it in all lanes, and
@@ -346,9 +366,14 @@ class _Writer:
             build, labels=self._label(), offset=None if is_end else 0, vectors=self._kernel_vectors(is_end=is_end)
         )
 
-    def _maps_code(self, lower: Callable[[Here, Map, int], None], *, is_end: bool = False) -> Iterator[str]:
-        """Yield the code of the maps that are saved to, for the kernel's entry or its ends."""
+    def _maps_code(
+        self, lower: Callable[[Here, Map, int], None], *, is_end: bool = False, of_ends: bool | None = None
+    ) -> Iterator[str]:
+        """Yield the code of the maps that are saved to, for the kernel's entry or its ends. of_ends: of maps that are
+        saved to at ends alone, or of the others; None: of all."""
         for index, entry in self._saved:
+            if of_ends is not None and of_ends is not (entry.name in self._of_ends):
+                continue
 
             def build(here: Here, entry: Map = entry, index: int = index) -> None:
                 """Append the map's code."""
