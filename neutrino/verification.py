@@ -245,8 +245,8 @@ def _check(readers: Sequence[_Read], device: tuple[str, str] | None = None) -> C
             probe_set, faults = _verify_typed(part, verifier, able)
         else:
             probe_set, faults = _verify_assembly(part, verifier, diagnostics)
-            if device is not None and device[0] == part.platform and probe_set is not None:
-                faults = [*faults, *verifier.device_faults(part, probe_set, device[1])]
+        if device is not None and device[0] == part.platform and probe_set is not None:
+            faults = [*faults, *verifier.device_faults(part, probe_set, device[1])]
         diagnostics += faults
         if probe_set is not None:
             sets.append(probe_set)

@@ -202,11 +202,16 @@ class GcnVerifier:
         processor = arch.partition(":")[0]
         return Processor(processor, capabilities_of(processor))
 
-    def device_faults(self, written: WrittenProbes, probes: ProbeSet, arch: str) -> list[Diagnostic]:
-        """Return a fault for each instruction of hand-written snippets that the devices of an architecture lack."""
+    def device_faults(
+        self, part: WrittenProbes | DraftProbes, probes: ProbeSet, arch: str
+    ) -> list[Diagnostic]:
+        """Return what hand-written snippets use and a device lacks; else what is not possible in its kernels yet."""
         from neutrino.gcn.snippets.verifier import processor_faults
+        from neutrino.gcn.trial import impossible
 
-        return processor_faults(written, probes.probes, arch.partition(":")[0])
+        processor = arch.partition(":")[0]
+        faults = [] if isinstance(part, DraftProbes) else processor_faults(part, probes.probes, processor)
+        return faults or impossible(part, probes, processor)
 
 
 class Gcn:

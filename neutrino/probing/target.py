@@ -140,8 +140,11 @@ class Verifier(Protocol):
     def device(self, arch: str) -> Able:
         """Return what one of the target's devices can do. arch: its architecture, such as ``gfx1100``."""
 
-    def device_faults(self, written: WrittenProbes, probes: ProbeSet, arch: str) -> list[Diagnostic]:
-        """Return a fault for each instruction of hand-written snippets that a device lacks.
+    def device_faults(
+        self, part: WrittenProbes | DraftProbes, probes: ProbeSet, arch: str
+    ) -> list[Diagnostic]:
+        """Return a fault for each instruction of hand-written snippets that a device lacks, and for what kernels of a
+        device cannot have of probes, as far as no kernel is needed to tell.
 
         probes: what the file's snippets have become.
         """

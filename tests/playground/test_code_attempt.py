@@ -22,6 +22,7 @@ from neutrino.probing.selection import Selection
 from neutrino.verification import load_probes
 from tests.gcn.objects import need_clang, need_llvm
 
+GUIDE = Path(__file__).parents[1] / "fixtures" / "probes" / "guide_hip.toml"
 LIBRARY = Path(__file__).parents[2] / "examples" / "amd" / "libvector.so"
 SOURCE = """
 #define __global__ __attribute__((global))
@@ -240,3 +241,18 @@ def test_other_bits_with_the_probe_are_told(
     tried = Tried(capsys, "gmem_bytes", LIBRARY, "-k", "saxpy", "--arch", "gfx942")
     assert tried.status == 1
     assert "NOT the same bits with the probe: arg0" in tried.out
+
+
+def test_hand_written_reads_of_the_hardware_are_recorded(own: Path, tmp_path: Path) -> None:
+    # The snippet of the page about AMD's probes, which has no other way to the clock and the unit.
+    found = find_code(own, Selection(("scaled",)), None)
+    probes = load_probes([str(GUIDE)], platform="hip")
+    result = attempt_code(CodeRequest(found, probes, ("sched",), Choices(block=(70, 1, 1)), tmp_path))
+    assert result.identical
+    (launch,) = result.probed.launches()
+    rows = launch.maps["BlockSched"].valid()
+    assert len(rows) == 8
+    assert (rows["elapsed"] > 0).all()
+    # The interpreter's waves have other numbers of the hardware, and begin one after the other.
+    assert len({int(unit) for unit in rows["cuid"]}) == 8
+    assert sorted(rows["start"].tolist()) == rows["start"].tolist()

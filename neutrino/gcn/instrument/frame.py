@@ -14,6 +14,7 @@ from neutrino.gcn.instrument.code import Code, Mask, NoRegistersError, Place, Sc
 from neutrino.gcn.instrument.compute import CannotError
 from neutrino.gcn.instrument.kernel_facts import EntryState
 from neutrino.gcn.instrument.machine import Machine
+from neutrino.gcn.instrument.probe_registers import is_of_hardware
 from neutrino.gcn.instrument.spare_registers import Attempt, SpareRegisters, spare_registers
 from neutrino.ir.operands import Register, SiteOperand, Special
 from neutrino.ir.types import Type
@@ -356,10 +357,22 @@ class Here:
         return self.frame.place(self.attempt, name, Scalar, _KEPT[name] or self.frame.machine.mask_words)
 
     def operand(self, operand: SiteOperand) -> Value:
-        """Return where a value of the probed instruction, such as its address, is."""
+        """Return where a value of the probed instruction, such as its address, is; or one of the hardware."""
+        if is_of_hardware(operand):
+            return self._of_hardware(operand)
         if operand not in self.operands:
             raise CannotError(f"{operand.text} is not possible in AMD's kernels yet")
         return self.operands[operand]
+
+    def _of_hardware(self, operand: SiteOperand) -> Scalar:
+        """Append a hand-written instruction that reads the hardware, and return where its value is."""
+        code, is_time = self.code, operand.element is None
+        place = code.scalar(2 if is_time else 1)
+        if is_time:
+            code.emit(f"{operand.name} {place.text}", self.frame.machine.wait_scalar)
+        else:
+            code.emit(f"{operand.name} {place.text}, {operand.element}")
+        return place
 
     def block_words(self, offset: int, words: int = 1) -> Scalar:
         """Append code that loads words of the probe block (what a launch passes to the probes), and waits for them.

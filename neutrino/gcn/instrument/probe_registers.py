@@ -23,10 +23,15 @@ def names_in(node: object) -> set[str]:
     return set().union(*(names_in(value) for value in _parts(node)))
 
 
+def is_of_hardware(operand: SiteOperand) -> bool:
+    """Return whether a value is one that a hand-written instruction reads from the hardware, not the site's."""
+    return operand.name.startswith("s_")
+
+
 def operands_in(node: object) -> list[SiteOperand]:
     """Return the values of the instruction at a site in a statement, or in several, in their order."""
     if isinstance(node, SiteOperand):
-        return [node]
+        return [] if is_of_hardware(node) else [node]
     parts = node if isinstance(node, tuple) else node.operands if isinstance(node, Save) else _parts(node)
     return list(dict.fromkeys(operand for part in parts for operand in operands_in(part)))
 

@@ -27,7 +27,8 @@ def number_of(word: str) -> int:
 def typed(probes: ProbeSet) -> ProbeSet:
     """Return verified probes with their hand-written instructions as typed statements.
 
-    Only those that read the hardware stay ``Assembly``: ``s_memtime``, ``s_memrealtime``, ``s_getreg_b32``.
+    Those that read the hardware, ``s_memtime``, ``s_memrealtime`` and ``s_getreg_b32``, are loads of a value that has
+    their name, and what they read as its element.
     """
     added: dict[str, Register] = {}
     changed = tuple(
@@ -62,10 +63,10 @@ def _meaning(statement: Assembly, added: dict[str, Register]) -> Iterator[Statem
     added: gets the local registers that this takes, by name.
     """
     form = FORMS[statement.opcode]
-    if form.meaning is Meaning.HARDWARE:
-        yield statement
-        return
     destination, *words = statement.operands
+    if form.meaning is Meaning.HARDWARE and isinstance(destination, Register):
+        yield Load(destination, SiteOperand(statement.opcode, words[0].text if words else None), statement.span)
+        return
     if not isinstance(destination, Register):
         raise TypeError(f"{statement.opcode} writes no register")
     kinds = form.sources[::-1] if form.is_reversed else form.sources
