@@ -81,10 +81,10 @@ class Machine:
         for register in shared:
             self._values[register.name] = self._everywhere(register.type, register.initial)
 
-    def run(self, statements: Sequence[Statement]) -> None:
-        """All of them, in all threads."""
+    def run(self, statements: Sequence[Statement], threads: Lanes | None = None) -> None:
+        """All of them, in all threads, or in some."""
         with np.errstate(all="ignore"):
-            self._run(statements, np.ones(self._threads, np.bool_))
+            self._run(statements, np.ones(self._threads, np.bool_) if threads is None else threads)
 
     def _run(self, statements: Sequence[Statement], threads: Lanes) -> None:
         for statement in statements:

@@ -3,10 +3,15 @@
 
 from __future__ import annotations
 
+import itertools
+from dataclasses import replace
+from typing import Any
+
 from hypothesis import strategies as st
 
 from neutrino.ir.operands import Constant, Register, Value
 from neutrino.ir.statements import (
+    SETS_OF_LANES,
     Collective,
     Compare,
     Convert,
@@ -54,10 +59,12 @@ def _operators(kind: Type) -> tuple[Operator, ...]:
 
 
 @st.composite
-def programs(draw: st.DrawFn) -> tuple[tuple[Statement, ...], tuple[Register, ...]]:
+def programs(
+    draw: st.DrawFn, lane_mask: Type = Type.U32
+) -> tuple[tuple[Statement, ...], tuple[Register, ...]]:
     """Statements that end with a save, maybe within an ``If``, and the shared registers among theirs.
 
-    The site has two values of 32 bits.
+    The site has two values of 32 bits. lane_mask: the type of sets of lanes.
     """
     kinds = draw(st.lists(st.sampled_from(_KINDS), min_size=2, max_size=4, unique=True))
     kinds = list(dict.fromkeys([*kinds, Type.U32, Type.PRED]))
@@ -70,7 +77,7 @@ def programs(draw: st.DrawFn) -> tuple[tuple[Statement, ...], tuple[Register, ..
         plain = Operation(Operator.MOVE, register, (given,), HERE)
         first.append(plain if register.type is Type.U32 else Convert(register, given, HERE))
     values = (*shared, *own)
-    body = draw(_block(values, 3))
+    body = _with_sets(draw(_block(values, 3)), lane_mask)
     more, save = saving(values)
     last: list[Statement] = [*more, save]
     if draw(st.booleans()):
@@ -79,6 +86,22 @@ def programs(draw: st.DrawFn) -> tuple[tuple[Statement, ...], tuple[Register, ..
         sides = (tuple(last), ()) if draw(st.booleans()) else ((), tuple(last))
         last = [test, If(condition, *sides, HERE)]
     return (*first, *body, *last), shared
+
+
+def _with_sets(node: Any, lane_mask: Type) -> Any:
+    """Statements with sets of lanes as a target has them: cut to the 32 bits that are drawn."""
+    if isinstance(node, tuple):
+        return tuple(itertools.chain.from_iterable(
+            row if isinstance(row, tuple) else (row,) for row in (_with_sets(one, lane_mask) for one in node)
+        ))  # fmt: skip
+    if isinstance(node, Collective) and node.reduction in SETS_OF_LANES and lane_mask is not Type.U32:
+        found = local("set_of_lanes", lane_mask)
+        return replace(node, destination=found), Convert(node.destination, found, HERE)
+    inner = {name: _with_sets(getattr(node, name), lane_mask) for name in _LISTS.get(type(node), ())}
+    return replace(node, **inner) if inner else node
+
+
+_LISTS: dict[type, tuple[str, ...]] = {If: ("then", "otherwise"), For: ("body",), While: ("test", "body")}
 
 
 def _word(kind: Type) -> st.SearchStrategy[int]:

@@ -10,7 +10,7 @@ from neutrino.gcn.instrument.code import Mask
 from neutrino.gcn.instrument.compute import Computing
 from neutrino.gcn.instrument.map_memory import Where
 from neutrino.gcn.instrument.surroundings import Surroundings
-from neutrino.ir.memory import Apart, Block, Branch, EachInTurn, Leave, Meet, When
+from neutrino.ir.memory import Apart, Block, Branch, EachInTurn, Kept, Leave, Meet, When
 from neutrino.ir.operands import Register
 
 
@@ -24,6 +24,10 @@ class MapFlow(Computing):
         self._record: Where | None = None
         # Of the blocks and conditions around, from the outermost on, the lanes that come back after each.
         self._outer: list[tuple[str, Mask, str]] = []
+
+    def is_kept(self, register: Register) -> bool:
+        """Return whether a register lives longer than this piece of code."""
+        return isinstance(register, Kept)
 
     def _rows(self, statements: Any) -> None:
         """Append code for statements, in the lanes that are active here."""
