@@ -33,7 +33,7 @@ from tests.gcn.objects import code_objects, compiled, need_llvm
 LAUNCHES = {
     "saxpy": ((2, 1, 1), (80, 1, 1)), "histogram": ((2, 1, 1), (80, 1, 1)), "floats": ((1, 1, 1), (48, 1, 1)),
     "bits": ((1, 1, 1), (48, 1, 1)), "calls": ((1, 1, 1), (48, 1, 1)), "recursion": ((1, 1, 1), (64, 1, 1)),
-    "pointers": ((1, 1, 1), (64, 1, 1)), "numbered": ((3, 2, 2), (48, 1, 1)),
+    "pointers": ((1, 1, 1), (64, 1, 1)), "numbered": ((3, 2, 2), (48, 1, 1)), "nothing": ((1, 1, 1), (64, 1, 1)),
 }  # fmt: skip
 """Grid and work-group by kernel. The last wave of a group has 16 lanes; no result depends on the order of waves."""
 SIZE = 1 << 13
@@ -129,14 +129,82 @@ def functions_left_out(path: Path, kernel: KernelEntry) -> list[tuple[int, int]]
     return [(row.address, row.address + len(row.code)) for row in found if row.name in names]
 
 
-def test_what_it_cannot_do_has_its_reason(objects: dict[str, Path]) -> None:
-    probes = load_probes(["inst_count", "latency"], platform="hip")
+_UNITS = """
+from neutrino import probe, Map
+import neutrino.language as nl
+
+@Map(level="thread", type="sum", per="sm")
+class Threads:
+    n: nl.u64
+
+@probe(pos="kernel", level="thread", before=True)
+def count():
+    Threads.save(1)
+"""
+
+
+def test_what_it_cannot_do_has_its_reason(objects: dict[str, Path], tmp_path: Path) -> None:
+    (tmp_path / "units.py").write_text(_UNITS)
+    probes = load_probes(["inst_count", str(tmp_path / "units.py")], platform="hip")
     data = patch_image(
-        objects["gfx90a-O2"].read_bytes(), probes, "gfx90a", selection=Selection(), assembler=None, key=bytes(32)
+        objects["gfx942-O2"].read_bytes(), probes, "gfx942", selection=Selection(), assembler=None, key=bytes(32)
     )  # fmt: skip
     found = {kernel.name: (kernel.reason, kernel.detail) for kernel in read_entry(data, "entry").kernels}
     reason, detail = found["saxpy"]
-    assert (reason, "not possible" in detail) == (Reason.UNSUPPORTED, True)
+    assert (reason, "too few for the compute units" in detail) == (Reason.UNSUPPORTED, True)
+
+
+_FLOATS = """
+from neutrino import probe, Map
+import neutrino.language as nl
+
+@Map(level="thread", type="array")
+class Products:
+    product: nl.f32
+
+@probe(pos="kernel", level="thread", before=True)
+def multiply():
+    small: nl.f32 = nl.f32(nl.lane) * 1e-30
+    Products.save(small * 1e-10)
+"""
+_MODES = """
+extern "C" __attribute__((global)) void nothing(float *out) {
+    unsigned lane = __builtin_amdgcn_workitem_id_x();
+    float kept = out[lane] * 1e-30f;
+    SET
+    out[lane + 64] = (float)(lane + 1) * 1e-30f * kept;
+}
+"""
+
+
+@pytest.mark.parametrize("arch", ["gfx90a", "gfx942", "gfx1030", "gfx1100", "gfx1201"])
+def test_floats_are_computed_the_same_whatever_the_mode_of_the_kernel(tmp_path: Path, arch: str) -> None:
+    """Denormal numbers are kept in probes, and flushed in the program."""
+    need_llvm()
+    (tmp_path / "floats.py").write_text(_FLOATS)
+    options = (f"--offload-arch={arch}", "-O1", "-fgpu-flush-denormals-to-zero")
+    path = compiled(_MODES.replace("SET", ""), tmp_path, *options)
+    found = patched(path, arch, ["nothing"], [str(tmp_path / "floats.py")])
+    run, plain = found.run(found.kernels[0]), Run(path.read_bytes(), "nothing")
+    assert run.buffers == plain.buffers
+    assert not np.frombuffer(plain.buffers[0], np.float32)[64:128].any()
+    lanes = np.arange(64, dtype=np.float32) % run.launch.lanes  # type: ignore[union-attr]
+    wanted = lanes * np.float32(1e-30) * np.float32(1e-10)
+    assert np.array_equal(np.frombuffer(run.region(0), np.float32)[:64], wanted)
+    assert 0 < wanted[1] < np.finfo(np.float32).tiny
+
+
+def test_kernels_that_change_the_mode_get_no_probes_that_compute_floats(tmp_path: Path) -> None:
+    need_llvm()
+    (tmp_path / "floats.py").write_text(_FLOATS)
+    source = _MODES.replace("SET", "__builtin_amdgcn_s_setreg(1 | 4 << 6 | 1 << 11, 3);")
+    path = compiled(source, tmp_path, "--offload-arch=gfx942", "-O1")
+    probes = load_probes([str(tmp_path / "floats.py")], platform="hip")
+    data = patch_image(
+        path.read_bytes(), probes, "gfx942", selection=Selection(), assembler=None, key=bytes(32)
+    )  # fmt: skip
+    (kernel,) = read_entry(data, "entry").kernels
+    assert (kernel.reason, "changes how floats are rounded" in kernel.detail) == (Reason.UNSUPPORTED, True)
 
 
 BUILDS = [

@@ -3,9 +3,10 @@ snippet."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 
 from neutrino.abi.probe_block import block_size
 from neutrino.gcn.analysis.free_registers import KernelRegisters
@@ -41,6 +42,9 @@ _KEEPS_SCC = (
     "s_mov_", "s_nop", "s_wait", "s_load", "s_mul_", "s_getreg", "s_mem", "s_sendmsg", "s_cbranch", "s_branch",
 )  # fmt: skip
 """Beginnings of instructions that leave SCC as it is."""
+_SETS_MODE = re.compile(r"s_round_mode|s_denorm_mode|s_setreg\w* hwreg\(HW_REG_(WAVE_)?MODE\b")
+_PLAIN_MODE = 0xF0
+"""Floats rounded to nearest even, and denormal ones kept."""
 Build = Callable[["Here"], None]
 
 
@@ -285,12 +289,29 @@ class Frame:
                 except _NotBroughtError as error:
                     missing = error.name
                     break
+                self._set_mode(code)
                 self._save_around(code, saved, saved_vcc)
                 self._note(code)
                 return attempt.written()
             if not missing:
                 raise problem
             names.append(missing)
+
+    def _set_mode(self, code: Code) -> None:
+        """Set how floats are computed in a snippet that does so, and set it back after it. Raises CannotError."""
+        mode = self.entry.mode
+        if not code.changes_mode:
+            return
+        if self._sets_mode:
+            raise CannotError("it changes how floats are rounded, as probes that compute floats would have to")
+        if mode != _PLAIN_MODE:
+            name = "s_setreg_imm32_b32 hwreg(HW_REG_MODE, 0, 8)"
+            code.lines[:] = [f"{name}, {_PLAIN_MODE:#x}", *code.lines, f"{name}, {mode:#x}"]
+
+    @cached_property
+    def _sets_mode(self) -> bool:
+        """Whether the kernel, or what it calls, changes how floats are computed."""
+        return any(_SETS_MODE.match(one.text) for function in self.registers.functions for one in function.instructions)
 
     def _save_around(self, code: Code, scc: Scalar | None, vcc: Scalar | None) -> None:
         """Save SCC and VCC around a snippet in SGPRs, as far as it changes them."""

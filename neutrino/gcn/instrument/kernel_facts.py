@@ -11,11 +11,13 @@ from dataclasses import dataclass
 
 _WORD = struct.Struct("<I")
 _HALF = struct.Struct("<H")
-_RSRC3, _RSRC2, _PROPERTIES, _PRELOAD = 44, 52, 56, 58
+_RSRC3, _RSRC1, _RSRC2, _PROPERTIES, _PRELOAD = 44, 48, 52, 56, 58
 """Offsets of fields of a descriptor."""
 _SCRATCH_OFFSET, _COUNT_SHIFT, _COUNT, _IDS_SHIFT, _INFO, _ITEMS_SHIFT = 1, 1, 31, 7, 1 << 10, 11
 """Bits of rsrc2: whether there is an SGPR with a wave's scratch memory; how many user SGPRs; numbers of the work-group
 (3 bits); further SGPRs; numbers of work-items, for how many axes more than one (2 bits)."""
+_MODE_SHIFT = 12
+"""Bits of rsrc1: MODE."""
 _ACCUMULATORS = 63
 """Bits of rsrc3: where accumulators begin, in 4 registers, less one."""
 _USER = (
@@ -48,6 +50,11 @@ class EntryState:
         """The word of the kernel's descriptor that says which SGPRs and VGPRs have numbers of work-groups and
         work-items."""
         return int(_WORD.unpack_from(self.descriptor, _RSRC2)[0])
+
+    @property
+    def mode(self) -> int:
+        """The lower 8 bits of MODE: how floats are rounded, and which denormal ones are kept."""
+        return int(_WORD.unpack_from(self.descriptor, _RSRC1)[0]) >> _MODE_SHIFT & 0xFF
 
     @property
     def _properties(self) -> int:
