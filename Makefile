@@ -98,6 +98,7 @@ corpus-amd: setup-dev
 	$(BIN)/python -m bench.twins_amd $(if $(TRITON_PYTHON),--triton $(TRITON_PYTHON))
 	$(BIN)/python -m bench.gcn_judge
 	$(BIN)/python -m bench.gcn_faults
+	$(BIN)/python -m bench.maps_amd
 	$(if $(TRITON_PYTHON),$(BIN)/python -m bench.gcn_numpy)
 
 clean:

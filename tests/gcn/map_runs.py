@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +14,9 @@ from neutrino.abi.reasons import Reason
 from neutrino.backend.launch_memory import LaunchMemory
 from neutrino.emulator.gcn.memory import Memory
 from neutrino.emulator.gcn.object_file import LoadedObject
+from neutrino.emulator.gcn.wave import Wave
 from neutrino.gcn.llvm import find_llvm
+from neutrino.gcn.snippets.opcodes import names_of
 from neutrino.maker.patcher import patch_image
 from neutrino.maps.declaration import Layout
 from neutrino.probing.selection import Selection
@@ -35,7 +37,7 @@ import neutrino.language as nl
 
 '''
 _PROBE = '''
-@probe(pos="kernel", level="{level}", {side}=True)
+@probe(pos="{position}", level="{level}", {side}=True)
 def {side}_it():
     k: nl.u32 = 0
 '''
@@ -50,6 +52,10 @@ def mixed(block: int, thread: int, turn: int) -> int:
     """The number that the values saved in a turn are made of, as the probe computes it."""
     k = ((thread + turn) * 2654435761 + block * 40503) & _WORD
     return k ^ k >> 15
+
+
+Executed = tuple[int, int, int]
+"""A work-group's number, that of a wave in it, and EXEC."""
 
 
 @dataclass(frozen=True)
@@ -75,13 +81,16 @@ class Case:
     condition: str = "k & 5"
     every: Callable[[int], bool] = lambda k: bool(k & 5)
     name: str = "Kept"
+    position: str = ""
+    """Of instructions at which is saved, in place of the kernel's entry and ends."""
 
     def probe(self, folder: Path) -> str:
         """Write the probe; return its path."""
         text = f'{_HEAD}@Map(level="{self.level}", {self.declared})\nclass {self.name}:\n'
         text += "".join(f"    {name}: nl.{type_}\n" for name, type_ in self.fields)
-        for side, turns in (("before", TURNS[:2]), ("after", TURNS[2:])):
-            text += _PROBE.format(level=self.level, side=side)
+        sides = (("before", (0,)),) if self.position else (("before", TURNS[:2]), ("after", TURNS[2:]))
+        for side, turns in sides:
+            text += _PROBE.format(level=self.level, side=side, position=self.position or "kernel")
             for turn in turns:
                 text += _TURN.format(turn=turn, condition=self.condition, name=self.name, values=self.values)
         path = folder / "saving.py"
@@ -90,25 +99,38 @@ class Case:
 
     def saves(self, lanes: int) -> list[Saved]:
         """What is saved, each thread's in its order. lanes: of a wave."""
+        return [one for one in self._threads(lanes) if self.every(mixed(one.block, one.thread, one.turn))]
+
+    def at_sites(self, executed: Sequence[Executed], lanes: int) -> list[Saved]:
+        """What is saved at instructions, each wave's in its order. executed: where the probe is."""
         found = []
+        for block, wave, mask in executed:
+            here = [lane for lane in range(lanes) if mask >> lane & 1]
+            first = {"thread": here, "warp": [0], "group": here[:1], "block": [0] if wave == 0 else []}[self.level]
+            for lane in first:
+                k = mixed(block, wave * lanes + lane, 0)
+                if lane in here and self.every(k):
+                    found.append(Saved(block, wave * lanes + lane, 0, self.model(k)))
+        return found
+
+    def _threads(self, lanes: int) -> Iterator[Saved]:
         for block in range(GRID[0]):
             for thread in range(BLOCK[0]):
                 if thread % {"thread": 1, "warp": lanes, "group": lanes, "block": BLOCK[0]}[self.level]:
                     continue
                 for turn in TURNS:
-                    k = mixed(block, thread, turn)
-                    if self.every(k):
-                        found.append(Saved(block, thread, turn, self.model(k)))
-        return found
+                    yield Saved(block, thread, turn, self.model(mixed(block, thread, turn)))
 
 
 @dataclass(frozen=True)
 class Ran:
-    """What a launch has left in a map. same: whether the kernel's buffers have the same bits as without probes."""
+    """What a launch has left in a map. same: whether the kernel's buffers have the same bits as without probes.
+    executed: by the original, of the instructions of a class."""
 
     view: MapView
     is_same: bool
     lanes: int
+    executed: Sequence[Executed]
 
 
 @dataclass(frozen=True)
@@ -123,7 +145,10 @@ class Place:
     capacity: int | None = None
 
 
-def _run(image: bytes, kernel: str, seed: int | None, probed: Place | None) -> tuple[list[bytes], bytes]:
+def _run(
+    image: bytes, kernel: str, seed: int | None, probed: Place | None, noted: tuple[str, list[Executed]] | None = None
+) -> tuple[list[bytes], bytes]:
+    """noted: a class of instructions, and where it is noted when one of these is executed."""
     memory = Memory(24 << 20)
     loaded = LoadedObject(image, memory, find_llvm().disassemble)
     found = loaded.kernels[kernel]
@@ -143,7 +168,16 @@ def _run(image: bytes, kernel: str, seed: int | None, probed: Place | None) -> t
         if probed.capacity is not None:
             struct.pack_into("<I", block, BLOCK_WARP_CAPACITY, probed.capacity)
         packed[probed.offset : probed.offset + probed.size] = block
-    loaded.run(kernel, GRID, BLOCK, bytes(packed), seed=seed, poison=5, checks=True)
+    program = loaded.program(found.descriptor.lanes)
+    texts = [(one.text or "?").split() for one in program.instructions]
+
+    def observe(wave: Wave, place: int) -> None:
+        if noted is not None and noted[0] in names_of(texts[place][0], tuple(texts[place][2:])).classes:
+            noted[1].append((wave.group.index[0], wave.number, wave.execute()))
+
+    loaded.run(
+        kernel, GRID, BLOCK, bytes(packed), seed=seed, poison=5, checks=True, observer=observe if noted else None
+    )  # fmt: skip
     after = b"" if probed is None else memory.read(records, probed.launch.size)
     return [memory.read(address, 8192) for address in addresses], after
 
@@ -168,7 +202,9 @@ def run(
     maps = read_manifest(manifest).maps
     logs = [one for one in maps if one.kind.layout is Layout.CHUNKS]
     launch = LaunchMemory(maps, GRID, BLOCK, made.lanes, log_units if logs else 0, log_first)
-    plain, _ = _run(path.read_bytes(), kernel, seed, None)
+    executed: list[Executed] = []
+    noted = (case.position, executed) if case.position else None
+    plain, _ = _run(path.read_bytes(), kernel, seed, None, noted)
     place = Place(launch, made.block_offset, made.block_size, cell, capacity)
     twin, memory = _run(entry.images[made.image], made.twin, seed, place)
     units, frame = launch.frame(memory)
@@ -183,7 +219,7 @@ def run(
     else:
         (only,) = found.launches()
         views = only.maps
-    return Ran(views[case.name], plain == twin, made.lanes)
+    return Ran(views[case.name], plain == twin, made.lanes, executed)
 
 
 def rows(ran: Ran) -> list[tuple[float, ...]]:

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from neutrino.emulator.gcn.errors import GcnFaultError
+from neutrino.gcn.instrument import saves
+from neutrino.gcn.instrument.code import Scalar, Value, Vector
+from neutrino.gcn.instrument.machine import Machine
+from neutrino.gcn.instrument.map_memory import GlobalMemory, Where
+from neutrino.gcn.instrument.map_places import Places
+from neutrino.gcn.instrument.map_statements import MapStatements
+from neutrino.gcn.instrument.map_together import MapTogether
+from neutrino.gcn.instrument.saves import Saving
 from tests.gcn.map_cases import CASES, expected, expected_of, sums
 from tests.gcn.map_runs import BLOCK, GRID, rows, run
 from tests.gcn.objects import code_objects, need_llvm
@@ -44,11 +55,11 @@ def test_each_owner_has_a_row(objects: dict[str, Path], tmp_path: Path, per: str
     case = replace(CASES["sum"], declared=f'type="sum", per="{per}"')
     ran = run(objects[build], build.partition("-")[0], "saxpy", case, tmp_path)
     owner = {"block": BLOCK[0], "warp": ran.lanes, "thread": 1}[per]
-    saves = case.saves(ran.lanes)
+    saved = case.saves(ran.lanes)
     owners = [(block, first) for block in range(GRID[0]) for first in range(0, BLOCK[0], owner)]
     expected_rows = []
     for block, first in owners:
-        mine = [one for one in saves if one.block == block and one.thread // owner == first // owner]
+        mine = [one for one in saved if one.block == block and one.thread // owner == first // owner]
         expected_rows += sums(mine, case)
     assert rows(ran) == expected_rows
     assert ran.is_same
@@ -60,9 +71,9 @@ def test_units_and_runs_have_sums_of_their_own(
 ) -> None:
     case = replace(CASES["sum of a constant"], declared=f'type="sum", per="{per}"')
     ran = run(objects[build], build.partition("-")[0], "saxpy", case, tmp_path)
-    saves = case.saves(ran.lanes)
+    saved = case.saves(ran.lanes)
     # The interpreter gives each work-group a unit of its own.
-    groups = [saves] if per == "run" else [[one for one in saves if one.block == block] for block in range(GRID[0])]
+    groups = [saved] if per == "run" else [[one for one in saved if one.block == block] for block in range(GRID[0])]
     assert rows(ran) == [row for group in groups for row in sums(group, case)]
 
 
@@ -112,3 +123,61 @@ def test_waves_have_the_first_units_of_a_log(objects: dict[str, Path], tmp_path:
     for name in ("log of warps", "log of blocks"):
         ran = run(objects["gfx1100-O2"], "gfx1100", "saxpy", CASES[name], tmp_path / name, log_first=1)
         assert rows(ran) == expected(name, CASES[name], ran.lanes)
+
+
+AT_SITES = [
+    ("hash", "gfx942-O2"), ("log", "gfx1100-wave64"), ("ring of three", "gfx1030-O2"), ("max", "gfx1201-O2"),
+    ("sum of groups", "gfx1100-O2"), ("array of blocks", "gfx90a-O2"), ("avg of u64", "gfx1201-wave64"),
+    ("log of warps", "gfx1030-wave64"), ("topk", "gfx90a-O2"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "build"), AT_SITES)
+def test_what_is_saved_at_instructions(objects: dict[str, Path], tmp_path: Path, name: str, build: str) -> None:
+    case = replace(CASES[name], position="load")
+    ran = run(objects[build], build.partition("-")[0], "histogram", case, tmp_path)
+    saved = case.at_sites(ran.executed, ran.lanes)
+    assert saved
+    assert rows(ran) == expected_of(name, saved, case, ran.lanes)
+    assert ran.is_same
+
+
+@contextmanager
+def _all_lanes_at_once(self: MapTogether) -> Iterator[Scalar]:
+    with self.code.scope():
+        number = self.code.scalar()
+        self.code.emit(f"s_bcnt1_i32_{self.code.machine.mask} {number.text}, {self.code.machine.exec}")
+        yield number
+
+
+def _swapped(memory: GlobalMemory, old: Vector, where: Where, desired: Value, expected_: Value) -> None:
+    _SWAP(memory, old, where, expected_, desired)
+
+
+_SWAP = GlobalMemory.swap
+FAULTS = [
+    # What is wrong, and a case that notices it.
+    ("sum of a value", MapTogether, "_lowest_of_all", _all_lanes_at_once),
+    ("hash", GlobalMemory, "swap", _swapped),
+    ("hash", Machine, "wait_vector", ()),
+    ("array with counts", Places, "add", lambda *_: None),
+    ("log", MapStatements, "only", lambda *_, **__: nullcontext()),
+    ("ring of three", saves, "_has_row", lambda _: False),
+    ("max", MapStatements, "_combines", False),
+    ("sum of groups", Saving, "_find_leader", lambda self, leader: self._code.emit(f"s_mov_b64 {leader.text}, -1")),
+]  # fmt: skip
+"""All but that of ``max``, which costs time alone."""
+
+
+@pytest.mark.parametrize(("name", "owner", "attribute", "wrong"), FAULTS)
+def test_a_fault_is_noticed(
+    objects: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, owner: object,
+    attribute: str, wrong: object,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(owner, attribute, wrong)
+    try:
+        ran = run(objects["gfx942-O2"], "gfx942", "saxpy", CASES[name], tmp_path)
+        is_right = rows(ran) == expected(name, CASES[name], ran.lanes)
+    except GcnFaultError:
+        is_right = False
+    assert is_right == (name == "max")
