@@ -27,36 +27,33 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def run(cache: Path, tmp_path: Path) -> Run:
-    """Run ``neutrino``, ``neutrino-report`` … by the name after the hyphen, ``run`` for ``neutrino`` itself."""
+def run(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Run]:
+    """Run ``neutrino``, ``neutrino-report`` … by the name after the hyphen, ``run`` for ``neutrino`` itself.
+
+    Commands of which no process becomes another program run in this one, which spares Python's start and imports.
+    """
+    terminates = signal.getsignal(signal.SIGTERM)
 
     def call(
         module: str, *arguments: str | Path, extra: Mapping[str, str] | None = None
     ) -> subprocess.CompletedProcess[str]:
-        environment = {name: value for name, value in os.environ.items() if name != "LD_LIBRARY_PATH"}
-        environment |= {"XDG_CACHE_HOME": str(cache), "COLUMNS": "120", "PYTHONPATH": str(ROOT), **(extra or {})}
-        return subprocess.run(
-            [sys.executable, "-m", f"neutrino.cli.{module}", *map(str, arguments)],
-            cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False,
-        )  # fmt: skip
-
-    return call
-
-
-@pytest.fixture
-def run_here(
-    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Iterator[Run]:
-    """As ``run``, in this process: for what a command says of its input before it starts others."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
-    monkeypatch.setenv("COLUMNS", "120")
-    monkeypatch.chdir(tmp_path)
-    terminates = signal.getsignal(signal.SIGTERM)
-
-    def call(module: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+        own = {"XDG_CACHE_HOME": str(cache), "COLUMNS": "120", "PYTHONPATH": str(ROOT), **(extra or {})}
         words = list(map(str, arguments))
-        status = importlib.import_module(f"neutrino.cli.{module}").main(words)
-        return subprocess.CompletedProcess(words, status, *capsys.readouterr())
+        if module in ("report", "extract", "probe"):
+            with monkeypatch.context() as patch:
+                patch.delenv("LD_LIBRARY_PATH", raising=False)
+                patch.chdir(tmp_path)
+                for name, value in own.items():
+                    patch.setenv(name, value)
+                status = importlib.import_module(f"neutrino.cli.{module}").main(words)
+            return subprocess.CompletedProcess(words, status, *capsys.readouterr())
+        environment = {name: value for name, value in os.environ.items() if name != "LD_LIBRARY_PATH"}
+        return subprocess.run(
+            [sys.executable, "-m", f"neutrino.cli.{module}", *words],
+            cwd=tmp_path, env=environment | own, capture_output=True, text=True, timeout=120, check=False,
+        )  # fmt: skip
 
     yield call
     signal.signal(signal.SIGTERM, terminates)

@@ -348,8 +348,8 @@ def failed(result: subprocess.CompletedProcess[str]) -> str:
         (("block_sched", str(EXAMPLE), "-k", "sum", "--tracedir", str(EXAMPLE)), "no trace"),
     ],
 )
-def test_bad_input_is_named(run_here: Run, arguments: tuple[str, ...], said: str) -> None:
-    assert said in failed(run_here("probe", "try", *arguments))
+def test_bad_input_is_named(run: Run, arguments: tuple[str, ...], said: str) -> None:
+    assert said in failed(run("probe", "try", *arguments))
 
 
 def test_a_bad_probe_is_shown_with_its_line(run: Run, tmp_path: Path) -> None:
@@ -577,10 +577,10 @@ K = ".visible .entry k() { ret; }\n"
     ],
 )
 def test_a_file_without_a_kernel_to_choose_is_said_to_be_what_it_is(
-    run_here: Run, tmp_path: Path, data: bytes, said: str
+    run: Run, tmp_path: Path, data: bytes, said: str
 ) -> None:
     (tmp_path / "k.ptx").write_bytes(data)
-    assert said in failed(run_here("probe", "try", "block_sched", "k.ptx"))
+    assert said in failed(run("probe", "try", "block_sched", "k.ptx"))
 
 
 def test_a_folder_is_said_to_be_one(run: Run, tmp_path: Path) -> None:
@@ -606,8 +606,8 @@ def test_a_long_statement_is_not_shown_whole(run: Run, tmp_path: Path) -> None:
         ("--shared", "232449", "--shared 232449: a block has up to 232,448 bytes"),
     ],
 )
-def test_a_launch_beyond_the_limits_names_them(run_here: Run, option: str, value: str, said: str) -> None:
-    assert said in failed(run_here("probe", "try", "block_sched", EXAMPLE, "-k", "saxpy", option, value))
+def test_a_launch_beyond_the_limits_names_them(run: Run, option: str, value: str, said: str) -> None:
+    assert said in failed(run("probe", "try", "block_sched", EXAMPLE, "-k", "saxpy", option, value))
 
 
 def test_dynamic_shared_memory_beyond_what_the_kernel_leaves(run: Run, tmp_path: Path) -> None:
