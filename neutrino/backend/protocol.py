@@ -408,7 +408,10 @@ class Target(Protocol):
         raise NeutrinoError(f"kernels in {self.language} cannot be tried: no device here runs them")
 
     def run_kernel(self, run: KernelRun) -> KernelResult:
-        """Launch a kernel of machine code in the interpreter. Raises CannotRunError for what that does not know."""
+        """Raise CannotRunError: by default no interpreter here runs a target's machine code.
+
+        A target that has one launches the kernel in it, and returns what it did.
+        """
         raise CannotRunError(f"kernels in {self.language} cannot be tried: no device here runs them")
 
     def tools_for(self, kernel: PlannedKernel, shipped: Shipped) -> Tools | None:

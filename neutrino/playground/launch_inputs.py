@@ -84,7 +84,7 @@ class Inputs:
 
     @property
     def buffers(self) -> tuple[Buffer, ...]:
-        """All buffers, in order."""
+        """All buffers among the launch's arguments, in their order."""
         return tuple(item for _, items in self.arguments for item in items if isinstance(item, Buffer))
 
 

@@ -136,7 +136,8 @@ def _check_record(document: Document, name: str, datamodel: Datamodel, fields: t
 
 
 def _fields(document: Document, side: Side, saved: str) -> tuple[Field, ...]:
-    """Return the fields of the record that the saves of one side make, named after their operands.
+    """Return the fields of the record that a probe saves on one side of an instruction (before or after it), named
+    after the operands of its SAVE statements.
 
     An invalid save is reported, and gives no fields.
     """

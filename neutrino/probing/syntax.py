@@ -94,7 +94,8 @@ def is_save(text: str, guard: str) -> bool:
 
 
 def parse_save(statement: Statement, guard: str, saved: str) -> SaveCall | TypedSave | Fault:
-    """Parse a ``SAVE`` statement of either dialect, or return why it cannot be parsed.
+    """Parse a ``SAVE`` statement, by which a probe appends a record to a map; of either dialect of probe files. Return
+    why it cannot be parsed if so.
 
     guard: see ``target.Language.save_guard``. saved: what is saved, for hints.
     """
