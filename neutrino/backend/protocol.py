@@ -241,7 +241,8 @@ class Target(Protocol):
 
     @property
     def code_alone(self) -> frozenset[DeviceKind]:
-        """The devices for which twins are made of machine code that comes without a text."""
+        """The kinds of devices for which twins (copies with probes) are made of machine code that comes without a text.
+        By default none."""
         return frozenset()
 
     @property
@@ -251,7 +252,8 @@ class Target(Protocol):
 
     @property
     def sample(self) -> bytes:
-        """A small image, of one kernel without parameters, for the embedded device."""
+        """A small image, of one kernel without parameters, that the embedded device can run. By default there is none.
+        """
         return b""
 
     @property
@@ -269,7 +271,8 @@ class Target(Protocol):
 
     @property
     def embedded_device(self) -> str:
-        """The architecture that the embedded device has, "" if that runs none of these."""
+        """The architecture that the embedded device (it runs kernels on the CPU) has, by default "": it runs none of
+        these."""
         return ""
 
     @property
@@ -281,7 +284,8 @@ class Target(Protocol):
     # Architectures
 
     def device_of(self, arch: str) -> str | None:
-        """Return the architecture of the devices that an image for one runs on; None for none of this target's."""
+        """Return the architecture of the GPUs that an image made for one runs on (``sm_90`` of ``sm_90a``); None for
+        none of this target's."""
 
     def rank(self, device: str) -> int:
         """Return a number by which architectures of devices are sorted."""
@@ -292,13 +296,13 @@ class Target(Protocol):
         return device in self.devices
 
     def device_named(self, word: str) -> str | None:
-        """Return the architecture that a user's word names, which may be short; None for none of this target's."""
+        """Return the GPU architecture that a user's word names, which may be short; None for none of this target's."""
         return word if word in self.devices else None
 
     def warps_by_registers(self, registers: int, arch: str) -> int:
         """Return how many warps fit on a multiprocessor if nothing but a thread's registers limits them.
 
-        0 where that is not known.
+        0, as by default, where that is not known.
         """
         return 0
 
@@ -309,26 +313,31 @@ class Target(Protocol):
         """
 
     def holds_text(self, image: Image) -> bool:
-        """Return whether the image is text that twins can be made from."""
+        """Return whether the image is of the kind from which twins (copies with probes) can be made."""
         return self.takes(image)
 
     def may_hold_text(self, code: bytes) -> bool:
-        """Return whether machine code that a compiler has just written may hold its text. It is not parsed for that."""
+        """Return whether machine code that a compiler has just written may hold its text. It is not parsed for that.
+
+        By default it never does.
+        """
         return False
 
     def is_driver_text(self, container: Container) -> bool:
-        """Return whether the container is a text that the driver gets as it is, without headers."""
+        """Return whether the container is a text that the driver gets as it is, without headers. By default none is."""
         return False
 
     def picked(self, container: Container, arch: str, device: DeviceKind = DeviceKind.GPU) -> Image | None:
         """Return the image that the driver picks from a container for a device; None when nothing fits."""
 
     def is_unit(self, container: Container) -> bool:
-        """Return whether the container is an input of the devices' linker, which no program loads."""
+        """Return whether the container is an input of the devices' linker, which no program loads. By default none is.
+        """
         return False
 
     def is_linked(self, container: Container, units: Sequence[Container]) -> bool:
-        """Return whether the container was linked from units of the same file, which have its text.
+        """Return whether the container was linked from units of the same file, which have its text. By default none
+        was.
 
         Raises FormatError for a damaged image.
         """
@@ -341,7 +350,8 @@ class Target(Protocol):
     def serves(
         self, container: Container, made_for: str, made_from: Image, device: str, runs: Image, emit: Emit
     ) -> bool:
-        """Return whether twins that are made for one architecture are also right for another one, device.
+        """Return whether twins that are made for one architecture are also right for another one, device. By default
+        they are not.
 
         They must run on it, and be made from the code that the program runs there. made_from, runs: the images that the
         driver picks from the container for the two.
@@ -366,31 +376,35 @@ class Target(Protocol):
         """
 
     def is_looked_up(self, container: Container, shipped: Shipped) -> bool:
-        """Return whether the hook looks for twins of this container, as it does only for those with a text."""
+        """Return whether the hook (Neutrino's library in the program) looks for twins of this container. By default it
+        does."""
         return True
 
     def tools(self, container: Container, shipped: Shipped, options: Options) -> tuple[Tools | None, tuple[str, ...]]:
-        """Find the tools for twins that may run on other machines; and remarks for the user about them.
+        """Find the assembler for twins that may run on other machines; and remarks for the user about it.
 
-        The tools are None where nothing is to be assembled. Raises ToolMissingError.
+        None, as by default, where nothing is to be assembled. Raises ToolMissingError.
         """
         return None, ()
 
     def run_tools(self, driver_version: int | None) -> Tools | None:
-        """Find the tools for twins that run on this machine; None where nothing is to be assembled.
+        """Find the assembler for twins that run on this machine; None, as by default, where nothing is to be assembled.
 
         driver_version: as its driver says it, None if that is not known. Raises ToolMissingError.
         """
         return None
 
     def check_text(self, text: str) -> None:
-        """Raise NeutrinoError for a file's content that cannot be a text of this target's. text: as latin-1."""
+        """Raise NeutrinoError for a file's content that cannot be a text of this target's. By default any can.
+
+        text: of latin-1 characters.
+        """
         return
 
     def kernel_text(self, text: str) -> KernelText:
-        """Read a text, of latin-1 characters, to launch its kernels with generated inputs.
+        """Read a text of GPU code, to launch its kernels with generated inputs.
 
-        Raises NeutrinoError if that cannot be done.
+        text: of latin-1 characters. Raises NeutrinoError if that cannot be done: by default it cannot.
         """
         raise NeutrinoError(f"kernels in {self.language} cannot be tried: no device here runs them")
 
@@ -403,7 +417,7 @@ class Target(Protocol):
         """Read a kernel of machine code, to launch it by ``run_kernel`` with generated inputs.
 
         uses: of its buffers, as a run of it has shown, None before there was one. Raises NeutrinoError if that cannot
-        be done, FormatError for damaged code, ToolMissingError.
+        be done, as by default; FormatError for damaged code, ToolMissingError.
         """
         raise NeutrinoError(f"kernels in {self.language} cannot be tried: no device here runs them")
 
@@ -415,7 +429,8 @@ class Target(Protocol):
         raise CannotRunError(f"kernels in {self.language} cannot be tried: no device here runs them")
 
     def tools_for(self, kernel: PlannedKernel, shipped: Shipped) -> Tools | None:
-        """Find the tools for the twin of one planned kernel. None for code that is not assembled kernel by kernel.
+        """Find the assembler for the twin of one planned kernel. None, as by default, for code that is not assembled
+        kernel by kernel.
 
         Raises ToolMissingError.
         """
