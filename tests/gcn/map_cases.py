@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
-from tests.gcn.map_runs import BLOCK, GRID, Case, Saved
+from tests.gcn.map_runs import BLOCK, GRID, Case, Ran, Saved, rows
 
 Rows = list[tuple[Any, ...]]
 
@@ -19,7 +19,7 @@ WIDE = "nl.u64(k) << 29"
 
 
 def _case(
-    fields: str, declared: str, values: str, model: Callable[[int], tuple[int, ...]], level: str = "thread"
+    fields: str, declared: str, values: str, model: Callable[[int], tuple[float, ...]], level: str = "thread"
 ) -> Case:  # fmt: skip
     """fields: as ``a:u64 b:u32``."""
     named = tuple((name, type_) for name, _, type_ in (one.partition(":") for one in fields.split()))
@@ -34,6 +34,7 @@ def _wide(k: int) -> tuple[int, ...]:
     return (k << 29,)
 
 
+POWERS = 'type="histogram", scale="log2"'
 SAME = "nl.select(k & 5 != 0, 9, 3)"
 """9 in all lanes that save, which the code of a probe does not know."""
 CASES: dict[str, Case] = {
@@ -74,12 +75,41 @@ CASES: dict[str, Case] = {
     ),
     "topk": _case("a:u32 b:u64", 'type="topk", n=5', f"k & 15, {WIDE} >> 20", lambda k: (k & 15, k << 9)),
     "histogram": _case("a:u32", 'type="histogram", edges=[10, 100, 1000]', "k & 2047", lambda k: (k & 2047,)),
+    "histogram of powers": _case("a:u32", POWERS, "k >> (k & 31)", lambda k: (k >> (k & 31),)),
+    "histogram of wide powers": _case("a:s64", POWERS, "nl.s64(nl.s32(k))", lambda k: (_signed(k),)),
+    "histogram of steps": _case(
+        "a:u32", 'type="histogram", scale="linear", low=10, high=640, step=7', "k & 1023", lambda k: (k & 1023,)
+    ),
+    "histogram of floats": _case(
+        "a:f32", 'type="histogram", scale="linear", low=-100.0, high=900.0, step=12.5',
+        "nl.f32(nl.s32(k & 2047) - 1000)", lambda k: ((k & 2047) - 1000,),
+    ),
+    "histogram of halves": _case(
+        "a:f64", 'type="histogram", edges=[-1.5, 0.25, 600.0]', "nl.f64(nl.s32(k & 2047) - 1000) * 0.5",
+        lambda k: (((k & 2047) - 1000) / 2,),
+    ),
+    "sum of floats": _case(
+        "a:f32 b:f64", 'type="sum"', "nl.f32(k & 1023), nl.f64(nl.s32(k)) * 0.5", lambda k: (k & 1023, _signed(k) / 2)
+    ),
+    "avg of floats": _case("a:f32", 'type="avg"', "nl.f32(nl.s32(k & 2047) - 1000)", lambda k: ((k & 2047) - 1000,)),
+    "min of floats": _case(
+        "a:f32 b:f64", 'type="min"', "nl.f32(nl.s32(k & 2047) - 1000), nl.f64(k) * -0.5",
+        lambda k: ((k & 2047) - 1000, k / -2),
+    ),
+    "max of floats": _case("a:f64", 'type="max"', "nl.f64(k & 2047) * -0.5", lambda k: ((k & 2047) / -2,)),
+    "hash of floats": _case(
+        "a:u32 b:f32", 'type="hash", keep=["sum", "min", "max"]', "k & 7, nl.f32(k & 2047)", lambda k: (k & 7, k & 2047)
+    ),
+    "ring of floats": _case("a:f32", 'type="ring", cap=2', "nl.f32(k & 2047)", lambda k: (k & 2047,)),
 }
 """By a name whose first word is the map's type."""
 
 
 def sums(saves: list[Saved], case: Case) -> Rows:
     """The row of a sum."""
+    if case.fields[0][1].startswith("f"):
+        # All of them and their sums are floats, so that the order does not matter.
+        return [tuple(sum(float(save.values[number]) for save in saves) for number in range(len(case.fields)))]
     bits = [int(type_[1:]) for _, type_ in case.fields]
     totals = [sum(int(save.values[number]) for save in saves) % (1 << width) for number, width in enumerate(bits)]
     return [
@@ -107,13 +137,19 @@ def _slots(saves: list[Saved], lanes: int, case: Case, keep: Callable[[Rows], Ro
     return found
 
 
-def expected(name: str, case: Case, lanes: int) -> Rows:
-    """What ``rows`` gives of a map of CASES. lanes: of a wave."""
-    return expected_of(name, case.saves(lanes), case, lanes)
+def is_right(name: str, case: Case, ran: Ran, *, saved: list[Saved] | None = None) -> bool:
+    """Return whether a map of CASES has what was saved to it. saved: at instructions."""
+    saves = case.saves(ran.lanes) if saved is None else saved
+    found: Rows = rows(ran)
+    if not name.startswith("histogram"):
+        return found == expected_of(name, saves, case, ran.lanes)
+    # Each bucket has as many as there are between its edges.
+    counts = [sum(low <= save.values[0] <= high for save in saves) for low, high, _ in found]
+    return [row[2] for row in found] == counts and sum(counts) == len(saves)
 
 
 def expected_of(name: str, saves: list[Saved], case: Case, lanes: int) -> Rows:
-    """The same if these saves are all."""
+    """What ``rows`` gives of a map of CASES that is no histogram. lanes: of a wave."""
     kind = name.split(maxsplit=1)[0]
     if kind == "sum":
         return sums(saves, case)
@@ -130,17 +166,15 @@ def expected_of(name: str, saves: list[Saved], case: Case, lanes: int) -> Rows:
     if kind == "log":
         return [save.values for save in sorted(saves, key=lambda one: (one.block, one.thread, one.turn))]
     if kind == "avg":
+        if case.fields[0][1].startswith("f"):
+            mean = sum(float(save.values[0]) for save in saves)
+            return [(len(saves), mean, mean / len(saves))]
         total = sum(int(save.values[0]) for save in saves)
         is_signed = case.fields[0][1].startswith("s")
         return [(len(saves), total if is_signed else total % (1 << 64), total / len(saves))]
     if kind in ("min", "max"):
         best = min if kind == "min" else max
         return [tuple(best(save.values[number] for save in saves) for number in range(len(case.fields)))]
-    if kind == "histogram":
-        buckets = [0] * 4
-        for save in saves:
-            buckets[sum(save.values[0] >= edge for edge in (10, 100, 1000))] += 1
-        return [(count,) for count in buckets]
     groups: dict[Any, list[Any]] = defaultdict(list)
     for save in saves:
         groups[save.values[0]].append(save.values[1] if len(save.values) > 1 else 0)
