@@ -209,12 +209,13 @@ def with_one_nan(words: Array, name: str) -> Array:
 
 
 def settled(instruction: Instruction, words: Array) -> Array:
-    """Return results with everything removed that the PTX ISA does not promise: one NaN for all, zero where it says
-    nothing.
+    """Return results with everything removed that the PTX ISA does not promise, so that a GPU's and the emulator's can
+    be compared: one NaN for all, zero where it says nothing.
 
-    words: of the shape of ``written_by``.
+    words: [results, TUPLES] of a scalar instruction (a ``Form``); of a product of matrices its matrices of results.
     """
     if not isinstance(instruction, Form):
+        # A product of matrices: the fourth type is the result's. f16 is in pairs; f64 in halves, compared as they are.
         name = {"f16": "f16x2", "f64": "u32"}.get(instruction.types[3], instruction.types[3])
         return with_one_nan(words.astype(np.uint64), name)
     known = defined(instruction)

@@ -276,9 +276,10 @@ def _divisions(w: _Writer) -> str:
 
 
 def _functions(w: _Writer) -> str:
-    """Random C++ for the body of a kernel of functions that expand to products: roots, exponentials, logarithms.
+    """Return random C++ for the body of a kernel that calls functions: roots, exponentials, logarithms.
 
-    w: gives the pieces.
+    nvcc writes these as products and sums, which ptxas may fuse into FMAs; a twin must fuse the same ones. w: gives the
+    pieces.
     """
     of_x = ["rsqrtf(fabsf(x))", "__expf(x)", "sqrtf(fabsf(x))", "__logf(fabsf(x))", "expf(x)", "tanhf(x)", "__sinf(x)",
             "__frcp_rn(x)", "1.0f / (1.0f + __expf(-x))"]  # fmt: skip

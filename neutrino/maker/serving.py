@@ -89,8 +89,9 @@ def start_run_maker(settings: TwinSettings, begin: Callable[[], None]) -> socket
     begin: called first in each worker that serves a request; closes what the listener has open.
     """
 
-    def make(connection: socket.socket, header: bytes) -> None:
-        """Answer one request, in a worker. header: the head of the request, which was read."""
+    def answer(connection: socket.socket, header: bytes) -> None:
+        """Answer one request for twins (copies of kernels with probes) in a worker process, which an alarm ends if it
+        hangs. header: the head of the request, which was read already."""
         begin()
         signal.alarm(WORKER_LIMIT_S)
         serve_twins(connection, header, settings)
@@ -108,10 +109,10 @@ def start_run_maker(settings: TwinSettings, begin: Callable[[], None]) -> socket
         # Another size: the file is damaged, or of another version.
         expected = history.request if len(history.request) == REQUEST.size else b""
         return start_maker(
-            prepare, make, ahead, at_once=history.asks, expected=expected, asked=history.asked,
+            prepare, answer, ahead, at_once=history.asks, expected=expected, asked=history.asked,
             ends_with_clients=settings.waits,
         )  # fmt: skip
-    return start_maker(prepare, make, ahead, ends_with_clients=settings.waits)
+    return start_maker(prepare, answer, ahead, ends_with_clients=settings.waits)
 
 
 def _prepare(header: bytes | None, settings: TwinSettings) -> None:

@@ -292,10 +292,12 @@ def _described(plan: _Plan, bits: Mapping[Hashable, int]) -> CounterPlan:
 
 
 def _fewest_words(once: Mapping[int, Row]) -> list[list[_Tally]]:
-    """Choose numbers to count that give all sums of some rows and that, packed side by side, fit in the fewest words of
-    32 bits.
+    """Choose what a thread counts, so that all sums follow from it and it takes the fewest registers of 32 bits.
 
-    once: by number, the rows (constants that a stretch of code adds to sums), none of which a thread executes twice.
+    Say block A of the code adds 1 to loads and 4 to bytes, and block B adds 1 to loads. A thread can count by rows
+    (how often it was in A, and in B) or by sums (loads and bytes themselves); several counts share a register, as bit
+    fields. once: by number, the rows: what each block adds to each sum. A thread executes each at most once. Returns
+    the counts in each register.
     """
     if not once:
         return []
