@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, Phase, assume, given, settings
 
 from neutrino.gcn.instrument.compute import why_not
 from neutrino.ir.operands import Constant, Register
-from neutrino.ir.statements import Compare, Convert, Load, Operation, Operator, Reduction, Relation, Select
+from neutrino.ir.statements import Compare, Convert, Operation, Operator, Relation, Select
 from neutrino.ir.types import PROBE_TYPES, Type
 from neutrino.probing.ir.structured import Statement
 from neutrino.probing.ir.verifier import verify
@@ -165,4 +165,3 @@ def test_random_programs(place: tuple[str, int]) -> None:
     check()
 
 
-__all__ = ["Convert", "Load", "Reduction"]
