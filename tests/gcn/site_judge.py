@@ -40,6 +40,10 @@ _SIGNED = ("sbyte", "sshort", "_i8", "_i16")
 _APERTURES = (0x1_0000 << 32, 0x2_0000 << 32)
 
 
+class TooFewError(Exception):
+    """A kernel leaves too few registers for the snippets."""
+
+
 class Noted(NamedTuple):
     """A place where values are read. values: by what they are; after: whether it is behind the instruction."""
 
@@ -142,6 +146,8 @@ class SiteJudge:
             self._function, row, self._machine, placement=self._placement, site=7,
             is_scratch=row.offset in self._scratch,
         )  # fmt: skip
+        if len(self._scalars) < 24:
+            raise TooFewError
         saved, *scalars = self._scalars
         pair = next(number for number in scalars if number % 2 == 0 and number + 1 in scalars)
         scalars = [number for number in scalars if number not in (pair, pair + 1)]
@@ -208,7 +214,8 @@ class Watch(Trace):
         """By wave and site: values in front of the instruction."""
         self._done: dict[tuple[Any, int], list[tuple[str, Array, Array, Array, Array, int]]] = {}
         """By wave and site: what it has accessed: space, lanes, addresses, bytes, memory, and size."""
-        self._places: Array | None = None
+        self._active: dict[int, bool] = {}
+        """Whether a site was reached with lanes, at last."""
 
     def observe(self, wave: Wave, place: int) -> None:
         super().observe(wave, place)
@@ -242,6 +249,7 @@ class Watch(Trace):
     def _compare_lanes(self, wave: Wave, noted: Noted, values: dict[SiteOperand, Any]) -> None:
         """Compare what does not depend on the instruction."""
         execute = wave.execute()
+        self._active[noted.site.offset] = execute != 0
         expected = {"LANES": execute, "LEADER": execute & -execute, "SITE": 7}
         for operand, value in values.items():
             if operand.name in expected:
@@ -266,7 +274,11 @@ class Watch(Trace):
                         value = value & np.uint64(0xFFFF_FFFF)
                     self._same(noted, ADDR, addresses.astype(np.uint64), value)
             if SiteOperand("BYTES") in early:
-                self._same(noted, SiteOperand("BYTES"), np.uint64(size * access.addresses), early[SiteOperand("BYTES")])
+                value = early[SiteOperand("BYTES")]
+                # Of one lane, where the wave accesses memory once.
+                found = value.sum() if is_scalar else value
+                expected = size * access.addresses if not is_scalar or self._active[noted.site.offset] else 0
+                self._same(noted, SiteOperand("BYTES"), np.uint64(expected), found)
             if DATA in early and np.unique(at).size == at.size:
                 mask = np.uint64((1 << 8 * min(size, 8)) - 1)
                 stored = self._memory[at[:, None] + np.arange(min(size, 8 if size == 8 else 4))]
@@ -327,6 +339,7 @@ def _numbers(wave: Wave, value: Value) -> Any:
     if isinstance(value, Vector):
         rows = [wave.v[value.first + word].astype(np.uint64) for word in range(value.words)]
         total = rows[0] if value.words == 1 else rows[0] | rows[1] << np.uint64(32)
+        total = np.where(wave.mask, total, np.uint64(0))
         return np.concatenate([total, np.zeros(64 - total.size, np.uint64)])
     assert isinstance(value, (Scalar, Mask))
     return np.uint64(sum(wave.s[value.first + word] << 32 * word for word in range(value.words)))

@@ -127,3 +127,20 @@ def _check(path: Path, arch: str, names: tuple[str, ...], folder: Path) -> None:
         assert sums[0] == addresses % (1 << 64), kernel.name
         assert sums[1] == sums[0], kernel.name
         assert sums[3] == moved, kernel.name
+
+
+@pytest.mark.parametrize(
+    ("build", "name"), [("gfx1030-O0", "saxpy"), ("gfx1100-O0", "histogram"), ("gfx1201-O0", "floats")]
+)
+def test_bytes_of_accesses_to_any_memory(objects: dict[str, Path], build: str, name: str) -> None:
+    # Without optimization addresses say which memory it is, and scratch memory may be a buffer.
+    path = objects[build]
+    made = patched(path, build.partition("-")[0], [name], ["gmem_bytes"])
+    original, twin = Run(path.read_bytes(), name), made.run(made.kernels[0])
+    assert twin.buffers == original.buffers
+    moved = [sum(original.trace.bytes_of(what, "global").values()) for what in ("load", "store", "atomic")]
+    sums = twin.sums(0, 5)
+    assert sums[1:] == [*moved[1:], 0, 0]
+    # Scalar loads count once a wave, but for those that are known to be of arguments.
+    scalars = sum(original.trace.bytes_of("scalar load", "global").values())
+    assert moved[0] <= sums[0] <= moved[0] + scalars

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 
 from neutrino.ir.operands import Register, SiteOperand, Special
 from neutrino.ir.statements import Collective, Reduction
@@ -19,10 +19,14 @@ _OF_LANES = frozenset({Reduction.MATCH})
 """Reductions whose result is not the same in all lanes that execute them."""
 
 
-def varying(statements: Iterable[Statement], vectors: Iterable[str], *, is_varying_operand: bool = True) -> set[str]:
+def varying(
+    statements: Iterable[Statement], vectors: Iterable[str], *, is_varying_operand: bool = True,
+    uniform_operands: Set[str] = UNIFORM_OPERANDS,
+) -> set[str]:  # fmt: skip
     """Return the names of the registers that may differ between lanes, of those that statements assign.
 
-    vectors: those of which it is known. is_varying_operand: whether values of the site's instruction may.
+    vectors: those of which it is known. is_varying_operand: whether values of the site's instruction may,
+    but for the uniform ones.
     """
     found = set(vectors)
 
@@ -31,7 +35,7 @@ def varying(statements: Iterable[Statement], vectors: Iterable[str], *, is_varyi
             return value.name in found
         if isinstance(value, Special):
             return value in VARYING
-        return isinstance(value, SiteOperand) and is_varying_operand and value.name not in UNIFORM_OPERANDS
+        return isinstance(value, SiteOperand) and is_varying_operand and value.name not in uniform_operands
 
     def visit(rows: Iterable[Statement], *, apart: bool) -> None:
         for row in rows:

@@ -10,7 +10,7 @@ from neutrino.gcn.analysis.liveness import Liveness
 from neutrino.gcn.analysis.placement import Placement
 from neutrino.gcn.code import Function, Instruction
 from neutrino.gcn.instrument.code import NoRegistersError, Scalar, Value, Vector
-from neutrino.gcn.instrument.compute import CannotError, varying
+from neutrino.gcn.instrument.compute import UNIFORM_OPERANDS, CannotError, varying
 from neutrino.gcn.instrument.frame import Frame, Here
 from neutrino.gcn.instrument.probe_registers import exchanges_values, operands_in, written_in
 from neutrino.gcn.instrument.site_operands import NoValueError
@@ -139,7 +139,9 @@ class SiteSnippets:
     ) -> list[str]:  # fmt: skip
         """Return the code of a probe's snippet."""
         operands = operands_in(snippet.statements)
-        varies = varying(snippet.statements, self._vectors)
+        # One lane has the bytes of a scalar access.
+        uniform = UNIFORM_OPERANDS - {"BYTES"} if values.is_of_wave else UNIFORM_OPERANDS
+        varies = varying(snippet.statements, self._vectors, uniform_operands=uniform)
         shared = {register.name for register in self._probes.registers if not register.is_local}
         is_narrow = probe.level in (Level.WARP, Level.BLOCK)
         exchanges = exchanges_values(snippet)

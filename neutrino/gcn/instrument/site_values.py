@@ -18,6 +18,7 @@ from neutrino.gcn.instrument.code import Code, Mask, Place, Scalar, Value, Vecto
 from neutrino.gcn.instrument.machine import Machine
 from neutrino.gcn.instrument.site_operands import NoValueError, SiteOperandTexts
 from neutrino.gcn.instrument.site_reading import Reader, add_lanes, sum_scalar
+from neutrino.gcn.instrument.site_threads import block, lanes, leader, of_leader, thread
 from neutrino.gcn.instrument.surroundings import Surroundings
 from neutrino.gcn.isa.effects import effects
 from neutrino.gcn.isa.memory import ACROSS_LANES, Access, Kind, Space, access_of
@@ -79,6 +80,11 @@ class SiteValues:
     def kept(self, operands: Collection[SiteOperand]) -> list[SiteOperand]:
         """Return which values a snippet after the instruction can only have from before it: ``keep`` computes these."""
         return [operand for operand in operands if self._is_overwritten(operand)]
+
+    @property
+    def is_of_wave(self) -> bool:
+        """Whether the instruction accesses memory once for all lanes: BYTES are those of the lowest lane."""
+        return self._texts.access is not None and self._texts.access.space is Space.SCALAR
 
     # Code
 
@@ -198,17 +204,18 @@ class SiteValues:
         if name == "BYTES":
             if self._texts.access is None:
                 raise self._texts.lacks(name)
-            return Constant(Type.U64, self._texts.access.size)
+            size = self._texts.access.size
+            return of_leader(code, size) if self.is_of_wave else Constant(Type.U64, size)
         if name == "SITE":
             return Constant(Type.U32, self._site)
         if name == "LANES":
-            return self._lanes(code)
+            return lanes(code)
         if name == "LEADER":
-            return self._leader(code)
+            return leader(code)
         if name == "THREAD":
-            return _thread(surroundings)
+            return thread(surroundings)
         if name == "BLOCK":
-            return _block(surroundings)
+            return block(surroundings)
         if name.startswith("IN") and name[2:].isdecimal():
             input_words = self._texts.source(_number(name))
             if input_words is None:
@@ -332,28 +339,6 @@ class SiteValues:
             return reader.lane_word(parts.address, base)
         return Constant(Type.U64, base) if isinstance(base, int) else base
 
-    # Lanes, threads, blocks
-
-    def _lanes(self, code: Code) -> Value:
-        """Append code for LANES, the lanes that execute the probed instruction: a u64, also with waves of 32; return
-        where it is."""
-        place = code.scalar(2)
-        if self._machine.wave == 64:
-            code.emit(f"s_mov_b64 {place.text}, exec")
-        else:
-            code.emit(f"s_mov_b32 {place.word(0)}, exec_lo", f"s_mov_b32 {place.word(1)}, 0")
-        return place
-
-    def _leader(self, code: Code) -> Mask:
-        """Append code for LEADER: whether a lane is the lowest of those that execute the probed instruction; return the
-        mask."""
-        machine, place = self._machine, code.mask()
-        and_not = "s_andn2" if machine.is_old else "s_and_not1"
-        code.emit(f"{machine.add} {place.word(0)}, {machine.exec.removesuffix('_lo')}_lo, -1")
-        if machine.wave == 64:
-            code.emit(f"{machine.add_carry} {place.word(1)}, exec_hi, -1")
-        code.emit(f"{and_not}_{machine.mask} {place.text}, {machine.exec}, {place.text}")
-        return place
 
 
 def code_own(code: Code, value: Value) -> Value:
@@ -370,53 +355,6 @@ def code_own(code: Code, value: Value) -> Value:
     copy = code.mask() if isinstance(value, Mask) else code.scalar(value.words)
     code.emit(*(f"s_mov_b32 {copy.word(word)}, {value.word(word)}" for word in range(value.words)))
     return copy
-
-
-def _thread(surroundings: Surroundings) -> Value:
-    """Append code for THREAD, the thread's linear number in its block; return where it is.
-
-    A wave's lanes are threads with consecutive numbers.
-    """
-    code = surroundings.code
-    machine = code.machine
-    place = code.vector()
-    code.emit(*machine.lane(place.text))
-    shift = machine.wave.bit_length() - 1
-    wave = surroundings.special(Special.WARP)
-    if isinstance(wave, Constant):
-        if wave.bits:
-            code.emit(f"v_or_b32_e32 {place.text}, {wave.bits << shift:#x}, {place.text}")
-        return place
-    code.emit(f"v_lshl_or_b32 {place.text}, {wave.text}, {shift}, {place.text}")
-    code.release(wave)
-    return place
-
-
-def _block(surroundings: Surroundings) -> Value:
-    """Append code for BLOCK, the block's linear number in the grid (x counts fastest), a u64; return where it is."""
-    code = surroundings.code
-    machine = code.machine
-    x, y, z = (surroundings.special(each) for each in (Special.CTAID_X, Special.CTAID_Y, Special.CTAID_Z))
-    place = code.scalar(2)
-    low, high = place.word(0), place.word(1)
-    width, height = surroundings.grid_blocks(0), surroundings.grid_blocks(1)
-    row = code.scalar()
-    code.emit(
-        f"s_mov_b32 {row.text}, {_text(z)}",
-        f"s_mul_i32 {row.text}, {row.text}, {_text(height)}",
-        f"{machine.add} {row.text}, {row.text}, {_text(y)}",
-        f"s_mul_hi_u32 {high}, {row.text}, {_text(width)}",
-        f"s_mul_i32 {low}, {row.text}, {_text(width)}",
-        f"{machine.add} {low}, {low}, {_text(x)}",
-        f"{machine.add_carry} {high}, {high}, 0",
-    )
-    code.release(row, *(each for each in (x, y, z, width, height) if not isinstance(each, Constant)))
-    return place
-
-
-def _text(value: Value) -> str:
-    """Return a value that is the same in all lanes as an operand in assembly."""
-    return f"{value.bits:#x}" if isinstance(value, Constant) else value.text
 
 
 def _number(name: str) -> int:

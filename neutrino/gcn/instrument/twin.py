@@ -23,6 +23,7 @@ from neutrino.gcn.instrument.machine import Machine
 from neutrino.gcn.instrument.probe_registers import names_in, saves_in, shared_in, written_in
 from neutrino.gcn.instrument.saves import Total, kept_registers, lower_entry, lower_settle, why_not
 from neutrino.gcn.instrument.site_snippets import NotProbed, Piece, SiteSnippets
+from neutrino.gcn.instrument.site_threads import leader
 from neutrino.gcn.instrument.snippet import SnippetCode
 from neutrino.gcn.llvm import Llvm
 from neutrino.gcn.processors import processor_named
@@ -439,7 +440,10 @@ class _Writer:
             if amount >= _MOST_ADDED:
                 raise CannotError(f"{amount} for each lane is too much")
             if isinstance(home, Vector):
-                self._count_in_lanes(here, home, amount)
+                if is_of_lanes:
+                    self._count_in_lanes(here, home, amount)
+                else:
+                    self._count_in_leader(here, home, amount)
                 continue
             with code.scope():
                 source: Value = Constant(Type.U32, amount)
@@ -455,6 +459,16 @@ class _Writer:
                 text = source.text if isinstance(source, Scalar) else f"{amount:#x}"
                 code.emit(f"{machine.add} {home.word(0)}, {home.word(0)}, {text}")
                 code.emit(f"{machine.add_carry} {home.word(1)}, {home.word(1)}, 0")
+
+    def _count_in_leader(self, here: Here, home: Vector, amount: int) -> None:
+        """Append code that adds an amount to a VGPR in the lowest lane that is active."""
+        code, machine = here.code, self._machine
+        with code.scope():
+            outer, lowest = code.mask(), leader(code)
+            code.emit(f"s_mov_{machine.mask} {outer.text}, {machine.exec}")
+            code.emit(f"s_mov_{machine.mask} {machine.exec}, {lowest.text}")
+            self._count_in_lanes(here, home, amount)
+            code.emit(f"s_mov_{machine.mask} {machine.exec}, {outer.text}")
 
     def _count_in_lanes(self, here: Here, home: Vector, amount: int) -> None:
         """Append code that adds an amount to a VGPR in each lane that is active."""
