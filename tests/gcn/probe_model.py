@@ -6,10 +6,12 @@ Clocks are those that the twin has read, in order: the model takes as many of th
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,15 +21,15 @@ from neutrino.abi.levels import Level, Per
 from neutrino.backend.gcn_values import GcnKernel, GcnTwin
 from neutrino.backend.launch_memory import Extents, LaunchMemory
 from neutrino.emulator.gcn.kernel import hardware_identity
-from neutrino.emulator.gcn.memory import Memory
+from neutrino.emulator.gcn.memory import BASE, Memory
 from neutrino.emulator.gcn.numbering import EXEC
 from neutrino.emulator.gcn.object_file import LoadedObject
 from neutrino.emulator.gcn.trace import WaveKey
 from neutrino.emulator.gcn.wave import Wave
-from neutrino.gcn.isa.memory import Space, access_of
+from neutrino.gcn.isa.memory import Space, access_of, operands_of
 from neutrino.gcn.llvm import Llvm
 from neutrino.ir.operands import Register, SiteOperand, Special
-from neutrino.ir.statements import Load
+from neutrino.ir.statements import ClockAfter, IsGlobal, Load
 from neutrino.maps.declaration import Layout, Map
 from neutrino.maps.regions import SM_ROWS, copies_of, copy_stride, has_counts, region_layout, row_stride
 from neutrino.probing.ir.probe_set import Probe, Snippet
@@ -39,6 +41,8 @@ _EPOCH = 10**15
 """What the interpreter's counter of 100 MHz is before that of cycles."""
 _LEADER = SiteOperand("LEADER")
 _LDS = 64 << 10
+_APERTURES = (0x1_0000, 0x2_0000)
+"""Upper halves of generic addresses in LDS and in scratch memory, in the interpreter."""
 _TICKS = ("s_memtime", "s_memrealtime", "s_sendmsg_rtn_b64", "s_getreg_b32")
 
 
@@ -151,6 +155,11 @@ class _Machine(Machine):
             bits = self.wave.operand(statement.operand, self)
             return from_bits(np.broadcast_to(np.asarray(bits, np.uint64), (self.wave.lanes,)).copy(),
                              statement.destination.type)  # fmt: skip
+        if isinstance(statement, ClockAfter):
+            return self.wave.special(Special.CLOCK)
+        if isinstance(statement, IsGlobal):
+            upper = self.value(statement.address) >> np.uint64(32)
+            return ~np.isin(upper, np.array(_APERTURES, np.uint64))
         return super()._computed(statement)
 
 
@@ -170,6 +179,8 @@ class _OfWave:
         self.warp = self.block * shape.waves(self.lanes) + self.number
         self.machine = _Machine(self, [one for one in model.kernel.probes.registers if not one.is_local])
         self.instruction: Any = None
+        self.wave: Wave | None = None
+        self.addresses: Lanes = np.zeros(wave.lanes, np.uint64)
         self.identity = hardware_identity(model.processor, self.block, self.number)
 
     @property
@@ -197,7 +208,7 @@ class _OfWave:
             "nctaid": self.model.shape.grid[number],
         }.get(name)  # fmt: skip
         if special is Special.LANEMASK_LT:
-            return np.array([(1 << lane) - 1 for lane in range(self.lanes)], f"u{self.lanes // 8}")
+            return np.array([(1 << lane) - 1 for lane in range(self.lanes)], np.uint64)
         if found is None:
             raise UnmodelledError(special.value)
         return self._all(found, np.uint32)
@@ -229,6 +240,10 @@ class _OfWave:
                 # Once for the wave.
                 return np.where(self.operand(_LEADER, machine), access.size, 0)
             return access.size * access.addresses
+        if operand.name == "ADDR" and access_of(self.instruction) is not None:
+            return self.addresses
+        if operand.name == "OUT":
+            return self._result(operand.element)
         if operand.name == "LANES":
             return mask_of(machine.active)
         if operand.name == "SITE":
@@ -240,6 +255,24 @@ class _OfWave:
         if operand.name == "BLOCK":
             return self.block
         raise UnmodelledError(operand.text)
+
+
+    def _result(self, element: str | None) -> Any:
+        """What a load has brought, or an instruction has computed."""
+        assert self.wave is not None
+        access = access_of(self.instruction)
+        name = self.instruction.operands[0] if access is None else operands_of(self.instruction, access).result
+        match = re.fullmatch(r"([vs])(?:(\d+)|\[(\d+):(\d+)\])", name)
+        if match is None or (access is not None and (access.size < 4 or access.keeps_half)):
+            raise UnmodelledError(f"OUT of {self.instruction.text}")
+        first = int(match[2] or match[3])
+        words = int(match[4]) - first + 1 if match[4] else 1
+        at = "xyzw".index(element) if element in ("x", "y", "z", "w") else int(element or 0)
+        row = self.wave.v if match[1] == "v" else self.wave.s
+        low = np.asarray(row[first + at], np.uint64)
+        if element is None and words >= 2:
+            low = low | np.asarray(row[first + 1], np.uint64) << np.uint64(32)
+        return low
 
 
 def bits_of(wave: Wave) -> Lanes:
@@ -273,7 +306,7 @@ class ProbeModel:
         self._waves: dict[WaveKey, _OfWave] = {}
         self._rows = {row.offset: row for row in kernel.function.instructions}
         self._numbers = {offset: number for number, offset in enumerate(kernel.at)}
-        self._after: dict[WaveKey, tuple[Any, Lanes]] = {}
+        self._sites: dict[WaveKey, tuple[int, Lanes]] = {}
         self._offsets: list[int | None] = []
         self.saved: list[_Saved] = []
 
@@ -292,22 +325,46 @@ class ProbeModel:
         if mine is None:
             mine = self._waves[key] = _OfWave(self, wave)
             self._of_kernel(mine, "before", mine.entry)
-        if key in self._after:
-            offset, active = self._after.pop(key)
-            self._at_site(mine, offset, "after", active)
+        self._finish(mine, wave, key)
         offset = self._offsets[place]
         if offset is None:
             return
         row = self._rows[offset]
         active = bits_of(wave)
+        self._sites[key] = offset, active
+        mine.addresses = np.zeros(mine.lanes, np.uint64)
+        wave.watcher = partial(self._watch, mine)
+        if row.mnemonic == "s_endpgm":
+            self._finish(mine, wave, key)
+            self._of_kernel(mine, "after", mine.entry)
+
+    def _finish(self, mine: _OfWave, wave: Wave, key: WaveKey) -> None:
+        """Do what probes do before and after the instruction that has just run."""
+        if key not in self._sites:
+            return
+        offset, active = self._sites.pop(key)
+        row = self._rows[offset]
+        mine.wave = wave
         if offset in self.kernel.at:
             self._at_site(mine, offset, "before", active)
-            if any(probe.after is not None for probe in self.kernel.at[offset]):
-                self._after[key] = offset, active
         if row.mnemonic in _TICKS and (row.mnemonic != "s_getreg_b32" or "SHADER_CYCLES" in row.text):
             self.ticks[key].popleft()
-        if row.mnemonic == "s_endpgm":
-            self._of_kernel(mine, "after", mine.entry)
+        if offset in self.kernel.at:
+            self._at_site(mine, offset, "after", active)
+
+    def _watch(
+        self, mine: _OfWave, wave: Wave, what: str, lanes: Any, memory: Lanes, places: Lanes, size: int
+    ) -> None:  # fmt: skip
+        """Note the addresses of an access."""
+        del what, size
+        if memory is wave.memory.bytes:
+            places = places + BASE
+        if lanes is None:
+            mine.addresses[:] = places[0]
+        else:
+            numbers = np.arange(mine.lanes)[lanes]
+            fresh = mine.addresses[numbers] == 0
+            mine.addresses[numbers[fresh]] = places[fresh]
 
     def _of_kernel(self, mine: _OfWave, when: str, active: Lanes) -> None:
         for probe in self.kernel.probes.probes:

@@ -114,11 +114,11 @@ def objects(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     ("build", "names", "shape", "probes"),
     [
         ("gfx942", ["left_early"], DEEP, ("block_sched", "launch_skew", "warp_timeline")),
-        ("gfx1100", ["exchanged"], DEEP, ("inst_count", "launch_skew")),
-        ("gfx90a", ["exchanged"], FLAT, ("gmem_bytes", "work_per_warp")),
+        ("gfx1100", ["exchanged"], DEEP, ("inst_count", "launch_skew", "value_watch")),
+        ("gfx90a", ["exchanged"], FLAT, ("gmem_bytes", "work_per_warp", "smem_bank_conflict")),
         ("gfx1030", ["scanned"], FLAT, ("block_sched", "gmem_bytes")),
         ("gfx1201", ["exchanged"], DEEP, ("block_sched", "inst_count")),
-        ("gfx1100-wave64", ["sorted_together"], FLAT, ("warp_timeline", "launch_skew")),
+        ("gfx1100-wave64", ["sorted_together"], FLAT, ("warp_timeline", "smem_bank_conflict")),
     ],
 )  # fmt: skip
 def test_shipped_probes_record_what_the_model_says(

@@ -447,6 +447,15 @@ class Here:
             lane = code.vector()
             code.emit(*machine.lane(lane.text))
             return lane
+        if special is Special.LANEMASK_LT:
+            # Sets of lanes are u64 for waves of both sizes.
+            lanes = code.vector(2)
+            with code.scope():
+                lane = code.vector()
+                code.emit(*machine.lane(lane.text))
+                code.emit(f"v_lshlrev_b64 {lanes.text}, {lane.text}, -1")
+            code.emit(*(f"v_not_b32_e32 {lanes.word(word)}, {lanes.word(word)}" for word in range(2)))
+            return lanes
         if special is Special.WARP:
             return self._wave()
         raise CannotError(f"{special.value} is not possible in AMD's kernels yet")
