@@ -81,8 +81,11 @@ def occupancy_document(summary: KernelSummary) -> dict[str, Any]:
 
 
 def _blocks(summary: KernelSummary) -> list[dict[str, int]]:
-    """Return for each size of blocks that had fewer at a time how many fit by registers alone; those with most launches
-    first. Only where that says that there are fewer: something else may decide."""
+    """Return, for each block size that a kernel was launched with at a lower occupancy, how many blocks fit by
+    registers.
+
+    Those with most launches come first. A size is left out where registers alone do not explain it.
+    """
     manifest = summary.kernel.manifest
     if manifest is None or manifest.assembly is None:
         return []

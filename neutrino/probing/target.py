@@ -89,7 +89,8 @@ class Snippets(Protocol):
     def saved(
         self, path: KeyPath, words: Sequence[tuple[int, str]], fields: Sequence[Field], reserved: set[str]
     ) -> tuple[list[WrittenInstruction], list[str]]:
-        """Return the operands of a SAVE, and instructions before it that it needs to read them.
+        """Return the operands of a SAVE statement (it appends a record to a map), and instructions before it that it
+        needs to read them.
 
         words: offset in the snippet and text of each operand. fields: those that they are saved to.
         """
