@@ -203,15 +203,15 @@ class GcnVerifier:
         return Processor(processor, capabilities_of(processor))
 
     def device_faults(
-        self, part: WrittenProbes | DraftProbes, probes: ProbeSet, arch: str
+        self, written: WrittenProbes | DraftProbes, probes: ProbeSet, arch: str
     ) -> list[Diagnostic]:
         """Return what hand-written snippets use and a device lacks; else what is not possible in its kernels yet."""
         from neutrino.gcn.snippets.verifier import processor_faults
         from neutrino.gcn.trial import impossible
 
         processor = arch.partition(":")[0]
-        faults = [] if isinstance(part, DraftProbes) else processor_faults(part, probes.probes, processor)
-        return faults or impossible(part, probes, processor)
+        faults = [] if isinstance(written, DraftProbes) else processor_faults(written, probes.probes, processor)
+        return faults or impossible(written, probes, processor)
 
 
 class Gcn:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 from neutrino.abi.records import Field
 from neutrino.errors import Diagnostic, Span
@@ -141,13 +141,11 @@ class Verifier(Protocol):
     def device(self, arch: str) -> Able:
         """Return what one of the target's devices can do. arch: its architecture, such as ``gfx1100``."""
 
-    def device_faults(
-        self, part: WrittenProbes | DraftProbes, probes: ProbeSet, arch: str
-    ) -> list[Diagnostic]:
+    def device_faults(self, written: Any, probes: ProbeSet, arch: str) -> list[Diagnostic]:
         """Return a fault for each instruction of hand-written snippets that a device lacks, and for what kernels of a
         device cannot have of probes, as far as no kernel is needed to tell.
 
-        probes: what the file's snippets have become.
+        written: the ``WrittenProbes`` or ``DraftProbes`` of one file. probes: what its snippets have become.
         """
 
 

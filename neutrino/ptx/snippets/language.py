@@ -560,9 +560,7 @@ class PtxVerifier:
         """Return what a device can do: all that PTX has, which its driver compiles for it."""
         return self
 
-    def device_faults(
-        self, part: WrittenProbes | DraftProbes, probes: ProbeSet, arch: str
-    ) -> list[Diagnostic]:
+    def device_faults(self, written: WrittenProbes, probes: ProbeSet, arch: str) -> list[Diagnostic]:
         """Return none: which PTX an architecture has depends on the kernel's own ``.target``."""
         return []
 
