@@ -15,11 +15,11 @@ from pathlib import Path
 
 from neutrino.emulator.gcn.errors import GcnFaultError
 from tests.gcn.map_cases import CASES, is_right
-from tests.gcn.map_runs import run
+from tests.gcn.map_runs import as_gfx950, run
 from tests.gcn.objects import build as build_objects
 
 _BUILDS = (
-    "gfx90a-O2", "gfx942-O2", "gfx1030-O2", "gfx1030-wave64", "gfx1100-O2", "gfx1100-wave64", "gfx1201-O2",
+    "gfx90a-O2", "gfx942-O2", "gfx950-O2", "gfx1030-O2", "gfx1030-wave64", "gfx1100-O2", "gfx1100-wave64", "gfx1201-O2",
     "gfx1201-wave64",
 )  # fmt: skip
 _WHERE = (("saxpy", ""), ("histogram", "load"))
@@ -47,6 +47,7 @@ def main(parts: list[str]) -> int:
     count = wrong = 0
     with tempfile.TemporaryDirectory() as folder:
         build_objects(Path(folder))
+        as_gfx950(Path(folder) / "gfx942-O2.hsaco", Path(folder))
         for build in _BUILDS:
             for name in names:
                 for kernel, position in _WHERE:

@@ -19,7 +19,7 @@ from neutrino.gcn.instrument.map_statements import MapStatements
 from neutrino.gcn.instrument.map_together import MapTogether
 from neutrino.gcn.instrument.saves import Saving
 from tests.gcn.map_cases import CASES, expected_of, is_right, sums
-from tests.gcn.map_runs import BLOCK, GRID, rows, run
+from tests.gcn.map_runs import BLOCK, GRID, as_gfx950, rows, run
 from tests.gcn.objects import code_objects, need_llvm
 
 BUILDS = {
@@ -46,6 +46,13 @@ def objects(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def test_a_map_has_what_was_saved(objects: dict[str, Path], tmp_path: Path, name: str, build: str) -> None:
     ran = run(objects[build], build.partition("-")[0], "saxpy", CASES[name], tmp_path)
     assert ran.lanes == BUILDS[build]
+    assert is_right(name, CASES[name], ran)
+    assert ran.is_same
+
+
+@pytest.mark.parametrize("name", ["topk", "sum of floats"])
+def test_maps_on_gfx950(objects: dict[str, Path], tmp_path: Path, name: str) -> None:
+    ran = run(as_gfx950(objects["gfx942-O2"], tmp_path), "gfx950", "saxpy", CASES[name], tmp_path)
     assert is_right(name, CASES[name], ran)
     assert ran.is_same
 
