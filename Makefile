@@ -99,6 +99,7 @@ corpus-amd: setup-dev
 	$(BIN)/python -m bench.gcn_judge
 	$(BIN)/python -m bench.gcn_faults
 	$(BIN)/python -m bench.maps_amd
+	$(BIN)/python -m bench.gcn_sites
 	$(if $(TRITON_PYTHON),$(BIN)/python -m bench.gcn_numpy)
 
 clean:

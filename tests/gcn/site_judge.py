@@ -107,6 +107,7 @@ class SiteJudge:
         assert not registers.refused, registers.refused
         self._scalars = registers.free_scalars()
         self._first_vector = registers.vector_count + registers.vector_count % 2
+        self._turn = 0
         self.refused: Counter[str] = Counter()
         self.descriptor = _with_registers(descriptor)
         header = 256 if descriptor.preload_length else 0
@@ -167,8 +168,8 @@ class SiteJudge:
         code = Code(self._machine, scalars[8:], vectors)
         found = values.prepare(before, Anywhere(code), after=False)
         # Snippets of a clause stand in front of it and behind it, all together.
-        turn = row.offset // 4 % 8
-        own = range(self._first_vector + 32 + 8 * turn, self._first_vector + 40 + 8 * turn)
+        self._turn = (self._turn + 1) % 24
+        own = range(self._first_vector + 32 + 4 * self._turn, self._first_vector + 36 + 4 * self._turn)
         keeping = Code(self._machine, scalars[:8], own)
         kept = values.keep(values.kept(after), Anywhere(keeping))
         behind = Code(self._machine, scalars[8:], vectors)

@@ -16,7 +16,7 @@ from neutrino.gcn.processors import PROCESSORS
 from tests.gcn.hazard_judge import HazardJudge
 from tests.gcn.objects import need_llvm
 
-_JUDGED = (("gfx90a", 64), ("gfx942", 64), ("gfx1030", 32), ("gfx1100", 32), ("gfx1100", 64))
+_JUDGED = (("gfx90a", 64), ("gfx942", 64), ("gfx1030", 32), ("gfx1100", 64))
 _DPP = "row_shr:1 row_mask:0xf bank_mask:0xf"
 
 # What probes' code is made of. The program's registers are below 40.
