@@ -28,6 +28,8 @@ _GRID = {Special.NCTAID_X: 0, Special.NCTAID_Y: 1, Special.NCTAID_Z: 2}
 _SIZE = {Special.NTID_X: 0, Special.NTID_Y: 1, Special.NTID_Z: 2}
 _ITEM = {Special.TID_X: 0, Special.TID_Y: 1, Special.TID_Z: 2}
 _MOST_VECTORS = 256
+_ITEM_VECTORS = 3
+"""VGPRs with the work-items' numbers when a wave begins, at most."""
 _Y_AND_Z, _X = "ttmp7", "ttmp9"
 """Where work-groups' numbers are on gfx12."""
 
@@ -90,6 +92,7 @@ class Frame:
     _site_words: int = 0
     _taken_vectors: int = 0
     _scratch: int = 0
+    _entry_vectors: set[int] = field(default_factory=set)
     _end_vectors: set[int] = field(default_factory=set)
     _taken: set[Place] = field(default_factory=set)
     _highest_scalar: int = 0
@@ -142,19 +145,27 @@ class Frame:
         """Have VGPRs for a probe's register."""
         self._homes[name] = self.keep_vector(words)
 
-    def add_end_home(self, name: str, words: int) -> None:
-        """Have VGPRs for a register that code at the kernel's ends alone uses: there those of the program are free.
-        After all others have theirs. Raises CannotError."""
-        taken = {*range(self._vector_count, self.first_vector), *self._spare.vectors, *self._end_vectors}
+    def add_passing_home(self, name: str, words: int, *, is_end: bool) -> None:
+        """Have VGPRs for a register that code at the kernel's entry alone uses, or at its ends alone: there those of
+        the program are free. After all others have theirs. Raises CannotError."""
+        passing = self._end_vectors if is_end else self._entry_vectors
+        taken = {*range(self._vector_count, self.first_vector), *self._spare.vectors, *passing}
+        free = set(range(_MOST_VECTORS) if is_end else self.vectors_at_entry) - taken
         step = 2 if words > 1 and self.machine.aligns_vectors else 1
         for first in range(0, _MOST_VECTORS - words, step):
             numbers = range(first, first + words)
-            if taken.isdisjoint(numbers):
-                self._end_vectors.update(numbers)
+            if free.issuperset(numbers):
+                passing.update(numbers)
                 self._homes[name] = Vector(first, words)
                 self._highest_vector = max(self._highest_vector, first + words)
                 return
         raise CannotError("no vector registers are left in it")
+
+    @property
+    def vectors_at_entry(self) -> list[int]:
+        """The VGPRs that the entry's code may use: those without a work-item's numbers have no value yet."""
+        kept = {*range(self._vector_count, self.first_vector), *self._spare.vectors}
+        return [number for number in range(_ITEM_VECTORS, self.boundary) if number not in kept]
 
     def home(self, name: str) -> tuple[type[Scalar], int] | Vector:
         """Return the kind and the words of a probe's register, or the VGPRs that it is in."""
@@ -178,7 +189,8 @@ class Frame:
     def taken(self) -> frozenset[Place]:
         """The registers that snippets may write, as a set of ``isa.registers``."""
         kept = range(self._vector_count, self.first_vector)
-        return frozenset(self._taken) | {Vector(number) for number in (*kept, *self._spare.vectors, *self._end_vectors)}
+        passing = self._entry_vectors | self._end_vectors
+        return frozenset(self._taken) | {Vector(number) for number in (*kept, *self._spare.vectors, *passing)}
 
     @property
     def scalars_named(self) -> int:
@@ -269,7 +281,8 @@ class Frame:
 
         Raises NoRegistersError.
         """
-        kept = {*range(self._vector_count, self.first_vector), *(self._end_vectors if offset is None else ())}
+        passing = self._end_vectors if offset is None else self._entry_vectors if liveness is None else ()
+        kept = {*range(self._vector_count, self.first_vector), *passing}
         free = [number for number in vectors if number not in kept]
         if offset == 0 and liveness is None:
             reads |= (1 << self._at_entry) - 1

@@ -125,8 +125,8 @@ class _Writer:
         self._is_measuring = needs is None
         self._vectors: set[str] = set()
         self._read_at_sites: set[str] = set()
-        self._of_ends: set[str] = set()
-        self._kept_at_ends: list[Register] = []
+        self._passing: dict[str, bool] = {}
+        self._kept_in_passing: dict[bool, list[Register]] = {False: [], True: []}
         self._members = [
             _Member(function, at, self._machine, entry.begins if function is self._function else 0)
             for function, at in request.functions
@@ -154,15 +154,16 @@ class _Writer:
         kernel = [probe for probe in self._request.probes.probes if probe.tracepoint.is_kernel]
         self._choose_homes(kernel)
         sites = [list(self._site_code(member)) for member in self._members]
-        befores = list(self._maps_code(lower_entry, of_ends=False))
-        befores += [line for probe in kernel for line in self._kernel_code(probe.before, probe.level)]
-        afters = [line for probe in kernel for line in self._kernel_code(probe.after, probe.level, is_end=True)]
-        if self._of_ends:
-            first = [line for register in self._kept_at_ends for line in self._of_kernel(
-                partial(self._first, register), is_end=True
-            )]  # fmt: skip
-            afters = [*first, *self._maps_code(lower_entry, is_end=True, of_ends=True), *afters]
-        afters += self._maps_code(lower_settle, is_end=True)
+        befores = [
+            *self._first_in_passing(is_end=False), *self._maps_code(lower_entry, (None, False)),
+            *(line for probe in kernel for line in self._kernel_code(probe.before, probe.level)),
+            *self._maps_code(lower_settle, (False,)),
+        ]  # fmt: skip
+        afters = [
+            *self._first_in_passing(is_end=True), *self._maps_code(lower_entry, (True,), is_end=True),
+            *(line for probe in kernel for line in self._kernel_code(probe.after, probe.level, is_end=True)),
+            *self._maps_code(lower_settle, (None, True), is_end=True),
+        ]  # fmt: skip
         end = []
         if afters:
             machine = self._machine
@@ -244,26 +245,32 @@ class _Writer:
         statements = [statement for probe in present for snippet in (probe.before, probe.after) if snippet is not None
                       for statement in snippet.statements]  # fmt: skip
         saved = {save.map.name for save in saves_in(statements)}
-        # What is saved to at ends alone keeps nothing before.
-        elsewhere = {
-            save.map.name for probe in present for snippet in (probe.before, probe.after)
-            if snippet is not None and not (probe.tracepoint.is_kernel and snippet is probe.after)
-            for save in saves_in(snippet.statements)
-        }  # fmt: skip
+        # What is saved to at the entry alone, or at ends alone, keeps nothing in between.
+        elsewhere: dict[bool, set[str]] = {}
+        for is_end in (False, True):
+            elsewhere[is_end] = {
+                save.map.name for probe in present for snippet in (probe.before, probe.after)
+                if snippet is not None
+                and not (probe.tracepoint.is_kernel and snippet is (probe.after if is_end else probe.before))
+                for save in saves_in(snippet.statements)
+            }  # fmt: skip
         self._saved = [(index, entry) for index, entry in enumerate(maps) if entry.name in saved]
         for index, entry in self._saved:
             if reason := why_not(entry, self._machine):
                 raise CannotError(reason)
             registers = kept_registers(entry, index, self._machine.wave)
-            if entry.name not in elsewhere and all(register.type is not Type.PRED for register in registers):
-                self._of_ends.add(entry.name)
-                self._kept_at_ends += registers
+            passing = [is_end for is_end, names in elsewhere.items() if entry.name not in names]
+            if passing and all(register.type is not Type.PRED for register in registers):
+                self._passing[entry.name] = passing[0]
+                self._kept_in_passing[passing[0]] += registers
                 continue
             for register in registers:
                 add_home(self._frame, register, is_vector=True)
                 self._shared[register.name] = register
-        for register in self._kept_at_ends:
-            self._frame.add_end_home(register.name, words_of(register.type, self._machine))
+        for is_end, registers in self._kept_in_passing.items():
+            for register in registers:
+                words = words_of(register.type, self._machine)
+                self._frame.add_passing_home(register.name, words, is_end=is_end)
 
     def _is_total(self, register: Register, kernel: Iterable[Probe], sites: Iterable[Probe]) -> bool:
         """Return whether of a register only the sum over all lanes matters: probes add the same to it in all lanes, and
@@ -367,13 +374,18 @@ class _Writer:
             build, labels=self._label(), offset=None if is_end else 0, vectors=self._kernel_vectors(is_end=is_end)
         )
 
+    def _first_in_passing(self, *, is_end: bool) -> Iterator[str]:
+        """Yield what gives registers their first values that are kept within the entry's code, or within an end's."""
+        for register in self._kept_in_passing[is_end]:
+            yield from self._of_kernel(partial(self._first, register), is_end=is_end)
+
     def _maps_code(
-        self, lower: Callable[[Here, Map, int], None], *, is_end: bool = False, of_ends: bool | None = None
+        self, lower: Callable[[Here, Map, int], None], which: tuple[bool | None, ...], *, is_end: bool = False
     ) -> Iterator[str]:
-        """Yield the code of the maps that are saved to, for the kernel's entry or its ends. of_ends: of maps that are
-        saved to at ends alone, or of the others; None: of all."""
+        """Yield the code of maps that are saved to, for the kernel's entry or its ends. which: of those that are saved
+        to at the entry alone (False), at ends alone (True), or elsewhere (None)."""
         for index, entry in self._saved:
-            if of_ends is not None and of_ends is not (entry.name in self._of_ends):
+            if self._passing.get(entry.name) not in which:
                 continue
 
             def build(here: Here, entry: Map = entry, index: int = index) -> None:
@@ -385,7 +397,7 @@ class _Writer:
     def _kernel_vectors(self, *, is_end: bool) -> list[int]:
         """Return the VGPRs that code at the kernel's entry or its ends may use."""
         if not is_end:
-            return list(range(self._frame.first_vector, 256))
+            return self._frame.vectors_at_entry
         # At ends no value of the program is needed any more. The lowest ones are taken first.
         return list(range(256))
 
