@@ -84,6 +84,10 @@ class CodeObjectSource:
         processor, features = split_target(found.target or self.arch)
         return replace(decode(found.functions, processor, features, find_llvm(processor)), pointed=found.pointed)
 
+    def forget(self) -> None:
+        """Forget the decoded functions, which are decoded again if somebody asks for them."""
+        self.__dict__.pop("module", None)
+
     def summary(self) -> dict[str, object]:
         """Return what ``source.json`` of ``--save-temps`` says of it."""
         return {"image": self.image, "arch": self.arch, "bytes": len(self.data)}

@@ -172,7 +172,10 @@ class GcnTwins:
         """Write the twins of the planned kernels, and the code object with them."""
         from neutrino.backend.gcn_writing import write_twins
 
-        return write_twins(self.source, plan.kernels)
+        code = write_twins(self.source, plan.kernels)
+        # Decoded code takes fifty times as much memory as its bytes.
+        self.source.forget()
+        return code
 
     def assemble(self, code: GcnCode) -> None:
         """Do nothing: snippets were assembled when they were written, and original instructions keep their bytes."""

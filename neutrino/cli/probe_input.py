@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +15,7 @@ from neutrino.errors import FormatError
 
 if TYPE_CHECKING:
     from neutrino.cli.progress import Progress
+    from neutrino.fatbin import Container
     from neutrino.fatbin.inputs import Input
     from neutrino.patched_files.preview import Preview
     from neutrino.probing.ir.probe_set import ProbeSet
@@ -73,6 +74,7 @@ class Kernels:
         self.probes = probes
         self.selection: Selection = Selection(tuple(options.kernel), tuple(options.filter))
         self._name: str = options.file
+        self._is_named = options.arch is not None
         self._arch = _arch(options.arch)
         # How many were read so far: files with device code, selected kernels in them, vendor-licensed libraries.
         self._file_count = 0
@@ -129,7 +131,9 @@ class Kernels:
             self._say(f"{input_.name}: {vendor} is a vendor-licensed library, which is never rewritten")
             yield File(input_.name, "", vendor), iter(())
             return
-        arch = self._arch or default_architecture(containers)
+        arch = self._arch
+        if arch is None or not (self._is_named or _is_for(arch, containers)):
+            arch = default_architecture(containers)
         yield File(input_.name, arch), self._previews(input_, preview(containers, arch, self.probes, self.selection))
 
     def _previews(self, input_: Input, previews: Iterator[Preview]) -> Iterator[Preview]:
@@ -163,6 +167,14 @@ class Kernels:
         """Print a message on stderr, in place of the line of progress."""
         self._progress.clear()
         say(message)
+
+
+def _is_for(arch: str, containers: Sequence[Container]) -> bool:
+    """Return whether some image is of the kind that devices of an architecture, this machine's, run."""
+    from neutrino.backend.registry import target_of_device
+
+    target = target_of_device(arch)
+    return any(target.takes(image) for container in containers for image in container.images)
 
 
 def _arch(name: str | None) -> str | None:

@@ -136,6 +136,8 @@ def _run_backend(
             dump.write("sites.json", json.dumps(rows, indent=1))
         if plan.kernels:
             code = backend.write(plan)
+            # Of an image with a thousand kernels it takes more memory than all that follows.
+            del plan
             outcomes = backend.assemble(code)
             result = backend.entries(code, outcomes)
             kernels |= result.entries

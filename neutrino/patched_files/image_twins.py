@@ -15,6 +15,7 @@ from neutrino.assemble.emit import Emit
 from neutrino.backend.protocol import Options, Shipped, Target
 from neutrino.backend.registry import is_unit, target_of_device
 from neutrino.device.kind import DeviceKind
+from neutrino.elf.cursor import release
 from neutrino.fatbin import Container, kernel_names
 from neutrino.maker.keys import image_key, patcher_identity, run_key
 from neutrino.maker.patcher import make_twins
@@ -118,6 +119,9 @@ class _TwinMaker:
         """
         settings = self._settings
         container = self._containers[planned.container]
+        # What was read of the file before takes memory until it is said that it need not.
+        for image in container.images[:1]:
+            release(image.payload)
         # Without save_temps it writes nothing.
         dump = Dump(settings.save_temps / f"{planned.container}.{planned.arch}" if settings.save_temps else None)
         if settings.save_temps:
