@@ -34,13 +34,13 @@ def _code(place: tuple[str, int], kind: Type) -> list[str]:
     return [line for line in text.splitlines()[:-1] if not line.endswith(":")]
 
 
-@pytest.mark.parametrize(("number", "place"), enumerate(MACHINES))
+@pytest.mark.parametrize(("number", "place"), list(enumerate(MACHINES)))
 def test_every_instruction_is_known(number: int, place: tuple[str, int]) -> None:
     for line in _code(place, _KINDS[number % len(_KINDS)]):
         effects(written(line), machine_of(*place).generation)
 
 
-@pytest.mark.parametrize(("number", "place"), enumerate(_JUDGED))
+@pytest.mark.parametrize(("number", "place"), list(enumerate(_JUDGED)))
 def test_nothing_is_missing(number: int, place: tuple[str, int]) -> None:
     judge = HazardJudge(*place)
     before = [[written("s_nop 7")] * WINDOW]
