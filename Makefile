@@ -100,6 +100,7 @@ corpus-amd: setup-dev
 	$(BIN)/python -m bench.gcn_faults
 	$(BIN)/python -m bench.maps_amd
 	$(BIN)/python -m bench.gcn_sites
+	$(BIN)/python -m bench.compute_amd
 	$(if $(TRITON_PYTHON),$(BIN)/python -m bench.gcn_numpy)
 
 clean:

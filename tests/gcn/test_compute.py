@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 
 import numpy as np
@@ -31,8 +30,11 @@ def _chosen(kind: Type) -> tuple[str, int]:
     return MACHINES[list(PROBE_TYPES).index(kind) % len(MACHINES)]
 
 
-def _check(place: tuple[str, int], body: Sequence[Statement], results: Sequence[Register], kind: Type,
-           uniform: Sequence[str] = (), most: int = 512) -> None:  # fmt: skip
+def check_values(
+    place: tuple[str, int], body: Sequence[Statement], results: Sequence[Register], kind: Type,
+    uniform: Sequence[str] = (), most: int = 256,
+) -> None:  # fmt: skip
+    """Compare what statements compute of pairs of a type's values. uniform: those that are in SGPRs."""
     more, save = saving(results)
     left, right = pairs(kind)
     if left.size > most:
@@ -74,7 +76,7 @@ def every_operator(kind: Type) -> tuple[list[Statement], list[Register]]:
 @pytest.mark.parametrize("uniform", [(), ("IN1", "IN2")], ids=["lanes", "wave"])
 @pytest.mark.parametrize("kind", [*NUMBERS, Type.PRED])
 def test_every_operator(kind: Type, uniform: tuple[str, ...]) -> None:
-    _check(_chosen(kind), *every_operator(kind), kind, uniform)
+    check_values(_chosen(kind), *every_operator(kind), kind, uniform)
 
 
 @pytest.mark.parametrize("kind", NUMBERS)
@@ -103,12 +105,11 @@ def test_with_constants(kind: Type) -> None:
     for begin in range(0, len(results), 20):
         some = results[begin : begin + 20]
         kept = [row for row in body if row.destination in some or row.destination not in results]  # type: ignore[union-attr]
-        _check(place, kept, some, kind, most=128)
+        check_values(place, kept, some, kind, most=128)
 
 
-@pytest.mark.parametrize("uniform", [(), ("IN1", "IN2")], ids=["lanes", "wave"])
-@pytest.mark.parametrize("kind", [*NUMBERS, Type.PRED])
-def test_every_conversion(kind: Type, uniform: tuple[str, ...]) -> None:
+def every_conversion(kind: Type) -> tuple[list[Statement], list[Register]]:
+    """To each type, of the site's first value and of a constant."""
     body, x, _, _ = _inputs(kind)
     results = []
     for other in (*NUMBERS, Type.PRED):
@@ -116,12 +117,17 @@ def test_every_conversion(kind: Type, uniform: tuple[str, ...]) -> None:
         body.append(Convert(result, x, HERE))
         body.append(Convert(fixed, Constant(kind, edges(kind)[-2]), HERE))
         results += [result, fixed]
-    _check(_chosen(kind), body, results, kind, uniform)
+    return body, results
 
 
 @pytest.mark.parametrize("uniform", [(), ("IN1", "IN2")], ids=["lanes", "wave"])
-@pytest.mark.parametrize("kind", NUMBERS)
-def test_every_comparison_and_select(kind: Type, uniform: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("kind", [*NUMBERS, Type.PRED])
+def test_every_conversion(kind: Type, uniform: tuple[str, ...]) -> None:
+    check_values(_chosen(kind), *every_conversion(kind), kind, uniform)
+
+
+def every_comparison(kind: Type) -> tuple[list[Statement], list[Register]]:
+    """Of the site's values and of constants, and choices between them."""
     body, x, y, _ = _inputs(kind)
     results = []
     for relation in Relation:
@@ -135,16 +141,25 @@ def test_every_comparison_and_select(kind: Type, uniform: tuple[str, ...]) -> No
         chosen = local(f"chosen{index}", kind)
         body.append(Select(chosen, results[0], then, otherwise, HERE))
         results.append(chosen)
-    _check(_chosen(kind), body, results, kind, uniform)
+    return body, results
 
 
-_FEW = 12
+@pytest.mark.parametrize("uniform", [(), ("IN1", "IN2")], ids=["lanes", "wave"])
+@pytest.mark.parametrize("kind", NUMBERS)
+def test_every_comparison_and_select(kind: Type, uniform: tuple[str, ...]) -> None:
+    check_values(_chosen(kind), *every_comparison(kind), kind, uniform)
+
+
+_FEW = 6
 
 
 @pytest.mark.parametrize("place", MACHINES, ids=str)
 def test_random_programs(place: tuple[str, int]) -> None:
+    check_programs(place, _FEW)
+
+
+def check_programs(place: tuple[str, int], count: int) -> None:
     """Statements of all types in nested ``If``, ``For`` and ``While``; registers that all probes share among them."""
-    count = int(os.environ.get("NEUTRINO_RANDOM_PROGRAMS", _FEW))
     random = np.random.default_rng(7)
     left, right = (random.integers(0, 1 << 32, place[1], np.uint32) for _ in range(2))
     few = np.array(edges(Type.F32)[: place[1]], np.uint32)

@@ -16,7 +16,8 @@ from tests.gcn.test_compute import every_operator
 from tests.oracle.test_typed import NUMBERS, _inputs
 from tests.oracle.typed import HERE, local, saving
 
-_JUDGED = (("gfx90a", 64), ("gfx942", 64), ("gfx1030", 32), ("gfx1100", 32), ("gfx1100", 64))
+_JUDGED = (("gfx90a", 64), ("gfx942", 64), ("gfx1100", 64))
+"""Those that LLVM 19 knows, and whose rules differ."""
 _KINDS = (Type.S32, Type.U64, Type.F16, Type.F64, Type.BF16, Type.S8)
 
 
