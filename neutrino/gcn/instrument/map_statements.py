@@ -345,9 +345,8 @@ class MapStatements(MapTogether):
         assert isinstance(base, Vector)
         units = self.in_vector(self.value(statement.units), 1)
         with self.only(statement.when):
-            old, wide = code.vector(2), code.vector(2)
-            code.emit(f"v_mov_b32_e32 {wide.word(0)}, {units.text}", f"v_mov_b32_e32 {wide.word(1)}, 0")
-            self.memory.fetch_add(old, Where(base), wide)
+            old = code.vector(2)
+            self.take(old, Where(base), units)
             if statement.after_own:
                 own, total = here.block_words(self._of_map(BLOCK_LOG_FIRST)), code.scalar(2)
                 warps = here.block_words(BLOCK_WARP_CAPACITY)

@@ -132,6 +132,36 @@ class MapTogether(MapFlow):
             self.memory.swap(old, where, desired, expected)
             code.emit(f"{end}:")
 
+    def take(self, old: Vector, where: Where, units: Vector) -> None:
+        """Add a u32 of each lane here to 64 bits in memory, and get what they were before it was added. If all add the
+        same, one does it for all, and each has its part of that."""
+        code, machine = self.code, self.code.machine
+        with code.scope():
+            apart, end = code.label(), code.label()
+            combines = self._entry.level is Level.THREAD
+            if combines:
+                compared = [units.text, *(where.address.word(number) for number in range(2))]
+                first, *_ = self.test_same(compared)
+                code.emit(f"s_cbranch_scc0 {apart}")
+                found, rank, part = code.scalar(2), code.vector(), code.vector(2)
+                code.emit(f"v_mbcnt_lo_u32_b32 {rank.text}, exec_lo, 0")
+                if machine.wave == 64:
+                    code.emit(f"v_mbcnt_hi_u32_b32 {rank.text}, exec_hi, {rank.text}")
+                with self._lowest_of_all() as number:
+                    self.memory.fetch_add(old, where, self._times(first, number, 2))
+                    for word in range(2):
+                        code.emit(f"v_readfirstlane_b32 {found.word(word)}, {old.word(word)}")
+                code.emit(
+                    f"v_mul_lo_u32 {part.word(0)}, {rank.text}, {units.text}",
+                    f"v_mul_hi_u32 {part.word(1)}, {rank.text}, {units.text}",
+                )
+                self.add_pair(old, self.in_vector(found, 2), part)
+                code.emit(f"s_branch {end}", f"{apart}:")
+            wide = code.vector(2)
+            code.emit(f"v_mov_b32_e32 {wide.word(0)}, {units.text}", f"v_mov_b32_e32 {wide.word(1)}, 0")
+            self.memory.fetch_add(old, where, wide)
+            code.emit(f"{end}:")
+
     def lowest(self) -> list[str]:
         """Return what leaves the lowest lane of EXEC, which has one."""
         code, machine = self.code, self.code.machine
