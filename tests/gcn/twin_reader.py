@@ -215,8 +215,8 @@ def read_twin(
             elif row.target is not None:
                 # What is inserted may have branches, too, of which one alone is the kernel's.
                 same = range(first[number], last[number] + 1)
-                branches = [theirs[one] for one in same if _key(twin, one) == _key(original, number)]
-                if not any(one.target is not None and arrives(number, row.target, one.target) for one in branches):
+                perhaps = [theirs[one] for one in same if _key(twin, one) == _key(original, number)]
+                if not any(one.target is not None and arrives(number, row.target, one.target) for one in perhaps):
                     raise NotATwinError(f"{twin.name}: {row.shown} at {row.address:#x} leads elsewhere: {now.shown}")
             if number in original.places:
                 reads, to = original.places[number]
