@@ -165,14 +165,19 @@ class SiteJudge:
             wanted += [OUT, *(each for each in _ELEMENTS if not values.problem(each, after=True))]
         after = self._having(values, wanted, after=True)
 
-        code = Code(self._machine, scalars[8:], vectors)
+        code = Code(self._machine, scalars[8:24], vectors)
         found = values.prepare(before, Anywhere(code), after=False)
         # Snippets of a clause stand in front of it and behind it, all together.
-        self._turn = (self._turn + 1) % 24
+        turns = min(24, (256 - 32 - self._first_vector) // 4)
+        if turns < 8:
+            raise TooFewError
+        self._turn = (self._turn + 1) % turns
         own = range(self._first_vector + 32 + 4 * self._turn, self._first_vector + 36 + 4 * self._turn)
-        keeping = Code(self._machine, scalars[:8], own)
+        groups = max(1, (len(scalars) - 24) // 8)
+        first = 24 + 8 * (self._turn % groups) if len(scalars) >= 32 else 0
+        keeping = Code(self._machine, scalars[first : first + 8], own)
         kept = values.keep(values.kept(after), Anywhere(keeping))
-        behind = Code(self._machine, scalars[8:], vectors)
+        behind = Code(self._machine, scalars[8:24], vectors)
         late = values.prepare(after, Anywhere(behind), after=True, kept=kept)
         suffix = self._assembled(end)
         return [
