@@ -25,8 +25,9 @@ from tests.oracle.test_typed import NUMBERS
 _PROGRAMS = 200
 _ALL_PAIRS = 1 << 14
 _KERNELS = ("scanned", "exchanged", "sorted_together", "left_early")
+# LLVM 19 compiles nothing for gfx950.
 _COMPILED = (
-    ("gfx90a", ()), ("gfx942", ()), ("gfx950", ()), ("gfx1030", ()), ("gfx1030", ("-mwavefrontsize64",)),
+    ("gfx90a", ()), ("gfx942", ()), ("gfx1030", ()), ("gfx1030", ("-mwavefrontsize64",)),
     ("gfx1100", ()), ("gfx1100", ("-mwavefrontsize64",)), ("gfx1201", ()), ("gfx1201", ("-mwavefrontsize64",)),
 )  # fmt: skip
 
