@@ -45,6 +45,10 @@ JUDGED: Mapping[str, tuple[str, ...]] = {
     "overhead_h200": ("bench/workloads/triton_eleven.py", "probes", *_TWINS),
     "parsing": ("neutrino/ptx/text", "neutrino/ptx/analysis"),
     "placed_h200": ("bench/workloads/placed.*", "bench/probes/placed_*.toml", *_TWINS),
+    "probed_amd": (
+        "neutrino/gcn", "neutrino/backend/gcn_*.py", "neutrino/fatbin/code_object_append.py", "neutrino/maps", "probes",
+        "bench/workloads/triton_amd.py", "tests/gcn/twin_reader.py",
+    ),
     "reading": ("neutrino/tracing",),
     "registers": ("bench/hand", "probes", *_TWINS),
     "road_h200": (_HOOK, *_TWINS),
