@@ -313,3 +313,18 @@ def test_a_kernel_without_arguments_has_its_registers_at_its_entry(tmp_path: Pat
     assert np.count_nonzero(np.frombuffer(seen, np.uint32)) == 3 * (2 * 2 if axes == "xyz" else 1) * 48
     assert twin.buffers == original.buffers
     assert twin.sums(0, 1) == [sum(sum(lanes.values()) for lanes in original.trace.lanes.values())]
+
+
+def test_assembly_of_the_guide_runs_as_it_is_written(objects: dict[str, Path]) -> None:
+    path = objects["gfx90a-O2"]
+    guide = Path(__file__).parents[1] / "fixtures/probes/guide_hip.toml"
+    made = patched(path, "gfx90a", ["saxpy", "floats"], [str(guide)])
+    for kernel in made.kernels:
+        original, twin = Run(path.read_bytes(), kernel.name), made.run(kernel)
+        assert twin.buffers == original.buffers
+        assert twin.launch is not None
+        records = np.frombuffer(twin.region(0), [("start", "<u8"), ("elapsed", "<u4"), ("cuid", "<u4")])
+        assert len(records) == twin.launch.blocks * twin.launch.warps_per_block
+        # The interpreter's clock of 100 MHz begins at 10 ** 15; one tick an instruction.
+        least = min(sum(counts.values()) for counts in original.trace.executed.values())
+        assert all(10**15 < start < 10**15 + 10**6 and elapsed > least for start, elapsed, _ in records)
