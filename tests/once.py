@@ -19,9 +19,9 @@ from neutrino.tracing import build as tracing_build
 SANITIZERS: Mapping[str, tuple[str, ...]] = {
     "plain": ("-O2",),
     "address": ("-O0", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"),
-    "thread": ("-O0", "-fsanitize=thread"),
+    "thread": ("-O1", "-fsanitize=thread"),
 }
-"""Flags of the compiler, by name. Sanitizers see the same in code that is not optimized, which is compiled sooner."""
+"""Flags of the compiler, by name. AddressSanitizer sees the same in code that is not optimized, compiled sooner."""
 
 
 def once(factory: pytest.TempPathFactory, name: str, build: Callable[[Path], object]) -> Path:
