@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from neutrino.demangle import demangle
-
 if TYPE_CHECKING:
     from neutrino.tracing.trace import TraceKernel
 
@@ -86,4 +84,4 @@ def _without_templates(name: str, max_depth: int) -> str:
 
 def demangled(kernel: TraceKernel) -> str:
     """Return a kernel's demangled name: from the trace, which has it for probed kernels only, else computed here."""
-    return kernel.demangled if kernel.demangled != kernel.name else demangle(kernel.name)
+    return kernel.full_name

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from neutrino.probing.ir.probe_set import ProbeSet
     from neutrino.tracing import Trace, TraceKernel
     from neutrino.tracing.manifest import ProbeLeftOut
-    from neutrino.tracing.summary import MapSummary
 
 _MOST_NAMED = 4
 """Kernels that are named in one sentence."""
@@ -132,19 +131,6 @@ class NothingSaved:
             if saves:
                 found.append(_Probe(probe.name, probe.tracepoint.text, any(save.guard is not None for save in saves)))
         return found
-
-
-def is_nothing(entry: MapSummary) -> bool:
-    """Whether a map's summary shows that nothing has been saved to it, or only what adds up to 0."""
-    from neutrino.maps.declaration import Report
-
-    if entry.kind.report in (Report.BUCKETS, Report.KEYS):
-        return not entry.keys and not any(bucket.count for bucket in entry.buckets)
-    if entry.kind.report is Report.TOTALS:
-        return not any(field.total for field in entry.fields)
-    if entry.kind.report is Report.MEANS:
-        return not any(field.values for field in entry.fields)
-    return not entry.records and not entry.dropped
 
 
 def _tracepoints(probes: Sequence[_Probe]) -> str:

@@ -11,7 +11,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from neutrino.cli.exact_numbers import bucket_range, exact
 from neutrino.cli.record_rows import (
     MOST_KERNELS,
     by_kernel,
@@ -24,6 +23,7 @@ from neutrino.cli.record_rows import (
 from neutrino.cli.row_options import MOST_ROWS
 from neutrino.cli.streams import escaped
 from neutrino.cli.table import counted
+from neutrino.tracing.shown.exact_numbers import bucket_range, exact
 
 if TYPE_CHECKING:
     from neutrino.language.uses import Use

@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from neutrino.cli.defines import add_define
-from neutrino.cli.exact_numbers import exact
 from neutrino.cli.max_registers import add_max_registers
 from neutrino.cli.probe_status import DIFFERENT, DONE, NOTHING, Commands, say
 from neutrino.cli.streams import escaped
 from neutrino.places import scratch_parent
+from neutrino.tracing.shown.exact_numbers import exact
 
 if TYPE_CHECKING:
     from rich.console import Console

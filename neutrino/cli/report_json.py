@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from neutrino.abi.levels import Per
-from neutrino.cli.benchmark_report import benchmark_document, readable_benchmark
+from neutrino.cli.benchmark_report import benchmark_document
 from neutrino.cli.kernel_names import demangled
 from neutrino.cli.occupancy import occupancy_document
 from neutrino.cli.why import coverage_document
 from neutrino.maps.declaration import Layout, Report, has_no_count
+from neutrino.tracing.shown.report import readable_benchmark
 from neutrino.tracing.summary import BucketSummary, KernelSummary, KeySummary, MapSummary, TraceSummary
 
 

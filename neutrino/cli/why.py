@@ -155,17 +155,3 @@ def why_document(why: Why) -> dict[str, Any]:
 def not_probed_rows(trace: Trace) -> list[NotProbed]:
     """Return what was not probed of all kernels of a trace."""
     return [row for kernel in trace.kernels for row in not_probed_launches(kernel)]
-
-
-def nothing_matches_line(rows: Sequence[NotProbed]) -> str:
-    """Return the line about kernels without an instruction that a probe matches; "" without any.
-
-    rows: what was not probed. Kernels that were never launched do not count.
-    """
-    found = [row for row in rows if row.matches_nothing and row.launches]
-    if not found:
-        return ""
-    kernels = len({row.kernel.id for row in found})
-    has = "kernel has" if kernels == 1 else "kernels have"
-    launches = sum(row.launches for row in found)
-    return f"{kernels:,} {has} no instruction that matches ({launches:,} launch{'es' if launches > 1 else ''})"

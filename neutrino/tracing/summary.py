@@ -121,6 +121,17 @@ class MapSummary:
     all_zero: int = 0
     key_name: str = "key"
 
+    @property
+    def is_nothing(self) -> bool:
+        """Whether nothing has been saved to the map, or only what adds up to 0."""
+        if self.kind.report in (Report.BUCKETS, Report.KEYS):
+            return not self.keys and not any(bucket.count for bucket in self.buckets)
+        if self.kind.report is Report.TOTALS:
+            return not any(field.total for field in self.fields)
+        if self.kind.report is Report.MEANS:
+            return not any(field.values for field in self.fields)
+        return not self.records and not self.dropped
+
 
 @dataclass(frozen=True)
 class KernelSummary:

@@ -116,6 +116,11 @@ class TraceKernel:
             return None
 
     @property
+    def trace(self) -> Trace:
+        """The trace that has this kernel."""
+        return self._trace
+
+    @property
     def trace_path(self) -> Path:
         """The path of the trace directory that has this kernel."""
         return self._trace.path
@@ -124,6 +129,11 @@ class TraceKernel:
     def demangled(self) -> str:
         """The demangled name; the mangled one for a kernel without a twin."""
         return self.manifest.demangled if self.manifest else self.name
+
+    @property
+    def full_name(self) -> str:
+        """The demangled name: from the trace, which has it for probed kernels only, else computed here."""
+        return self.demangled if self.demangled != self.name else demangle(self.name)
 
     @cached_property
     def indices(self) -> Array:

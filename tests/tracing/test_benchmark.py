@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 from neutrino.abi.benchmark_file import BENCHMARK_HEADER, BENCHMARK_MAGIC, SAMPLE, SampleFlag, SampleKind
 from neutrino.abi.reasons import Reason
 from neutrino.abi.versions import BENCHMARK_VERSION
-from neutrino.cli.benchmark_report import benchmark_lines
 from neutrino.cli.report import main
+from neutrino.cli.section_text import section_lines
 from neutrino.errors import TraceError
 from neutrino.tracing.benchmark import Benchmark, RatioOfMedians, median_ranks, read_samples, summarized
 from neutrino.tracing.launches import Array
+from neutrino.tracing.shown.benchmark import shown_benchmark
 from tests.tracing.trace_writer import BLOCK_SCHED, TraceWriter, fill_regions
 
 
@@ -112,7 +113,7 @@ def test_groups_have_their_own_medians_and_warm_up_does_not_count() -> None:
     assert benchmark.untimed == 7
     # 16 launches of one, 18 of the other.
     assert benchmark.slowdown == pytest.approx((16 * 150 + 18 * 3000) / (16 * 100 + 18 * 3000))
-    text = "\n".join(benchmark_lines(benchmark, {1: "saxpy"}))
+    text = "\n".join(section_lines(shown_benchmark(benchmark, {1: "saxpy"}), str))
     for words in ("64x2", "1.500 ± 0.015", "too few launches", "12 launches that cannot be probed: vendor",
                   "7 launches for which no events were free", "1 group of too few launches"):  # fmt: skip
         assert words in text
