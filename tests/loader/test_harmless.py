@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from bench.null_driver import build_driver
+from tests.loader.trace_files import Files
 
 PROGRAM = Path(__file__).parent / "programs" / "harmless.c"
 
@@ -60,6 +61,14 @@ def test_no_descriptor_is_in_the_programs_table(built: Path, tmp_path: Path, is_
     if is_cached:
         run(built, tmp_path, "watch")
     assert run(built, tmp_path, "watch") == ("descriptors that the program has not opened: 0\n", 0)
+
+
+def test_a_program_whose_table_of_descriptors_is_full(built: Path, tmp_path: Path) -> None:
+    """What the hook opens needs no room there: all is probed, and its threads have their names."""
+    output, status = run(built, tmp_path, "fill")
+    assert status == 0
+    assert output.splitlines() == [f"thread neutrino-{name}" for name in ("drain", "end", "files", "write")]
+    assert Files(tmp_path / "trace").counted("count") == {"probed": 6}
 
 
 @pytest.mark.parametrize("arguments", [("reuse",), ("reuse", "socket")], ids=["file", "socket"])

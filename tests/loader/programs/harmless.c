@@ -2,6 +2,7 @@
  * What a program does that a hook must not disturb: it ends in a signal handler that interrupts malloc, it cancels a thread in
  * a call of the driver, and it watches its descriptors. Prints what it finds, the same with and without a hook.
  */
+#include <dirent.h>
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -9,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -52,7 +54,7 @@ static void *look_up(void *library, const char *name)
 	return found;
 }
 
-static void find_driver(void)
+static void load_driver(void)
 {
 	void *library = dlopen("libcuda.so.1", RTLD_NOW);
 
@@ -66,10 +68,20 @@ static void find_driver(void)
 	*(void **)&driver.launch = look_up(library, "cuLaunchKernel");
 	*(void **)&driver.synchronize = look_up(library, "cuCtxSynchronize");
 	*(void **)&driver.allocate = look_up(library, "cuMemAlloc_v2");
+}
+
+static void start_driver(void)
+{
 	check(driver.init(0), "cuInit");
 	check(driver.retain(&context, 0), "cuDevicePrimaryCtxRetain");
 	check(driver.set_current(context), "cuCtxSetCurrent");
 	check(driver.allocate(&counter, 8), "cuMemAlloc");
+}
+
+static void find_driver(void)
+{
+	load_driver();
+	start_driver();
 }
 
 /* The text of an image with a number, so that no two are the same. */
@@ -229,14 +241,37 @@ static char own[DESCRIPTORS];
 static int is_over;
 static unsigned long seen;
 
-/* Look for descriptors that the program has not opened. */
+static void look_at(int fd)
+{
+	if (own[fd] || fcntl(fd, F_GETFD) < 0)
+		return;
+	/* The first is shown, if it is still there: whoever is at fault is easier to find. */
+	char path[64], file[256];
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	ssize_t size = seen++ ? 0 : readlink(path, file, sizeof(file) - 1);
+	if (size > 0)
+		printf("descriptor %d: %.*s\n", fd, (int)size, file);
+}
+
+/*
+ * Look for descriptors that the program has not opened. A new one has the lowest number that is free: those that are looked
+ * at most of the time, or what is open for some microseconds alone would hardly ever be seen.
+ */
 static void *watch(void *unused)
 {
+	enum { NEXT = 4, ROUNDS = 64 };
+	int next[NEXT], count = 0;
+
 	(void)unused;
-	while (!__atomic_load_n(&is_over, __ATOMIC_ACQUIRE))
+	for (int fd = 3; fd < DESCRIPTORS && count < NEXT; fd++)
+		if (!own[fd])
+			next[count++] = fd;
+	while (!__atomic_load_n(&is_over, __ATOMIC_ACQUIRE)) {
+		for (int i = 0; i < ROUNDS * count; i++)
+			look_at(next[i % count]);
 		for (int fd = 3; fd < DESCRIPTORS; fd++)
-			if (!own[fd] && fcntl(fd, F_GETFD) >= 0)
-				seen++;
+			look_at(fd);
+	}
 	return NULL;
 }
 
@@ -244,15 +279,85 @@ static int watch_descriptors(void)
 {
 	pthread_t thread;
 
-	find_driver();
+	/* The dynamic loader opens libraries in the program's table, with and without a hook. */
+	load_driver();
 	for (int fd = 3; fd < DESCRIPTORS; fd++)
 		own[fd] = fcntl(fd, F_GETFD) >= 0;
 	pthread_create(&thread, NULL, watch, NULL);
+	start_driver();
 	for (unsigned i = 0; i < 12; i++)
 		launch(load(10 + i % 6));
 	__atomic_store_n(&is_over, 1, __ATOMIC_RELEASE);
 	pthread_join(thread, NULL);
 	printf("descriptors that the program has not opened: %lu\n", seen);
+	return 0;
+}
+
+static int compare_names(const void *a, const void *b)
+{
+	return strcmp(a, b);
+}
+
+/* The names of the process's other threads, in order; how many. unnamed: how many have the program's name still. */
+static size_t find_threads(char names[64][32], size_t *unnamed)
+{
+	DIR *tasks = opendir("/proc/self/task");
+	struct dirent *entry;
+	size_t count = 0;
+
+	check(!tasks, "opendir");
+	*unnamed = 0;
+	while ((entry = readdir(tasks)) && count < 64) {
+		char path[300];
+		snprintf(path, sizeof(path), "/proc/self/task/%s/comm", entry->d_name);
+		FILE *file = *entry->d_name == '.' || atoi(entry->d_name) == getpid() ? NULL : fopen(path, "r");
+		int is_read = file && fgets(names[count], sizeof(names[0]), file);
+		if (is_read && !strcmp(names[count], "harmless\n"))
+			++*unnamed;
+		else
+			count += (size_t)is_read;
+		if (file)
+			fclose(file);
+	}
+	closedir(tasks);
+	qsort(names, count, sizeof(names[0]), compare_names);
+	return count;
+}
+
+static void print_threads(void)
+{
+	static char names[64][32];
+	size_t count = 0, unnamed = 1;
+
+	/* One that has begun just now has not named itself. */
+	for (int i = 0; i < 200 && unnamed; i++) {
+		count = find_threads(names, &unnamed);
+		if (unnamed)
+			pause_ms(50);
+	}
+	for (size_t i = 0; i < count; i++)
+		if (!i || strcmp(names[i], names[i - 1]))
+			printf("thread %s", names[i]);
+	if (unnamed)
+		printf("threads without a name: %zu\n", unnamed);
+}
+
+/* While the program's table has room for no descriptor more. */
+static int fill_descriptors(void)
+{
+	struct rlimit limit = {64, 64};
+	int file, last = -1;
+
+	load_driver();
+	check(setrlimit(RLIMIT_NOFILE, &limit), "setrlimit");
+	while ((file = open("/dev/null", O_RDONLY)) >= 0)
+		last = file;
+	start_driver();
+	for (unsigned i = 0; i < 6; i++)
+		launch(load(30 + i));
+	close(last);
+	close(last - 1);
+	print_threads();
 	return 0;
 }
 
@@ -297,6 +402,8 @@ int main(int argc, char **argv)
 		return cancel(argc > 2);
 	if (!strcmp(what, "watch"))
 		return watch_descriptors();
+	if (!strcmp(what, "fill"))
+		return fill_descriptors();
 	if (!strcmp(what, "reuse"))
 		return reuse_descriptors(argc > 2);
 	return 2;
