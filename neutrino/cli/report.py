@@ -21,6 +21,7 @@ from neutrino.cli.report_faults import report_faults
 from neutrino.cli.report_json import trace_document
 from neutrino.cli.report_messages import DONE, NOTHING, fail, say
 from neutrino.cli.report_options import report_parser
+from neutrino.cli.report_page import write_report
 from neutrino.cli.report_scripts import analyze_trace
 from neutrino.cli.report_sources import SOURCES
 from neutrino.cli.report_text import ReportText, report_console
@@ -68,6 +69,8 @@ def _run(options: argparse.Namespace) -> int:
     if options.launch is not None and options.why is not None:
         report_parser().error("--launch is of records, which --why has not")
     asks_records = is_asked(options)
+    if options.html and (asks_records or options.json or options.rows or options.why is not None):
+        report_parser().error("--html has all of the report, without --json, --rows, --why and queries")
     if asks_records and (options.why is not None or options.rows or (options.csv and options.json)):
         report_parser().error(
             "--records, --where, --group-by, --sort and --csv go without --rows and --why, and --csv without --json"
@@ -147,7 +150,9 @@ def _run(options: argparse.Namespace) -> int:
 
     # The report.
     try:
-        if options.why is None:
+        if options.html:
+            status = write_report(summaries, usages, options) or status
+        elif options.why is None:
             _print(summaries, usages, keep, options)
         else:
             _print_why(reasons, options)

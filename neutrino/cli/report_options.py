@@ -53,6 +53,12 @@ def report_parser() -> argparse.ArgumentParser:
     parser.add_argument("--wide", action="store_true", help="whole kernel names")
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
     parser.add_argument(
+        "--html",
+        metavar="FILE",
+        help="a page of pictures in place of the report: one HTML file with everything in it, which needs no network",
+    )
+    parser.add_argument("--open", action="store_true", help="with --html: show the page in a browser")
+    parser.add_argument(
         "--analyze",
         action="store_true",
         help="first run the scripts that the trace's probes name (callback, analyze_hook), as the neutrino command "

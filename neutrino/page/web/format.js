@@ -1,0 +1,81 @@
+// @ts-check
+// Numbers and names as the page shows them.
+
+const whole = new Intl.NumberFormat("en");
+
+/** A number: whole ones in full, others with six digits. @param {any} value numbers, or their names as `nan` @returns {string} */
+export function number(value) {
+  if (typeof value !== "number") return String(value);
+  if (Number.isInteger(value)) return Math.abs(value) < 2 ** 53 ? whole.format(value) : String(value);
+  const text = String(Number(value.toPrecision(6)));
+  return text.includes("e") ? text : Number(text).toLocaleString("en", { maximumSignificantDigits: 6 });
+}
+
+/** A number with a noun. @param {number} count @param {string} one @param {string} [many] @returns {string} */
+export function counted(count, one, many = `${one}s`) {
+  return `${number(count)} ${count === 1 ? one : many}`;
+}
+
+/** A share, rounded down: 100 % only if nothing is missing. @param {number} part @param {number} all @returns {string} */
+export function share(part, all) {
+  if (!all) return "none";
+  if (part === all) return "100 %";
+  const percent = Math.floor((part / all) * 1000) / 10;
+  return percent < 0.1 ? (part ? "under 0.1 %" : "0 %") : `${percent} %`;
+}
+
+/** A number that is short, for axes. @param {number} value @returns {string} */
+export function short(value) {
+  const size = Math.abs(value);
+  for (const [limit, letter] of /** @type {[number, string][]} */ ([[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e4, "k"]])) {
+    if (size >= limit) return `${trimmed(value / (letter === "k" ? 1e3 : limit))}${letter}`;
+  }
+  return trimmed(value);
+}
+
+/** @param {number} value */
+function trimmed(value) {
+  return String(Number(value.toPrecision(4)));
+}
+
+/** Bytes with their unit. @param {number} value @returns {string} */
+export function bytes(value) {
+  let unit = 0;
+  let size = value;
+  while (size >= 1024 && unit < 4) {
+    size /= 1024;
+    unit += 1;
+  }
+  return `${trimmed(size)} ${["B", "KiB", "MiB", "GiB", "TiB"][unit]}`;
+}
+
+const HIDDEN = /[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]/gu;
+
+/**
+ * A text of a trace as it is shown: characters that are not seen, or turn the direction of others, by their numbers.
+ * @param {any} text
+ * @param {number} [most] characters; the middle of longer texts is left out
+ * @returns {string}
+ */
+export function shown(text, most = 400) {
+  const all = String(text ?? "");
+  const cut = all.length > most ? `${all.slice(0, most - 60)} … ${all.slice(-50)}` : all;
+  return cut.replace(HIDDEN, (character) => `\\u{${(character.codePointAt(0) ?? 0).toString(16)}}`);
+}
+
+/** The unit of a schedule's times. @param {{ns: boolean}} spans @param {string} clock @returns {string} */
+export function unitOf(spans, clock) {
+  if (clock === "steps") return "steps";
+  return spans.ns ? "ns" : "cycles";
+}
+
+/** Places of ticks: round numbers, about as many as wanted. @param {number} from @param {number} to @param {number} wanted @returns {number[]} */
+export function ticks(from, to, wanted) {
+  const rough = (to - from) / Math.max(wanted, 1);
+  if (!(rough > 0)) return [from];
+  const power = 10 ** Math.floor(Math.log10(rough));
+  const step = [1, 2, 5, 10].map((times) => times * power).find((size) => size >= rough) ?? rough;
+  const found = [];
+  for (let at = Math.ceil(from / step) * step; at <= to + step * 1e-9; at += step) found.push(Number(at.toPrecision(12)));
+  return found;
+}

@@ -1,0 +1,108 @@
+// @ts-check
+// The blocks of a launch as they are drawn: by multiprocessor, and there in as many rows as blocks were there at once.
+
+import { columns } from "./data.js";
+
+/**
+ * Spans in rows, which do not overlap in a row. rowFrom: the first span of each row, and the end; begin, end: of each,
+ * from the launch's first begin on; name: block or warp. groups: of rows, one for each multiprocessor.
+ * @typedef {{rowFrom: Uint32Array, begin: Float64Array, end: Float64Array, name: Float64Array, groups: {id: number, from: number, to: number, first: number}[], median: number, last: number, count: number, most: number}} Rows
+ */
+
+/**
+ * Lay spans out in rows.
+ * @param {ArrayLike<number>} begin sorted within each group
+ * @param {ArrayLike<number>} took
+ * @param {ArrayLike<number>} name
+ * @param {{id: number, from: number, to: number}[]} groups of spans
+ * @returns {Rows}
+ */
+export function rowsOf(begin, took, name, groups) {
+  const count = begin.length;
+  const rowOf = new Uint32Array(count);
+  /** @type {Rows["groups"]} */
+  const made = [];
+  let rows = 0;
+  let last = 0;
+  let most = 0;
+  for (const group of groups) {
+    // The end of the last span of each row: a span goes into the first row that is free, as a block takes a free place.
+    /** @type {number[]} */
+    const ends = [];
+    for (let at = group.from; at < group.to; at += 1) {
+      const from = begin[at];
+      let row = 0;
+      while (row < ends.length && ends[row] > from) row += 1;
+      ends[row] = from + took[at];
+      if (ends[row] > last) last = ends[row];
+      rowOf[at] = rows + row;
+    }
+    made.push({ id: group.id, from: rows, to: rows + ends.length, first: group.to > group.from ? begin[group.from] : 0 });
+    most = Math.max(most, ends.length);
+    rows += ends.length;
+  }
+  const rowFrom = new Uint32Array(rows + 1);
+  for (let at = 0; at < count; at += 1) rowFrom[rowOf[at] + 1] += 1;
+  for (let row = 0; row < rows; row += 1) rowFrom[row + 1] += rowFrom[row];
+  const next = rowFrom.slice();
+  const sorted = { begin: new Float64Array(count), end: new Float64Array(count), name: new Float64Array(count) };
+  for (let at = 0; at < count; at += 1) {
+    const place = next[rowOf[at]];
+    next[rowOf[at]] += 1;
+    sorted.begin[place] = begin[at];
+    sorted.end[place] = begin[at] + took[at];
+    sorted.name[place] = name[at];
+  }
+  return { rowFrom, ...sorted, groups: made, median: middle(took), last, count, most };
+}
+
+/** The median, the lower one of two. @param {ArrayLike<number>} values @returns {number} */
+function middle(values) {
+  const sorted = Float64Array.from(values).sort();
+  return sorted.length ? sorted[(sorted.length - 1) >> 1] : 0;
+}
+
+/** The blocks of a launch that has all of them. @param {any} drawn @returns {Promise<Rows>} */
+export async function blocksOf(drawn) {
+  const { sm, first, count, gap, took, block } = await columns(drawn.block);
+  const begin = new Float64Array(gap.length);
+  const groups = [];
+  let at = 0;
+  for (let group = 0; group < sm.length; group += 1) {
+    let time = first[group];
+    const from = at;
+    for (let i = 0; i < count[group]; i += 1, at += 1) {
+      time += gap[at];
+      begin[at] = time;
+    }
+    groups.push({ id: sm[group], from, to: at });
+  }
+  return rowsOf(begin, took, block, groups);
+}
+
+/** The same with the times of each group from its own first begin on. @param {Rows} rows @returns {Rows} */
+export function fromOwnFirst(rows) {
+  const begin = rows.begin.slice();
+  const end = rows.end.slice();
+  let last = 0;
+  for (const group of rows.groups) {
+    for (let at = rows.rowFrom[group.from]; at < rows.rowFrom[group.to]; at += 1) {
+      begin[at] -= group.first;
+      end[at] -= group.first;
+      if (end[at] > last) last = end[at];
+    }
+  }
+  return { ...rows, begin, end, last };
+}
+
+/** The first place from `from` on, below `to`, whose value is above a number. @param {Float64Array} values @param {number} from @param {number} to @param {number} number @returns {number} */
+export function firstAbove(values, from, to, number) {
+  let low = from;
+  let high = to;
+  while (low < high) {
+    const half = (low + high) >> 1;
+    if (values[half] > number) high = half;
+    else low = half + 1;
+  }
+  return low;
+}

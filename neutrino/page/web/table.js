@@ -1,0 +1,77 @@
+// @ts-check
+// Tables whose columns sort by a press on their titles.
+
+import { append, element, say } from "./dom.js";
+import { number, shown } from "./format.js";
+
+/**
+ * @typedef {{title: string, kind?: "number" | "name" | "code" | "text", value: (row: any) => any, cell?: (row: any) => Node | string}} TableColumn
+ */
+
+/**
+ * Make a table. Only the first rows are drawn; a button draws the others.
+ * @param {string} caption
+ * @param {TableColumn[]} columns
+ * @param {any[]} rows
+ * @param {{most?: number, chosen?: (row: any) => void, figures?: string}} [options] figures: a name by which tests find the cells
+ * @returns {HTMLElement}
+ */
+export function table(caption, columns, rows, options = {}) {
+  const most = options.most ?? 50;
+  let sorted = rows;
+  let shownRows = most;
+  /** @type {{at: number, down: boolean} | null} */
+  let order = null;
+  const body = element("tbody");
+  const heads = columns.map((column, at) => {
+    const head = element("th", { scope: "col", class: column.kind === "number" ? "number" : false });
+    head.appendChild(element("button", { type: "button", onclick: () => sort(at) }, column.title));
+    return head;
+  });
+  const more = element("button", { type: "button", onclick: () => { shownRows = Infinity; fill(); } });
+  const controls = element("div", { class: "controls" }, more);
+
+  /** @param {number} at */
+  function sort(at) {
+    const down = order?.at === at ? !order.down : columns[at].kind === "number";
+    order = { at, down };
+    const value = columns[at].value;
+    sorted = [...rows].sort((a, b) => compared(value(a), value(b)) * (down ? -1 : 1));
+    heads.forEach((head, place) => {
+      if (place === at) head.setAttribute("aria-sort", down ? "descending" : "ascending");
+      else head.removeAttribute("aria-sort");
+    });
+    say(`sorted by ${columns[at].title}, ${down ? "descending" : "ascending"}`);
+    fill();
+  }
+
+  function fill() {
+    body.replaceChildren();
+    for (const row of sorted.slice(0, shownRows)) {
+      const line = element("tr");
+      columns.forEach((column, at) => {
+        const value = column.value(row);
+        const cell = element(at === 0 && column.kind !== "number" ? "th" : "td", {
+          class: column.kind ?? false, scope: at === 0 && column.kind !== "number" ? "row" : false,
+          "data-figure": options.figures && column.kind === "number" ? `${options.figures}/${column.title}` : false,
+          "data-value": options.figures && column.kind === "number" ? String(value) : false,
+        });
+        append(cell, [column.cell ? column.cell(row) : column.kind === "number" ? number(value) : shown(value)]);
+        line.appendChild(cell);
+      });
+      body.appendChild(line);
+    }
+    more.textContent = `All ${number(rows.length)} rows`;
+    controls.hidden = shownRows >= rows.length;
+  }
+
+  fill();
+  const made = element("table", {}, element("caption", { class: "unseen" }, caption), element("thead", {}, element("tr", {}, heads)), body);
+  return element("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": caption }, made, controls);
+}
+
+/** @param {any} a @param {any} b */
+function compared(a, b) {
+  if (typeof a === "number" && typeof b === "number") return a - b;
+  return String(a) < String(b) ? -1 : String(a) > String(b) ? 1 : 0;
+}

@@ -1,0 +1,57 @@
+"""Traces for pages, and pages of them as the command writes them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from neutrino.cli.report import main
+from tests.tracing.trace_writer import BLOCK_SCHED, GMEM_BYTES, TraceWriter, fill_regions
+
+HOSTILE = "</script><img src=x onerror=alert(1)>\u202e\"'&<!--"
+
+
+def write_schedule(
+    path: Path, blocks: int = 600, warps: int = 4, sms: int = 7, slots: int = 3, seed: int = 1, launches: int = 3
+) -> list[Any]:
+    """Write a trace whose blocks' times are known; return them: for each launch an array with block, sm, begin, end.
+
+    begin and end are those of a block's first and last warp. Clocks of multiprocessors are far apart, as on GPUs.
+    """
+    random = np.random.default_rng(seed)
+    writer = TraceWriter(path)
+    writer.kernel(1, "gemm", maps=[BLOCK_SCHED, GMEM_BYTES])
+    writer.kernel(2, "idle", maps=[GMEM_BYTES])
+    known = []
+    clocks = random.integers(0, 1 << 40, sms)
+    for _ in range(launches):
+        free = np.zeros((sms, slots), np.int64)
+        rows = np.zeros((blocks, warps), BLOCK_SCHED.dtype)
+        table = np.zeros((blocks, 4), np.int64)
+        for block in range(blocks):
+            sm, slot = np.unravel_index(np.argmin(free), free.shape)
+            begin = free[sm, slot] + int(random.integers(1, 40))
+            took = random.integers(50, 5000 if block % 50 else 200_000, warps)
+            late = random.integers(0, 20, warps)
+            rows[block]["start"] = 10**15 + clocks[sm] + begin + late
+            rows[block]["elapsed"], rows[block]["cuid"] = took, sm * 2
+            first, last = begin + int(late.min()), begin + int((late + took).max())
+            free[sm, slot] = last
+            table[block] = block, sm * 2, 10**15 + int(clocks[sm]) + first, 10**15 + int(clocks[sm]) + last
+        values = {"BlockSched": rows, "GmemBytes": [(4096, 128, 0, 0, 0)]}
+        writer.launch(
+            1, (blocks, 1, 1), (32 * warps, 1, 1), fill_regions([BLOCK_SCHED, GMEM_BYTES], blocks * warps, values)
+        )
+        known.append(table)
+    writer.launch(2, (1, 1, 1), (32, 1, 1), fill_regions([GMEM_BYTES], 1, {"GmemBytes": [(1, 2, 3, 4, 5)]}))
+    writer.write()
+    return known
+
+
+def page_of(trace: Path, folder: Path, *options: str) -> Path:
+    """Write a trace's page as ``neutrino-report --html`` does; return its path."""
+    path = folder / "page.html"
+    assert main([str(trace), "--html", str(path), *options]) == 0
+    return path

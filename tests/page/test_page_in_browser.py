@@ -1,0 +1,181 @@
+"""Pages in a real browser without a network: every view draws, says what the report says, and nothing else runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from neutrino.cli.report import main
+from neutrino.page.registry import VIEWS
+from neutrino.page.scripts import one_script
+from tests.page.browser import chromium, opened
+from tests.page.made_pages import HOSTILE, page_of, write_schedule
+from tests.tracing.trace_writer import BLOCK_SCHED, TraceWriter, fill_regions
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with chromium() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def known(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, list[Any]]:
+    folder = tmp_path_factory.mktemp("page")
+    blocks = write_schedule(folder / "trace")
+    return folder / "trace", page_of(folder / "trace", folder), blocks
+
+
+@pytest.mark.parametrize("width", [400, 1280])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_view_draws_without_an_error_or_a_request(browser: Any, known: Any, width: int, scheme: str) -> None:
+    _, page, _ = known
+    with opened(browser, page, width, scheme) as found:
+        assert found.views() == [view.name for view in VIEWS]
+        for view in found.views():
+            found.go(view)
+            assert "cannot be drawn" not in found.page.inner_text("main")
+            # Nothing makes the page itself wider than its window.
+            assert found.page.evaluate("document.documentElement.scrollWidth") <= width
+        assert found.said == []
+
+
+def test_a_planted_request_is_refused_and_seen(browser: Any, known: Any, tmp_path: Path) -> None:
+    _, page, _ = known
+    for number, planted in enumerate(
+        (
+            '<img src="http://127.0.0.1:9/x.png">',
+            "<script>document.title = 'run'</script>",
+            '<p style="color:red">x</p>',
+        )
+    ):
+        changed = tmp_path / f"{number}.html"
+        changed.write_text(page.read_text().replace("<header", planted + "<header"))
+        with opened(browser, changed) as found:
+            assert any("Content Security Policy" in line for line in found.said), planted
+            assert found.page.title() != "run"
+
+
+def test_figures_are_those_of_the_report(browser: Any, known: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    trace, page, blocks = known
+    assert main([str(trace), "--json"]) == 0
+    (document,) = json.loads(capsys.readouterr().out)["traces"]
+    with opened(browser, page) as found:
+        coverage = document["coverage"]
+        assert found.figures("coverage") == [f"{coverage['probed']} of {coverage['launches']}"]
+        for title, name in (("launches", "probed"), ("with data", "written"), ("not probed", "not_probed")):
+            expected = [str(kernel["launches"][name]) for kernel in document["kernels"]]
+            assert found.figures(f"kernels/{title}") == expected
+        found.go("kernels")
+        times = [_time(table) for table in blocks]
+        assert found.figures("times/in all") == [str(sum(times))]
+        assert found.figures("times/most") == [str(max(times))]
+        found.go("schedule")
+        assert found.figures("schedule/blocks") == [f"{len(blocks[0]):,}"]
+        assert found.figures("schedule/time") == [f"{times[0]:,} cycles"]
+
+
+def _time(table: Any) -> int:
+    """The longest time that a multiprocessor had blocks: their clocks have nothing in common."""
+    sms = np.unique(table[:, 1])
+    return int(max(table[table[:, 1] == sm][:, 3].max() - table[table[:, 1] == sm][:, 2].min() for sm in sms))
+
+
+def test_schedule_has_every_block_exactly(browser: Any, known: Any) -> None:
+    _, path, blocks = known
+    with opened(browser, path) as found:
+        texts = found.page.eval_on_selector_all(
+            "script[id^=block-]", "all => all.map(one => [one.id, one.textContent])"
+        )
+        last = found.page.eval_on_selector("#document", "one => one.textContent")
+    context = browser.new_context(offline=True)
+    page = context.new_page()
+    page.evaluate(
+        "texts => { for (const [id, text] of texts) document.body.appendChild(Object.assign("
+        "document.createElement('script'), {type: 'text/plain', id, textContent: text})); }",
+        texts,
+    )
+    page.add_script_tag(content=one_script(["spans.js"], "data.js"))
+    document = page.evaluate("number => module_data.jsonOf(number)", int(last))
+    (row,) = document["traces"][0]["data"]["spans"]["kernels"]
+    assert [drawn["launch"] for drawn in row["drawn"]] == [0, 1, 2]
+    for drawn, table in zip(row["drawn"], blocks, strict=True):
+        rows = page.evaluate(
+            "async drawn => { const rows = await module_spans.blocksOf(drawn);"
+            " return rows.groups.map(group => ({id: group.id,"
+            " rows: Array.from({length: group.to - group.from}, (_, n) => "
+            "{ const [a, b] = [rows.rowFrom[group.from + n], rows.rowFrom[group.from + n + 1]];"
+            " return {name: [...rows.name.slice(a, b)], begin: [...rows.begin.slice(a, b)],"
+            " end: [...rows.end.slice(a, b)]}; })})); }",
+            drawn,
+        )
+        seen = []
+        for group in rows:
+            for line in group["rows"]:
+                # Blocks of a row do not overlap.
+                assert all(end <= begin for end, begin in zip(line["end"], line["begin"][1:], strict=False))
+                seen += [
+                    (int(name), group["id"], int(begin) + int(drawn["base"]), int(end) + int(drawn["base"]))
+                    for name, begin, end in zip(line["name"], line["begin"], line["end"], strict=True)
+                ]
+        assert sorted(seen) == [tuple(line) for line in table.tolist()]
+    context.close()
+
+
+def test_a_picture_is_read_by_keys(browser: Any, known: Any) -> None:
+    """The block that is said is one that ran at that moment."""
+    _, page, _ = known
+    with opened(browser, page) as found:
+        found.go("schedule")
+        found.page.focus("main canvas[tabindex]")
+        for key in ("ArrowRight", "ArrowDown", "+", "ArrowLeft"):
+            found.page.keyboard.press(key)
+        said = found.page.text_content("#said")
+        assert said.startswith("Multiprocessor ")
+        assert found.said == []
+
+
+def test_redrawing_touches_what_is_seen(browser: Any, tmp_path: Path) -> None:
+    """All records once, of a part of the time those of that part, and each pixel once."""
+    write_schedule(tmp_path / "trace", blocks=6000, launches=1, warps=1)
+    page = page_of(tmp_path / "trace", tmp_path)
+    with opened(browser, page) as found:
+        found.go("schedule")
+        whole = json.loads(found.page.get_attribute("body", "data-drawn"))
+        assert whole["records"] == 6000
+        assert whole["pixels"] <= 1280 * 900
+        found.page.focus("main canvas[tabindex]")
+        for _ in range(5):
+            found.page.keyboard.press("+")
+        found.drawn()
+        part = json.loads(found.page.get_attribute("body", "data-drawn"))
+        assert 0 < part["records"] < 1200
+
+
+def test_names_of_a_trace_are_never_markup(browser: Any, tmp_path: Path) -> None:
+    """Text that would end a script, of ten million characters, that turns its direction, and no valid Unicode."""
+    writer = TraceWriter(tmp_path / "trace</script>{style}")
+    writer.events[0]["argv"] = [HOSTILE, "{policy}"]
+    for number, name in enumerate((HOSTILE, "x" * 10_000_000, "\ud800 \u2066\u0000")):
+        writer.kernel(number + 1, name, maps=[BLOCK_SCHED], demangled=name)
+        regions = fill_regions([BLOCK_SCHED], 1, {"BlockSched": [(1000, 50, 1)]})
+        writer.launch(number + 1, (1, 1, 1), (32, 1, 1), regions)
+    trace = writer.write()
+    page = page_of(trace, tmp_path)
+    assert page.stat().st_size < 1 << 20
+    assert page.read_text().count("</script>") == page.read_text().count("<script")
+    with opened(browser, page) as found:
+        for view in found.views():
+            found.go(view)
+            assert found.page.query_selector("main img") is None
+        assert found.said == []
+        found.go("overview")
+        text = found.page.inner_text("body")
+        assert "</script><img src=x onerror=alert(1)>\\u{202e}" in text
+        assert "\u202e" not in text
+        assert "\u2066" not in text
