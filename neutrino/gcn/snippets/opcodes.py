@@ -14,6 +14,7 @@ from collections.abc import Iterator, Set
 from dataclasses import replace
 from typing import NamedTuple
 
+from neutrino.gcn.analysis.flow_graph import FlowGraph
 from neutrino.gcn.code import Function, Instruction
 from neutrino.probing.model import Pattern, Tracepoint, has_parts
 
@@ -193,23 +194,53 @@ def parameter_loads(function: Function, properties: int) -> frozenset[int]:
     packet that it was launched by.
 
     properties: ``kernel_code_properties`` of its descriptor, which says where their addresses are. Copies of these in
-    other scalar registers are followed, in the order of the code; what is loaded by one that went through a vector
-    register counts as global memory.
+    other scalar registers are followed on every way through the code; what is loaded by one that went through a vector
+    register, or that is there on some of the ways alone, counts as global memory.
     """
-    pairs = set(_launch_pointers(properties))
-    found = set()
-    for instruction in function.instructions:
-        if not pairs:
-            break
-        operands = instruction.operands
-        if instruction.mnemonic.startswith("s_load_") and operands[1:2] and operands[1] in pairs:
-            found.add(instruction.offset)
-        copied = instruction.mnemonic == "s_mov_b64" and operands[1:2] and operands[1] in pairs
-        if operands and not instruction.mnemonic.startswith(_WRITE_NOTHING):
-            pairs = {pair for pair in pairs if not _overlap(operands[0], pair)}
-        if copied:
-            pairs.add(operands[0])
+    graph = FlowGraph(function)
+    found: set[int] = set()
+    # A block that was not reached has none: what is on all ways to a block shrinks until nothing changes.
+    before: dict[int, frozenset[str]] = {0: frozenset(_launch_pointers(properties))} if graph.blocks else {}
+    waiting = [*before]
+    while waiting:
+        number = waiting.pop()
+        block = graph.blocks[number]
+        pairs = before[number]
+        for instruction in function.instructions[block.begin : block.end]:
+            pairs = _pointers_after(instruction, pairs)
+        for successor in block.successors:
+            known = before.get(successor)
+            shared = pairs if known is None else known & pairs
+            if shared != known:
+                before[successor] = shared
+                waiting.append(successor)
+    for number, pairs in before.items():
+        block = graph.blocks[number]
+        for instruction in function.instructions[block.begin : block.end]:
+            if not pairs:
+                break
+            sources = instruction.operands[1:2]
+            if instruction.mnemonic.startswith("s_load_") and sources and sources[0] in pairs:
+                found.add(instruction.offset)
+            pairs = _pointers_after(instruction, pairs)
     return frozenset(found)
+
+
+def _pointers_after(instruction: Instruction, pairs: frozenset[str]) -> frozenset[str]:
+    """Return the pairs of scalar registers that have an address of ``parameter_loads`` after an instruction.
+
+    pairs: those that have one before it.
+    """
+    operands = instruction.operands
+    if not pairs or not operands:
+        return pairs
+    copied = instruction.mnemonic == "s_mov_b64" and operands[1:2] and operands[1] in pairs
+    written = [] if instruction.mnemonic.startswith(_WRITE_NOTHING) else [operands[0]]
+    if _CARRIES.fullmatch(instruction.mnemonic):
+        written.append(operands[1])
+    if any(_overlap(operand, pair) for operand in written for pair in pairs):
+        pairs = frozenset(pair for pair in pairs if not any(_overlap(operand, pair) for operand in written))
+    return pairs | {operands[0]} if copied else pairs
 
 
 def _launch_pointers(properties: int) -> Iterator[str]:
@@ -225,6 +256,8 @@ def _launch_pointers(properties: int) -> Iterator[str]:
 
 
 _WRITE_NOTHING = ("s_waitcnt", "s_wait_", "s_cmp", "s_bitcmp", "s_branch", "s_cbranch", "s_barrier", "s_nop", "v_cmpx")
+_CARRIES = re.compile(r"v_(?:(?:add|sub|subrev)_co(?:_ci)?|(?:addc|subb|subbrev)_co|div_scale|mad_[iu]64)_\w+")
+"""What writes a second operand, in which vector instructions have a scalar register."""
 _RANGE = re.compile(r"s(?:(\d+)|\[(\d+):(\d+)\])")
 
 
