@@ -1,0 +1,105 @@
+"""When the blocks of launches ran, and on which multiprocessor: of ``block_sched`` or ``warp_timeline``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from neutrino.tracing.analyses.evidence import Evidence
+from neutrino.tracing.views import MapView
+
+Array = npt.NDArray[Any]
+SCHED_FIELDS = ("start", "elapsed", "cuid")
+TIMELINE_FIELDS = ("begin", "end", "sm")
+
+
+@dataclass(frozen=True)
+class BlockTimes:
+    """The blocks of one launch, int64 ``[block]``: multiprocessor, begin and end since the launch's first begin.
+
+    is_global: whether times are of one clock in nanoseconds; else each multiprocessor has its own, in cycles, so that
+    only durations on one of them can be compared.
+    """
+
+    sm: Array
+    begin: Array
+    end: Array
+    is_global: bool
+
+    def by_multiprocessor(self) -> Iterator[tuple[Array, Array]]:
+        """Yield for each multiprocessor with blocks the begins and the ends of these, each ascending."""
+        order = np.argsort(self.sm, kind="stable")
+        cuts = np.flatnonzero(np.diff(self.sm[order])) + 1
+        for part in np.split(order, cuts):
+            yield np.sort(self.begin[part]), np.sort(self.end[part])
+
+
+def places(begins: Array, ends: Array) -> int:
+    """Return how many blocks a multiprocessor ran at once at most: its places for them. begins, ends: ascending."""
+    running = np.arange(1, len(begins) + 1) - np.searchsorted(ends, begins, "right")
+    return int(running.max()) if len(running) else 0
+
+
+def gaps(begins: Array, ends: Array) -> int:
+    """Return for how long places of a multiprocessor were empty between the end of a block and the begin of the next,
+    all together. begins, ends: ascending.
+
+    The place that was left first is taken first. What is before a place's first block and after its last one does not
+    count.
+    """
+    first = places(begins, ends)
+    return int((begins[first:] - ends[: len(ends) - first]).sum())
+
+
+def sources(evidence: Evidence) -> str:
+    """Return the name of the map that has the times of blocks; "" without one."""
+    if evidence.entry("BlockSched", SCHED_FIELDS) is not None:
+        return "BlockSched"
+    return "WarpTimes" if evidence.entry("WarpTimes", TIMELINE_FIELDS) is not None else ""
+
+
+def block_times(evidence: Evidence, name: str) -> Iterator[BlockTimes]:
+    """Yield the blocks' times of some launches, from the map of that name; launches without any are left out."""
+    for view in evidence.views(name):
+        found = _of_sched(view) if name == "BlockSched" else _of_timeline(view)
+        if found is not None and len(found.sm):
+            yield found
+
+
+def _of_sched(view: MapView) -> BlockTimes | None:
+    """Return the blocks' times from a record for each warp: start and elapsed in cycles, and the multiprocessor."""
+    records = view.records.reshape(view.geometry.blocks, -1)
+    elapsed = records["elapsed"].astype(np.int64)
+    # A warp that has not reached the kernel's end has a record of zeros.
+    ran = elapsed > 0
+    if not ran.any():
+        return None
+    start = records["start"]
+    # Clocks count since the device was started: the difference is small.
+    first = start[ran].min()
+    begin = np.where(ran, start - first, 0).astype(np.int64)
+    limit = np.iinfo(np.int64).max
+    has_any = ran.any(axis=1)
+    begins = np.where(ran, begin, limit).min(axis=1)
+    ends = np.where(ran, begin + elapsed, 0).max(axis=1)
+    which = np.argmax(ran, axis=1)
+    sm = records["cuid"][np.arange(len(records)), which].astype(np.int64)
+    return BlockTimes(sm[has_any], begins[has_any], ends[has_any], is_global=False)
+
+
+def _of_timeline(view: MapView) -> BlockTimes | None:
+    """Return the blocks' times from a result for each warp: begin and end in nanoseconds, and the multiprocessor."""
+    results, owners = view.valid(), view.places()
+    if not len(results):
+        return None
+    order = np.argsort(owners["block"], kind="stable")
+    blocks = owners["block"][order]
+    starts = np.flatnonzero(np.r_[True, np.diff(blocks) != 0])
+    first = results["begin"].min()
+    begins = np.minimum.reduceat((results["begin"][order] - first).astype(np.int64), starts)
+    ends = np.maximum.reduceat((results["end"][order] - first).astype(np.int64), starts)
+    return BlockTimes(results["sm"][order][starts].astype(np.int64), begins, ends, is_global=True)

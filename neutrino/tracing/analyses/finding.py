@@ -1,0 +1,219 @@
+"""A finding: one plain sentence on one kernel, with its figures, thresholds, and how sure it is.
+
+All texts are data: names, places and instructions come from the program, and may hold markup or anything else. Whoever
+renders a finding escapes them for its own medium, and takes none for an instruction.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+Value = int | float | str
+
+
+class State(Enum):
+    """How a figure stands to its thresholds."""
+
+    OK = "ok"
+    MINOR = "minor"
+    ISSUE = "issue"
+
+
+@dataclass(frozen=True)
+class FigureKind:
+    """A figure that an analysis computes: its name, as in ``--fail-if``; its unit, "" for counts and ratios; and what
+    it is, in words.
+    """
+
+    name: str
+    unit: str
+    meaning: str
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure of a finding."""
+
+    kind: FigureKind
+    value: Value
+
+    @property
+    def text(self) -> str:
+        """The value as all views print it: integers with separators, shares in percent, others with three digits."""
+        if isinstance(self.value, str):
+            return self.value
+        if self.kind.unit == "share":
+            return percent(self.value)
+        number = f"{self.value:,}" if isinstance(self.value, int) else brief(self.value)
+        return f"{number} {self.kind.unit}".rstrip()
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """From where on a figure is minor, or an issue. below: whether small values are the bad ones."""
+
+    figure: str
+    minor: float
+    issue: float
+    below: bool = False
+
+    def state(self, value: float) -> State:
+        """Return the state of a value of the figure."""
+        sign = -1 if self.below else 1
+        if sign * value >= sign * self.issue:
+            return State.ISSUE
+        return State.MINOR if sign * value >= sign * self.minor else State.OK
+
+    @property
+    def text(self) -> str:
+        """The threshold in words."""
+        way = "at most" if self.below else "at least"
+        if self.minor == self.issue:
+            return f"issue where {self.figure} is {way} {self.issue:g}"
+        if self.issue in (float("inf"), float("-inf")):
+            return f"minor where {self.figure} is {way} {self.minor:g}"
+        return f"minor where {self.figure} is {way} {self.minor:g}, issue {way} {self.issue:g}"
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What all probes of the run cost this kernel, by ``--benchmark``: how many times as long a launch takes with them,
+    with the ends of its interval. added_ns: by the medians of both.
+    """
+
+    ratio: float
+    low: float
+    high: float
+    added_ns: float
+
+    @property
+    def below_ns(self) -> float:
+        """Below which a difference between two times of probed launches means nothing: it may be the probes' own."""
+        if self.ratio <= 1:
+            return abs(self.added_ns)
+        # What the interval leaves open is of the original's time.
+        original = self.added_ns / (self.ratio - 1)
+        return max(abs(self.added_ns), original * (self.high - self.low) / 2)
+
+
+@dataclass(frozen=True)
+class Spread:
+    """How far a figure differs between launches. launches: that were compared, evenly chosen if there are many."""
+
+    figure: str
+    least: float
+    median: float
+    greatest: float
+    launches: int
+
+
+@dataclass(frozen=True)
+class Certainty:
+    """How sure a finding is.
+
+    launches: whose data it is from. launched: launches of the kernel that were chosen, probed or not. share: of the
+    process's launches that was probed, 0 to 1. saved, lost: results that it is from, and that found no place. spread:
+    None where it is a figure of all launches together, or of one. cost: None where it was not measured. is_timed:
+    whether it is about times, which the probes change; else it is about counts, which they do not. caveats: what else
+    a reader must know, in sentences.
+    """
+
+    launches: int
+    launched: int
+    share: float
+    saved: int = 0
+    lost: int = 0
+    spread: Spread | None = None
+    cost: Cost | None = None
+    is_timed: bool = False
+    caveats: tuple[str, ...] = ()
+
+    @property
+    def word(self) -> str:
+        """``high``; ``low`` where data were lost or most launches are missing; else ``medium``."""
+        lost_share = self.lost / (self.saved + self.lost) if self.saved + self.lost else 0.0
+        if lost_share > 0.01 or self.launches * 2 < self.launched:
+            return "low"
+        is_open = self.is_timed and self.cost is None
+        differs = self.spread is not None and self.spread.greatest - self.spread.least > abs(self.spread.median) / 2
+        return "medium" if is_open or differs or lost_share else "high"
+
+    def sentences(self) -> list[str]:
+        """Return in words what the finding rests on."""
+        of_all = "all" if self.launches == self.launched else f"{self.launches:,} of"
+        noun = "launch" if self.launched == 1 else "launches"
+        which = "its only launch" if self.launches == self.launched == 1 else f"{of_all} {self.launched:,} {noun}"
+        texts = [f"from {which} of the kernel"]
+        if self.lost:
+            texts.append(f"{self.lost:,} results found no place")
+        if self.spread is not None and self.spread.launches > 1:
+            spread = self.spread
+            texts.append(
+                f"{spread.figure} is {brief(spread.least)} to {brief(spread.greatest)} over {spread.launches:,} "
+                f"launches, median {brief(spread.median)}"
+            )
+        if self.is_timed and self.cost is not None:
+            texts.append(
+                f"the probes make the kernel {self.cost.ratio:.2f} times as long; differences below "
+                f"{brief(self.cost.below_ns / 1000)} µs mean nothing"
+            )
+        elif self.is_timed:
+            texts.append("what the probes cost this kernel was not measured (--benchmark does)")
+        else:
+            texts.append("counts are exact, whatever the probes cost")
+        return [*texts, *self.caveats]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where something is: the source line as ``file.cu:42``, else ``PTX line 7``; the instruction; ""  if not known.
+
+    note: what is there, in words.
+    """
+
+    place: str
+    instruction: str
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What one analysis found in one kernel.
+
+    analysis: its name. kernel: the id in the trace. name, mangled: the kernel's. sentence: what was found, without the
+    kernel's name. places: source lines and instructions, that which matters most first. remedies: what to try.
+    command: that records it again, for a shell.
+    """
+
+    analysis: str
+    kernel: int
+    name: str
+    mangled: str
+    state: State
+    sentence: str
+    figures: tuple[Figure, ...]
+    thresholds: tuple[Threshold, ...]
+    certainty: Certainty
+    places: tuple[Place, ...] = ()
+    remedies: tuple[str, ...] = ()
+    command: str = ""
+
+    def value(self, name: str) -> Value | None:
+        """Return the value of a figure; None without it."""
+        return next((figure.value for figure in self.figures if figure.kind.name == name), None)
+
+
+def percent(share: float) -> str:
+    """Return a share in percent: ``17.3 %``; of 10 and more without digits."""
+    hundred = 100 * share
+    if 0 < hundred < 0.05:
+        return "under 0.1 %"
+    return f"{hundred:.1f} %" if abs(hundred) < 9.95 else f"{hundred:.0f} %"
+
+
+def brief(value: float) -> str:
+    """Return a number with three digits, and separators where it is large."""
+    if isinstance(value, int) or abs(value) >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.3g}"

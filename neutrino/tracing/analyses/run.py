@@ -1,0 +1,73 @@
+"""Run the analyses that a trace allows, and put the worst findings first."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+
+from neutrino.errors import NeutrinoError, TraceError
+from neutrino.tracing.analyses.evidence import Evidence
+from neutrino.tracing.analyses.finding import Finding, State
+from neutrino.tracing.analyses.registry import ANALYSES
+from neutrino.tracing.summary import TraceSummary
+
+_MOST_KERNELS = 64
+"""Kernels whose records are read for findings without being asked; of the others only summaries are looked at."""
+_ORDER = (State.ISSUE, State.MINOR, State.OK)
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What the analyses found in a trace, the worst first. not_run: analyses of which the trace has no data, with the
+    probes that would give them. skipped: kernels whose records were not read, since there are many.
+    """
+
+    found: tuple[Finding, ...]
+    not_run: dict[str, tuple[str, ...]]
+    skipped: int = 0
+
+    def of_state(self, *states: State) -> tuple[Finding, ...]:
+        """Return the findings with one of these states."""
+        return tuple(finding for finding in self.found if finding.state in states)
+
+
+def findings_of(
+    summary: TraceSummary, *, names: Collection[str] = (), launches: range | None = None, reads_all: bool = True
+) -> Findings:
+    """Run analyses on a trace. names: of those to run, all without any. launches: whose records are read; all without.
+    reads_all: False to read the records of no more than _MOST_KERNELS kernels.
+
+    Raises NeutrinoError for a name that no analysis has.
+    """
+    unknown = [name for name in names if name not in ANALYSES]
+    if unknown:
+        raise NeutrinoError(f"no analysis {unknown[0]!r}; there are {', '.join(ANALYSES)}")
+    found: list[Finding] = []
+    ran = set()
+    skipped = 0
+    launched = sorted((kernel for kernel in summary.kernels if kernel.written), key=lambda kernel: -kernel.written)
+    for number, kernel in enumerate(launched):
+        evidence = Evidence(kernel, launches)
+        is_deep = reads_all or number < _MOST_KERNELS
+        skipped += not is_deep
+        for name, analysis in ANALYSES.items():
+            if (names and name not in names) or not (analysis.is_cheap or is_deep):
+                continue
+            for finding in _tolerant(analysis.run(analysis, evidence), summary):
+                found.append(finding)
+                ran.add(name)
+    order = {name: number for number, name in enumerate(ANALYSES)}
+    found.sort(key=lambda finding: (_ORDER.index(finding.state), order[finding.analysis]))
+    not_run = {
+        name: analysis.probes[0] for name, analysis in ANALYSES.items()
+        if name not in ran and (not names or name in names)
+    }  # fmt: skip
+    return Findings(tuple(found), not_run, skipped)
+
+
+def _tolerant(findings: Iterator[Finding], summary: TraceSummary) -> Iterator[Finding]:
+    """Yield findings; what is damaged ends them, and is listed among the trace's faults."""
+    try:
+        yield from findings
+    except TraceError as error:
+        summary.trace.tolerate(error)
