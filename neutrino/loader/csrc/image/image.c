@@ -55,9 +55,13 @@ static const char *const vendor_libraries[] = { NEUTRINO_VENDOR_LIBRARIES };
  */
 static const char *library_of(const void *address)
 {
-	Dl_info info;
+	Dl_info info = {.dli_fname = NULL};
 
-	return address && dladdr(address, &info) && info.dli_fname ? info.dli_fname : NULL;
+	/* A signal handler that calls exit would wait for the dynamic loader's lock. */
+	nt_lock_begin_quiet();
+	bool is_found = address && dladdr(address, &info);
+	nt_lock_end_quiet();
+	return is_found ? info.dli_fname : NULL;
 }
 
 /* Whether a path's file name begins as that of a library whose licence forbids changing it. path may be NULL. */

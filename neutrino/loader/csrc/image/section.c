@@ -29,6 +29,17 @@ static void name_of(const struct dl_phdr_info *object, char *ret, size_t size)
 	ret[length > 0 ? length : 0] = 0;
 }
 
+/*
+ * Call dl_iterate_phdr, which holds a lock of the dynamic loader meanwhile: a signal handler that runs then could end the
+ * process, and what ends it may need that lock.
+ */
+static void visit_objects(int (*each)(struct dl_phdr_info *, size_t, void *), void *argument)
+{
+	nt_lock_begin_quiet();
+	dl_iterate_phdr(each, argument);
+	nt_lock_end_quiet();
+}
+
 /* Whether an address is in a loaded segment of an object. */
 static bool holds(const struct dl_phdr_info *object, const void *address)
 {
@@ -140,7 +151,7 @@ enum nt_section_answer nt_section_find(const struct nt_image_bytes *image, const
 	uint8_t digest[32];
 	bool is_hashed = false;
 
-	dl_iterate_phdr(search_object, &search);
+	visit_objects(search_object, &search);
 	const struct neutrino_section_header *section = search.section;
 	if (!section)
 		return search.why;
@@ -318,7 +329,7 @@ void nt_section_names(char *names, size_t names_size, char *maker, size_t maker_
 	struct names argument = {names, names_size, maker, maker_size};
 
 	*names = *maker = 0;
-	dl_iterate_phdr(collect_names, &argument);
+	visit_objects(collect_names, &argument);
 }
 
 /*
@@ -370,7 +381,7 @@ unsigned nt_section_unused(void (*each)(const char *library))
 
 	if (!unused)
 		return 0;
-	dl_iterate_phdr(collect_unused, unused);
+	visit_objects(collect_unused, unused);
 	/* Called outside the dynamic loader's lock: it writes files. */
 	for (unsigned i = 0; i < unused->count; i++)
 		each(unused->paths[i]);
