@@ -95,7 +95,7 @@ class RecordedMap:
                 view = views[self._name]
                 if not view.map.kind.keeps_last:
                     self.dropped += view.dropped
-                for launch, places, records in _parts(view, indices):
+                for launch, places, records in parts_of(view, indices):
                     found = {"launch": launch} | places
                     columns = {self._titles[axis]: found[axis] for axis in self._titles}
                     columns |= {self._column(name): records[name] for name in records.dtype.names or ()}
@@ -118,7 +118,7 @@ class RecordedMap:
         return self._key if name == KEY and self.map.kind.report is Report.KEYS else name
 
 
-_Part = tuple[Array, dict[str, Array], Array]
+Part = tuple[Array, dict[str, Array], Array]
 """The launch of each record, its places, and the records, structured."""
 
 
@@ -159,7 +159,7 @@ def _row_type(entry: Map) -> np.dtype[Any]:
     return entry.kind.read(np.zeros((1, 1), entry.dtype), entry.document()).dtype
 
 
-def _parts(view: MapView, numbers: Array) -> Iterator[_Part]:
+def parts_of(view: MapView, numbers: Array) -> Iterator[Part]:
     """Yield the records of launches of one geometry, each with its place. numbers: of the launches, the view's first
     axis."""
     if view.map.kind.layout is Layout.SLOTS:
@@ -174,7 +174,7 @@ def _parts(view: MapView, numbers: Array) -> Iterator[_Part]:
             yield np.full(len(records), number), places, records
 
 
-def _of_slots(view: MapView, numbers: Array) -> Iterator[_Part]:
+def _of_slots(view: MapView, numbers: Array) -> Iterator[Part]:
     """Yield the records that slots have, box by box of the axes launch, block, warp, k, lane."""
     tiles = view.tiles()
     plain, counts, cap = plain_bytes(tiles.records), tiles.counts, view.cap
@@ -244,7 +244,7 @@ def _of_owners(view: MapView) -> Iterator[tuple[dict[str, Array], Array]]:
         yield {name: column.astype(np.int64) for name, column in places.items()}, results
 
 
-def _of_copies(view: MapView, numbers: Array) -> Iterator[_Part]:
+def _of_copies(view: MapView, numbers: Array) -> Iterator[Part]:
     """Yield the results that a map (what probes save to) has of each launch. numbers: of the launches."""
     first = 0
     for batch in view.batches():
