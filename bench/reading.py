@@ -2,8 +2,9 @@
 
 Three traces are written into a temporary folder: 256 MiB of records of 16 bytes, in frames of four launches, whose nine
 aggregates (least, greatest and sum of three fields) are computed in C and by NumPy alone; 1 GiB of them, and one of two
-launches, of which ``neutrino-report`` prints a summary. Processor time, since wall time depends on who else reads; of
-memory what is no page of a file, sampled while the report runs. The files are read once before, so that no disk is.
+launches, of which ``neutrino-report`` prints a summary. Two million warps are written for Perfetto. Processor time,
+since wall time depends on who else reads; of memory what is no page of a file, sampled while the report runs. The files
+are read once before, so that no disk is.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from neutrino.abi.reasons import Reason
 from neutrino.abi.results import FRAME, FRAME_MAGIC
 from neutrino.maps.regions import region_layout
 from neutrino.tracing import Trace, aggregate
-from tests.tracing.trace_writer import BLOCK_SCHED, TraceWriter
+from tests.tracing.trace_writer import BLOCK_SCHED, TraceWriter, fill_regions
 
 Json = Any
 ROOT = Path(__file__).resolve().parent.parent
@@ -42,6 +43,8 @@ SIZES = {"fast": 256 << 20, "big": 1 << 30, "small": 4096}
 ROUNDS = {"c": 7, "numpy": 7, "big": 3, "small": 9}
 LEAST_SPEED = {"c": 5.0, "numpy": 2.0}
 """GB of records per second of processor time."""
+PERFETTO_BLOCKS, PERFETTO_ROUNDS, LEAST_SLICES = 1 << 18, 5, 2e6
+"""Blocks of the launch that is written for Perfetto; slices per second of processor time, start of Python included."""
 MOST_BYTES = 200 << 20
 """Of anonymous memory, whatever the size of the trace."""
 MOST_SECONDS = 0.3
@@ -103,13 +106,54 @@ def aggregates(path: Path) -> tuple[float, Json]:
     return round(seconds, 6), found
 
 
+def write_schedule(path: Path) -> None:
+    """Write a trace of one launch of blocks of eight warps, eight blocks at once on each of 132 multiprocessors."""
+    writer = TraceWriter(path)
+    writer.kernel(1, "gemm", maps=[BLOCK_SCHED])
+    random = np.random.default_rng(1)
+    rows = np.zeros((PERFETTO_BLOCKS, WARPS), BLOCK_SCHED.dtype)
+    turns = np.arange(PERFETTO_BLOCKS) // (132 * 8)
+    begins = 10**9 + turns * 20_000 + random.integers(0, 3000, PERFETTO_BLOCKS)
+    rows["start"] = begins[:, None] + random.integers(0, 300, rows.shape)
+    rows["elapsed"] = random.integers(12_000, 20_000, rows.shape)
+    rows["cuid"] = random.integers(0, 132, PERFETTO_BLOCKS)[:, None]
+    regions = fill_regions([BLOCK_SCHED], WARPS, {"BlockSched": rows}, blocks=PERFETTO_BLOCKS)
+    writer.launch(1, (PERFETTO_BLOCKS, 1, 1), (32 * WARPS, 1, 1), regions)
+    writer.write()
+
+
+def perfetto(path: Path) -> Json:
+    """Run ``neutrino-report --perfetto`` on a trace; return seconds of processor time, the most memory held in bytes,
+    and the numbers of slices and bytes that were written."""
+    out = path.with_suffix(".pftrace")
+    seconds, most, text = _run("--perfetto", str(out), str(path))
+    found = re.search(r"([\d,]+) slices", text)
+    size = out.stat().st_size
+    out.unlink()
+    slices = int(found[1].replace(",", "")) if found else 0
+    return {"cpu_seconds": seconds, "anonymous_bytes": most, "slices": slices, "bytes": size}
+
+
 def report(path: Path) -> Json:
     """Run ``neutrino-report`` on a trace; return seconds of processor time, the most memory held, and what it says of
     each field.
 
     Memory: bytes that are no file's. Raises SystemExit when it fails.
     """
-    command = [sys.executable, "-m", "neutrino.cli.report_start", "--json", str(path)]
+    seconds, most, text = _run("--json", str(path))
+    (document,) = json.loads(text)["traces"]
+    rows = document["kernels"][0]["maps"][0]["fields"]
+    fields = {row["name"]: [row["min"], row["median"], row["max"]] for row in rows}
+    return {"cpu_seconds": seconds, "anonymous_bytes": most, "fields": fields}
+
+
+def _run(*arguments: str) -> tuple[float, int, str]:
+    """Run ``neutrino-report``; return seconds of processor time, the most bytes held that are no file's, and its
+    output.
+
+    Raises SystemExit when it fails.
+    """
+    command = [sys.executable, "-m", "neutrino.cli.report_start", *arguments]
     # Compiled modules are kept, as those of an installed package are.
     env = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     most = 0
@@ -128,11 +172,7 @@ def report(path: Path) -> Json:
         if process.returncode or usage is None:
             raise SystemExit(f"{command}: exit status {process.returncode}")
         output.seek(0)
-        (document,) = json.load(output)["traces"]
-    rows = document["kernels"][0]["maps"][0]["fields"]
-    fields = {row["name"]: [row["min"], row["median"], row["max"]] for row in rows}
-    seconds = round(usage.ru_utime + usage.ru_stime, 6)
-    return {"cpu_seconds": seconds, "anonymous_bytes": most, "fields": fields}
+        return round(usage.ru_utime + usage.ru_stime, 6), most, output.read().decode()
 
 
 def record(folder: Path) -> Json:
@@ -158,6 +198,9 @@ def record(folder: Path) -> Json:
     for name in ("big", "small"):
         report(folder / name)
         results[name] = [report(folder / name) for _ in range(ROUNDS[name])]
+    write_schedule(folder / "schedule")
+    perfetto(folder / "schedule")
+    results["perfetto"] = [perfetto(folder / "schedule") for _ in range(PERFETTO_ROUNDS)]
     return results
 
 
@@ -196,11 +239,26 @@ def judge(results: Json) -> list[str]:
                 wrong.append(f"{name}: {sample['anonymous_bytes']} bytes of anonymous memory, at most {MOST_BYTES}")
     if (seconds := min(sample["cpu_seconds"] for sample in results["small"])) > MOST_SECONDS:
         wrong.append(f"small: a report takes {seconds} s of processor time, at most {MOST_SECONDS}")
+    wrong += _judge_perfetto(results["perfetto"])
     by_way = [results["expected"][f"aggregates by {way}"] for way in LEAST_SPEED]
     if by_way[0] != by_way[1] or {name: row[:2] for name, row in by_way[0].items()} != {
         name: [row[0], row[2]] for name, row in results["expected"]["fast"].items()
     }:
         wrong.append("the nine aggregates differ")
+    return wrong
+
+
+def _judge_perfetto(samples: Json) -> list[str]:
+    """Return which bounds the writing for Perfetto breaks, a line each."""
+    wrong = []
+    expected = 1 + PERFETTO_BLOCKS * (1 + WARPS)
+    others = [sample["slices"] for sample in samples if sample["slices"] != expected]
+    wrong += [f"perfetto: {slices} slices, not {expected}" for slices in others]
+    most = max((sample["anonymous_bytes"] for sample in samples), default=0)
+    if len(samples) < PERFETTO_ROUNDS or not 0 < most <= MOST_BYTES:
+        wrong.append(f"perfetto: {len(samples)} rounds, {most} bytes of anonymous memory, at most {MOST_BYTES}")
+    elif (speed := expected / min(sample["cpu_seconds"] for sample in samples)) < LEAST_SLICES:
+        wrong.append(f"perfetto: {speed:.0f} slices a second of processor time, at least {LEAST_SLICES:.0f}")
     return wrong
 
 
@@ -214,6 +272,11 @@ def table(results: Json) -> str:
         seconds = min(sample["cpu_seconds"] for sample in results[name])
         most = max(sample["anonymous_bytes"] for sample in results[name])
         lines.append(f"neutrino-report, {title}: {seconds:.2f} s, {most >> 20} MiB of anonymous memory")
+    seconds = min(sample["cpu_seconds"] for sample in results["perfetto"])
+    most = max(sample["anonymous_bytes"] for sample in results["perfetto"])
+    slices, size = results["perfetto"][0]["slices"], results["perfetto"][0]["bytes"]
+    lines.append(f"--perfetto: {slices / seconds / 1e6:.1f} million slices a second, {size / slices:.0f} bytes each, "
+                 f"{most >> 20} MiB of anonymous memory")  # fmt: skip
     return "\n".join(lines)
 
 
@@ -230,7 +293,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with tempfile.TemporaryDirectory() as folder:
             results = record(Path(folder))
         options.out.write_text(json.dumps(results, separators=(",", ":")).replace('{"cpu', '\n{"cpu') + "\n")
-    keys = ("sizes", "expected", "c", "numpy_alone", "big", "small")
+    keys = ("sizes", "expected", "c", "numpy_alone", "big", "small", "perfetto")
     return judge_files(
         [options.out], "python -m bench.reading record", keys, lambda results: say_verdicts(results, table, judge)
     )

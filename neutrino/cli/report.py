@@ -14,6 +14,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from neutrino.cli.file_options import is_file_asked
 from neutrino.cli.kernel_names import demangled
 from neutrino.cli.memory_report import usage_document
 from neutrino.cli.record_options import is_asked, prepared
@@ -47,7 +48,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     probed.
     """
     try:
-        return _run(report_parser().parse_args(prepared(sys.argv[1:] if arguments is None else arguments)))
+        options = report_parser().parse_args(prepared(sys.argv[1:] if arguments is None else arguments))
+        if is_file_asked(options):
+            # Imported here: most reports write none.
+            from neutrino.cli.report_files import write_files
+
+            return write_files(options)
+        return _run(options)
     except KeyboardInterrupt:
         # End by the signal, as the shell expects; a script that was running was stopped before this.
         signal.signal(signal.SIGINT, signal.SIG_DFL)

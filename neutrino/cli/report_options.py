@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from neutrino.cli.file_options import add_files
 from neutrino.cli.record_options import add_queries
 from neutrino.cli.row_options import number_of_rows
 from neutrino.cli.trace_choice import add_choices
@@ -65,6 +66,7 @@ def report_parser() -> argparse.ArgumentParser:
         "does, and print which; scripts that other users could have written are not run; their output is appended to "
         "analyze.log in the trace",
     )
+    add_files(parser)
     add_queries(parser)
     parser.add_argument("--version", action="version", version=f"neutrino {__version__}")
     return parser

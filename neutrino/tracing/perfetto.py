@@ -480,7 +480,8 @@ class _Writer:
         self._written.slices += len(part)
         self._written.unclosed += int(part.is_open.sum())
         if not ranges:
-            order = np.lexsort((part.end, part.begin))
+            # Of a track's warps that begin at one time, those without length come first.
+            order = np.argsort(2 * part.begin + (part.end > part.begin), kind="stable")
             for at in range(0, len(order), _ROWS):
                 some = order[at : at + _ROWS]
                 begins = _BEGIN.rows(len(some), time=begin + part.begin[some], track=tracks[some], name=open_name[some])

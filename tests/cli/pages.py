@@ -26,7 +26,9 @@ from bench.examples import comparable as without_names
 from neutrino.cli import probe, report
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = tuple(ROOT / "docs" / name for name in ("one-liners.md", "tutorial.md", "cookbook.md", "python.md"))
+PAGES = tuple(
+    ROOT / "docs" / name for name in ("one-liners.md", "tutorial.md", "cookbook.md", "python.md", "timelines.md")
+)
 PROGRAM = "y[6] = 37, sum of y = 77806\n"
 """What the program prints."""
 _ONE_LINER = "neutrino --device embedded -q -e "
