@@ -1,4 +1,7 @@
-"""Compile the reader's aggregates: ``neutrino/tracing/lib/libneutrino_aggregate.so``. Needs a C compiler alone."""
+"""Compile the reader's aggregates and what accesses are like: ``neutrino/tracing/lib/libneutrino_aggregate.so``.
+
+Needs a C compiler alone.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ import subprocess
 import sysconfig
 from pathlib import Path
 
-SOURCES = ("aggregate.c",)
+SOURCES = ("aggregate.c", "accesses.c")
 WARNINGS = ("-Wall", "-Wextra", "-Werror", "-Wshadow", "-Wstrict-prototypes", "-Wvla")
 LIBRARY = "libneutrino_aggregate.so"
 

@@ -18,6 +18,7 @@ from neutrino.abi.launches import LAUNCH, MAX_KERNELS, LaunchState
 from neutrino.abi.reasons import Reason
 from neutrino.demangle import demangle
 from neutrino.errors import TraceError
+from neutrino.tracing.accesses import AccessFacts, read_accesses
 from neutrino.tracing.aggregate import plain_bytes
 from neutrino.tracing.benchmark import Benchmark, read_benchmark
 from neutrino.tracing.coverage import Coverage
@@ -214,8 +215,7 @@ class TraceKernel:
                 yield TraceLaunch(int(index), record, result.view(record, int(index)))
 
     def _launches_of(self, indices: Array) -> Array:
-        """Return some launch records, by their indices, of which there is at least one: as a view if they are in a row.
-        """
+        """Return some launch records, by their indices, of which there is at least one: as a view if they are in a row."""
         first, last = int(indices[0]), int(indices[-1])
         if last - first + 1 == len(indices) and (np.diff(indices) == 1).all():
             return self._trace.launches[first : last + 1]
@@ -245,6 +245,16 @@ class TraceKernel:
             part = chosen[first : first + _BATCH].astype(np.int64)
             for run in result.runs(self._launches_of(part), part):
                 yield run.indices, result.view_run(run, is_checked=is_checked)
+
+    def accesses(self, launch: TraceLaunch, name: str = "GlobalAccesses") -> AccessFacts:
+        """Return what a launch's accesses to memory are like: patterns of instructions, pages over time, reuse.
+
+        launch: of this kernel. name: of a log with the address and the site of each access, as ``dmat`` has it. Raises
+        KeyError if there is no map of this name, ValueError for another map.
+        """
+        listed = self.manifest.sites if self.manifest else ()
+        sites = [site["site"] for site in listed if isinstance(site.get("site"), int)]
+        return read_accesses(launch.maps[name], max(sites, default=-1) + 1)
 
     @property
     def whole_run(self) -> WholeRun:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -226,22 +225,6 @@ for seed, (shape, threads, counted) in enumerate([
             check([tiles_of(TYPES[number:number + 2], spare, shape, threads, counted, 0, "any", seed)])
 print("done")
 """
-
-
-@pytest.fixture
-def address_sanitizer(tmp_path: Path) -> str:
-    """The path of the runtime, which must be loaded before Python."""
-    flags = ("-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined")
-    try:
-        build.build(tmp_path, flags=flags)
-    except subprocess.CalledProcessError:
-        pytest.skip("this compiler has no -fsanitize=address")
-    found = subprocess.run(
-        [*build.compiler(), "-print-file-name=libasan.so"], capture_output=True, text=True, check=True
-    ).stdout.strip()
-    if not shutil.which("ldd") or not Path(found).is_file():
-        pytest.skip("the runtime of -fsanitize=address is not a library here")
-    return found
 
 
 def test_no_report_of_the_sanitizers(address_sanitizer: str, tmp_path: Path) -> None:
