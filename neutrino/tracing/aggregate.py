@@ -48,7 +48,8 @@ class Tiles:
     threads: int
 
     def __post_init__(self) -> None:
-        """Raise ValueError for records or counts that do not lie in memory as described, since C code goes through it."""
+        """Raise ValueError for records or counts that do not lie in memory as described, since C code goes through it.
+        """
         launches = self.records.strides[0]
         for rows in (self.records,) if self.counts is None else (self.records, self.counts):
             dense = rows.itemsize
@@ -175,7 +176,8 @@ class Window:
 
 
 def ranges_of(source: Iterable[Tiles], names: Sequence[str]) -> Ranges:
-    """Compute least, greatest, sum and number of the values of some fields, in one pass over the records of all tiles."""
+    """Compute least, greatest, sum and number of the values of some fields, in one pass over the records of all tiles.
+    """
     found = Ranges({name: Range() for name in names})
     for tiles in source:
         if not tiles.records.size:

@@ -181,7 +181,9 @@ class Benchmark:
     def slowdown(self) -> float | None:
         """How many times as long all compared groups together take: each launch as long as its group's median. None
         without any."""
-        original, probed = (sum(group.launches * group.medians_ns[side] for group in self.compared) for side in (0, 1))
+        original, probed = (
+            sum(group.launches * group.medians_ns[side] for group in self.compared) for side in (0, 1)
+        )
         return probed / original if original else None
 
 

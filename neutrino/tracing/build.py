@@ -12,7 +12,7 @@ import subprocess
 import sysconfig
 from pathlib import Path
 
-SOURCES = ("aggregate.c", "accesses.c")
+SOURCES = ("aggregate.c", "accesses.c", "log_groups.c")
 WARNINGS = ("-Wall", "-Wextra", "-Werror", "-Wshadow", "-Wstrict-prototypes", "-Wvla")
 LIBRARY = "libneutrino_aggregate.so"
 

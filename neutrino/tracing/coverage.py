@@ -62,7 +62,8 @@ class Coverage:
 
     @property
     def forecast(self) -> str:
-        """The sentence for a run with --memusage, which measures only: how many launches and kernels would be probed."""
+        """The sentence for a run with --memusage, which measures only: how many launches and kernels would be probed.
+        """
         return self._sentence("would be", "would be ")
 
     def _sentence(self, nothing: str, verb: str) -> str:

@@ -156,7 +156,8 @@ class _Reader:
     """Turns a text into nodes."""
 
     def __init__(self, text: str, columns: Mapping[str, bool]) -> None:
-        """Prepare to parse an expression. text: the expression. columns: its names, and whether each is of fractions."""
+        """Prepare to parse an expression. text: the expression. columns: its names, and whether each is of fractions.
+        """
         self._text = text
         self._columns = columns
         self.names: set[str] = set()

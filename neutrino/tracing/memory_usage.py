@@ -92,7 +92,8 @@ class DeviceUsage:
 
     @property
     def is_final(self) -> bool:
-        """Whether the memory pools took all that they may have, so that they cannot grow further; parts of units aside."""
+        """Whether the memory pools took all that they may have, so that they cannot grow further; parts of units aside.
+        """
         return self.pools >= self.contexts * self.limit * _NEARLY_ALL
 
 

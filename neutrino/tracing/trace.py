@@ -215,7 +215,8 @@ class TraceKernel:
                 yield TraceLaunch(int(index), record, result.view(record, int(index)))
 
     def _launches_of(self, indices: Array) -> Array:
-        """Return some launch records, by their indices, of which there is at least one: as a view if they are in a row."""
+        """Return some launch records, by their indices, of which there is at least one: as a view if they are in a row.
+        """
         first, last = int(indices[0]), int(indices[-1])
         if last - first + 1 == len(indices) and (np.diff(indices) == 1).all():
             return self._trace.launches[first : last + 1]
