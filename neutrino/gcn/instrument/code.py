@@ -6,8 +6,7 @@ a ``Mask`` whose bits are 0 in lanes that are not active (EXEC) where it was com
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from neutrino.gcn.instrument.machine import Machine
@@ -76,9 +75,10 @@ class Code:
         self.machine = machine
         self.lines: list[str] = []
         self.changes_mode = False
-        self._free: dict[type[Place], set[int]] = {Scalar: set(scalars), Vector: set(vectors)}
-        self._used: dict[type[Place], set[int]] = {Scalar: set(), Vector: set()}
-        self._pinned: dict[type[Place], set[int]] = {Scalar: set(), Vector: set()}
+        # Sets of numbers, a bit for each: they change with nearly every instruction.
+        self._free: dict[type[Place], int] = {Scalar: _set_of(scalars), Vector: _set_of(vectors)}
+        self._used: dict[type[Place], int] = {Scalar: 0, Vector: 0}
+        self._pinned: dict[type[Place], int] = {Scalar: 0, Vector: 0}
         self._labels = labels
         self._label_count = 0
 
@@ -108,32 +108,28 @@ class Code:
     def pin(self, place: Place) -> None:
         """Keep registers that have been taken beyond the end of a ``scope``, till they are released."""
         kind, numbers = _numbers(place)
-        self._pinned[kind].update(numbers)
+        self._pinned[kind] |= numbers
 
     def release(self, *places: Place) -> None:
         """Give registers back, so that later code of the snippet may take them."""
         for place in places:
             kind, numbers = _numbers(place)
-            self._free[kind].update(numbers)
-            self._pinned[kind].difference_update(numbers)
+            self._free[kind] |= numbers
+            self._pinned[kind] &= ~numbers
 
-    @contextmanager
-    def scope(self) -> Iterator[None]:
+    def scope(self) -> _Scope:
         """Give back all registers at the end that have been taken meanwhile, but for those that are pinned."""
-        before = {kind: set(numbers) for kind, numbers in self._free.items()}
-        yield
-        for kind, numbers in before.items():
-            self._free[kind] |= numbers - self._pinned[kind]
+        return _Scope(self._free, self._pinned)
 
     @property
     def scalars_used(self) -> frozenset[int]:
         """The numbers of the SGPRs that the snippet has taken, those included that it has given back."""
-        return frozenset(self._used[Scalar])
+        return _numbers_in(self._used[Scalar])
 
     @property
     def vectors_used(self) -> frozenset[int]:
         """The numbers of the VGPRs that the snippet has taken, those included that it has given back."""
-        return frozenset(self._used[Vector])
+        return _numbers_in(self._used[Vector])
 
     def _take(self, kind: type[Place], words: int, *, is_even: bool) -> int:
         """Take free registers in a row and return the number of the first one.
@@ -141,21 +137,63 @@ class Code:
         kind: ``Scalar`` for SGPRs, ``Vector`` for VGPRs. is_even: whether that number must be even. Raises
         NoRegistersError.
         """
-        free = self._free[kind]
-        for first in sorted(free):
-            numbers = range(first, first + words)
-            if (not is_even or first % 2 == 0) and free.issuperset(numbers):
-                free.difference_update(numbers)
-                self._used[kind].update(numbers)
-                return first
+        # Of those that are free with the ones after them the lowest.
+        beginnings = free = self._free[kind]
+        for number in range(1, words):
+            beginnings &= free >> number
+        while beginnings:
+            lowest = beginnings & -beginnings
+            first = lowest.bit_length() - 1
+            if is_even and first % 2:
+                beginnings ^= lowest
+                continue
+            taken = (1 << words) - 1 << first
+            self._free[kind] = free & ~taken
+            self._used[kind] |= taken
+            return first
         name = "scalar" if kind is Scalar else "vector"
         raise NoRegistersError(f"no {words} {name} register{'s' if words > 1 else ''} in a row are left for a probe")
 
 
-def _numbers(place: Place) -> tuple[type[Place], range]:
-    """Return of which kind registers are, ``Scalar`` or ``Vector``, and their numbers."""
+class _Scope:
+    """A ``with`` that gives registers back, unless it is left by an exception."""
+
+    __slots__ = ("_before", "_free", "_pinned")
+
+    def __init__(self, free: dict[type[Place], int], pinned: dict[type[Place], int]) -> None:
+        """free, pinned: of the snippet."""
+        self._free, self._pinned = free, pinned
+        self._before: tuple[int, int]
+
+    def __enter__(self) -> None:
+        """Note which registers are free."""
+        self._before = self._free[Scalar], self._free[Vector]
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        """Give back those that were free, but for those that are pinned. kind: of an exception, None without one."""
+        if kind is None:
+            scalars, vectors = self._before
+            self._free[Scalar] |= scalars & ~self._pinned[Scalar]
+            self._free[Vector] |= vectors & ~self._pinned[Vector]
+
+
+def _numbers(place: Place) -> tuple[type[Place], int]:
+    """Return of which kind registers are, ``Scalar`` or ``Vector``, and their numbers as a set."""
     kind: type[Place] = Vector if isinstance(place, Vector) else Scalar
-    return kind, range(place.first, place.first + place.words)
+    return kind, (1 << place.words) - 1 << place.first
+
+
+def _set_of(numbers: Iterable[int]) -> int:
+    """Return numbers as a set: a bit for each."""
+    found = 0
+    for number in numbers:
+        found |= 1 << number
+    return found
+
+
+def _numbers_in(numbers: int) -> frozenset[int]:
+    """Return the numbers in a set that has a bit for each."""
+    return frozenset(number for number in range(numbers.bit_length()) if numbers >> number & 1)
 
 
 def _text(kind: str, first: int, words: int) -> str:

@@ -15,6 +15,7 @@ from neutrino.gcn.instrument.compute_lanes import LaneExchange
 from neutrino.gcn.instrument.compute_moves import CannotError, type_of
 from neutrino.gcn.instrument.compute_scalars import BITWISE, OF_SCALARS
 from neutrino.gcn.instrument.compute_uniform import UNIFORM_OPERANDS, VARYING, varying
+from neutrino.gcn.instrument.remembered import remembered
 from neutrino.gcn.instrument.surroundings import Surroundings
 from neutrino.ir.operands import Constant, Register, SiteOperand, Special
 from neutrino.ir.statements import (
@@ -87,17 +88,13 @@ class Computing(LaneExchange):
         Registers of local variables are given back after the last statement that names them.
         """
         rows = tuple(statements)
-        names = [_locals_in(row) for row in rows]
-        rest = Counter(name for found in names for name in found)
-        counts = dict(rest)
         around, outer = self._around, set(self._places)
-        for row, found in zip(rows, names, strict=True):
-            self._around = around.union(name for name, count in counts.items() if count > (name in found))
+        for row, (others, last) in zip(rows, _named_elsewhere(rows), strict=True):
+            self._around = around | others
             with self.code.scope():
                 self._lower(row)
-            for name in found:
-                rest[name] -= 1
-                if not rest[name] and name not in outer and name not in around and name in self._places:
+            for name in last:
+                if name not in outer and name not in around and name in self._places:
                     self.code.release(self._places.pop(name))
         self._around = around
 
@@ -342,9 +339,26 @@ def _registers_in(statement: Statement) -> list[Register]:
     return found
 
 
-def _locals_in(statement: Statement) -> set[str]:
+@remembered
+def _locals_in(statement: Statement) -> frozenset[str]:
     """Return the names of the local registers that a statement names, in those inside it, too."""
-    return {register.name for register in _registers_in(statement) if register.is_local}
+    return frozenset(register.name for register in _registers_in(statement) if register.is_local)
+
+
+@remembered
+def _named_elsewhere(rows: tuple[Statement, ...]) -> list[tuple[frozenset[str], list[str]]]:
+    """Return for each of several statements which local registers others of them name, and which none after it names.
+    """
+    names = [_locals_in(row) for row in rows]
+    counts = Counter(name for found in names for name in found)
+    last = {name: number for number, found in enumerate(names) for name in found}
+    return [
+        (
+            frozenset(name for name, count in counts.items() if count > (name in found)),
+            [name for name in found if last[name] == number],
+        )
+        for number, found in enumerate(names)
+    ]
 
 
 __all__ = ["UNIFORM_OPERANDS", "VARYING", "CannotError", "Computing", "varying", "why_not"]

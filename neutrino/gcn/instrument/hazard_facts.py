@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 
 from neutrino.gcn.code import Instruction
 from neutrino.gcn.isa.effects import effects
@@ -30,13 +30,17 @@ _MASK_READS = re.compile(r"v_(?:cndmask|addc|subb|subbrev|add_co_ci|sub_co_ci|su
 _SCALAR_MEMORY = re.compile(
     r"s_(?:buffer_|scratch_)?(?:load|store|atomic)_|s_(?:memtime|memrealtime|dcache|gl1|prefetch)"
 )
+_REACH, _MATRIX_REACH, _ATOMIC_REACH = 5, 20, 3
+"""Wait states after which nothing that ``Hazards`` knows of is left of vector instructions and large stores, of matrix
+products, and on gfx10 of atomics of floats."""
 _HARDWARE = re.compile(r"hwreg\((\w+)")
 
 
 @dataclass(frozen=True)
 class Facts:
     """What of an instruction matters. reads, writes: registers that it names, and VCC. states: how many wait states it
-    is. data: what a large store reads late. third: what a matrix product is added to. waits: what it waits for."""
+    is. data: what a large store reads late. third: what a matrix product is added to. waits: what it waits for. reach:
+    after how many wait states it no longer matters to those that follow, 0 where it never does."""
 
     name: str
     reads: int
@@ -58,18 +62,28 @@ class Facts:
     hardware: str = ""
     waits: frozenset[str] = frozenset()
     is_float_atomic: bool = False
+    reach: int = 0
 
-    @property
+    @cached_property
+    def _hash(self) -> int:
+        """The hash, of which a set of what has run asks for each instruction that follows."""
+        return hash((self.name, self.reads, self.writes, self.states, self.selects, self.masks, self.data, self.reach))
+
+    def __hash__(self) -> int:
+        """Return the hash of some members: those that mostly differ."""
+        return self._hash
+
+    @cached_property
     def is_transcendental(self) -> bool:
         """Whether the instruction is one of those, such as square roots, that run beside other vector instructions."""
         return _TRANSCENDENTAL.match(self.name) is not None
 
-    @property
+    @cached_property
     def is_dot(self) -> bool:
         """Whether the instruction is a dot product."""
         return self.name.startswith("v_dot")
 
-    @property
+    @cached_property
     def compares_to_exec(self) -> bool:
         """Whether the instruction is a vector comparison whose result goes to EXEC."""
         return self.name.startswith("v_cmpx_")
@@ -112,7 +126,7 @@ def facts_of(
     if name.startswith(("s_getreg", "s_setreg")) and not hardware:
         hardware = operands[-1]
     states = int(operands[0], 0) + 1 if name == "s_nop" else 1
-    return Facts(
+    facts = Facts(
         name, reads, writes, states, is_vector,
         is_scalar=name.startswith("s_") and not _SCALAR_MEMORY.match(name),
         is_memory=not name.startswith(("v_", "s_")), is_lds=name.startswith("ds_"), is_matrix=is_matrix,
@@ -124,6 +138,20 @@ def facts_of(
         passes=_passes(name), hardware=hardware, waits=_waited(name, operands),
         is_float_atomic="_atomic_" in name and re.search(r"_f(?:16|32|64)|fmin|fmax|bf16", name) is not None,
     )  # fmt: skip
+    return replace(facts, reach=reach_of(facts, generation))
+
+
+def reach_of(facts: Facts, generation: int) -> int:
+    """Return after how many wait states an instruction no longer matters to those that follow it, 0 where none must
+    pass: the most that ``Hazards`` asks for after it."""
+    if generation > 10:
+        return 0
+    if generation == 10:
+        return _ATOMIC_REACH if facts.is_float_atomic else 0
+    if facts.is_matrix:
+        return _MATRIX_REACH
+    matters = facts.is_vector or facts.writes & ALL_VECTORS or facts.data or facts.name.startswith("s_setreg")
+    return _REACH if matters else 0
 
 
 def _is_exchange(word: str) -> bool:

@@ -13,10 +13,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import NamedTuple
 
 from neutrino.gcn.code import Instruction, written
-from neutrino.gcn.instrument.hazard_facts import LANES, SGPRS, Facts, facts_of
+from neutrino.gcn.instrument.hazard_facts import LANES, SGPRS, Facts, facts_of, reach_of
 from neutrino.gcn.instrument.machine import Machine
 from neutrino.gcn.isa.registers import ALL_VECTORS, EXEC, VCC
 
@@ -24,7 +26,6 @@ WINDOW = 24
 """Instructions around a snippet that may matter."""
 BEHIND = 8
 """Instructions behind a snippet that may matter."""
-_MOST_STATES = 20
 _SHORT_PRODUCTS = re.compile(r"\d_(?:f16|bf16|i8|(?:fp8|bf8)_(?:fp8|bf8))$")
 """Matrix products that take half the passes on CDNA 3: not those of several blocks (``_4b_``), nor of f32."""
 _NO_STATE = re.compile(r"[\w.$]+:")
@@ -37,10 +38,10 @@ _NOPS = 8
 
 @dataclass
 class _State:
-    """What has run just before. recent: instructions, and how many wait states ago at least. scalar_writes,
-    vector_writes: SGPRs that each unit may be about to write. masks: SGPRs that vector instructions read as masks.
-    transcendental: VGPRs that are about to be written. comparison: whether the latest vector instruction may have
-    written EXEC."""
+    """What has run just before. recent: instructions that wait states must follow (``Facts.reach``), and how many wait
+    states ago at least. scalar_writes, vector_writes: SGPRs that each unit may be about to write. masks: SGPRs that
+    vector instructions read as masks. transcendental: VGPRs that are about to be written. comparison: whether the
+    latest vector instruction may have written EXEC."""
 
     recent: dict[Facts, int] = field(default_factory=dict)
     scalar_writes: int = 0
@@ -65,9 +66,10 @@ class _State:
             self.masks | other.masks, self.transcendental | other.transcendental, self.comparison or other.comparison,
         )  # fmt: skip
 
-    def add_kept(self, registers: int) -> None:
+    def add_kept(self, registers: int, generation: int) -> None:
         """Note that instructions of the vector and the scalar unit have just written registers."""
-        self.recent[Facts("v_mov_b32", 0, registers, is_vector=True)] = 0
+        moves = Facts("v_mov_b32", 0, registers, is_vector=True)
+        self.recent[replace(moves, reach=reach_of(moves, generation))] = 0
         self.scalar_writes |= registers & SGPRS
         self.vector_writes |= registers & SGPRS
 
@@ -83,13 +85,18 @@ class _State:
 
     def pass_states(self, count: int) -> None:
         """Note that so many wait states (cycles in which an instruction could start) have passed."""
-        self.recent = {facts: states + count for facts, states in self.recent.items() if states + count < _MOST_STATES}
+        if self.recent:
+            self.recent = {
+                facts: states + count for facts, states in self.recent.items() if states + count < facts.reach
+            }
 
     def run(self, facts: Facts) -> None:
         """Note an instruction that has just run: what it wrote, and that others are one wait state longer ago."""
         self.pass_states(facts.states)
-        self.recent[facts] = 0
-        self.wait(facts.waits)
+        if facts.reach:
+            self.recent[facts] = 0
+        if facts.waits:
+            self.wait(facts.waits)
         if facts.is_memory:
             self.transcendental = 0
         if facts.is_scalar:
@@ -148,7 +155,9 @@ class Hazards:
             Facts("global_store_dwordx4", 0, 0, is_memory=True, data=ALL_VECTORS, is_float_atomic=True),
             Facts("s_setreg_b32", 0, 0, is_scalar=True, hardware="*"),
         ]
-        return _State(dict.fromkeys(worst, 0), SGPRS, SGPRS, VCC, ALL_VECTORS, comparison=True)
+        reaching = [replace(facts, reach=reach_of(facts, self.generation)) for facts in worst]
+        recent = {facts: 0 for facts in reaching if facts.reach}
+        return _State(recent, SGPRS, SGPRS, VCC, ALL_VECTORS, comparison=True)
 
     # Rules
 
@@ -303,7 +312,7 @@ def with_fences(
         for each in states[1:]:
             state = state.merge(each)
     if kept:
-        state.add_kept(kept)
+        state.add_kept(kept, rules.generation)
     fencer = _Fencer(rules, lines)
     found = fencer.fenced(state)
     end = fencer.end
@@ -347,8 +356,7 @@ class _Fencer:
     def __init__(self, rules: Hazards, lines: Sequence[str]) -> None:
         """Take the lines apart."""
         self._rules = rules
-        self._lines = lines
-        self._rows = [None if _NO_STATE.fullmatch(line.strip()) else written(line.strip()) for line in lines]
+        self._lines = [_line(line, rules.generation) for line in lines]
         self._at_labels: dict[str, _State] = {}
         self.end = _State()
         self.own: set[Facts] = set()
@@ -373,27 +381,27 @@ class _Fencer:
         What has run before each label is noted, for jumps back to it.
         """
         rules, found = self._rules, []
-        for line, row in zip(self._lines, self._rows, strict=True):
-            if row is None:
-                label = line.strip().removesuffix(":")
+        for line, label, facts, target, permuted in self._lines:
+            if facts is None:
                 if label in self._at_labels:
                     state = state.merge(self._at_labels[label])
                 self._at_labels[label] = state.copy()
                 found.append(line)
                 continue
-            facts = rules.facts(row)
             counters = rules.waits_needed(state, facts)
             if counters:
                 found.append(rules.wait(counters))
                 state.wait(counters)
                 state.pass_states(1)
             missing = rules.states_needed(state, facts)
-            found += _nops(missing)
-            state.pass_states(missing)
-            if rules.has_permute_problem(state, facts):
-                found.append(f"v_mov_b32_e32 {row.operands[1]}, {row.operands[1]}")
+            if missing:
+                found += _nops(missing)
+                state.pass_states(missing)
+            if permuted and rules.has_permute_problem(state, facts):
+                found.append(f"v_mov_b32_e32 {permuted}, {permuted}")
             state.run(facts)
-            self.own.add(facts)
+            if facts.reach:
+                self.own.add(facts)
             self.masks |= facts.masks
             self.writes |= facts.writes
             found.append(line)
@@ -401,12 +409,34 @@ class _Fencer:
             if counters:
                 found.append(rules.wait(counters))
                 state.wait(counters)
-            if _BRANCH.fullmatch(row.mnemonic) and row.operands:
-                target = row.operands[-1]
+            if target:
                 known = self._at_labels.get(target)
                 self._at_labels[target] = state.copy() if known is None else known.merge(state)
         self.end = state
         return found
+
+
+class _Line(NamedTuple):
+    """A line of a snippet. label: its name, "" for an instruction. facts: of an instruction. target: the label that it
+    may lead to, "" for none. permuted: what a permutation of lanes reads, "" for another instruction."""
+
+    text: str
+    label: str
+    facts: Facts | None
+    target: str
+    permuted: str
+
+
+@lru_cache(maxsize=1 << 14)
+def _line(line: str, generation: int) -> _Line:
+    """Take a line apart. Snippets of different sites mostly have the same ones."""
+    text = line.strip()
+    if _NO_STATE.fullmatch(text):
+        return _Line(line, text.removesuffix(":"), None, "", "")
+    row = written(text)
+    facts = facts_of(row.mnemonic, row.operands, row.modifiers, row.second, generation)
+    target = row.operands[-1] if row.operands and _BRANCH.fullmatch(row.mnemonic) else ""
+    return _Line(line, "", facts, target, row.operands[1] if facts.name.startswith("v_permlane") else "")
 
 
 def _key(state: _State) -> tuple[object, ...]:

@@ -96,7 +96,11 @@ class MapStatements(MapTogether):
 
     def write(self, statements: tuple[MapStatement, ...]) -> None:
         """Append the instructions of statements."""
-        self._rows(_with_plain_lanes(statements, Type.U64 if self.code.machine.wave == 64 else Type.U32))
+        self.write_plain(plain_statements(statements, self.code.machine.wave))
+
+    def write_plain(self, statements: tuple[MapStatement, ...]) -> None:
+        """Append the instructions of what ``plain_statements`` returned."""
+        self._rows(statements)
 
     def place(self, register: Register) -> Place:
         """Return where a register is: a local one is in VGPRs, whatever it has, and a predicate in SGPRs."""
@@ -429,6 +433,12 @@ _WRITERS: dict[type, Callable[[MapStatements, Any], None]] = {
 }  # fmt: skip
 WRITTEN = frozenset(_WRITERS)
 """The types of statements besides ``COMPUTED`` that are lowered."""
+
+
+def plain_statements(statements: tuple[MapStatement, ...], wave: int) -> tuple[MapStatement, ...]:
+    """Return statements in which sets of lanes are integers. wave: how many lanes there are."""
+    plain: tuple[MapStatement, ...] = _with_plain_lanes(statements, Type.U64 if wave == 64 else Type.U32)
+    return plain
 
 
 def _with_plain_lanes(node: Any, mask: Type) -> Any:

@@ -14,7 +14,8 @@ from neutrino.gcn.instrument.code import Code, Mask, Scalar, Vector
 from neutrino.gcn.instrument.compute import CannotError, Computing
 from neutrino.gcn.instrument.machine import Machine
 from neutrino.gcn.instrument.map_memory import Where
-from neutrino.gcn.instrument.map_statements import COMPUTED, WRITTEN, MapStatements, kept_name
+from neutrino.gcn.instrument.map_statements import COMPUTED, WRITTEN, MapStatements, kept_name, plain_statements
+from neutrino.gcn.instrument.remembered import remembered
 from neutrino.gcn.instrument.surroundings import Surroundings
 from neutrino.ir.memory import AccumulateSaved, Kept, MapStatement, StoreRecord
 from neutrino.ir.operands import Constant, Immediate, Register
@@ -127,6 +128,18 @@ class Total(Scalar):
     """A sum over all lanes of a wave, in SGPRs."""
 
 
+def _steps(wave: int, statement: Save) -> tuple[list[MapStatement], tuple[MapStatement, ...]]:
+    """Return the statements of a save that are written here, and the others, without sets of lanes. wave: its lanes."""
+    own: list[MapStatement] = []
+    others: list[MapStatement] = []
+    for step in statement.map.kind.save(statement.map, AnySaved(wave, statement.operands)):
+        (own if isinstance(step, (StoreRecord, AccumulateSaved)) else others).append(step)
+    return own, plain_statements(tuple(others), wave)
+
+
+_STEPS = {wave: remembered(partial(_steps, wave)) for wave in (32, 64)}
+
+
 class Saving:
     """Lowers the saves of one snippet. computing: of the same. maps: all of the run, by whose indices the probe block
     has their addresses. level: the probe's, of the lanes that save; at level group the lowest of those that are at the
@@ -171,16 +184,13 @@ class Saving:
             else:
                 writer.places.narrow(self._level)
             code.emit(f"s_cbranch_execz {end}")
-            saved = AnySaved(machine.wave, statement.operands)
-            steps: list[MapStatement] = []
-            for step in entry.kind.save(entry, saved):
+            own, others = _STEPS[machine.wave](statement)
+            for step in own:
                 if isinstance(step, StoreRecord):
                     self._store(writer, entry, index)
-                elif isinstance(step, AccumulateSaved):
-                    self._add(writer, statement)
                 else:
-                    steps.append(step)
-            writer.write(tuple(steps))
+                    self._add(writer, statement)
+            writer.write_plain(others)
             code.emit(f"{end}:", f"s_mov_{machine.mask} {machine.exec}, {outer.text}")
 
     # Values

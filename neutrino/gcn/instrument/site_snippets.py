@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 
 from neutrino.abi.levels import Level
 from neutrino.gcn.analysis.liveness import Liveness
@@ -128,9 +130,10 @@ class SiteSnippets:
         """Return the registers that an instruction names, and those that stand in a stretch with it."""
         found = 0
         first, last = self._placement.before(instruction.offset), self._placement.after(instruction.offset)
-        for row in self._function.instructions:
-            if first <= row.offset < last:
-                found |= effects(row, self._generation).named
+        rows = self._function.instructions
+        begin = bisect_left(rows, first, key=_offset)
+        for row in rows[begin : bisect_left(rows, last, begin, key=_offset)]:
+            found |= effects(row, self._generation).named
         return found
 
     def _snippet(
@@ -206,6 +209,7 @@ class SiteSnippets:
         return self._lowered(where, instruction, build, 0)
 
 
+_offset = attrgetter("offset")
 _LEAVING = ("s_endpgm", "s_setpc", "s_swappc", "s_call", "s_cbranch", "s_branch")
 
 
