@@ -247,15 +247,16 @@ class TraceKernel:
             for run in result.runs(self._launches_of(part), part):
                 yield run.indices, result.view_run(run, is_checked=is_checked)
 
-    def accesses(self, launch: TraceLaunch, name: str = "GlobalAccesses") -> AccessFacts:
+    def accesses(self, launch: TraceLaunch, name: str = "GlobalAccesses", together: int = 0) -> AccessFacts:
         """Return what a launch's accesses to memory are like: patterns of instructions, pages over time, reuse.
 
-        launch: of this kernel. name: of a log with the address and the site of each access, as ``dmat`` has it. Raises
-        KeyError if there is no map of this name, ValueError for another map.
+        launch: of this kernel. name: of a log with the address and the site of each access, as ``dmat`` has it.
+        together: how many blocks begin together, as the device has multiprocessors, to say how far their clocks are
+        apart; 0 if that is not known. Raises KeyError if there is no map of this name, ValueError for another map.
         """
         listed = self.manifest.sites if self.manifest else ()
         sites = [site["site"] for site in listed if isinstance(site.get("site"), int)]
-        return read_accesses(launch.maps[name], max(sites, default=-1) + 1)
+        return read_accesses(launch.maps[name], max(sites, default=-1) + 1, together)
 
     @property
     def whole_run(self) -> WholeRun:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from neutrino.tracing.analyses import (
+    access_patterns,
     bank_conflicts,
     barrier_wait,
     divergence,
@@ -21,8 +22,8 @@ from neutrino.tracing.analyses.evidence import Analysis
 ANALYSES: dict[str, Analysis] = {
     module.ANALYSIS.name: module.ANALYSIS
     for module in (
-        first_nan, scheduling, tail, imbalance, uncoalesced, bank_conflicts, hot_addresses, divergence, barrier_wait,
-        latency, tensor_cores, roofline,
+        first_nan, scheduling, tail, imbalance, uncoalesced, access_patterns, bank_conflicts, hot_addresses, divergence,
+        barrier_wait, latency, tensor_cores, roofline,
     )
 }  # fmt: skip
 """In the order in which their findings are shown where they are as bad."""
