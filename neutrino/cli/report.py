@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
@@ -19,7 +20,6 @@ from neutrino.cli.kernel_names import demangled
 from neutrino.cli.memory_report import usage_document
 from neutrino.cli.record_options import is_asked, prepared
 from neutrino.cli.report_faults import report_faults
-from neutrino.cli.report_json import trace_document
 from neutrino.cli.report_messages import DONE, NOTHING, fail, say
 from neutrino.cli.report_options import report_parser
 from neutrino.cli.report_page import write_report
@@ -33,9 +33,13 @@ from neutrino.cli.why import Why, coverage_document, explain, not_probed_rows, w
 from neutrino.errors import NeutrinoError, TraceError
 from neutrino.probing.selection import Selection
 from neutrino.tracing import Trace, TraceKernel, TraceSummary, find_traces, summarize
+from neutrino.tracing.analyses.run import Findings, findings_of
 from neutrino.tracing.memory_usage import MemoryUsage, is_measured, memory_usage
 from neutrino.tracing.shown.model import Choice
 from neutrino.tracing.shown.report import nothing_matches_line, shown_report
+
+if TYPE_CHECKING:
+    from neutrino.tracing.analyses.condition import Condition
 
 _DEFAULT_FOLDER = "trace"
 """Where ``neutrino`` writes traces without ``--tracedir``."""
@@ -44,8 +48,8 @@ _DEFAULT_FOLDER = "trace"
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command.
 
-    Returns the exit status: 0 done, 2 an unreadable trace, a wrong expression or a script that failed, 3 no kernel was
-    probed.
+    Returns the exit status: 0 done, 1 a condition of --fail-if holds, 2 an unreadable trace, a wrong expression or a
+    script that failed, 3 no kernel was probed.
     """
     try:
         options = report_parser().parse_args(prepared(sys.argv[1:] if arguments is None else arguments))
@@ -76,6 +80,13 @@ def _run(options: argparse.Namespace) -> int:
     if options.launch is not None and options.why is not None:
         report_parser().error("--launch is of records, which --why has not")
     asks_records = is_asked(options)
+    _check_forms(options)
+    if options.schema:
+        # Imported here and below: what most reports do not need takes as long as they do.
+        from neutrino.cli.findings_json import schema_document
+
+        print(json.dumps(schema_document(), indent=1))
+        return DONE
     if options.html and (asks_records or options.json or options.rows or options.why is not None):
         report_parser().error("--html has all of the report, without --json, --rows, --why and queries")
     if asks_records and (options.why is not None or options.rows or (options.csv and options.json)):
@@ -85,6 +96,7 @@ def _run(options: argparse.Namespace) -> int:
     try:
         selection = Selection(tuple(options.kernel), tuple(options.filter))
         asked = Selection((options.why,) if options.why else ())
+        conditions = _conditions(options.fail_if)
     except NeutrinoError as error:
         return fail(error)
 
@@ -155,12 +167,18 @@ def _run(options: argparse.Namespace) -> int:
         # Of a folder, the traces that have them.
         summaries = [summary for summary in chosen if summary.kernels] or chosen
 
+    try:
+        # A page finds what it shows by itself.
+        found = _find(summaries, options) if options.why is None and (not options.html or conditions) else []
+    except NeutrinoError as error:
+        return fail(error)
+
     # The report.
     try:
         if options.html:
             status = write_report(summaries, usages, options) or status
         elif options.why is None:
-            _print(summaries, usages, keep, options)
+            _print(summaries, found, usages, keep, options)
         else:
             _print_why(reasons, options)
     except BrokenPipeError:
@@ -168,13 +186,17 @@ def _run(options: argparse.Namespace) -> int:
     except OSError as error:
         return _end_output(fail(error.strerror or str(error)))
     status = report_faults(opened) or status
+    if conditions and status == DONE:
+        from neutrino.cli.findings_text import check
+
+        status = check(conditions, summaries, found)
     if status == DONE and options.why is not None:
         if not any(why for _, why in reasons):
             unmatched = any(row.matches_nothing for trace, _ in reasons for row in not_probed_rows(trace))
             every = "every launch of a kernel with an instruction that matches" if unmatched else "every launch"
             say(f"no kernel matches {options.why}" if options.why else f"{every} that was chosen was probed")
-        found = any(trace.coverage.probed and (why or not options.why) for trace, why in reasons)
-        return DONE if found else NOTHING
+        is_found = any(trace.coverage.probed and (why or not options.why) for trace, why in reasons)
+        return DONE if is_found else NOTHING
     has_kernels = any(summary.kernels for summary in summaries) or any(usage.kernels for usage in usages)
     if status == DONE and not has_kernels:
         # The table of kernels that were not probed, if there is one, says why.
@@ -221,19 +243,71 @@ def _with_maps(summary: TraceSummary, names: Sequence[str]) -> TraceSummary:
     return replace(summary, kernels=tuple(kernel for kernel in kernels if kernel.maps))
 
 
+def _check_forms(options: argparse.Namespace) -> None:
+    """End the command, as for a wrong option, if options ask for several things in place of the report."""
+    forms = {
+        "--findings": options.findings, "--summary": options.summary, "--proof": options.proof, "--json": options.json,
+        "--xml": options.xml,
+    }  # fmt: skip
+    others = {"--html": options.html, "--why": options.why is not None, "--records": is_asked(options)}
+    asked = [name for name, is_there in forms.items() if is_there]
+    more = [name for name, is_there in others.items() if is_there]
+    new = [name for name in asked if name != "--json"]
+    if len(asked) > 1 or (new and (more or options.rows)):
+        first, second = (*asked, *more, "--rows")[:2]
+        report_parser().error(f"{first} goes without {second}")
+    if options.fail_if and (options.why is not None or is_asked(options)):
+        report_parser().error("--fail-if goes without --why and queries")
+
+
+def _conditions(texts: Sequence[str]) -> list[Condition]:
+    """Read the conditions of --fail-if. Raises NeutrinoError."""
+    if not texts:
+        return []
+    from neutrino.tracing.analyses.condition import read_condition
+
+    return [read_condition(text) for text in texts]
+
+
+def _find(summaries: Sequence[TraceSummary], options: argparse.Namespace) -> list[Findings]:
+    """Return the findings of traces, as the options ask. Raises NeutrinoError for an analysis that there is not."""
+    # All kernels' records are read only for who asks for findings.
+    is_asked = options.findings or options.summary or options.json or options.xml or options.fail_if
+    return [
+        findings_of(summary, names=options.analysis, launches=options.launch, reads_all=bool(is_asked))
+        for summary in summaries
+    ]
+
+
 def _print(
     summaries: Sequence[TraceSummary],
+    found: Sequence[Findings],
     usages: Sequence[MemoryUsage],
     keep: Callable[[TraceKernel], bool],
     options: argparse.Namespace,
 ) -> None:
-    """Print the report of all traces, as tables or as one JSON document. Raises OSError if stdout cannot be written.
+    """Print the report of all traces, as tables or as one document. Raises OSError if stdout cannot be written.
 
-    usages: of the traces of runs with --memusage, which come first. keep: whether to list a kernel of these.
+    found: of each summary. usages: of the traces of runs with --memusage, which come first. keep: whether to list a
+    kernel of these.
     """
-    if options.json:
-        documents = [*(usage_document(usage, keep) for usage in usages), *map(trace_document, summaries)]
-        print(json.dumps({"traces": documents}, indent=1))
+    if options.json or options.xml:
+        from neutrino.cli.findings_json import SCHEMA
+        from neutrino.cli.report_json import trace_document
+
+        documents = [*(usage_document(usage, keep) for usage in usages), *map(trace_document, summaries, found)]
+        document = {"schema": SCHEMA, "traces": documents}
+        if options.xml:
+            from neutrino.cli.report_xml import xml_text
+
+            print(xml_text(document), end="")
+        else:
+            print(json.dumps(document, indent=1))
+    elif options.findings or options.summary or options.proof:
+        from neutrino.cli.findings_text import text_of
+
+        for number, (summary, findings) in enumerate(zip(summaries, found, strict=True)):
+            print(("\n" if number else "") + text_of(summary, findings, options))
     else:
         console = report_console()
         for number, usage in enumerate(usages):
@@ -241,10 +315,10 @@ def _print(
                 _text(console, options).show_usage(usage, keep)
             print(("\n" if number else "") + stripped(captured.get()))
         choice = Choice(bool(options.kernel), options.all, bool(options.rows), options.launch)
-        for number, summary in enumerate(summaries, len(usages)):
+        for number, (summary, findings) in enumerate(zip(summaries, found, strict=True), len(usages)):
             # Captured and printed in one go: rich itself would exit the process on a closed pipe (| head).
             with console.capture() as captured:
-                _text(console, options).show(shown_report(summary, choice, SOURCES), summary)
+                _text(console, options).show(shown_report(summary, choice, SOURCES, findings), summary)
             # Each part ends with an empty line; one between traces is enough, and none at the end.
             print(("\n" if number else "") + stripped(captured.get()))
     if sys.stdout is not None:

@@ -9,16 +9,20 @@ from typing import Any
 
 from neutrino.abi.levels import Per
 from neutrino.cli.benchmark_report import benchmark_document
+from neutrino.cli.findings_json import findings_document
 from neutrino.cli.kernel_names import demangled
 from neutrino.cli.occupancy import occupancy_document
 from neutrino.cli.why import coverage_document
 from neutrino.maps.declaration import Layout, Report, has_no_count
+from neutrino.tracing.analyses.run import Findings
 from neutrino.tracing.shown.report import readable_benchmark
 from neutrino.tracing.summary import BucketSummary, KernelSummary, KeySummary, MapSummary, TraceSummary
 
 
-def trace_document(summary: TraceSummary) -> dict[str, Any]:
-    """Return the object of a trace in the JSON document of ``neutrino-report --json``, from its summary."""
+def trace_document(summary: TraceSummary, findings: Findings | None = None) -> dict[str, Any]:
+    """Return the object of a trace in the JSON document of ``neutrino-report --json``, from its summary and findings;
+    without those the object has none.
+    """
     trace = summary.trace
     benchmark = readable_benchmark(trace)
     return {
@@ -43,6 +47,7 @@ def trace_document(summary: TraceSummary) -> dict[str, Any]:
             for row in summary.not_probed
         ],
         **({"benchmark": benchmark_document(benchmark, trace)} if benchmark else {}),
+        **(findings_document(findings) if findings is not None else {}),
         "notes": [*summary.notes, *summary.trace.faults],
     }
 

@@ -6,6 +6,7 @@ import argparse
 from typing import Any
 
 from neutrino.cli.file_options import add_files
+from neutrino.cli.findings_options import add_findings
 from neutrino.cli.record_options import add_queries
 from neutrino.cli.row_options import number_of_rows
 from neutrino.cli.trace_choice import add_choices
@@ -19,7 +20,7 @@ def report_parser() -> argparse.ArgumentParser:
         description="Summarize traces: for each kernel and map the number of records and the range of each field, "
         "and which kernels were not probed, with the reason.",
         epilog="Exit status: 0 done, 2 a trace that cannot be read, a wrong expression, or a script that failed or "
-        "was not run, 3 no kernel was probed.",
+        "was not run, 3 no kernel was probed; with --fail-if 1 where its condition holds.",
     )
     parser.add_argument(
         "trace", nargs="*", help="a trace directory, or a folder of them (default: the newest trace in ./trace)"
@@ -67,6 +68,7 @@ def report_parser() -> argparse.ArgumentParser:
         "analyze.log in the trace",
     )
     add_files(parser)
+    add_findings(parser)
     add_queries(parser)
     parser.add_argument("--version", action="version", version=f"neutrino {__version__}")
     return parser

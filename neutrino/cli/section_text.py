@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from neutrino.cli.streams import escaped
 from neutrino.cli.table import table as aligned
-from neutrino.tracing.shown.model import Cell, Kind, Line, Section, Table
+from neutrino.tracing.shown.model import Cell, Kind, Line, Name, Section, Table
 
 INDENT = "  "
 """Of a level."""
@@ -14,7 +14,7 @@ INDENT = "  "
 
 def section_lines(section: Section, label: Callable[[str], str]) -> Sequence[str]:
     """Return a section as lines of text that are not wrapped. label: shortens a kernel's name."""
-    lines = [section.title.text] if section.title is not None else []
+    lines = [_text(section.title, label)] if section.title is not None else []
     for block in section.blocks:
         if isinstance(block, Table):
             head = [escaped(column.title) for column in block.columns]
@@ -22,10 +22,16 @@ def section_lines(section: Section, label: Callable[[str], str]) -> Sequence[str
             right = {column.title for column in block.columns if column.kind is Kind.NUMBER}
             lines += aligned(head, rows, right)
             if block.more is not None:
-                lines.append(f"{INDENT * block.more.indent}{block.more.text}")
+                lines.append(_text(block.more, label))
         elif isinstance(block, Line):
-            lines.append(f"{INDENT * block.indent}{block.text}")
+            lines.append(_text(block, label))
     return lines
+
+
+def _text(line: Line, label: Callable[[str], str]) -> str:
+    """Return a line as text, with its indent. label: shortens a kernel's name."""
+    parts = (label(part.text) if isinstance(part, Name) else part for part in line.parts)
+    return f"{INDENT * line.indent}{''.join(parts)}"
 
 
 def cell_text(cell: Cell, label: Callable[[str], str]) -> str:

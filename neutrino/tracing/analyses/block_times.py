@@ -9,12 +9,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from neutrino.abi.levels import Level, Per
+from neutrino.maps.declaration import Layout
 from neutrino.tracing.analyses.evidence import Evidence
 from neutrino.tracing.views import MapView
 
 Array = npt.NDArray[Any]
-SCHED_FIELDS = ("start", "elapsed", "cuid")
-TIMELINE_FIELDS = ("begin", "end", "sm")
+_TIMELINE_FIELDS = 4
+"""Of the map of ``warp_timeline``."""
 
 
 @dataclass(frozen=True)
@@ -57,9 +59,17 @@ def gaps(begins: Array, ends: Array) -> int:
 
 def sources(evidence: Evidence) -> str:
     """Return the name of the map that has the times of blocks; "" without one."""
-    if evidence.entry("BlockSched", SCHED_FIELDS) is not None:
-        return "BlockSched"
-    return "WarpTimes" if evidence.entry("WarpTimes", TIMELINE_FIELDS) is not None else ""
+    return next((name for name in ("BlockSched", "WarpTimes") if has_times(evidence, name)), "")
+
+
+def has_times(evidence: Evidence, name: str) -> bool:
+    """Whether a kernel has the map of one of the probes, and not one of the same name that holds something else."""
+    if name == "BlockSched":
+        entry = evidence.entry(name, ("start", "elapsed", "cuid"))
+        # One record for each warp.
+        return entry is not None and entry.level is Level.WARP and entry.kind.layout is Layout.SLOTS and entry.cap == 1
+    entry = evidence.entry(name, ("begin", "end", "sm"))
+    return entry is not None and entry.per is Per.WARP and len(entry.fields) == _TIMELINE_FIELDS
 
 
 def block_times(evidence: Evidence, name: str) -> Iterator[BlockTimes]:

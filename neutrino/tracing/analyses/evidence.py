@@ -67,7 +67,9 @@ class Evidence:
         entry = self.entry(name, fields)
         if entry is None or entry.kind.report is not Report.TOTALS:
             return None
-        return {field.name: int(field.total or 0) for field in entry.fields}
+        totals = {field.name: field.total or 0 for field in entry.fields}
+        # Of a map of the same name that counts nothing there are none.
+        return {name: total for name, total in totals.items() if isinstance(total, int)} or None
 
     def keys(self, name: str, kept: Sequence[str]) -> tuple[KeySummary, ...]:
         """Return the keys of a map of all launches together, if it keeps these; none without such a map."""

@@ -25,9 +25,10 @@ def run(analysis: Analysis, evidence: Evidence) -> Iterator[Finding]:
             "top_share": counts[0] / sum(counts), "top_over_median": counts[0] / median, "top": counts[0],
             "lines": len(counts),
         }  # fmt: skip
-        hottest = max(lines, key=lambda line: line.count)
+        hottest = max(lines, key=lambda line: line.count).key
+        address = f"{hottest:#x}" if isinstance(hottest, int) else str(hottest)
         sentences.append(
-            f"the hottest line, {int(hottest.key):#x}, has {counts[0]:,} accesses, {brief(counts[0] / median)} times "
+            f"the hottest line, {address}, has {counts[0]:,} accesses, {brief(counts[0] / median)} times "
             f"the median of the {len(counts)} hottest and {percent(counts[0] / sum(counts))} of theirs"
         )
         maps.append("HotLines")

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from neutrino.abi.levels import Per
 from neutrino.tracing.analyses.evidence import Analysis, Evidence, shared, spread_of
 from neutrino.tracing.analyses.finding import FigureKind, Finding, Threshold, brief, percent
 
@@ -13,7 +14,8 @@ from neutrino.tracing.analyses.finding import FigureKind, Finding, Threshold, br
 def run(analysis: Analysis, evidence: Evidence) -> Iterator[Finding]:
     """Yield how unevenly the work of a launch is spread over its warps, and how long those of a block wait for its
     longest one."""
-    if evidence.entry("WarpWork", ("instructions",)) is None:
+    entry = evidence.entry("WarpWork", ("instructions",))
+    if entry is None or entry.per is not Per.WARP:
         return
     ratios, waited, worst, total = [], [], (0.0, 0, 0, 0), 0
     for view in evidence.views("WarpWork"):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from neutrino.tracing.analyses.block_times import block_times
+from neutrino.tracing.analyses.block_times import block_times, has_times
 from neutrino.tracing.analyses.devices import device_figures, ridges
 from neutrino.tracing.analyses.evidence import Analysis, Evidence
 from neutrino.tracing.analyses.finding import FigureKind, Finding, Threshold, brief, percent
@@ -75,7 +75,7 @@ def _seconds(evidence: Evidence) -> float:
     cost = evidence.cost
     if cost is not None and cost.ratio > 1:
         return cost.added_ns / (cost.ratio - 1) / 1e9
-    if not evidence.has_time or evidence.entry("WarpTimes", ("begin", "end", "sm")) is None:
+    if not evidence.has_time or not has_times(evidence, "WarpTimes"):
         return 0.0
     lengths = [int(launch.end.max()) for launch in block_times(evidence, "WarpTimes")]
     return float(np.median(lengths)) / 1e9 if lengths else 0.0

@@ -53,7 +53,7 @@ def findings_of(
         for name, analysis in ANALYSES.items():
             if (names and name not in names) or not (analysis.is_cheap or is_deep):
                 continue
-            for finding in _tolerant(analysis.run(analysis, evidence), summary):
+            for finding in _tolerant(analysis.run(analysis, evidence), summary, name):
                 found.append(finding)
                 ran.add(name)
     order = {name: number for number, name in enumerate(ANALYSES)}
@@ -65,9 +65,14 @@ def findings_of(
     return Findings(tuple(found), not_run, skipped)
 
 
-def _tolerant(findings: Iterator[Finding], summary: TraceSummary) -> Iterator[Finding]:
-    """Yield findings; what is damaged ends them, and is listed among the trace's faults."""
+def _tolerant(findings: Iterator[Finding], summary: TraceSummary, name: str) -> Iterator[Finding]:
+    """Yield findings; what is damaged ends them, and is listed among the trace's faults.
+
+    name: of the analysis. A trace may have maps of the names that it knows, and anything in them.
+    """
     try:
         yield from findings
     except TraceError as error:
         summary.trace.tolerate(error)
+    except (ValueError, ArithmeticError, LookupError, TypeError) as error:
+        summary.trace.tolerate(TraceError(f"{summary.trace.path}: the analysis {name} cannot read its maps: {error}"))

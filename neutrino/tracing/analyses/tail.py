@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from neutrino.tracing.analyses.block_times import BlockTimes, block_times, places
+from neutrino.tracing.analyses.block_times import BlockTimes, block_times, has_times, places
 from neutrino.tracing.analyses.devices import device_figures
 from neutrino.tracing.analyses.evidence import Analysis, Evidence, shared, spread_of
 from neutrino.tracing.analyses.finding import FigureKind, Finding, Threshold, brief, percent
@@ -23,7 +23,7 @@ _LONG = 2.0
 def run(analysis: Analysis, evidence: Evidence) -> Iterator[Finding]:
     """Yield for how much of a launch multiprocessors stand idle since they have no block left."""
     # One clock for all multiprocessors says it best.
-    name = next((name for name in ("WarpTimes", "BlockSched") if evidence.entry(name) is not None), "")
+    name = next((name for name in ("WarpTimes", "BlockSched") if has_times(evidence, name)), "")
     table = device_figures(evidence.device)
     shares, waves, last, longest = [], [], [], []
     multiprocessors = 0
@@ -47,12 +47,14 @@ def run(analysis: Analysis, evidence: Evidence) -> Iterator[Finding]:
     }  # fmt: skip
     certainty = evidence.certainty([name], is_timed=True, spread=spread_of("idle", shares), launches=len(shares))
     is_quantised = number < _FEW_WAVES and fullness < _FULL
-    sentence = f"{multiprocessors} multiprocessors stand idle for {percent(idle)} of a launch, once they have no block"
+    sentence = f"{multiprocessors} multiprocessors have no block left for {percent(idle)} of a launch, on average"
     sentence += f": its blocks make {brief(number)} waves, of which the last is {percent(fullness)} full"
     if ratio >= _LONG:
         sentence += f", and the longest block takes {brief(ratio)} times the median"
     remedies = []
-    if is_quantised:
+    if number < 1:
+        remedies.append("launch more blocks: the grid has fewer than there are places (smaller tiles, split-K)")
+    elif is_quantised:
         remedies.append("choose the size of blocks or tiles so that the last wave is full, or split the work of the "
                         "last one (stream-K, split-K), or make the kernel persistent")  # fmt: skip
     if ratio >= _LONG:

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 
 from neutrino.abi.reasons import Reason
 from neutrino.errors import TraceError
+from neutrino.tracing.analyses.run import Findings
 from neutrino.tracing.benchmark import Benchmark
 from neutrino.tracing.manifest import Assembly, Retargeted, Spills
 from neutrino.tracing.memory_usage import is_measured
 from neutrino.tracing.shown.benchmark import shown_benchmark
+from neutrino.tracing.shown.findings import brief_findings
 from neutrino.tracing.shown.maps import may_be_of_first, shown_map
 from neutrino.tracing.shown.model import (
     Cell,
@@ -68,10 +70,17 @@ NO_SOURCES = Sources()
 DEFAULT = Choice()
 
 
-def shown_report(summary: TraceSummary, choice: Choice = DEFAULT, sources: Sources = NO_SOURCES) -> ShownReport:
-    """Choose what is shown of a trace. summary: of ``summarize``. choice: how much. sources: what else is known."""
+def shown_report(
+    summary: TraceSummary, choice: Choice = DEFAULT, sources: Sources = NO_SOURCES, findings: Findings | None = None
+) -> ShownReport:
+    """Choose what is shown of a trace. summary: of ``summarize``. choice: how much. sources: what else is known.
+    findings: of its analyses, None where they were not run.
+    """
     trace = summary.trace
     sections: list[Section] = []
+    brief = brief_findings(findings, show_all=choice.all) if findings is not None else None
+    if brief is not None:
+        sections.append(brief)
     benchmark = readable_benchmark(trace)
     if benchmark is not None:
         names = {kernel.id: kernel.full_name for kernel in trace.kernels}
