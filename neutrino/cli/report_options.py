@@ -59,6 +59,13 @@ def report_parser() -> argparse.ArgumentParser:
         metavar="FILE",
         help="a page of pictures in place of the report: one HTML file with everything in it, which needs no network",
     )
+    parser.add_argument(
+        "--source",
+        action="append",
+        default=[],
+        metavar="FOLDER",
+        help="with --html: where the program's sources are, for those that are not where they were compiled",
+    )
     parser.add_argument("--open", action="store_true", help="with --html: show the page in a browser")
     parser.add_argument(
         "--analyze",

@@ -23,7 +23,7 @@ def write_report(summaries: Sequence[TraceSummary], usages: Sequence[MemoryUsage
         say(f"{usage.trace.path}: --memusage recorded nothing that could be drawn; it is not in the page")
     if not summaries:
         return NOTHING
-    status = write_file(summaries, options.html, options.launch)
+    status = write_file(summaries, options.html, options.launch, [Path(folder) for folder in options.source])
     if status == DONE:
         say(f"page in {options.html}")
         if options.open:
@@ -31,17 +31,19 @@ def write_report(summaries: Sequence[TraceSummary], usages: Sequence[MemoryUsage
     return status
 
 
-def write_file(summaries: Sequence[TraceSummary], path: str, launches: range | None = None) -> int:
+def write_file(
+    summaries: Sequence[TraceSummary], path: str, launches: range | None = None, folders: Sequence[Path] = ()
+) -> int:
     """Write a page about some traces into a file, which is replaced once the page is whole. Returns the exit status.
 
-    launches: the numbers of those whose records are read.
+    launches: the numbers of those whose records are read. folders: in which sources are looked for.
     """
     # Imported here: most reports are no page.
     from neutrino.page.document import write_page
     from neutrino.page.source import Source
 
     target = Path(path)
-    sources = [Source(summary, trace_document(summary), launches) for summary in summaries]
+    sources = [Source(summary, trace_document(summary), launches, folders) for summary in summaries]
     part = None
     try:
         descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name[:100]}.")

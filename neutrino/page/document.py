@@ -6,6 +6,7 @@ import base64
 import hashlib
 import html
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TextIO
@@ -17,6 +18,8 @@ from neutrino.page.source import Blocks, Source, shortened
 from neutrino.version import __version__
 
 Json = Any
+_EXACT = (1 << 53) - 1
+"""Up to where browsers have whole numbers exactly."""
 SCHEMA = 1
 """Of the document in a page."""
 
@@ -76,8 +79,12 @@ def _policy(script: str, style: str) -> str:
 
 
 def _plain(value: Json) -> Json:
-    """Return a document as JSON can have it: numbers that are none as text; surrogates alone are escaped anyway."""
-    if isinstance(value, float) and value - value != 0.0:
+    """Return a document as a browser reads it without a loss: whole numbers that are no floating-point number exactly,
+    infinities and NaN as text.
+    """
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, int) and not -_EXACT <= value <= _EXACT:
         return str(value)
     if isinstance(value, dict):
         return {key: _plain(entry) for key, entry in value.items()}

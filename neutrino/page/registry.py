@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from neutrino.page.coverage import prepare_coverage
+from neutrino.page.distributions import prepare_distributions
+from neutrino.page.launch_times import prepare_launches
 from neutrino.page.schedule import prepare_spans
 from neutrino.page.source import Blocks, Json, Source
+from neutrino.page.sources import prepare_sources
 
 
 @dataclass(frozen=True)
@@ -21,10 +25,19 @@ class View:
 VIEWS = (
     View("overview", "Overview", "overview.js"),
     View("kernels", "Kernels by time", "kernels.js"),
+    View("launches", "Launch timeline", "launches.js"),
     View("schedule", "Block schedule", "schedule.js"),
+    View("warps", "Warp timelines", "warps.js"),
+    View("maps", "Maps", "maps.js"),
+    View("source", "Source", "source.js"),
+    View("coverage", "Coverage", "coverage.js"),
 )
 
 DATA: dict[str, Callable[[Source, Blocks], Json]] = {
     "spans": prepare_spans,
+    "launches": prepare_launches,
+    "distributions": prepare_distributions,
+    "coverage": prepare_coverage,
+    "sources": prepare_sources,
 }
 """What views draw beside the document of ``neutrino-report --json``: by name, how it is prepared."""

@@ -211,7 +211,7 @@ def _write_exact(row: _Spanned, launch: _Launch, blocks: Blocks, most_warps: int
     columns.add("block", block, differences=True)
     drawn = {
         "launch": launch.number, "kind": "exact", "block": blocks.add(columns), "base": str(base),
-        "blocks": launch.blocks, "time": launch.time(shared=row.shared), "busy": launch.busy,
+        "blocks": launch.blocks, "time": launch.time(shared=row.shared), "busy": launch.busy, "sms": len(launch.sms),
     }  # fmt: skip
     if row.fields.map.level.value == "block" and row.fields.map.per.value == "launch":
         return drawn, 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TextIO
 
 from neutrino.page.columns import Columns, base64_pieces, gzipped_json
@@ -17,12 +18,13 @@ MOST_TEXT = 4096
 @dataclass(frozen=True)
 class Source:
     """A trace for a page. document: its object of ``neutrino-report --json``. launches: the numbers of those whose
-    records are read; None for all.
+    records are read; None for all. folders: in which sources of programs are looked for.
     """
 
     summary: TraceSummary
     document: Json
     launches: range | None = None
+    folders: Sequence[Path] = ()
 
 
 class Blocks:

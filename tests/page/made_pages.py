@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from neutrino.cli.probe import main as probe
 from neutrino.cli.report import main
 from tests.tracing.trace_writer import BLOCK_SCHED, GMEM_BYTES, TraceWriter, fill_regions
 
+ROOT = Path(__file__).resolve().parents[2]
 HOSTILE = "</script><img src=x onerror=alert(1)>\u202e\"'&<!--"
 
 
@@ -55,3 +57,12 @@ def page_of(trace: Path, folder: Path, *options: str) -> Path:
     path = folder / "page.html"
     assert main([str(trace), "--html", str(path), *options]) == 0
     return path
+
+
+def probed_patterns(folder: Path) -> Path:
+    """Run a kernel with many probes on the embedded device; return the trace."""
+    probes = "dmat coalescing hot_lines opcode_mix barrier_wait launch_skew warp_timeline block_sched program_progress"
+    arguments = [*probes.split(), str(ROOT / "examples/patterns.ptx"), "-k", "patterns", "--grid", "3", "--block", "72"]
+    assert probe(["try", *arguments, "--tracedir", str(folder)]) == 0
+    (trace,) = folder.iterdir()
+    return trace

@@ -14,7 +14,7 @@ from neutrino.cli.report import main
 from neutrino.page.registry import VIEWS
 from neutrino.page.scripts import one_script
 from tests.page.browser import chromium, opened
-from tests.page.made_pages import HOSTILE, page_of, write_schedule
+from tests.page.made_pages import HOSTILE, page_of, probed_patterns, write_schedule
 from tests.tracing.trace_writer import BLOCK_SCHED, TraceWriter, fill_regions
 
 
@@ -179,3 +179,55 @@ def test_names_of_a_trace_are_never_markup(browser: Any, tmp_path: Path) -> None
         assert "</script><img src=x onerror=alert(1)>\\u{202e}" in text
         assert "\u202e" not in text
         assert "\u2066" not in text
+
+
+@pytest.fixture(scope="module")
+def patterns(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    folder = tmp_path_factory.mktemp("patterns")
+    trace = probed_patterns(folder / "trace")
+    return trace, page_of(trace, folder)
+
+
+def test_maps_of_a_run_are_those_of_the_report(
+    browser: Any, patterns: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Ranges of fields, buckets, keys and sites, of many probes on the embedded device."""
+    trace, page = patterns
+    assert main([str(trace), "--json"]) == 0
+    (kernel,) = json.loads(capsys.readouterr().out)["traces"][0]["kernels"]
+    with opened(browser, page) as found:
+        found.go("maps")
+        assert found.said == []
+        for title in ("min", "median", "max"):
+            expected = [str(field[title]) for entry in kernel["maps"] for field in entry["fields"]]
+            assert expected
+            assert found.figures(f"fields/{title}") == expected
+        keys = [key for entry in kernel["maps"] for key in entry.get("keys", [])[:24]]
+        assert found.figures("keys/count") == [str(key["count"]) for key in keys]
+        sites = [site for entry in kernel["maps"] for site in entry["sites"][:24]]
+        assert found.figures("sites/records") == [str(site["records"]) for site in sites]
+        found.go("launches")
+        assert found.figures("launches/count") == ["1"]
+
+
+def test_source_has_the_numbers_of_sites_at_their_lines(
+    browser: Any, patterns: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    trace, page = patterns
+    assert main([str(trace), "--json"]) == 0
+    (kernel,) = json.loads(capsys.readouterr().out)["traces"][0]["kernels"]
+    (accesses,) = (entry for entry in kernel["maps"] if entry["name"] == "GlobalAccesses")
+    sites = {site["site"]: site for site in json.loads((trace / "kernel/1/manifest.json").read_text())["sites"]}
+    expected = sorted((sites[row["number"]]["line"], row["records"]) for row in accesses["sites"])
+    with opened(browser, page) as found:
+        found.go("source")
+        seen = found.page.eval_on_selector_all(
+            "button.line",
+            "all => all.map(one => [one.querySelector('.at').textContent, one.querySelector('.amount').dataset.value,"
+            " one.querySelector('.text').textContent])",
+        )
+        assert [(int(line), int(value)) for line, value, _ in seen] == expected
+        instructions = {site["line"]: site["instruction"] for site in sites.values()}
+        for line, _, text in seen:
+            assert " ".join(text.strip().rstrip(";").split()) == instructions[int(line)]
+        assert found.said == []

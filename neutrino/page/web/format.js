@@ -3,8 +3,9 @@
 
 const whole = new Intl.NumberFormat("en");
 
-/** A number: whole ones in full, others with six digits. @param {any} value numbers, or their names as `nan` @returns {string} */
+/** A number: whole ones in full, others with six digits. @param {any} value numbers; those beyond 2^53, and `nan`, as text @returns {string} */
 export function number(value) {
+  if (typeof value === "string" && /^-?\d{1,400}$/.test(value)) return whole.format(BigInt(value));
   if (typeof value !== "number") return String(value);
   if (Number.isInteger(value)) return Math.abs(value) < 2 ** 53 ? whole.format(value) : String(value);
   const text = String(Number(value.toPrecision(6)));

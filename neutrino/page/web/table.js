@@ -72,6 +72,7 @@ export function table(caption, columns, rows, options = {}) {
 
 /** @param {any} a @param {any} b */
 function compared(a, b) {
-  if (typeof a === "number" && typeof b === "number") return a - b;
+  const [left, right] = [Number(a), Number(b)];
+  if (a !== "" && b !== "" && !Number.isNaN(left) && !Number.isNaN(right)) return left - right;
   return String(a) < String(b) ? -1 : String(a) > String(b) ? 1 : 0;
 }

@@ -1,6 +1,7 @@
 // @ts-check
 // Kernels by the time that their launches took, as their blocks' own times say.
 
+import { bar } from "../chart.js";
 import { element } from "../dom.js";
 import { counted, number, shown, unitOf } from "../format.js";
 import { table } from "../table.js";
@@ -46,11 +47,4 @@ export function draw(place, trace) {
   if (others.length) {
     place.append(element("p", { class: "soft" }, `Without times of blocks: ${others.slice(0, 8).map((/** @type {any} */ kernel) => shown(kernel.demangled, 120)).join("; ")}${others.length > 8 ? ` and ${others.length - 8} more` : ""}.`));
   }
-}
-
-/** @param {number} part */
-function bar(part) {
-  const filled = element("i");
-  filled.style.width = `${part * 100}%`;
-  return element("div", { class: "bar", "aria-hidden": "true" }, filled);
 }

@@ -186,7 +186,9 @@ export function paint(ground, rows, bySlowness) {
           ground_[2] + (full[2] + (slow[2] - full[2]) * over - ground_[2]) * strong,
         );
       }
-      for (let other = first + 1; other < past && top + other < height; other += 1) {
+      // Thick rows have a thin line between them.
+      const gap = count > 1 && past - first >= 6 * ground.ratio ? Math.round(ground.ratio) : 0;
+      for (let other = first + 1; other < past - gap && top + other < height; other += 1) {
         pixels.copyWithin((top + other) * width, start, start + width);
       }
     }
@@ -201,8 +203,9 @@ export function paint(ground, rows, bySlowness) {
     for (; at < end && rows.begin[at] < to; at += 1) {
       const left = Math.max((rows.begin[at] - from) * scale, 0);
       const right = Math.min((rows.end[at] - from) * scale, width);
-      const slowness = rows.median > 0 ? Math.log2(Math.max((rows.end[at] - rows.begin[at]) / rows.median, 1)) : 0;
-      const weight = Math.min(slowness, 1);
+      // From a quarter longer than the median on, in full from twice as long on.
+      const times = rows.median > 0 ? (rows.end[at] - rows.begin[at]) / rows.median : 1;
+      const weight = Math.min(Math.max((times - 1.25) / 0.75, 0), 1);
       const x0 = Math.floor(left);
       const x1 = Math.min(Math.floor(right), width - 1);
       if (x0 >= width) break;

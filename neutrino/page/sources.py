@@ -1,0 +1,249 @@
+"""The text of probed kernels and of their sources, with what was recorded at each line, for the source view."""
+
+from __future__ import annotations
+
+import re
+import stat
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from neutrino.page.source import Blocks, Json, Source
+from neutrino.tracing.manifest import Manifest
+from neutrino.tracing.summary import KernelSummary, MapSummary
+
+_TEXTS = ("original.ptx", "original.s")
+_LANGUAGES = frozenset((
+    ".c", ".cc", ".cl", ".cpp", ".cu", ".cuh", ".cxx", ".f", ".f90", ".h", ".hh", ".hip", ".hpp", ".hxx", ".inc",
+    ".inl", ".ipp", ".jl", ".mlir", ".mojo", ".py", ".pyx", ".rs", ".tpp", ".zig",
+))  # fmt: skip
+"""Names' ends of files that are read because a trace names them: it might name any file."""
+_MOST_BYTES = 8 << 20
+"""Of a text that is read."""
+_MOST_LINES = 6000
+"""Of a kernel's text in a page, else those about its sites."""
+_AROUND = 25
+"""Lines before and after one with a site that are in a page of a longer text."""
+_MOST_KERNELS = 64
+_LOC = re.compile(r"^\s*\.loc\s+(\d+)\s+(\d+)")
+_FILE = re.compile(r'^\s*\.file\s+(\d+)\s+(?:"((?:[^"\\]|\\.)*)"\s+)?"((?:[^"\\]|\\.)*)"')
+_GCN_LOC = re.compile(r"^\s*;\s+(\S+):(\d+)(?::\d+)?\s*$")
+_STARTS = re.compile(r"^\s*(?:\.visible\s+|\.weak\s+|\.extern\s+)*\.(entry|func)\b")
+
+
+@dataclass
+class _Text:
+    """A kernel's text. places: of lines, the file and line of the source, by the line's number from 1. later: how much
+    greater a line's number is in the whole module, which is what reports say.
+    """
+
+    name: str
+    lines: list[str]
+    places: dict[int, tuple[str, int]] = field(default_factory=dict)
+    later: dict[int, int] = field(default_factory=dict)
+
+
+def prepare_sources(source: Source, blocks: Blocks) -> Json:
+    """Write the texts of probed kernels and of the sources that they name into a page; return what says where they are.
+
+    Of a source file it is what the file has now: whether it has changed since is not known.
+    """
+    kernels = []
+    files: dict[str, int | str] = {}
+    shown = sorted(source.summary.kernels, key=lambda kernel: -kernel.submitted)
+    for kernel in shown[:_MOST_KERNELS]:
+        manifest = kernel.kernel.manifest
+        text = _text_of(kernel)
+        if manifest is None or text is None:
+            continue
+        sites = _sites(manifest, text)
+        lines = _chosen_lines(text, {line for line, _ in sites.values()})
+        places = {line: text.places[line] for line in lines if line in text.places}
+        # What the manifest says of sites is the module's, whose list of files the kernel's text may lack.
+        places |= {line: parted for line, place in sites.values() if (parted := _parted(place))}
+        named = sorted({path for path, _ in places.values()})
+        for path in named[:32]:
+            if path not in files:
+                files[path] = _source_file(path, _folders(source), blocks)
+        number_of = {path: at for at, path in enumerate(named)}
+        document = {
+            "lines": [[line, text.lines[line - 1][:400]] for line in lines],
+            "shown": [line + text.later.get(line, 0) for line in lines],
+            "places": [[line, number_of[path], at] for line, (path, at) in sorted(places.items())],
+            "sites": [[number, line] for number, (line, _) in sorted(sites.items())],
+        }
+        kernels.append({
+            "kernel": kernel.kernel.id, "text": text.name, "cut": len(lines) < len(text.lines),
+            "block": blocks.add_json(document), "files": named, "measures": list(_measures(kernel.maps)),
+        })  # fmt: skip
+    return {"kernels": kernels, "files": files, "left_out": max(len(shown) - _MOST_KERNELS, 0)}
+
+
+def _text_of(kernel: KernelSummary) -> _Text | None:
+    """Return the text that a kernel's twin (copy with probes) was made of; None if it cannot be read."""
+    folder = kernel.kernel.trace_path / "kernel" / str(kernel.kernel.id)
+    for name in _TEXTS:
+        found = _read(folder / name)
+        if found is not None:
+            text = _Text(name, found.split("\n"))
+            _find_places(text)
+            return text
+    return None
+
+
+def _find_places(text: _Text) -> None:
+    """Find where the source of each line is: after ``.loc`` in PTX, after a comment of the disassembler in GCN."""
+    files: dict[str, str] = {}
+    for line in text.lines:
+        found = _FILE.match(line)
+        if found:
+            folder, name = found[2], found[3]
+            files[found[1]] = f"{folder}/{name}" if folder and not name.startswith("/") else name
+    place: tuple[str, int] | None = None
+    for number, line in enumerate(text.lines, 1):
+        if _STARTS.match(line):
+            place = None
+        loc = _LOC.match(line)
+        comment = None if loc else _GCN_LOC.match(line)
+        if loc:
+            place = (files[loc[1]], int(loc[2])) if loc[1] in files and int(loc[2]) else None
+        elif comment:
+            place = (comment[1], int(comment[2]))
+        elif place is not None and line.strip() and not line.lstrip().startswith(("//", ";", ".", "}", "{")):
+            text.places[number] = place
+
+
+def _sites(manifest: Manifest, text: _Text) -> dict[int, tuple[int, str]]:
+    """Return the line in the text and the source's place of each site (matched instruction) of a kernel, by its number.
+
+    A text is a part of the module that lines of sites are of: each function's sites tell from where it is. Sites of a
+    function that is not found have none.
+    """
+    by_function: dict[str, list[dict[str, Any]]] = {}
+    for site in manifest.sites:
+        if isinstance(site.get("line"), int) and site.get("instruction"):
+            by_function.setdefault(str(site.get("function")), []).append(site)
+    plain = [_plain(line) for line in text.lines]
+    starts = [number for number, line in enumerate(text.lines, 1) if _STARTS.match(line)]
+    found: dict[int, tuple[int, str]] = {}
+    for sites in by_function.values():
+        later = _found_at(plain, sites)
+        if later is None:
+            continue
+        for site in sites:
+            line = site["line"] - later
+            if isinstance(site.get("site"), int):
+                found.setdefault(site["site"], (line, str(site.get("source") or "")))
+        # All lines of the function that has these sites.
+        at = max((start for start in starts if start <= sites[0]["line"] - later), default=1)
+        past = min((start for start in starts if start > at), default=len(plain) + 1)
+        text.later |= dict.fromkeys(range(at, past), later)
+    return found
+
+
+def _found_at(plain: list[str], sites: list[dict[str, Any]]) -> int | None:
+    """Return how much greater the lines of sites are than those of a text that has their instructions; None if it has
+    not.
+
+    plain: the text's lines, as ``_plain`` returns them.
+    """
+    wanted = {site["line"]: _plain(str(site["instruction"])) for site in sites}
+    first = next((line for line, instruction in wanted.items() if not instruction.startswith(".")), None)
+    if first is None:
+        return None
+    for number, line in enumerate(plain, 1):
+        later: int = first - number
+        if line == wanted[first] and all(
+            0 < at - later <= len(plain) and (plain[at - later - 1] == instruction or instruction.startswith("."))
+            for at, instruction in wanted.items()
+        ):
+            return later
+    return None
+
+
+def _plain(line: str) -> str:
+    """Return a line of a text without its comment, and with single spaces."""
+    return " ".join(line.partition("//")[0].rstrip().rstrip(";").split())
+
+
+def _chosen_lines(text: _Text, used: set[int]) -> list[int]:
+    """Return the numbers of a text's lines that are in a page: all, or of long texts those about lines with sites."""
+    if len(text.lines) <= _MOST_LINES:
+        return list(range(1, len(text.lines) + 1))
+    chosen: set[int] = set()
+    for line in sorted(used)[: _MOST_LINES // 4]:
+        chosen.update(range(max(line - _AROUND, 1), min(line + _AROUND, len(text.lines)) + 1))
+    return sorted(chosen)[:_MOST_LINES]
+
+
+def _folders(source: Source) -> list[Path]:
+    """Return the folders in which sources without a whole path are looked for: those of ``--source``, and where the
+    program and its libraries were.
+    """
+    trace = source.summary.trace
+    named = [trace.process.get("folder"), *(image.get("source") for image in trace.images)]
+    paths = [Path(name) for name in named if isinstance(name, str) and name.startswith("/")]
+    return [*source.folders, *(path if path.is_dir() else path.parent for path in paths[:16])]
+
+
+def _parted(place: str) -> tuple[str, int] | None:
+    """Return the file and line of a place such as ``kernel.cu:42``; None if it is none."""
+    path, _, line = place.rpartition(":")
+    return (path, int(line)) if path and line.isdecimal() and line.isascii() and len(line) < 10 else None
+
+
+def _source_file(path: str, folders: list[Path], blocks: Blocks) -> int | str:
+    """Write a source file into the page; return the number of its block, or why it is not there.
+
+    folders: in which it is looked for, too, by the end of its path.
+    """
+    if Path(path).suffix.lower() not in _LANGUAGES:
+        return "its name is not that of a source"
+    parts = [part for part in Path(path).parts if part != ".."]
+    ends = [Path(*parts[at:]) for at in range(len(parts)) if parts[at] != "/"]
+    candidates = [Path(path)] if path.startswith("/") else []
+    for candidate in (*candidates, *(folder / end for folder in folders for end in ends)):
+        text = _read(candidate)
+        if text is not None:
+            return blocks.add_json([line[:400] for line in text.split("\n")])
+    return "it was not found; --source FOLDER says where sources are"
+
+
+def _read(path: Path) -> str | None:
+    """Return a file's text; None if there is none that can be read, or it is too long."""
+    try:
+        facts = path.stat()
+        if not stat.S_ISREG(facts.st_mode) or facts.st_size > _MOST_BYTES:
+            return None
+        return path.read_text("utf-8", "replace")
+    except (OSError, ValueError):
+        return None
+
+
+def _measures(maps: Iterable[MapSummary]) -> Iterable[Json]:
+    """Yield what maps have by site: a name, how the values of several sites of one line are put together, and values.
+
+    A mean is written as sums and counts.
+    """
+    for entry in maps:
+        if entry.sites:
+            yield {
+                "name": f"{entry.name}: records", "kind": "sum",
+                "values": [[site.number, site.records] for site in entry.sites],
+            }  # fmt: skip
+        keys = [key for key in entry.keys if key.place or key.instruction]
+        if not keys:
+            continue
+        sums = [key for key in keys if isinstance(key.kept.get("sum"), int)]
+        if sums:
+            values = [[key.key, key.kept["sum"], key.count] for key in sums if key.count]
+            yield {"name": f"{entry.name}: mean", "kind": "mean", "values": values}
+            yield {
+                "name": f"{entry.name}: sum", "kind": "sum", "values": [[key.key, key.kept["sum"]] for key in sums],
+            }  # fmt: skip
+        yield {"name": f"{entry.name}: count", "kind": "sum", "values": [[key.key, key.count] for key in keys]}
+        for name in ("max", "min"):
+            kept: list[list[Any]] = [[key.key, key.kept[name]] for key in keys if isinstance(key.kept.get(name), int)]
+            if kept:
+                yield {"name": f"{entry.name}: {name}", "kind": name, "values": kept}

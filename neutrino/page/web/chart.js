@@ -1,0 +1,75 @@
+// @ts-check
+// Bars: of a distribution side by side, of names below each other.
+
+import { element } from "./dom.js";
+import { number, short } from "./format.js";
+import { table } from "./table.js";
+
+const SVG = "http://www.w3.org/2000/svg";
+const WIDTH = 900;
+const HEIGHT = 180;
+const BOTTOM = 22;
+const LEFT = 52;
+
+/** @param {string} tag @param {Record<string, string | number>} attributes @param {string} [text] */
+function shape(tag, attributes, text = "") {
+  const made = document.createElementNS(SVG, tag);
+  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, String(value));
+  if (text) made.textContent = text;
+  return made;
+}
+
+/**
+ * A distribution as bars side by side, with its numbers as a table below.
+ * @param {string} label
+ * @param {{low: any, high: any, count: number}[]} buckets
+ * @param {{figures?: string, log?: boolean}} [options] figures: a name by which tests find the numbers; log: of the heights
+ * @returns {HTMLElement}
+ */
+export function distribution(label, buckets, options = {}) {
+  const filled = buckets.flatMap((bucket, at) => (bucket.count ? [at] : []));
+  const seen = filled.length ? buckets.slice(filled[0], filled[filled.length - 1] + 1) : [];
+  const drawn = shape("svg", { class: "chart", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": label, preserveAspectRatio: "none" });
+  const most = seen.reduce((sum, bucket) => Math.max(sum, bucket.count), 1);
+  const tall = HEIGHT - BOTTOM - 8;
+  const wide = (WIDTH - LEFT - 4) / Math.max(seen.length, 1);
+  for (const part of [0, 0.5, 1]) {
+    const y = 8 + tall * (1 - part);
+    drawn.append(shape("line", { class: "rule", x1: LEFT, x2: WIDTH, y1: y, y2: y }), shape("text", { x: LEFT - 5, y: y + 4, "text-anchor": "end" }, short(Math.round(most * part))));
+  }
+  const step = Math.ceil(seen.length / 10);
+  const first = seen[0]?.low;
+  // Of values that are close together and far from zero, such as addresses, how far they are from the first.
+  const far = typeof first === "number" && first > 1e4 && typeof seen[seen.length - 1].high === "number" && seen[seen.length - 1].high - first < first / 50;
+  seen.forEach((bucket, at) => {
+    const height = bucket.count ? Math.max((bucket.count / most) * tall, 1) : 0;
+    const x = LEFT + at * wide;
+    const mark = shape("rect", { class: "mark", x: x + Math.min(wide * 0.08, 1), y: 8 + tall - height, width: Math.max(wide - Math.min(wide * 0.16, 2), 0.5), height });
+    mark.append(shape("title", {}, `${ends(bucket)}: ${number(bucket.count)}`));
+    drawn.append(mark);
+    if (at % step === 0) drawn.append(shape("text", { x: x + wide / 2, y: HEIGHT - 6, "text-anchor": "middle" }, axisText(bucket.low, far && at ? first : null)));
+  });
+  const numbers = table(label, [
+    { title: "from", kind: "number", value: (row) => row.low }, { title: "to", kind: "number", value: (row) => row.high },
+    { title: "count", kind: "number", value: (row) => row.count },
+  ], seen.filter((bucket) => bucket.count), { most: 64, figures: options.figures });
+  return element("div", {}, drawn, element("details", {}, element("summary", {}, "as numbers"), numbers));
+}
+
+/** @param {any} value @param {number | null} from */
+function axisText(value, from) {
+  if (typeof value !== "number") return String(value);
+  return from === null ? (value > 1e6 ? number(value) : short(value)) : `+${short(value - from)}`;
+}
+
+/** @param {{low: any, high: any}} bucket */
+function ends(bucket) {
+  return bucket.low === bucket.high ? number(bucket.low) : `${number(bucket.low)} to ${number(bucket.high)}`;
+}
+
+/** A bar of a table: a part of the whole. @param {number} part 0 to 1 @returns {HTMLElement} */
+export function bar(part) {
+  const filled = element("i");
+  filled.style.width = `${Math.min(Math.max(part, 0), 1) * 100}%`;
+  return element("div", { class: "bar", "aria-hidden": "true" }, filled);
+}
