@@ -1,4 +1,4 @@
-"""``neutrino-ctl``: steer a process that runs with probes: recording on and off, its records written now."""
+"""``neutrino-ctl``: steer a process that runs with probes: recording on and off, its records written or shown now."""
 
 from __future__ import annotations
 
@@ -22,12 +22,17 @@ _OFF_TEXT = {
     Recording.OVER: "off, as the --duration is over",
     Recording.ENDING: "off, as the process ends",
 }
+_TOP = "top"
+"""A command of this side alone: the process is asked to write what it has, and its trace is read."""
 _HELP = {
     Command.STATUS: "print what it records",
     Command.ON: "record again",
     Command.OFF: "record nothing: from now on launches run their own machine code, and count as not-selected",
     Command.FLUSH: "write all that is recorded into the trace, and return when it can be read there",
 }
+
+
+_COMMANDS = (*(command.name.lower() for command in Command), _TOP)
 
 
 def _seconds(text: str) -> float:
@@ -39,6 +44,13 @@ def _seconds(text: str) -> float:
     if not 0 < seconds <= 86400:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds such as 30 or 2.5")
     return seconds
+
+
+def _count(text: str) -> int:
+    """Parse how many reports are wanted, for argparse."""
+    if not text.isascii() or not text.isdigit() or not int(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of reports from 1 on")
+    return int(text)
 
 
 def _pid(text: str) -> int:
@@ -53,17 +65,22 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="neutrino-ctl",
         description="Steer a process that runs with probes, as neutrino has started it. It answers within a second.",
-        epilog="Commands: " + "; ".join(f"{command.name.lower()}: {text}" for command, text in _HELP.items()) + ".",
+        epilog="Commands: " + "; ".join(f"{command.name.lower()}: {text}" for command, text in _HELP.items())
+        + f"; {_TOP}: print the report of what it has recorded so far, again and again until it ends.",
     )
     parser.add_argument("pid", type=_pid, metavar="PID", help="the process: its number ends the name of its trace")
     parser.add_argument(
-        "command", choices=[command.name.lower() for command in Command], metavar="COMMAND",
-        help=f"{', '.join(command.name.lower() for command in Command)}",
+        "command", choices=_COMMANDS, metavar="COMMAND", help=", ".join(_COMMANDS),
     )  # fmt: skip
     parser.add_argument(
         "--timeout", type=_seconds, default=_TIMEOUT_S, metavar="SECONDS",
         help=f"how long to wait for the answer; a flush waits for the kernels that run (default: {_TIMEOUT_S:.0f})",
     )  # fmt: skip
+    parser.add_argument(
+        "--interval", type=_seconds, default=2.0, metavar="SECONDS",
+        help=f"of {_TOP}: between two reports, or more where reading the trace takes long (default: 2)",
+    )  # fmt: skip
+    parser.add_argument("--count", type=_count, default=0, metavar="N", help=f"of {_TOP}: end after N reports")
     parser.add_argument("--version", action="version", version=f"neutrino-ctl {__version__}")
     return parser
 
@@ -71,6 +88,8 @@ def _parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Ask the process, and print its answer. Returns the exit status: 0 if it has done so, 2 if not."""
     options = _parser().parse_args(arguments)
+    if options.command == _TOP:
+        return _top(options)
     command = Command[options.command.upper()]
     try:
         with find(options.pid) as process:
@@ -84,6 +103,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # The reader of a pipe may have had enough.
     with contextlib.suppress(BrokenPipeError):
         print("\n".join(lines), flush=True)
+    return DONE
+
+
+def _top(options: argparse.Namespace) -> int:
+    """Print reports until the process ends. Returns the exit status, as ``main`` does."""
+    from neutrino.cli.ctl_top import show
+
+    try:
+        with find(options.pid) as process, contextlib.suppress(BrokenPipeError):
+            show(process, options)
+    except NeutrinoError as error:
+        print(f"neutrino-ctl: {error}", file=sys.stderr)
+        return FAILED
+    except KeyboardInterrupt:
+        # The usual way to leave it.
+        return DONE
     return DONE
 
 

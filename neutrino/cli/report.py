@@ -206,6 +206,23 @@ def _run(options: argparse.Namespace) -> int:
     return status
 
 
+def text_of(path: Path) -> str:
+    """Return the report of one trace without options, as the command prints it. Raises NeutrinoError if it cannot be
+    read.
+    """
+    trace = Trace(path, is_tolerant=True)
+    options = report_parser().parse_args([])
+    console = report_console()
+    if is_measured(trace):
+        with console.capture() as captured:
+            _text(console, options).show_usage(memory_usage(trace), lambda _: True)
+    else:
+        summary = summarize(trace)
+        with console.capture() as captured:
+            _text(console, options).show(shown_report(summary, Choice(), SOURCES), summary)
+    return stripped(captured.get())
+
+
 def _end_output(status: int) -> int:
     """Return a status after an error of stdout: a pipe that its reader closed (| head), or a full disk.
 

@@ -43,6 +43,10 @@ class Steered:
         self._file = file
         self._started = started
 
+    def is_running(self) -> bool:
+        """Return whether the process has not ended yet."""
+        return _start_of(self.pid) == self._started
+
     def ask(self, command: Command, timeout: float) -> Answer:
         """Have a command done, and wait for that. timeout: seconds.
 
@@ -90,7 +94,7 @@ class Steered:
     def _wait(self, until: float, why: str) -> None:
         """Wait a moment. Raises NeutrinoError if the process has ended, or time is up."""
         # Another process may have its number by now.
-        if _start_of(self.pid) != self._started:
+        if not self.is_running():
             raise NeutrinoError(f"process {self.pid} has ended before it answered")
         if time.monotonic() >= until:
             raise NeutrinoError(f"process {self.pid}: {why}")

@@ -142,6 +142,38 @@ def test_what_the_command_prints(bench: Bench, tmp_path: Path, capsys: pytest.Ca
         assert capsys.readouterr().out == "recording: on\n"
 
 
+def test_top_ends_with_the_report(bench: Bench, tmp_path: Path) -> None:
+    """It shows what is recorded while the program runs, and at last what neutrino-report shows."""
+    with driven(bench, tmp_path, ends=False) as program:
+        program.tell("launch 5")
+        command = [sys.executable, "-m", "neutrino.cli.ctl", str(program.pid), "top", "--interval", "0.2"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as top:
+            assert top.stdout is not None
+            assert top.stderr is not None
+            heading = top.stdout.readline()
+            program.tell("launch 4")
+            program.end()
+            rest, faults = top.stdout.read(), top.stderr.read()
+    assert (faults, top.returncode) == ("", 0)
+    assert heading.startswith(f"process {program.pid}, ")
+    assert heading.endswith(": what it has recorded so far\n")
+    assert "5 of 5 launches probed (100 %)" in rest
+    last = rest.rpartition(f"process {program.pid} has ended\n")[2]
+    assert "9 of 9 launches probed (100 %)" in last
+    report = [sys.executable, "-m", "neutrino.cli.report_start", str(program.files.path)]
+    assert last == subprocess.run(report, capture_output=True, text=True, check=True).stdout
+
+
+def test_top_ends_after_so_many_reports(
+    bench: Bench, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with driven(bench, tmp_path) as program:
+        program.tell("launch 3")
+        assert main([str(program.pid), "top", "--count", "2", "--interval", "0.1"]) == 0
+        out = capsys.readouterr().out
+        assert out.count("what it has recorded so far\n") == out.count("3 of 3 launches probed") == 2
+
+
 def test_off_wins_over_the_programs_own_switch(bench: Bench, tmp_path: Path) -> None:
     with driven(bench, tmp_path, {"NEUTRINO_SWITCHED": "1"}) as program:
         assert ask(program, Command.STATUS) == Recording.SWITCHED
