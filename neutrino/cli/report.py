@@ -22,7 +22,6 @@ from neutrino.cli.record_options import is_asked, prepared
 from neutrino.cli.report_faults import report_faults
 from neutrino.cli.report_messages import DONE, NOTHING, fail, say
 from neutrino.cli.report_options import report_parser
-from neutrino.cli.report_page import write_report
 from neutrino.cli.report_scripts import analyze_trace
 from neutrino.cli.report_sources import SOURCES
 from neutrino.cli.report_text import ReportText, report_console
@@ -176,6 +175,8 @@ def _run(options: argparse.Namespace) -> int:
     # The report.
     try:
         if options.html:
+            from neutrino.cli.report_page import write_report
+
             status = write_report(summaries, usages, options) or status
         elif options.why is None:
             _print(summaries, found, usages, keep, options)

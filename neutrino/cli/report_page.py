@@ -8,7 +8,6 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from neutrino.cli.report_json import trace_document
 from neutrino.cli.report_messages import DONE, NOTHING, fail, say
 from neutrino.tracing import TraceSummary
 from neutrino.tracing.memory_usage import MemoryUsage
@@ -39,11 +38,16 @@ def write_file(
     launches: the numbers of those whose records are read. folders: in which sources are looked for.
     """
     # Imported here: most reports are no page.
+    from neutrino.cli.report_json import trace_document
     from neutrino.page.document import write_page
     from neutrino.page.source import Source
+    from neutrino.tracing.analyses.run import findings_of
 
     target = Path(path)
-    sources = [Source(summary, trace_document(summary), launches, folders) for summary in summaries]
+    sources = [
+        Source(summary, trace_document(summary, findings_of(summary, launches=launches)), launches, folders)
+        for summary in summaries
+    ]
     part = None
     try:
         descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name[:100]}.")

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
-from neutrino.errors import TraceError
+from neutrino.errors import NeutrinoError
 from neutrino.page.registry import DATA, VIEWS
 from neutrino.page.scripts import WEB, one_script, script_name
 from neutrino.page.source import Blocks, Source, shortened
@@ -65,7 +65,7 @@ def _data(source: Source, blocks: Blocks) -> Json:
     for name, prepare in DATA.items():
         try:
             data[name] = shortened(prepare(source, blocks))
-        except (TraceError, ValueError) as error:
+        except (NeutrinoError, ValueError) as error:
             data[name] = {"fault": shortened(str(error))}
     return data
 

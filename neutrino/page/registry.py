@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from neutrino.page.accesses import prepare_accesses
 from neutrino.page.coverage import prepare_coverage
 from neutrino.page.distributions import prepare_distributions
 from neutrino.page.launch_times import prepare_launches
@@ -24,12 +25,14 @@ class View:
 
 VIEWS = (
     View("overview", "Overview", "overview.js"),
+    View("findings", "Findings", "findings.js"),
     View("kernels", "Kernels by time", "kernels.js"),
     View("launches", "Launch timeline", "launches.js"),
     View("schedule", "Block schedule", "schedule.js"),
     View("warps", "Warp timelines", "warps.js"),
     View("maps", "Maps", "maps.js"),
     View("source", "Source", "source.js"),
+    View("memory", "Memory accesses", "memory.js"),
     View("coverage", "Coverage", "coverage.js"),
 )
 
@@ -39,5 +42,6 @@ DATA: dict[str, Callable[[Source, Blocks], Json]] = {
     "distributions": prepare_distributions,
     "coverage": prepare_coverage,
     "sources": prepare_sources,
+    "accesses": prepare_accesses,
 }
 """What views draw beside the document of ``neutrino-report --json``: by name, how it is prepared."""

@@ -13,6 +13,7 @@ import pytest
 from neutrino.cli.report import main
 from neutrino.page.registry import VIEWS
 from neutrino.page.scripts import one_script
+from neutrino.tracing import Trace
 from tests.page.browser import chromium, opened
 from tests.page.made_pages import HOSTILE, page_of, probed_patterns, write_schedule
 from tests.tracing.trace_writer import BLOCK_SCHED, TraceWriter, fill_regions
@@ -230,4 +231,45 @@ def test_source_has_the_numbers_of_sites_at_their_lines(
         instructions = {site["line"]: site["instruction"] for site in sites.values()}
         for line, _, text in seen:
             assert " ".join(text.strip().rstrip(";").split()) == instructions[int(line)]
+        assert found.said == []
+
+
+def test_findings_are_those_of_the_report(
+    browser: Any, patterns: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    trace, page = patterns
+    assert main([str(trace), "--json"]) == 0
+    (document,) = json.loads(capsys.readouterr().out)["traces"]
+    expected = [f"{finding['analysis']} {finding['state']}" for finding in document["findings"]]
+    assert len(expected) > 3
+    with opened(browser, page) as found:
+        found.go("findings")
+        assert found.figures("findings") == expected
+        for finding in document["findings"]:
+            for figure in finding["figures"]:
+                name = f"finding/{finding['analysis']}/{figure['name']}"
+                assert found.page.text_content(f'[data-figure="{name}"]') == figure["text"]
+        # Each sentence is there as it is.
+        text = found.page.text_content("main")
+        assert all(finding["sentence"] in text for finding in document["findings"])
+
+
+def test_memory_has_every_access(browser: Any, patterns: tuple[Path, Path]) -> None:
+    """By kind, by instruction, by region and in the picture of warps: the sums are those of the records."""
+    trace, page = patterns
+    (kernel,) = Trace(trace).kernels
+    (launch,) = kernel.launches()
+    records = launch.maps["GlobalAccesses"].valid()
+    with opened(browser, page) as found:
+        found.go("memory")
+        assert found.figures("memory/accesses") == [f"{len(records):,}"]
+        seen = dict(
+            zip(map(int, found.figures("accesses/site")), map(int, found.figures("accesses/accesses")), strict=True)
+        )
+        numbers, counts = np.unique(records["site"], return_counts=True)
+        assert seen == dict(zip(numbers.tolist(), counts.tolist(), strict=True))
+        assert sum(map(int, found.figures("regions/accesses"))) == len(records)
+        # The first cell of the picture that has accesses says how many and where.
+        found.page.select_option("label:has-text('Addresses against') select", "warp")
+        found.drawn()
         assert found.said == []
