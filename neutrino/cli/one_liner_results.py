@@ -111,12 +111,14 @@ class _Result:
 
 
 def results_of(
-    texts: Sequence[str], most_rows: int = MOST_ROWS, reading: Callable[[int], None] = lambda _: None
+    texts: Sequence[str], most_rows: int = MOST_ROWS, reading: Callable[[int], None] = lambda _: None,
+    only: Sequence[str] = (),
 ) -> Callable[[Path], str]:
     """Return a function that returns what is printed of a trace of a run with these one-liners.
 
     most_rows: how many rows of a ``print`` are printed. reading: is called with the id of each kernel before its
-    records are read. Raises ProbeError if the one-liners have faults.
+    records are read. only: names of the maps (what probes save to) that are printed, without the @; all without any.
+    Raises ProbeError if the one-liners have faults.
     """
     from neutrino.language.one_liner import uses_of_maps
     from neutrino.probing.model import DEFAULT_PLATFORM
@@ -124,7 +126,26 @@ def results_of(
 
     has_times = any(_TIMES.search(text) for text in texts)
     uses = uses_of_maps("\n".join(texts), LANGUAGES[DEFAULT_PLATFORM])
+    chosen = [name or UNNAMED for name in only]
+    uses = {name: use for name, use in uses.items() if not chosen or name in chosen}
     return partial(_results, uses=uses, most_rows=most_rows, reading=reading, has_times=has_times)
+
+
+def require_maps(texts: Sequence[str], names: Sequence[str]) -> None:
+    """Raise NeutrinoError for a map (what probes save to) that is asked for, and that no one-liner has.
+
+    names: without the @.
+    """
+    from neutrino.errors import NeutrinoError
+    from neutrino.language.one_liner import uses_of_maps
+    from neutrino.probing.model import DEFAULT_PLATFORM
+    from neutrino.targets import LANGUAGES
+
+    known = uses_of_maps("\n".join(texts), LANGUAGES[DEFAULT_PLATFORM])
+    for name in names:
+        if (name or UNNAMED) not in known:
+            there = ", ".join("@" + ("" if other == UNNAMED else other) for other in known)
+            raise NeutrinoError(f"-e: interval: there is no map @{name}; there are {there}")
 
 
 def _results(

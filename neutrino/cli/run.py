@@ -7,12 +7,14 @@ import contextlib
 import os
 import re
 import signal
+import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from neutrino.cli.defines import add_define
+from neutrino.cli.intervals import Interval, print_meanwhile, take_intervals
 from neutrino.cli.max_registers import add_max_registers
 from neutrino.cli.row_options import MOST_ROWS, number_of_rows
 from neutrino.errors import NeutrinoError, ProbeError
@@ -145,7 +147,8 @@ def _parser() -> _Parser:
         default=[],
         metavar="TEXT",
         help="a probe in one line, whose results are printed on stderr at the end, as in "
-        "'ld.global { @bytes = hist(BYTES) }' or 'kernel { @time = max(elapsed) }'; repeatable",
+        "'ld.global { @bytes = hist(BYTES) }' or 'kernel { @time = max(elapsed) }'; 'interval:1s { print(@bytes) }' "
+        "prints them each second, too; repeatable",
     )
     parser.add_argument(
         "--rows",
@@ -373,6 +376,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     if options.memusage:
         _refuse_options_that_probe(options)
     try:
+        options.expression, intervals = take_intervals(options.expression)
         device, ordinals = _devices(options)
         # None: the run records with the twins that patched libraries carry.
         probes = None
@@ -414,6 +418,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
                 range_scope=Scope(options.range_scope),
             ),
             results=_results(options),
+            meanwhile=_meanwhile(options, intervals),
             measures_only=options.memusage,
             benchmark=int.from_bytes(os.urandom(7), "little") + 1 if options.benchmark else 0,
         )
@@ -442,6 +447,21 @@ def _results(options: argparse.Namespace) -> Callable[[RunTraces, int], None] | 
 
         return partial(print_results, options)
     return None
+
+
+def _meanwhile(
+    options: argparse.Namespace, intervals: Sequence[Interval]
+) -> Callable[[RunTraces, threading.Event], None] | None:
+    """Return what prints results while COMMAND runs, as clauses ``interval:`` ask; None without one.
+
+    Raises NeutrinoError for a map that no one-liner has.
+    """
+    if not intervals:
+        return None
+    from neutrino.cli.one_liner_results import require_maps
+
+    require_maps(options.expression, [name for interval in intervals for name in interval.maps])
+    return partial(print_meanwhile, options.expression, intervals, options.rows)
 
 
 def _run_probes(options: argparse.Namespace) -> RunProbes:

@@ -16,6 +16,7 @@ import select
 import signal
 import struct
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable
@@ -23,6 +24,8 @@ from typing import NoReturn
 
 _BROADCAST_S = 0.1
 """Seconds within which the witness has got what was sent to the whole group."""
+_BESIDE_S = 5.0
+"""Seconds that what ran beside COMMAND is waited for after COMMAND's end."""
 _PR_SET_PDEATHSIG = 1
 """prctl(2)."""
 _ENDING = {signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP}
@@ -34,12 +37,17 @@ _OWN = {signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD}
 """Signals that cannot be blocked, or are meant for this process."""
 
 
-def run_beneath(command: Callable[[], NoReturn], afterwards: Callable[[int], None]) -> NoReturn:
+def run_beneath(
+    command: Callable[[], NoReturn], afterwards: Callable[[int], None],
+    meanwhile: Callable[[threading.Event], None] | None = None,
+) -> NoReturn:
     """Run COMMAND as a child, then print what is to be printed, and end as COMMAND ended: its status, or its signal.
 
     command: becomes COMMAND, in the child. afterwards: is called once COMMAND has ended, with its exit status, or the
-    signal as a negative number; signals have their usual effect on this process from then on.
+    signal as a negative number; signals have their usual effect on this process from then on. meanwhile: runs in a
+    thread until the event is set, once COMMAND has ended.
     """
+    ended = threading.Event()
     waits = signal.getsignal(signal.SIGCHLD)
     # All signals wait, so that none is lost between the fork and the loop that passes them on.
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
@@ -58,7 +66,15 @@ def run_beneath(command: Callable[[], NoReturn], afterwards: Callable[[int], Non
             command()
         # Whoever reads COMMAND's output to its end does not wait for this process.
         _close_standard_streams()
+        beside = None
+        if meanwhile is not None:
+            # Signals stay blocked in it, too. It ends with this process, should it read a large trace.
+            beside = threading.Thread(target=meanwhile, args=(ended,), daemon=True)
+            beside.start()
         status = _wait(child, witness)
+        ended.set()
+        if beside is not None:
+            beside.join(_BESIDE_S)
     _forget_pending()
     # COMMAND may have left the terminal to a group that is gone.
     signal.signal(signal.SIGTTOU, signal.SIG_IGN)

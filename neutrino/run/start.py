@@ -10,6 +10,7 @@ import signal
 import stat
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -72,8 +73,8 @@ class Request:
     per thread, None without one; the embedded device has no registers to limit. ranks: of the processes that are
     probed, none for all. choice: of the launches that are probed. scripts: False disables the probes'
     analyze hooks and callbacks. results: prints what the run's traces hold, given COMMAND's exit status; then this
-    process stays COMMAND's parent, and calls it when COMMAND has ended. None: this process becomes COMMAND. run: names
-    this run in its traces.
+    process stays COMMAND's parent, and calls it when COMMAND has ended. None: this process becomes COMMAND. meanwhile:
+    runs in a thread of that parent until the event is set, at COMMAND's end. run: names this run in its traces.
     measures_only: whether launches run their originals, and only the memory that their twins would take is measured.
     pid: of the process that is probed, None for this one, which becomes COMMAND. is_switched: whether that process
     switches recording on and off. benchmark: the seed by which launches run originals and twins in random order and are
@@ -102,6 +103,7 @@ class Request:
     choice: Choice = field(default_factory=Choice)
     scripts: bool = True
     results: Callable[[RunTraces, int], None] | None = None
+    meanwhile: Callable[[RunTraces, threading.Event], None] | None = None
     run: str = field(default_factory=new_run)
     measures_only: bool = False
     pid: int | None = None
@@ -358,7 +360,8 @@ def start(request: Request) -> NoReturn:
     with contextlib.suppress(NeutrinoError):
         tracedir, _ = _trace_folder(request)
     traces = RunTraces.before(tracedir.absolute(), request.run)
-    run_beneath(partial(_become, request, program), partial(request.results, traces))
+    meanwhile = partial(request.meanwhile, traces) if request.meanwhile else None
+    run_beneath(partial(_become, request, program), partial(request.results, traces), meanwhile)
 
 
 def _become(request: Request, program: str) -> NoReturn:
