@@ -10,7 +10,7 @@ from pathlib import Path
 from neutrino.maker.keys import image_key
 from neutrino.maker.store import Cache
 
-from .conftest import IMAGE, RUN_KEY, Bench, entry_of
+from .conftest import IMAGE, RUN_KEY, Bench, check_sanitizers, entry_of
 from .trace_files import Files
 
 WARPS = 4
@@ -42,8 +42,7 @@ class Driven:
     def end(self) -> None:
         self.counter, self.said = self.process.communicate(timeout=120)
         self.counter = self.counter.strip()
-        assert "Sanitizer" not in self.said, self.said[:6000]
-        assert "runtime error" not in self.said, self.said[:6000]
+        check_sanitizers(self.home, self.said)
         assert self.process.returncode == 0
 
     @property

@@ -18,7 +18,7 @@ from neutrino.verification import load_probe_file
 from neutrino.version import __version__
 from tests.once import SANITIZERS
 
-from .conftest import HERE, IMAGE, TICKETS, Bench, compile_c, entry_of
+from .conftest import HERE, IMAGE, TICKETS, Bench, check_sanitizers, compile_c, entry_of
 
 PROGRAMS = HERE / "programs"
 _FAR = "0x40000000"
@@ -108,6 +108,5 @@ class Programs:
             env={name: value for name, value in environment.items() if value},
             capture_output=True, text=True, timeout=120, check=False,
         )  # fmt: skip
-        assert "Sanitizer" not in result.stderr, result.stderr[:6000]
-        assert "runtime error" not in result.stderr, result.stderr[:6000]
+        check_sanitizers(home, result.stderr)
         return result

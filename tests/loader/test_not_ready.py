@@ -15,7 +15,20 @@ import pytest
 
 from neutrino.abi.launches import REASON_SLOTS
 from neutrino.abi.reasons import Reason
-from tests.loader.conftest import HERE, IMAGE, POOL_LEAST, Bench, Reference, compile_c, in_turn
+from neutrino.maker.keys import image_key
+from neutrino.maker.store import Cache
+from tests.loader.conftest import (
+    HERE,
+    IMAGE,
+    POOL_LEAST,
+    RUN_KEY,
+    Bench,
+    Reference,
+    check_sanitizers,
+    compile_c,
+    entry_of,
+    in_turn,
+)  # fmt: skip
 from tests.loader.listeners import MAKE, MAKE_AHEAD, MAY_BE_CACHED, Listener, listener
 from tests.loader.trace_files import Files
 from tests.once import SANITIZERS, once
@@ -29,7 +42,8 @@ PATIENCE = 20000
 class Told:
     """``told.c``, line by line."""
 
-    def __init__(self, program: Path, environment: Mapping[str, str]) -> None:
+    def __init__(self, home: Path, program: Path, environment: Mapping[str, str]) -> None:
+        self.home = home
         self.process = subprocess.Popen(
             [program], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
@@ -51,7 +65,7 @@ class Told:
     def end(self) -> str:
         rest, self.stderr = self.process.communicate(timeout=120)
         assert not rest
-        assert "Sanitizer" not in self.stderr, self.stderr[:6000]
+        check_sanitizers(self.home, self.stderr)
         assert self.process.returncode == 0, self.stderr
         return self.stderr
 
@@ -82,7 +96,7 @@ class Scene:
         (home / "image").write_bytes(IMAGE)
         self.plain = bench.environment(home)
         hooked = bench.hooked(bench.environment(home, {"count": home / "counts.json"}), home)
-        self.told = Told(program, hooked | {"NEUTRINO_SOCKET": str(home / "socket"), **mode})
+        self.told = Told(home, program, hooked | {"NEUTRINO_SOCKET": str(home / "socket"), **mode})
 
     def row(self) -> Counter[str]:
         """Launches by what became of them, as the trace has them now."""
@@ -366,6 +380,22 @@ def test_a_program_of_random_calls(any_bench: Bench, tmp_path: Path, reference: 
     files = Files(tmp_path / "trace")
     assert int(files.counters[:, Reason.NOT_READY].sum()) > 0
     files.check_tickets(any_bench.maps)
+
+
+def test_what_is_logged_of_a_kernel_last_is_what_it_became(bench: Bench, tmp_path: Path) -> None:
+    """Also where the thread that obtained it first was held up before it had logged it: it was not ready then."""
+    compile_c(tmp_path / "logged", "-rdynamic", *(str(HERE / "programs" / name) for name in ("logged.c", "program.c")))
+    (tmp_path / "image").write_bytes(IMAGE)
+    Cache(tmp_path / "cache").write(image_key(RUN_KEY, "sm_90", IMAGE), entry_of(IMAGE))
+    environment = bench.hooked(bench.environment(tmp_path), tmp_path) | WHEN_LAUNCH
+    result = subprocess.run(
+        [tmp_path / "logged"], env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert (result.stdout, result.returncode) == ("200\n", 0), result.stderr
+    files = Files(tmp_path / "trace")
+    assert files.counted("count_p2")["probed"] > 0
+    events = [event for event in files.events if event["event"] == "kernel" and event["name"] == "count_p2"]
+    assert [event["reason"] for event in events] == ["not-ready", "probed"]
 
 
 def test_the_program_neither_sees_nor_closes_what_is_open(bench: Bench, tmp_path: Path, reference: Reference) -> None:

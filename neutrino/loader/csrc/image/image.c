@@ -532,7 +532,8 @@ static enum neutrino_reason describe_kernel(const struct nt_image *image, struct
 struct nt_kernel *nt_image_kernel(struct nt_image *image, const char *name)
 {
 	const char *detail = NULL;
-	if (image->reason == NEUTRINO_REASON_TABLE_FULL)
+	/* One with an entry is of another reason, which changes meanwhile. */
+	if (!image->has_entry && image->reason == NEUTRINO_REASON_TABLE_FULL)
 		name = FURTHER_KERNELS;
 
 	nt_lock_take(&mutex);
@@ -556,8 +557,17 @@ struct nt_kernel *nt_image_kernel(struct nt_image *image, const char *name)
 	struct nt_kernel *other = kernel->name ? find_kernel(image, name) : NULL;
 	bool added = !other && has_memory &&
 		     nt_hashed_add(&image->kernels, &kernel->by_name, nt_hash_text(kernel->name));
-	if (added)
+	bool is_ready = kernel->reason != NEUTRINO_REASON_NOT_READY;
+	if (added) {
 		kernel->id = __atomic_add_fetch(&kernel_count, 1, __ATOMIC_RELAXED);
+		nt_counters_make(kernel->id);
+		/*
+		 * Once it is listed, another thread may request its twin, and nt_image_complete sets its reason and logs it
+		 * again: after this, since whoever finds it has had the mutex.
+		 */
+		if (!is_ready)
+			log_kernel(image, kernel, detail);
+	}
 	nt_lock_release(&mutex);
 	if (!added) {
 		nt_memory_free((void *)kernel->maps);
@@ -565,8 +575,9 @@ struct nt_kernel *nt_image_kernel(struct nt_image *image, const char *name)
 		nt_memory_free(kernel);
 		return other;
 	}
-	nt_counters_make(kernel->id);
-	log_kernel(image, kernel, detail);
+	/* Outside the mutex: its files may be large. */
+	if (is_ready)
+		log_kernel(image, kernel, detail);
 	return kernel;
 }
 
