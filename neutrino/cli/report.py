@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from neutrino.cli.file_options import is_file_asked
+from neutrino.cli.file_options import is_file_asked, run_asked
 from neutrino.cli.kernel_names import demangled
 from neutrino.cli.memory_report import usage_document
 from neutrino.cli.record_options import is_asked, prepared
@@ -47,16 +47,14 @@ _DEFAULT_FOLDER = "trace"
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command.
 
-    Returns the exit status: 0 done, 1 a condition of --fail-if holds, 2 an unreadable trace, a wrong expression or a
-    script that failed, 3 no kernel was probed.
+    Returns the exit status: 0 done, 1 a condition of --fail-if holds or --diff found a change, 2 an unreadable trace, a
+    wrong expression or a script that failed, 3 no kernel was probed.
     """
     try:
-        options = report_parser().parse_args(prepared(sys.argv[1:] if arguments is None else arguments))
+        parser = report_parser()
+        options = parser.parse_args(prepared(sys.argv[1:] if arguments is None else arguments))
         if is_file_asked(options):
-            # Imported here: most reports write none.
-            from neutrino.cli.report_files import write_files
-
-            return write_files(options)
+            return run_asked(options, parser)
         return _run(options)
     except KeyboardInterrupt:
         # End by the signal, as the shell expects; a script that was running was stopped before this.

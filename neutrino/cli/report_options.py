@@ -20,7 +20,8 @@ def report_parser() -> argparse.ArgumentParser:
         description="Summarize traces: for each kernel and map the number of records and the range of each field, "
         "and which kernels were not probed, with the reason.",
         epilog="Exit status: 0 done, 2 a trace that cannot be read, a wrong expression, or a script that failed or "
-        "was not run, 3 no kernel was probed; with --fail-if 1 where its condition holds.",
+        "was not run, 3 no kernel was probed; with --fail-if 1 where its condition holds, with --diff 1 where "
+        "something changed.",
     )
     parser.add_argument(
         "trace", nargs="*", help="a trace directory, or a folder of them (default: the newest trace in ./trace)"

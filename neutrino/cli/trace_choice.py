@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from neutrino.abi.launches import LaunchState
 from neutrino.cli.kernel_names import shorten
+from neutrino.cli.report_messages import DONE, fail
 from neutrino.cli.streams import escaped
 from neutrino.demangle import demangle
 from neutrino.errors import NeutrinoError, TraceError
-from neutrino.tracing import Trace
+from neutrino.tracing import Trace, find_traces
 
+_DEFAULT_FOLDER = "trace"
+"""Where ``neutrino`` writes traces without ``--tracedir``."""
 _MOST_NAMED = 12
 """Kernels that are named."""
 _NAME_WIDTH = 60
@@ -92,6 +96,39 @@ def newest_of_ranks(paths: Sequence[Path], ranks: Sequence[int]) -> list[Path]:
             if Trace(path).rank in ranks:
                 return [path]
     return of_ranks(paths, ranks)[-1:]
+
+
+def one_trace(names: Sequence[str], ranks: Sequence[int]) -> Path:
+    """Return the one trace at some paths; the newest of those in ``./trace`` without a path. ranks: of the processes.
+
+    Raises NeutrinoError if there is none, or several.
+    """
+    found: list[Path] = []
+    try:
+        for name in names or [_DEFAULT_FOLDER]:
+            found += find_traces(name)
+    except NeutrinoError as error:
+        if names:
+            raise
+        raise NeutrinoError(f"{error}; give the path of a trace") from error
+    found = of_ranks(found, ranks) if names else newest_of_ranks(found, ranks)
+    if len(found) != 1:
+        raise NeutrinoError(f"{' '.join(names)}: {len(found)} traces; one is needed: name it, or choose it by --rank")
+    return found[0]
+
+
+def print_lines(lines: Iterable[str]) -> int:
+    """Print lines on stdout. Returns the exit status: 0, also if nobody reads them any more, else 2."""
+    try:
+        for line in lines:
+            print(line)
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError as error:
+        # What is left in the buffer must not fail a second time when Python closes stdout at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return DONE if isinstance(error, BrokenPipeError) else fail(error.strerror or str(error))
+    return DONE
 
 
 def require_launches(traces: Sequence[Trace], chosen: range | None) -> None:

@@ -27,7 +27,8 @@ from neutrino.cli import probe, report
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = tuple(
-    ROOT / "docs" / name for name in ("one-liners.md", "tutorial.md", "cookbook.md", "python.md", "timelines.md")
+    ROOT / "docs" / f"{name}.md"
+    for name in ("one-liners", "tutorial", "cookbook", "python", "timelines", "comparing")
 )
 PROGRAM = "y[6] = 37, sum of y = 77806\n"
 """What the program prints."""

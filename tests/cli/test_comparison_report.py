@@ -1,0 +1,112 @@
+"""neutrino-report A --diff B: what it prints, as text and JSON, and its exit status."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from neutrino.abi.reasons import Reason
+from neutrino.cli.report import main
+from tests.tracing.test_comparison import KERNELS, run
+from tests.tracing.trace_writer import BLOCK_SCHED, TraceWriter, fill_regions
+
+
+@pytest.fixture(scope="module")
+def traces(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("traces")
+    found = {"a": run(folder / "a", 11), "b": run(folder / "b", 12)}
+    found["slow"] = run(folder / "slow", 13, slower={"gemm": 1.05}, slow_site=1.5)
+    return {name: trace.path for name, trace in found.items()}
+
+
+def test_the_same_build_is_silent(traces: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(traces["a"]), "--diff", str(traces["b"])]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1] == "4 kernels compared: 0 changed, 4 not"
+    assert lines[2].startswith("changed: differs by more than 2 % beyond the noise of the launches; 12 intervals")
+    assert len(lines) == 3
+
+
+def test_a_slower_kernel_is_named_with_its_range(traces: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(traces["a"]), "--diff", str(traces["slow"])]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1] == "4 kernels compared: 1 changed, 3 not"
+    start = lines.index("gemm(int*): grid 6x1x1, block 64x1x1")
+    assert lines[start + 1] == "  30 → 30 launches"
+    assert lines[start + 2].split()[0] == "time"
+    assert " % (+" in lines[start + 2]
+    (at,) = [number for number, line in enumerate(lines) if line == "  by range"]
+    assert lines[at + 1].startswith("    bar.sync 0 (gemm.cu:42), mean time")
+
+
+def test_the_threshold_decides(traces: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    command = [str(traces["a"]), "--diff", str(traces["slow"]), "-k", "copy", "-k", "gemm"]
+    assert main([*command, "--threshold", "100%"]) == 0
+    assert "2 kernels compared: 0 changed, 2 not" in capsys.readouterr().out
+
+
+def test_json_has_all_figures(traces: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(traces["a"]), "--diff", str(traces["slow"]), "--json"]) == 1
+    document = json.loads(capsys.readouterr().out)
+    assert document["schema"] == "neutrino-diff 1"
+    assert document["changed"] is True
+    assert document["kernels"][0]["name"] == "gemm"
+    assert {kernel["name"] for kernel in document["kernels"]} == set(KERNELS)
+    (time,) = [figure for figure in document["kernels"][0]["figures"] if figure["name"] == "time"]
+    assert time["verdict"] == "changed"
+    assert 1.02 < time["low"] < time["ratio"] < time["high"]
+    # The counts have no noise, and did not change.
+    exact = [figure for figure in document["kernels"][0]["figures"] if figure["without_noise"]]
+    assert {figure["name"] for figure in exact} >= {"GmemBytes.load", "Waits.records"}
+    assert {figure["verdict"] for figure in exact} == {"same"}
+
+
+def test_everything_is_shown_with_all(traces: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(traces["a"]), "--diff", str(traces["b"]), "--all"]) == 0
+    text = capsys.readouterr().out
+    assert text.count("within noise and threshold") >= 2 * len(KERNELS)
+    assert "reduce(int*): grid 6x1x1, block 64x1x1" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--diff", "nowhere"], "nowhere: cannot be read"),
+        (["--diff", "{b}", "-k", "none"], "no kernel has data in both"),
+        (["--diff", "{b}", "--rows", "3"], "--diff and --rows do not go together"),
+        (["--diff", "{b}", "--perfetto", "x"], "--perfetto and --diff do not go together"),
+        (["--diff", "{b}", "--threshold", "-1"], "no number of percent"),
+    ],
+)  # fmt: skip
+def test_bad_input(
+    arguments: list[str], says: str, traces: dict[str, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [word.format(b=traces["b"]) for word in arguments]
+    try:
+        status = main([str(traces["a"]), *words])
+    except SystemExit as error:
+        status = int(error.code or 0)
+    assert status == 2
+    assert says in capsys.readouterr().err
+
+
+def test_a_kernel_that_lost_its_probe_is_no_new_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, is_probed in (("a", True), ("b", False)):
+        writer = TraceWriter(tmp_path / name)
+        data = fill_regions([BLOCK_SCHED], 1, {"BlockSched": [(1, 9, 0)]})
+        for number, kernel in enumerate(("\x1b[31mred", "sum"), 1):
+            if is_probed or number == 1:
+                writer.kernel(number, kernel, maps=[BLOCK_SCHED])
+                writer.launch(number, (1, 1, 1), (32, 1, 1), data)
+            else:
+                writer.kernel(number, kernel, Reason.NO_PTX)
+                writer.count(number, Reason.NO_PTX, 5)
+        writer.write()
+    assert main([str(tmp_path / "a"), "--diff", str(tmp_path / "b")]) == 0
+    text = capsys.readouterr().out
+    assert "\x1b" not in text
+    assert "1 kernel compared: 0 changed, 0 not, 1 not judged" in text
+    assert "are needed in each trace" in text
+    assert "probed in one trace alone, and launched in both:\n  sum(int*)" in text
