@@ -57,7 +57,7 @@ def prepared(arguments: Sequence[str]) -> list[str]:
     """Return a command line as argparse takes it: ``--records TRACE`` has no number, ``--sort -x`` has a value."""
     result: list[str] = []
     for argument in arguments:
-        if result and result[-1] in ("--sort", "--where", "--group-by") and argument.startswith("-"):
+        if result and result[-1] in ("--sort", "--where", "--group-by", "--fail-if") and argument.startswith("-"):
             result[-1] += f"={argument}"
         elif result and result[-1] == "--records" and not argument.isdecimal():
             result[-1:] = ["--records=", argument]

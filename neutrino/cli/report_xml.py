@@ -5,12 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from typing import Any
-from xml.sax.saxutils import escape, quoteattr
 
 _NAME = re.compile(r"[a-z_][a-z0-9_]*", re.ASCII)
-_NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""Characters that XML 1.0 cannot have, however they are written."""
-_BLANKS = {"\n": "&#10;", "\r": "&#13;", "\t": "&#9;"}
+_MARKUP = {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;"}
 
 
 def xml_text(document: dict[str, Any]) -> str:
@@ -34,14 +31,14 @@ def _element(tag: str, value: Any, attributes: dict[str, str], depth: int) -> It
                 continue
             is_name = _NAME.fullmatch(name) is not None
             if is_name and name not in own and not isinstance(member, (dict, list)):
-                own[name] = _text(member)
+                own[name] = _written(member)
             else:
-                children.append((name, member, {}) if is_name else ("member", member, {"name": name}))
+                children.append((name, member, {}) if is_name else ("member", member, {"name": _written(name)}))
     elif isinstance(value, list):
         children = [("item", item, {}) for item in value if item is not None]
     else:
-        text = escape(_text(value))
-    head = tag + "".join(f" {name}={quoteattr(_clean(shown), _BLANKS)}" for name, shown in own.items())
+        text = _written(value)
+    head = tag + "".join(f' {name}="{shown}"' for name, shown in own.items())
     if not children:
         yield f"{indent}<{head}>{text}</{tag}>" if text else f"{indent}<{head}/>"
         return
@@ -51,13 +48,22 @@ def _element(tag: str, value: Any, attributes: dict[str, str], depth: int) -> It
     yield f"{indent}</{tag}>"
 
 
-def _text(value: Any) -> str:
-    """Return a number, text or truth value as text."""
+def _written(value: Any) -> str:
+    """Return a number, text or truth value as XML has it, in an attribute or between elements."""
     if isinstance(value, bool):
         return "true" if value else "false"
-    return _clean(str(value))
+    text = str(value)
+    if text.isprintable() and not _MARKUP.keys() & set(text):
+        return text
+    return "".join(map(_character, text))
 
 
-def _clean(text: str) -> str:
-    """Return a text with characters that XML cannot have as escapes of Python, such as \\x1b."""
-    return _NOT_XML.sub(lambda match: ascii(match.group())[1:-1], text)
+def _character(character: str) -> str:
+    """Return a character as XML has it: a reference where a terminal would obey it, and an escape of Python, such as
+    \\x1b, where XML cannot have it at all.
+    """
+    if character in _MARKUP or character.isprintable():
+        return _MARKUP.get(character, character)
+    number = ord(character)
+    is_xml = number in (9, 10, 13) or 0x20 <= number < 0xD800 or 0xE000 <= number < 0xFFFE or number > 0xFFFF
+    return f"&#{number};" if is_xml else ascii(character)[1:-1]

@@ -1,0 +1,124 @@
+"""Each analysis on two kernels, with the fault that it names and without it, on the embedded device."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from neutrino.tracing import Trace, find_traces, summarize
+from neutrino.tracing.analyses.finding import Finding, State
+from neutrino.tracing.analyses.registry import ANALYSES
+from neutrino.tracing.analyses.run import findings_of
+
+HERE = Path(__file__).parent
+SMALL = (4, 128)
+"""Grid and block of most launches: 16 warps."""
+RUNS = {
+    ("coalescing", "branch_divergence", "work_per_warp", "hot_lines", "atomic_contention", "nan_finder",
+     "smem_bank_conflict", "tensorop", "opcode_mix", "gmem_bytes"): {
+        f"{name}_{way}": SMALL
+        for name in ("uncoalesced", "divergence", "imbalance", "hot_addresses", "first_nan", "bank_conflicts",
+                     "tensor_cores", "roofline")
+        for way in ("bad", "good")
+    },
+    ("latency",): {"latency_bad": SMALL, "latency_good": SMALL},
+    ("barrier_wait", "warp_timeline"): {"barrier_wait_bad": SMALL, "barrier_wait_good": SMALL},
+    # 264 blocks are two for each of 132 multiprocessors, which run 16 384 threads at once.
+    ("block_sched",): {
+        "scheduling_bad": (264, 1024), "scheduling_good": (16, 1024), "tail_bad": (32, 128), "tail_good": (32, 128)
+    },
+}  # fmt: skip
+
+
+PAIRED = dict.fromkeys(name.rpartition("_")[0] for launches in RUNS.values() for name in launches)
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], Finding]:
+    """The findings of all pairs, by analysis and kernel."""
+    folder = tmp_path_factory.mktemp("pairs")
+    findings: dict[tuple[str, str], Finding] = {}
+    for number, (probes, launches) in enumerate(RUNS.items()):
+        words = [f"{name}:{grid}:{block}" for name, (grid, block) in launches.items()]
+        options = [word for probe in probes for word in ("-p", probe)]
+        traces = folder / str(number)
+        subprocess.run(
+            [sys.executable, "-m", "neutrino.cli.run", "--device", "embedded", "-q", "--tracedir", traces, *options,
+             sys.executable, HERE / "launch_pairs.py", HERE / "pairs.ptx", *words],
+            check=True, timeout=300, env=os.environ,
+        )  # fmt: skip
+        (trace,) = find_traces(traces)
+        summary = summarize(Trace(trace))
+        for finding in findings_of(summary).found:
+            assert (finding.analysis, finding.name) not in findings
+            findings[finding.analysis, finding.name] = finding
+    return findings
+
+
+@pytest.mark.parametrize("name", [name for name in PAIRED if name != "roofline"])
+def test_the_fault_is_named_and_its_absence_is_not(name: str, found: dict[tuple[str, str], Finding]) -> None:
+    bad, good = found[name, f"{name}_bad"], found[name, f"{name}_good"]
+    assert bad.state is (State.MINOR if name == "latency" else State.ISSUE), bad
+    assert good.state is State.OK, good
+    # Who reads that there is a fault reads what to do about it, and how to see it again.
+    assert bad.remedies
+    assert not good.remedies
+    assert f"-k {name}_bad " in bad.command
+    assert all(f"-p {probe}" in bad.command for probe in ANALYSES[name].probes[0])
+    assert bad.certainty.launches == bad.certainty.launched == 1
+    assert not bad.certainty.lost
+
+
+def test_memory_and_arithmetic_are_told_apart(found: dict[tuple[str, str], Finding]) -> None:
+    bad, good = found["roofline", "roofline_bad"], found["roofline", "roofline_good"]
+    assert (bad.value("side"), good.value("side")) == ("memory", "arithmetic")
+    # 512 threads load and store 4 bytes, and add once; they load 4 bytes, and multiply and add 512 times.
+    assert (bad.value("bytes"), bad.value("intensity"), bad.value("intensity_least")) == (4096, 0.25, 0.125)
+    assert (good.value("bytes"), good.value("operations"), good.value("intensity")) == (2048, 512 * 512 * 2, 256)
+
+
+@pytest.mark.parametrize(
+    ("name", "figures"),
+    [
+        # 16 warps load and store once each, every lane from a line of its own.
+        ("uncoalesced_bad", {"requests": 32, "sectors": 1024, "sectors_per_request": 32, "wasted": 0.875}),
+        ("uncoalesced_good", {"requests": 32, "sectors": 128, "sectors_per_request": 4, "wasted": 0}),
+        ("divergence_bad", {"branches": 16, "diverged": 16, "share": 1}),
+        ("divergence_good", {"branches": 16, "diverged": 0, "share": 0}),
+        ("first_nan_bad", {"nan_count": 512, "instructions": 1}),
+        ("first_nan_good", {"nan_count": 0, "instructions": 0}),
+        ("bank_conflicts_bad", {"ways": 32, "least": 16, "wavefronts": 512}),
+        ("bank_conflicts_good", {"ways": 1, "least": 16, "wavefronts": 16}),
+        ("hot_addresses_bad", {"lanes_per_address": 32, "lines": 1, "top": 512}),
+        ("hot_addresses_good", {"lanes_per_address": 1, "lines": 16, "top": 32}),
+        # 3 instructions before the loop and 3 in each round; the end, at which the probe saves, does not count.
+        ("imbalance_bad", {"greatest": 303, "waiting": 1 - (303 + 3 * 6) / (4 * 303)}),
+        ("imbalance_good", {"greatest": 31, "waiting": 0, "greatest_over_mean": 1}),
+        # 16 products of 16 x 8 x 16 by each of 16 warps.
+        ("tensor_cores_good", {"operations": 16 * 16 * 2 * 16 * 8 * 16}),
+        ("tensor_cores_bad", {"operations": 0, "ordinary": 512 * 32, "share": 0, "half_without": 1}),
+    ],
+)  # fmt: skip
+def test_figures_are_exact(name: str, figures: dict[str, float], found: dict[tuple[str, str], Finding]) -> None:
+    finding = found[name.rpartition("_")[0], name]
+    assert {figure: finding.value(figure) for figure in figures} == pytest.approx(figures, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("name", "instruction"),
+    [
+        ("uncoalesced_bad", "global.f32"), ("first_nan_bad", "sqrt.rn.f32"), ("latency_bad", "ld.global.u32 %y"),
+        ("barrier_wait_bad", "bar.sync"), ("hot_addresses_bad", "red.global.add.u32"),
+    ],
+)  # fmt: skip
+def test_the_line_is_named(name: str, instruction: str, found: dict[tuple[str, str], Finding]) -> None:
+    finding = found[name.rpartition("_")[0], name]
+    place = finding.places[0]
+    assert instruction in place.instruction
+    lines = (HERE / "pairs.ptx").read_text().splitlines()
+    assert place.instruction in lines[int(place.place.removeprefix("PTX line ")) - 1]
+    assert place.place in finding.sentence
