@@ -1,4 +1,4 @@
-"""Adds to what pyproject.toml says: the C of four packages is compiled, probes/ and tools/ are packed."""
+"""Adds to what pyproject.toml says: the C of four packages is compiled, probes and tools are packed."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class BuildWithLibraries(build_py):
             _compile(name, package / name / "lib")
         if self.editable_mode:
             return
-        for name in ("probes", "tools"):
+        for name in ("probes", "probes_amd", "tools"):
             shutil.copytree(ROOT / name, package / name, dirs_exist_ok=True,
                             ignore=shutil.ignore_patterns("__pycache__"))  # fmt: skip
 

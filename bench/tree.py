@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-_FOLDERS = ("bench", "neutrino", "probes", "tools")
+_FOLDERS = ("bench", "neutrino", "probes", "probes_amd", "tools")
 _SUFFIXES = {".c", ".cu", ".cuh", ".h", ".map", ".py", ".toml"}
 _LEFT_OUT = {"__pycache__", "generated", "lib", "results"}
 _HOOK = "neutrino/loader/csrc"
@@ -47,7 +47,7 @@ JUDGED: Mapping[str, tuple[str, ...]] = {
     "placed_h200": ("bench/workloads/placed.*", "bench/probes/placed_*.toml", *_TWINS),
     "probed_amd": (
         "neutrino/gcn", "neutrino/backend/gcn_*.py", "neutrino/fatbin/code_object_append.py", "neutrino/maps", "probes",
-        "bench/workloads/triton_amd.py", "tests/gcn/twin_reader.py",
+        "probes_amd", "bench/workloads/triton_amd.py", "tests/gcn/twin_reader.py",
     ),
     "reading": ("neutrino/tracing",),
     "registers": ("bench/hand", "probes", *_TWINS),

@@ -7,20 +7,25 @@ from pathlib import Path
 _PACKAGE = Path(__file__).resolve().parent
 
 
-def shipped_probes() -> dict[str, Path]:
-    """Return the path of every probe that ships with Neutrino, by its name, sorted."""
-    paths = (path for path in _folder("probes").iterdir() if path.suffix in {".py", ".toml"})
-    return {path.stem: path for path in sorted(paths)}
+def shipped_probes(platform: str = "cuda") -> dict[str, Path]:
+    """Return the path of every probe that ships with Neutrino, by its name, sorted.
+
+    platform: for AMD's GPUs (``hip``) some have files of their own.
+    """
+    folders = [_folder("probes"), *([_folder("probes_amd")] if platform == "hip" else [])]
+    paths = (path for folder in folders for path in sorted(folder.iterdir()) if path.suffix in {".py", ".toml"})
+    return dict(sorted({path.stem: path for path in paths}.items()))
 
 
-def probe_path(name: str) -> Path | None:
+def probe_path(name: str, platform: str = "cuda") -> Path | None:
     """Return the path of a probe file as ``-p`` names it; None for a name that no shipped probe has.
 
     name: a path, which need not exist, if it contains ``/`` or ends in ``.toml`` or ``.py``; else a shipped probe's.
+    platform: as for ``shipped_probes``.
     """
     if "/" in name or name.endswith((".toml", ".py")):
         return Path(name)
-    return shipped_probes().get(name)
+    return shipped_probes(platform).get(name)
 
 
 def tool_path(name: str) -> Path:

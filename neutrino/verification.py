@@ -194,7 +194,7 @@ def require_constants(defines: Mapping[str, int | float], parts: Sequence[Writte
 
 def _reader(name: str, defines: Mapping[str, int | float], platform: str = DEFAULT_PLATFORM) -> _Read:
     """Return a function that reads the probe file of that name. defines, platform: as for ``check_probes``."""
-    return lambda: _read_file(_find(name), defines, platform)
+    return lambda: _read_file(_find(name, platform), defines, platform)
 
 
 def _read_file(
@@ -313,12 +313,12 @@ def _probe_set(part: WrittenProbes, target: str, probes: tuple[Probe, ...]) -> P
     )  # fmt: skip
 
 
-def _find(name: str) -> Path:
-    """Return the path of a named probe file, which for a path need not exist.
+def _find(name: str, platform: str) -> Path:
+    """Return the path of a named probe file, which for a path need not exist. platform: as for ``check_probes``.
 
     Raises NeutrinoError for any other name that is not a shipped probe's.
     """
-    path = probe_path(name)
+    path = probe_path(name, platform)
     if path is not None:
         return path
     if not name:

@@ -123,7 +123,8 @@ def _is_shipped(file: str) -> bool:
     """Whether a file is one of the shipped probes, whose pages say what their records stand for."""
     from neutrino.resources import shipped_probes
 
-    return Path(file).resolve() in {path.resolve() for path in shipped_probes().values()}
+    shipped = [*shipped_probes().values(), *shipped_probes("hip").values()]
+    return Path(file).resolve() in {path.resolve() for path in shipped}
 
 
 def _unreadable(name: str, message: str) -> Diagnostic:

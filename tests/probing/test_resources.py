@@ -17,10 +17,11 @@ def test_a_checkout_has_them_beside_the_package() -> None:
 
 def test_an_installed_package_has_them_inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resources, "_PACKAGE", tmp_path / "neutrino")
-    for folder, name in (("probes", "mine.toml"), ("tools", "read.py")):
+    for folder, name in (("probes", "mine.toml"), ("probes_amd", "mine.py"), ("tools", "read.py")):
         (tmp_path / "neutrino" / folder).mkdir(parents=True)
         (tmp_path / "neutrino" / folder / name).write_text("")
     assert list(resources.shipped_probes()) == ["mine"]
+    assert [path.name for path in resources.shipped_probes("hip").values()] == ["mine.py"]
     assert resources.tool_path("read.py") == tmp_path / "neutrino" / "tools" / "read.py"
     with pytest.raises(FileNotFoundError, match=r"absent\.py: a file that ships with Neutrino is missing"):
         resources.tool_path("absent.py")

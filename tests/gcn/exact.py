@@ -1,0 +1,176 @@
+"""A kernel of AMD's with each probe: run beside its original in the interpreter, and judged by ``trace_models``."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from neutrino.abi.reasons import Reason
+from neutrino.backend.gcn_source import CodeObjectSource
+from neutrino.backend.gcn_target import GcnTarget
+from neutrino.backend.gcn_twin import GcnTwins
+from neutrino.backend.gcn_values import GcnKernel, GcnTwin
+from neutrino.backend.launch_memory import LaunchMemory
+from neutrino.emulator.gcn.errors import GcnError
+from neutrino.fatbin.code_object_functions import code_object_functions
+from neutrino.gcn.llvm import find_llvm
+from neutrino.gcn.snippets.meaning import typed
+from neutrino.maps.declaration import Layout
+from neutrino.maps.regions import region_layout
+from neutrino.probing.ir.probe_set import ProbeSet
+from neutrino.resources import shipped_probes
+from neutrino.tracing.views import Frames, Geometry, MapView, view_maps
+from neutrino.twins.able import able_probes
+from neutrino.verification import check_probes
+from tests.gcn.executed import Ran, run
+from tests.gcn.trace_models import MODELS, RESULTS, Launch, Model, facts
+
+_LOG_UNITS = 1 << 18
+"""Of memory of each log, enough for all records."""
+_SEED, _POISON = 3, 4
+Extents = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class Work:
+    """A launch. racing: whether what waves execute depends on the order in which they run, which is then one after the
+    other for twins, too."""
+
+    grid: Extents
+    block: Extents
+    arguments: tuple[Any, ...]
+    racing: bool = False
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a kernel with a probe. state: ``equal``, ``facts`` where some fields are bounded and not known,
+    ``none`` (no site), ``refused`` or ``wrong``. why: of the last two. sites, records: how many."""
+
+    state: str
+    why: str = ""
+    sites: int = 0
+    records: int = 0
+
+
+@functools.cache
+def portable_probes() -> dict[str, ProbeSet]:
+    """The shipped probes that load for AMD's GPUs, by name."""
+    found = {}
+    for name in shipped_probes("hip"):
+        checked = check_probes([name], platform="hip")
+        if checked.is_valid and checked.probes is not None:
+            found[name] = checked.probes
+    return found
+
+
+class Judge:
+    """A kernel of a code object, with what its original has executed."""
+
+    def __init__(self, data: bytes, name: str, work: Work) -> None:
+        """Run the original. name: of the kernel."""
+        functions = code_object_functions(data, name)
+        self._source = CodeObjectSource(0, functions.target, data)
+        self._name, self._work = name, work
+        self._llvm = find_llvm(self._source.processor)
+        self.original = run(
+            data, name, self._llvm.disassemble, work.grid, work.block, work.arguments, notes=True, results=RESULTS
+        )
+
+    def judge(self, probe: str, probes: ProbeSet) -> Outcome:
+        """Write the kernel's twin with a probe, run it and compare. probe: its name, by which its model is found."""
+        able, left_out = able_probes(GcnTarget(), probes)
+        backend = GcnTwins(self._source, typed(able), left_out)
+        plan = backend.plan([self._name])
+        code = backend.write(plan)
+        model = MODELS.get(probe)
+        if not code.twins:
+            ((reason, detail),) = {**plan.refused, **code.refused}.values()
+            if reason is not Reason.NO_SITE:
+                return Outcome("refused", detail)
+            missed = self._chosen(model)
+            return Outcome("wrong", f"no site, but {_first(missed)}") if missed else Outcome("none")
+        (twin,), (kernel,) = code.twins, plan.kernels
+        try:
+            ran, views = self._run(code.image, twin)
+        except (AssertionError, GcnError) as error:
+            return Outcome("wrong", str(error))
+        if ran.buffers != self.original.buffers:
+            return Outcome("wrong", "other results")
+        launch = self._launch(kernel, twin, ran)
+        wrong = list(facts(launch, views, twin.maps))
+        if model is not None:
+            wrong += self._other_sites(model, launch)
+            wrong += model.judge(launch, views)
+        if wrong:
+            return Outcome("wrong", "; ".join(wrong[:2]))
+        sites = sum(site.number is not None for site in twin.sites)
+        records = sum(view.record_count for view in views.values())
+        return Outcome("equal" if model is not None and not model.clocks else "facts", "", sites, records)
+
+    def _run(self, image: bytes, twin: GcnTwin) -> tuple[Ran, Mapping[str, MapView]]:
+        work = self._work
+        units = _LOG_UNITS if any(entry.kind.layout is Layout.CHUNKS for entry in twin.maps) else 0
+        launch = LaunchMemory(twin.maps, work.grid, work.block, twin.lanes, units)
+
+        def block_of(address: int) -> bytes:
+            return launch.probe_block(address, twin.block_size)
+
+        ran = run(
+            image, twin.twin_name, self._llvm.disassemble, work.grid, work.block, work.arguments,
+            extra=(launch.size, twin.block_offset, block_of), seed=None if work.racing else _SEED, poison=_POISON,
+            checks=True,
+        )  # fmt: skip
+        return ran, _views(twin, launch, ran.memory)
+
+    def _launch(self, kernel: GcnKernel, twin: GcnTwin, ran: Ran) -> Launch:
+        numbers: dict[int, int] = {}
+        for function in kernel.functions:
+            for offset in function.at:
+                numbers[function.function.address + offset] = len(numbers)
+        warps = -(-int(np.prod(self._work.block)) // twin.lanes)
+        return Launch(self.original, self._source.processor, self._work.grid, warps, numbers, ran.ticks)
+
+    def _chosen(self, model: Model | None) -> dict[int, str]:
+        """The executed instructions at which a probe should be, by address."""
+        if model is None or model.matches is None:
+            return {}
+        return {
+            event.instruction.address: event.instruction.text for _, event in self.original.events()
+            if model.matches(event, self.original)
+        }  # fmt: skip
+
+    def _other_sites(self, model: Model, launch: Launch) -> list[str]:
+        """Where a probe is and should not be, or the other way round, of what was executed."""
+        if model.matches is None:
+            return []
+        mine = self._chosen(model)
+        executed = {event.instruction.address: event.instruction.text for _, event in self.original.events()}
+        missed = {at: text for at, text in mine.items() if at not in launch.numbers}
+        added = {at: executed[at] for at in launch.numbers if at in executed and at not in mine}
+        return [f"no site at {_first(missed)}"] * bool(missed) + [f"a site at {_first(added)}"] * bool(added)
+
+
+def _first(texts: Mapping[int, str]) -> str:
+    return ", ".join(list(dict.fromkeys(texts.values()))[:2])
+
+
+def _views(twin: GcnTwin, launch: LaunchMemory, memory: bytes) -> Mapping[str, MapView]:
+    """The maps of a launch."""
+    units, frame = launch.frame(memory)
+    geometry = Geometry(launch.blocks, int(np.prod(launch.block)), twin.lanes, units)
+    regions, size = region_layout(
+        twin.maps, launch.blocks, launch.warps_per_block, twin.lanes, units, in_frame=True
+    )  # fmt: skip
+    data = np.frombuffer(frame, np.uint8)
+    views = view_maps(data, Frames(geometry, 0, size, 1), zip(twin.maps, regions, strict=True))
+    return {name: view.of(0) for name, view in views.items()}
+
+
+def kernel_names(data: bytes) -> Sequence[str]:
+    """The kernels of a code object."""
+    return [function.name for function in code_object_functions(data, "").functions if function.is_kernel]
