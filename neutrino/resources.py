@@ -36,6 +36,14 @@ def tool_path(name: str) -> Path:
     return path
 
 
+def shipped_script(name: str) -> Path | None:
+    """Return the path of a shipped script that takes a trace, by its file's name; None if there is none of that name.
+    """
+    path = _folder("tools") / name
+    is_script = "/" not in name and name.endswith(".py") and name != "read.py"
+    return path if is_script and path.is_file() else None
+
+
 def include_folder() -> Path:
     """Return the folder of the header ``neutrino_mark.h``, for ``nvcc -I``."""
     return _PACKAGE / "include"

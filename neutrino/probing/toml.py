@@ -24,6 +24,7 @@ from neutrino.probing.syntax import TypedSave
 from neutrino.probing.target import Language, Languages
 from neutrino.probing.tracepoints import parse_tracepoint
 from neutrino.probing.written import WrittenProbe, WrittenProbes
+from neutrino.resources import shipped_script
 
 TOP_KEYS = ("platform", "map", "probe", "analyze_hook", "callback", "CALLBACK")
 """The keys at the top level of a file; any other table there is a probe of the older dialect."""
@@ -90,11 +91,14 @@ def read_document(document: Document, languages: Languages) -> WrittenProbes:
 def find_script(file: str, script: str) -> tuple[str, str]:
     """Return the absolute path of a script that a probe file names, and what is wrong with it, ``""`` if nothing is.
 
-    file: the path of the probe file, to whose folder the script's path is relative.
+    file: the path of the probe file, to whose folder the script's path is relative. A name without a folder that is not
+    there may be one of a shipped script, such as ``dmat.py``.
     """
     path = Path(file).absolute().parent / script
     if _is_file(path):
         return str(path), ""
+    if not _exists(path) and (shipped := shipped_script(script)) is not None:
+        return str(shipped), ""
     return str(path), "is no file" if _exists(path) else "is not there"
 
 
