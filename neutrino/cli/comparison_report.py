@@ -19,6 +19,7 @@ from neutrino.probing.selection import Selection
 from neutrino.tracing import Trace, TraceKernel
 from neutrino.tracing.comparison import DOUBT, Change, Comparison, KernelComparison, Verdict, compare
 from neutrino.tracing.launch_figures import Group, Part
+from neutrino.tracing.roles import roles_of
 
 SCHEMA = "neutrino-diff 1"
 """Name and version of the JSON document: the version rises when a member changes or goes."""
@@ -40,7 +41,7 @@ def print_comparison(options: argparse.Namespace) -> int:
         selection = Selection(tuple(options.kernel), tuple(options.filter))
         first = Trace(one_trace(options.trace, options.rank), is_tolerant=True)
         second = Trace(one_trace([options.diff], options.rank), is_tolerant=True)
-        comparison = compare(first, second, partial(_is_selected, selection), options.threshold / 100)
+        comparison = compare(first, second, partial(_is_selected, selection), options.threshold / 100, _roles)
     except NeutrinoError as error:
         return fail(error)
     if options.json:
@@ -54,6 +55,11 @@ def print_comparison(options: argparse.Namespace) -> int:
         say("no kernel has data in both traces")
         return BAD_INPUT
     return CHANGED if comparison.is_changed else DONE
+
+
+def _roles(kernel: TraceKernel) -> dict[int, str]:
+    """Return the roles of a kernel's warps, by their numbers in the block."""
+    return roles_of(kernel).names
 
 
 def _is_selected(selection: Selection, kernel: TraceKernel) -> bool:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import argparse
 
-from neutrino.cli.kernel_names import demangled
+from neutrino.cli.kernel_names import demangled, shorten
 from neutrino.cli.report_faults import report_faults
 from neutrino.cli.report_messages import NOTHING, fail, say
 from neutrino.cli.streams import escaped, print_anything
 from neutrino.cli.trace_choice import one_trace, print_lines, require_launches, why_no_kernel
 from neutrino.errors import NeutrinoError
 from neutrino.probing.selection import Selection
-from neutrino.tracing import Trace
+from neutrino.tracing import Trace, TraceKernel
 from neutrino.tracing.perfetto import write_perfetto
+from neutrino.tracing.roles import WarpRoles, roles_of
+
+_NAME_WIDTH = 100
+"""Characters of a kernel's name."""
 
 
 def write_files(options: argparse.Namespace) -> int:
@@ -29,7 +33,13 @@ def write_files(options: argparse.Namespace) -> int:
         if not any(len(kernel.written_numbers(options.launch)) for kernel in kernels):
             say(why_no_kernel([trace], options) if not kernels else "no launch has data in the trace")
             return report_faults([trace]) or NOTHING
-        written = write_perfetto(trace, options.perfetto, kernels, options.launch)
+        roles: dict[int, WarpRoles] = {}
+
+        def names_of(kernel: TraceKernel) -> dict[int, str]:
+            """Return the roles of a kernel's warps, in a word each, and remember what else is known of them."""
+            return roles.setdefault(kernel.id, roles_of(kernel, options.launch)).names
+
+        written = write_perfetto(trace, options.perfetto, kernels, options.launch, names_of)
     except NeutrinoError as error:
         return fail(error)
     except OSError as error:
@@ -39,6 +49,12 @@ def write_files(options: argparse.Namespace) -> int:
         f"{options.perfetto}: {launches}, {slices}; https://ui.perfetto.dev opens it",
         *(f"note: {note}" for note in written.notes()),
     ]
+    for kernel in kernels:
+        found = roles.get(kernel.id)
+        # Of other kernels there is nothing to say: most have no roles, or no records that tell them.
+        if found is not None and found.roles:
+            lines.append(f"roles in {shorten(demangled(kernel), _NAME_WIDTH)}:")
+            lines += [f"  {sentence}" for sentence in found.sentences()]
     return print_lines(map(escaped, lines)) or report_faults([trace])
 
 

@@ -136,7 +136,7 @@ def _moment(entry: Map) -> str:
     return next((name for name in _MOMENTS if name in names), "")
 
 
-def _of_warps(entry: Map) -> bool:
+def is_of_warps(entry: Map) -> bool:
     """Whether a map has one record for each warp."""
     if entry.per is Per.WARP:
         return entry.kind.report is not Report.KEYS
@@ -166,7 +166,7 @@ class Sources:
         lifetimes: dict[Unit, Map] = {}
         for entry in maps:
             way = _interval(entry)
-            if way is not None and _of_warps(entry) and "site" not in {field.name for field in entry.fields}:
+            if way is not None and is_of_warps(entry) and "site" not in {field.name for field in entry.fields}:
                 lifetimes.setdefault(way.unit, entry)
         others = [entry for entry in maps if _has_records(entry) and entry not in lifetimes.values()]
         ranges = {entry: way.unit for entry in others if (way := _interval(entry)) is not None}

@@ -9,6 +9,7 @@ import pytest
 from neutrino.abi.reasons import Reason
 from neutrino.cli.report import main
 from tests.tracing.test_perfetto import seen
+from tests.tracing.test_roles import WORK
 from tests.tracing.trace_writer import BLOCK_SCHED, GMEM_BYTES, TraceWriter, fill_regions
 
 
@@ -76,3 +77,19 @@ def test_a_trace_without_times(tmp_path: Path, capsys: pytest.CaptureFixture[str
     writer.write()
     assert main(["--perfetto", str(tmp_path / "out"), str(tmp_path / "trace")]) == 0
     assert "1 kernel has no map that tells when warps ran" in capsys.readouterr().out
+
+
+def test_roles_are_named_and_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    writer = TraceWriter(tmp_path / "trace")
+    writer.kernel(1, "gemm", maps=[WORK, BLOCK_SCHED])
+    values = {"Work": [(9, 0, 0, 5), (0, 9, 1, 2)], "BlockSched": [(1, 10, 0), (1, 10, 0)]}
+    writer.launch(1, (1, 1, 1), (64, 1, 1), fill_regions([WORK, BLOCK_SCHED], 2, values))
+    writer.write()
+    assert main(["--perfetto", str(tmp_path / "out"), str(tmp_path / "trace")]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    at = lines.index("roles in gemm(int*):")
+    does = "9 asynchronous copies into shared memory"
+    assert lines[at + 1] == f"  producer: warp 0 of a block ({does}); waits 50% of its time"
+    assert lines[at + 3].startswith("  the critical role is mma: it waits 20% of its time")
+    names = {path[-1] for path in seen(tmp_path / "out").slices}
+    assert names >= {"Warp 0 (producer)", "Warp 1 (mma)"}

@@ -112,6 +112,14 @@ def test_ranges_of_changed_kernels_are_judged(tmp_path: Path) -> None:
     assert all(not kernel.details for kernel in comparison.kernels if not kernel.is_changed)
 
 
+def test_roles_of_changed_kernels_are_judged(tmp_path: Path) -> None:
+    first, second = run(tmp_path / "a", 20), run(tmp_path / "b", 21, slower={"gemm": 1.1})
+    (changed,) = compare(first, second, roles=lambda _: {0: "producer", 1: "mma"}).changed
+    found = {change.key.where: change for change in changed.details if change.key.part is Part.ROLE}
+    assert found.keys() == {"producer", "mma"}
+    assert all(change.verdict is Verdict.CHANGED and 1.05 < change.ratio < 1.15 for change in found.values())
+
+
 def test_counts_without_noise_are_exact(tmp_path: Path) -> None:
     first, second = run(tmp_path / "a", 5, launches=2), run(tmp_path / "b", 6, launches=2, more_bytes=1.1)
     comparison = compare(first, second)

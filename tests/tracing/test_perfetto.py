@@ -192,6 +192,13 @@ def test_ranges_nest_on_the_warp_and_others_have_their_own_track(tmp_path: Path)
     assert (written.slices, written.marks, written.unclosed) == (1 + 1 + 1 + 4, 1, 1)
 
 
+def test_roles_are_in_the_names_of_warps(tmp_path: Path) -> None:
+    gemm(tmp_path / "trace", [BLOCK_SCHED], {"BlockSched": [(1, 9, 0)] * 4}).write()
+    write_perfetto(Trace(tmp_path / "trace"), tmp_path / "out.pftrace", roles=lambda _: {1: "producer"})
+    names = {path[-1] for path in seen(tmp_path / "out.pftrace").slices}
+    assert names >= {"Warp 0", "Warp 1 (producer)"}
+
+
 def test_sums_of_launches_are_counters(tmp_path: Path) -> None:
     sums = [(4096, 0, (1 << 64) - 1, 3, 0)]
     values = {"BlockSched": [(1000, 100, 0)], "GmemBytes": sums}
