@@ -10,6 +10,7 @@ from neutrino.abi.launches import LaunchState
 from neutrino.abi.reasons import Reason
 from neutrino.cli.kernel_names import shorten
 from neutrino.cli.streams import escaped
+from neutrino.tracing.shown.model import counted
 from neutrino.tracing.summary import TraceSummary
 from neutrino.tracing.trace import Trace, TraceKernel
 
@@ -20,7 +21,7 @@ _PIECE = 1 << 20
 def short_proof(summary: TraceSummary) -> Iterator[str]:
     """Yield the line of a summary on launches that were not probed."""
     plain = sum(_plain_launches(kernel) for kernel in summary.trace.kernels)
-    yield f"not probed launches: {plain:,} ran the code that the program had loaded (--proof says what shows that)"
+    yield f"without probes: {counted(plain, 'launch', 'launches')} (--proof says what shows which code they ran)"
 
 
 def proof_lines(summary: TraceSummary) -> Iterator[str]:
@@ -30,7 +31,8 @@ def proof_lines(summary: TraceSummary) -> Iterator[str]:
     trace = summary.trace
     kernels = [kernel for kernel in trace.kernels if _plain_launches(kernel)]
     plain = sum(map(_plain_launches, kernels))
-    yield f"{plain:,} of {_launches(trace):,} launches ran without probes, of {len(kernels):,} kernels"
+    of_kernels = counted(len(kernels), "kernel", "kernels")
+    yield f"{plain:,} of {counted(_launches(trace), 'launch', 'launches')} ran without probes, of {of_kernels}"
     for kernel in kernels:
         yield f"  {escaped(shorten(kernel.full_name, _NAME_WIDTH))}: {_plain_launches(kernel):,}: {_reasons(kernel)}"
     yield from _images(trace)
@@ -73,9 +75,9 @@ def _images(trace: Trace) -> Iterator[str]:
         else:
             others += 1
     for source, count in files.items():
-        yield f"  {count:,} images of {escaped(source)}: {_file(Path(source), trace.started)}"
+        yield f"  {counted(count, 'image', 'images')} of {escaped(source)}: {_file(Path(source), trace.started)}"
     if others:
-        yield f"  {others:,} images that the program had in memory: no file to hash"
+        yield f"  {counted(others, 'image', 'images')} that the program had in memory: no file to hash"
 
 
 def _file(path: Path, started: float) -> str:

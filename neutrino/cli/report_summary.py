@@ -10,7 +10,7 @@ from neutrino.cli.report_proof import short_proof
 from neutrino.cli.streams import escaped
 from neutrino.tracing.analyses.finding import State
 from neutrino.tracing.analyses.run import Findings
-from neutrino.tracing.shown.findings import not_run_lines
+from neutrino.tracing.shown.model import counted
 from neutrino.tracing.shown.report import folded, heading, readable_benchmark
 from neutrino.tracing.summary import TraceSummary
 
@@ -56,8 +56,8 @@ def _lines(summary: TraceSummary, findings: Findings) -> Iterator[str]:
     for kernel in kernels[:_MOST_KERNELS]:
         maps = ", ".join(f"{entry.name} {entry.records:,}" for entry in kernel.maps)
         yield (
-            f"kernel: {shorten(kernel.kernel.full_name, _NAME_WIDTH)}: {kernel.submitted:,} launches probed, "
-            f"{kernel.unprobed:,} not; {maps or 'no map'}"
+            f"kernel: {shorten(kernel.kernel.full_name, _NAME_WIDTH)}: "
+            f"{counted(kernel.submitted, 'launch', 'launches')} probed, {kernel.unprobed:,} not; {maps or 'no map'}"
         )
     if len(kernels) > _MOST_KERNELS:
         yield f"kernel: and {len(kernels) - _MOST_KERNELS:,} more"
@@ -75,9 +75,9 @@ def _lines(summary: TraceSummary, findings: Findings) -> Iterator[str]:
     good = findings.of_state(State.OK)
     if good:
         names = dict.fromkeys(finding.analysis for finding in good)
-        yield f"ok: {', '.join(names)} ({len(good):,} findings within their thresholds)"
-    for shown in not_run_lines(findings):
-        yield f"not analysed: {shown.text}"
+        yield f"ok: {', '.join(names)} ({counted(len(good), 'finding', 'findings')} within the thresholds)"
+    if findings.not_run:
+        yield f"not analysed: no data for {', '.join(findings.not_run)} (--findings names the probes)"
     for reason in folded([row for row in summary.not_probed if row.launches])[:_MOST_REASONS]:
         launches = f"{reason.launches:,} launches of {reason.kernels:,} kernels"
         yield f"not probed: {launches}: {reason.reason.word}: {reason.text}"

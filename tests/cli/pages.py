@@ -28,7 +28,7 @@ from neutrino.cli import probe, report
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = tuple(
     ROOT / "docs" / f"{name}.md"
-    for name in ("one-liners", "tutorial", "cookbook", "python", "timelines", "comparing")
+    for name in ("one-liners", "tutorial", "cookbook", "python", "timelines", "comparing", "findings")
 )
 PROGRAM = "y[6] = 37, sum of y = 77806\n"
 """What the program prints."""

@@ -86,7 +86,7 @@ ANALYSIS = Analysis(
     "Is memory or arithmetic the limit?",
     (("gmem_bytes", "opcode_mix"), ("gmem_bytes", "opcode_mix", "tensorop", "warp_timeline")),
     (
-        FigureKind("bytes", "bytes", "of global memory that a launch's threads ask for"),
+        FigureKind("bytes", "", "of global memory that a launch's threads ask for"),
         FigureKind("operations", "", "floating-point operations of a launch, each instruction as two"),
         FigureKind("intensity", "", "operations for each byte, each instruction as two"),
         FigureKind("intensity_least", "", "operations for each byte, each instruction as one"),

@@ -439,3 +439,13 @@ def test_reports_without_findings_import_no_more_than_they_need(tmp_path: Path) 
     )
     ran = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, check=True)
     assert ran.stderr.split() in ([], ["hashlib"])
+
+
+def test_the_page_on_findings_lists_all_analyses() -> None:
+    page = (Path(__file__).resolve().parents[3] / "docs" / "findings.md").read_text()
+    for name, analysis in ANALYSES.items():
+        thresholds = "; ".join(row.text for row in analysis.thresholds)
+        (row,) = (line for line in page.splitlines() if line.startswith(f"| `{name}` |"))
+        assert row.endswith(f"| {thresholds} |")
+        assert analysis.question in row
+        assert all(f"`{probe}`" in row for probes in analysis.probes for probe in probes)
