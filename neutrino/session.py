@@ -392,6 +392,20 @@ class Recording:
             return "<recording>"
         return f"<{len(self.launches)} launches of {len(self.kernels)} kernels in {self.trace.path}>"
 
+    def _repr_html_(self) -> str | None:
+        """What was recorded as notebooks show it: the page of ``neutrino-report --html`` in a frame, of the block's
+        launches; None while it goes on, without launches, and where no page can be made.
+        """
+        if self.end is None or not self.launches:
+            return None
+        from neutrino.tracing.notebook import framed_page
+
+        numbers = [launch.index for launch in self.launches]
+        chosen = [f"--launch={min(numbers)}:{max(numbers) + 1}"]
+        chosen += [f"--kernel={pattern}" for pattern in self._selection.keep]
+        chosen += [f"--filter={pattern}" for pattern in self._selection.drop]
+        return framed_page(self.trace.path, chosen)
+
 
 def _open_block(hook: Hook, change: int) -> None:
     """Count the open blocks, and record while there are some."""

@@ -22,20 +22,22 @@ def write_report(summaries: Sequence[TraceSummary], usages: Sequence[MemoryUsage
         say(f"{usage.trace.path}: --memusage recorded nothing that could be drawn; it is not in the page")
     if not summaries:
         return NOTHING
-    status = write_file(summaries, options.html, options.launch, [Path(folder) for folder in options.source])
-    if status == DONE:
-        say(f"page in {options.html}")
-        if options.open:
-            show(Path(options.html))
-    return status
+    try:
+        write_file(summaries, Path(options.html), options.launch, [Path(folder) for folder in options.source])
+    except OSError as error:
+        return fail(f"{options.html}: {error.strerror or error}")
+    say(f"page in {options.html}")
+    if options.open and (said := show(Path(options.html))):
+        say(said)
+    return DONE
 
 
 def write_file(
-    summaries: Sequence[TraceSummary], path: str, launches: range | None = None, folders: Sequence[Path] = ()
-) -> int:
-    """Write a page about some traces into a file, which is replaced once the page is whole. Returns the exit status.
+    summaries: Sequence[TraceSummary], target: Path, launches: range | None = None, folders: Sequence[Path] = ()
+) -> None:
+    """Write a page about some traces into a file, which is replaced once the page is whole.
 
-    launches: the numbers of those whose records are read. folders: in which sources are looked for.
+    launches: the numbers of those whose records are read. folders: in which sources are looked for. Raises OSError.
     """
     # Imported here: most reports are no page.
     from neutrino.cli.report_json import trace_document
@@ -43,33 +45,27 @@ def write_file(
     from neutrino.page.source import Source
     from neutrino.tracing.analyses.run import findings_of
 
-    target = Path(path)
     sources = [
         Source(summary, trace_document(summary, findings_of(summary, launches=launches)), launches, folders)
         for summary in summaries
     ]
-    part = None
+    descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name[:100]}.")
+    part = Path(name)
     try:
-        descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name[:100]}.")
-        part = Path(name)
         with os.fdopen(descriptor, "w", encoding="utf-8", newline="\n") as file:
             write_page(file, sources)
         mask = os.umask(0)
         os.umask(mask)
         part.chmod(0o666 & ~mask)
         part.replace(target)
-        part = None
-    except OSError as error:
-        return fail(f"{path}: {error.strerror or error}")
-    finally:
-        if part is not None:
-            part.unlink(missing_ok=True)
-    return DONE
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
 
 
-def show(page: Path) -> None:
-    """Show a page in the user's browser, or say where it is."""
+def show(page: Path) -> str:
+    """Show a page in the user's browser; return what is to be said of it, "" if nothing."""
     import webbrowser
 
-    if not webbrowser.open(page.resolve().as_uri()):
-        say(f"no browser was found; open {page.resolve().as_uri()}")
+    address = page.resolve().as_uri()
+    return "" if webbrowser.open(address) else f"no browser was found; open {address}"

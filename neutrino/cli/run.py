@@ -253,6 +253,12 @@ def _parser() -> _Parser:
         "printed at the end",
     )
     parser.add_argument(
+        "--open",
+        action="store_true",
+        help="at the end write a page of pictures into the trace, and show it in a browser; neutrino-report --html "
+        "writes it at any time",
+    )
+    parser.add_argument(
         "--device",
         action="append",
         default=[],
@@ -441,7 +447,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 def _results(options: argparse.Namespace) -> Callable[[RunTraces, int], None] | None:
     """Return what prints the results of the run's traces when COMMAND has ended; None where nothing is printed."""
-    if options.memusage or options.benchmark or options.expression:
+    if options.memusage or options.benchmark or options.expression or options.open:
         # Imported here: most runs do not need it.
         from neutrino.cli.run_results import print_results
 
@@ -495,6 +501,7 @@ def _refuse_options_that_probe(options: argparse.Namespace) -> None:
         "--hot": waits_for_none if options.hot else "",
         "--benchmark": "with --memusage no twin runs that could be timed" if options.benchmark else "",
         "--callback": "with --memusage nothing is recorded that a script could read" if options.callback else "",
+        "--open": "with --memusage nothing is recorded that a page could show" if options.open else "",
     }
     for name, reason in reasons.items():
         if reason:

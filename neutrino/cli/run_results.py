@@ -37,6 +37,11 @@ def print_results(options: argparse.Namespace, traces: RunTraces, status: int) -
         text = _result_text(options, path, reading)
         progress.clear()
         _print(text, path)
+    if options.open and status not in (125, 126, 127):
+        # Imported here: it needs NumPy.
+        from neutrino.cli.run_page import open_page
+
+        open_page(traces)
 
 
 class _Reading:

@@ -362,6 +362,13 @@ class Trace:
         """The trace in short: its path, and how many kernels and launches it has."""
         return f"<Trace {str(self.path)!r}: {len(self.kernels)} kernels, {self.coverage.launches:,} launches>"
 
+    def _repr_html_(self) -> str | None:
+        """The trace as notebooks show it: the page of ``neutrino-report --html`` in a frame; None if there is none."""
+        # Imported here: few programs show traces.
+        from neutrino.tracing.notebook import framed_page
+
+        return framed_page(self.path)
+
     @property
     def faults(self) -> tuple[str, ...]:
         """What was found damaged so far and left out, a sentence each, with the file; of a tolerant trace."""
