@@ -382,20 +382,51 @@ def test_a_program_of_random_calls(any_bench: Bench, tmp_path: Path, reference: 
     files.check_tickets(any_bench.maps)
 
 
+def run_held_up(bench: Bench, home: Path, name: str, *arguments: str, extra: Mapping[str, str]) -> str:
+    """What a program prints in which a function of glibc holds a thread up, also for the hook."""
+    compile_c(home / name, "-rdynamic", *(str(HERE / "programs" / source) for source in (f"{name}.c", "program.c")))
+    (home / "image").write_bytes(IMAGE)
+    environment = bench.hooked(bench.environment(home), home) | extra
+    result = subprocess.run(
+        [home / name, *arguments], env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
 def test_what_is_logged_of_a_kernel_last_is_what_it_became(bench: Bench, tmp_path: Path) -> None:
     """Also where the thread that obtained it first was held up before it had logged it: it was not ready then."""
-    compile_c(tmp_path / "logged", "-rdynamic", *(str(HERE / "programs" / name) for name in ("logged.c", "program.c")))
-    (tmp_path / "image").write_bytes(IMAGE)
     Cache(tmp_path / "cache").write(image_key(RUN_KEY, "sm_90", IMAGE), entry_of(IMAGE))
-    environment = bench.hooked(bench.environment(tmp_path), tmp_path) | WHEN_LAUNCH
-    result = subprocess.run(
-        [tmp_path / "logged"], env=environment, capture_output=True, text=True, timeout=120, check=False
-    )
-    assert (result.stdout, result.returncode) == ("200\n", 0), result.stderr
+    assert run_held_up(bench, tmp_path, "logged", extra=WHEN_LAUNCH) == "200\n"
     files = Files(tmp_path / "trace")
     assert files.counted("count_p2")["probed"] > 0
     events = [event for event in files.events if event["event"] == "kernel" and event["name"] == "count_p2"]
     assert [event["reason"] for event in events] == ["not-ready", "probed"]
+
+
+@pytest.mark.parametrize(
+    ("mode", "launches", "is_requested"),
+    [
+        pytest.param(NO_WAIT, 0, True, id="no-wait"),
+        pytest.param(WHEN_LAUNCH, 1, True, id="launch"),
+        pytest.param({"NEUTRINO_HOT": "20"}, 20, True, id="hot"),
+        pytest.param({"NEUTRINO_HOT": "21"}, 20, False, id="not-hot"),
+    ],
+)
+def test_the_last_launch_requests_its_twin(
+    bench: Bench, tmp_path: Path, mode: dict[str, str], launches: int, is_requested: bool
+) -> None:
+    """For later runs: though the program ends before the thread that asks for it has begun."""
+    with listener(tmp_path, None) as asked:
+        extra = mode | {"NEUTRINO_SOCKET": str(tmp_path / "socket")}
+        assert run_held_up(bench, tmp_path, "hurried", str(launches), extra=extra) == f"{launches}\n"
+        # What was sent waits in the socket: the listener's thread may come to it later.
+        for _ in range(3000 if is_requested else 0):
+            if requests(asked):
+                break
+            time.sleep(0.01)
+        assert requests(asked) == is_requested
+    assert sum(Files(tmp_path / "trace").counted("count_p2").values()) == launches
 
 
 def test_the_program_neither_sees_nor_closes_what_is_open(bench: Bench, tmp_path: Path, reference: Reference) -> None:

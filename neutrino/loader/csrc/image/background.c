@@ -10,6 +10,7 @@
 #include "base/quiet.h"
 #include "base/settings.h"
 #include "base/thread.h"
+#include "image/entry_fetch.h"
 #include "image/registry.h"
 #include "image/requests.h"
 #include "trace/trace.h"
@@ -33,6 +34,9 @@ static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static int holds;     /* calls under way that destroy contexts */
 static int is_inside; /* the thread that loads is, or may be, in a call of the driver */
 static int is_stopped;
+
+/* Of the thread that fetches entries: whether it is about to ask for what it has taken, has ended, or must not ask. */
+static int is_taking, has_fetched, must_not_ask;
 
 /* The calling thread has one of the holds. */
 static __thread __attribute__((tls_model("initial-exec"))) bool is_holding;
@@ -130,16 +134,24 @@ static void *fetch_twins(void *unused)
 	if (nt_errand_take_table())
 		filters_fd = nt_own_table_open_filters();
 	int filters = nt_own_table_count_filters(filters_fd);
-	while (!is_ending()) {
+	for (;;) {
+		/* What was requested until then is asked for: a later run finds it in the cache. */
+		bool is_last = is_ending();
 		uint32_t seen = __atomic_load_n(&nt_requests.wakes, __ATOMIC_ACQUIRE);
 		/* What a new filter forbids might end the process. */
-		if (nt_own_table_count_filters(filters_fd) != filters)
+		if (nt_own_table_count_filters(filters_fd) != filters) {
+			__atomic_store_n(&must_not_ask, 1, __ATOMIC_RELEASE);
 			break;
+		}
+		__atomic_store_n(&is_taking, 1, __ATOMIC_SEQ_CST);
 		take_announced(&begun);
 		nt_requests_take(&nt_requests, &list);
 		/* So that twins of many images are made side by side. */
 		for (struct nt_kernel *kernel = list; kernel; kernel = kernel->next_requested)
 			nt_image_begin(kernel->image);
+		__atomic_store_n(&is_taking, 0, __ATOMIC_RELEASE);
+		if (is_last)
+			break;
 		if (!list)
 			nt_requests_sleep(&nt_requests, seen);
 		else if (hand_on(&list))
@@ -150,6 +162,7 @@ static void *fetch_twins(void *unused)
 		else
 			nt_image_resolve(list->image);
 	}
+	__atomic_store_n(&has_fetched, 1, __ATOMIC_RELEASE);
 	return NULL;
 }
 
@@ -233,18 +246,47 @@ void nt_background_start(void)
 	if (__atomic_exchange_n(&is_started, 1, __ATOMIC_ACQ_REL))
 		return;
 	/* They name themselves. */
-	if (!nt_thread_start(fetch_twins, NULL, NULL) || !nt_thread_start(load_twins, NULL, NULL))
+	bool is_fetching = nt_thread_start(fetch_twins, NULL, NULL);
+	if (!is_fetching)
+		__atomic_store_n(&must_not_ask, 1, __ATOMIC_RELEASE);
+	if (!is_fetching || !nt_thread_start(load_twins, NULL, NULL))
 		nt_event_note("no thread could be started to get twins: kernels run unprobed");
 }
 
 /* --- ends --- */
 
-/* Wait until the loading thread is in no call of the driver, but for so many milliseconds at most. */
-static void wait_outside(unsigned milliseconds)
+/* Whether the loading thread is in a call of the driver, or may be. */
+static bool is_loading(void)
+{
+	return __atomic_load_n(&is_inside, __ATOMIC_ACQUIRE);
+}
+
+/*
+ * Whether the listener has not been asked yet for something that was requested, and will be. In this order: what the
+ * thread has taken is seen by is_taking, and after that as unsent.
+ */
+static bool is_asking(void)
+{
+	bool is_there = __atomic_load_n(&nt_requests.last, __ATOMIC_SEQ_CST) ||
+			__atomic_load_n(&nt_requests_announced, __ATOMIC_SEQ_CST) || __atomic_load_n(&is_taking, __ATOMIC_SEQ_CST);
+
+	if (__atomic_load_n(&must_not_ask, __ATOMIC_ACQUIRE))
+		return false;
+	return (is_there && !__atomic_load_n(&has_fetched, __ATOMIC_ACQUIRE)) || nt_entry_fetch_is_unsent();
+}
+
+/* Whether a thread of ours has to come to an end before the process may: it loads, or asks. */
+static bool is_busy(void)
+{
+	return is_loading() || is_asking();
+}
+
+/* Wait while something is so, but for so many milliseconds at most. */
+static void wait_while(bool (*is_so)(void), unsigned milliseconds)
 {
 	uint64_t until = nt_clock_now_ns() + milliseconds * UINT64_C(1000000);
 
-	while (__atomic_load_n(&is_inside, __ATOMIC_ACQUIRE) && nt_clock_now_ns() < until)
+	while (is_so() && nt_clock_now_ns() < until)
 		nt_clock_sleep_us(100);
 }
 
@@ -260,7 +302,7 @@ void nt_background_hold(void)
 	nt_lock_take(&mutex);
 	holds++;
 	nt_lock_release(&mutex);
-	wait_outside(HOLD_LIMIT_MS);
+	wait_while(is_loading, HOLD_LIMIT_MS);
 }
 
 /*
@@ -278,8 +320,8 @@ void nt_background_release(void)
 }
 
 /*
- * At the end of the process: stop the background threads. Waits only while a twin (copy with probes) is being loaded,
- * and for a second at most.
+ * At the end of the process: stop the background threads. Waits while a twin (copy with probes) is being loaded, and
+ * until the listener is asked for all that was requested, for a second at most.
  */
 void nt_background_end(void)
 {
@@ -288,7 +330,8 @@ void nt_background_end(void)
 	nt_lock_take(&mutex);
 	__atomic_store_n(&is_stopped, 1, __ATOMIC_RELEASE);
 	nt_lock_release(&mutex);
-	wait_outside(END_LIMIT_MS);
+	nt_requests_wake(&nt_requests);
+	wait_while(is_busy, END_LIMIT_MS);
 }
 
 /*

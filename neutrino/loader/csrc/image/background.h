@@ -23,7 +23,10 @@ void nt_background_start(void);
 void nt_background_hold(void);
 void nt_background_release(void);
 
-/* At the end of the process: drop all requests. Waits only while an image is being loaded, and for a second at most. */
+/*
+ * At the end of the process: nothing is loaded any more. Waits while an image is being loaded, and until the listener is
+ * asked for all that was requested, for a second at most.
+ */
 void nt_background_end(void);
 
 /* In the child after fork, where there is no such thread. */

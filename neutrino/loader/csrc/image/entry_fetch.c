@@ -276,6 +276,7 @@ static uint64_t request_deadline(void)
 #define MOST_BEGUN 64
 #define MOST_TIMEOUTS 2
 static int begun_count, timeouts;
+static int unsent_count; /* those of them that have not been sent */
 
 /*
  * A request to the listener for the twins (copies with probes, which it makes) of an image (GPU code of the program) of
@@ -405,6 +406,7 @@ static void ask_ahead(void *argument)
 	int fd = connect_listener(0);
 	bool sent = fd >= 0 && send_at_once(fd, begun);
 
+	__atomic_sub_fetch(&unsent_count, 1, __ATOMIC_RELEASE);
 	nt_memory_free(begun->copy);
 	begun->copy = NULL;
 	if (sent)
@@ -461,12 +463,20 @@ struct nt_begun *nt_entry_fetch_begin(const uint8_t key[32], const char *arch, i
 	begun->image = begun->copy = nt_memory_alloc(size + 1);
 	if (begun->copy) {
 		memcpy(begun->copy, image, size);
+		__atomic_add_fetch(&unsent_count, 1, __ATOMIC_RELAXED);
 		if (nt_errand_start(&begun->errand))
 			return begun;
+		__atomic_sub_fetch(&unsent_count, 1, __ATOMIC_RELAXED);
 	}
 	free_request(begun);
 	__atomic_sub_fetch(&begun_count, 1, __ATOMIC_RELAXED);
 	return NULL;
+}
+
+/* Whether a request of nt_entry_fetch_begin has not been sent to the listener yet. Lock-free. */
+bool nt_entry_fetch_is_unsent(void)
+{
+	return __atomic_load_n(&unsent_count, __ATOMIC_ACQUIRE) > 0;
 }
 
 /*

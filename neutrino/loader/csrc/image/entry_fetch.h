@@ -25,6 +25,9 @@ struct nt_begun;
  */
 struct nt_begun *nt_entry_fetch_begin(const uint8_t key[32], const char *arch, int driver_version, const void *image, size_t size);
 
+/* Whether such a request was not sent yet. */
+bool nt_entry_fetch_is_unsent(void);
+
 /*
  * Whether nt_entry_fetch_request would not wait, or nt_entry_fetch_read find the entry, as far as is known. begun: of nt_entry_fetch_begin, on
  * whose answer this waits at most that long; NULL if nobody has asked for the entry yet.
