@@ -93,7 +93,8 @@ def schema_document() -> dict[str, Any]:
         {"type": "string"}, {"type": "number"}, {"type": "integer", "minimum": 0},
         {"type": "number", "minimum": 0, "maximum": 1},
     )  # fmt: skip
-    cost = _object(dict.fromkeys(("ratio", "low", "high", "added_ns", "below_ns"), number), type=["object", "null"])
+    times = ("ratio", "low", "high", "original_ns", "added_ns", "below_ns")
+    cost = _object(dict.fromkeys(times, number), type=["object", "null"])
     spread = _object(
         {"figure": text, **dict.fromkeys(("least", "median", "greatest"), number), "launches": count},
         type=["object", "null"],

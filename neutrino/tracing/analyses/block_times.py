@@ -15,6 +15,10 @@ from neutrino.tracing.analyses.evidence import Evidence
 from neutrino.tracing.views import MapView
 
 Array = npt.NDArray[Any]
+MOST_BLOCKS = 1 << 22
+"""Blocks of a launch, at most: what is kept of each takes 24 bytes."""
+_BATCH = 1 << 18
+"""Records that are read at once."""
 _TIMELINE_FIELDS = 4
 """Of the map of ``warp_timeline``."""
 
@@ -73,8 +77,12 @@ def has_times(evidence: Evidence, name: str) -> bool:
 
 
 def block_times(evidence: Evidence, name: str) -> Iterator[BlockTimes]:
-    """Yield the blocks' times of some launches, from the map of that name; launches without any are left out."""
+    """Yield the blocks' times of some launches, from the map of that name; launches without any are left out, and those
+    of more than MOST_BLOCKS blocks.
+    """
     for view in evidence.views(name):
+        if view.geometry.blocks > MOST_BLOCKS:
+            continue
         found = _of_sched(view) if name == "BlockSched" else _of_timeline(view)
         if found is not None and len(found.sm):
             yield found
@@ -83,33 +91,54 @@ def block_times(evidence: Evidence, name: str) -> Iterator[BlockTimes]:
 def _of_sched(view: MapView) -> BlockTimes | None:
     """Return the blocks' times from a record for each warp: start and elapsed in cycles, and the multiprocessor."""
     records = view.records.reshape(view.geometry.blocks, -1)
-    elapsed = records["elapsed"].astype(np.int64)
+    step = max(_BATCH // records.shape[1], 1)
+    parts = [_of_warps(records[first : first + step]) for first in range(0, len(records), step)]
+    sm, begin, end = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+    if not len(sm):
+        return None
+    # Clocks count since the device was started: differences are small.
+    first = begin.min()
+    return BlockTimes(sm, (begin - first).astype(np.int64), (end - first).astype(np.int64), is_global=False)
+
+
+def _of_warps(records: Array) -> tuple[Array, Array, Array]:
+    """Return the multiprocessor, begin and end of blocks by their clocks, without those of which no warp has ended.
+
+    records: ``[block][warp]``.
+    """
+    start, elapsed = records["start"], records["elapsed"]
     # A warp that has not reached the kernel's end has a record of zeros.
     ran = elapsed > 0
-    if not ran.any():
-        return None
-    start = records["start"]
-    # Clocks count since the device was started: the difference is small.
-    first = start[ran].min()
-    begin = np.where(ran, start - first, 0).astype(np.int64)
-    limit = np.iinfo(np.int64).max
     has_any = ran.any(axis=1)
-    begins = np.where(ran, begin, limit).min(axis=1)
-    ends = np.where(ran, begin + elapsed, 0).max(axis=1)
-    which = np.argmax(ran, axis=1)
-    sm = records["cuid"][np.arange(len(records)), which].astype(np.int64)
-    return BlockTimes(sm[has_any], begins[has_any], ends[has_any], is_global=False)
+    begins = np.where(ran, start, np.iinfo(np.uint64).max).min(axis=1)
+    ends = np.where(ran, start + elapsed, 0).max(axis=1)
+    first = np.argmax(ran, axis=1)
+    sm = records["cuid"][np.arange(len(records)), first].astype(np.int64)
+    return sm[has_any], begins[has_any], ends[has_any]
 
 
 def _of_timeline(view: MapView) -> BlockTimes | None:
     """Return the blocks' times from a result for each warp: begin and end in nanoseconds, and the multiprocessor."""
-    results, owners = view.valid(), view.places()
-    if not len(results):
+    parts = []
+    # Whole blocks, some at a time.
+    for results, owners in view.owned():
+        if not len(results):
+            continue
+        order, starts = by_block(owners["block"])
+        found = results[order]
+        parts.append((
+            found["sm"][starts].astype(np.int64),
+            np.minimum.reduceat(found["begin"], starts),
+            np.maximum.reduceat(found["end"], starts),
+        ))  # fmt: skip
+    if not parts:
         return None
-    order = np.argsort(owners["block"], kind="stable")
-    blocks = owners["block"][order]
-    starts = np.flatnonzero(np.r_[True, np.diff(blocks) != 0])
-    first = results["begin"].min()
-    begins = np.minimum.reduceat((results["begin"][order] - first).astype(np.int64), starts)
-    ends = np.maximum.reduceat((results["end"][order] - first).astype(np.int64), starts)
-    return BlockTimes(results["sm"][order][starts].astype(np.int64), begins, ends, is_global=True)
+    sm, begin, end = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+    first = begin.min()
+    return BlockTimes(sm, (begin - first).astype(np.int64), (end - first).astype(np.int64), is_global=True)
+
+
+def by_block(blocks: Array) -> tuple[Array, Array]:
+    """Return the order in which results of warps are by block, and where in it each block begins."""
+    order = np.argsort(blocks, kind="stable")
+    return order, np.flatnonzero(np.r_[True, np.diff(blocks[order]) != 0])

@@ -23,7 +23,7 @@ Array = npt.NDArray[Any]
 MOST_LAUNCHES = 16
 """Launches of a kernel whose records are read, evenly chosen among all."""
 MOST_RECORDS = 1 << 20
-"""Records of a kernel that are read, but for the first launch, which is read whole."""
+"""Records of a map of a kernel that are read, but for the first launch, which is read whole."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ class Evidence:
         for group in benchmark.groups if benchmark is not None else ():
             if group.kernel == self.summary.kernel.id and group.ratio is not None:
                 original, probed = group.medians_ns
-                return Cost(group.ratio.ratio, group.ratio.low, group.ratio.high, probed - original)
+                return Cost(group.ratio.ratio, group.ratio.low, group.ratio.high, original, probed - original)
         return None
 
     def certainty(

@@ -79,22 +79,19 @@ class Threshold:
 @dataclass(frozen=True)
 class Cost:
     """What all probes of the run cost this kernel, by ``--benchmark``: how many times as long a launch takes with them,
-    with the ends of its interval. added_ns: by the medians of both.
+    with the ends of its interval. original_ns: median of the launches without. added_ns: by the medians of both.
     """
 
     ratio: float
     low: float
     high: float
+    original_ns: float
     added_ns: float
 
     @property
     def below_ns(self) -> float:
         """Below which a difference between two times of probed launches means nothing: it may be the probes' own."""
-        if self.ratio <= 1:
-            return abs(self.added_ns)
-        # What the interval leaves open is of the original's time.
-        original = self.added_ns / (self.ratio - 1)
-        return max(abs(self.added_ns), original * (self.high - self.low) / 2)
+        return max(abs(self.added_ns), self.original_ns * (self.high - self.low) / 2)
 
 
 @dataclass(frozen=True)

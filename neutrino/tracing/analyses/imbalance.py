@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from neutrino.abi.levels import Per
+from neutrino.tracing.analyses.block_times import by_block
 from neutrino.tracing.analyses.evidence import Analysis, Evidence, shared, spread_of
 from neutrino.tracing.analyses.finding import FigureKind, Finding, Threshold, brief, percent
 
@@ -17,22 +18,28 @@ def run(analysis: Analysis, evidence: Evidence) -> Iterator[Finding]:
     entry = evidence.entry("WarpWork", ("instructions",))
     if entry is None or entry.per is not Per.WARP:
         return
-    ratios, waited, worst, total = [], [], (0.0, 0, 0, 0), 0
+    ratios, waited, worst, total = [], [], (0.0, 0, 0), 0
     for view in evidence.views("WarpWork"):
-        results, owners = view.valid(), view.places()
-        work = results["instructions"].astype(np.float64)
-        if not len(work) or not work.sum():
+        warps, done, held, most = 0, 0.0, 0.0, (0.0, 0, 0)
+        # Whole blocks, some at a time.
+        for results, owners in view.owned():
+            if not len(results):
+                continue
+            order, starts = by_block(owners["block"])
+            work = results["instructions"][order].astype(np.float64)
+            longest = np.maximum.reduceat(work, starts)
+            # A block's place is taken until its longest warp has ended.
+            held += float((longest * np.diff(np.r_[starts, len(work)])).sum())
+            done, warps = done + float(work.sum()), warps + len(work)
+            at = int(work.argmax())
+            found = (float(work[at]), int(owners["block"][order[at]]), int(owners["warp"][order[at]]))
+            most = max(most, found, key=lambda row: row[0])
+        if not done:
             continue
-        order = np.argsort(owners["block"], kind="stable")
-        starts = np.flatnonzero(np.r_[True, np.diff(owners["block"][order]) != 0])
-        longest = np.maximum.reduceat(work[order], starts)
-        warps = np.diff(np.r_[starts, len(work)])
-        # A block's place is taken until its longest warp has ended.
-        waited.append(1 - shared(float(work.sum()), float((longest * warps).sum())))
-        ratios.append(float(work.max() / work.mean()))
-        at = int(work.argmax())
-        worst = max(worst, (float(work[at]), int(owners["block"][at]), int(owners["warp"][at]), len(ratios)))
-        total += len(work)
+        waited.append(1 - shared(done, held))
+        ratios.append(most[0] * warps / done)
+        worst = max(worst, most, key=lambda row: row[0])
+        total += warps
     if not ratios:
         return
     ratio, share = float(np.median(ratios)), float(np.median(waited))

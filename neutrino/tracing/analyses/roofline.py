@@ -73,8 +73,8 @@ def _seconds(evidence: Evidence) -> float:
     """Return how long a launch takes, by the median: without probes if that was timed, else by the warps' own times; 0
     if that is not known."""
     cost = evidence.cost
-    if cost is not None and cost.ratio > 1:
-        return cost.added_ns / (cost.ratio - 1) / 1e9
+    if cost is not None:
+        return cost.original_ns / 1e9
     if not evidence.has_time or not has_times(evidence, "WarpTimes"):
         return 0.0
     lengths = [int(launch.end.max()) for launch in block_times(evidence, "WarpTimes")]

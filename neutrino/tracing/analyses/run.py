@@ -11,7 +11,7 @@ from neutrino.tracing.analyses.finding import Finding, State
 from neutrino.tracing.analyses.registry import ANALYSES
 from neutrino.tracing.summary import TraceSummary
 
-_MOST_KERNELS = 64
+_MOST_KERNELS = 16
 """Kernels whose records are read for findings without being asked; of the others only summaries are looked at."""
 _ORDER = (State.ISSUE, State.MINOR, State.OK)
 

@@ -6,6 +6,7 @@ import heapq
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,14 @@ import numpy as np
 import pytest
 
 from neutrino.abi.benchmark_file import BENCHMARK_HEADER, BENCHMARK_MAGIC, SAMPLE, SampleKind
+from neutrino.abi.levels import Level
 from neutrino.abi.reasons import Reason
 from neutrino.abi.versions import BENCHMARK_VERSION
 from neutrino.cli.report import main
 from neutrino.cli.report_summary import MOST_LINES
 from neutrino.errors import NeutrinoError
 from neutrino.maps.declaration import Map
+from neutrino.maps.hash import Hash
 from neutrino.maps.regions import copies_in
 from neutrino.tracing import Trace, summarize
 from neutrino.tracing.analyses.block_times import gaps, places
@@ -28,7 +31,8 @@ from neutrino.tracing.analyses.condition import ConditionError, known_names, rea
 from neutrino.tracing.analyses.finding import Cost, Finding, State, Threshold, brief, percent
 from neutrino.tracing.analyses.registry import ANALYSES
 from neutrino.tracing.analyses.run import Findings, findings_of
-from tests.tracing.trace_writer import BLOCK_SCHED, TraceWriter, fill_regions, make_map
+from neutrino.tracing.summary import FieldSummary, KeySummary, MapSummary
+from tests.tracing.trace_writer import BLOCK_SCHED, GMEM_BYTES, TraceWriter, fill_regions, make_map
 
 DIVERGENCE = make_map(
     "BranchDivergence", "sum", "thread", dict.fromkeys(("branches", "diverged", "taken", "passed"), "u64")
@@ -58,6 +62,41 @@ def of_sums(path: Path, entry: Map, *rows: tuple[int, ...], name: str = "k") -> 
         values = {entry.name: [row] + [(0,) * len(row)] * (copies_in(1) - 1)}
         writer.launch(1, (1, 1, 1), (32, 1, 1), fill_regions([entry], 1, values))
     return writer
+
+
+def timed(path: Path, original_ns: int, probed_ns: int) -> Path:
+    """Add a benchmark of 20 launches of kernel 1 without and with probes to a trace."""
+    samples = np.zeros(40, SAMPLE.dtype)
+    samples["kernel"], samples["grid"], samples["block"], samples["stream"] = 1, (2, 1, 1), (32, 1, 1), 1
+    samples["kind"] = [SampleKind.ORIGINAL, SampleKind.PROBED] * 20
+    samples["elapsed_ns"] = [original_ns, probed_ns] * 20
+    header = np.zeros((), BENCHMARK_HEADER.dtype)
+    header["magic"], header["version"], header["record_size"] = BENCHMARK_MAGIC, BENCHMARK_VERSION, SAMPLE.size
+    (path / "benchmark.bin").write_bytes(header.tobytes().ljust(SAMPLE.size, b"\0") + samples.tobytes())
+    return path
+
+
+def of_keys(path: Path, device: str, *tables: tuple[str, list[KeySummary]], **sums: int) -> Findings:
+    """The findings of a kernel with one launch whose maps have these keys, and ``elapsed`` of all warps if it is given.
+    """
+    writer = TraceWriter(path, device=device)
+    writer.kernel(1, "k", maps=[DIVERGENCE])
+    values = {"BranchDivergence": [(0, 0, 0, 0)] * copies_in(1)}
+    writer.launch(1, (1, 1, 1), (32, 1, 1), fill_regions([DIVERGENCE], 1, values))
+    summary = summarize(Trace(writer.write()))
+    maps = [
+        MapSummary(name, Hash(), Level.THREAD, 1, 0, 1, 0, (), keys=tuple(keys), key_name="site")
+        for name, keys in tables
+    ]
+    for elapsed in sums.values():
+        field = FieldSummary("elapsed", "u32", elapsed, elapsed, elapsed, None, added=elapsed)
+        maps.append(MapSummary("BlockSched", BLOCK_SCHED.kind, Level.WARP, 1, 0, 1, 0, (field,)))
+    return findings_of(replace(summary, kernels=(replace(summary.kernels[0], maps=tuple(maps)),)))
+
+
+def key(number: int, count: int, total: int, low: int, high: int) -> KeySummary:
+    kept = {"sum": total, "min": low, "max": high}
+    return KeySummary(number, count, dict(kept), f"k.cu:{number}", f"ld.global.u32 %r{number}")
 
 
 def found_in(path: Path, **options: Any) -> Findings:
@@ -152,19 +191,75 @@ def test_of_many_launches_some_are_compared(tmp_path: Path) -> None:
 
 
 def test_what_the_probes_cost_is_in_findings_about_times(tmp_path: Path) -> None:
-    path = of_blocks(tmp_path / "t", [(0, 0, 100), (0, 150, 250)])
-    samples = np.zeros(40, SAMPLE.dtype)
-    samples["kernel"], samples["grid"], samples["block"], samples["stream"] = 1, (2, 1, 1), (32, 1, 1), 1
-    samples["kind"] = [SampleKind.ORIGINAL, SampleKind.PROBED] * 20
-    samples["elapsed_ns"] = [10_000, 12_500] * 20
-    header = np.zeros((), BENCHMARK_HEADER.dtype)
-    header["magic"], header["version"], header["record_size"] = BENCHMARK_MAGIC, BENCHMARK_VERSION, SAMPLE.size
-    (path / "benchmark.bin").write_bytes(header.tobytes().ljust(SAMPLE.size, b"\0") + samples.tobytes())
+    path = timed(of_blocks(tmp_path / "t", [(0, 0, 100), (0, 150, 250)]), 10_000, 12_500)
     finding = only(found_in(path), "scheduling")
-    assert finding.certainty.cost == Cost(1.25, 1.25, 1.25, 2500)
+    assert finding.certainty.cost == Cost(1.25, 1.25, 1.25, 10_000, 2500)
     assert finding.certainty.cost.below_ns == 2500
     assert any("1.25 times as long; differences below 2.5 µs" in text for text in finding.certainty.sentences())
     assert finding.certainty.word == "high"
+
+
+@pytest.mark.parametrize(
+    ("mean", "state"), [(799, State.OK), (800, State.MINOR), (1599, State.MINOR), (1600, State.ISSUE)]
+)
+def test_latency_in_cycles(mean: int, state: State, tmp_path: Path) -> None:
+    loads = ("PerLoad", [key(7, 10, 10 * 300, 200, 400), key(8, 10, 10 * mean, 30, 5000)])
+    finding = only(of_keys(tmp_path / "t", "NVIDIA H200", loads), "latency")
+    assert (finding.state, finding.value("worst_mean")) == (state, mean)
+    assert finding.value("worst_share") == pytest.approx(mean / (300 + mean))
+    assert [place.place for place in finding.places] == ["k.cu:8", "k.cu:7"]
+    # Steps of the embedded device are no cycles.
+    steps = only(of_keys(tmp_path / "u", "Neutrino embedded device", loads), "latency")
+    assert steps.state is State.MINOR if mean / (300 + mean) >= 0.8 else steps.state is State.OK
+
+
+@pytest.mark.parametrize(
+    ("of_warps", "share", "state"),
+    [(36_001, 0.1, State.OK), (36_000, 0.1, State.MINOR), (12_000, 0.3, State.ISSUE), (0, None, State.MINOR)],
+)
+def test_waiting_is_a_share_of_the_time_of_the_warps(
+    of_warps: int, share: float | None, state: State, tmp_path: Path
+) -> None:
+    # Ten waits take 4,000 cycles, of which 40 are in each: 3,600 beyond that, of the time of all warps.
+    waits = ("PerWait", [key(3, 5, 3500, 40, 900), key(4, 5, 500, 90, 110)])
+    times = {"elapsed": of_warps} if of_warps else {}
+    finding = only(of_keys(tmp_path / "t", "NVIDIA H200", waits, **times), "barrier_wait")
+    if share is None:
+        # By the mean, 400 cycles, it would be none; a mean of 500 is.
+        assert finding.state is State.OK
+        longer = ("PerWait", [key(3, 5, 5000, 40, 900)])
+        finding = only(of_keys(tmp_path / "u", "NVIDIA H200", longer), "barrier_wait")
+        assert any("add -p warp_timeline" in caveat for caveat in finding.certainty.caveats)
+    else:
+        assert finding.value("share") == pytest.approx(share, rel=1e-4)
+    assert finding.state is state
+    assert finding.places[0].place == "k.cu:3"
+
+
+@pytest.mark.parametrize(
+    ("size", "operations", "reached", "state", "side"),
+    [
+        (19_200_000, 0, 0.4, State.MINOR, "memory"), (24_000_000, 100, 0.5, State.OK, "memory"),
+        (7_200_000, 0, 0.15, State.ISSUE, "memory"),
+        # As many operations as take 5 of 10 µs, on few bytes.
+        (1_000, 167_250_000, 0.5, State.OK, "arithmetic"),
+    ],
+)  # fmt: skip
+def test_a_roofline_by_the_data_sheet(
+    size: int, operations: int, reached: float, state: State, side: str, tmp_path: Path
+) -> None:
+    mix = make_map("OpcodeMix", "sum", "thread", dict.fromkeys(("fp16", "fp32", "fp64"), "u64"))
+    writer = TraceWriter(tmp_path / "t")
+    writer.kernel(1, "k", maps=[GMEM_BYTES, mix])
+    copies = copies_in(1) - 1
+    values = {
+        "GmemBytes": [(size, 0, 0, 0, 0)] + [(0,) * 5] * copies, "OpcodeMix": [(0, operations, 0)] + [(0,) * 3] * copies
+    }  # fmt: skip
+    writer.launch(1, (2, 1, 1), (32, 1, 1), fill_regions([GMEM_BYTES, mix], 1, values))
+    finding = only(found_in(timed(writer.write(), 10_000, 10_000)), "roofline")
+    # 4.8 TB/s and 66.9 TFLOP/s of an H200, in 10 µs.
+    assert finding.value("reached") == pytest.approx(reached)
+    assert (finding.state, finding.value("side"), finding.value("seconds")) == (state, side, 1e-5)
 
 
 def test_thresholds_include_their_ends() -> None:
