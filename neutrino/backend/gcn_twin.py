@@ -87,6 +87,20 @@ class GcnTwins:
 
         return Calls(self.source.module, PROCESSORS[self.source.processor].generation)
 
+    @cached_property
+    def _without_instruction(self) -> str:
+        """Which operations that the probes name the processor has no instruction for, if it has none for any of them:
+        in words; "" otherwise."""
+        from neutrino.gcn.snippets.opcodes import named_on
+
+        missing: list[str] = []
+        for probe in self.probes.probes:
+            found, lacking = named_on(probe.tracepoint, self.source.processor)
+            if found or len(lacking) < len(probe.tracepoint.patterns):
+                return ""
+            missing += lacking
+        return f"{self.source.processor} has no instruction for {', '.join(dict.fromkeys(missing))}" if missing else ""
+
     def _planned(self, kernel: Function, figures: Any) -> GcnKernel | tuple[Reason, str]:
         """Return where the probes go in a kernel, or the reason why it cannot be probed."""
         from neutrino.gcn.analysis.calls import UnknownCallError
@@ -118,7 +132,9 @@ class GcnTwins:
             functions.append(GcnFunction(function, text, at, redirected))
         left_out = [row for function in reach.originals for row in self._left_out(function, kernel_probes)]
         if not sites:
-            return Reason.NO_SITE, "" if not left_out else f"but in functions that are left out: {left_out[0].reason}"
+            if left_out:
+                return Reason.NO_SITE, f"but in functions that are left out: {left_out[0].reason}"
+            return Reason.NO_SITE, self._without_instruction
         places = tuple(Place(*place) for place in self.source.parameters[kernel.name])
         return GcnKernel(
             kernel.name, self.source, tuple(functions), reach.named, sites, self.probes, figures, places, left_out,
@@ -129,7 +145,7 @@ class GcnTwins:
         """Return the probes at each instruction of a function, by its offset."""
         from neutrino.gcn.analysis.scratch_buffers import scratch_accesses
         from neutrino.gcn.processors import PROCESSORS
-        from neutrino.gcn.snippets.opcodes import matches, parameter_loads
+        from neutrino.gcn.snippets.opcodes import Matching, parameter_loads
 
         name, processor = function.name, PROCESSORS[self.source.processor]
         properties = self.source.properties[name] if function.is_kernel else 1
@@ -140,18 +156,11 @@ class GcnTwins:
             probe for probe in self.probes.probes
             if any(pattern.has_operands for pattern in probe.tracepoint.patterns)
         ]  # fmt: skip
-        at: dict[int, tuple[Probe, ...]] = {}
-        for instruction in function.instructions:
-            if instruction.offset < begin:
-                continue
-            is_parameter, is_scratch = instruction.offset in parameters, instruction.offset in scratch
-            found = tuple(
-                probe for probe in probes
-                if matches(probe.tracepoint, instruction, is_parameter=is_parameter, is_scratch=is_scratch)
-            )  # fmt: skip
-            if found:
-                at[instruction.offset] = found
-        return at
+        matching = Matching(function, probes, parameters, scratch)
+        return {
+            instruction.offset: found for instruction in function.instructions
+            if instruction.offset >= begin and (found := matching.probes_at(instruction))
+        }  # fmt: skip
 
     def _left_out(self, function: Function, kernel_probes: Sequence[Probe]) -> Iterator[LeftOut]:
         """Yield what is not probed in a function that runs as it is. kernel_probes: those at kernels' ends."""

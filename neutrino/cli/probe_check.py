@@ -48,11 +48,13 @@ def configure(commands: Commands) -> None:
 
 @dataclass(frozen=True)
 class _Checked:
-    """A probe file that was checked. probes: None if it cannot be read or parsed. diagnostics: faults and warnings."""
+    """A probe file that was checked. probes: None if it cannot be read or parsed. diagnostics: faults and warnings.
+    device: the architecture that is to run it; None if any may."""
 
     file: str
     probes: WrittenProbes | DraftProbes | None
     diagnostics: list[Diagnostic] = field(default_factory=list)
+    device: str | None = None
 
     @property
     def ok(self) -> bool:
@@ -116,7 +118,24 @@ def _check(name: str, defines: Mapping[str, int | float], platform: str, device:
 
         missed = first_lane_warnings(probes, LANGUAGES[probes.platform].words)
         diagnostics = sorted([*diagnostics, *missed], key=lambda item: (item.line, item.column))
-    return _Checked(file, probes, diagnostics)
+    return _Checked(file, probes, diagnostics, device)
+
+
+def _spelled(checked: _Checked) -> dict[str, tuple[list[str], list[str]]]:
+    """Return, by the name of a probe that names operations, which instructions of the device these are, and the names
+    for which it has none. Empty without a device, and of one whose instructions are called as the operations are."""
+    from neutrino.probing.target import NamesOperations
+    from neutrino.targets import LANGUAGES, platform_of
+
+    probes, device = checked.probes, checked.device
+    if probes is None or device is None or platform_of(device) != probes.platform:
+        return {}
+    verifier = LANGUAGES[probes.platform].verifier
+    able = verifier.device(device) if verifier is not None else None
+    if not isinstance(able, NamesOperations):
+        return {}
+    found = {probe.name: able.named(probe.tracepoint) for probe in probes.probes}
+    return {name: rows for name, rows in found.items() if any(rows)}
 
 
 def _is_shipped(file: str) -> bool:
@@ -156,6 +175,7 @@ def _description(checked: _Checked, probes: WrittenProbes | DraftProbes) -> Iter
     for entry in probes.maps:
         fields = ", ".join(f"{item.name} {item.type.value}" for item in entry.fields)
         yield f"  map {entry.name}: {entry.kind.describe(entry)}: {fields}"
+    spelled = _spelled(checked)
     for probe in probes.probes[:_MAX_LISTED]:
         sides = " and ".join(
             side for side, snippet in (("before", probe.before), ("after", probe.after)) if snippet is not None
@@ -164,6 +184,10 @@ def _description(checked: _Checked, probes: WrittenProbes | DraftProbes) -> Iter
         size = counted(sizes[probe.name], unit) if sizes[probe.name] else "SAVE alone"
         place = f"{sides} {escaped(probe.tracepoint.text)}"
         yield f"  probe {escaped(probe.name)}: {place}, level {probe.level.value}, {size}"
+        if probe.name in spelled:
+            instructions, missing = spelled[probe.name]
+            lacks = f"it has no {', '.join(missing)}" if missing else ""
+            yield f"    {checked.device}: {'; '.join(filter(None, (', '.join(instructions), lacks)))}"
     if len(probes.probes) > _MAX_LISTED:
         yield f"  … {counted(len(probes.probes) - _MAX_LISTED, 'more probe')} (--json)"
     language = LANGUAGES[probes.platform]
@@ -176,12 +200,16 @@ def _document(checked: _Checked) -> dict[str, Any]:
     """Return a checked probe file's object in the JSON document."""
     from neutrino.cli.probe_documents import map_document, probe_document
 
-    probes = checked.probes
+    probes, spelled = checked.probes, _spelled(checked)
     return {
         "file": checked.file,
         "platform": probes.platform if probes else None,
         "ok": checked.ok,
-        "probes": [probe_document(probe) for probe in probes.probes] if probes else [],
+        "probes": [
+            probe_document(probe)
+            | dict(zip(("instructions", "no_instruction"), spelled.get(probe.name, ()), strict=False))
+            for probe in probes.probes
+        ] if probes else [],
         "maps": [map_document(entry) for entry in probes.maps] if probes else [],
         "diagnostics": [document(item) for item in checked.diagnostics],
     }

@@ -17,7 +17,7 @@ from neutrino.probing.document import Document, KeyPath
 from neutrino.probing.ir.draft import DraftProbes
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.ir.structured import Straight
-from neutrino.probing.model import CLASSES, Pattern
+from neutrino.probing.model import CLASSES, Pattern, Tracepoint
 from neutrino.probing.syntax import NO_GUARD, Fault, Statement, without_comments
 from neutrino.probing.target import Snippets, Verified, Verifier, Words
 from neutrino.probing.written import WrittenInstruction, WrittenProbe, WrittenProbes
@@ -34,11 +34,20 @@ _COMMENT_START = re.compile(r"//|;|/\*")
 _TYPED = re.compile(r"v_(?:add|sub|mul|fma|mac|fmac|min|max|rcp|rsq|sqrt|exp|log)\w*?_([fui]\d{2})")
 
 
+_TYPES = frozenset({"f32", "f64", "u32", "s32"})
+_COMPUTING = frozenset(
+    {"add", "sub", "mul", "fma", "mad", "div", "rcp", "sqrt", "rsqrt", "sin", "cos", "lg2", "ex2", "tanh", "min", "max"}
+)
+"""First parts of names of operations whose operands are all of the type that they name."""
+
+
 def _type_of(pattern: Pattern) -> Type | None:
     """Return the type that a mnemonic of arithmetic has for all of its operands; None of any other."""
     match = _TYPED.fullmatch(pattern.opcode[0]) if pattern.opcode else None
     if match is None:
-        return None
+        named = [part for part in pattern.opcode[1:] if part in _TYPES]
+        is_computed = bool(pattern.opcode) and pattern.opcode[0] in _COMPUTING
+        return Type(named[0]) if is_computed and len(named) == 1 else None
     letter, bits = match[1][0], match[1][1:]
     return Type(f"{'s' if letter == 'i' else letter}{bits}") if bits in ("32", "64") else None
 
@@ -146,7 +155,7 @@ _OTHER_HELPERS = frozenset({"shuffle", "clock(after)", "is_global"})
 
 CAPABILITIES = Capabilities(
     tracepoints=frozenset({"kernel", "opcode", "class", "any", "functions", *CLASSES}),
-    operands=frozenset({"OUT", "IN", "ADDR", "BYTES", "SITE", "THREAD", "BLOCK", "LANES", "LEADER"}),
+    operands=frozenset({"OUT", "IN", "ADDR", "BYTES", "OPS", "SITE", "THREAD", "BLOCK", "LANES", "LEADER"}),
     helpers=frozenset(
         {
             *(word.value for word in Operator), *(word.value for word in Reduction),
@@ -165,6 +174,12 @@ class Processor:
 
     name: str
     capabilities: Capabilities
+
+    def named(self, tracepoint: Tracepoint) -> tuple[list[str], list[str]]:
+        """As ``probing.target.NamesOperations``."""
+        from neutrino.gcn.snippets.opcodes import named_on
+
+        return named_on(tracepoint, self.name)
 
 
 def capabilities_of(processor: str) -> Capabilities:

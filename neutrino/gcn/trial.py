@@ -18,7 +18,7 @@ from neutrino.gcn.instrument.twin import Request, write
 from neutrino.gcn.llvm import AssemblyError, Llvm, find_llvm
 from neutrino.gcn.processors import processor_named
 from neutrino.gcn.snippets.meaning import typed
-from neutrino.gcn.snippets.opcodes import matches, parameter_loads
+from neutrino.gcn.snippets.opcodes import Matching, parameter_loads
 from neutrino.ir.operands import SiteOperand, Special
 from neutrino.probing.capabilities import CODE
 from neutrino.probing.ir.draft import DraftProbes
@@ -206,9 +206,8 @@ def trial(probes: ProbeSet, processor: str) -> list[Impossible]:
 
 def _matched(function: Function, probe: Probe, parameters: Set[int]) -> Iterator[Instruction]:
     """Yield the instructions that a probe matches. parameters: offsets of those that load arguments."""
-    for one in function.instructions:
-        if matches(probe.tracepoint, one, is_parameter=one.offset in parameters):
-            yield one
+    matching = Matching(function, (probe,), parameters, ())
+    return (one for one in function.instructions if matching.probes_at(one))
 
 
 def _place(probes: ProbeSet, why: str, chosen: Probe | None = None) -> Span:

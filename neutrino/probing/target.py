@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from neutrino.abi.records import Field
 from neutrino.errors import Diagnostic, Span
@@ -18,7 +18,7 @@ from neutrino.probing.document import Document, KeyPath
 from neutrino.probing.ir.draft import DraftProbes
 from neutrino.probing.ir.probe_set import Probe, ProbeSet
 from neutrino.probing.ir.structured import Straight
-from neutrino.probing.model import Pattern
+from neutrino.probing.model import Pattern, Tracepoint
 from neutrino.probing.syntax import Fault, Statement
 from neutrino.probing.written import WrittenInstruction, WrittenProbe, WrittenProbes
 
@@ -114,6 +114,15 @@ class Verified:
 
     probes: tuple[Probe, ...] | None
     diagnostics: tuple[Diagnostic, ...]
+
+
+@runtime_checkable
+class NamesOperations(Protocol):
+    """A device whose instructions are called otherwise than the operations that probes name."""
+
+    def named(self, tracepoint: Tracepoint) -> tuple[list[str], list[str]]:
+        """Return the device's instructions that names of operations in a tracepoint mean, and the names for which it
+        has none."""
 
 
 class Verifier(Protocol):

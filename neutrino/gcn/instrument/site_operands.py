@@ -8,11 +8,12 @@ what is loaded with 64 bits, both are the value.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from neutrino.gcn.code import Instruction
 from neutrino.gcn.isa.memory import ACROSS_LANES, Access, Kind, Operands, access_of, operands_of
 from neutrino.gcn.isa.mnemonics import plain, rows
+from neutrino.gcn.snippets.opcodes import WHOLE, Part
 
 
 class NoValueError(Exception):
@@ -50,17 +51,27 @@ _NARROW_AMOUNTS = re.compile(
     r"s_(?:lshl|lshr|ashr|bfe|bitcmp[01]|bitset[01])_[biu]64|v_(?:ldexp|trig_preop|cmpx?_class)_\w+"
 )
 _PACKED = ("v_mfma_", "v_smfmac_", "v_wmma_", "v_swmmac_", "v_dot", "v_sad_", "v_mqsad_")
+_SELECTED = {"dst_sel:WORD_0": 0, "dst_sel:WORD_1": 16}
+_BOUND = frozenset({"bound_ctrl:0", "bound_ctrl:1"})
+"""How LLVM writes, by its version, that a lane without a source takes 0."""
+_CHANGED = ("op_sel", "neg_")
+_PAIR = re.compile(r"[vs]\[\d+:\d+\]")
 _NOT_READ = ("hwreg(", "sendmsg(", "gpr_idx(")
 
 
 class SiteOperandTexts:
-    """The operands of one instruction by what probes call them. generation: of the processor, 9 to 12."""
+    """The operands of one instruction by what probes call them. generation: of the processor, 9 to 12. part: of the
+    instruction, whose operands they are."""
 
-    def __init__(self, instruction: Instruction, generation: int) -> None:
+    def __init__(self, instruction: Instruction, generation: int, part: Part = WHOLE) -> None:
         """Take the instruction's operands apart."""
+        if part.half is not None and instruction.second is not None:
+            mnemonic, operands = instruction.second if part.half else (instruction.mnemonic, instruction.operands)
+            instruction = replace(instruction, mnemonic=mnemonic, operands=operands, second=None)
         self.instruction = instruction
         self.access: Access | None = access_of(instruction)
         self._generation = generation
+        self._element = part.element
         self._plain = plain(instruction.mnemonic)
 
     @property
@@ -100,21 +111,44 @@ class SiteOperandTexts:
         if not self._written:
             raise self.lacks("OUT")
         text = instruction.operands[0]
-        if any(word.startswith("dst_sel:") and word != "dst_sel:DWORD" for word in instruction.modifiers):
-            raise self.lacks("OUT", "it writes a part of a register")
+        self._check_all_written()
         if _GIVES_MASK.match(self._plain):
             return Words(text, is_mask=True)
         kind = _types(self._plain)[:1]
+        selected = next((word for word in instruction.modifiers if word.startswith("dst_sel:")), "dst_sel:DWORD")
+        if selected != "dst_sel:DWORD":
+            if selected not in _SELECTED or not kind or kind[0][-2:] != "16" or self._is_packed:
+                raise self.lacks("OUT", "it writes a part of a register")
+            return Words(text, bits=16, shift=_SELECTED[selected])
+        if self._element is not None:
+            return Words(text, is_whole=False)
         is_wide = kind in (["f64"], ["u64"], ["i64"], ["b64"]) and not self._plain.startswith("v_cvt_")
         if self._plain.startswith("v_cvt_"):
             is_wide = kind == ["f64"]
         bits = 16 if kind and kind[0][-2:] == "16" and not self._is_packed else 32
         words = Words(text, unit=2 if is_wide else 1, is_whole=not self._is_packed, bits=bits)
-        if self._plain.endswith("mixhi_f16"):
-            words = Words(text, bits=16, shift=16)
+        if "_mix" in self._plain:
+            # What op_sel chooses are halves of its inputs.
+            return self._halved(Words(text, bits=bits, shift=16 if self._plain.endswith("mixhi_f16") else 0))
         if any(word.startswith("op_sel:") and _flag(word, -1) for word in instruction.modifiers) and bits == 16:
             words = Words(text, bits=16, shift=16)
         return self._halved(words)
+
+    def _check_all_written(self) -> None:
+        """Raise NoValueError for an instruction that may leave the result of an active lane as it was: by DPP, a lane
+        whose value would come from a lane that there is not, or that is not active."""
+        mnemonic, modifiers = self.instruction.mnemonic, self.instruction.modifiers
+        if mnemonic.endswith("_dpp8"):
+            is_certain = "fi:1" in modifiers
+        elif mnemonic.endswith("_dpp") or any(word.startswith("dpp8:") for word in modifiers):
+            is_dpp8 = any(word.startswith("dpp8:") for word in modifiers)
+            is_certain = "fi:1" in modifiers if is_dpp8 else (
+                "row_mask:0xf" in modifiers and "bank_mask:0xf" in modifiers and bool(_BOUND.intersection(modifiers))
+            )  # fmt: skip
+        else:
+            return
+        if not is_certain:
+            raise self.lacks("OUT", "not all of its lanes may have a result (DPP)")
 
     def source(self, number: int) -> Words | None:
         """Return which registers have an input of the instruction, None for the address of an access. Raises
@@ -131,6 +165,10 @@ class SiteOperandTexts:
         if number > len(texts) or (row is not None and ("b" in row.marks or "k" in row.marks)):
             raise self.lacks(name)
         text = texts[number - 1]
+        if self._element is not None:
+            if any(word.startswith(_CHANGED) for word in self.instruction.modifiers) or not _PAIR.fullmatch(text):
+                raise self.lacks(name, "its registers are taken otherwise")
+            return Words(text, is_whole=False)
         if text.startswith(_NOT_READ) or self._plain.startswith(("s_wait", "s_nop", "s_sleep", "s_set", "s_delay")):
             raise self.lacks(name, "it is no number")
         self._check_plain(number)

@@ -20,6 +20,8 @@ from neutrino.gcn.instrument.site_values import SiteValues
 from neutrino.gcn.instrument.snippet import SnippetCode
 from neutrino.gcn.isa.effects import effects
 from neutrino.gcn.isa.registers import vectors_in
+from neutrino.gcn.operation_names import division_steps, operations_of
+from neutrino.gcn.snippets.opcodes import WHOLE, Part, matched_parts
 from neutrino.ir.operands import SiteOperand, Special
 from neutrino.probing.ir.probe_set import Probe, ProbeSet, Snippet
 
@@ -61,6 +63,7 @@ class SiteSnippets:
         self._kept_words: dict[int, int] = {}
         """By place, words that are kept from there on: sites of a clause keep theirs all together."""
         self._placement = Placement(function)
+        self._steps = division_steps(function)
         self._generation = frame.machine.generation
         self.not_probed: list[NotProbed] = []
 
@@ -70,20 +73,29 @@ class SiteSnippets:
         A site that has no place for it, or not the values that it reads, is noted in ``not_probed``. Raises CannotError
         for what is possible nowhere.
         """
-        values = SiteValues(
-            self._function, instruction, self._frame.machine, placement=self._placement, site=number,
-            is_scratch=instruction.offset in self._scratch,
-        )  # fmt: skip
-        reason = self._problem(instruction, probe, values)
-        if not reason:
-            try:
-                pieces = list(self._pieces(instruction, probe, values, number))
-            except (NoValueError, NoRegistersError) as error:
-                reason = str(error)
-        if reason:
-            self.not_probed.append(NotProbed(probe.name, instruction.offset, reason))
-            return
+        pieces: list[Piece] = []
+        for part in self.parts(instruction, probe):
+            values = SiteValues(
+                self._function, instruction, self._frame.machine, placement=self._placement, site=number,
+                is_scratch=instruction.offset in self._scratch, part=part,
+            )  # fmt: skip
+            reason = self._problem(instruction, probe, values)
+            if not reason:
+                try:
+                    pieces += self._pieces(instruction, probe, values, number)
+                except (NoValueError, NoRegistersError) as error:
+                    reason = str(error)
+            if reason:
+                # All of its operations are left out together.
+                self.not_probed.append(NotProbed(probe.name, instruction.offset, reason))
+                return
         yield from pieces
+
+    def parts(self, instruction: Instruction, probe: Probe) -> tuple[Part, ...]:
+        """Return what of an instruction a probe is at: all of it, but for one that consists of several operations."""
+        if not operations_of(instruction):
+            return (WHOLE,)
+        return matched_parts(probe.tracepoint, instruction, steps=self._steps) or (WHOLE,)
 
     def _problem(self, instruction: Instruction, probe: Probe, values: SiteValues) -> str:
         """Return why a probe cannot go to an instruction, "" if it can."""

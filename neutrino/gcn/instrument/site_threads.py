@@ -31,14 +31,21 @@ def leader(code: Code) -> Mask:
 
 
 def of_leader(code: Code, number: int) -> Vector:
-    """Return a u64 that is a number, up to 64, in the lowest lane, and 0 in the others."""
+    """Return a u64 that is a number of up to 32 bits in the lowest lane, and 0 in the others."""
     place = code.vector(2)
     with code.scope():
         lowest = leader(code)
-        code.emit(
-            f"v_cndmask_b32_e64 {place.word(0)}, 0, {number}, {lowest.text}", f"v_mov_b32_e32 {place.word(1)}, 0"
-        )  # fmt: skip
+        text = str(number)
+        if number > _MOST_INLINE:
+            # gfx9 takes no literal together with a mask.
+            text = place.word(1)
+            code.emit(f"v_mov_b32_e32 {text}, {number:#x}")
+        code.emit(f"v_cndmask_b32_e64 {place.word(0)}, 0, {text}, {lowest.text}", f"v_mov_b32_e32 {place.word(1)}, 0")
     return place
+
+
+_MOST_INLINE = 64
+"""The greatest number that every instruction may have as an operand."""
 
 
 def thread(surroundings: Surroundings) -> Value:

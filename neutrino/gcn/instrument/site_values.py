@@ -23,6 +23,8 @@ from neutrino.gcn.instrument.surroundings import Surroundings
 from neutrino.gcn.isa.effects import effects
 from neutrino.gcn.isa.memory import ACROSS_LANES, Access, Kind, Space, access_of
 from neutrino.gcn.isa.registers import EXEC, VCC, UnknownInstructionError, registers_of
+from neutrino.gcn.operation_names import matrix_operations
+from neutrino.gcn.snippets.opcodes import WHOLE, Part
 from neutrino.ir.operands import Constant, Register, SiteOperand, Special
 from neutrino.ir.types import Type
 
@@ -37,7 +39,8 @@ class SiteValues:
     """The values of one instruction.
 
     function, instruction: where it is. placement: of the function. site: the number of the site. is_scratch:
-    whether it accesses scratch memory as a buffer (``analysis.scratch_buffers``).
+    whether it accesses scratch memory as a buffer (``analysis.scratch_buffers``). part: of the instruction, whose
+    values they are.
     """
 
     def __init__(
@@ -49,6 +52,7 @@ class SiteValues:
         placement: Placement,
         site: int = 0,
         is_scratch: bool = False,
+        part: Part = WHOLE,
     ) -> None:
         """Set up the values. Parameters: see the class."""
         self._function = function
@@ -57,7 +61,8 @@ class SiteValues:
         self._placement = placement
         self._site = site
         self._is_scratch = is_scratch
-        self._texts = SiteOperandTexts(instruction, machine.generation)
+        self._element = part.element
+        self._texts = SiteOperandTexts(instruction, machine.generation, part)
 
     # What there is
 
@@ -191,8 +196,10 @@ class SiteValues:
         """
         name, element = operand.name, _without_bits(operand.element)
         code = surroundings.code
-        if element is not None and name != "OUT" and not name.startswith("IN"):
+        if element is not None and ((name != "OUT" and not name.startswith("IN")) or self._element is not None):
             raise self._texts.lacks(operand.text)
+        if self._element is not None and (name == "OUT" or name.startswith("IN")):
+            element = str(self._element)
         if name == "OUT":
             if not after:
                 raise self._texts.lacks(name, "it does not exist before the instruction")
@@ -206,6 +213,11 @@ class SiteValues:
                 raise self._texts.lacks(name)
             size = self._texts.access.size
             return of_leader(code, size) if self.is_of_wave else Constant(Type.U64, size)
+        if name == "OPS":
+            operations = matrix_operations(self._instruction, self._machine.wave)
+            if operations is None:
+                raise self._texts.lacks(name)
+            return of_leader(code, operations)
         if name == "SITE":
             return Constant(Type.U32, self._site)
         if name == "LANES":

@@ -13,7 +13,7 @@ from neutrino.gcn.analysis.free_registers import KernelRegisters
 from neutrino.gcn.analysis.liveness import Liveness
 from neutrino.gcn.analysis.scratch_buffers import scratch_accesses
 from neutrino.gcn.code import Function, Module, wave_features
-from neutrino.gcn.instrument.access_bytes import bytes_of
+from neutrino.gcn.instrument.access_bytes import amount_of
 from neutrino.gcn.instrument.code import Mask, NoRegistersError, Scalar, Value, Vector
 from neutrino.gcn.instrument.compute import CannotError, varying
 from neutrino.gcn.instrument.fences import Fences
@@ -38,7 +38,7 @@ from neutrino.probing.ir.structured import Save
 _DEALLOCATION = "DEALLOC_VGPRS"
 _ARCHITECTED_SCRATCH = ("gfx94", "gfx95", "gfx11", "gfx12")
 _MOST_ADDED = 1 << 25
-_BYTES = SiteOperand("BYTES")
+_AMOUNTS = (SiteOperand("BYTES"), SiteOperand("OPS"))
 
 
 @dataclass(frozen=True)
@@ -302,14 +302,15 @@ class _Writer:
                     return False
         return is_added
 
-    def _amounts(self, snippet: Snippet) -> list[tuple[str, int | None]] | None:
-        """Return what a snippet adds to registers, if it does nothing else: names, and amounts, None for the bytes of
-        the access."""
-        bytes_in: set[str] = set()
-        found: list[tuple[str, int | None]] = []
+    def _amounts(self, snippet: Snippet) -> list[tuple[str, int | str]] | None:
+        """Return what a snippet adds to registers, if it does nothing else: names, and amounts, ``BYTES`` or ``OPS``
+        for those of the instruction."""
+        amounts: dict[str, str] = {}
+        found: list[tuple[str, int | str]] = []
         for statement in snippet.statements:
-            if isinstance(statement, Load) and statement.operand == _BYTES and statement.destination.is_local:
-                bytes_in.add(statement.destination.name)
+            if isinstance(statement, Load) and statement.operand in _AMOUNTS and statement.destination.is_local:
+                assert isinstance(statement.operand, SiteOperand)
+                amounts[statement.destination.name] = statement.operand.name
                 continue
             if isinstance(statement, Operation) and statement.operator is Operator.ADD:
                 target, (left, right) = statement.destination, statement.sources
@@ -317,8 +318,8 @@ class _Writer:
                     if isinstance(right, Constant) and right.bits < _MOST_ADDED:
                         found.append((target.name, right.bits))
                         continue
-                    if isinstance(right, Register) and right.name in bytes_in:
-                        found.append((target.name, None))
+                    if isinstance(right, Register) and right.name in amounts:
+                        found.append((target.name, amounts[right.name]))
                         continue
             return None
         return found
@@ -414,16 +415,18 @@ class _Writer:
                     yield from member.snippets.code(member.instructions[offset], probe, number)
                     continue
                 sums = counted.setdefault(member.regions.head(offset), {})
+                parts = len(member.snippets.parts(member.instructions[offset], probe))
                 for name, amount in amounts:
                     is_of_lanes = True
-                    if amount is None:
-                        amount, is_of_lanes = bytes_of(member.instructions[offset])
+                    if isinstance(amount, str):
+                        instruction = member.instructions[offset]
+                        amount, is_of_lanes = amount_of(amount, instruction, self._machine.wave)
                     key = name, is_of_lanes
-                    sums[key] = sums.get(key, 0) + amount
+                    sums[key] = sums.get(key, 0) + parts * amount
         for place, sums in counted.items():
             yield Piece(member.place(place), self._counting(member, place, sums))
 
-    def _counted(self, probe: Probe) -> list[tuple[str, int | None]] | None:
+    def _counted(self, probe: Probe) -> list[tuple[str, int | str]] | None:
         """Return what a probe adds to registers, if it does nothing else, and no probe at an instruction does anything
         else with these, so that it does not matter when. As ``_amounts`` does."""
         if probe.level is not Level.THREAD or probe.after is not None or probe.before is None:

@@ -3,23 +3,35 @@
 A pattern names a mnemonic as AMD's documents write it, without what only says how it is encoded (``v_add_f32`` for
 ``v_add_f32_e32``), with modifiers as further parts (``global_load_dword.glc``). Accesses to memory also go by the names
 that probes have for them on every target: ``ld``, ``st``, ``atom`` and ``red``, with the memory (``global``,
-``shared``, ``local``, ``generic``) as a modifier.
+``shared``, ``local``, ``generic``) as a modifier. What computes, waits at barriers or branches has its names in
+``operation_names``.
 """
 
 from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator, Set
+from collections.abc import Container, Iterator, Sequence, Set
 from dataclasses import replace
 from typing import NamedTuple
 
 from neutrino.gcn.analysis.flow_graph import FlowGraph
 from neutrino.gcn.code import Function, Instruction
+from neutrino.gcn.operation_names import (
+    Opcode,
+    division_steps,
+    first_parts,
+    mnemonics_of,
+    names_of_operation,
+    operations_of,
+)
+from neutrino.probing.ir.probe_set import Probe
 from neutrino.probing.model import Pattern, Tracepoint, has_parts
 
 _ENCODING = re.compile(r"(.+?)_(e32|e64|dpp|sdwa|e64_dpp|e32_dpp|vi|gfx9|gfx10|gfx11|gfx12)")
 _PACKED = re.compile(r"\w+:.*")
+_COUNTING = ("th:", "neg_lo:", "cbsz:", "blgp:")
+"""Beginnings of the modifiers with a value that a name of an instruction depends on."""
 
 _SPACES = {
     "global": ("global",), "flat": ("generic",), "buffer": ("global",), "tbuffer": ("global",), "scratch": ("local",),
@@ -42,13 +54,29 @@ _CONVERSIONS = re.compile(r"[vs]_cvt_\w+")
 _SPECIALS = re.compile(r"[vs]_(s_)?(exp|log|rcp|rsq|sqrt|sin|cos|rcp_iflag|tanh)_\w+")
 
 PORTABLE = ("ld", "st", "atom", "red", "call")
-"""First parts of names that probes have for instructions of every target."""
+"""First parts of names that probes have for accesses and calls of every target; ``operation_names`` has others."""
 _MNEMONIC = re.compile(r"(s|v|ds|global|flat|buffer|tbuffer|scratch|image|exp|export|lds|tensor|cluster)(_\w+)?")
+
+
+def is_opcode(word: str) -> bool:
+    """Return whether a word may be the first part of a pattern's opcode: a mnemonic, or of a portable name."""
+    return word in first_parts() or is_mnemonic(word)
 
 
 def is_mnemonic(word: str) -> bool:
     """Return whether a word may be the first part of an instruction's name in a pattern; it may hold ``*``."""
     return word in PORTABLE or _MNEMONIC.fullmatch(word.replace("*", "_x")) is not None or word.startswith("*")
+
+
+class Part(NamedTuple):
+    """What of an instruction a tracepoint matches. half: of ``v_dual_…``, None for all of it. element: of its result,
+    None for all of it."""
+
+    half: int | None = None
+    element: int | None = None
+
+
+WHOLE = Part()
 
 
 class Names(NamedTuple):
@@ -90,19 +118,103 @@ def names_of(
 
 
 def matches(
-    tracepoint: Tracepoint, instruction: Instruction, *, is_parameter: bool = False, is_scratch: bool = False
-) -> bool:
+    tracepoint: Tracepoint, instruction: Instruction, *, is_parameter: bool = False, is_scratch: bool = False,
+    steps: Set[tuple[int, int]] = frozenset(),
+) -> bool:  # fmt: skip
     """Return whether a tracepoint matches an instruction, as far as that follows from the instruction alone.
 
-    An instruction of two halves matches by either of them. is_parameter, is_scratch: as for ``names_of``.
+    An instruction of two halves matches by either of them. is_parameter, is_scratch: as for ``names_of``. steps: as
+    ``operation_names.division_steps`` returns them.
     """
-    names = names_of(
-        instruction.mnemonic, instruction.modifiers, is_parameter=is_parameter, is_scratch=is_scratch
-    )  # fmt: skip
-    found = [names]
-    if instruction.second is not None:
-        found.append(names_of(instruction.second[0]))
-    return any(_fits(pattern, each) for pattern in tracepoint.patterns for each in found)
+    return bool(
+        matched_parts(tracepoint, instruction, is_parameter=is_parameter, is_scratch=is_scratch, steps=steps)
+    )
+
+
+def matched_parts(
+    tracepoint: Tracepoint, instruction: Instruction, *, is_parameter: bool = False, is_scratch: bool = False,
+    steps: Set[tuple[int, int]] = frozenset(),
+) -> tuple[Part, ...]:  # fmt: skip
+    """Return what of an instruction a tracepoint matches: all of it, or operations that it consists of; empty if
+    nothing.
+
+    By mnemonics and classes an instruction matches once, by names of operations as often as it has such ones.
+    Parameters: as for ``matches``.
+    """
+    mnemonic, modifiers, second = instruction.mnemonic, instruction.modifiers, instruction.second
+    names = names_of(mnemonic, modifiers, is_parameter=is_parameter, is_scratch=is_scratch)
+    patterns = tracepoint.patterns
+    if second is None:
+        operations = () if (instruction.offset, 0) in steps else names_of_operation(mnemonic, modifiers)
+        if any(_fits(pattern, _with(names, operations)) for pattern in patterns):
+            return (WHOLE,)
+    else:
+        halves = [names, names_of(second[0])]
+        fitting = [half for half, one in enumerate(halves) if any(_fits(pattern, one) for pattern in patterns)]
+        if fitting:
+            return (Part(fitting[0]) if len(fitting) == 1 else WHOLE,)
+    found = []
+    for operation in operations_of(instruction):
+        if (instruction.offset, operation.half) in steps:
+            continue
+        own = names if operation.half == 0 else names_of(second[0] if second is not None else "")
+        if any(_fits(pattern, _with(own, operation.opcodes)) for pattern in patterns):
+            found.append(Part(operation.half if second is not None else None, operation.element))
+    return tuple(found)
+
+
+def named_on(tracepoint: Tracepoint, processor: str) -> tuple[list[str], list[str]]:
+    """Return the mnemonics of a processor that a tracepoint's names of operations mean, and which of these names it has
+    no instruction for. Patterns that name mnemonics, classes or accesses to memory count for neither."""
+    found: dict[str, None] = {}
+    missing = []
+    for pattern in tracepoint.patterns:
+        if not pattern.opcode or is_mnemonic(pattern.opcode[0]):
+            continue
+        plain_pattern = Pattern(pattern.subject, pattern.opcode, without=pattern.without)
+        mine = [
+            mnemonic for mnemonic, names in mnemonics_of(processor) if any(map(plain_pattern.matches, names))
+        ]  # fmt: skip
+        found.update(dict.fromkeys(mine))
+        if not mine:
+            missing.append(".".join(pattern.opcode))
+    return list(found), missing
+
+
+class Matching:
+    """Which probes match the instructions of a function. parameters, scratch: offsets of instructions that load
+    arguments of the kernel, and that access scratch memory as a buffer."""
+
+    def __init__(
+        self, function: Function, probes: Sequence[Probe], parameters: Container[int], scratch: Container[int]
+    ) -> None:
+        """Find the steps of divisions, which have no names."""
+        self._probes, self._parameters, self._scratch = probes, parameters, scratch
+        self._steps = division_steps(function)
+        self._known: dict[tuple[object, ...], tuple[Probe, ...]] = {}
+
+    def probes_at(self, instruction: Instruction) -> tuple[Probe, ...]:
+        """Return the probes at an instruction."""
+        offset = instruction.offset
+        flags = {"is_parameter": offset in self._parameters, "is_scratch": offset in self._scratch}
+        # All that matters of it; a numbered modifier, such as an offset, rarely does.
+        key = (
+            instruction.mnemonic, instruction.second and instruction.second[0], *flags.values(),
+            (offset, 0) in self._steps, (offset, 1) in self._steps,
+            *(word for word in instruction.modifiers if ":" not in word or word.startswith(_COUNTING)),
+        )  # fmt: skip
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = tuple(
+                probe for probe in self._probes if matches(probe.tracepoint, instruction, **flags, steps=self._steps)
+            )
+        return found
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _with(names: Names, opcodes: tuple[Opcode, ...]) -> Names:
+    """Return names with further ones."""
+    return names._replace(opcodes=(*names.opcodes, *opcodes))
 
 
 @functools.lru_cache(maxsize=1 << 14)

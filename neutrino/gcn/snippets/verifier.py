@@ -12,9 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from neutrino.abi.levels import Level
 from neutrino.abi.records import Field
 from neutrino.errors import Diagnostic, Span
+from neutrino.gcn.operation_names import first_parts
 from neutrino.gcn.snippets.forms import FORMS, HARDWARE_REGISTERS, INSTEAD, TIMES, Form, Meaning, has
 from neutrino.gcn.snippets.meaning import TARGET, number_of
-from neutrino.gcn.snippets.opcodes import PORTABLE, is_mnemonic
+from neutrino.gcn.snippets.opcodes import PORTABLE, is_mnemonic, is_opcode
 from neutrino.ir.operands import Constant, Immediate, Register, SavedOperand, SiteOperand
 from neutrino.ir.statements import Assembly, Operator
 from neutrino.ir.types import Type
@@ -102,11 +103,11 @@ class Checker:
     def _check_tracepoint(self, probe: WrittenProbe) -> None:
         """Report opcodes of a probe's patterns that no processor of AMD's has."""
         for pattern in probe.tracepoint.patterns:
-            if pattern.subject is not Subject.OPCODE or is_mnemonic(pattern.opcode[0]):
+            if pattern.subject is not Subject.OPCODE or is_opcode(pattern.opcode[0]):
                 continue
             place = self._source.locate(".".join(pattern.opcode), probe.span)
-            guess = nearest(pattern.opcode[0], (*PORTABLE, *FORMS))
-            hint = f"did you mean '{guess}'?" if guess else "such as global_load_dword, ds_read_b32, ld.global, memory"
+            guess = nearest(pattern.opcode[0], (*PORTABLE, *first_parts(), *FORMS))
+            hint = f"did you mean '{guess}'?" if guess else "such as global_load_dword, ld.global, add.f32, memory"
             self._report(place, "unknown-opcode", f"no instruction of AMD's is called '{pattern.opcode[0]}'", hint)
 
     def _snippet(self, written: WrittenSnippet | None, probe: WrittenProbe, *, after: bool) -> Snippet | None:
@@ -423,7 +424,7 @@ def verify_draft(draft: DraftProbes) -> list[Diagnostic]:
     foreign = []
     for probe in draft.probes:
         patterns = probe.tracepoint.patterns
-        if not all(one.subject is Subject.OPCODE and not is_mnemonic(one.opcode[0]) for one in patterns):
+        if not all(one.subject is Subject.OPCODE and not is_opcode(one.opcode[0]) for one in patterns):
             continue
         foreign.append(probe)
     others = [probe for probe in draft.probes if probe not in foreign and not probe.tracepoint.is_kernel]
@@ -432,7 +433,7 @@ def verify_draft(draft: DraftProbes) -> list[Diagnostic]:
     first = foreign[0]
     line = lines[first.span.line - 1] if 0 < first.span.line <= len(lines) else ""
     message = f"no instruction of AMD's is called '{first.tracepoint.text}'"
-    hint = "ld.global, st.shared, atom.global and classes such as memory are there on every target"
+    hint = "ld.global, st.shared, add.f32, bar.sync and classes such as memory are there on every target"
     place = (draft.file, first.span.line, first.span.column, line)
     return [Diagnostic(*place, message, hint, "warning", "unknown-opcode")]
 
