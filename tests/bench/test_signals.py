@@ -33,3 +33,11 @@ def test_each_fault_is_judged(name: str, value: int) -> None:
     good = {"status": 0, "reports": 0, "counted": 10, "launches": 10, "loads": 4, "signals": 3, "probed": 10}
     assert signals.judge(good) == []
     assert len(signals.judge(good | {name: value})) == 1
+
+
+def test_reports_of_threads_without_stderr_are_counted() -> None:
+    text = "==================\nWARNING: ThreadSanitizer: data race (pid=1)\n"
+    assert signals.reports_in("neutrino: trace in /tmp/t\n") == 0
+    assert signals.reports_in(text) == 1
+    assert signals.reports_in("neutrino: trace in /tmp/t\nThreadSanitizer: reported 2 warnings\n") == 2
+    assert signals.reports_in(text + "ThreadSanitizer: reported 1 warnings\n") == 1
