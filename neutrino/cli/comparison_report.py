@@ -44,7 +44,14 @@ def print_comparison(options: argparse.Namespace) -> int:
         comparison = compare(first, second, partial(_is_selected, selection), options.threshold / 100, _roles)
     except NeutrinoError as error:
         return fail(error)
-    if options.json:
+    if options.html:
+        # Imported here: most comparisons are no page.
+        from neutrino.cli.report_page import write_comparison
+
+        lines = []
+        if status := write_comparison([first, second], comparison_document(comparison), options):
+            return status
+    elif options.json:
         lines = [json.dumps(comparison_document(comparison), indent=1)]
     else:
         lines = [escaped(line) for line in comparison_lines(comparison, show_all=options.all, is_wide=options.wide)]

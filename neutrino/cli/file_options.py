@@ -42,8 +42,10 @@ def is_file_asked(options: argparse.Namespace) -> bool:
 def run_asked(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     """Do what these options ask for. Returns the exit status."""
     asked = [name for name in ("perfetto", "diff") if getattr(options, name) is not None]
-    others = _given(options, parser, ("html", "why", "rows", "records", "where", "group_by", "sort", "csv", "analyze"))
-    if len(asked) > 1 or others or (options.json and options.diff is None):
+    # A comparison may be a page, too.
+    html = () if options.diff is not None else ("html",)
+    others = _given(options, parser, (*html, "why", "rows", "records", "where", "group_by", "sort", "csv", "analyze"))
+    if len(asked) > 1 or others or (options.json and (options.diff is None or options.html)):
         words = [*(f"--{name}" for name in asked), *others, *(["--json"] if options.json else [])]
         parser.error(f"{' and '.join(words)} do not go together")
     # Imported here: most reports need neither.

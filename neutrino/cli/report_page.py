@@ -7,9 +7,11 @@ import os
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from neutrino.cli.report_messages import DONE, NOTHING, fail, say
-from neutrino.tracing import TraceSummary
+from neutrino.probing.selection import Selection
+from neutrino.tracing import Trace, TraceKernel, TraceSummary, summarize
 from neutrino.tracing.memory_usage import MemoryUsage
 
 
@@ -22,8 +24,26 @@ def write_report(summaries: Sequence[TraceSummary], usages: Sequence[MemoryUsage
         say(f"{usage.trace.path}: --memusage recorded nothing that could be drawn; it is not in the page")
     if not summaries:
         return NOTHING
+    return _written(summaries, options)
+
+
+def write_comparison(traces: Sequence[Trace], comparison: Any, options: argparse.Namespace) -> int:
+    """Write the page of ``--diff --html``, with both traces. comparison: as ``--diff --json`` has it. Returns the exit
+    status."""
+    selection = Selection(tuple(options.kernel), tuple(options.filter))
+
+    def keep(kernel: TraceKernel) -> bool:
+        """Whether ``-k`` and ``--filter`` choose a kernel."""
+        return selection.selects(kernel.name, kernel.full_name)
+
+    return _written([summarize(trace, keep, options.launch) for trace in traces], options, comparison)
+
+
+def _written(summaries: Sequence[TraceSummary], options: argparse.Namespace, comparison: Any = None) -> int:
+    """Write a page as the options ask, and show it. Returns the exit status."""
+    folders = [Path(folder) for folder in options.source]
     try:
-        write_file(summaries, Path(options.html), options.launch, [Path(folder) for folder in options.source])
+        write_file(summaries, Path(options.html), options.launch, folders, comparison)
     except OSError as error:
         return fail(f"{options.html}: {error.strerror or error}")
     say(f"page in {options.html}")
@@ -33,11 +53,16 @@ def write_report(summaries: Sequence[TraceSummary], usages: Sequence[MemoryUsage
 
 
 def write_file(
-    summaries: Sequence[TraceSummary], target: Path, launches: range | None = None, folders: Sequence[Path] = ()
+    summaries: Sequence[TraceSummary],
+    target: Path,
+    launches: range | None = None,
+    folders: Sequence[Path] = (),
+    comparison: Any = None,
 ) -> None:
     """Write a page about some traces into a file, which is replaced once the page is whole.
 
-    launches: the numbers of those whose records are read. folders: in which sources are looked for. Raises OSError.
+    launches: the numbers of those whose records are read. folders: in which sources are looked for. comparison: of the
+    first two. Raises OSError.
     """
     # Imported here: most reports are no page.
     from neutrino.cli.report_json import trace_document
@@ -53,7 +78,7 @@ def write_file(
     part = Path(name)
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8", newline="\n") as file:
-            write_page(file, sources)
+            write_page(file, sources, comparison)
         mask = os.umask(0)
         os.umask(mask)
         part.chmod(0o666 & ~mask)

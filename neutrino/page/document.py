@@ -24,9 +24,10 @@ SCHEMA = 1
 """Of the document in a page."""
 
 
-def write_page(file: TextIO, sources: Sequence[Source]) -> int:
+def write_page(file: TextIO, sources: Sequence[Source], comparison: Json = None) -> int:
     """Write a page about some traces. Returns how many bytes of data it has. Raises OSError.
 
+    comparison: of the first one with the second, as ``--diff --json`` has it; None if the page is of no comparison.
     What cannot be read of a trace is named in its place.
     """
     script, style = page_script(), (WEB / "page.css").read_text("utf-8")
@@ -41,7 +42,7 @@ def write_page(file: TextIO, sources: Sequence[Source]) -> int:
     )
     blocks = Blocks(file)
     traces = [{"document": shortened(source.document), "data": _data(source, blocks)} for source in sources]
-    document = {"schema": SCHEMA, "version": __version__, "traces": traces}
+    document = {"schema": SCHEMA, "version": __version__, "traces": traces, "comparison": shortened(comparison)}
     last = blocks.add_json(_plain(document))
     file.write(f'<script type="text/plain" id="document">{last}</script>\n<script>{script}</script>\n')
     file.write("</body>\n</html>\n")

@@ -34,6 +34,7 @@ VIEWS = (
     View("source", "Source", "source.js"),
     View("memory", "Memory accesses", "memory.js"),
     View("coverage", "Coverage", "coverage.js"),
+    View("comparison", "Comparison", "comparison.js"),
 )
 
 DATA: dict[str, Callable[[Source, Blocks], Json]] = {

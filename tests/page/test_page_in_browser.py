@@ -16,6 +16,7 @@ from neutrino.page.scripts import one_script
 from neutrino.tracing import Trace
 from tests.page.browser import chromium, opened
 from tests.page.made_pages import HOSTILE, page_of, probed_patterns, write_schedule
+from tests.tracing.test_comparison import run
 from tests.tracing.trace_writer import BLOCK_SCHED, TraceWriter, fill_regions
 
 
@@ -272,4 +273,24 @@ def test_memory_has_every_access(browser: Any, patterns: tuple[Path, Path]) -> N
         # The first cell of the picture that has accesses says how many and where.
         found.page.select_option("label:has-text('Addresses against') select", "warp")
         found.drawn()
+        assert found.said == []
+
+
+def test_comparison_is_that_of_diff(browser: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run(tmp_path / "a", 11)
+    run(tmp_path / "slow", 13, slower={"gemm": 1.05}, slow_site=1.5)
+    command = [str(tmp_path / "a"), "--diff", str(tmp_path / "slow")]
+    assert main([*command, "--json"]) == 1
+    document = json.loads(capsys.readouterr().out)
+    assert main([*command, "--html", str(tmp_path / "page.html")]) == 1
+    with opened(browser, tmp_path / "page.html") as found:
+        found.go("comparison")
+        changed = [kernel for kernel in document["kernels"] if kernel["changed"]]
+        assert found.figures("comparison/changed") == ["1 kernel"]
+        kernels = [*changed, *(kernel for kernel in document["kernels"] if not kernel["changed"])]
+        rows = [row for kernel in kernels for row in [*kernel["figures"], *kernel["details"]][:30]]
+        assert [float(value) for value in found.figures("comparison/second")] == [row["second"] for row in rows]
+        # Both traces are in the page.
+        found.page.select_option("header select", "1")
+        found.go("schedule")
         assert found.said == []

@@ -39,6 +39,13 @@ function trimmed(value) {
   return String(Number(value.toPrecision(4)));
 }
 
+/** A time with its unit. @param {number} ns @param {number} [span] the time whose unit it has @returns {string} */
+export function duration(ns, span = ns) {
+  const size = Math.abs(span);
+  const [scale, unit] = size >= 1e9 ? [1e9, "s"] : size >= 1e6 ? [1e6, "ms"] : size >= 1e3 ? [1e3, "µs"] : [1, "ns"];
+  return `${trimmed(ns / scale)} ${unit}`;
+}
+
 /** Bytes with their unit. @param {number} value @returns {string} */
 export function bytes(value) {
   let unit = 0;

@@ -9,7 +9,7 @@ import { shown } from "./format.js";
  * A trace of the page. document: as `neutrino-report --json` has it; data: of views, by name.
  * @typedef {{document: any, data: Record<string, any>}} TracePart
  * @typedef {{name: string, title: string, draw: (place: HTMLElement, trace: TracePart, page: Page) => void | Promise<void>}} View
- * @typedef {{traces: TracePart[], go: (view: string) => void}} Page
+ * @typedef {{traces: TracePart[], comparison: any, go: (view: string) => void}} Page
  */
 
 /** Show the page. @param {View[]} views */
@@ -29,7 +29,7 @@ export async function start(views) {
   let trace = 0;
   let name = "";
   /** @type {Page} */
-  const page = { traces: contents.traces, go };
+  const page = { traces: contents.traces, comparison: contents.comparison, go };
   const buttons = views.map((view) => button(view.title, () => go(view.name), { "data-view": view.name }));
   list.replaceChildren(...buttons);
 

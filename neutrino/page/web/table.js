@@ -5,7 +5,7 @@ import { append, element, say } from "./dom.js";
 import { number, shown } from "./format.js";
 
 /**
- * @typedef {{title: string, kind?: "number" | "name" | "code" | "text", value: (row: any) => any, cell?: (row: any) => Node | string}} TableColumn
+ * @typedef {{title: string, kind?: "number" | "name" | "code" | "short", value: (row: any) => any, cell?: (row: any) => Node | string}} TableColumn
  */
 
 /**

@@ -3,7 +3,7 @@
 
 import { choice, colour, element, line } from "../dom.js";
 import { columns } from "../data.js";
-import { counted, number, short, shown } from "../format.js";
+import { counted, duration, number, shown } from "../format.js";
 import { Plot, pixel, ramp } from "../plot.js";
 import { firstAbove } from "../spans.js";
 
@@ -22,7 +22,7 @@ export async function draw(place, trace) {
   const without = trace.document.coverage.launches - trace.document.coverage.probed;
   place.append(
     element("p", {}, "When the program submitted each launch. How long a launch took is not in these records: Block schedule has the times on the multiprocessors."),
-    line([[number(data.launches), "launches", "launches/count"], [`${short(data.time / 1e6)} ms`, "from the first to the last"]]),
+    line([[number(data.launches), "launches", "launches/count"], [duration(data.time), "from the first to the last"]]),
   );
   if (without) place.append(element("p", { class: "soft" }, `${counted(without, "launch", "launches")} without probes ${without === 1 ? "has" : "have"} no time in the trace.`));
   if (data.kind === "moments") await moments(place, data, names);
@@ -57,9 +57,9 @@ async function exact(place, data, names) {
     const rows = [...groups.values()].sort((a, b) => b.at.length - a.at.length);
     const times = rows.map((row) => Float64Array.from(row.at, (at) => all.time[at]));
     const plot = new Plot({
-      label: `${data.launches} launches over ${short(data.time / 1e6)} ms, in ${rows.length} rows`,
+      label: `${data.launches} launches over ${duration(data.time)}, in ${rows.length} rows`,
       height: Math.min(Math.max(rows.length * 22, 66), 900), range: [0, Math.max(data.time, 1)], rows: rows.length, least: Math.min(1000, Math.max(data.time, 1)),
-      tick: (value) => `${short(value / 1e6)} ms`,
+      tick: (value) => duration(value, data.time),
       rowLabels: rows.map((row, at) => ({ at: (at + 0.5) / rows.length, text: row.text })),
       draw: (ground) => {
         const cells = new Float64Array(ground.width * rows.length);
@@ -77,7 +77,7 @@ async function exact(place, data, names) {
         const row = Math.min(Math.floor(y * rows.length), rows.length - 1);
         const next = firstAbove(times[row], 0, times[row].length, at);
         const near = [next - 1, next].filter((one) => one >= 0 && one < times[row].length).sort((a, b) => Math.abs(times[row][a] - at) - Math.abs(times[row][b] - at))[0];
-        if (near === undefined || Math.abs(times[row][near] - at) > (seen.to - seen.from) / 60) return `${rows[row].text}, at ${short(at / 1e6)} ms: no launch`;
+        if (near === undefined || Math.abs(times[row][near] - at) > (seen.to - seen.from) / 60) return `${rows[row].text}, at ${duration(at, data.time)}: no launch`;
         const launch = rows[row].at[near];
         const grid = `${all.grid_x[launch]} × ${all.grid_y[launch]} × ${all.grid_z[launch]}`;
         const block = `${all.block_x[launch]} × ${all.block_y[launch]} × ${all.block_z[launch]}`;
@@ -97,9 +97,9 @@ async function moments(place, data, names) {
   const { kernel, cells } = await columns(data.block);
   const rows = Array.from(kernel, (id) => shown(names.get(Number(id)) ?? `kernel ${id}`, 60));
   const plot = new Plot({
-    label: `${data.launches} launches over ${short(data.time / 1e6)} ms, of ${rows.length} kernels`,
+    label: `${data.launches} launches over ${duration(data.time)}, of ${rows.length} kernels`,
     height: Math.min(Math.max(rows.length * 22, 66), 900), range: [0, Math.max(data.time, 1)], rows: rows.length, least: (data.time / data.moments) * 8,
-    tick: (value) => `${short(value / 1e6)} ms`,
+    tick: (value) => duration(value, data.time),
     rowLabels: rows.map((text, at) => ({ at: (at + 0.5) / rows.length, text })),
     draw: (ground) => {
       const drawn = new Float64Array(ground.width * rows.length);
@@ -117,7 +117,7 @@ async function moments(place, data, names) {
     describe: (at, y) => {
       const row = Math.min(Math.floor(y * rows.length), rows.length - 1);
       const moment = Math.min(Math.floor((at / data.time) * data.moments), data.moments - 1);
-      return `${rows[row]}: ${counted(cells[row * data.moments + moment], "launch", "launches")} about ${short(at / 1e6)} ms`;
+      return `${rows[row]}: ${counted(cells[row * data.moments + moment], "launch", "launches")} about ${duration(at, data.time)}`;
     },
   });
   place.append(
