@@ -182,8 +182,7 @@ class Probed:
                 inserted += sum(map(len, reading.inserted.values()))
                 size += len(function.code)
                 instructions += len(original.rows)
-            expected = sum(len(one.code) for row in twin.code.insertions for one in row)
-            if problem or inserted != expected:
+            if problem or inserted != twin.inserted:
                 tally.wrong.append(f"{name}: {twin.name}: {problem or 'something else is left than was inserted'}")
                 continue
             tally.written += 1
@@ -201,7 +200,7 @@ class Probed:
             except UnknownInstructionError:
                 named = before.sgprs
             waves = processor.waves(before.vgprs, twin.lanes, named)
-            tally.waves += waves == processor.waves(now.vgprs, twin.lanes, max(named, twin.code.sgprs))
+            tally.waves += waves == processor.waves(now.vgprs, twin.lanes, max(named, twin.sgprs))
 
 
 def _part(job: tuple[Sequence[tuple[str, bytes]], Sequence[str]]) -> Tallies:

@@ -11,7 +11,7 @@ from neutrino.errors import NeutrinoError
 
 def show(source: CodeObjectSource, kernel: GcnKernel) -> ShownTwin:
     """Write a planned twin. source: the code object that the kernel is in. Raises NeutrinoError if it has none."""
-    code = write_twins(source, [kernel])
+    code = write_twins(source, [kernel], parts=True)
     if not code.twins:
         _, why = code.refused[kernel.name]
         raise NeutrinoError(f"{kernel.name}: {why}")

@@ -53,6 +53,25 @@ def function_text(function: Function, moved: Mapping[int, int] | None = None, fi
     return FunctionText(tuple(lines), places)
 
 
+def paired_lines(
+    original: FunctionText, probed: FunctionText, moved: Mapping[int, int], first: int
+) -> tuple[int | None, ...]:
+    """Return for each line of a function's text which line of its twin's (copy with probes) it is, from 0; None for a
+    label to which nothing leads any more.
+
+    moved: as of ``function_text``. first: the number of the original's first line.
+    """
+    # Labels have names of their own, of which those of the original stay.
+    labels = {line: number for number, line in enumerate(probed.lines) if not line.startswith(" ")}
+    offsets = {line: offset for offset, line in original.places.items()}
+    pairs: list[int | None] = []
+    for number, line in enumerate(original.lines):
+        offset = offsets.get(first + number)
+        # The first line is the function's name, which differs.
+        pairs.append(0 if not number else labels.get(line) if offset is None else probed.places[moved[offset]] - 1)
+    return tuple(pairs)
+
+
 def _kept_names(function: Function, moved: Mapping[int, int], targets: Set[int]) -> dict[int, str]:
     """Return the names of labels in a twin by their offsets. moved: see ``function_text``. targets: of branches."""
     ends = {instruction.offset: instruction.end for instruction in function.instructions}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -14,12 +14,12 @@ from neutrino.backend.gcn_devices import DEVICES, SUPPORTED
 from neutrino.backend.gcn_source import CodeObjectSource, kernel_figures
 from neutrino.backend.gcn_text import function_text
 from neutrino.backend.gcn_values import GcnCode, GcnFunction, GcnKernel, GcnPlan, GcnTwin, Place
-from neutrino.backend.kernel_entries import unassembled_entries
-from neutrino.backend.manifest import unassembled_manifest
+from neutrino.backend.manifest import MANIFEST, probed_entry, unassembled_manifest
 from neutrino.backend.protocol import BackendResult
 from neutrino.probing.ir.probe_set import Probe, ProbeSet
 from neutrino.twins.cache_entry import KernelEntry
 from neutrino.twins.probe_units import ProbeLeftOut
+from neutrino.twins.spool import SpooledFiles
 from neutrino.twins.values import LeftOut, Site, Twin, ignore
 
 if TYPE_CHECKING:
@@ -117,7 +117,6 @@ class GcnTwins:
         number = itertools.count()
         for function, redirected in zip(reach.copied, reach.redirected, strict=True):
             text = function_text(function, first=line)
-            line += len(text.lines)
             at = self._matched(function)
             for instruction in function.instructions:
                 if instruction.offset in at:
@@ -129,7 +128,8 @@ class GcnTwins:
                         )
                         for probe in at[instruction.offset]
                     ]  # fmt: skip
-            functions.append(GcnFunction(function, text, at, redirected))
+            functions.append(GcnFunction(function, line, len(text.lines), at, redirected))
+            line += len(text.lines)
         left_out = [row for function in reach.originals for row in self._left_out(function, kernel_probes)]
         if not sites:
             if left_out:
@@ -203,6 +203,10 @@ class GcnTwins:
                 "registers": {"original": before, "twin": after, "capped": None}, "assembler": code.llvm,
             }  # fmt: skip
 
-        result = unassembled_entries([code.twins] if code.twins else [], manifest, lambda _: code.image)
-        refused = {name: KernelEntry(name, *refusal) for name, refusal in code.refused.items()}
-        return BackendResult({**result.entries, **refused}, result.images)
+        entries = {name: KernelEntry(name, *refusal) for name, refusal in code.refused.items()}
+        for twin in code.twins:
+            entry = probed_entry(twin, manifest(twin), image=0)
+            # Together the manifests of a thousand kernels would fill the memory.
+            kept = {MANIFEST: code.spool.put(entry.files[MANIFEST]), **twin.texts}
+            entries[twin.name] = replace(entry, files=SpooledFiles(kept))
+        return BackendResult(entries, (code.image,) if code.twins else ())

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from neutrino.abi.probe_block import BLOCK_EXTENTS, block_size
 from neutrino.abi.reasons import Reason
 from neutrino.abi.structures import align_up
 from neutrino.backend.gcn_source import CodeObjectSource
-from neutrino.backend.gcn_text import FunctionText
+from neutrino.backend.gcn_text import FunctionText, function_text
 from neutrino.backend.protocol import TwinText
 from neutrino.probing.ir.probe_set import Probe, ProbeSet
 from neutrino.twins.probe_units import ProbeLeftOut
+from neutrino.twins.spool import Spool, Spooled, SpooledFiles
 from neutrino.twins.values import SUFFIX, LeftOut, Site
 
 if TYPE_CHECKING:
     from neutrino.gcn.code import Function
     from neutrino.maps.declaration import Map
+
+
+ORIGINAL, PROBED = "original.s", "probed.s"
+"""Names of the files with a twin's texts."""
 
 
 @dataclass(frozen=True)
@@ -33,12 +38,13 @@ class Place:
 class GcnFunction:
     """A function that a twin has: the kernel, or one that it calls.
 
-    text: how it is shown; lines are counted on from function to function. at: the probes at each instruction, by its
-    offset. redirected: as ``gcn.splice.Member`` has it.
+    first: the number of the first line of its text, which are counted on from function to function; line_count: how
+    many there are. at: the probes at each instruction, by its offset. redirected: as ``gcn.splice.Member`` has it.
     """
 
     function: Function
-    text: FunctionText
+    first: int
+    line_count: int
     at: Mapping[int, tuple[Probe, ...]]
     redirected: frozenset[int] = frozenset()
 
@@ -46,6 +52,10 @@ class GcnFunction:
     def name(self) -> str:
         """The function's name, as the code object has it."""
         return self.function.name
+
+    def text(self) -> FunctionText:
+        """Return how it is shown, written anew each time."""
+        return function_text(self.function, first=self.first)
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,11 +96,7 @@ class GcnKernel:
     @property
     def lines(self) -> Mapping[str, int]:
         """Return by name the line of the text (from 1) where the kernel begins: each kernel has a text of its own."""
-        found, line = {}, 1
-        for one in self.functions:
-            found[one.name] = line
-            line += len(one.text.lines)
-        return found
+        return {one.name: one.first for one in self.functions}
 
 
 @dataclass(frozen=True)
@@ -103,8 +109,9 @@ class GcnPlan:
 
 @dataclass(frozen=True)
 class GcnTwin:
-    """A kernel's twin; ``Twin``. original, probed: texts, and parts: those of its functions. code: what is inserted.
-    registers: of the original and of the twin, vector registers."""
+    """A kernel's twin; ``Twin``. texts: the files ``original.s`` and ``probed.s``. sgprs: registers that it names.
+    registers: of the original and of the twin, vector registers. added: instructions, inserted: bytes that it has more.
+    parts: the texts of its functions, if they were asked for."""
 
     name: str
     twin_name: str
@@ -116,29 +123,40 @@ class GcnTwin:
     sites: Sequence[Site]
     left_out: Sequence[LeftOut]
     probes_left_out: Sequence[ProbeLeftOut]
-    original: str
-    probed: str
-    code: Any
+    texts: Mapping[str, Spooled]
+    sgprs: int
     registers: tuple[int, int]
     added: int
-    parts: tuple[TwinText, ...]
+    inserted: int
+    parts: tuple[TwinText, ...] = ()
     variables: tuple[str, ...] = ()
     length_warning: str = ""
+
+    @property
+    def original(self) -> str:
+        """The text of the kernel without probes, and of the functions that it calls."""
+        return self.texts[ORIGINAL].read().decode()
+
+    @property
+    def probed(self) -> str:
+        """The text of the twin, and of its copies of functions."""
+        return self.texts[PROBED].read().decode()
 
     def files(self, cap: int | None) -> Mapping[str, bytes]:
         """Return the texts that a trace keeps of it. cap: nothing for these twins, which no assembler gives registers.
         """
-        return {"original.s": self.original.encode(), "probed.s": self.probed.encode()}
+        return SpooledFiles(self.texts)
 
 
 @dataclass(frozen=True)
 class GcnCode:
-    """Twins, the image that has them, and why other planned kernels have none."""
+    """Twins, the image that has them, and why other planned kernels have none. spool: what keeps the twins' texts."""
 
     twins: tuple[GcnTwin, ...]
     image: bytes
     refused: Mapping[str, tuple[Reason, str]]
     llvm: str
+    spool: Spool = field(default_factory=Spool)
 
 
 def block_of(kernel: GcnKernel) -> Place:

@@ -5,21 +5,23 @@ Original instructions keep their bytes, and the code object its kernels: what is
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from neutrino.abi.reasons import Reason
 from neutrino.backend.gcn_source import CodeObjectSource
-from neutrino.backend.gcn_text import function_text
-from neutrino.backend.gcn_values import GcnCode, GcnKernel, GcnTwin, block_of, copy_names, twin_name
+from neutrino.backend.gcn_text import function_text, paired_lines
+from neutrino.backend.gcn_values import ORIGINAL, PROBED, GcnCode, GcnKernel, GcnTwin, block_of, copy_names, twin_name
 from neutrino.backend.protocol import TwinText
 from neutrino.errors import PatchError
 from neutrino.twins.probe_units import Refusal
+from neutrino.twins.spool import Spool
 from neutrino.twins.values import LeftOut
 
 if TYPE_CHECKING:
-    from neutrino.fatbin.code_object_append import Part
+    from neutrino.fatbin.code_object_append import Appended, Part
     from neutrino.gcn.llvm import Llvm
     from neutrino.gcn.splice import Insertion, Member, SplicedGroup
 
@@ -56,10 +58,13 @@ def inserted_into(kernel: GcnKernel, llvm: Llvm) -> Inserted | Refusal:
     tracepoints = {probe.name: probe.tracepoint.text for probe in kernel.probes.probes}
     left_out = []
     for member, not_probed in zip(kernel.functions, found.not_probed, strict=True):
+        if not not_probed:
+            continue
         texts = {row.offset: row.text for row in member.function.instructions}
+        places = member.text().places
         left_out += [
             LeftOut(
-                one.probe, tracepoints[one.probe], member.text.places[one.offset], texts[one.offset], "", one.reason,
+                one.probe, tracepoints[one.probe], places[one.offset], texts[one.offset], "", one.reason,
                 member.function.name,
             )
             for one in not_probed
@@ -67,59 +72,81 @@ def inserted_into(kernel: GcnKernel, llvm: Llvm) -> Inserted | Refusal:
     return Inserted(found.insertions, found.sgprs, found.vgprs, found.header, tuple(left_out), found.descriptor)
 
 
-def write_twins(source: CodeObjectSource, kernels: Sequence[GcnKernel]) -> GcnCode:
+def write_twins(source: CodeObjectSource, kernels: Sequence[GcnKernel], *, parts: bool = False) -> GcnCode:
     """Write the twins (instrumented copies) of planned kernels, and the code object that has them.
 
-    Raises ToolMissingError without AMD's assembler, FormatError for a damaged code object.
+    parts: whether the twins are to have the texts of their functions. Of one kernel after the other, so that no more
+    is in memory than its code, and of the others what is inserted. Raises ToolMissingError without AMD's assembler,
+    FormatError for a damaged code object.
     """
-    from neutrino.fatbin.code_object_append import Appended, KernelRefusedError, append_kernels, place
+    from neutrino.fatbin.code_object_append import append_kernels, next_place, place
     from neutrino.gcn.llvm import find_llvm
-    from neutrino.gcn.splice import SpliceError, group_size, splice_group
+    from neutrino.gcn.splice import SpliceError, splice_group
 
     llvm = find_llvm(source.processor)
     refused: dict[str, tuple[Reason, str]] = {}
-    written: list[tuple[GcnKernel, Inserted]] = []
+    waiting = _placed(source, kernels, llvm, refused)
+    spool = Spool()
+    twins: list[GcnTwin] = []
+    appended: list[Appended] = []
+    (address,) = place(source.data, [0]) if waiting else (0,)
+    while waiting:
+        kernel, code, size = waiting.popleft()
+        try:
+            spliced = splice_group(_members(kernel, code), address)
+        except SpliceError as error:
+            # Those after it move up.
+            refused[kernel.name] = Reason.UNSUPPORTED, str(error)
+            continue
+        address = next_place(address, size)
+        appended.append(_appended(kernel, code, spliced.code, _parts(kernel, spliced)))
+        twins.append(_twin(kernel, code, spliced, llvm, spool, parts=parts))
+    try:
+        image = append_kernels(source.data, appended)
+    except PatchError as error:
+        refused |= {twin.name: (Reason.UNSUPPORTED, error.reason) for twin in twins}
+        return GcnCode((), source.data, refused, llvm.name)
+    return GcnCode(tuple(twins), image, refused, llvm.name, spool)
+
+
+def _placed(
+    source: CodeObjectSource, kernels: Sequence[GcnKernel], llvm: Llvm, refused: dict[str, tuple[Reason, str]]
+) -> deque[tuple[GcnKernel, Inserted, int]]:
+    """Return what goes into each kernel, and the size of its twin's code in bytes, from which follow the places of the
+    twins after it. refused: gets those without a twin."""
+    from neutrino.fatbin.code_object_append import refused_kernels
+    from neutrino.gcn.splice import SpliceError, group_size
+
+    found: list[tuple[GcnKernel, Inserted, int]] = []
     for kernel in kernels:
         code = inserted_into(kernel, llvm)
         if isinstance(code, Refusal):
             refused[kernel.name] = code.reason, code.detail
-        else:
-            written.append((kernel, code))
-
-    # Where a twin's code will be follows from the sizes of those before it, so that one that cannot be spliced is taken
-    # out and the others are placed anew.
-    while written:
-        groups = [_members(kernel, code) for kernel, code in written]
-        spliced: list[SplicedGroup] = []
+            continue
         try:
-            for members, address in zip(groups, place(source.data, list(map(group_size, groups))), strict=True):
-                spliced.append(splice_group(members, address))
-            appended = [
-                Appended(
-                    twin_name(kernel), kernel.name, twin.code, code.sgprs, code.vgprs, block_of(kernel).size,
-                    _parts(kernel, twin), code.descriptor,
-                )
-                for (kernel, code), twin in zip(written, spliced, strict=True)
-            ]  # fmt: skip
-            image = append_kernels(source.data, appended)
+            found.append((kernel, code, group_size(_members(kernel, code))))
         except SpliceError as error:
-            failed, _ = written.pop(len(spliced))
-            refused[failed.name] = Reason.UNSUPPORTED, str(error)
-        except KernelRefusedError as error:
-            failed = next(kernel for kernel, _ in written if twin_name(kernel) == error.kernel)
-            refused[failed.name] = Reason.UNSUPPORTED, error.reason
-            written = [pair for pair in written if pair[0] is not failed]
-        except PatchError as error:
-            refused |= {kernel.name: (Reason.UNSUPPORTED, error.reason) for kernel, _ in written}
-            written = []
-        else:
-            figures = _figures(image)
-            twins = tuple(
-                _twin(kernel, code, twin, llvm, figures[twin_name(kernel)])
-                for (kernel, code), twin in zip(written, spliced, strict=True)
-            )
-            return GcnCode(twins, image, refused, llvm.name)
-    return GcnCode((), source.data, refused, llvm.name)
+            refused[kernel.name] = Reason.UNSUPPORTED, str(error)
+    # What cannot be appended must be known before any place is.
+    asked = [_appended(kernel, code, b"", _unplaced(kernel)) for kernel, code, _ in found]
+    try:
+        unlike = refused_kernels(source.data, asked) if asked else {}
+    except PatchError as error:
+        refused |= {kernel.name: (Reason.UNSUPPORTED, error.reason) for kernel, _, _ in found}
+        return deque()
+    for kernel, _, _ in found:
+        if reason := unlike.get(twin_name(kernel)):
+            refused[kernel.name] = Reason.UNSUPPORTED, reason
+    return deque(row for row in found if twin_name(row[0]) not in unlike)
+
+
+def _appended(kernel: GcnKernel, code: Inserted, written: bytes, parts: tuple[Part, ...]) -> Appended:
+    """Return what is appended of a twin. written: its code; parts: where its functions are in that."""
+    from neutrino.fatbin.code_object_append import Appended
+
+    return Appended(
+        twin_name(kernel), kernel.name, written, code.sgprs, code.vgprs, block_of(kernel).size, parts, code.descriptor
+    )
 
 
 def _members(kernel: GcnKernel, code: Inserted) -> list[Member]:
@@ -140,38 +167,45 @@ def _parts(kernel: GcnKernel, spliced: SplicedGroup) -> tuple[Part, ...]:
     return tuple(Part(name, offset, len(one.code)) for name, offset, one in rows)
 
 
-def _figures(image: bytes) -> dict[str, int]:
-    """Return how many vector registers (VGPRs) each kernel of a code object has."""
-    from neutrino.fatbin.code_object import read_code_object
+def _unplaced(kernel: GcnKernel) -> tuple[Part, ...]:
+    """Return a twin's functions, of which only the names are known."""
+    from neutrino.fatbin.code_object_append import Part
 
-    return {name: kernel.vgprs for name, kernel in read_code_object(image, "twins").kernels.items()}
+    return tuple(Part(name, 0, 0) for name in copy_names(kernel))
 
 
-def _twin(kernel: GcnKernel, code: Inserted, spliced: SplicedGroup, llvm: Llvm, vgprs: int) -> GcnTwin:
-    """Return a twin (instrumented copy of a kernel) with its assembly text.
+def _twin(
+    kernel: GcnKernel, code: Inserted, spliced: SplicedGroup, llvm: Llvm, spool: Spool, *, parts: bool
+) -> GcnTwin:
+    """Return a twin (instrumented copy of a kernel) with its assembly text, which the spool keeps.
 
-    vgprs: how many vector registers it has.
+    parts: whether it is to have the texts of its functions.
     """
     from neutrino.gcn.code import decode_each
 
     module = kernel.source.module
-    # By the originals' addresses, which nothing of the text shows.
-    rows = [
-        (name, one.function.address, part.code, one.function.is_kernel, one.function.wave)
-        for name, one, part in zip(copy_names(kernel), kernel.functions, spliced.members, strict=True)
-    ]
-    probed = list(decode_each(rows, module.processor, module.features, llvm))
-    texts = [function_text(one, part.moved).text for one, part in zip(probed, spliced.members, strict=True)]
-    lines = kernel.lines
-    parts = tuple(
-        TwinText(one.name, lines[one.name], one.text.text, text, is_kernel=one.function.is_kernel)
-        for one, text in zip(kernel.functions, texts, strict=True)
-    )
+    original, probed, added = [], [], 0
+    shown: list[TwinText] = []
+    for name, one, part in zip(copy_names(kernel), kernel.functions, spliced.members, strict=True):
+        # By the original's address, which nothing of the text shows.
+        row = name, one.function.address, part.code, one.function.is_kernel, one.function.wave
+        (function,) = decode_each([row], module.processor, module.features, llvm)
+        before, after = one.text(), function_text(function, part.moved)
+        original.append(before.text)
+        probed.append(after.text)
+        added += len(function.instructions) - len(one.function.instructions)
+        if parts:
+            pairs = paired_lines(before, after, part.moved, one.first)
+            shown.append(
+                TwinText(one.name, one.first, before.text, after.text, one.function.is_kernel, pairs)
+            )
     block = block_of(kernel)
+    texts = {ORIGINAL: "".join(original), PROBED: "".join(probed)}
+    # As its metadata have them.
+    vgprs = max(kernel.figures.vgprs, code.vgprs)
     return GcnTwin(
         kernel.name, twin_name(kernel), kernel.parameters, block.offset, block.size, kernel.function.wave,
         kernel.probes.maps, kernel.sites, (*kernel.left_out, *code.left_out), kernel.probes_left_out,
-        "".join(part.original for part in parts), "".join(texts), code, (kernel.figures.vgprs, vgprs),
-        sum(len(one.instructions) for one in probed) - sum(len(one.function.instructions) for one in kernel.functions),
-        parts,
+        {name: spool.put(text.encode()) for name, text in texts.items()}, code.sgprs, (kernel.figures.vgprs, vgprs),
+        added, sum(len(one.code) for rows in code.insertions for one in rows), tuple(shown),
     )  # fmt: skip

@@ -17,6 +17,9 @@ from neutrino.maps.declaration import Layout
 from neutrino.twins.cache_entry import KernelEntry
 from neutrino.twins.values import AssembledTwin, Site, Twin
 
+MANIFEST = "manifest.json"
+"""The name of the file among those of a kernel."""
+
 
 def unassembled_manifest(twin: Twin, arch: str, form: str) -> dict[str, Any]:
     """Return the manifest of a twin (instrumented kernel), in which all that only an assembler reports is None.
@@ -113,7 +116,7 @@ def probed_entry(
             number for number, entry in enumerate(twin.maps) if entry.kind.layout is Layout.CHUNKS and not entry.cap
         ),
         files={
-            "manifest.json": json.dumps(manifest, indent=1).encode(),
+            MANIFEST: json.dumps(manifest, indent=1).encode(),
             **twin.files(manifest["maxnreg"]),
         },
     )

@@ -177,7 +177,8 @@ class Options:
 class TwinText:
     """The kernel, or a function that it calls a copy of: its text before and after probing.
 
-    line: the line of the file's text where it begins.
+    line: the line of the file's text where it begins. pairs: for each line of the original which line of the probed
+    text it is, from 0, None for none; where that is not known, lines are paired by their text.
     """
 
     name: str
@@ -185,6 +186,7 @@ class TwinText:
     original: str
     probed: str
     is_kernel: bool = False
+    pairs: tuple[int | None, ...] | None = None
 
 
 @dataclass(frozen=True)

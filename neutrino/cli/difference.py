@@ -1,7 +1,8 @@
 """What probing changed in a kernel's text: a line-by-line difference from the original.
 
-A twin is its original with lines inserted and a few changed, so lines are paired in order. That takes time
-proportional to the text, and is fast for kernels of ten thousand lines.
+A twin is its original with lines inserted and a few changed. Which lines are the original's, what wrote it may say.
+Otherwise lines are paired in order by their text, which takes time proportional to it, and is fast for kernels of ten
+thousand lines.
 """
 
 from __future__ import annotations
@@ -26,6 +27,26 @@ class Line:
     mark: str
     text: str
     original: int
+
+
+def compare_paired(original: Sequence[str], probed: Sequence[str], pairs: Sequence[int | None]) -> list[Line]:
+    """Return the difference of two texts whose lines are paired. pairs: for each line of the original which one of the
+    probed text it is, ascending, None for none. Else as ``compare``."""
+    lines: list[Line] = []
+    position = 0
+    for number, (text, match) in enumerate(zip(original, pairs, strict=True)):
+        if match is None:
+            lines.append(Line("-", text, number))
+            continue
+        lines += _inserted(lines, probed[position:match], number)
+        position = match + 1
+        if text.strip() == probed[match].strip():
+            lines.append(Line(" ", text, number))
+        else:
+            lines.append(Line("-", text, number))
+            lines += _inserted(lines, [probed[match]], number + 1)
+    lines += _inserted(lines, probed[position:], len(original))
+    return lines
 
 
 def compare(original: Sequence[str], probed: Sequence[str]) -> list[Line]:

@@ -188,7 +188,7 @@ def _lines(shown: _Shown, probes: ProbeSet, assembly: str, *, diff: bool) -> Ite
 
     assembly: the result of assembling, for the heading; "" for none. diff: yield only what changed, as a unified diff.
     """
-    from neutrino.cli.difference import compare, hunks
+    from neutrino.cli.difference import compare, compare_paired, hunks
     from neutrino.cli.probe_comments import with_comments
     from neutrino.demangle import demangle
 
@@ -213,7 +213,12 @@ def _lines(shown: _Shown, probes: ProbeSet, assembly: str, *, diff: bool) -> Ite
         # Whole texts are separated by an empty line; the parts of a diff by the lines that begin with @@.
         if number and not diff:
             yield ""
-        lines = compare(_split(part.original), _split(part.probed))
+        original, probed = _split(part.original), _split(part.probed)
+        if part.pairs is None:
+            lines = compare(original, probed)
+        else:
+            # What follows the last line end is nothing in both.
+            lines = compare_paired(original, probed, (*part.pairs, len(probed) - 1))
         sites = [site for site in twin.sites if site.function == part.name]
         lines = with_comments(lines, sites, probes, first=part.line, is_kernel=part.is_kernel)
         if diff:

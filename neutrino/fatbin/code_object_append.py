@@ -13,7 +13,7 @@ alone (``place``): code that refers to variables by their distance must know it.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -163,8 +163,13 @@ def place(data: bytes | memoryview, sizes: Sequence[int], name: str = "the code 
     address, places = _end_of_loads(open_code_object(data, name)), []
     for size in sizes:
         places.append(address)
-        address = _up(address + size, CODE_ALIGNMENT)
+        address = next_place(address, size)
     return tuple(places)
+
+
+def next_place(address: int, size: int) -> int:
+    """Return the address of the code that follows what has an address and a size in bytes."""
+    return _up(address + size, CODE_ALIGNMENT)
 
 
 def append_kernels(data: bytes | memoryview, kernels: Sequence[Appended], name: str = "the code object") -> bytes:
@@ -175,6 +180,24 @@ def append_kernels(data: bytes | memoryview, kernels: Sequence[Appended], name: 
     of a function of its own, is taken, whose ``like`` is not there, or whose registers or arguments do not fit.
     """
     return _Writer(open_code_object(data, name)).appended(kernels) if kernels else bytes(data)
+
+
+def refused_kernels(
+    data: bytes | memoryview, kernels: Sequence[Appended], name: str = "the code object"
+) -> dict[str, str]:
+    """Return by name which kernels ``append_kernels`` would refuse, and why, before their code is written: of it only
+    the names of the functions matter. Raises FormatError and PatchError as ``append_kernels``."""
+    writer = _Writer(open_code_object(data, name))
+    known, taken = writer.known_names()
+    refused: dict[str, str] = {}
+    for kernel in kernels:
+        try:
+            writer.changed(kernel, writer.original(kernel, known, taken))
+        except KernelRefusedError as error:
+            refused[kernel.name] = error.reason
+        else:
+            taken |= _names_of(kernel)
+    return refused
 
 
 @dataclass
@@ -232,7 +255,11 @@ class _Writer:
     def appended(self, kernels: Sequence[Appended]) -> bytes:
         """Return the object with the kernels. Raises FormatError and PatchError."""
         elf = self.elf
-        originals = self._originals(kernels)
+        known, taken = self.known_names()
+        originals = []
+        for kernel in kernels:
+            originals.append(self.original(kernel, known, taken))
+            taken |= _names_of(kernel)
         code = _Area(_up(len(elf.data), PAGE), _end_of_loads(elf))
         addresses = [code.address + code.put(kernel.code, CODE_ALIGNMENT) for kernel in kernels]
         code.put(_WORD.pack(_NOP if self.processor.startswith("gfx9") else _CODE_END) * (_BEHIND // _WORD.size), 4)
@@ -244,7 +271,7 @@ class _Writer:
         code_section, descriptor_section = len(self.rows), len(self.rows) + 1
         entries, symbols = [], []
         for kernel, original, address in zip(kernels, originals, addresses, strict=True):
-            entry, descriptor = self._changed(kernel, original)
+            entry, descriptor = self.changed(kernel, original)
             at = tables.put(descriptor, _DESCRIPTOR_ALIGNMENT)
             _LONG.pack_into(tables.content, at + _ENTRY, address - tables.address - at)
             entries.append(entry)
@@ -311,20 +338,26 @@ class _Writer:
             list(kernel.maps(".args"))
         return metadata.values, note, segment
 
-    def _originals(self, kernels: Sequence[Appended]) -> list[Mapping[str, Any]]:
-        """Return the metadata of the kernels that the appended ones are like."""
+    def known_names(self) -> tuple[Mapping[str, Mapping[str, Any]], set[str]]:
+        """Return the metadata of the object's kernels by name, and all names that are taken in it."""
         known = {kernel[".name"]: kernel for kernel in self.metadata.get(_KERNELS, ())}
-        taken = set(known) | {symbol.name for table in (SHT_DYNSYM, SHT_SYMTAB) for symbol in self.elf.symbols(table)}
-        for kernel in kernels:
-            for name in (*(part.name for part in kernel.parts), f"{kernel.name}.kd"):
-                if name in taken:
-                    raise self.refusal(kernel, f"there is {name} already")
-                taken.add(name)
-            if kernel.like not in known:
-                raise self.refusal(kernel, f"there is no kernel {kernel.like}")
-        return [known[kernel.like] for kernel in kernels]
+        names = {symbol.name for table in (SHT_DYNSYM, SHT_SYMTAB) for symbol in self.elf.symbols(table)}
+        return known, names | set(known)
 
-    def _changed(self, kernel: Appended, original: Mapping[str, Any]) -> tuple[dict[str, Any], bytes]:
+    def original(
+        self, kernel: Appended, known: Mapping[str, Mapping[str, Any]], taken: Collection[str]
+    ) -> Mapping[str, Any]:
+        """Return the metadata of the kernel that an appended one is like. known, taken: as ``known_names``, with the
+        names of kernels that are appended before it."""
+        names = [*(part.name for part in kernel.parts), f"{kernel.name}.kd"]
+        for number, name in enumerate(names):
+            if name in taken or name in names[:number]:
+                raise self.refusal(kernel, f"there is {name} already")
+        if kernel.like not in known:
+            raise self.refusal(kernel, f"there is no kernel {kernel.like}")
+        return known[kernel.like]
+
+    def changed(self, kernel: Appended, original: Mapping[str, Any]) -> tuple[dict[str, Any], bytes]:
         """Return the metadata and the descriptor of an appended kernel. original: metadata of the one it is like."""
         symbol = descriptors_of(self.elf).get(original[".symbol"])
         if symbol is None:
@@ -486,6 +519,11 @@ class _Writer:
         """Return the section header table."""
         size = len(self.elf.sections) * SECTION_LAYOUT.size
         return self.elf.bytes_at(self.elf.section_headers, size, "section header table")
+
+
+def _names_of(kernel: Appended) -> set[str]:
+    """Return the names of the symbols of an appended kernel."""
+    return {*(part.name for part in kernel.parts), f"{kernel.name}.kd"}
 
 
 def _end_of_loads(elf: Elf) -> int:

@@ -8,8 +8,10 @@ is refused, with the instruction's name.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import NamedTuple
 
 from neutrino.gcn.llvm import WORD, Llvm
@@ -48,8 +50,10 @@ _LITERAL_AT = 4
 """Offset in bytes of the literal in the instructions that have one."""
 _SEARCHED = 12
 """Instructions behind the one that reads the program counter, among which its sums are looked for."""
-_MOST_PARSED = 50_000
+_MOST_PARSED = 30_000
 """Texts whose parts are kept."""
+_MOST_DECODED = 100_000
+"""Instructions of a code object that are kept, together some 15 MB."""
 _REGISTERS = re.compile(r"s(?:(\d+)|\[(\d+):(\d+)\])")
 _ADDRESSES = 1 << 64
 
@@ -98,9 +102,9 @@ class PcLiteral(NamedTuple):
 class Function:
     """A kernel or another function.
 
-    name: mangled. address: virtual, in its code object. code: its bytes. instructions: they cover the code without a
-    gap. wave: lanes of its waves, 32 or 64. literals: those that depend on the function's place. refused: why no code
-    can be inserted into it, empty if some can.
+    name: mangled. address: virtual, in its code object. code: its bytes. wave: lanes of its waves, 32 or 64. decoded:
+    its instructions, or what gives them. literals: those that depend on the function's place. refused: why no code can
+    be inserted into it, empty if some can.
     """
 
     name: str
@@ -108,9 +112,55 @@ class Function:
     code: bytes
     is_kernel: bool
     wave: int
-    instructions: tuple[Instruction, ...] = field(repr=False)
+    decoded: tuple[Instruction, ...] | DecodedAgain = field(repr=False)
     literals: tuple[PcLiteral, ...] = ()
     refused: str = ""
+
+    @property
+    def instructions(self) -> tuple[Instruction, ...]:
+        """Its instructions; they cover the code without a gap. They may be decoded anew each time."""
+        return self.decoded if isinstance(self.decoded, tuple) else self.decoded()
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedAgain:
+    """Gives the instructions of one of the functions that share a ``_Recent``. number: which one."""
+
+    recent: _Recent
+    number: int
+
+    def __call__(self) -> tuple[Instruction, ...]:
+        """Return the instructions."""
+        return self.recent.instructions(self.number)
+
+
+class _Recent:
+    """Keeps the instructions of some functions, those that were asked for last: of a large code object they take fifty
+    times as much memory as its bytes."""
+
+    def __init__(self, decode_one: Callable[[int], tuple[Instruction, ...]]) -> None:
+        """decode_one: returns the instructions of a function, by its number."""
+        self._decode_one = decode_one
+        self._kept: OrderedDict[int, tuple[Instruction, ...]] = OrderedDict()
+        self._count = 0
+
+    def keep(self, number: int, rows: tuple[Instruction, ...]) -> None:
+        """Keep the instructions of a function, and forget those that were asked for longest ago."""
+        self._kept[number] = rows
+        self._count += len(rows)
+        while self._count > _MOST_DECODED and len(self._kept) > 1:
+            _, forgotten = self._kept.popitem(last=False)
+            self._count -= len(forgotten)
+
+    def instructions(self, number: int) -> tuple[Instruction, ...]:
+        """Return the instructions of a function."""
+        rows = self._kept.get(number)
+        if rows is None:
+            rows = self._decode_one(number)
+            self.keep(number, rows)
+        else:
+            self._kept.move_to_end(number)
+        return rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,8 +207,19 @@ def decode(functions: Iterable[tuple[str, int, bytes, bool, int]], processor: st
     A function whose lanes are 0, since kernels of both sizes may call it, is decoded as of 32 lanes, and refused.
     processor, features: as ``Module``. Raises ToolMissingError for a processor that the LLVM does not know.
     """
-    decoded = decode_each(functions, processor, features, llvm)
-    return Module(processor, features, tuple(sorted(decoded, key=lambda function: function.address)))
+    rows = sorted(functions, key=lambda row: row[1])
+
+    def decode_one(number: int) -> tuple[Instruction, ...]:
+        """Return the instructions of a function once more."""
+        _, _, code, _, wave = rows[number]
+        return _instructions(code, processor, wave_features(processor, features, wave), llvm)
+
+    recent = _Recent(decode_one)
+    found = []
+    for number, function in enumerate(decode_each(rows, processor, features, llvm)):
+        recent.keep(number, function.instructions)
+        found.append(replace(function, decoded=DecodedAgain(recent, number)))
+    return Module(processor, features, tuple(found))
 
 
 def decode_each(
@@ -168,34 +229,33 @@ def decode_each(
 
     A large code object has millions of instructions, which together would fill the memory.
     """
-    parsed: dict[str, _Parts] = {}
     for name, address, code, is_kernel, wave in functions:
-        if len(parsed) > _MOST_PARSED:
-            parsed.clear()
-        rows = llvm.disassemble(code, processor, wave_features(processor, features, wave))
-        instructions = []
-        for offset, size, text in rows:
-            if text is None:
-                instructions.append(Instruction(offset, size, "", (), (), ""))
-                continue
-            # Most texts occur more than once.
-            parts = parsed.get(text)
-            if parts is None:
-                parts = parsed[text] = _parts(text)
-            target = None
-            if parts.is_branch:
-                words = int.from_bytes(code[offset : offset + 2], "little", signed=True)
-                target = offset + size + WORD * words
-            instructions.append(
-                Instruction(offset, size, parts.mnemonic, parts.operands, parts.modifiers, text, target, parts.second)
-            )
+        instructions = _instructions(code, processor, wave_features(processor, features, wave), llvm)
         literals, problem = _literals(instructions, code, address)
         refused = problem or _problem(instructions, len(code))
         if not wave:
             refused = MIXED_WAVES
         if not code:
             refused = "it has no code"
-        yield Function(name, address, code, is_kernel, wave or 32, tuple(instructions), tuple(literals), refused)
+        yield Function(name, address, code, is_kernel, wave or 32, instructions, tuple(literals), refused)
+
+
+def _instructions(code: bytes, processor: str, features: str, llvm: Llvm) -> tuple[Instruction, ...]:
+    """Decode the instructions of a function."""
+    instructions = []
+    for offset, size, text in llvm.disassemble(code, processor, features):
+        if text is None:
+            instructions.append(Instruction(offset, size, "", (), (), ""))
+            continue
+        parts = _parts(text)
+        target = None
+        if parts.is_branch:
+            words = int.from_bytes(code[offset : offset + 2], "little", signed=True)
+            target = offset + size + WORD * words
+        instructions.append(
+            Instruction(offset, size, parts.mnemonic, parts.operands, parts.modifiers, text, target, parts.second)
+        )
+    return tuple(instructions)
 
 
 class _Parts(NamedTuple):
@@ -214,8 +274,9 @@ def written(text: str) -> Instruction:
     return Instruction(0, 0, parts.mnemonic, parts.operands, parts.modifiers, text, None, parts.second)
 
 
+@lru_cache(maxsize=_MOST_PARSED)
 def _parts(text: str) -> _Parts:
-    """Take an instruction's text apart."""
+    """Take an instruction's text apart. Most texts occur more than once."""
     first, _, other = text.partition(" :: ")
     mnemonic, operands, modifiers = _half(first)
     second = None

@@ -45,7 +45,7 @@ _NOT_DISASSEMBLED = ("gfx6", "gfx7")
 """Processors for which it ends the process ("disassembly not yet supported for subtarget")."""
 _LONGER: Final = "longer"
 """In place of a text: the words are the beginning of an instruction."""
-_MOST_TEXTS = 200_000
+_MOST_TEXTS = 80_000
 """Limit of the texts that are kept, of all processors together."""
 _LONGEST = 20
 """Bytes of the longest instruction of any processor."""

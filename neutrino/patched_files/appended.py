@@ -30,6 +30,7 @@ from neutrino.elf.constants import (
     SHT_DYNAMIC,
     SHT_PROGBITS,
 )
+from neutrino.elf.cursor import release
 from neutrino.elf.reader import Elf
 from neutrino.elf.rows import DYNAMIC_LAYOUT, SEGMENT_LAYOUT
 from neutrino.elf.tables import ELF_HEADER_SIZE, ProgramHeader, SectionHeader, Tables
@@ -189,6 +190,7 @@ class Appended:
         for part in self._section:
             write_at(new, position, part)
             position += len(part)
+            release(memoryview(part))
         write_at(new, begin, complete_header(self._section, self._section_size, self._record_offset))
         for position, parts in pieces:
             for part in parts:

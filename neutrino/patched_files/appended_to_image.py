@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from neutrino.abi.sections import SECTION_MAGIC
 from neutrino.abi.structures import align_up
 from neutrino.elf.constants import SHT_PROGBITS
+from neutrino.elf.cursor import release
 from neutrino.elf.reader import Elf
 from neutrino.elf.tables import ELF_HEADER_SIZE, SectionHeader, Tables
 from neutrino.errors import PatchError
@@ -60,6 +61,7 @@ class AppendedToImage:
         for part in self._section:
             write_at(new, position, part)
             position += len(part)
+            release(memoryview(part))
         write_at(new, begin, complete_header(self._section, size, self._record_offset))
         # The names and headers of sections end the file.
         names = tables.sections[tables.names_index]

@@ -19,13 +19,14 @@ from neutrino.elf.cursor import release
 from neutrino.fatbin import Container, kernel_names
 from neutrino.maker.keys import image_key, patcher_identity, run_key
 from neutrino.maker.patcher import make_twins
+from neutrino.patched_files.entry_spool import EntrySpool, Range
 from neutrino.patched_files.file_images import read_images
 from neutrino.patched_files.patch_plan import PlannedImage, SkippedImage, driver_bytes
 from neutrino.patched_files.patch_report import KernelReport
 from neutrino.patched_files.workers import Slots
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.selection import Selection
-from neutrino.twins.cache_entry import KernelEntry, write_entry
+from neutrino.twins.cache_entry import KernelEntry, write_entry_file
 from neutrino.version import __version__
 
 
@@ -61,23 +62,23 @@ class Task:
 class TaskResult:
     """The result of a task.
 
-    entry: in the format of ``twins/cache_entry.py``; None if the hook does not look for twins of the image. key: the
-    entry's key, 32 bytes. notes: remarks for the user.
+    entry: where in the ``EntrySpool`` it is, in the format of ``twins/cache_entry.py``; None if the hook does not look
+    for twins of the image. key: the entry's key, 32 bytes. notes: remarks for the user.
     """
 
     kernels: tuple[KernelReport, ...]
-    entry: bytes | None = None
+    entry: Range | None = None
     key: bytes = b""
     notes: tuple[str, ...] = ()
 
 
-def make_task_runner(context: tuple[Path, Settings, Slots]) -> Callable[[Task], TaskResult]:
+def make_task_runner(context: tuple[Path, Settings, Slots, EntrySpool]) -> Callable[[Task], TaskResult]:
     """Return a function that runs tasks of one file. Raises FormatError, OSError as ``read_images``.
 
-    context: the file, the settings, and the slots that limit how many assemblers run at once.
+    context: the file, the settings, the slots that limit how many assemblers run at once, and what collects entries.
     """
-    path, settings, slots = context
-    return functools.partial(_run_task, _TwinMaker(read_images(path), settings, slots))
+    path, settings, slots, spool = context
+    return functools.partial(_run_task, _TwinMaker(read_images(path), settings, slots, spool))
 
 
 def _run_task(maker: _TwinMaker, task: Task) -> TaskResult:
@@ -94,10 +95,13 @@ class _TwinMaker:
     its text. slots: as in ``make_task_runner``.
     """
 
-    def __init__(self, containers: Sequence[Container], settings: Settings, slots: Slots) -> None:
+    def __init__(
+        self, containers: Sequence[Container], settings: Settings, slots: Slots, spool: EntrySpool
+    ) -> None:
         """Set up a maker of twins (kernels with probes) for a file. containers: all of it. slots: limit assemblers at
-        once."""
+        once. spool: collects the entries."""
         self._slots = slots
+        self._spool = spool
         self._containers = containers
         self._units = [container for container in containers if is_unit(container)]
         self._settings = settings
@@ -149,7 +153,9 @@ class _TwinMaker:
             settings.device, settings.max_registers,
         )  # fmt: skip
         key = image_key(run, planned.arch, digest)
-        entry = write_entry(key, settings.probes.maps, twins.kernels, twins.images)
+        entry = self._spool.append(
+            lambda file: write_entry_file(file, key, settings.probes.maps, twins.kernels, twins.images)
+        )
         return TaskResult(reports, entry, key, notes)
 
 

@@ -6,11 +6,9 @@ import contextlib
 import json
 import mmap
 import os
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import BinaryIO
 
 from neutrino.backend.registry import EMBEDDED_DEVICE, supported_device, target_of_device
 from neutrino.device.kind import DeviceKind
@@ -19,6 +17,7 @@ from neutrino.fatbin import Container
 from neutrino.loader.driver import machine_archs
 from neutrino.patched_files.attach import Attaching, attaching_to
 from neutrino.patched_files.carrier import file_refusal
+from neutrino.patched_files.entry_spool import EntrySpool
 from neutrino.patched_files.file_images import read_images
 from neutrino.patched_files.image_twins import Settings, Task, TaskResult, make_task_runner
 from neutrino.patched_files.patch_plan import Plan, PlannedImage, SkippedImage, make_plan
@@ -96,9 +95,9 @@ def patch_file(
     folder = target.parent if target is not None else None
     with contextlib.ExitStack() as stack:
         # Entries are kept on disk, so that memory holds those of a few images only.
-        spool = stack.enter_context(tempfile.TemporaryFile(dir=folder, prefix=".neutrino-"))
+        spool = stack.enter_context(contextlib.closing(EntrySpool(folder)))
         attaching = stack.enter_context(attaching_to(source, target)) if target is not None and plan.images else None
-        builder = _SectionBuilder(source, settings, plan, containers, spool if target is not None else None)
+        builder = _SectionBuilder(source, settings, plan, containers, spool)
         builder.run(jobs or os.cpu_count() or 1, progress, attaching)
         report = builder.report(tuple(names))
         if attaching is None or not report.probed:
@@ -108,10 +107,9 @@ def patch_file(
         # The report in the file leaves out file names: the copy may be renamed, and patching it again must give the
         # same bytes as patching the original.
         stored_report = {name: value for name, value in report.document().items() if name not in ("input", "output")}
-        spool.flush()
         section = write_section(
             builder.rows(),
-            builder.entries(spool),
+            builder.entries(),
             names=" ".join(names),
             maker=__version__,
             probes=trace_text(target_of_device(plan.images[0].arch).lowered(settings.probes)).encode(),
@@ -156,15 +154,14 @@ class _SectionBuilder:
     """Makes the twins of all images of a plan in worker processes; then gives the section's contents in plan order.
 
     An image gets one entry, in the format of ``twins/cache_entry.py``, with its twins (instrumented kernels). items:
-    the plan's images, then the skipped ones. spool: a file that collects the entries; None if they are not needed.
-    results, entry_ranges: by the item's index, its result without the entry, and the entry's place in the spool.
+    the plan's images, then the skipped ones. spool: collects the entries. results: by the item's index.
     """
 
     def __init__(
-        self, source: Path, settings: Settings, plan: Plan, containers: Sequence[Container], spool: BinaryIO | None
+        self, source: Path, settings: Settings, plan: Plan, containers: Sequence[Container], spool: EntrySpool
     ) -> None:
         """Prepare to make all twins (instrumented kernels) of a plan, none yet. source: the file to patch; containers:
-        its GPU code. spool: a file for the results (cache entries), None if they are not needed."""
+        its GPU code. spool: collects the results (cache entries)."""
         self._source = source
         self._settings = settings
         self._plan = plan
@@ -172,9 +169,8 @@ class _SectionBuilder:
         self._spool = spool
         # Those with twins come first, so that an index in plan.images is also one in _items.
         self._items: tuple[PlannedImage | SkippedImage, ...] = (*plan.images, *plan.skipped_images)
-        # By the item's index: its result without the entry, and the entry's (offset, size) in the spool.
+        # By the item's index.
         self._results: dict[int, TaskResult] = {}
-        self._entry_ranges: dict[int, tuple[int, int]] = {}
 
     def run(self, jobs: int, progress: Progress | None, attaching: Attaching | None) -> None:
         """Process all items, those of the largest containers first, so that no long one is left to the end.
@@ -187,7 +183,7 @@ class _SectionBuilder:
         order = sorted(range(len(sizes)), key=lambda index: -sizes[index])
         tasks = [self._task(index) for index in order]
         with contextlib.closing(Slots(jobs)) as slots:
-            context = self._source, self._settings, slots
+            context = self._source, self._settings, slots, self._spool
             if attaching is None:
                 results = share(make_task_runner, context, tasks, jobs)
             else:
@@ -198,18 +194,14 @@ class _SectionBuilder:
     def _collect(
         self, results: Iterator[tuple[int, TaskResult]], order: Sequence[int], progress: Progress | None
     ) -> None:
-        """Store each result as it arrives, and its entry in the spool.
+        """Store each result as it arrives.
 
         results: (position in order, result). order: indices of the items, as they are processed. progress: called after
         each.
         """
         for done, (position, result) in enumerate(results, 1):
             index = order[position]
-            if result.entry is not None and self._spool is not None:
-                self._entry_ranges[index] = self._spool.tell(), len(result.entry)
-                self._spool.write(result.entry)
-            # The entry is on disk, or not needed; b"" only records that there was one.
-            self._results[index] = replace(result, entry=b"" if result.entry is not None else None)
+            self._results[index] = result
             if progress is not None:
                 item = self._items[index]
                 label = f"container {item.container}" + (f" for {item.arch}" if isinstance(item, PlannedImage) else "")
@@ -254,14 +246,10 @@ class _SectionBuilder:
             ]
         return rows
 
-    def entries(self, spool: BinaryIO) -> list[memoryview]:
+    def entries(self) -> list[memoryview]:
         """Return the entries in the plan's order, as views of the memory-mapped spool."""
-        if not self._entry_ranges:
-            # The spool is empty, and an empty file cannot be mapped.
-            return []
-        view = memoryview(mmap.mmap(spool.fileno(), 0, access=mmap.ACCESS_READ))
-        ranges = [self._entry_ranges[index] for index in self._images_with_entry()]
-        return [view[offset : offset + size] for offset, size in ranges]
+        entries = [self._results[index].entry for index in self._images_with_entry()]
+        return self._spool.entries([entry for entry in entries if entry is not None])
 
     def report(self, names: tuple[str, ...]) -> Report:
         """Return the report of all kernels, ordered by container and then as the architectures were given.

@@ -8,9 +8,10 @@ so the writer aligns tables to 8 bytes and images to 64, and ends every string w
 from __future__ import annotations
 
 import hashlib
+import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
@@ -40,6 +41,8 @@ WARP_SIZES = (32, 64)
 _TABLE_ALIGN = 8
 _IMAGE_ALIGN = 64
 _DIGEST_SIZE = 32
+_BLOCK = 1 << 18
+"""Bytes of a file that are read at once."""
 _VARIABLE = np.dtype("<u8")
 """A row of a kernel's table of variables: the offset of a name."""
 _UNUSED_LOGS = np.dtype("<u8")
@@ -128,25 +131,37 @@ class Entry:
 class _Writer:
     """Appends tables, texts and images to a cache entry, after a header of ``header_size`` bytes, filled in last.
 
-    data: the entry so far; its beginning is the header's place. Offsets count from there.
+    file: the entry so far, which begins with the header's place. size: its bytes. Offsets count from its beginning.
     """
 
-    def __init__(self, header_size: int) -> None:
-        """Begin a cache entry. header_size: bytes to leave free at the beginning, for the header."""
-        self.data = bytearray(header_size)
+    def __init__(self, file: IO[bytes], header_size: int) -> None:
+        """Begin a cache entry. file: empty. header_size: bytes to leave free at the beginning, for the header."""
+        self._file = file
+        self.size = file.write(bytes(header_size))
         self._text_offsets: dict[bytes, int] = {}
         """By the text with its NUL."""
 
-    def align(self, alignment: int) -> int:
-        """Pad the data to a multiple of ``alignment`` bytes, and return their length."""
-        self.data += bytes(align_up(len(self.data), alignment) - len(self.data))
-        return len(self.data)
-
     def append(self, data: bytes, alignment: int) -> int:
         """Append bytes at the next multiple of ``alignment``, and return their offset."""
-        offset = self.align(alignment)
-        self.data += data
+        offset = align_up(self.size, alignment)
+        self._file.write(bytes(offset - self.size))
+        self._file.write(data)
+        self.size = offset + len(data)
         return offset
+
+    def put(self, data: bytes, offset: int) -> None:
+        """Write bytes over those at an offset."""
+        self._file.seek(offset)
+        self._file.write(data)
+        self._file.seek(self.size)
+
+    def digest(self, begin: int) -> bytes:
+        """Return the SHA-256 of all bytes from an offset on."""
+        result = hashlib.sha256()
+        self._file.seek(begin)
+        while block := self._file.read(_BLOCK):
+            result.update(block)
+        return result.digest()
 
     def text(self, text: str) -> int:
         """Append a NUL-terminated string, and return its offset. Equal strings are stored once."""
@@ -172,7 +187,18 @@ def write_entry(key: bytes, maps: Sequence[Map], kernels: Sequence[KernelEntry],
     those that the driver loads for twins, then alternatives with a register cap. Raises NeutrinoError for a map whose
     name has more than 63 bytes.
     """
-    writer = _Writer(TWINS_HEADER.size)
+    file = io.BytesIO()
+    write_entry_file(file, key, maps, kernels, images)
+    return file.getvalue()
+
+
+def write_entry_file(
+    file: IO[bytes], key: bytes, maps: Sequence[Map], kernels: Sequence[KernelEntry], images: Sequence[bytes]
+) -> None:
+    """Write a cache entry to a file, kernel by kernel. file: empty, read and written as bytes; its position means
+    nothing afterwards. The others, and errors, as ``write_entry``; OSError, too.
+    """
+    writer = _Writer(file, TWINS_HEADER.size)
     map_rows = []
     for map_ in maps:
         name = map_.name.encode()
@@ -197,13 +223,13 @@ def write_entry(key: bytes, maps: Sequence[Map], kernels: Sequence[KernelEntry],
     image_rows = np.zeros(len(images), TWIN_IMAGE.dtype)
     for index, image in enumerate(images):
         image_rows[index] = (writer.append(image, _IMAGE_ALIGN), len(image))
-    writer.data[images_offset : images_offset + image_rows.nbytes] = image_rows.tobytes()
+    writer.put(image_rows.tobytes(), images_offset)
 
     header = np.zeros((), TWINS_HEADER.dtype)
     header["magic"] = TWINS_MAGIC
     header["version"] = TWINS_VERSION
     header["maps"] = len(maps)
-    header["size"] = len(writer.data)
+    header["size"] = writer.size
     header["key"] = np.frombuffer(key, np.uint8)
     header["maps_offset"] = maps_offset
     header["kernels_offset"] = kernels_offset
@@ -211,12 +237,10 @@ def write_entry(key: bytes, maps: Sequence[Map], kernels: Sequence[KernelEntry],
     header["images"] = len(images)
     header["images_offset"] = images_offset
     header["unused_logs"] = has_unused_logs
-    writer.data[: TWINS_HEADER.size] = header.tobytes()
+    writer.put(header.tobytes(), 0)
 
     # The digest covers everything after itself, the rest of the header included.
-    digest = hashlib.sha256(memoryview(writer.data)[DIGESTED_FROM:]).digest()
-    writer.data[DIGESTED_FROM - _DIGEST_SIZE : DIGESTED_FROM] = digest
-    return bytes(writer.data)
+    writer.put(writer.digest(DIGESTED_FROM), DIGESTED_FROM - _DIGEST_SIZE)
 
 
 def _kernel_row(writer: _Writer, kernel: KernelEntry) -> dict[str, int]:
@@ -225,10 +249,11 @@ def _kernel_row(writer: _Writer, kernel: KernelEntry) -> dict[str, int]:
     The row is for the table TWIN_KERNEL: values by member.
     """
     names = {name: writer.text(name) for name in kernel.files}
-    files = [
-        {"name_offset": names[name], "offset": writer.append(data, _TABLE_ALIGN), "size": len(data)}
-        for name, data in kernel.files.items()
-    ]
+    files = []
+    # One by one: each may be large, and read from a file.
+    for name in kernel.files:
+        data = kernel.files[name]
+        files.append({"name_offset": names[name], "offset": writer.append(data, _TABLE_ALIGN), "size": len(data)})
     variables = np.array([writer.text(name) for name in kernel.variables], _VARIABLE)
     return {
         # An offset of 0, where the header is, means that there is no text.

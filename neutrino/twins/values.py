@@ -14,7 +14,7 @@ SUFFIX = "__neutrino"
 """Added to a kernel's name, for its twin's."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Site:
     """A place where a probe went. line: in the kernel's text, from 1. instruction: its text, in one line.
 
@@ -32,7 +32,7 @@ class Site:
     function: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class LeftOut:
     """An instruction that a probe matches and could not go to. reason: why. Else as in a ``Site``."""
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neutrino.cli.difference import compare, hunks, runs
+from neutrino.cli.difference import Line, compare, compare_paired, hunks, runs
 
 # Words of lines that come again and again, as in kernels.
 WORD = st.sampled_from(["ret;", "add;", "}", "mov;", "ld;"])
@@ -68,3 +68,20 @@ def test_long_kernels_take_no_time() -> None:
 def test_pieces_begin_behind_lines_that_stayed() -> None:
     lines = compare(["a;", "b;"], ["a;", "x;", "y;", "b;", "z;"])
     assert [lines[place].text for place in runs(lines)] == ["    x;", "    z;"]
+
+
+def test_where_pairs_are_known_equal_lines_that_were_inserted_are_not_taken_for_the_original_s() -> None:
+    original = ["k:", "  wait", "  load", "  branch .L4", "  end"]
+    probed = ["k__twin:", "  wait", "  count", "  wait", "  load", "  wait", "  branch .Lp9", "  end"]
+    lines = compare_paired(original, probed, (0, 3, 4, 6, 7))
+    assert [(line.mark, line.text.strip(), line.original) for line in lines] == [
+        ("-", "k:", 0), ("+", "k__twin:", 1), ("+", "wait", 1), ("+", "count", 1), (" ", "wait", 1), (" ", "load", 2),
+        ("+", "wait", 3), ("-", "branch .L4", 3), ("+", "branch .Lp9", 4), (" ", "end", 4),
+    ]  # fmt: skip
+    # By their text alone the first is taken for the original's.
+    assert Line(" ", "  wait", 1) in compare(original, probed)
+    assert compare(original, probed).index(Line(" ", "  wait", 1)) < lines.index(Line(" ", "  wait", 1))
+    # A label to which nothing leads any more.
+    assert [line.mark for line in compare_paired(["k:", ".L4:", "  end"], ["k:", "  end"], (0, None, 1))] == [
+        " ", "-", " ",
+    ]  # fmt: skip

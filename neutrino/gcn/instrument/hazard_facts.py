@@ -89,7 +89,7 @@ class Facts:
         return self.name.startswith("v_cmpx_")
 
 
-@lru_cache(maxsize=1 << 15)
+@lru_cache(maxsize=1 << 14)
 def facts_of(
     mnemonic: str,
     operands: tuple[str, ...],

@@ -57,7 +57,7 @@ def effects(instruction: Instruction, generation: int) -> Effects:
     return _effects(instruction.mnemonic, instruction.operands, instruction.modifiers, instruction.second, generation)
 
 
-@lru_cache(maxsize=1 << 16)
+@lru_cache(maxsize=1 << 15)
 def _effects(
     mnemonic: str,
     operands: tuple[str, ...],
