@@ -5,6 +5,10 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Sequence
+from pathlib import Path
+
+_ASKED = ("perfetto", "iket", "diff")
+"""Of which one can be asked for."""
 
 
 def add_files(parser: argparse.ArgumentParser) -> None:
@@ -16,6 +20,12 @@ def add_files(parser: argparse.ArgumentParser) -> None:
         help="write when blocks and warps ran, on which multiprocessor, and what they marked, for ui.perfetto.dev: of "
         "one trace, from maps with begin and end, or start and elapsed, of each warp, such as those of the probes "
         "warp_timeline and block_sched",
+    )
+    group.add_argument(
+        "--iket",
+        metavar="OUT.json",
+        help="write the same as events in the JSON of NVIDIA's IKET, which scripts read; such a file is read in place "
+        "of a trace: 'neutrino-report events.json'",
     )
     group = parser.add_argument_group("two traces compared, in place of the report")
     group.add_argument(
@@ -36,19 +46,39 @@ def add_files(parser: argparse.ArgumentParser) -> None:
 
 def is_file_asked(options: argparse.Namespace) -> bool:
     """Whether the options ask for something in place of the report."""
-    return options.perfetto is not None or options.diff is not None
+    return any(getattr(options, name) is not None for name in _ASKED) or _is_events(options)
+
+
+def _is_events(options: argparse.Namespace) -> bool:
+    """Whether the report is asked of a file that may have IKET's events: the first thing in it is an object of JSON."""
+    path = Path(options.trace[0]) if len(options.trace) == 1 else None
+    try:
+        if path is None or not path.is_file():
+            return False
+        with path.open("rb") as file:
+            return file.read(64).lstrip().startswith(b"{")
+    except (OSError, ValueError):
+        return False
 
 
 def run_asked(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     """Do what these options ask for. Returns the exit status."""
-    asked = [name for name in ("perfetto", "diff") if getattr(options, name) is not None]
+    asked = [name for name in _ASKED if getattr(options, name) is not None]
     # A comparison may be a page, too.
     html = () if options.diff is not None else ("html",)
     others = _given(options, parser, (*html, "why", "rows", "records", "where", "group_by", "sort", "csv", "analyze"))
-    if len(asked) > 1 or others or (options.json and (options.diff is None or options.html)):
+    is_events = _is_events(options)
+    prints_json = (asked == ["diff"] and not options.html) or (is_events and not asked)
+    if len(asked) > 1 or others or (options.json and not prints_json):
         words = [*(f"--{name}" for name in asked), *others, *(["--json"] if options.json else [])]
         parser.error(f"{' and '.join(words)} do not go together")
-    # Imported here: most reports need neither.
+    if is_events and asked not in ([], ["iket"]):
+        parser.error(f"--{asked[0]} is of a trace, which {options.trace[0]} is not")
+    # Imported here: most reports need none.
+    if is_events:
+        from neutrino.cli.iket_report import report_events
+
+        return report_events(options)
     if options.diff is not None:
         from neutrino.cli.comparison_report import print_comparison
 

@@ -1,8 +1,9 @@
-"""``neutrino-report --perfetto``: a trace as a file for another program's viewer."""
+"""``neutrino-report --perfetto`` and ``--iket``: a trace as a file for other programs."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
 
 from neutrino.cli.kernel_names import demangled, shorten
 from neutrino.cli.report_faults import report_faults
@@ -12,6 +13,7 @@ from neutrino.cli.trace_choice import one_trace, print_lines, require_launches, 
 from neutrino.errors import NeutrinoError
 from neutrino.probing.selection import Selection
 from neutrino.tracing import Trace, TraceKernel
+from neutrino.tracing.iket import Exported, write_iket
 from neutrino.tracing.perfetto import write_perfetto
 from neutrino.tracing.roles import WarpRoles, roles_of
 
@@ -33,6 +35,9 @@ def write_files(options: argparse.Namespace) -> int:
         if not any(len(kernel.written_numbers(options.launch)) for kernel in kernels):
             say(why_no_kernel([trace], options) if not kernels else "no launch has data in the trace")
             return report_faults([trace]) or NOTHING
+        if options.iket is not None:
+            exported = write_iket(trace, options.iket, kernels, options.launch)
+            return print_lines(map(escaped, _exported_lines(options.iket, exported))) or report_faults([trace])
         roles: dict[int, WarpRoles] = {}
 
         def names_of(kernel: TraceKernel) -> dict[int, str]:
@@ -43,7 +48,7 @@ def write_files(options: argparse.Namespace) -> int:
     except NeutrinoError as error:
         return fail(error)
     except OSError as error:
-        return fail(f"{options.perfetto}: {error.strerror or error}")
+        return fail(f"{options.perfetto or options.iket}: {error.strerror or error}")
     launches, slices = _counted(written.launches, "launch", "launches"), _counted(written.slices, "slice", "slices")
     lines = [
         f"{options.perfetto}: {launches}, {slices}; https://ui.perfetto.dev opens it",
@@ -56,6 +61,20 @@ def write_files(options: argparse.Namespace) -> int:
             lines.append(f"roles in {shorten(demangled(kernel), _NAME_WIDTH)}:")
             lines += [f"  {sentence}" for sentence in found.sentences()]
     return print_lines(map(escaped, lines)) or report_faults([trace])
+
+
+def _exported_lines(path: str, exported: Exported) -> Iterator[str]:
+    """Yield what a file of events has."""
+    parts = (
+        _counted(exported.launches, "launch", "launches"), _counted(exported.lifetimes, "warp", "warps"),
+        _counted(exported.ranges, "range", "ranges"), _counted(exported.markers, "mark", "marks"),
+    )  # fmt: skip
+    yield f"{path}: {', '.join(parts)}"
+    if others := exported.timebases - {"ns"}:
+        units = " and ".join(sorted(others))
+        yield f"note: times are {units}, as timebase of each launch says: scripts take them for ns"
+    if not exported.launches:
+        yield "note: no map tells when warps ran (begin and end, or start and elapsed, of each warp)"
 
 
 def _counted(number: int, one: str, many: str) -> str:
