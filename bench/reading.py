@@ -1,10 +1,10 @@
 """How fast are traces read, and in how much memory? ``python -m bench.reading record`` (then ``judge``).
 
-Three traces are written into a temporary folder: 256 MiB of records of 16 bytes, in frames of four launches, whose nine
-aggregates (least, greatest and sum of three fields) are computed in C and by NumPy alone; 1 GiB of them, and one of two
-launches, of which ``neutrino-report`` prints a summary. Two million warps are written for Perfetto. Processor time,
-since wall time depends on who else reads; of memory what is no page of a file, sampled while the report runs. The files
-are read once before, so that no disk is.
+Five traces are written into a temporary folder, one after the other: 256 MiB of records of 16 bytes, in frames of four
+launches, whose nine aggregates (least, greatest and sum of three fields) are computed in C and by NumPy alone; 1, 4 and
+10 GiB of them, and one of 4 KiB. Of all ``neutrino-report`` prints a summary. Two million warps are written for
+Perfetto. Processor time, since wall time depends on who else reads; of memory what is no page of a file, sampled while
+the report runs. The files are read once before, so that no disk is.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import json
 import os
 import platform
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -38,13 +39,18 @@ ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "bench" / "results" / "reading.json"
 FIELDS = ("start", "elapsed", "cuid")
 LAUNCHES, WARPS = 4, 8
-SIZES = {"fast": 256 << 20, "big": 1 << 30, "small": 4096}
+SIZES = {"fast": 256 << 20, "big": 1 << 30, "large": 4 << 30, "huge": 10 << 30, "small": 4096}
 """Bytes of records in each trace."""
-ROUNDS = {"c": 7, "numpy": 7, "big": 3, "small": 9}
+ROUNDS = {"c": 7, "numpy": 7, "fast": 3, "big": 3, "large": 2, "huge": 2, "small": 9}
 LEAST_SPEED = {"c": 5.0, "numpy": 2.0}
 """GB of records per second of processor time."""
 PERFETTO_BLOCKS, PERFETTO_ROUNDS, LEAST_SLICES = 1 << 18, 5, 2e6
 """Blocks of the launch that is written for Perfetto; slices per second of processor time, start of Python included."""
+REPORTS = ("fast", "big", "large", "huge", "small")
+MOST_HUGE_SECONDS = 60.0
+"""Of processor time, for a report on the largest trace."""
+MOST_GROWTH = 1.25
+"""Seconds for each byte of the two largest traces, one by the other: time is linear."""
 MOST_BYTES = 200 << 20
 """Of anonymous memory, whatever the size of the trace."""
 MOST_SECONDS = 0.3
@@ -54,24 +60,28 @@ MOST_SECONDS = 0.3
 def write_trace(path: Path, size: int) -> Json:
     """Write a trace with ``size`` bytes of random records; return what a report on it must show.
 
-    That is the least, median and largest value of each field.
+    That is the least, median and largest value of each field. Of a large trace the records of its first frames, 256 MiB
+    together, come again.
     """
     writer = TraceWriter(path)
     writer.kernel(1, "vecadd", maps=[BLOCK_SCHED])
     header = bytes(writer.frames.pop(1))
-    blocks = size // (LAUNCHES * WARPS * BLOCK_SCHED.size)
+    blocks = min(size, SIZES["fast"]) // (LAUNCHES * WARPS * BLOCK_SCHED.size)
     _, regions = region_layout([BLOCK_SCHED], blocks, WARPS, lanes=32)
     random = np.random.default_rng(1)
     columns: dict[str, list[Any]] = {name: [] for name in FIELDS}
+    first = []
+    for number in range(LAUNCHES):
+        rows = np.zeros(blocks * WARPS, BLOCK_SCHED.dtype)
+        rows["start"] = 10**18 + number * 10**9 + np.cumsum(random.integers(0, 100, len(rows)))
+        rows["elapsed"] = random.integers(0, 1 << 20, len(rows))
+        rows["cuid"] = random.integers(0, 132, len(rows))
+        for name, column in columns.items():
+            column.append(rows[name].copy())
+        first.append(rows.tobytes().ljust(regions, b"\0"))
     with (path / "result" / "1.bin").open("wb") as file:
         file.write(header)
-        for number in range(LAUNCHES):
-            rows = np.zeros(blocks * WARPS, BLOCK_SCHED.dtype)
-            rows["start"] = 10**18 + number * 10**9 + np.cumsum(random.integers(0, 100, len(rows)))
-            rows["elapsed"] = random.integers(0, 1 << 20, len(rows))
-            rows["cuid"] = random.integers(0, 132, len(rows))
-            for name, column in columns.items():
-                column.append(rows[name].copy())
+        for number in range(LAUNCHES * max(size // SIZES["fast"], 1)):
             record, frame = np.zeros((), LAUNCH.dtype), np.zeros((), FRAME.dtype)
             for row in (record, frame):
                 row["grid"], row["block"] = (blocks, 1, 1), (32 * WARPS, 1, 1)
@@ -80,12 +90,15 @@ def write_trace(path: Path, size: int) -> Json:
             frame["magic"], frame["launch"], frame["size"] = FRAME_MAGIC, number, regions
             writer.records.append(record)
             writer.counters[1, Reason.PROBED] += 1
-            data = frame.tobytes() + rows.tobytes().ljust(regions, b"\0")
-            file.write(data + bytes(-len(data) % 64))
+            data = first[number % LAUNCHES]
+            file.write(frame.tobytes())
+            file.write(data)
+            file.write(bytes(-(frame.nbytes + len(data)) % 64))
     writer.write()
     found = {}
     for name, column in columns.items():
         values = np.concatenate(column)
+        # The same where all of them come equally often.
         middle = (len(values) - 1) // 2
         found[name] = [int(values.min()), int(np.partition(values, middle)[middle]), int(values.max())]
     return found
@@ -126,7 +139,7 @@ def perfetto(path: Path) -> Json:
     """Run ``neutrino-report --perfetto`` on a trace; return seconds of processor time, the most memory held in bytes,
     and the numbers of slices and bytes that were written."""
     out = path.with_suffix(".pftrace")
-    seconds, most, text = _run("--perfetto", str(out), str(path))
+    seconds, most, text = run_report("--perfetto", str(out), str(path))
     found = re.search(r"([\d,]+) slices", text)
     size = out.stat().st_size
     out.unlink()
@@ -140,14 +153,14 @@ def report(path: Path) -> Json:
 
     Memory: bytes that are no file's. Raises SystemExit when it fails.
     """
-    seconds, most, text = _run("--json", str(path))
+    seconds, most, text = run_report("--json", str(path))
     (document,) = json.loads(text)["traces"]
     rows = document["kernels"][0]["maps"][0]["fields"]
     fields = {row["name"]: [row["min"], row["median"], row["max"]] for row in rows}
     return {"cpu_seconds": seconds, "anonymous_bytes": most, "fields": fields}
 
 
-def _run(*arguments: str) -> tuple[float, int, str]:
+def run_report(*arguments: str) -> tuple[float, int, str]:
     """Run ``neutrino-report``; return seconds of processor time, the most bytes held that are no file's, and its
     output.
 
@@ -185,26 +198,30 @@ def record(folder: Path) -> Json:
     if library() is None:
         raise SystemExit("the library is not built: python -m neutrino.tracing.build")
     results: Json = {
-        **made_of("reading"), "machine": _machine(), "python": platform.python_version(), "numpy": np.__version__,
-        "sizes": SIZES, "expected": {name: write_trace(folder / name, size) for name, size in SIZES.items()},
-        "c": [], "numpy_alone": [], "big": [], "small": [],
+        **made_of("reading"), "machine": machine(), "python": platform.python_version(), "numpy": np.__version__,
+        "sizes": SIZES, "expected": {}, "c": [], "numpy_alone": [], **{name: [] for name in REPORTS},
     }  # fmt: skip
+    results["expected"]["fast"] = write_trace(folder / "fast", SIZES["fast"])
     for way, key in (("c", "c"), ("numpy", "numpy_alone")):
         aggregate._library = library if way == "c" else lambda: None  # type: ignore[assignment]
         aggregates(folder / "fast")
         samples = [aggregates(folder / "fast") for _ in range(ROUNDS[way])]
         results[key] = [seconds for seconds, _ in samples]
         results["expected"][f"aggregates by {way}"] = samples[0][1]
-    for name in ("big", "small"):
+    aggregate._library = library  # type: ignore[assignment]
+    for name in REPORTS:
+        if name != "fast":
+            results["expected"][name] = write_trace(folder / name, SIZES[name])
         report(folder / name)
         results[name] = [report(folder / name) for _ in range(ROUNDS[name])]
+        shutil.rmtree(folder / name)
     write_schedule(folder / "schedule")
     perfetto(folder / "schedule")
     results["perfetto"] = [perfetto(folder / "schedule") for _ in range(PERFETTO_ROUNDS)]
     return results
 
 
-def _machine() -> str:
+def machine() -> str:
     """Return the name of the processor and how many there are."""
     names = re.findall(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
     return f"{names[0] if names else platform.machine()}, {os.cpu_count()} processors"
@@ -218,11 +235,17 @@ def speeds(results: Json) -> dict[str, float]:
     }
 
 
+def seconds_of(results: Json, name: str) -> float:
+    """Return the processor time that a report on a trace takes, in the best round."""
+    return float(min(sample["cpu_seconds"] for sample in results[name]))
+
+
 def judge(results: Json) -> list[str]:
     """Return which bounds on speed, memory and right figures the recorded results break, a line each; nothing when all
     are met."""
     wrong = []
-    samples = {"c": results["c"], "numpy": results["numpy_alone"], "big": results["big"], "small": results["small"]}
+    samples = {"c": results["c"], "numpy": results["numpy_alone"], **{name: results[name] for name in REPORTS}}
+    # Aggregates and reports of the same trace.
     wrong += [f"{name}: fewer rounds than {least}" for name, least in ROUNDS.items() if len(samples[name]) < least]
     sizes = results["sizes"]
     wrong += [f"{name}: {sizes.get(name)} bytes, not {size}" for name, size in SIZES.items() if sizes.get(name) != size]
@@ -231,7 +254,7 @@ def judge(results: Json) -> list[str]:
     for way, speed in speeds(results).items():
         if speed < LEAST_SPEED[way]:
             wrong.append(f"{way}: {speed:.2f} GB/s, at least {LEAST_SPEED[way]} are needed")
-    for name in ("big", "small"):
+    for name in REPORTS:
         for sample in results[name]:
             if sample["fields"] != results["expected"][name] or len(sample["fields"]) != len(FIELDS):
                 wrong.append(f"{name}: the report says {sample['fields']}")
@@ -239,6 +262,12 @@ def judge(results: Json) -> list[str]:
                 wrong.append(f"{name}: {sample['anonymous_bytes']} bytes of anonymous memory, at most {MOST_BYTES}")
     if (seconds := min(sample["cpu_seconds"] for sample in results["small"])) > MOST_SECONDS:
         wrong.append(f"small: a report takes {seconds} s of processor time, at most {MOST_SECONDS}")
+    if (seconds := seconds_of(results, "huge")) > MOST_HUGE_SECONDS:
+        wrong.append(f"huge: a report takes {seconds} s of processor time, at most {MOST_HUGE_SECONDS}")
+    small = seconds_of(results, "small")
+    each = [(seconds_of(results, name) - small) / SIZES[name] for name in ("large", "huge")]
+    if not each[1] <= MOST_GROWTH * each[0]:
+        wrong.append(f"huge: {each[1] / each[0]:.2f} times as long for each byte as large, at most {MOST_GROWTH}")
     wrong += _judge_perfetto(results["perfetto"])
     by_way = [results["expected"][f"aggregates by {way}"] for way in LEAST_SPEED]
     if by_way[0] != by_way[1] or {name: row[:2] for name, row in by_way[0].items()} != {
@@ -268,7 +297,8 @@ def table(results: Json) -> str:
     lines = [f"{results['machine']}, NumPy {results['numpy']}"]
     for way, title in (("c", "C"), ("numpy", "NumPy alone")):
         lines.append(f"nine aggregates, {title}: {found[way]:.1f} GB/s")
-    for name, title in (("big", "1 GiB"), ("small", "4 KiB")):
+    titles = {"small": "4 KiB", "fast": "256 MiB", "big": "1 GiB", "large": "4 GiB", "huge": "10 GiB"}
+    for name, title in titles.items():
         seconds = min(sample["cpu_seconds"] for sample in results[name])
         most = max(sample["anonymous_bytes"] for sample in results[name])
         lines.append(f"neutrino-report, {title}: {seconds:.2f} s, {most >> 20} MiB of anonymous memory")
@@ -293,7 +323,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with tempfile.TemporaryDirectory() as folder:
             results = record(Path(folder))
         options.out.write_text(json.dumps(results, separators=(",", ":")).replace('{"cpu', '\n{"cpu') + "\n")
-    keys = ("sizes", "expected", "c", "numpy_alone", "big", "small", "perfetto")
+    keys = ("sizes", "expected", "c", "numpy_alone", *REPORTS, "perfetto")
     return judge_files(
         [options.out], "python -m bench.reading record", keys, lambda results: say_verdicts(results, table, judge)
     )

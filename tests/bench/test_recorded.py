@@ -27,6 +27,7 @@ from bench import (
     overhead,
     parsing,
     placed_verdicts,
+    pictures,
     reading,
     registers,
     rounding_verdicts,
@@ -77,6 +78,7 @@ _BENCHES: dict[str, tuple[Path, Callable[[Json], list[str]], tuple[str | int, ..
     ),
     "parsing": (parsing.RESULTS, parsing.judge, ("sources", 0, "bytes"), 1),
     "listing": (listing.RESULTS, listing.judge, ("huge", "run", "peak_bytes"), listing.MOST_BYTES + 1),
+    "pictures": (pictures.RESULTS, pictures.judge, ("page", 0, "anonymous_bytes"), reading.MOST_BYTES + 1),
     "reading": (reading.RESULTS, reading.judge, ("big", 0, "anonymous_bytes"), reading.MOST_BYTES + 1),
     "ahead_speed": (ahead_speed.RESULTS, ahead_speed.judge, ("cases", 1, "cores"), 2),
     "ahead_size": (
@@ -129,6 +131,11 @@ def test_the_page_holds_the_tables_of_triton_kernels_and_of_latencies() -> None:
     page = (slowdown.ROOT / "bench" / "README.md").read_text()
     for bench in (overhead, accesses, first_runs, choice, benchmark_option):
         assert f"```text\n{bench.table(json.loads(bench.RESULTS.read_text()))}\n```" in page
+
+
+def test_the_page_holds_the_figures_of_pictures() -> None:
+    page = (ROOT / "bench" / "README.md").read_text()
+    assert f"```text\n{pictures.table(json.loads(pictures.RESULTS.read_text()))}\n```" in page
 
 
 def test_the_page_holds_the_figures_of_reading() -> None:
