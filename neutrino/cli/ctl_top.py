@@ -58,9 +58,9 @@ def show(process: Steered, options: argparse.Namespace) -> None:
 def _report(trace_dir: Path) -> str:
     """Return the report of a trace, as ``neutrino-report`` prints it. Raises NeutrinoError if it cannot be read."""
     # Imported here: other commands of neutrino-ctl answer without NumPy.
-    from neutrino.cli.report import text_of
+    from neutrino.cli.report import report_of
 
-    return text_of(trace_dir)
+    return report_of(trace_dir)
 
 
 def _print(text: str, process: Steered, is_screen: bool, number: int) -> None:

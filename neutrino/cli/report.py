@@ -27,7 +27,7 @@ from neutrino.cli.report_sources import SOURCES
 from neutrino.cli.report_text import ReportText, report_console
 from neutrino.cli.streams import print_anything
 from neutrino.cli.table import stripped
-from neutrino.cli.trace_choice import newest_of_ranks, of_ranks, require_launches, why_no_kernel
+from neutrino.cli.trace_choice import newest_of_ranks, of_ranks, print_lines, require_launches, why_no_kernel
 from neutrino.cli.why import Why, coverage_document, explain, not_probed_rows, why_document
 from neutrino.errors import NeutrinoError, TraceError
 from neutrino.probing.selection import Selection
@@ -82,8 +82,7 @@ def _run(options: argparse.Namespace) -> int:
         # Imported here and below: what most reports do not need takes as long as they do.
         from neutrino.cli.findings_json import schema_document
 
-        print(json.dumps(schema_document(), indent=1))
-        return DONE
+        return print_lines([json.dumps(schema_document(), indent=1)])
     if options.html and (asks_records or options.json or options.rows or options.why is not None):
         report_parser().error("--html has all of the report, without --json, --rows, --why and queries")
     if asks_records and (options.why is not None or options.rows or (options.csv and options.json)):
@@ -205,7 +204,7 @@ def _run(options: argparse.Namespace) -> int:
     return status
 
 
-def text_of(path: Path) -> str:
+def report_of(path: Path) -> str:
     """Return the report of one trace without options, as the command prints it. Raises NeutrinoError if it cannot be
     read.
     """
@@ -218,7 +217,8 @@ def text_of(path: Path) -> str:
     else:
         summary = summarize(trace)
         with console.capture() as captured:
-            _text(console, options).show(shown_report(summary, Choice(), SOURCES), summary)
+            (findings,) = _find([summary], options)
+            _text(console, options).show(shown_report(summary, Choice(), SOURCES, findings), summary)
     return stripped(captured.get())
 
 

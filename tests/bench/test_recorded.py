@@ -26,8 +26,8 @@ from bench import (
     notebooks,
     overhead,
     parsing,
-    placed_verdicts,
     pictures,
+    placed_verdicts,
     reading,
     registers,
     rounding_verdicts,
@@ -134,7 +134,7 @@ def test_the_page_holds_the_tables_of_triton_kernels_and_of_latencies() -> None:
 
 
 def test_the_page_holds_the_figures_of_pictures() -> None:
-    page = (ROOT / "bench" / "README.md").read_text()
+    page = (slowdown.ROOT / "bench" / "README.md").read_text()
     assert f"```text\n{pictures.table(json.loads(pictures.RESULTS.read_text()))}\n```" in page
 
 
