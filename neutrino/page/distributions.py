@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -162,8 +163,9 @@ def _ends(first: int, last: int, is_whole: bool) -> tuple[float, float]:
     if not is_whole:
         return low, high
     # Beyond these, numbers in a page are no whole ones.
-    whole_low, whole_high = -int(-low // 1), int(high // 1)
-    return (whole_low, whole_high) if max(abs(whole_low), abs(whole_high)) < 1 << 53 else (low, high)
+    if not max(abs(low), abs(high)) < 1 << 53:
+        return low, high
+    return -int(-low // 1), int(high // 1)
 
 
 def _least(bucket: int) -> float:
@@ -172,5 +174,6 @@ def _least(bucket: int) -> float:
 
 
 def _most(bucket: int) -> float:
-    """Return the greatest value of such a bucket."""
-    return float(np.int64(((bucket + 1) << _MANTISSA) - 1).view(np.float64))
+    """Return the greatest value of such a bucket; that of infinity is infinity."""
+    found = float(np.int64(((bucket + 1) << _MANTISSA) - 1).view(np.float64))
+    return math.inf if math.isnan(found) else found

@@ -26,20 +26,25 @@ export function rowsOf(begin, took, name, groups) {
   let last = 0;
   let most = 0;
   for (const group of groups) {
-    // The end of the last span of each row: a span goes into the first row that is free, as a block takes a free place.
-    /** @type {number[]} */
-    const ends = [];
+    // A span goes into the first row that is free, as a block takes a free place.
+    const free = new Heap();
+    const taken = new Heap();
+    let count_ = 0;
     for (let at = group.from; at < group.to; at += 1) {
       const from = begin[at];
-      let row = 0;
-      while (row < ends.length && ends[row] > from) row += 1;
-      ends[row] = from + took[at];
-      if (ends[row] > last) last = ends[row];
+      while (taken.size && taken.least <= from) {
+        const row = taken.take();
+        free.add(row, row);
+      }
+      const row = free.size ? free.take() : count_++;
+      const end = from + took[at];
+      taken.add(end, row);
+      if (end > last) last = end;
       rowOf[at] = rows + row;
     }
-    made.push({ id: group.id, from: rows, to: rows + ends.length, first: group.to > group.from ? begin[group.from] : 0 });
-    most = Math.max(most, ends.length);
-    rows += ends.length;
+    made.push({ id: group.id, from: rows, to: rows + count_, first: group.to > group.from ? begin[group.from] : 0 });
+    most = Math.max(most, count_);
+    rows += count_;
   }
   const rowFrom = new Uint32Array(rows + 1);
   for (let at = 0; at < count; at += 1) rowFrom[rowOf[at] + 1] += 1;
@@ -54,6 +59,62 @@ export function rowsOf(begin, took, name, groups) {
     sorted.name[place] = name[at];
   }
   return { rowFrom, ...sorted, groups: made, median: middle(took), last, count, most };
+}
+
+/** Rows by a number, the least of which comes first. */
+class Heap {
+  constructor() {
+    /** @type {number[]} */
+    this.keys = [];
+    /** @type {number[]} */
+    this.rows = [];
+  }
+
+  get size() {
+    return this.keys.length;
+  }
+
+  get least() {
+    return this.keys[0];
+  }
+
+  /** @param {number} key @param {number} row */
+  add(key, row) {
+    const { keys, rows } = this;
+    let at = keys.length;
+    while (at > 0) {
+      const above = (at - 1) >> 1;
+      if (keys[above] <= key) break;
+      keys[at] = keys[above];
+      rows[at] = rows[above];
+      at = above;
+    }
+    keys[at] = key;
+    rows[at] = row;
+  }
+
+  /** Take the row with the least number. @returns {number} */
+  take() {
+    const { keys, rows } = this;
+    const found = rows[0];
+    const key = /** @type {number} */ (keys.pop());
+    const row = /** @type {number} */ (rows.pop());
+    const { length } = keys;
+    if (!length) return found;
+    let at = 0;
+    for (;;) {
+      let below = 2 * at + 1;
+      if (below >= length) break;
+      if (below + 1 < length && keys[below + 1] < keys[below]) below += 1;
+      if (keys[below] >= key) break;
+      keys[at] = keys[below];
+      rows[at] = rows[below];
+      at = below;
+    }
+    keys[at] = key;
+    rows[at] = row;
+    return found;
+  }
 }
 
 /** The median, the lower one of two. @param {ArrayLike<number>} values @returns {number} */

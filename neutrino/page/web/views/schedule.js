@@ -130,7 +130,8 @@ function clocks(row, unit) {
 
 /** @param {number} bands @param {number} rows */
 function heightOf(bands, rows) {
-  return Math.max(Math.min(bands * Math.max(Math.min(rows, 24) * (bands > 40 ? 1 : 3) + 1, 4), 900), bands === 1 ? 120 : 60, bands);
+  const wanted = bands * Math.max(Math.min(rows, 24) * (bands > 40 ? 1 : 3) + 1, 4);
+  return Math.min(Math.max(Math.min(wanted, 900), bands === 1 ? 120 : 60, bands), 1000);
 }
 
 /**
@@ -150,6 +151,10 @@ export function paint(ground, rows, bySlowness) {
   const busy = new Float32Array(width);
   const late = new Float32Array(width);
   const marked = new Uint8Array(width);
+  // Of spans over many pixels only where they begin and end there: what a span takes does not grow with the zoom.
+  const totalSteps = new Float64Array(width + 1);
+  const busySteps = new Float64Array(width + 1);
+  const lateSteps = new Float64Array(width + 1);
   const bands = rows.groups.length;
   let touched = 0;
   for (let band = 0; band < bands; band += 1) {
@@ -166,7 +171,7 @@ export function paint(ground, rows, bySlowness) {
       if (next !== line) {
         if (line >= 0) fillLines(line, Math.max(next, line + 1));
         line = next;
-        busy.fill(0); late.fill(0); marked.fill(0);
+        busy.fill(0); late.fill(0); marked.fill(0); busySteps.fill(0); lateSteps.fill(0);
       }
       if (row < count) touched += addRow(group.from + row, perLine);
     }
@@ -174,10 +179,15 @@ export function paint(ground, rows, bySlowness) {
     /** @param {number} first @param {number} past */
     function fillLines(first, past) {
       const start = (top + first) * width;
+      let steadyBusy = 0;
+      let steadyLate = 0;
       for (let x = 0; x < width; x += 1) {
-        const part = busy[x] > 1 ? 1 : busy[x];
-        if (part <= 0) continue;
-        const over = bySlowness ? Math.min(Math.max(late[x] / busy[x], 0), 1) : 0;
+        steadyBusy += busySteps[x];
+        steadyLate += lateSteps[x];
+        const taken = busy[x] + steadyBusy;
+        if (taken <= 1e-6) continue;
+        const part = taken > 1 ? 1 : taken;
+        const over = bySlowness ? Math.min(Math.max((late[x] + steadyLate) / taken, 0), 1) : 0;
         const strong = marked[x] ? part * 0.55 : part;
         const ground_ = marked[x] ? edge : empty;
         pixels[start + x] = pixel(
@@ -192,6 +202,11 @@ export function paint(ground, rows, bySlowness) {
         pixels.copyWithin((top + other) * width, start, start + width);
       }
     }
+  }
+  let steady = 0;
+  for (let x = 0; x < width; x += 1) {
+    steady += totalSteps[x];
+    total[x] += steady;
   }
   return { records: touched, total };
 
@@ -215,7 +230,14 @@ export function paint(ground, rows, bySlowness) {
         add(x0, part);
       } else {
         add(x0, x0 + 1 - left);
-        for (let x = x0 + 1; x < x1; x += 1) add(x, 1);
+        if (x1 > x0 + 1) {
+          totalSteps[x0 + 1] += 1;
+          totalSteps[x1] -= 1;
+          busySteps[x0 + 1] += 1 / perLine;
+          busySteps[x1] -= 1 / perLine;
+          lateSteps[x0 + 1] += weight / perLine;
+          lateSteps[x1] -= weight / perLine;
+        }
         add(x1, right - x1);
         if (right - left >= 5 && rows.begin[at] >= from) marked[x0] = 1;
       }
