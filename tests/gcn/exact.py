@@ -92,7 +92,7 @@ class Judge:
             ((reason, detail),) = {**plan.refused, **code.refused}.values()
             if reason is not Reason.NO_SITE:
                 return Outcome("refused", detail)
-            missed = self._chosen(model)
+            missed = chosen(model, self.original)
             return Outcome("wrong", f"no site, but {_first(missed)}") if missed else Outcome("none")
         (twin,), (kernel,) = code.twins, plan.kernels
         try:
@@ -101,11 +101,11 @@ class Judge:
             return Outcome("wrong", str(error))
         if ran.buffers != self.original.buffers:
             return Outcome("wrong", "other results")
-        launch = self._launch(kernel, twin, ran)
-        wrong = list(facts(launch, views, twin.maps))
-        if model is not None:
-            wrong += self._other_sites(model, launch)
-            wrong += model.judge(launch, views)
+        warps = -(-int(np.prod(self._work.block)) // twin.lanes)
+        launch = Launch(
+            self.original, self._source.processor, self._work.grid, warps, numbers_of(kernel), ran.ticks
+        )  # fmt: skip
+        wrong = faults(probe, launch, views, twin)
         if wrong:
             return Outcome("wrong", "; ".join(wrong[:2]))
         sites = sum(site.number is not None for site in twin.sites)
@@ -125,41 +125,51 @@ class Judge:
             extra=(launch.size, twin.block_offset, block_of), seed=None if work.racing else _SEED, poison=_POISON,
             checks=True,
         )  # fmt: skip
-        return ran, _views(twin, launch, ran.memory)
+        return ran, views_of(twin, launch, ran.memory)
 
-    def _launch(self, kernel: GcnKernel, twin: GcnTwin, ran: Ran) -> Launch:
-        numbers: dict[int, int] = {}
-        for function in kernel.functions:
-            for offset in function.at:
-                numbers[function.function.address + offset] = len(numbers)
-        warps = -(-int(np.prod(self._work.block)) // twin.lanes)
-        return Launch(self.original, self._source.processor, self._work.grid, warps, numbers, ran.ticks)
 
-    def _chosen(self, model: Model | None) -> dict[int, str]:
-        """The executed instructions at which a probe should be, by address."""
-        if model is None or model.matches is None:
-            return {}
-        return {
-            event.instruction.address: event.instruction.text for _, event in self.original.events()
-            if model.matches(event, self.original)
-        }  # fmt: skip
+def numbers_of(kernel: GcnKernel) -> dict[int, int]:
+    """The numbers of a kernel's sites, by the address of the instruction."""
+    addresses = [one.function.address + offset for one in kernel.functions for offset in one.at]
+    return {address: number for number, address in enumerate(addresses)}
 
-    def _other_sites(self, model: Model, launch: Launch) -> list[str]:
-        """Where a probe is and should not be, or the other way round, of what was executed."""
-        if model.matches is None:
-            return []
-        mine = self._chosen(model)
-        executed = {event.instruction.address: event.instruction.text for _, event in self.original.events()}
-        missed = {at: text for at, text in mine.items() if at not in launch.numbers}
-        added = {at: executed[at] for at in launch.numbers if at in executed and at not in mine}
-        return [f"no site at {_first(missed)}"] * bool(missed) + [f"a site at {_first(added)}"] * bool(added)
+
+def faults(probe: str, launch: Launch, views: Mapping[str, MapView], twin: GcnTwin) -> list[str]:
+    """What is wrong with what a twin has recorded. probe: the name of its probe."""
+    model = MODELS.get(probe)
+    wrong = list(facts(launch, views, twin.maps))
+    if model is not None:
+        wrong += _other_sites(model, launch)
+        wrong += model.judge(launch, views)
+    return wrong
+
+
+def chosen(model: Model | None, original: Ran) -> dict[int, str]:
+    """The executed instructions at which a probe should be, by address."""
+    if model is None or model.matches is None:
+        return {}
+    return {
+        event.instruction.address: event.instruction.text for _, event in original.events()
+        if model.matches(event, original)
+    }  # fmt: skip
+
+
+def _other_sites(model: Model, launch: Launch) -> list[str]:
+    """Where a probe is and should not be, or the other way round, of what was executed."""
+    if model.matches is None:
+        return []
+    mine = chosen(model, launch.ran)
+    executed = {event.instruction.address: event.instruction.text for _, event in launch.ran.events()}
+    missed = {at: text for at, text in mine.items() if at not in launch.numbers}
+    added = {at: executed[at] for at in launch.numbers if at in executed and at not in mine}
+    return [f"no site at {_first(missed)}"] * bool(missed) + [f"a site at {_first(added)}"] * bool(added)
 
 
 def _first(texts: Mapping[int, str]) -> str:
     return ", ".join(list(dict.fromkeys(texts.values()))[:2])
 
 
-def _views(twin: GcnTwin, launch: LaunchMemory, memory: bytes) -> Mapping[str, MapView]:
+def views_of(twin: GcnTwin, launch: LaunchMemory, memory: bytes) -> Mapping[str, MapView]:
     """The maps of a launch."""
     units, frame = launch.frame(memory)
     geometry = Geometry(launch.blocks, int(np.prod(launch.block)), twin.lanes, units)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
@@ -17,6 +18,7 @@ import numpy.typing as npt
 from neutrino.emulator.gcn.memory import BASE, Memory
 from neutrino.emulator.gcn.numbering import EXEC
 from neutrino.emulator.gcn.object_file import LoadedObject
+from neutrino.emulator.gcn.program import Program
 from neutrino.emulator.gcn.text import Parsed, parse
 from neutrino.emulator.gcn.trace import WaveKey
 from neutrino.emulator.gcn.wave import Wave
@@ -137,13 +139,13 @@ class Recorder:
     results: patterns of mnemonics whose results are kept.
     """
 
-    def __init__(self, loaded: LoadedObject, lanes: int, grid: Sequence[int], results: re.Pattern[str] | None) -> None:
-        self._loaded, self._grid = loaded, grid
+    def __init__(self, program: Program, grid: Sequence[int], results: re.Pattern[str] | None = None) -> None:
+        self._grid = grid
         self.waves: dict[WaveKey, WaveTrace] = {}
         self._pending: dict[WaveKey, tuple[Event, Array]] = {}
         self._rows: list[Instruction | None] = []
         self._results: list[Array | None] = []
-        for row in loaded.program(lanes).instructions:
+        for row in program.instructions:
             if row.text is None:
                 self._rows.append(None)
                 self._results.append(None)
@@ -258,6 +260,24 @@ class Ran:
         return bool(event.touched) and int(event.touched[0].places.min()) >= self.passed
 
 
+@contextmanager
+def ticking() -> Iterator[dict[WaveKey, list[int]]]:
+    """Note all clocks that waves read meanwhile."""
+    found: dict[WaveKey, list[int]] = {}
+    usual = Wave.tick
+
+    def tick(wave: Wave) -> int:
+        value = usual(wave)
+        found.setdefault((wave.group.index, wave.number), []).append(value)
+        return value
+
+    Wave.tick = tick  # type: ignore[method-assign, assignment]
+    try:
+        yield found
+    finally:
+        Wave.tick = usual  # type: ignore[method-assign]
+
+
 def run(
     image: bytes, name: str, disassemble: Any, grid: tuple[int, int, int], block: tuple[int, int, int],
     arguments: Sequence[Any], *, extra: Any = None, results: re.Pattern[str] | None = None, notes: bool = False,
@@ -286,23 +306,12 @@ def run(
         probe_block = block_of(records)
         packed[offset : offset + len(probe_block)] = probe_block
     passed = memory._top
-    recorder = Recorder(loaded, kernel.descriptor.lanes, grid, results) if notes else None
-    ticks: dict[WaveKey, list[int]] = {}
-    usual = Wave.tick
-
-    def tick(wave: Wave) -> int:
-        value = usual(wave)
-        ticks.setdefault((wave.group.index, wave.number), []).append(value)
-        return value
-
-    Wave.tick = tick  # type: ignore[method-assign, assignment]
-    try:
+    recorder = Recorder(loaded.program(kernel.descriptor.lanes), grid, results) if notes else None
+    with ticking() as ticks:
         done = loaded.run(
             name, grid, block, bytes(packed), observer=recorder.observe if recorder else None,
             dynamic_lds=max(0, (64 << 10) - kernel.descriptor.lds) if dynamic_lds is None else dynamic_lds, **options,
         )  # fmt: skip
-    finally:
-        Wave.tick = usual  # type: ignore[method-assign]
     found = memory.read(records, size + 64) if extra is not None else b""
     if any(found[size:]):
         raise AssertionError("written beyond the maps")

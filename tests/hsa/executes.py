@@ -8,6 +8,7 @@ import ctypes
 import json
 import struct
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,14 +28,24 @@ COUNT, GROUPS, GROUP = 777, 7, 128
 
 
 class Device:
-    """The GPU: the stand-in's arena as the interpreter's memory, and the code of one code object."""
+    """The GPU: the stand-in's arena as the interpreter's memory, and the code of one code object.
+
+    name: of the kernel that is launched next. observing: takes the program, returns what is called before each of its
+    instructions. options: of ``launch``.
+    """
 
     def __init__(self, data: bytes) -> None:
-        self.functions = code_object_functions(data, "")
-        self.processor, self.features = split_target(self.functions.target)
+        self.take(data)
         self.name = ""
         self.hip = Hip(self.run)
         self.memory: Any = Memory(1 << 20)
+        self.observing: Callable[[Program], Any] | None = None
+        self.options: dict[str, Any] = {"seed": 3}
+
+    def take(self, data: bytes) -> None:
+        """Execute another code object from now on."""
+        self.functions = code_object_functions(data, "")
+        self.processor, self.features = split_target(self.functions.target)
 
     def run(self, packet: Packet) -> None:
         """Execute a dispatch of the kernel ``name``."""
@@ -57,7 +68,8 @@ class Device:
         grid = tuple(-(-whole // part) for whole, part in zip(packet.grid, packet.block, strict=True))
         launch(
             program, descriptor, function.address, memory, (grid[0], grid[1], grid[2]), packet.block, packet.kernarg,
-            base=packet.code - function.address, seed=3,
+            base=packet.code - function.address, observer=self.observing(program) if self.observing else None,
+            **self.options,
         )  # fmt: skip
 
 

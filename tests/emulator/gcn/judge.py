@@ -54,13 +54,13 @@ def compile_for_cpu(folder: Path) -> ctypes.CDLL:
     return ctypes.CDLL(str(made))
 
 
-def compile_for_gpu(folder: Path, processor: str, options: tuple[str, ...]) -> bytes:
-    """Return the code object for a processor. options: of clang."""
-    made = folder / f"judged-{processor}{''.join(options)}.hsaco"
+def compile_for_gpu(folder: Path, processor: str, options: tuple[str, ...], source: Path = SOURCE) -> bytes:
+    """Return the code object for a processor. options: of clang. source: what is compiled, all kernels unless given."""
+    made = folder / f"{source.stem}-{processor}{''.join(options)}.hsaco"
     subprocess.run(
         [
             str(CLANG), "-x", "hip", f"--offload-arch={processor}", "--offload-device-only", "-nogpuinc", "-nogpulib",
-            "--no-gpu-bundle-output", "-ffp-contract=off", "-fwrapv", "-w", *options, str(SOURCE), "-o", str(made),
+            "--no-gpu-bundle-output", "-ffp-contract=off", "-fwrapv", "-w", *options, str(source), "-o", str(made),
         ],
         check=True,
     )  # fmt: skip
