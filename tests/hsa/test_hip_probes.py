@@ -55,6 +55,7 @@ def test_patched_bundles_run_with_each_probe(
             continue
         wrong, records = became
         assert not wrong, probe
-        assert records, probe
+        # Kernels without a NaN have no first one.
+        assert records or probe == "nan_finder"
         twins += 1
     assert twins >= 12
