@@ -124,11 +124,13 @@ def schema_document() -> dict[str, Any]:
             "devices": _list({"type": "object"}), "clock": {"enum": ["cycles", "steps"]},
             "coverage": _object({"probed": count, "launches": count, "share": share, "kernels_probed": count,
                                  "kernels": count, "left_out": count, "not_probed": {"type": "object"}}),
+            "would_be": {"type": "object"}, "memusage": {"type": "object"}, "benchmark": {"type": "object"},
             "kernels": _list({"type": "object"}), "not_probed": _list({"type": "object"}), "notes": _list(text),
             "findings": _list(finding),
             "not_analysed": _list(_object({"analysis": {"enum": list(ANALYSES)}, "probes": _list(text)})),
         },
-        "required": ["path", "coverage", "notes"],
+        # Of a run with --memusage nothing was probed: would_be and memusage are in place of coverage and kernels.
+        "required": ["path", "process", "devices", "not_probed", "notes"],
     }  # fmt: skip
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",

@@ -20,7 +20,8 @@ def section_lines(section: Section, label: Callable[[str], str]) -> Sequence[str
             head = [escaped(column.title) for column in block.columns]
             rows = [[cell_text(cell, label=label) for cell in row] for row in block.rows]
             right = {column.title for column in block.columns if column.kind is Kind.NUMBER}
-            lines += aligned(head, rows, right)
+            # The lines of a table are indented by one level.
+            lines += (f"{INDENT * block.indent}{line[len(INDENT) :]}" for line in aligned(head, rows, right))
             if block.more is not None:
                 lines.append(_text(block.more, label))
         elif isinstance(block, Line):

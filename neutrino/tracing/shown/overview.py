@@ -105,10 +105,14 @@ def _table(entries: Sequence[MapSummary], kernels: Sequence[KernelSummary]) -> t
         words = f"records by {first.level.value}"
     elif first.kind.layout is Layout.SLOTS:
         words = f"records per {first.level.value}"
+    # Of damaged maps there may be no column.
     rows = [
-        (Cell.named(Name(summary.kernel.full_name, summary.kernel.id)), _number(summary.submitted), *cells)
-        for summary, cells in zip(kernels, zip(*columns.cells, strict=True), strict=True)
-    ]
+        (
+            Cell.named(Name(summary.kernel.full_name, summary.kernel.id)), _number(summary.submitted),
+            *(cells[at] for cells in columns.cells),
+        )
+        for at, summary in enumerate(kernels)
+    ]  # fmt: skip
     hidden = max(len(rows) - MOST_ROWS, 0)
     more = Line.of(f"and {counted(hidden, 'kernel', 'kernels')} more", indent=1) if hidden else None
     heads = (Column("kernel", Kind.NAME), Column("launches"), *columns.heads)
@@ -123,7 +127,9 @@ def _totals(entries: Sequence[MapSummary]) -> _Columns:
     entries: what the map (what probes save to) has of each kernel.
     """
     by_name = [{field.name: field.total or 0 for field in entry.fields} for entry in entries]
-    names = [name for name in by_name[0] if any(totals.get(name) for totals in by_name)] or list(by_name[0])[:1]
+    # Some kernels' may be damaged, and have none.
+    known = list(dict.fromkeys(name for totals in by_name for name in totals))
+    names = [name for name in known if any(totals.get(name) for totals in by_name)] or known[:1]
     columns = _Columns()
     for name in names:
         columns.add(name, [_number(totals.get(name, 0)) for totals in by_name])

@@ -544,3 +544,14 @@ def test_the_page_on_findings_lists_all_analyses() -> None:
         assert row.endswith(f"| {thresholds} |")
         assert analysis.question in row
         assert all(f"`{probe}`" in row for probes in analysis.probes for probe in probes)
+
+
+def test_many_kernels_whose_data_never_came_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """An overview of kernels without data has their launches, and no figures."""
+    writer = TraceWriter(tmp_path / "t")
+    for kernel in range(1, 7):
+        writer.kernel(kernel, f"k{kernel}", maps=[DIVERGENCE])
+        writer.launch(kernel, (1, 1, 1), (32, 1, 1), None)
+    assert main([str(writer.write())]) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["k3(int*)", "1"] in rows
