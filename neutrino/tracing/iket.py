@@ -21,7 +21,7 @@ import numpy as np
 
 from neutrino.errors import TraceError
 from neutrino.tracing.files import read_file
-from neutrino.tracing.timeline import LaunchTimeline, Names, timelines
+from neutrino.tracing.timeline import LATEST, LaunchTimeline, Names, timelines
 from neutrino.tracing.trace import Trace, TraceKernel
 
 _COLOUR = 0xFFFFFFFF
@@ -445,7 +445,7 @@ class _Writer:
         )
         put = self._file.write
         put(json.dumps(launch_head(head))[:-1] + ', "warpLifetimes": [')
-        begin = span.begin or int(record["submit_ns"])
+        begin = min(span.begin or int(record["submit_ns"]), LATEST)
         # The lists follow each other, so ranges and marks wait.
         waiting = [tempfile.SpooledTemporaryFile(_MOST_WAITING, "w+") for _ in range(2)]  # noqa: SIM115
         is_first = True

@@ -23,6 +23,7 @@ from neutrino.tracing import perfetto_packets as pb
 from neutrino.tracing.perfetto_packets import Column
 from neutrino.tracing.residency import slots_of
 from neutrino.tracing.timeline import (
+    LATEST,
     MOST_WARPS,
     LaunchTimeline,
     Lifetimes,
@@ -72,6 +73,7 @@ def _with_payload(value: Column) -> pb.Form:
 
 
 _INTEGER_EVENT = _with_payload(Column("payload", pb.ARGUMENT_INT, 10))
+_UNSIGNED_EVENT = _with_payload(Column("payload", pb.ARGUMENT_UINT, 10))
 _FRACTION_EVENT = _with_payload(Column("payload", pb.ARGUMENT_DOUBLE, is_fixed=True))
 _BLOCK = pb.named_form(
     _TIME, _SEQUENCE, message=pb.TRACK_EVENT, inner=(pb.number(pb.EVENT_TYPE, pb.SLICE_BEGIN), _TRACK),
@@ -289,6 +291,7 @@ class _Writer:
         else:
             # Nothing tells when it began: after it was submitted, and after the launch before it in its stream.
             begin = max(int(record["submit_ns"]), free)
+        begin = min(max(begin, 0), LATEST)
         self._last_of_queue[queue] = (launch.number + 1, begin + span.duration)
         written.launches += 1
         written.units.add(launch.unit)
@@ -549,10 +552,11 @@ class _Events:
         is_mark = np.concatenate([np.zeros(len(part), bool), *marks])
         bits, kinds = [np.zeros(len(part), np.uint64)], [np.zeros(len(part), np.int8)]
         for inner in ranges:
-            is_fraction = inner.payload.dtype.kind == "f"
-            shown = inner.payload.astype(np.float64 if is_fraction else np.int64)
-            bits.append(shown.view(np.uint64))
-            kinds.append(np.full(len(inner.row), (2 if is_fraction else 1) if inner.has_payload else 0, np.int8))
+            kind = inner.payload.dtype.kind
+            wide = inner.payload.astype({"f": np.float64, "u": np.uint64}.get(kind, np.int64))
+            bits.append(wide.view(np.uint64))
+            number = {"u": 2, "f": 3}.get(kind, 1) if inner.has_payload else 0
+            kinds.append(np.full(len(inner.row), number, np.int8))
         outside = (begin < part.begin[rows]) | (end > part.end[rows])
         slices = np.flatnonzero(~is_mark & ~outside)
         crossed = slices[crossing(rows[slices], begin[slices], end[slices])]
@@ -574,7 +578,7 @@ class _Events:
             kind = np.where(self.is_mark[some], pb.INSTANT, np.where(opens, pb.SLICE_BEGIN, pb.SLICE_END))
             forms = np.where(opens, self.payload_kind[some], 0)
             groups = []
-            for number, form in enumerate((_EVENT, _INTEGER_EVENT, _FRACTION_EVENT)):
+            for number, form in enumerate((_EVENT, _INTEGER_EVENT, _UNSIGNED_EVENT, _FRACTION_EVENT)):
                 here = np.flatnonzero(forms == number)
                 if not len(here):
                     continue

@@ -43,6 +43,8 @@ _READ = 1 << 17
 """Warps that are read at once."""
 _MOST_SMS = 1 << 16
 """Numbers of multiprocessors; greater ones are no numbers of any."""
+LATEST = 1 << 61
+"""Nanoseconds or cycles: later times are none, and are taken for this one, so that sums of two have 64 bits."""
 _SMS = ("sm", "smid", "cuid")
 _UNKNOWN_SM = -1
 
@@ -264,7 +266,7 @@ class LaunchTimeline:
         begin = int(firsts[used].min()) if used.any() else 0
         if self.sources.unit is Unit.NS:
             firsts = np.full(len(firsts), begin)
-        duration = int((lasts - firsts)[used].max(initial=0)) if used.any() else 0
+        duration = min(int((lasts - firsts)[used].max(initial=0)), LATEST) if used.any() else 0
         self._sms = (counts, firsts)
         is_global = self.sources.unit is Unit.NS
         self._span = Span(begin if is_global else 0, max(duration, 0), warps, self.blocks * self.warps - warps)
@@ -285,7 +287,7 @@ class LaunchTimeline:
                 kept.append(_chosen(part, mask))
             found = _joined(kept)
             origin = firsts[found.sm + 1]
-            begin, end = found.begin - origin, found.end - origin
+            begin, end = found.begin - origin, np.minimum(found.end - origin, LATEST)
             ended = np.where(found.is_open, np.maximum(duration, begin), end)
             lifetimes = Lifetimes(found.warp, found.sm, begin, ended, found.is_open)
             yield Piece(lifetimes, tuple(self._events(lifetimes, origin)))
@@ -300,7 +302,7 @@ class LaunchTimeline:
         assert way is not None
         for warp, records in self._rows(self._views[entry.name].of(0)):
             names = records.dtype.names or ()
-            first, last = (records[name].astype(np.int64) for name in (way.first, way.last))
+            first, last = (times_of(records[name]) for name in (way.first, way.last))
             sm = next((records[name] for name in _SMS if name in names), None)
             where = np.full(len(warp), _UNKNOWN_SM) if sm is None else sm.astype(np.int64)
             where = np.where((where >= 0) & (where < _MOST_SMS), where, _UNKNOWN_SM)
@@ -331,7 +333,7 @@ class LaunchTimeline:
         for entry in self.sources.moments:
             field = _moment(entry)
             for warp, records in self._records(entry):
-                time = records[field].astype(np.int64)
+                time = times_of(records[field])
                 np.minimum.at(begin, warp, time)
                 np.maximum.at(end, warp, time)
                 names = records.dtype.names or ()
@@ -369,7 +371,7 @@ class LaunchTimeline:
             elif "verb" in (records.dtype.names or ()):
                 yield from self._verbs(entry, row, records, lifetimes, origin)
             else:
-                time = records[_moment(entry)].astype(np.int64) - origin[row]
+                time = np.maximum(times_of(records[_moment(entry)]) - origin[row], 0)
                 # Of entries and ends there are lifetimes.
                 kept = (records["site"] != ENTRY) & (records["site"] != EXIT)
                 yield self._ranges(entry, row[kept], time[kept], time[kept], records[kept], is_mark=True)
@@ -378,9 +380,10 @@ class LaunchTimeline:
         """Return the ranges of records that have both times. row: of each one's warp."""
         way = _interval(entry)
         assert way is not None
-        first, last = (records[name].astype(np.int64) for name in (way.first, way.last))
-        begin = first - origin[row]
-        end = begin + last if way.is_length else last - origin[row]
+        first, last = (times_of(records[name]) for name in (way.first, way.last))
+        # A time before the launch is a damaged one.
+        begin = np.maximum(first - origin[row], 0)
+        end = np.minimum(begin + last if way.is_length else last - origin[row], LATEST)
         is_open = end < begin
         ended = np.where(is_open, np.maximum(lifetimes.end[row], begin), end)
         return self._ranges(entry, row, begin, ended, records, is_open=is_open)
@@ -389,7 +392,7 @@ class LaunchTimeline:
         self, entry: Map, row: Array, records: Array, lifetimes: Lifetimes, origin: Array
     ) -> Iterator[Ranges]:
         """Yield the ranges and marks of records of which each is a verb. row: of each one's warp."""
-        time = records[_moment(entry)].astype(np.int64) - origin[row]
+        time = np.maximum(times_of(records[_moment(entry)]) - origin[row], 0)
         verb = records["verb"]
         marks = verb == Verb.MARK
         if marks.any():
@@ -437,6 +440,19 @@ class LaunchTimeline:
                 place, instruction = place_of(site)
                 self._site_names[known] = f"{instruction.rstrip(';')} ({place})" if instruction else place
         return self._site_names.get(number) or f"site {number}"
+
+
+def times_of(values: Array) -> Array:
+    """Return times as int64, from 0 to ``LATEST``: records of a damaged trace hold any numbers."""
+    if values.dtype.kind == "f":
+        with np.errstate(invalid="ignore"):
+            values = np.nan_to_num(values.astype(np.float64), nan=0.0, posinf=LATEST, neginf=0.0)
+        whole: Array = np.clip(values, 0, LATEST).astype(np.int64)
+        return whole
+    if values.dtype.kind == "i":
+        values = np.maximum(values, 0)
+    found: Array = np.minimum(values.astype(np.uint64), np.uint64(LATEST)).astype(np.int64)
+    return found
 
 
 def paired(keys: Array, is_begin: Array) -> tuple[Array, Array]:

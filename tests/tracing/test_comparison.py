@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from neutrino.tracing import Trace
+from neutrino.tracing import Trace, find_traces, summarize
 from neutrino.tracing.comparison import DOUBT, Comparison, Verdict, compare
-from neutrino.tracing.launch_figures import Part
+from neutrino.tracing.launch_figures import Key, Part, details_of, figures_of, groups_of
 from tests.tracing.test_timeline import WAITS
 from tests.tracing.trace_writer import BLOCK_SCHED, GMEM_BYTES, TraceWriter, fill_regions
 
+ROOT = Path(__file__).resolve().parents[2]
 BLOCKS, WARPS = 6, 2
 KERNELS = {"gemm": 40_000, "softmax": 8_000, "copy": 2_000, "reduce": 500}
 """Names, and the cycles of each warp."""
@@ -172,3 +175,26 @@ def test_the_doubt_is_kept_without_a_threshold(tmp_path: Path) -> None:
         alarms += bool(said(compare(first, second, threshold=0.01)))
     assert DOUBT == 0.01
     assert alarms <= 1
+
+
+def test_lines_are_those_of_tables_by_instruction(tmp_path: Path) -> None:
+    """Of a kernel that the embedded device runs: each line's figures are those that the report has of its key."""
+    command = ["-m", "neutrino.cli.probe", "try", "latency", str(ROOT / "examples/patterns.ptx"), "-k", "patterns"]
+    subprocess.run(
+        [sys.executable, *command, "--grid", "3", "--block", "72", "--tracedir", str(tmp_path)], check=True,
+        capture_output=True,
+    )  # fmt: skip
+    (path,) = find_traces(tmp_path)
+    trace = Trace(path)
+    (group,) = groups_of(trace)
+    lines = {key: figure for key, figure in details_of(group).items() if key.part is Part.LINE}
+    (entry,) = [entry for entry in summarize(trace).kernels[0].maps if entry.name == "PerLoad"]
+    assert len(entry.keys) == 2
+    for key in entry.keys:
+        where = f"{key.place}: {key.instruction.rstrip(';')}"
+        assert lines[Key(Part.LINE, "PerLoad.count", where)].values == [key.count]
+        assert lines[Key(Part.LINE, "PerLoad.mean cycles", where)].values == [key.kept["sum"] / key.count]
+        assert lines[Key(Part.LINE, "PerLoad.mean cycles", where)].unit == "steps"
+    assert len(lines) == 4
+    (of_launch,) = [figure for key, figure in figures_of(group).items() if key.name == "PerLoad.count"]
+    assert of_launch.values == [sum(key.count for key in entry.keys)]
