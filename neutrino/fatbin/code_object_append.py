@@ -91,6 +91,7 @@ XNACK_MASK."""
 _MOST_SGPRS_GFX9, _MOST_SGPRS = 102, 106
 _UNIFIED = ("gfx90a", "gfx940", "gfx941", "gfx942", "gfx950", "gfx9-4-generic")
 """Processors that have accumulators in the file of the other vector registers, behind them."""
+_UNIFIED_GRANULE = 8
 _MOST_VGPRS = 256
 _MOST_ARGUMENTS = (1 << 32) - 1
 """In bytes, which the descriptor has 32 bits for."""
@@ -384,10 +385,12 @@ class _Writer:
         if is_unified:
             boundary = ((rsrc3 & _ACCUM) + 1) * _ACCUM_GRANULE
             if vgprs > boundary:
-                if original.get(".agpr_count", 1):
-                    raise self.refusal(kernel, f"it has accumulators behind {boundary} vector registers")
-                rsrc3 = rsrc3 & ~_ACCUM | _up(vgprs, _ACCUM_GRANULE) // _ACCUM_GRANULE - 1
-        granule = 8 if is_unified or is_wave32 else 4
+                # Accumulators go up with the number at which they begin: code names them by numbers of their own.
+                accumulators = self._accumulators(original, boundary, ((rsrc1 & _VGPRS) + 1) * _UNIFIED_GRANULE)
+                boundary = _up(vgprs, _ACCUM_GRANULE)
+                rsrc3 = rsrc3 & ~_ACCUM | boundary // _ACCUM_GRANULE - 1
+                vgprs = boundary + accumulators if accumulators else vgprs
+        granule = _UNIFIED_GRANULE if is_unified or is_wave32 else 4
         rsrc1 = rsrc1 & ~_VGPRS | max(rsrc1 & _VGPRS, -(-vgprs // granule) - 1)
         entry[".vgpr_count"] = max(original[".vgpr_count"], vgprs)
         is_gfx9 = self.processor.startswith("gfx9")
@@ -408,6 +411,15 @@ class _Writer:
         _WORD.pack_into(descriptor, _RSRC1, rsrc1)
         _WORD.pack_into(descriptor, _RSRC3, rsrc3)
         return entry, bytes(descriptor)
+
+    def _accumulators(self, original: Mapping[str, Any], boundary: int, allocated: int) -> int:
+        """Return how many accumulators a kernel has after its other vector registers. boundary: where they begin.
+        allocated: registers of both kinds, by the descriptor."""
+        count = original.get(".agpr_count")
+        if count == 0:
+            return 0
+        most = allocated if count is None else original[".vgpr_count"]
+        return max(count or 0, most - boundary, 0)
 
     def _put_note(self, tables: _Area, entries: Sequence[Mapping[str, Any]]) -> Segment:
         """Write the notes with the kernels' metadata; return their segment."""

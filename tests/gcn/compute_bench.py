@@ -149,11 +149,18 @@ def lowered(
     vectors = varying(body, {register.name for register in shared}, is_varying_operand=not uniform)
     computing = _Saving(here, vectors)
     computing.lower(body)
+    return assembled(machine, llvm, code, computing.saved, homes)
+
+
+def assembled(
+    machine: Machine, llvm: Llvm, code: Code, saved: Sequence[Vector] = (), homes: Mapping[str, Place] | None = None
+) -> Lowered:
+    """Code as a program that ends behind it."""
     text = "\n".join([*code.lines, "s_endpgm"])
     features = features_of(machine)
     rows = llvm.disassemble(llvm.assemble(text, machine.processor, features), machine.processor, features)
     program = Program(rows, machine.processor, machine.wave)
-    return Lowered(machine, program, text, computing.saved, homes, code.vectors_used, code.scalars_used)
+    return Lowered(machine, program, text, saved, homes or {}, code.vectors_used, code.scalars_used)
 
 
 def wave_of(snippet: Lowered, left: Lanes, right: Lanes, shared: Sequence[Register], active: Lanes, seed: int,

@@ -181,6 +181,7 @@ class _OfWave:
         self.instruction: Any = None
         self.wave: Wave | None = None
         self.addresses: Lanes = np.zeros(wave.lanes, np.uint64)
+        self.is_generic = False
         self.identity = hardware_identity(model.processor, self.block, self.number)
 
     @property
@@ -333,6 +334,8 @@ class ProbeModel:
         active = bits_of(wave)
         self._sites[key] = offset, active
         mine.addresses = np.zeros(mine.lanes, np.uint64)
+        access = access_of(row)
+        mine.is_generic = access is not None and access.space is Space.GENERIC
         wave.watcher = partial(self._watch, mine)
         if row.mnemonic == "s_endpgm":
             self._finish(mine, wave, key)
@@ -359,6 +362,9 @@ class ProbeModel:
         del what, size
         if memory is wave.memory.bytes:
             places = places + BASE
+        elif mine.is_generic:
+            # The window, which is what matters of it: places in scratch memory are those of all lanes.
+            places = places + (_APERTURES[memory is not wave.group.lds] << 32)
         if lanes is None:
             mine.addresses[:] = places[0]
         else:

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 from neutrino.emulator.gcn.compiler import PRIVATE_APERTURE, SHARED_APERTURE
+from neutrino.gcn.instrument.apertures import find_global
+from neutrino.gcn.instrument.code import Code, Vector
 from neutrino.gcn.instrument.compute import CannotError, why_not
 from neutrino.ir.operands import Constant, Register
 from neutrino.ir.statements import (
@@ -28,7 +30,7 @@ from neutrino.ir.statements import (
 )
 from neutrino.ir.types import PROBE_TYPES, Type
 from neutrino.probing.ir.structured import For, If, Statement, While
-from tests.gcn.compute_bench import MACHINES, differences, execute, lowered, machine_of, wave_of
+from tests.gcn.compute_bench import MACHINES, assembled, differences, execute, lowered, machine_of, wave_of
 from tests.gcn.objects import need_llvm
 from tests.oracle.typed import HERE, edges, local, saving, site
 from tests.oracle.typed_programs import reductions
@@ -223,6 +225,26 @@ def test_addresses_are_global_but_for_two_windows() -> None:
                 execute(snippet, wave)
                 expected = [wanted[addresses.index(int(value))] for value in values]
                 assert wave.v[snippet.saved[0].first].astype(bool).tolist() == expected
+
+
+def test_an_offset_may_lead_into_a_window_and_out_of_it() -> None:
+    for place in MACHINES:
+        machine = machine_of(*place)
+        for added in (0, 1, 8, 4095, -1, -4096, 0x7FFFFF, -0x800000):
+            code = Code(machine, range(8, 60), ())
+            found = code.mask()
+            find_global(code, found, Vector(0, 2), added)
+            assert not code.vectors_used
+            snippet = assembled(machine, need_llvm(), code)
+            edges = [window + edge + near for window in (SHARED_APERTURE, PRIVATE_APERTURE) for edge in (0, 1 << 32)
+                     for near in (-added, -added - 1, -added + 1, added, 0, -1)]  # fmt: skip
+            for start in range(0, len(edges), machine.wave):
+                values = np.resize(np.array(edges[start:], np.uint64), machine.wave)
+                wave = wave_of(snippet, values, values, (), np.ones(machine.wave, np.bool_), 1)
+                execute(snippet, wave)
+                got = [bool(wave.s[found.first + lane // 32] >> lane % 32 & 1) for lane in range(machine.wave)]
+                upper = {SHARED_APERTURE >> 32, PRIVATE_APERTURE >> 32}
+                assert got == [(int(value) + added) % (1 << 64) >> 32 not in upper for value in values], added
 
 
 def test_the_clock_is_read_behind_the_value() -> None:

@@ -20,15 +20,15 @@ class Neighbours:
     start: int = 0
 
     @cached_property
-    def _graph(self) -> FlowGraph:
+    def graph(self) -> FlowGraph:
         """The function's blocks."""
         return FlowGraph(self.function)
 
     @cached_property
     def _predecessors(self) -> list[list[int]]:
         """By a block's number, those that lead to it."""
-        found: list[list[int]] = [[] for _ in self._graph.blocks]
-        for number, block in enumerate(self._graph.blocks):
+        found: list[list[int]] = [[] for _ in self.graph.blocks]
+        for number, block in enumerate(self.graph.blocks):
             for successor in block.successors:
                 found[successor].append(number)
         return found
@@ -39,7 +39,7 @@ class Neighbours:
 
         offset: the instruction's, or the code's size.
         """
-        rows, graph = self.function.instructions, self._graph
+        rows, graph = self.function.instructions, self.graph
         index = graph.index_at.get(offset, len(rows))
         found: Ways = []
         # A block, and the index behind the instructions of it that are on the way.
@@ -72,7 +72,7 @@ class Neighbours:
     def after(self, offset: int, count: int) -> Ways | None:
         """Return the ways from the place in front of an instruction on, each with up to ``count`` instructions; one
         that is shorter ends the wave, or leaves the function. None if there are too many."""
-        rows, graph = self.function.instructions, self._graph
+        rows, graph = self.function.instructions, self.graph
         found: Ways = []
         waiting: list[tuple[int, list[Instruction]]] = [(graph.index_at.get(offset, len(rows)), [])]
         while waiting:

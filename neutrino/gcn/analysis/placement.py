@@ -64,10 +64,6 @@ class Placement:
         stretch = self._stretch(end)
         return end if stretch is None else stretch[1]
 
-    def is_closed(self, offset: int) -> bool:
-        """Return whether nothing goes in front of the instruction at an offset."""
-        return self._stretch(offset) is not None
-
     def _stretch(self, offset: int) -> tuple[int, int] | None:
         """Return the stretch, without room for inserted code, that has the place in front of an instruction inside it;
         None if none has."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from neutrino.gcn.instrument.apertures import find_global
 from neutrino.gcn.instrument.code import Mask, Place, Scalar, Value, Vector
 from neutrino.gcn.instrument.compute_conversions import Conversions
 from neutrino.gcn.instrument.compute_moves import CannotError
@@ -223,15 +224,16 @@ class LaneExchange(Conversions):
     def is_global(self, destination: Mask, address: Value) -> None:
         """Compute whether a generic address is neither in LDS nor in scratch memory, of which each has 4 GiB."""
         code, machine = self.code, self._machine
+        if isinstance(address, Vector):
+            find_global(code, destination, address)
+            return
         parts = []
         for name in ("src_shared_base", "src_private_base"):
             window, outside = code.scalar(2), code.mask()
             code.emit(f"s_mov_b64 {window.text}, {name}")
             upper = (
-                Vector(address.first + 1) if isinstance(address, Vector)
-                else Constant(Type.U32, address.bits >> 32) if isinstance(address, Constant)
-                else Scalar(address.first + 1)
-            )  # fmt: skip
+                Constant(Type.U32, address.bits >> 32) if isinstance(address, Constant) else Scalar(address.first + 1)
+            )
             self.compare_integers(outside, Relation.NE, upper, Scalar(window.first + 1), Type.U32)
             parts.append(outside.text)
         code.emit(f"s_and_{machine.mask} {destination.text}, {', '.join(parts)}")

@@ -87,6 +87,13 @@ class Moves:
         """Let a probe's local register be in these registers, before it is used for the first time."""
         self._places[register.name] = place
 
+    def is_place(self, register: Register, place: Value) -> bool:
+        """Return whether a local register that is only read can be in registers that have its value already."""
+        if isinstance(place, (Constant, Mask)) or register.type is Type.PRED or register.type.bits < 32:
+            return False
+        is_vector = isinstance(place, Vector)
+        return is_vector == (register.name in self._vectors) and place.words == self.words(register.type)
+
     def words(self, type_: Type) -> int:
         """Return how many registers a value of a type takes."""
         if type_ in (Type.PRED, Type.LANES):

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from neutrino.gcn.analysis.later_writes import LaterWrites
 from neutrino.gcn.analysis.neighbours import Neighbours
 from neutrino.gcn.code import Function
 from neutrino.gcn.instrument.code import Place, Vector
 from neutrino.gcn.instrument.hazards import BEHIND, WINDOW, with_fences
 from neutrino.gcn.instrument.machine import Machine
-from neutrino.gcn.isa.registers import VECTORS
+from neutrino.gcn.isa.registers import VCC, VECTORS
 
 
 class Fences:
-    """Of one function. start: where a wave begins to run it, if it is a kernel."""
+    """Of one function. start: where a wave begins to run it, if it is a kernel. named: the registers that the kernel
+    and what it calls name, as a set of ``isa.registers``."""
 
-    def __init__(self, function: Function, machine: Machine, start: int = 0) -> None:
+    def __init__(self, function: Function, machine: Machine, start: int = 0, named: int = VCC) -> None:
         """Find the ways through the function when they are first needed."""
         self._neighbours = Neighbours(function, start)
         self._machine = machine
+        self._named = named
+        self._later = LaterWrites(self._neighbours.graph, machine.generation)
 
     def around(self, offset: int, lines: Sequence[str], kept: Iterable[Place] = ()) -> list[str]:
         """Return a snippet, for the place in front of an instruction, with its fences.
@@ -28,11 +32,22 @@ class Fences:
         """
         before = self._neighbours.before(offset, WINDOW)
         after = self._neighbours.after(offset, BEHIND)
-        return with_fences(before, lines, after, self._machine, is_start=True, kept=_registers(kept))
+        return with_fences(
+            before, lines, after, self._machine, is_start=True, kept=_registers(kept), named=self._named,
+            written_later=self._written_later(offset),
+        )  # fmt: skip
 
     def at_start(self, offset: int, lines: Sequence[str]) -> list[str]:
         """Return the code at a kernel's entry with its fences. offset: of the instruction that follows it."""
-        return with_fences([[]], lines, self._neighbours.after(offset, BEHIND), self._machine, is_start=True)
+        after = self._neighbours.after(offset, BEHIND)
+        return with_fences(
+            [[]], lines, after, self._machine, is_start=True, named=self._named,
+            written_later=self._written_later(offset),
+        )  # fmt: skip
+
+    def _written_later(self, offset: int) -> int:
+        """Return the SGPRs that the kernel writes after a place, where that matters."""
+        return self._later.behind(offset) if self._machine.generation == 12 else 0
 
 
 def _registers(places: Iterable[Place]) -> int:

@@ -107,11 +107,11 @@ class Frame:
         self._at_entry = sum(count for _, count in twin.scalars.values())
         self._vector_count = max(self.registers.vector_count, 1)
         self._spare = SpareRegisters(self.registers, self.machine, {}, tuple(_MEASURED))
-        self.boundary = self.entry.vector_boundary if self.registers.accumulator_count else _MOST_VECTORS
         if self.needs is not None:
             self._spare = spare_registers(
                 self.registers, self.machine, self.needs.kept, self.needs.scratch, vgprs=self.vgprs,
-                boundary=self.boundary, taken=range(self._at_entry),
+                boundary=self.entry.vector_boundary if self.machine.kind.is_unified else _MOST_VECTORS,
+                taken=range(self._at_entry),
             )  # fmt: skip
             if self._spare.vectors:
                 self._vector_count = max(self._vector_count, *(number + 1 for number in self._spare.vectors))
@@ -165,7 +165,7 @@ class Frame:
     def vectors_at_entry(self) -> list[int]:
         """The VGPRs that the entry's code may use: those without a work-item's numbers have no value yet."""
         kept = {*range(self._vector_count, self.first_vector), *self._spare.vectors}
-        return [number for number in range(_ITEM_VECTORS, self.boundary) if number not in kept]
+        return [number for number in range(_ITEM_VECTORS, _MOST_VECTORS) if number not in kept]
 
     def home(self, name: str) -> tuple[type[Scalar], int] | Vector:
         """Return the kind and the words of a probe's register, or the VGPRs that it is in."""

@@ -258,11 +258,14 @@ class Hazards:
             found.append("va_vdst")
         return found
 
-    def waits_at_end(self, state: _State) -> list[str]:
+    def waits_at_end(self, state: _State, named: int) -> list[str]:
         """Return the names of the ALUs' counters that must be waited for at a snippet's end, where the kernel goes on.
+
+        named: the registers that the kernel names.
         """
         if self.generation == 12:
-            found = ["sa_sdst"] if state.scalar_writes & VCC else []
+            found = ["sa_sdst"] if state.scalar_writes & (named | VCC) else []
+            found += ["va_sdst"] if state.vector_writes & named & ~VCC else []
             return [*found, *(["va_vcc"] if state.vector_writes & VCC else [])]
         return ["sa_sdst"] if self.generation == 11 and self._machine.wave == 64 and state.masks else []
 
@@ -273,6 +276,18 @@ class Hazards:
             return "s_waitcnt_depctr 0xfff"
         name = "s_wait_alu" if self.generation == 12 else "s_waitcnt_depctr"
         return f"{name} {' '.join(f'depctr_{counter}(0)' for counter in counters)}"
+
+    def forgets_reads(self, reads: int, written_later: int) -> list[str]:
+        """Return the instructions after which it no longer matters which SGPRs vector instructions have read.
+
+        On gfx12 the vector unit may take an old value of an SGPR that it has read before, however long ago, where the
+        kernel writes it and reads it again; its compiler has put waits there as far as the kernel itself had read it.
+        Only so many ``ds_nop`` in a row end that: LLVM, AMDGPUWaitSGPRHazards.cpp. reads: SGPRs that vector
+        instructions of a snippet have read. written_later: those that the kernel writes.
+        """
+        if self.generation != 12 or not _pairs(reads) & written_later:
+            return []
+        return ["ds_nop"] * (4 if self._machine.wave == 32 else 8)
 
     def has_permute_problem(self, state: _State, facts: Facts) -> bool:
         """Return whether a permutation of lanes would see an old EXEC."""
@@ -293,13 +308,16 @@ def with_fences(
     *,
     is_start: bool = False,
     kept: int = 0,
+    named: int = VCC,
+    written_later: int = 0,
 ) -> list[str]:
     """Return a snippet with what its instructions and its neighbours need in between.
 
     before: the ways that lead to it, each a list of instructions that ends where the snippet begins, ``WINDOW`` of them
     or as many as there are up to what is not known; None where nothing is known. after: the ways from its end on, in
     the same manner. is_start: whether a wave begins at the beginning of ways that are shorter. kept: registers that
-    another snippet may have written just before, as a set of ``isa.registers``.
+    another snippet may have written just before, as a set of ``isa.registers``. named: those that the kernel names.
+    written_later: SGPRs that the kernel's vector or scalar unit writes after the snippet.
     """
     rules = Hazards(machine)
     if before is None:
@@ -321,12 +339,12 @@ def with_fences(
     end.masks &= fencer.masks
     end.scalar_writes &= fencer.writes
     end.vector_writes &= fencer.writes
-    missing = rules.waits_at_end(end)
+    missing = rules.waits_at_end(end, named)
     if missing:
         found.append(rules.wait(missing))
         end.wait(missing)
     found += _nops(_missing_behind(rules, end, after))
-    return found
+    return [*found, *rules.forgets_reads(fencer.reads, written_later)]
 
 
 def _missing_behind(rules: Hazards, end: _State, after: Sequence[Sequence[Instruction]] | None) -> int:
@@ -360,8 +378,8 @@ class _Fencer:
         self._at_labels: dict[str, _State] = {}
         self.end = _State()
         self.own: set[Facts] = set()
-        self.masks = self.writes = 0
-        """SGPRs that its vector instructions read as masks, and what it writes."""
+        self.masks = self.writes = self.reads = 0
+        """SGPRs that its vector instructions read as masks, what it writes, and SGPRs that vector instructions read."""
 
     def fenced(self, start: _State) -> list[str]:
         """Return the snippet's lines with the waits and wait states that its instructions need in between.
@@ -404,6 +422,8 @@ class _Fencer:
                 self.own.add(facts)
             self.masks |= facts.masks
             self.writes |= facts.writes
+            if facts.is_vector:
+                self.reads |= facts.reads & SGPRS
             found.append(line)
             counters = rules.waits_behind(state, facts)
             if counters:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 
@@ -11,10 +12,12 @@ from neutrino.abi.levels import Level
 from neutrino.gcn.analysis.liveness import Liveness
 from neutrino.gcn.analysis.placement import Placement
 from neutrino.gcn.code import Function, Instruction
-from neutrino.gcn.instrument.code import NoRegistersError, Scalar, Value, Vector
+from neutrino.gcn.instrument.additions import Additions
+from neutrino.gcn.instrument.code import Code, Mask, NoRegistersError, Scalar, Value, Vector
 from neutrino.gcn.instrument.compute import UNIFORM_OPERANDS, CannotError, varying
+from neutrino.gcn.instrument.counting import count, sums_of
 from neutrino.gcn.instrument.frame import Frame, Here
-from neutrino.gcn.instrument.probe_registers import exchanges_values, operands_in, written_in
+from neutrino.gcn.instrument.probe_registers import all_in, exchanges_values, names_in, operands_in, written_in
 from neutrino.gcn.instrument.site_operands import NoValueError
 from neutrino.gcn.instrument.site_values import SiteValues
 from neutrino.gcn.instrument.snippet import SnippetCode
@@ -22,8 +25,10 @@ from neutrino.gcn.isa.effects import effects
 from neutrino.gcn.isa.registers import vectors_in
 from neutrino.gcn.operation_names import division_steps, operations_of
 from neutrino.gcn.snippets.opcodes import WHOLE, Part, matched_parts
-from neutrino.ir.operands import SiteOperand, Special
+from neutrino.ir.operands import Register, SiteOperand, Special
+from neutrino.ir.statements import IsGlobal, Load
 from neutrino.probing.ir.probe_set import Probe, ProbeSet, Snippet
+from neutrino.probing.ir.structured import Statement
 
 
 @dataclass(frozen=True)
@@ -49,17 +54,17 @@ class SiteSnippets:
 
     place: returns where code goes whose place is in front of an instruction. vectors: names of shared registers that
     differ between lanes. label: returns what a snippet's labels begin with. scratch: offsets of the
-    instructions that access scratch memory as a buffer. boundary: how many VGPRs there may be besides accumulators.
+    instructions that access scratch memory as a buffer.
     """
 
     def __init__(
         self, frame: Frame, function: Function, liveness: Liveness, probes: ProbeSet, *, place: Callable[[int], int],
-        vectors: Collection[str], label: Callable[[], str], scratch: Collection[int], boundary: int,
+        vectors: Collection[str], label: Callable[[], str], scratch: Collection[int],
     ) -> None:  # fmt: skip
         """Set up the writer. Parameters: see the class."""
         self._frame, self._function, self._liveness, self._probes = frame, function, liveness, probes
         self._place, self._vectors, self._label = place, vectors, label
-        self._scratch, self._boundary = scratch, boundary
+        self._scratch = scratch
         self._kept_words: dict[int, int] = {}
         """By place, words that are kept from there on: sites of a clause keep theirs all together."""
         self._placement = Placement(function)
@@ -67,8 +72,11 @@ class SiteSnippets:
         self._generation = frame.machine.generation
         self.not_probed: list[NotProbed] = []
 
-    def code(self, instruction: Instruction, probe: Probe, number: int) -> Iterator[Piece]:
-        """Yield the code of a probe at an instruction. number: the site's.
+    def code(
+        self, instruction: Instruction, probe: Probe, number: int, additions: Additions | None = None
+    ) -> Iterator[Piece]:
+        """Yield the code of a probe at an instruction. number: the site's. additions: all that the probe does, if these
+        are to be counted for all lanes together.
 
         A site that has no place for it, or not the values that it reads, is noted in ``not_probed``. Raises CannotError
         for what is possible nowhere.
@@ -82,7 +90,7 @@ class SiteSnippets:
             reason = self._problem(instruction, probe, values)
             if not reason:
                 try:
-                    pieces += self._pieces(instruction, probe, values, number)
+                    pieces += self._pieces(instruction, probe, values, number, additions)
                 except (NoValueError, NoRegistersError) as error:
                     reason = str(error)
             if reason:
@@ -107,8 +115,14 @@ class SiteSnippets:
                     return reason
         return ""
 
-    def _pieces(self, instruction: Instruction, probe: Probe, values: SiteValues, number: int) -> Iterator[Piece]:
+    def _pieces(
+        self, instruction: Instruction, probe: Probe, values: SiteValues, number: int, additions: Additions | None
+    ) -> Iterator[Piece]:
         """Yield the code of a probe at an instruction. Raises NoValueError, NoRegistersError, CannotError."""
+        if additions is not None:
+            where = self._place(self._placement.before(instruction.offset))
+            yield Piece(where, self._counting(where, instruction, additions, values, number))
+            return
         if probe.before is not None:
             where = self._place(self._placement.before(instruction.offset))
             yield Piece(where, self._snippet(where, instruction, probe, probe.before, values, number, after=False))
@@ -129,9 +143,9 @@ class SiteSnippets:
         own = self._frame.registers.vector_count
         named = self._named(instruction)
         # What the instruction reads may be of no use behind it, but for the snippet.
-        taken = {*vectors_in(named), *range(self._boundary, own)}
+        taken = set(vectors_in(named))
         vectors = [number for number in liveness.free_vectors_at(where, own) if number not in taken]
-        vectors += range(self._frame.first_vector, min(self._boundary, 256))
+        vectors += range(self._frame.first_vector, 256)
         return self._frame.lowered(
             build, labels=self._label(), offset=where, liveness=liveness, vectors=vectors, site=number,
             is_exec_known=False, reads=named, scc=liveness.scc_live_at(where),
@@ -147,6 +161,34 @@ class SiteSnippets:
         for row in rows[begin : bisect_left(rows, last, begin, key=_offset)]:
             found |= effects(row, self._generation).named
         return found
+
+    def _counting(
+        self, where: int, instruction: Instruction, additions: Additions, values: SiteValues, number: int
+    ) -> list[str]:
+        """Return the code that adds to registers, where conditions hold. Nothing of it needs an active lane."""
+        rows, tests = _without_tests(additions.conditions)
+        if not values.find_global(Mask(0), Code(self._frame.machine, range(64), range(64))):
+            rows, tests = additions.conditions, []
+        varies = varying(rows, self._vectors)
+        operands = operands_in(rows)
+
+        def build(here: Here) -> None:
+            """Append the code."""
+            here.operands = values.prepare(operands, here, after=False)
+            lowering = SnippetCode(here, varies, self._probes, Level.THREAD)
+            # Predicates outlast the statements that compute them.
+            masks = {row.condition.name: row.condition for row in additions.rows if row.condition is not None}
+            for register in {**masks, **{test.destination.name: test.destination for test in tests}}.values():
+                lowering.bind(register, here.code.mask())
+            for test in tests:
+                place = lowering.place(test.destination)
+                assert isinstance(place, Mask)
+                values.find_global(place, here.code)
+            lowering.lower(_without_copies(lowering, rows, here.operands))
+            conditions = {name: lowering.place(register) for name, register in masks.items()}
+            count(here, sums_of(additions, instruction, self._frame.machine.wave, conditions))
+
+        return self._lowered(where, instruction, build, number)
 
     def _snippet(
         self, where: int, instruction: Instruction, probe: Probe, snippet: Snippet, values: SiteValues, number: int, *,
@@ -185,10 +227,10 @@ class SiteSnippets:
                 outer = code.mask()
                 code.emit(f"s_mov_{machine.mask} {outer.text}, {machine.exec}")
                 code.emit(f"s_mov_{machine.mask} {machine.exec}, 1")
-                lowering.lower(snippet.statements)
+                lowering.lower(_without_copies(lowering, snippet.statements, here.operands))
                 code.emit(f"s_mov_{machine.mask} {machine.exec}, {outer.text}")
             else:
-                lowering.lower(snippet.statements)
+                lowering.lower(_without_copies(lowering, snippet.statements, here.operands))
             code.emit(f"{end}:")
 
         return self._lowered(where, instruction, build, number)
@@ -222,7 +264,38 @@ class SiteSnippets:
 
 
 _offset = attrgetter("offset")
+_ADDRESS = SiteOperand("ADDR")
 _LEAVING = ("s_endpgm", "s_setpc", "s_swappc", "s_call", "s_cbranch", "s_branch")
+
+
+def _without_tests(statements: Sequence[Statement]) -> tuple[tuple[Statement, ...], list[IsGlobal]]:
+    """Return statements without those that test whether ADDR is global, and without those that bring ADDR to these
+    alone; and the tests."""
+    addresses = {row.destination.name for row in statements if isinstance(row, Load) and row.operand == _ADDRESS}
+    tests = [row for row in statements if isinstance(row, IsGlobal) and names_in(row.address) & addresses]
+    others = [row for row in statements if row not in tests]
+    needed = {name for row in others if not isinstance(row, Load) for name in names_in(row)}
+    unneeded = addresses - needed
+    rows = [row for row in others if not (isinstance(row, Load) and row.destination.name in unneeded)]
+    return tuple(rows), tests
+
+
+def _without_copies(
+    lowering: SnippetCode, statements: Sequence[Statement], operands: Mapping[SiteOperand, Value]
+) -> list[Statement]:
+    """Return statements without those that bring a value of the instruction, all of its bits, into a local register
+    that nothing else assigns: that is where the value is."""
+    destinations = (getattr(row, "destination", None) for row in all_in(statements))
+    assigned = Counter(one.name for one in destinations if isinstance(one, Register))
+    found = []
+    for row in statements:
+        if isinstance(row, Load) and row.destination.is_local and assigned[row.destination.name] == 1:
+            value = operands.get(row.operand) if isinstance(row.operand, SiteOperand) else None
+            if isinstance(value, (Scalar, Vector)) and lowering.is_place(row.destination, value):
+                lowering.bind(row.destination, value)
+                continue
+        found.append(row)
+    return found
 
 
 def _low(register: str) -> str:

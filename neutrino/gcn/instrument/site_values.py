@@ -14,6 +14,8 @@ from collections.abc import Collection, Mapping
 
 from neutrino.gcn.analysis.placement import Placement
 from neutrino.gcn.code import Function, Instruction
+from neutrino.gcn.instrument.access_bytes import AMOUNTS, amount_of
+from neutrino.gcn.instrument.apertures import find_global
 from neutrino.gcn.instrument.code import Code, Mask, Place, Scalar, Value, Vector
 from neutrino.gcn.instrument.machine import Machine
 from neutrino.gcn.instrument.site_operands import NoValueError, SiteOperandTexts
@@ -23,7 +25,6 @@ from neutrino.gcn.instrument.surroundings import Surroundings
 from neutrino.gcn.isa.effects import effects
 from neutrino.gcn.isa.memory import ACROSS_LANES, Access, Kind, Space, access_of
 from neutrino.gcn.isa.registers import EXEC, VCC, UnknownInstructionError, registers_of
-from neutrino.gcn.operation_names import matrix_operations
 from neutrino.gcn.snippets.opcodes import WHOLE, Part
 from neutrino.ir.operands import Constant, Register, SiteOperand, Special
 from neutrino.ir.types import Type
@@ -89,7 +90,8 @@ class SiteValues:
     @property
     def is_of_wave(self) -> bool:
         """Whether the instruction accesses memory once for all lanes: BYTES are those of the lowest lane."""
-        return self._texts.access is not None and self._texts.access.space is Space.SCALAR
+        found = amount_of("BYTES", self._instruction, self._machine.wave)
+        return found is not None and not found[1]
 
     # Code
 
@@ -124,6 +126,15 @@ class SiteValues:
         for operand in wanted:
             found[operand] = self._value(operand, surroundings, reader, after=after)
         return found
+
+    def find_global(self, destination: Mask, code: Code) -> bool:
+        """Write code that finds the lanes whose ADDR is a generic address in global memory, without ADDR itself, which
+        takes VGPRs; return whether that is possible for the instruction. In front of it alone."""
+        access, parts = self._texts.access, self._texts.parts
+        if access is None or access.space is not Space.GENERIC or parts.base not in ("", "off", "null"):
+            return False
+        find_global(code, destination, Reader(code).vector_pair(parts.address), parts.immediate)
+        return True
 
     # Where operands are changed
 
@@ -208,16 +219,12 @@ class SiteValues:
             return reader.read(words, element, self._texts.lacks(operand.text))
         if name == "ADDR":
             return self._address(code, reader)
-        if name == "BYTES":
-            if self._texts.access is None:
+        if name in AMOUNTS:
+            found = amount_of(name, self._instruction, self._machine.wave)
+            if found is None:
                 raise self._texts.lacks(name)
-            size = self._texts.access.size
-            return of_leader(code, size) if self.is_of_wave else Constant(Type.U64, size)
-        if name == "OPS":
-            operations = matrix_operations(self._instruction, self._machine.wave)
-            if operations is None:
-                raise self._texts.lacks(name)
-            return of_leader(code, operations)
+            size, is_of_lanes = found
+            return Constant(Type.U64, size) if is_of_lanes else of_leader(code, size)
         if name == "SITE":
             return Constant(Type.U32, self._site)
         if name == "LANES":

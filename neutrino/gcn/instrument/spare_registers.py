@@ -203,8 +203,8 @@ def spare_registers(
     """Find a place for each value that is kept, and SGPRs for the snippets.
 
     wanted: the words of each value, 1 or 2, by its name; those that are used most come first. scratch: SGPRs that a
-    snippet takes besides. vgprs: how many VGPRs a wave of the kernel has, accumulators included. boundary: where
-    accumulators begin, of all VGPRs. taken: SGPRs that are not free although nothing names them.
+    snippet takes besides. vgprs: how many VGPRs a wave of the kernel has, accumulators included. boundary: where these
+    begin. taken: SGPRs that are not free although nothing names them.
 
     Raises NoRegistersError if there are too few, and as ``KernelRegisters``.
     """
@@ -215,10 +215,6 @@ def spare_registers(
     missing = {name: words for name, words in wanted.items() if name not in kept}
     if not missing and len(left) >= scratch:
         return SpareRegisters(registers, machine, kept, tuple(left))
-    if machine.generation == 12:
-        # Once the vector unit has read an SGPR, as v_writelane does, what the scalar unit writes there later can be
-        # read too early: by the kernel as well, whose compiler did not know of that.
-        raise NoRegistersError(f"only {len(free)} of its scalar registers are left, and {machine.processor} lends none")
     # Then snippets get SGPRs that are not in use at their places, and all that are free keep values.
     kept, left = _kept_in_scalars(wanted, free, 0)
     missing = {name: words for name, words in wanted.items() if name not in kept}
@@ -256,9 +252,8 @@ def _spare_vectors(
     registers: KernelRegisters, machine: Machine, vgprs: int, boundary: int, count: int
 ) -> list[int]:  # fmt: skip
     """Return VGPRs that the kernel does not name, those first that it has in any case. Raises NoRegistersError."""
-    most = min(boundary, _MOST_VECTORS)
     named = registers.named >> VECTORS
-    unnamed = [number for number in range(most) if not named >> number & 1]
+    unnamed = [number for number in range(_MOST_VECTORS) if not named >> number & 1]
     if registers.is_indexed:
         unnamed = [number for number in unnamed if number >= min(vgprs, boundary)]
     if len(unnamed) < count:

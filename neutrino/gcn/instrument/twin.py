@@ -13,9 +13,11 @@ from neutrino.gcn.analysis.free_registers import KernelRegisters
 from neutrino.gcn.analysis.liveness import Liveness
 from neutrino.gcn.analysis.scratch_buffers import scratch_accesses
 from neutrino.gcn.code import Function, Module, wave_features
-from neutrino.gcn.instrument.access_bytes import amount_of
-from neutrino.gcn.instrument.code import Mask, NoRegistersError, Scalar, Value, Vector
+from neutrino.gcn.instrument.additions import Additions, additions_of
+from neutrino.gcn.instrument.code import Mask, NoRegistersError, Vector
 from neutrino.gcn.instrument.compute import CannotError, varying
+from neutrino.gcn.instrument.counting import Counted, has_amounts, sums_of
+from neutrino.gcn.instrument.counting import count as count_in
 from neutrino.gcn.instrument.fences import Fences
 from neutrino.gcn.instrument.frame import Build, Frame, Here, Needs, add_home, words_of
 from neutrino.gcn.instrument.kernel_facts import EntryState
@@ -23,13 +25,11 @@ from neutrino.gcn.instrument.machine import Machine
 from neutrino.gcn.instrument.probe_registers import names_in, saves_in, shared_in, written_in
 from neutrino.gcn.instrument.saves import Total, kept_registers, lower_entry, lower_settle, why_not
 from neutrino.gcn.instrument.site_snippets import NotProbed, Piece, SiteSnippets
-from neutrino.gcn.instrument.site_threads import leader
 from neutrino.gcn.instrument.snippet import SnippetCode
 from neutrino.gcn.llvm import Llvm
 from neutrino.gcn.processors import processor_named
 from neutrino.gcn.splice import Insertion
-from neutrino.ir.operands import Constant, Register, SiteOperand, Special
-from neutrino.ir.statements import Load, Operation, Operator
+from neutrino.ir.operands import Register, Special
 from neutrino.ir.types import Type
 from neutrino.maps.declaration import Map
 from neutrino.probing.ir.probe_set import Probe, ProbeSet, Snippet
@@ -37,8 +37,6 @@ from neutrino.probing.ir.structured import Save
 
 _DEALLOCATION = "DEALLOC_VGPRS"
 _ARCHITECTED_SCRATCH = ("gfx94", "gfx95", "gfx11", "gfx12")
-_MOST_ADDED = 1 << 25
-_AMOUNTS = (SiteOperand("BYTES"), SiteOperand("OPS"))
 
 
 @dataclass(frozen=True)
@@ -84,15 +82,16 @@ class _Member:
     """A function of a twin. at: the probes at its instructions. begins: where it begins to run."""
 
     def __init__(
-        self, function: Function, at: Mapping[int, Sequence[Probe]], machine: Machine, begins: int
+        self, function: Function, at: Mapping[int, Sequence[Probe]], machine: Machine, begins: int, named: int
     ) -> None:
-        """Find the ends of waves in it. Raises CannotError for what cannot be probed."""
+        """Find the ends of waves in it. named: registers that the kernel and what it calls name. Raises CannotError for
+        what cannot be probed."""
         self.function, self.at = function, at
         self.liveness = Liveness(function, machine.generation)
         self.regions = ExecRegions(function, machine.generation, begins)
         self.instructions = {one.offset: one for one in function.instructions}
         self.ends = dict(_ends(function))
-        self.fences = Fences(function, machine, begins)
+        self.fences = Fences(function, machine, begins, named)
         self.snippets: SiteSnippets
 
     def place(self, offset: int) -> int:
@@ -125,10 +124,13 @@ class _Writer:
         self._is_measuring = needs is None
         self._vectors: set[str] = set()
         self._read_at_sites: set[str] = set()
+        self._known_additions: dict[int, Additions | None] = {}
         self._passing: dict[str, bool] = {}
         self._kept_in_passing: dict[bool, list[Register]] = {False: [], True: []}
         self._members = [
-            _Member(function, at, self._machine, entry.begins if function is self._function else 0)
+            _Member(
+                function, at, self._machine, entry.begins if function is self._function else 0, self._registers.named
+            )
             for function, at in request.functions
         ]
         for member in self._members:
@@ -137,7 +139,6 @@ class _Writer:
             member.snippets = SiteSnippets(
                 self._frame, member.function, member.liveness, request.probes, place=member.place,
                 vectors=self._vectors, label=self._label, scratch=scratch,
-                boundary=self._frame.boundary,
             )  # fmt: skip
         self._sites = count()
         self._labels = 0
@@ -217,7 +218,7 @@ class _Writer:
         for probe in sites.values():
             for snippet in (probe.before, probe.after):
                 if snippet is not None and (
-                    probe.level is not Level.THREAD or snippet is probe.after or self._amounts(snippet) is None
+                    probe.level is not Level.THREAD or snippet is probe.after or self._additions(snippet) is None
                 ):
                     self._read_at_sites |= names & shared_in(snippet)
         totals = {register.name for register in shared if self._is_total(register, kernel, sites.values())}
@@ -282,7 +283,7 @@ class _Writer:
             for snippet in (probe.before, probe.after):
                 if snippet is None or register.name not in shared_in(snippet):
                     continue
-                if probe.level is not Level.THREAD or self._amounts(snippet) is None:
+                if probe.level is not Level.THREAD or self._additions(snippet) is None:
                     return False
                 is_added = True
         for probe in kernel:
@@ -302,27 +303,11 @@ class _Writer:
                     return False
         return is_added
 
-    def _amounts(self, snippet: Snippet) -> list[tuple[str, int | str]] | None:
-        """Return what a snippet adds to registers, if it does nothing else: names, and amounts, ``BYTES`` or ``OPS``
-        for those of the instruction."""
-        amounts: dict[str, str] = {}
-        found: list[tuple[str, int | str]] = []
-        for statement in snippet.statements:
-            if isinstance(statement, Load) and statement.operand in _AMOUNTS and statement.destination.is_local:
-                assert isinstance(statement.operand, SiteOperand)
-                amounts[statement.destination.name] = statement.operand.name
-                continue
-            if isinstance(statement, Operation) and statement.operator is Operator.ADD:
-                target, (left, right) = statement.destination, statement.sources
-                if left == target and not target.is_local and target.type in (Type.U64, Type.U32):
-                    if isinstance(right, Constant) and right.bits < _MOST_ADDED:
-                        found.append((target.name, right.bits))
-                        continue
-                    if isinstance(right, Register) and right.name in amounts:
-                        found.append((target.name, amounts[right.name]))
-                        continue
-            return None
-        return found
+    def _additions(self, snippet: Snippet) -> Additions | None:
+        """Return what a snippet adds, if it does nothing else, as ``additions_of``."""
+        if id(snippet) not in self._known_additions:
+            self._known_additions[id(snippet)] = additions_of(snippet)
+        return self._known_additions[id(snippet)]
 
     def _initial(self) -> Iterator[str]:
         """Yield code that gives the probes' shared registers their first values."""
@@ -404,104 +389,40 @@ class _Writer:
 
     def _site_code(self, member: _Member) -> Iterator[Piece]:
         """Yield the code of probes at a function's instructions."""
-        counted: dict[int, dict[tuple[str, bool], int]] = {}
+        counted: dict[int, dict[Counted, int]] = {}
         for offset, probes in sorted(member.at.items()):
-            number = next(self._sites)
+            number, instruction = next(self._sites), member.instructions[offset]
             for probe in probes:
                 if probe.tracepoint.is_kernel:
                     continue
-                amounts = self._counted(probe)
-                if amounts is None:
-                    yield from member.snippets.code(member.instructions[offset], probe, number)
+                additions = self._counted(probe)
+                if additions is None or not has_amounts(additions, instruction, self._machine.wave):
+                    yield from member.snippets.code(instruction, probe, number)
+                    continue
+                if additions.conditions:
+                    yield from member.snippets.code(instruction, probe, number, additions)
                     continue
                 sums = counted.setdefault(member.regions.head(offset), {})
-                parts = len(member.snippets.parts(member.instructions[offset], probe))
-                for name, amount in amounts:
-                    is_of_lanes = True
-                    if isinstance(amount, str):
-                        instruction = member.instructions[offset]
-                        amount, is_of_lanes = amount_of(amount, instruction, self._machine.wave)
-                    key = name, is_of_lanes
+                parts = len(member.snippets.parts(instruction, probe))
+                for key, amount in sums_of(additions, instruction, self._machine.wave).items():
                     sums[key] = sums.get(key, 0) + parts * amount
         for place, sums in counted.items():
             yield Piece(member.place(place), self._counting(member, place, sums))
 
-    def _counted(self, probe: Probe) -> list[tuple[str, int | str]] | None:
+    def _counted(self, probe: Probe) -> Additions | None:
         """Return what a probe adds to registers, if it does nothing else, and no probe at an instruction does anything
-        else with these, so that it does not matter when. As ``_amounts`` does."""
+        else with these, so that it does not matter when."""
         if probe.level is not Level.THREAD or probe.after is not None or probe.before is None:
             return None
-        return None if names_in(probe.before.statements) & self._read_at_sites else self._amounts(probe.before)
+        return None if names_in(probe.before.statements) & self._read_at_sites else self._additions(probe.before)
 
-    def _counting(self, member: _Member, place: int, sums: Mapping[tuple[str, bool], int]) -> list[str]:
-        """Return the code that adds to registers at a place. sums: by register and whether for each lane."""
+    def _counting(self, member: _Member, place: int, sums: Mapping[Counted, int]) -> list[str]:
+        """Return the code that adds to registers at a place."""
         liveness = member.liveness
-
-        def build(here: Here) -> None:
-            """Append the code."""
-            self._count(here, sums)
-
         return self._frame.lowered(
-            build, labels=self._label(), offset=place, liveness=liveness, scc=liveness.scc_live_at(place),
-            vcc=liveness.vcc_live_at(place), is_exec_known=False,
+            partial(count_in, sums=sums), labels=self._label(), offset=place, liveness=liveness,
+            scc=liveness.scc_live_at(place), vcc=liveness.vcc_live_at(place), is_exec_known=False,
         )  # fmt: skip
-
-    def _count(self, here: Here, sums: Mapping[tuple[str, bool], int]) -> None:
-        """Append code that adds amounts to shared registers."""
-        code, machine = here.code, self._machine
-        count: Scalar | None = None
-        for (name, is_of_lanes), amount in sums.items():
-            home = here.home_named(name)
-            if amount >= _MOST_ADDED:
-                raise CannotError(f"{amount} for each lane is too much")
-            if isinstance(home, Vector):
-                if is_of_lanes:
-                    self._count_in_lanes(here, home, amount)
-                else:
-                    self._count_in_leader(here, home, amount)
-                continue
-            with code.scope():
-                source: Value = Constant(Type.U32, amount)
-                if is_of_lanes:
-                    if count is None:
-                        count = code.scalar()
-                        code.pin(count)
-                        code.emit(f"s_bcnt1_i32_{machine.mask} {count.text}, {machine.exec}")
-                    source = count
-                    if amount != 1:
-                        source = code.scalar()
-                        code.emit(f"s_mul_i32 {source.text}, {count.text}, {amount:#x}")
-                text = source.text if isinstance(source, Scalar) else f"{amount:#x}"
-                code.emit(f"{machine.add} {home.word(0)}, {home.word(0)}, {text}")
-                code.emit(f"{machine.add_carry} {home.word(1)}, {home.word(1)}, 0")
-
-    def _count_in_leader(self, here: Here, home: Vector, amount: int) -> None:
-        """Append code that adds an amount to a VGPR in the lowest lane that is active."""
-        code, machine = here.code, self._machine
-        with code.scope():
-            outer, lowest = code.mask(), leader(code)
-            code.emit(f"s_mov_{machine.mask} {outer.text}, {machine.exec}")
-            code.emit(f"s_mov_{machine.mask} {machine.exec}, {lowest.text}")
-            self._count_in_lanes(here, home, amount)
-            code.emit(f"s_mov_{machine.mask} {machine.exec}, {outer.text}")
-
-    def _count_in_lanes(self, here: Here, home: Vector, amount: int) -> None:
-        """Append code that adds an amount to a VGPR in each lane that is active."""
-        code, machine = here.code, self._machine
-        vcc = "vcc" if machine.wave == 64 else "vcc_lo"
-        literal = f"{amount:#x}"
-        if home.words == 1:
-            no_carry = "_nc" if machine.generation >= 10 else ""
-            code.emit(f"v_add{no_carry}_u32_e32 {home.text}, {literal}, {home.text}")
-        elif machine.generation >= 10:
-            with code.scope():
-                part = code.scalar()
-                code.emit(f"s_mov_b32 {part.text}, {literal}")
-                code.emit(f"v_add_co_u32 {home.word(0)}, {vcc}, {part.text}, {home.word(0)}")
-                code.emit(f"v_add_co_ci_u32_e32 {home.word(1)}, {vcc}, 0, {home.word(1)}, {vcc}")
-        else:
-            code.emit(f"v_add_co_u32_e32 {home.word(0)}, {vcc}, {literal}, {home.word(0)}")
-            code.emit(f"v_addc_co_u32_e32 {home.word(1)}, {vcc}, 0, {home.word(1)}, {vcc}")
 
     def _assemble(self, lines: Sequence[str]) -> bytes:
         """Return the machine code of lines; of the same lines once."""
