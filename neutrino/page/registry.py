@@ -9,6 +9,7 @@ from neutrino.page.accesses import prepare_accesses
 from neutrino.page.coverage import prepare_coverage
 from neutrino.page.distributions import prepare_distributions
 from neutrino.page.launch_times import prepare_launches
+from neutrino.page.ranges import prepare_ranges
 from neutrino.page.schedule import prepare_spans
 from neutrino.page.source import Blocks, Json, Source
 from neutrino.page.sources import prepare_sources
@@ -30,6 +31,7 @@ VIEWS = (
     View("launches", "Launch timeline", "launches.js"),
     View("schedule", "Block schedule", "schedule.js"),
     View("warps", "Warp timelines", "warps.js"),
+    View("inside", "Inside warps", "inside.js"),
     View("maps", "Maps", "maps.js"),
     View("source", "Source", "source.js"),
     View("memory", "Memory accesses", "memory.js"),
@@ -42,6 +44,7 @@ DATA: dict[str, Callable[[Source, Blocks], Json]] = {
     "launches": prepare_launches,
     "distributions": prepare_distributions,
     "coverage": prepare_coverage,
+    "ranges": prepare_ranges,
     "sources": prepare_sources,
     "accesses": prepare_accesses,
 }

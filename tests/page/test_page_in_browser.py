@@ -294,3 +294,20 @@ def test_comparison_is_that_of_diff(browser: Any, tmp_path: Path, capsys: pytest
         found.page.select_option("header select", "1")
         found.go("schedule")
         assert found.said == []
+
+
+def test_inside_warps_are_all_ranges_and_their_times(browser: Any, tmp_path: Path) -> None:
+    """Two waits of each warp in a launch, with the times that the trace has."""
+    trace = run(tmp_path / "trace", 5, launches=2)
+    (kernel,) = (kernel for kernel in trace.kernels if kernel.name == "gemm")
+    records = next(kernel.launches()).maps["Waits"].valid()
+    expected = {}
+    for site in (3, 4):
+        chosen = records[records["site"] == site]["elapsed"]
+        expected[site] = (len(chosen), int(chosen.sum()), int(chosen.max()))
+    with opened(browser, page_of(tmp_path / "trace", tmp_path, "-k", "gemm")) as found:
+        found.go("inside")
+        assert found.figures("inside/events") == [str(len(records))]
+        columns = [map(int, found.figures(f"inside/{title}")) for title in ("count", "time", "most")]
+        assert sorted(zip(*columns, strict=True)) == sorted(expected.values())
+        assert found.said == []
