@@ -187,6 +187,14 @@ def spread_of(figure: str, values: Sequence[float]) -> Spread | None:
     return Spread(figure, ordered[0], ordered[(len(ordered) - 1) // 2], ordered[-1], len(ordered))
 
 
+def middle(values: Array | Sequence[float]) -> float:
+    """Return the median of numbers, of which there is at least one; the lower of two middle ones.
+
+    Not NumPy's, which imports masked arrays: that takes longer than a small report.
+    """
+    return float(np.sort(values)[(len(values) - 1) // 2])
+
+
 def shared(part: float, whole: float) -> float:
     """Return a share; 0 of nothing."""
     return part / whole if whole else 0.0

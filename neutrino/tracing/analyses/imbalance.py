@@ -8,7 +8,7 @@ import numpy as np
 
 from neutrino.abi.levels import Per
 from neutrino.tracing.analyses.block_times import by_block
-from neutrino.tracing.analyses.evidence import Analysis, Evidence, shared, spread_of
+from neutrino.tracing.analyses.evidence import Analysis, Evidence, middle, shared, spread_of
 from neutrino.tracing.analyses.finding import FigureKind, Finding, Threshold, brief, percent
 
 
@@ -42,7 +42,7 @@ def run(analysis: Analysis, evidence: Evidence) -> Iterator[Finding]:
         total += warps
     if not ratios:
         return
-    ratio, share = float(np.median(ratios)), float(np.median(waited))
+    ratio, share = middle(ratios), middle(waited)
     values = {
         "greatest_over_mean": ratio, "waiting": share, "greatest": int(worst[0]), "warps": total // len(ratios)
     }  # fmt: skip

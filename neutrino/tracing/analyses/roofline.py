@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import numpy as np
-
 from neutrino.tracing.analyses.block_times import block_times, has_times
 from neutrino.tracing.analyses.devices import device_figures, ridges
-from neutrino.tracing.analyses.evidence import Analysis, Evidence
+from neutrino.tracing.analyses.evidence import Analysis, Evidence, middle
 from neutrino.tracing.analyses.finding import FigureKind, Finding, Threshold, brief, percent
 
 _FLOATS = ("fp16", "fp32", "fp64")
@@ -78,7 +76,7 @@ def _seconds(evidence: Evidence) -> float:
     if not evidence.has_time or not has_times(evidence, "WarpTimes"):
         return 0.0
     lengths = [int(launch.end.max()) for launch in block_times(evidence, "WarpTimes")]
-    return float(np.median(lengths)) / 1e9 if lengths else 0.0
+    return middle(lengths) / 1e9 if lengths else 0.0
 
 
 ANALYSIS = Analysis(

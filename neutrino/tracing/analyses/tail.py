@@ -9,7 +9,7 @@ import numpy as np
 
 from neutrino.tracing.analyses.block_times import BlockTimes, block_times, has_times, places
 from neutrino.tracing.analyses.devices import device_figures
-from neutrino.tracing.analyses.evidence import Analysis, Evidence, shared, spread_of
+from neutrino.tracing.analyses.evidence import Analysis, Evidence, middle, shared, spread_of
 from neutrino.tracing.analyses.finding import FigureKind, Finding, Threshold, brief, percent
 
 _FULL = 0.8
@@ -37,11 +37,11 @@ def run(analysis: Analysis, evidence: Evidence) -> Iterator[Finding]:
         waves.append(len(launch.sm) / room)
         last.append(waves[-1] - math.ceil(waves[-1]) + 1)
         lengths = launch.end - launch.begin
-        longest.append(shared(float(lengths.max()), float(np.median(lengths))))
+        longest.append(shared(float(lengths.max()), middle(lengths)))
     if not shares:
         return
     # The launches together, by their medians.
-    idle, number, fullness, ratio = (float(np.median(values)) for values in (shares, waves, last, longest))
+    idle, number, fullness, ratio = (middle(values) for values in (shares, waves, last, longest))
     values = {
         "idle": idle, "waves": number, "last_wave": fullness, "longest_block": ratio, "multiprocessors": multiprocessors
     }  # fmt: skip
