@@ -37,7 +37,11 @@ from neutrino.tracing.timeline import (
 from neutrino.tracing.trace import Trace, TraceKernel
 
 Array = npt.NDArray[Any]
-LIFETIME, UNCLOSED = "WarpLifeTime", " (unclosed)"
+LIFETIME, WAVE_LIFETIME, UNCLOSED = "WarpLifeTime", "Wave Span", " (unclosed)"
+"""Names of the slices of NVIDIA's and AMD's warps; what follows the name of a slice without an end."""
+_LIFETIMES = (LIFETIME, LIFETIME + UNCLOSED, WAVE_LIFETIME, WAVE_LIFETIME + UNCLOSED)
+"""The first interned names, from 1; those of ranges follow, each with and without an end."""
+_RANGES = len(_LIFETIMES) + 1
 _SEQUENCE = pb.number(pb.SEQUENCE, 1) + pb.number(pb.SEQUENCE_FLAGS, pb.NEEDS_STATE)
 _MONOTONIC, _REALTIME, _BOOTTIME = 3, 1, 6
 """Clocks of Perfetto."""
@@ -213,8 +217,7 @@ class _Writer:
         ]  # fmt: skip
         snapshot = pb.data(pb.CLOCK_SNAPSHOT, b"".join(clocks) + pb.number(2, _MONOTONIC))
         self._file.write(pb.packet(pb.number(pb.TIMESTAMP, begin), pb.number(pb.SEQUENCE, 1), snapshot))
-        names = [LIFETIME, LIFETIME + UNCLOSED]
-        interned = b"".join(pb.data(2, pb.number(1, iid) + pb.text(2, name)) for iid, name in enumerate(names, 1))
+        interned = b"".join(pb.data(2, pb.number(1, iid) + pb.text(2, name)) for iid, name in enumerate(_LIFETIMES, 1))
         interned += pb.data(24, pb.number(1, 1) + pb.text(2, "Kernel") + pb.number(4, _COMPUTE))
         self._file.write(pb.packet(
             pb.number(pb.SEQUENCE, 1), pb.number(pb.SEQUENCE_FLAGS, pb.STATE_CLEARED),
@@ -328,7 +331,8 @@ class _Writer:
         """Return the track of a kernel."""
         return self._track(
             ("kernel", kernel.id), kernel.demangled, self._process, kernel.id & 0x7FFFFFFF,
-            pb.text(pb.TRACK_DESCRIPTION, kernel.name),
+            # A viewer would draw kernels of one name on one track.
+            pb.text(pb.TRACK_DESCRIPTION, kernel.name) + pb.number(pb.TRACK_MERGING, pb.NOT_MERGED),
         )  # fmt: skip
 
     def _submission(self, number: int, kernel: TraceKernel) -> None:
@@ -406,7 +410,7 @@ class _Writer:
         parts = []
         for at in range(self._known_names, len(texts)):
             for offset, ending in ((0, ""), (1, UNCLOSED)):
-                parts.append(pb.data(2, pb.number(1, 3 + 2 * at + offset) + pb.text(2, texts[at] + ending)))
+                parts.append(pb.data(2, pb.number(1, _RANGES + 2 * at + offset) + pb.text(2, texts[at] + ending)))
         self._known_names = len(texts)
         if parts:
             self._put(pb.data(pb.INTERNED_DATA, b"".join(parts)))
@@ -416,6 +420,7 @@ class _Writer:
         part, warps = piece.lifetimes, launch.warps
         if not len(part):
             return
+        is_amd = _is_amd(launch.kernel)
         # The blocks, by their warps, which are in order.
         block = part.warp // warps
         starts = np.flatnonzero(np.append(True, block[1:] != block[:-1]))
@@ -435,7 +440,7 @@ class _Writer:
         for at in range(0, len(order), _ROWS):
             some = order[at : at + _ROWS]
             x, y, z = blocks[some] % grid[0], blocks[some] // grid[0] % grid[1], blocks[some] // (grid[0] * grid[1])
-            names, lengths = pb.decimals([b"CTA(", x, b", ", y, b", ", z, b")"])
+            names, lengths = pb.decimals([b"WG(" if is_amd else b"CTA(", x, b", ", y, b", ", z, b")"])
             tracks = slot_tracks + place_of[some]
             ends = _END.rows(len(some), time=begin + last[some], track=tracks)
             self._file.write(pb.joined(
@@ -444,7 +449,7 @@ class _Writer:
         self._written.slices += len(order)
         counts = np.diff(np.append(starts, len(block)))
         tracks = warp_tracks + np.repeat(place_of, counts) * warps + part.warp % warps
-        self._warps(part, piece.ranges, tracks, begin)
+        self._warps(part, piece.ranges, tracks, begin, is_amd)
 
     def _describe(self, launch: LaunchTimeline, parent: int, sms: Array, used: Array, per_sm: int) -> tuple[int, int]:
         """Describe the tracks of multiprocessors, of their slots and of the warps there.
@@ -453,9 +458,7 @@ class _Writer:
         Returns the first track of the slots, and of their warps.
         """
         warps, roles = launch.warps, self._roles[launch.kernel.id]
-        prefix = "CU" if str(launch.kernel.manifest.arch if launch.kernel.manifest else "").startswith("gfx") else "SM"
-        short = "Wave" if prefix == "CU" else "Warp"
-        place = "WG slot" if prefix == "CU" else "CTA slot"
+        prefix, short, place = ("CU", "Wave", "WG slot") if _is_amd(launch.kernel) else ("SM", "Warp", "CTA slot")
         sm_tracks = self._new_tracks(len(sms))
         for index, sm in enumerate(sms.tolist()):
             fields = pb.number(pb.TRACK_UUID, sm_tracks + index) + pb.number(pb.TRACK_PARENT, parent)
@@ -477,9 +480,11 @@ class _Writer:
             self._file.write(rows.tobytes())
         return slot_tracks, warp_tracks
 
-    def _warps(self, part: Lifetimes, ranges: Sequence[Ranges], tracks: Array, begin: int) -> None:
+    def _warps(
+        self, part: Lifetimes, ranges: Sequence[Ranges], tracks: Array, begin: int, is_amd: bool
+    ) -> None:
         """Write the slices of warps and of what is on them. tracks: of each warp."""
-        open_name = np.where(part.is_open, 2, 1)
+        open_name = np.where(part.is_open, 2, 1) + 2 * is_amd
         self._written.slices += len(part)
         self._written.unclosed += int(part.is_open.sum())
         if not ranges:
@@ -508,6 +513,11 @@ class _Writer:
             tracks[events.aside] = extra + events.extra_of
         for rows in events.rows(tracks, begin):
             self._file.write(rows)
+
+
+def _is_amd(kernel: TraceKernel) -> bool:
+    """Whether a kernel is AMD's, which has other names for the same things."""
+    return bool(kernel.manifest and kernel.manifest.arch.startswith("gfx"))
 
 
 def _track_form(name: str, rank: int) -> pb.Form:
@@ -547,7 +557,7 @@ class _Events:
         rows = np.concatenate([np.arange(len(part)), *(inner.row for inner in ranges)])
         begin = np.concatenate([part.begin, *(inner.begin for inner in ranges)])
         end = np.concatenate([part.end, *(inner.end for inner in ranges)])
-        name = np.concatenate([open_name, *(3 + 2 * inner.name + inner.is_open for inner in ranges)])
+        name = np.concatenate([open_name, *(_RANGES + 2 * inner.name + inner.is_open for inner in ranges)])
         marks = [np.full(len(inner.row), inner.is_mark) for inner in ranges]
         is_mark = np.concatenate([np.zeros(len(part), bool), *marks])
         bits, kinds = [np.zeros(len(part), np.uint64)], [np.zeros(len(part), np.int8)]

@@ -32,8 +32,10 @@ SLICE_BEGIN, SLICE_END, INSTANT, COUNTER = 1, 2, 3, 4
 ARGUMENT_NAME, ARGUMENT_UINT, ARGUMENT_INT, ARGUMENT_DOUBLE, ARGUMENT_TEXT, ARGUMENT_NAME_IID = 10, 3, 4, 5, 6, 1
 """Of DebugAnnotation."""
 TRACK_UUID, TRACK_NAME, TRACK_PARENT, TRACK_COUNTER, TRACK_ORDERING, TRACK_RANK = 1, 2, 5, 8, 11, 12
-TRACK_DESCRIPTION = 14
+TRACK_DESCRIPTION, TRACK_MERGING = 14, 15
 """Of TrackDescriptor."""
+NOT_MERGED = 2
+"""Of TrackDescriptor.SiblingMergeBehavior: tracks of one name stay apart."""
 BY_RANK = 3
 """Of TrackDescriptor.ChildTracksOrdering: children are in the order of their ranks."""
 MOST_NAME = 1000

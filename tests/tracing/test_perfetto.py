@@ -192,6 +192,39 @@ def test_ranges_nest_on_the_warp_and_others_have_their_own_track(tmp_path: Path)
     assert (written.slices, written.marks, written.unclosed) == (1 + 1 + 1 + 4, 1, 1)
 
 
+def test_amd_has_names_of_its_own(tmp_path: Path) -> None:
+    writer = TraceWriter(tmp_path / "trace", device="AMD Instinct MI300X")
+    writer.events[1]["arch"] = "gfx942"
+    writer.kernel(1, "gemm", maps=[BLOCK_SCHED], arch="gfx942")
+    data = fill_regions([BLOCK_SCHED], 2, {"BlockSched": [(5, 9, 7), (5, 8, 7)]}, lanes=64)
+    writer.launch(1, (1, 1, 1), (128, 1, 1), data, lanes=64)
+    writer.write()
+    write_perfetto(Trace(tmp_path / "trace"), tmp_path / "out.pftrace")
+    found = seen(tmp_path / "out.pftrace")
+    launch = ("python on node", "gemm(int*)", "Launch 0", "CU 7", "WG slot 0")
+    assert [row.name for row in found.slices[launch]] == ["WG(0, 0, 0)"]
+    assert [row.name for row in found.slices[(*launch, "Wave 1")]] == ["Wave Span"]
+    (info,) = [packet.gpu_info for packet in found.trace.packet if packet.HasField("gpu_info")]
+    assert [(gpu.vendor, gpu.architecture) for gpu in info.gpus] == [("AMD", "gfx942")]
+    contexts = [entry for packet in found.trace.packet for entry in packet.interned_data.graphics_contexts]
+    assert [entry.api for entry in contexts] == [messages.InternedGraphicsContext.HIP]
+
+
+def test_kernels_of_one_name_stay_apart(tmp_path: Path) -> None:
+    writer = TraceWriter(tmp_path / "trace")
+    for identity in (1, 2):
+        writer.kernel(identity, "gemm", maps=[BLOCK_SCHED])
+        data = fill_regions([BLOCK_SCHED], 1, {"BlockSched": [(5, 9, 7)]})
+        writer.launch(identity, (1, 1, 1), (32, 1, 1), data)
+    writer.write()
+    write_perfetto(Trace(tmp_path / "trace"), tmp_path / "out.pftrace")
+    tracks = [packet.track_descriptor for packet in seen(tmp_path / "out.pftrace").trace.packet]
+    kernels = [track for track in tracks if track.name == "gemm(int*)"]
+    assert len(kernels) == 2
+    apart = messages.TrackDescriptor.SIBLING_MERGE_BEHAVIOR_NONE
+    assert {track.sibling_merge_behavior for track in kernels} == {apart}
+
+
 def test_roles_are_in_the_names_of_warps(tmp_path: Path) -> None:
     gemm(tmp_path / "trace", [BLOCK_SCHED], {"BlockSched": [(1, 9, 0)] * 4}).write()
     write_perfetto(Trace(tmp_path / "trace"), tmp_path / "out.pftrace", roles=lambda _: {1: "producer"})
