@@ -17,7 +17,16 @@ from enum import Enum
 
 import numpy as np
 
-from neutrino.tracing.launch_figures import Figure, Figures, Group, Key, details_of, figures_of, groups_of
+from neutrino.tracing.launch_figures import (
+    WITHOUT_PROBES,
+    Figure,
+    Figures,
+    Group,
+    Key,
+    details_of,
+    figures_of,
+    groups_of,
+)
 from neutrino.tracing.rank_interval import Interval, interval_of, rank_of_end, values_needed
 from neutrino.tracing.trace import Trace, TraceKernel
 
@@ -86,8 +95,9 @@ class KernelComparison:
 
     @property
     def time(self) -> Change | None:
-        """How long its launches took; None if the traces do not tell."""
-        return next((change for change in self.changes if change.key.is_time), None)
+        """How long its launches took, without probes if that was measured; None if the traces do not tell."""
+        times = [change for change in self.changes if change.key.is_time]
+        return max(times, key=lambda change: change.key.name == WITHOUT_PROBES, default=None)
 
     @property
     def time_added(self) -> float:

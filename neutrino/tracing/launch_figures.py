@@ -26,6 +26,8 @@ MOST_LAUNCHES = 250
 """Launches of a kernel with one geometry that are read: of more, as many are taken at equal distances."""
 MOST_DETAILED = 100
 """The same, for lines, ranges and roles."""
+WITHOUT_PROBES = "time without probes"
+"""The name of the figure of launches that ``--benchmark`` ran without probes."""
 _NO_QUANTITIES = frozenset({
     "start", "begin", "end", "time", "clock", "cycle", "sm", "smid", "cuid", "site", "line", "address", "addr",
     "tensor", "thread", "block", "warp", "lane", "token", "name", "range", "verb", "kind", "dimensions", "order", "x",
@@ -45,7 +47,8 @@ class Part(Enum):
 
 @dataclass(frozen=True)
 class Key:
-    """Which figure it is. name: of the map and field, or ``time``. where: line, range or role, "" of the launch."""
+    """Which figure it is. name: of the map and field, ``time``, or ``WITHOUT_PROBES``. where: line, range or role, ""
+    of the launch."""
 
     part: Part
     name: str
@@ -54,7 +57,7 @@ class Key:
     @property
     def is_time(self) -> bool:
         """Whether it is how long the launch took."""
-        return self.part is Part.LAUNCH and self.name in ("time", "time without probes")
+        return self.part is Part.LAUNCH and self.name in ("time", WITHOUT_PROBES)
 
 
 @dataclass
@@ -211,7 +214,7 @@ def _add_benchmark(found: Figures, group: Group) -> None:
     for measured in benchmark.groups if benchmark else ():
         same = (measured.grid, measured.block, measured.shared) == group.geometry
         if measured.kernel == group.kernel.id and same and len(measured.originals):
-            figure = found.setdefault(Key(Part.LAUNCH, "time without probes"), Figure("ns", False))
+            figure = found.setdefault(Key(Part.LAUNCH, WITHOUT_PROBES), Figure("ns", False))
             figure.values += measured.originals.astype(float).tolist()
 
 

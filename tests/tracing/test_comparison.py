@@ -10,9 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from neutrino.abi.benchmark_file import BENCHMARK_HEADER, BENCHMARK_MAGIC, SAMPLE, SampleKind
+from neutrino.abi.versions import BENCHMARK_VERSION
 from neutrino.tracing import Trace, find_traces, summarize
 from neutrino.tracing.comparison import DOUBT, Comparison, Verdict, compare
 from neutrino.tracing.launch_figures import Key, Part, details_of, figures_of, groups_of
+from tests.tracing.test_benchmark import planted
 from tests.tracing.test_timeline import WAITS
 from tests.tracing.trace_writer import BLOCK_SCHED, GMEM_BYTES, TraceWriter, fill_regions
 
@@ -121,6 +124,27 @@ def test_roles_of_changed_kernels_are_judged(tmp_path: Path) -> None:
     found = {change.key.where: change for change in changed.details if change.key.part is Part.ROLE}
     assert found.keys() == {"producer", "mma"}
     assert all(change.verdict is Verdict.CHANGED and 1.05 < change.ratio < 1.15 for change in found.values())
+
+
+def test_times_without_probes_come_first(tmp_path: Path) -> None:
+    """Probes may hide what changed, or change it: launches that ran without them decide."""
+    random = np.random.default_rng(8)
+    traces = [run(tmp_path / name, 30 + number, launches=12) for number, name in enumerate("ab")]
+    header = np.zeros(1, BENCHMARK_HEADER.dtype)
+    header["magic"], header["version"], header["record_size"] = BENCHMARK_MAGIC, BENCHMARK_VERSION, SAMPLE.size
+    for trace, factor in zip(traces, (1.0, 1.2), strict=True):
+        rows = [
+            {"grid": (BLOCKS, 1, 1), "block": (32 * WARPS, 1, 1), "kernel": 2, "kind": kind,
+             "elapsed_ns": int(time * (factor if kind is SampleKind.ORIGINAL else 1))}
+            for kind in (SampleKind.ORIGINAL, SampleKind.PROBED) for time in 9000 * random.normal(1, 0.01, 20)
+        ]  # fmt: skip
+        (trace.path / "benchmark.bin").write_bytes(header.tobytes() + planted(*rows).tobytes())
+    comparison = compare(traces[0], Trace(traces[1].path))
+    assert said(comparison) == [("softmax", "time without probes")]
+    time = comparison.kernels[0].time
+    assert time is not None
+    assert (time.key.name, time.unit, time.launches_first) == ("time without probes", "ns", 20)
+    assert time.ratio == pytest.approx(1.2, rel=0.02)
 
 
 def test_counts_without_noise_are_exact(tmp_path: Path) -> None:
