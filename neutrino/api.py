@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TypeGuard
+from typing import Any, TypeGuard
 
 from neutrino.backend.registry import device_arch
 from neutrino.errors import NeutrinoError
@@ -34,21 +34,31 @@ def load_probes(
 ) -> ProbeSet:
     """Read probes, verify them, and merge them, as the option ``-p`` does: files first, in this order.
 
-    names: one or several. A ``str`` without a ``/`` that does not end in ``.toml`` or ``.py`` names a probe that ships
-    with Neutrino; any other is a path. A function with ``@nl.probe`` is read from the file or the notebook's cell that
-    it stands in, with the maps, registers, constants and functions there. source: the text of a probe file in Python.
+    names: one or several, also in lists. A ``str`` without a ``/`` that does not end in ``.toml`` or ``.py`` names a
+    probe that ships with Neutrino; any other is a path. A function with ``@nl.probe`` is read from the file or the
+    notebook's cell that it stands in, with the maps, registers, constants and functions there. source: the text of a
+    probe file in Python.
     defines: other values of the constants of probes in Python, by name, as the option ``-D`` gives them.
 
     Raises ProbeError with every error of every file, NeutrinoError for a file or shipped probe that does not exist, a
     function whose text is not known, and a constant that no file has.
     """
-    given = [names] if _is_probe(names) or not isinstance(names, Iterable) else list(names)
+    given = list(_flattened(names))
     for name in given:
         if not _is_probe(name):
             raise NeutrinoError(f"{name!r} is no probe: give names, paths, or functions with @nl.probe")
     functions = [name for name in given if callable(name)]
     paths = [name if isinstance(name, str) else _path(name) for name in given if not callable(name)]
     return load_all(paths, functions, source, defines=defines)
+
+
+def _flattened(given: object) -> Iterator[Any]:
+    """Yield what a list has, and the lists in it."""
+    if isinstance(given, Iterable) and not _is_probe(given):
+        for part in given:
+            yield from _flattened(part)
+    else:
+        yield given
 
 
 def _is_probe(given: object) -> TypeGuard[Name | Function]:

@@ -325,8 +325,11 @@ def _find(name: str, platform: str) -> Path:
         raise NeutrinoError("the name of a probe is empty; give a shipped probe or the path of a .toml or .py file")
     shipped = shipped_probes()
     guess = nearest(name, shipped)
-    suggestion = f"; did you mean {guess}?" if guess else ""
+    if "," in name and all(part.strip() in shipped for part in name.split(",")):
+        options = " ".join(f"-p {part.strip()}" for part in name.split(","))
+        raise NeutrinoError(f"{name}: one probe at a time: {options}")
+    suggestion = f"did you mean {guess}? " if guess else ""
     raise NeutrinoError(
-        f"{name}: no such shipped probe{suggestion} (there are: {', '.join(shipped)}; "
-        f"a file's name needs a '/' or must end in .toml or .py)"
+        f"{name}: no such shipped probe; {suggestion}neutrino-probe list has them all, and a file's name needs a '/' "
+        "or ends in .toml or .py"
     )

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from neutrino.abi.control_file import Command, Recording
 from neutrino.abi.reasons import REASON_TEXT
+from neutrino.cli.arguments import Parser
 from neutrino.errors import NeutrinoError
 from neutrino.loader.steering import Answer, Steered, find
 from neutrino.version import __version__
@@ -62,7 +63,7 @@ def _pid(text: str) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     """The command line's parser, with all options and their help."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="neutrino-ctl",
         description="Steer a process that runs with probes, as neutrino has started it. It answers within a second.",
         epilog="Commands: " + "; ".join(f"{command.name.lower()}: {text}" for command, text in _HELP.items())

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from neutrino.cli.arguments import Parser
 from neutrino.cli.diagnostics import print_diagnostics
 from neutrino.cli.listing import Row, Shown, Tables
 from neutrino.cli.listing_json import JsonListing
@@ -100,7 +101,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     """Return the parser of the command line, with all options and their help."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog=_NAME,
         usage=f"{_NAME} [options] FILE|FOLDER|WHEEL ...",
         description=_DESCRIPTION,

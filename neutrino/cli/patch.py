@@ -17,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from neutrino.cli.arguments import Parser
 from neutrino.cli.diagnostics import print_diagnostics
 from neutrino.cli.max_registers import add_max_registers
 from neutrino.cli.streams import escaped, print_anything
@@ -99,7 +100,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     """Return the parser of the command line, with all options and their help."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="neutrino-patch",
         usage="neutrino-patch FILE -p PROBE [options]\n"
         "       neutrino-patch --check FILE\n"

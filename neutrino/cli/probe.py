@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from neutrino.cli import probe_check, probe_compile, probe_list, probe_new, probe_show, probe_sites, probe_try
+from neutrino.cli.arguments import Parser
 from neutrino.cli.diagnostics import print_diagnostics
 from neutrino.cli.probe_status import BAD_INPUT, DONE, Commands, say
 from neutrino.cli.streams import print_anything
@@ -75,7 +76,7 @@ def _end_as_interrupted() -> NoReturn:
 
 def _parser() -> tuple[argparse.ArgumentParser, Commands]:
     """Return the parser of the command line, and its subparsers by command."""
-    parser = argparse.ArgumentParser(
+    parser: argparse.ArgumentParser = Parser(
         prog="neutrino-probe",
         description=_DESCRIPTION,
         epilog=_EPILOG,

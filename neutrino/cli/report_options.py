@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from neutrino.cli.arguments import Parser
 from neutrino.cli.file_options import add_files
 from neutrino.cli.findings_options import add_findings
 from neutrino.cli.record_options import add_queries
@@ -15,7 +16,7 @@ from neutrino.version import __version__
 
 def report_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line, with all options and their help."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="neutrino-report",
         description="Summarize traces: for each kernel and map the number of records and the range of each field, "
         "and which kernels were not probed, with the reason.",

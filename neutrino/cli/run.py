@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib
 import os
 import re
+import shlex
 import signal
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
+from neutrino.cli.arguments import suggested
 from neutrino.cli.defines import add_define
 from neutrino.cli.intervals import Interval, print_meanwhile, take_intervals
 from neutrino.cli.max_registers import add_max_registers
@@ -46,7 +50,7 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Exit with OWN_FAILURE and a message."""
-        self.exit(OWN_FAILURE, f"neutrino: {message}; see neutrino --help\n")
+        self.exit(OWN_FAILURE, f"neutrino: {suggested(self, message)}; see neutrino --help\n")
 
 
 class _PrintIncludeFolder(argparse.Action):
@@ -363,7 +367,10 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
     Exits with status 125 if Neutrino itself fails before that.
     """
-    options = _parser().parse_args(arguments)
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    if given[:1] and given[0] in _TOOLS:
+        raise SystemExit(_run_tool(given[0], given[1:]))
+    options = _parser().parse_args(given)
     if options.doctor:
         # Imported here: no run needs it.
         from neutrino.cli.doctor import print_diagnosis
@@ -383,6 +390,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         _refuse_options_that_probe(options)
     try:
         options.expression, intervals = take_intervals(options.expression)
+        _refuse_file_names(options.expression)
         device, ordinals = _devices(options)
         # None: the run records with the twins that patched libraries carry.
         probes = None
@@ -445,6 +453,20 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         raise
 
 
+_TOOLS = {
+    "report": "neutrino.cli.report_start", "ctl": "neutrino.cli.ctl", "probe": "neutrino.cli.probe",
+    "extract": "neutrino.cli.extract", "patch": "neutrino.cli.patch",
+}  # fmt: skip
+"""Words that stand for ``neutrino-WORD`` → its module. ``neutrino -- patch`` runs a program of that name."""
+
+
+def _run_tool(name: str, arguments: Sequence[str]) -> int:
+    """Run another command of Neutrino in place of a COMMAND. Returns its exit status."""
+    # It takes its arguments, and what it is called in messages, from there.
+    sys.argv = [f"neutrino-{name}", *arguments]
+    return int(importlib.import_module(_TOOLS[name]).main() or 0)
+
+
 def _results(options: argparse.Namespace) -> Callable[[RunTraces, int], None] | None:
     """Return what prints the results of the run's traces when COMMAND has ended; None where nothing is printed."""
     if options.memusage or options.benchmark or options.expression or options.open:
@@ -489,6 +511,13 @@ def _run_probes(options: argparse.Namespace) -> RunProbes:
     # Warnings are printed at each start. A file may have changed since it was read for the digest.
     is_kept = sources and not has_warnings and sources == ProbeSources.read(*names)
     return RunProbes.of(probes, sources.digest if sources and is_kept else None)
+
+
+def _refuse_file_names(texts: Sequence[str]) -> None:
+    """Raise NeutrinoError for a one-liner that is the name of a file."""
+    for text in texts:
+        if "{" not in text and Path(text).is_file():
+            raise NeutrinoError(f'-e {text}: -e takes the probes themselves: -e "$(cat {shlex.quote(text)})"')
 
 
 def _refuse_options_that_probe(options: argparse.Namespace) -> None:

@@ -157,7 +157,8 @@ class ClauseText:
             offset = max((getattr(error, "offset", None) or 1) - 1, 0)
             reason = getattr(error, "msg", None) or str(error) or "nested too deeply"
             node = self.node_at(min(start + offset, end))
-            raise self._faults.refuse(node, "not-python", f"not Python: {reason}", _hint(written)) from None
+            hint = _hint(written, is_expression=mode == "eval")
+            raise self._faults.refuse(node, "not-python", f"not Python: {reason}", hint) from None
         line, column = self._place(start)
         for node in ast.walk(tree):
             if isinstance(node, ast.Name) and node.lineno == 1 and node.col_offset in names:
@@ -171,11 +172,17 @@ class ClauseText:
         return tree
 
 
-def _hint(written: str) -> str:
+def _hint(written: str, *, is_expression: bool) -> str:
     """Return a hint how to write in Python what is written in another language, such as ``&&``; "" for anything else.
+
+    is_expression: whether it stands where a value is needed.
     """
     if "&&" in written or "||" in written:
         return "write 'and' and 'or'"
+    if re.search(r"\$\w", written):
+        return "variables are written without a $"
+    if is_expression and re.search(r"(?<![=!<>])=(?!=)", written):
+        return "write == to compare"
     if re.search(r"!(?!=)", written):
         return "write 'not'"
     if "++" in written:

@@ -135,7 +135,10 @@ class ExpressionReader(ConstantReader):
             if guess:
                 hint = f"did you mean {self._alias}.{guess}?"
             raise self._faults.refuse(node, "python-name", f"the language has no value '{node.attr}'", hint)
-        raise self._faults.refuse(node, "python-expression", f"'{self._faults.quote(node)}' in a probe")
+        hint = ""
+        if isinstance(node, ast.Tuple):
+            hint = "there is one value here, also as a key: join them, as in ctaid * 1024 + tid"
+        raise self._faults.refuse(node, "python-expression", f"'{self._faults.quote(node)}' in a probe", hint)
 
     def _named(self, node: ast.Name) -> Result:
         """Return the value of a name: of a variable or parameter, else of a constant of the file."""

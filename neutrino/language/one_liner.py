@@ -106,9 +106,17 @@ class _OneLineFaults(Faults):
     def report(self, node: Any, code: str, message: str, hint: str = "") -> None:
         """Add a fault; names of ``neutrino.language`` are those of a one-liner, without ``nl.``."""
         if code == "python-name" and isinstance(node, ast.Name) and not hint:
-            guess = ELSEWHERE.get(node.id) or nearest(node.id, _SHOWN_WORDS)
+            guess = _OTHER_WORDS.get(node.id.lower()) or ELSEWHERE.get(node.id) or nearest(node.id, _SHOWN_WORDS)
             hint = f"did you mean {guess}?" if guess else "the values of an instruction are ADDR, BYTES, OUT, IN1 …"
         super().report(node, code, *(_LANGUAGE.sub(r"\1", text) for text in (message, hint)))
+
+
+_OTHER_WORDS = {
+    "size": "BYTES", "width": "BYTES", "nbytes": "BYTES", "length": "BYTES", "address": "ADDR", "addr": "ADDR",
+    "ptr": "ADDR", "pointer": "ADDR", "value": "OUT", "val": "OUT", "result": "OUT", "retval": "OUT", "dst": "OUT",
+    "src": "IN1", "arg0": "IN1", "arg1": "IN2", "arg2": "IN3",
+}  # fmt: skip
+"""What others call a value of an instruction, in lower case → its word here."""
 
 
 class _Words(ast.NodeTransformer):

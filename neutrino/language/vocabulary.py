@@ -43,7 +43,7 @@ ELSEWHERE: Mapping[str, str] = {
     "threadIdx": "tid", "blockIdx": "ctaid", "blockDim": "ntid", "gridDim": "nctaid", "laneid": "lane",
     "laneId": "lane", "lane_id": "lane", "warpId": "warpid", "warp_id": "warpid", "program_id": "block",
     "threadid": "thread", "thread_id": "thread", "blockid": "block", "block_id": "block", "group": "leader",
-    "activemask": "lanes", "mask": "lanes", "sm": "smid", "globaltimer": "time", "clock64": "clock",
+    "activemask": "lanes", "mask": "lanes", "sm": "smid", "globaltimer": "time", "clock64": "clock", "nsecs": "time",
 }  # fmt: skip
 """What CUDA, Triton and PTX call something → its name here."""
 

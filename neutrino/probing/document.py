@@ -36,6 +36,8 @@ _MAX_COLON_WORK = 1 << 24
 _SMART_QUOTE = re.compile("[\u2018\u2019\u201a\u201c\u201d\u201e\u00ab\u00bb]")
 # A line that opens an inline table and does not close it.
 _OPEN_INLINE = re.compile(r"=\s*\{[^}\"]*(?:\"[^\"]*\"[^}\"]*)*$")
+# The position and the filter of a one-liner, and the brace of its body.
+_ONE_LINER = re.compile(r"\s*[A-Za-z*\"'][^\n={]*(?:/[^\n{]*/\s*)?\{")
 # A tuple of keys as tomllib's messages have it, and one key of it.
 _KEYS = re.compile(r"\((?:'[^']*'(?:, |,)?)+\)")
 _QUOTED = re.compile(r"'([^']*)'")
@@ -62,9 +64,10 @@ class Document:
     def __init__(self, file: str, text: str) -> None:
         """Parse a file. file: its path, for messages. text: what is in it."""
         self.file = file
-        self.text = text
+        # Editors on Windows write a byte order mark.
+        self.text = text.removeprefix("\ufeff")
         # tomllib reads CRLF as LF too.
-        self.source = text.replace("\r\n", "\n")
+        self.source = self.text.replace("\r\n", "\n")
         self.diagnostics: list[Diagnostic] = []
         self.errors = 0
         # Lines as written: parsing may replace characters of the source (_replace_colon), but keeps all offsets.
@@ -205,9 +208,8 @@ class Document:
                     replaced += 1
                     continue
                 hint = self._toml_hint(message, offset)
-                # tomllib would call it an invalid statement.
-                if self.source.startswith("\ufeff"):
-                    offset, hint = 0, "the file begins with a byte order mark; save it without"
+                if _ONE_LINER.match(self.source):
+                    hint = f'that is a one-liner, which has no file form: neutrino -e "$(cat {self.file})"'
                 self._stop(offset, "not-toml", f"not TOML: {message}", hint)
             except ValueError as error:
                 # An integer of thousands of digits, which Python does not convert.

@@ -61,6 +61,14 @@ OTHER_PLACES = {
 """Names that places in the flow graph may go by, in lower case → what they are called here."""
 
 
+_BPFTRACE = {
+    "begin": 'there is no BEGIN: maps are empty at first; "kernel" is where each thread begins',
+    "end": "there is no END: results are printed when COMMAND ends; a clause with elapsed runs where a thread ends",
+    "interval": "write it with a time, as in interval:1s { print }",
+}  # fmt: skip
+"""Probes of bpftrace, in lower case → what is here in their place."""
+
+
 class _Word(NamedTuple):
     """A word and the offset of its first character in the position."""
 
@@ -409,6 +417,11 @@ def _hint(word: str, words: Words) -> str:
         return f'{words.language} has it as "{words.other_names[name]}"'
     if word.lower() in OTHER_PLACES:
         return f'did you mean "{OTHER_PLACES[word.lower()]}"?'
+    if word.lower() in _BPFTRACE:
+        return _BPFTRACE[word.lower()]
+    if "/" in word and not word.startswith("/"):
+        # Of one-liners: a position may have a slash, as a file's.
+        return f"a filter has a space before it: {word.partition('/')[0]} /…/"
     opcode = word.rstrip(".*")
     if word.endswith("*") and _OPCODE.fullmatch(opcode):
         return f'"{opcode}" finds it with all further modifiers'

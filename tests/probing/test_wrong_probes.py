@@ -40,7 +40,7 @@ WRONG = {
     "platform by another name": (f'platform = ¦"rocm"\n{at_load("")}', 'platform "rocm" is not known', '"hip"'),
     "unknown top key": (f'¦plattform = "cuda"\n{at_load("")}', "unknown key 'plattform'", "did you mean 'platform'?"),
     "unknown top table": (f"{at_load('')}[¦probes.q]\nposition = 1\n", "unknown key 'probes'", "did you mean 'probe'?"),
-    "byte order mark": ("¦\ufeff" + at_load(""), "not TOML", "begins with a byte order mark"),
+    "a one-liner in a file": ("ld.global ¦{ @ = count() }", "not TOML", "that is a one-liner, which has no file form"),
     "arrays in arrays": (f"¦a = {'[' * 50000}", "nested too deeply", "is it a probe file?"),
     "an array that does not end": ('callback = ["a.py"\n¦[map.M]\n', "unclosed array", "an array ends with ]"),
     "a number of many digits": (f"¦a = {'9' * 5000}", "not TOML: ", ""),

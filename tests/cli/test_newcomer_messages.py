@@ -1,0 +1,106 @@
+"""What somebody types on the first day, and what is said: each message names what to write instead."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import neutrino
+from neutrino.cli import ctl, extract, patch, probe, report
+from neutrino.cli.run import main
+from neutrino.errors import NeutrinoError
+from neutrino.probing.ir.probe_set import ProbeSet
+from neutrino.verification import load_probes
+
+ONE_LINERS = {
+    "ld.global { @ = hist(SIZE) }": "did you mean BYTES?",
+    "ld.global { @ = sum(width) }": "did you mean BYTES?",
+    "ld.global { @[address] = count() }": "did you mean ADDR?",
+    "ld.global { @ = hist(BYTS) }": "did you mean BYTES?",
+    "BEGIN { @ = count() }": "there is no BEGIN",
+    "END { @ = count() }": "there is no END",
+    "kprobe { @ = count() }": "func:NAME functions",
+    "ld.global /tid = 0/ { @ = count() }": "write == to compare",
+    "ld.global { $x = BYTES; @ = sum($x) }": "variables are written without a $",
+    "ld.global/tid == 0/{ @ = count() }": "a filter has a space before it: ld.global /…/",
+    "ld.global { @[ctaid, tid] = count() }": "join them, as in ctaid * 1024 + tid",
+    "LD.GLOBAL { @ = count() }": 'writes opcodes in lower case: "ld.global"',
+}
+
+
+def said(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 125
+    return capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ONE_LINERS)
+def test_one_liners(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert ONE_LINERS[text] in said(["--device", "embedded", "-e", text, "true"], capsys)
+
+
+def test_options_and_probes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    one_liner = tmp_path / "one.nt"
+    one_liner.write_text("ld.global /tid == 0/ { @ = count() }\n")
+    for arguments, hint in {
+        ("--devcie", "embedded"): "did you mean --device?",
+        ("--probe", "a", "--lunches", "0:1"): "did you mean --launches?",
+        ("-p", "block_sched,dmat"): "-p block_sched -p dmat",
+        ("-p", "block_shed"): "did you mean block_sched?",
+        ("-p", "nonesuch"): "neutrino-probe list has them all",
+        ("-p", str(one_liner)): f'neutrino -e "$(cat {one_liner})"',
+        ("-e", str(one_liner)): f'-e "$(cat {one_liner})"',
+    }.items():
+        text = said([*arguments, "true"], capsys)
+        assert hint in text
+        assert max(map(len, text.splitlines())) < 250, "one reads it"
+
+
+@pytest.mark.parametrize("command", [ctl, extract, patch, report])
+def test_unknown_options_of_the_others(command: object, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        command.main(["--verison", "1", "status"] if command is ctl else ["--verison", "x"])  # type: ignore[attr-defined]
+    assert ended.value.code == 2
+    assert "did you mean --version?" in capsys.readouterr().err
+
+
+def test_unknown_options_of_probe(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        probe.main(["try", "--girdd", "3", "block_sched", "x.ptx"])
+    assert "did you mean --grid?" in capsys.readouterr().err
+
+
+def test_a_first_word_is_the_command_of_that_name(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["neutrino"])
+    for name in ("report", "ctl", "probe", "extract", "patch"):
+        with pytest.raises(SystemExit) as ended:
+            main([name, "--version"])
+        assert ended.value.code == 0
+        assert capsys.readouterr().out.startswith("neutrino")
+    # After --, and anywhere else, it is COMMAND.
+    monkeypatch.setattr("neutrino.cli.run.start", lambda request: commands.append(request.command))
+    commands: list[list[str]] = []
+    for arguments in (["--", "patch"], ["patch", "x"]):
+        main(["-p", "block_sched", "--device", "embedded", *arguments])
+    assert commands == [["patch"], ["patch", "x"]]
+
+
+def test_a_byte_order_mark_is_no_fault(tmp_path: Path) -> None:
+    text = 'platform = "cuda"\n[map.M]\ntype = "sum"\nlevel = "thread"\ndata = { n = "u64" }\n[probe.p]\n' \
+        'position = "kernel"\nlevel = "thread"\nafter = "SAVE [ M ] { 1 };"\n'  # fmt: skip
+    (tmp_path / "plain.toml").write_text(text)
+    (tmp_path / "marked.toml").write_text("\ufeff" + text)
+    plain, marked = (load_probes([str(tmp_path / f"{name}.toml")]) for name in ("plain", "marked"))
+    assert plain.digest == marked.digest
+
+
+def test_lists_of_probes_are_taken() -> None:
+    one = neutrino.load_probes([["block_sched"], "gmem_bytes"])
+    assert isinstance(one, ProbeSet)
+    assert one.digest == neutrino.load_probes(["block_sched", "gmem_bytes"]).digest
+    with pytest.raises(NeutrinoError, match="3 is no probe"):
+        neutrino.load_probes([["block_sched", 3]])  # type: ignore[list-item]
