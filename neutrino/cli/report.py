@@ -28,7 +28,7 @@ from neutrino.cli.report_text import ReportText, report_console
 from neutrino.cli.streams import print_anything
 from neutrino.cli.table import stripped
 from neutrino.cli.trace_choice import newest_of_ranks, of_ranks, print_lines, require_launches, why_no_kernel
-from neutrino.cli.why import Why, coverage_document, explain, not_probed_rows, why_document
+from neutrino.cli.why import coverage_document, why_document
 from neutrino.errors import NeutrinoError, TraceError
 from neutrino.probing.selection import Selection
 from neutrino.tracing import Trace, TraceKernel, TraceSummary, find_traces, summarize
@@ -36,6 +36,7 @@ from neutrino.tracing.analyses.run import Findings, findings_of
 from neutrino.tracing.memory_usage import MemoryUsage, is_measured, memory_usage
 from neutrino.tracing.shown.model import Choice
 from neutrino.tracing.shown.report import nothing_matches_line, shown_report
+from neutrino.tracing.shown.why import Why, explain, not_probed_rows
 
 if TYPE_CHECKING:
     from neutrino.tracing.analyses.condition import Condition

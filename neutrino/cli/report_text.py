@@ -18,10 +18,10 @@ from neutrino.cli.memory_report import usage_lines
 from neutrino.cli.record_rows import record_lines
 from neutrino.cli.section_text import INDENT, cell_text, section_lines
 from neutrino.cli.streams import escaped
-from neutrino.cli.why import Why
 from neutrino.tracing.memory_usage import MemoryUsage
 from neutrino.tracing.shown.model import Cell, Heading, Kind, Line, Name, Section, ShownReport, Table
 from neutrino.tracing.shown.report import heading
+from neutrino.tracing.shown.why import Why
 from neutrino.tracing.summary import TraceSummary
 from neutrino.tracing.trace import Trace, TraceKernel
 
@@ -94,7 +94,7 @@ class ReportText:
         for why in kernels:
             self._print(self._label(demangled(why.kernel)), style="bold", soft_wrap=self.wide)
             for line in why.lines():
-                self.console.print(Padding(Text(escaped(line.text)), (0, 0, 0, line.indent)))
+                self.console.print(Padding(Text(escaped(line.text)), (0, 0, 0, len(INDENT) * line.indent)))
             self.console.print()
         if not_listed:
             self._print(f"{not_listed}; --all lists them")
