@@ -25,7 +25,7 @@ from typing import Any
 from bench.check_corpus import CorpusError, Package, fetch
 from bench.recorded import judge_files
 from bench.tree import made_of
-from neutrino.fatbin import ImageKind
+from neutrino.fatbin import Image, ImageKind
 from neutrino.fatbin.code_object_functions import code_object_functions
 from neutrino.fatbin.inputs import find_inputs
 from neutrino.gcn.code import Function, Instruction, decode, split_target
@@ -173,12 +173,17 @@ class Corpus:
 def of_wheels(wheels: Path) -> Iterator[tuple[str, str, bytes]]:
     """Yield the code objects of PACKAGES: source, name and bytes. Raises CorpusError for a wheel that cannot be had."""
     for package in PACKAGES:
-        wheel = fetch(package, wheels)
-        for input_ in find_inputs([str(wheel)], _raise, lambda _: None):
-            for container in input_.read(input_.data(), search_data=True):
-                for image in container.images:
-                    if image.kind is ImageKind.CODE_OBJECT:
-                        yield package.requirement, f"{input_.name}: {container.index}.{image.index}", image.data
+        for name, image in code_objects_in(fetch(package, wheels)):
+            yield package.requirement, name, image.data
+
+
+def code_objects_in(wheel: Path) -> Iterator[tuple[str, Image]]:
+    """Yield the code objects of a wheel, with their names. Raises CorpusError for what cannot be read."""
+    for input_ in find_inputs([str(wheel)], _raise, lambda _: None):
+        for container in input_.read(input_.data(), search_data=True):
+            for image in container.images:
+                if image.kind is ImageKind.CODE_OBJECT:
+                    yield f"{input_.name}: {container.index}.{image.index}", image
 
 
 def _raise(name: str, error: Exception) -> None:

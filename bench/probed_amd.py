@@ -1,11 +1,15 @@
-"""Put the shipped probes into all kernels of AMD's corpus, and count: ``python -m bench.probed_amd``.
+"""Put the shipped probes into the kernels of AMD's corpus, and count: ``python -m bench.probed_amd``.
 
 ``--triton PYTHON`` takes Triton's kernels of the corpus of ``bench.corpus_amd``, ``--clang`` those of clang, ``--wheels
-FOLDER`` the wheels', which take hours. For each code object whose processor has twins, and each probe: the twins of its
-kernels, as the tools write them. The reader of ``tests/gcn``, which shares no code with what writes twins, maps each
-instruction of a kernel to the twin's, and finds as much code in between as was inserted. Kernels without a twin are
-counted by reason; of the others the sites that are left out, what was added, and how many waves fit on a SIMD before
-and after. Writes ``bench/results/probed_amd.json``; ``verdicts`` judges it.
+FOLDER`` those of the wheels, XLA's of JAX among them. Triton's are taken whole; of the others a part, chosen by the
+digest of the kernel's and its file's name (``SHARES``), since each probe in each kernel would take days. For each code
+object whose processor has twins, and each probe: the twins of its kernels, as the tools write them. The reader of
+``tests/gcn``, which shares no code with what writes twins, maps each instruction of a kernel to the twin's, and finds
+as much code in between as was inserted. Kernels without a twin are counted by the kind of the refusal; of the others
+the sites that are left out, what was added, and how many waves fit on a SIMD before and after.
+
+Writes ``bench/results/probed_amd.json``; ``verdicts`` judges it. What is counted of a code object is kept beside it
+until all are: a run that was ended goes on where it was, unless the sources or the code object have changed.
 """
 
 from __future__ import annotations
@@ -13,7 +17,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import re
 import subprocess
 import sys
 import time
@@ -21,12 +24,23 @@ import zipfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 from bench.check_corpus import CorpusError
-from bench.corpus_amd import BUILT, ROOT, of_clang, of_triton, of_wheels, print_verdicts
+from bench.corpus_amd import (
+    BUILT,
+    ROOT,
+    Package,
+    code_objects_in,
+    fetch,
+    of_clang,
+    of_triton,
+    of_wheels,
+    print_verdicts,
+)
 from bench.recorded import judge_files
 from bench.tree import made_of
 from bench.twins_amd import PROCESSORS
@@ -35,6 +49,7 @@ from neutrino.backend.gcn_source import CodeObjectSource
 from neutrino.backend.gcn_target import GcnTarget
 from neutrino.backend.gcn_twin import GcnTwins
 from neutrino.backend.gcn_values import GcnKernel, GcnTwin, copy_names
+from neutrino.errors import NeutrinoError
 from neutrino.fatbin.code_object import read_code_object
 from neutrino.fatbin.code_object_functions import CodeFunction, code_object_functions
 from neutrino.gcn.analysis.free_registers import KernelRegisters
@@ -44,6 +59,7 @@ from neutrino.gcn.llvm import find_llvm
 from neutrino.gcn.processors import PROCESSORS as KNOWN
 from neutrino.gcn.snippets.meaning import typed
 from neutrino.probing.ir.probe_set import ProbeSet
+from neutrino.resources import shipped_probes
 from neutrino.twins.able import able_probes
 from neutrino.verification import load_probes
 from tests.gcn.twin_reader import Listing, NotATwinError, listing_of, read_twin
@@ -53,11 +69,11 @@ Json = Any
 RESULTS = ROOT / "bench" / "results" / "probed_amd.json"
 COUNTING = ("block_sched", "gmem_bytes", "inst_count", "launch_skew", "opcode_mix", "work_per_warp")
 """Probes that count, or note when a block runs."""
-PROBES = (
-    *COUNTING, "atomic_contention", "barrier_wait", "coalescing", "dmat", "hot_lines", "latency", "nan_finder",
-    "reuse_distance", "smem_bank_conflict", "value_watch", "warp_timeline",
-)  # fmt: skip
-"""Those that are portable: the others ask for what only PTX has."""
+SHARES = {"triton": (1.0, 1.0), "clang": (0.5, 0.06), "wheels": (0.08, 0.012), "xla": (0.2, 0.04)}
+"""Of each part of the corpus the share of kernels into which probes of COUNTING are put, and of those that get all."""
+XLA_OBJECTS = 0.08
+"""The share of the code objects of XLA's library in which these are chosen: they take seconds to read."""
+XLA = Package("jax-rocm7-pjrt==0.12.0", "jax_rocm7_pjrt-0.12.0-*.whl")
 LEAST_KERNELS, LEAST_PROCESSORS = 140, 5
 """Of each probe. Triton has no compiler for gfx1030 any more."""
 MOST_REFUSED, MOST_REFUSED_OF_OPERANDS = 3, 15
@@ -65,8 +81,32 @@ MOST_REFUSED, MOST_REFUSED_OF_OPERANDS = 3, 15
 LEAST_SAME_WAVES = 95
 """Per cent of the kernels with a probe of COUNTING."""
 _MOST_EXAMPLES = 5
-_NUMBERS = re.compile(r"0x[0-9a-f]+|\d+")
-_NAMES = re.compile(r"'[^']*'|\bfunction \S+")
+_CHOSEN_BY = 1 << 32
+
+
+@cache
+def portable() -> tuple[str, ...]:
+    """Return the shipped probes that AMD's target can do whole, those of COUNTING first. The others ask for what only
+    PTX has."""
+    names = (*COUNTING, *(name for name in shipped_probes("hip") if name not in COUNTING))
+    return tuple(name for name in names if _is_portable(name))
+
+
+def _is_portable(name: str) -> bool:
+    """Return whether AMD's target can do a shipped probe."""
+    try:
+        _, left_out = able_probes(GcnTarget(), load_probes([name], platform="hip"))
+    except NeutrinoError:
+        return False
+    return not left_out
+
+
+def chosen(kernels: Iterable[str], file: str, share: float) -> list[str]:
+    """Return a share of a file's kernels, the same in each run."""
+    def number(kernel: str) -> int:
+        return int.from_bytes(hashlib.sha256(f"{file} {kernel}".encode()).digest()[:4], "little")
+
+    return [kernel for kernel in kernels if number(kernel) < share * _CHOSEN_BY]
 
 
 @dataclass
@@ -74,7 +114,8 @@ class Tally:
     """Counts over the kernels of one processor and probe. without_site: kernels with nothing to probe. written,
     instructions, inserted: twins; instructions of their originals, and what was added. growth: sums over twins of the
     share by which their code grew. scalars, vectors: registers more, summed. waves: twins that keep their waves.
-    sites, left_out: of all twins. seconds: of processor time for planning and writing."""
+    sites, left_out: of all twins. seconds: of processor time for planning and writing. refused, left_out_for: how many
+    for each kind of reason. examples: one of each kind, in words."""
 
     kernels: int = 0
     without_site: int = 0
@@ -90,13 +131,14 @@ class Tally:
     seconds: float = 0.0
     refused: Counter[str] = field(default_factory=Counter)
     left_out_for: Counter[str] = field(default_factory=Counter)
+    examples: dict[str, str] = field(default_factory=dict)
     wrong: list[str] = field(default_factory=list)
 
     def document(self) -> dict[str, Json]:
         """Return the counts for JSON."""
         counts = dict(vars(self))
         counts |= {"seconds": round(self.seconds, 3), "growth": round(self.growth, 3)}
-        counts["left_out_for"] = dict(self.left_out_for.most_common(_MOST_EXAMPLES))
+        counts["left_out_for"] = dict(self.left_out_for.most_common())
         return counts | {"refused": dict(self.refused.most_common()), "wrong": self.wrong[:_MOST_EXAMPLES]}
 
     def add(self, other: Tally) -> None:
@@ -104,11 +146,21 @@ class Tally:
         for name, value in vars(other).items():
             if isinstance(value, Counter):
                 getattr(self, name).update(value)
+            elif isinstance(value, dict):
+                setattr(self, name, {**value, **getattr(self, name)})
             else:
                 setattr(self, name, getattr(self, name) + value)
 
 
-Tallies = dict[tuple[str, str], Tally]
+    @classmethod
+    def of(cls, counts: Mapping[str, Json]) -> Tally:
+        """Return the counts that were kept as JSON."""
+        counters = {name: Counter(counts[name]) for name in ("refused", "left_out_for")}
+        return cls(**{**counts, **counters})
+
+
+Tallies = dict[tuple[str, str, str], Tally]
+"""By part of the corpus, processor and probe."""
 
 
 class Probed:
@@ -121,29 +173,37 @@ class Probed:
         self._target = GcnTarget()
         self._probes: dict[str, ProbeSet] = {name: load_probes([name], platform="hip") for name in probes}
 
-    def add(self, data: bytes, name: str) -> None:
-        """Write and read the twins of a code object's kernels. name: for messages."""
+    def add(self, data: bytes, name: str, part: str) -> None:
+        """Write and read the twins of a code object's kernels. name: of the file. part: of the corpus."""
         target = code_object_functions(data, name).target
         processor, _ = split_target(target)
         if processor not in PROCESSORS:
             return
         source = CodeObjectSource(0, target, data)
+        # For empty kernels, of processors that they are not made for, there is nothing to write.
+        filled = [function.name for function in source.module.functions if function.is_kernel and function.code]
+        of_counting, of_all = (chosen(filled, name, share) for share in SHARES[part])
         originals: dict[tuple[int, str], Listing] = {}
         for probe, probes in self._probes.items():
-            tally = self.tallies.setdefault((processor, probe), Tally())
+            names = of_counting if probe in COUNTING else of_all
+            if not names:
+                continue
+            tally = self.tallies.setdefault((part, processor, probe), Tally())
             able, left_out = able_probes(self._target, probes)
             backend = GcnTwins(source, typed(able), left_out)
-            names = list(backend.kernels)
             tally.kernels += len(names)
             begin = time.process_time()
             plan = backend.plan(names)
             code = backend.write(plan)
             tally.seconds += time.process_time() - begin
-            for why, detail in (*plan.refused.values(), *code.refused.values()):
-                if why is Reason.NO_SITE:
-                    tally.without_site += 1
-                else:
-                    tally.refused[_NUMBERS.sub("N", _NAMES.sub("NAME", f"{why.name.lower()}: {detail}"))] += 1
+            for found in (plan, code):
+                for kernel, (why, detail) in found.refused.items():
+                    if why is Reason.NO_SITE:
+                        tally.without_site += 1
+                        continue
+                    kind = found.kinds[kernel]
+                    tally.refused[kind] += 1
+                    tally.examples.setdefault(kind, f"{name}: {kernel}: {detail}")
             planned = {kernel.name: kernel for kernel in plan.kernels}
             twins = [(planned[twin.name], twin) for twin in code.twins]
             self._read(tally, source, code.image, twins, originals, f"{name}: {probe}")
@@ -191,7 +251,9 @@ class Probed:
             tally.growth += inserted / max(size, 1)
             tally.sites += len(twin.sites)
             tally.left_out += len(twin.left_out)
-            tally.left_out_for.update(_NUMBERS.sub("N", one.reason) for one in twin.left_out)
+            tally.left_out_for.update(twin.left_out_kinds)
+            for one, kind in zip(twin.left_out, twin.left_out_kinds, strict=True):
+                tally.examples.setdefault(f"left out: {kind}", f"{name}: {twin.name}: {one.instruction}: {one.reason}")
             before, now = figures[twin.name], figures[twin.twin_name]
             tally.scalars += now.sgprs - before.sgprs
             tally.vectors += now.vgprs - before.vgprs
@@ -203,20 +265,40 @@ class Probed:
             tally.waves += waves == processor.waves(now.vgprs, twin.lanes, max(named, twin.sgprs))
 
 
-def _part(job: tuple[Sequence[tuple[str, bytes]], Sequence[str]]) -> Tallies:
-    """Return the counts of a part of the corpus, in a process of its own."""
-    objects, names = job
-    probed = Probed(names)
-    for name, data in objects:
-        probed.add(data, name)
-    return probed.tallies
+_Job = tuple[str, str, bytes, tuple[str, ...]]
+"""Part of the corpus, name and bytes of a code object, and the probes."""
+
+
+def _counted(job: _Job) -> tuple[str, list[Json]]:
+    """Return the counts of a code object, with its key, in a process of its own."""
+    part, name, data, probes = job
+    probed = _probed(probes)
+    probed.tallies = {}
+    probed.add(data, name, part)
+    return key_of(job), [[*key, vars(tally)] for key, tally in probed.tallies.items()]
+
+
+@cache
+def _probed(probes: tuple[str, ...]) -> Probed:
+    """Return what writes and reads twins in this process."""
+    return Probed(probes)
+
+
+def key_of(job: _Job) -> str:
+    """Return what the counts of a code object depend on, but for the sources."""
+    part, name, data, probes = job
+    return hashlib.sha256(repr((part, name, probes, SHARES[part])).encode() + data).hexdigest()
 
 
 def verdicts(results: Mapping[str, Json]) -> list[tuple[str, bool]]:
     """Return what must hold of recorded results, in words, and whether it does."""
     asked = {row["probe"] for row in results["rows"]}
-    found = [(f"{len(asked)} of {len(PROBES)} probes", asked == set(PROBES))]
-    for probe in filter(asked.__contains__, PROBES):
+    parts = {row.get("part", "triton") for row in results["rows"]}
+    found = [
+        (f"{len(asked)} of {len(portable())} probes", asked == set(portable())),
+        (f"kernels of {', '.join(sorted(parts))}", parts == set(SHARES)),
+    ]
+    for probe in filter(asked.__contains__, portable()):
         rows = [row for row in results["rows"] if row["probe"] == probe]
         kernels, written, empty = (sum(row[key] for row in rows) for key in ("kernels", "written", "without_site"))
         refused = Counter[str]()
@@ -245,13 +327,15 @@ def verdicts(results: Mapping[str, Json]) -> list[tuple[str, bool]]:
 def table(results: Mapping[str, Json]) -> str:
     """Return recorded results as a table in Markdown, with a row for each probe and processor."""
     lines = [
-        "| probe | processor | kernels | twins | refused | sites, left out | instructions | registers | waves kept |",
-        "|" + " --- |" * 9,
+        "| probe | corpus | processor | kernels | twins | refused | sites, left out | instructions | registers "
+        "| waves kept |",
+        "|" + " --- |" * 10,
     ]
     for row in results["rows"]:
         twins = max(row["written"], 1)
         lines.append(
-            f"| {row['probe']} | {row['processor']} | {row['kernels']} | {row['written']} "
+            f"| {row['probe']} | {row.get('part', 'triton')} | {row['processor']} "
+            f"| {row['kernels']} | {row['written']} "
             f"| {sum(row['refused'].values())} | {row['sites']}, {row['left_out']} "
             f"| +{100 * row['inserted'] / max(row['instructions'], 1):.0f} % "
             f"| +{row['scalars'] / twins:.1f}, +{row['vectors'] / twins:.1f} | {100 * row['waves'] / twins:.0f} % |"
@@ -264,29 +348,65 @@ def say(results: Mapping[str, Json]) -> int:
     return print_verdicts(verdicts(results))
 
 
-def record(sources: Iterable[tuple[str, str, bytes]], probes: Sequence[str], jobs: int) -> dict[str, Json]:
-    """Write and read twins of all code objects, in several processes; return the results."""
+def read_kept(kept: Path, begin: str) -> dict[str, list[Json]]:
+    """Return the counts that an ended run has kept, by the keys of code objects. begin: the file's first line, if it is
+    of these sources."""
+    found: dict[str, list[Json]] = {}
+    first, *lines = kept.read_text().split("\n") if kept.is_file() else [""]
+    # What follows the last line end was being written.
+    for line in lines[:-1] if first == begin else ():
+        key, rows = json.loads(line)
+        found[key] = rows
+    return found
+
+
+def record(
+    sources: Iterable[tuple[str, str, bytes]], probes: Sequence[str], jobs: int, kept: Path
+) -> dict[str, Json]:
+    """Write and read twins of all code objects, in several processes; return the results. sources: part of the corpus,
+    name and bytes of each. kept: where counts are, and go, as long as not all are there."""
+    made = made_of("probed_amd")
+    begin = json.dumps({"files": made["files"], "llvm": find_llvm().identity}, sort_keys=True)
+    known = read_kept(kept, begin)
     digest = hashlib.sha256()
-    parts: list[list[tuple[str, bytes]]] = [[] for _ in range(jobs)]
-    sizes = [0] * jobs
-    objects = [(name, bytes(data)) for _, name, data in sources]
-    for _, data in objects:
-        digest.update(hashlib.sha256(data).digest())
-    # The largest first, each to the part with the least.
-    for name, data in sorted(objects, key=lambda row: -len(row[1])):
-        least = min(range(jobs), key=sizes.__getitem__)
-        parts[least].append((name, data))
-        sizes[least] += len(data)
+    work: list[_Job] = []
+    order: list[str] = []
+    seen: set[tuple[str, bytes]] = set()
+    for part, name, data in sources:
+        content = hashlib.sha256(data).digest()
+        digest.update(content)
+        # Libraries for several versions of ROCm have the same code objects.
+        if (part, content) in seen:
+            continue
+        seen.add((part, content))
+        job = part, name, bytes(data), tuple(probes)
+        order.append(key := key_of(job))
+        work += [job] if key not in known else []
+    with kept.open("w") as file:
+        print(begin, *(json.dumps([key, known[key]]) for key in order if key in known), sep="\n", file=file, flush=True)
+        with get_context("spawn").Pool(jobs, maxtasksperchild=16) as pool:
+            # The largest first, so that none is left to the end.
+            for key, rows in pool.imap_unordered(_counted, sorted(work, key=lambda job: -len(job[2]))):
+                known[key] = rows
+                print(json.dumps([key, rows]), file=file, flush=True)
     tallies: Tallies = {}
-    with get_context("spawn").Pool(jobs) as pool:
-        for found in pool.imap_unordered(_part, [(part, probes) for part in parts]):
-            for key, tally in found.items():
-                tallies.setdefault(key, Tally()).add(tally)
+    for key in order:
+        for part, processor, probe, counts in known[key]:
+            tallies.setdefault((part, processor, probe), Tally()).add(Tally.of(counts))
     rows = [
-        {"probe": probe, "processor": processor, **tallies[processor, probe].document()}
-        for probe in probes for processor in PROCESSORS if (processor, probe) in tallies
+        {"probe": probe, "part": part, "processor": processor, **tallies[part, processor, probe].document()}
+        for probe in probes for part in SHARES for processor in PROCESSORS if (part, processor, probe) in tallies
     ]  # fmt: skip
-    return {**made_of("probed_amd"), "llvm": find_llvm().identity, "corpus": digest.hexdigest(), "rows": rows}
+    kept.unlink()
+    shares = {part: list(share) for part, share in SHARES.items()}
+    return {**made, "llvm": find_llvm().identity, "corpus": digest.hexdigest(), "shares": shares, "rows": rows}
+
+
+def of_xla(wheels: Path) -> Iterator[tuple[str, str, bytes]]:
+    """Yield the chosen code objects of XLA's library. Raises CorpusError for a wheel that cannot be had."""
+    for name, image in code_objects_in(fetch(XLA, wheels)):
+        if image.arch.partition(":")[0] in PROCESSORS and chosen([name], XLA.requirement, XLA_OBJECTS):
+            yield "xla", name, image.data
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -298,7 +418,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--clang", action="store_true", help="what clang 19 makes of HIP")
     parser.add_argument("--wheels", type=Path, help="the folder where the wheels are, or go")
     parser.add_argument("--folder", type=Path, help="code objects, instead of the corpus")
-    parser.add_argument("--probes", default=",".join(PROBES), help="their names, with commas")
+    parser.add_argument("--probes", help="their names, with commas; else all that AMD's target can do")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args(arguments)
@@ -311,17 +431,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     def sources() -> Iterator[tuple[str, str, bytes]]:
         if options.folder is not None:
             for path in sorted(options.folder.rglob("*.hsaco")):
-                yield "folder", path.name, path.read_bytes()
+                yield "triton", path.name, path.read_bytes()
             return
-        if options.clang:
-            yield from of_clang(BUILT / "clang")
         if options.triton is not None:
-            yield from of_triton(options.triton, BUILT / "triton")
+            yield from (("triton", name, data) for _, name, data in of_triton(options.triton, BUILT / "triton"))
+        if options.clang:
+            yield from (("clang", name, data) for _, name, data in of_clang(BUILT / "clang"))
         if options.wheels is not None:
-            yield from of_wheels(options.wheels)
+            yield from (("wheels", name, data) for _, name, data in of_wheels(options.wheels))
+            yield from of_xla(options.wheels)
 
     try:
-        results = record(sources(), options.probes.split(","), options.jobs)
+        probes = portable() if options.probes is None else options.probes.split(",")
+        results = record(sources(), probes, options.jobs, options.out.with_suffix(".part.jsonl"))
     except (CorpusError, zipfile.BadZipFile, subprocess.CalledProcessError) as error:
         print(error, file=sys.stderr)
         return 2

@@ -18,7 +18,7 @@ from neutrino.backend.manifest import MANIFEST, probed_entry, unassembled_manife
 from neutrino.backend.protocol import BackendResult
 from neutrino.probing.ir.probe_set import Probe, ProbeSet
 from neutrino.twins.cache_entry import KernelEntry
-from neutrino.twins.probe_units import ProbeLeftOut
+from neutrino.twins.probe_units import ProbeLeftOut, Refusal
 from neutrino.twins.spool import SpooledFiles
 from neutrino.twins.values import LeftOut, Site, Twin, ignore
 
@@ -63,21 +63,22 @@ class GcnTwins:
         AMD's disassembler, FormatError for a damaged code object."""
         figures = kernel_figures(self.source.data)
         planned: list[GcnKernel] = []
-        refused: dict[str, tuple[Reason, str]] = {}
+        refused: dict[str, Refusal] = {}
         functions = {function.name: function for function in self.source.module.functions if function.is_kernel}
         for name in kernels:
             function = functions.get(name)
             if function is None:
-                refused[name] = Reason.UNSUPPORTED, "its code is not in the code object"
+                refused[name] = Refusal(Reason.UNSUPPORTED, "its code is not in the code object", kind="code")
             elif function.refused:
-                refused[name] = Reason.UNSUPPORTED, function.refused
+                refused[name] = Refusal(Reason.UNSUPPORTED, function.refused, kind="code")
             else:
                 found = self._planned(function, figures[name])
                 if isinstance(found, GcnKernel):
                     planned.append(found)
                 else:
                     refused[name] = found
-        return GcnPlan(tuple(planned), refused)
+        reasons = {name: (refusal.reason, refusal.detail) for name, refusal in refused.items()}
+        return GcnPlan(tuple(planned), reasons, {name: refusal.kind for name, refusal in refused.items()})
 
     @cached_property
     def _calls(self) -> Calls:
@@ -101,7 +102,7 @@ class GcnTwins:
             missing += lacking
         return f"{self.source.processor} has no instruction for {', '.join(dict.fromkeys(missing))}" if missing else ""
 
-    def _planned(self, kernel: Function, figures: Any) -> GcnKernel | tuple[Reason, str]:
+    def _planned(self, kernel: Function, figures: Any) -> GcnKernel | Refusal:
         """Return where the probes go in a kernel, or the reason why it cannot be probed."""
         from neutrino.gcn.analysis.calls import UnknownCallError
         from neutrino.gcn.isa.registers import UnknownInstructionError
@@ -109,7 +110,8 @@ class GcnTwins:
         try:
             reach = self._calls.reach(kernel)
         except (UnknownCallError, UnknownInstructionError) as error:
-            return Reason.UNSUPPORTED, str(error)
+            kind = "call" if isinstance(error, UnknownCallError) else "instruction"
+            return Refusal(Reason.UNSUPPORTED, str(error), kind=kind)
         kernel_probes = [probe for probe in self.probes.probes if probe.tracepoint.is_kernel]
         sites = [Site(probe.name, probe.tracepoint.text, 1, "", function=kernel.name) for probe in kernel_probes]
         functions: list[GcnFunction] = []
@@ -133,8 +135,9 @@ class GcnTwins:
         left_out = [row for function in reach.originals for row in self._left_out(function, kernel_probes)]
         if not sites:
             if left_out:
-                return Reason.NO_SITE, f"but in functions that are left out: {left_out[0].reason}"
-            return Reason.NO_SITE, self._without_instruction
+                why = f"but in functions that are left out: {left_out[0].reason}"
+                return Refusal(Reason.NO_SITE, why, kind="site")
+            return Refusal(Reason.NO_SITE, self._without_instruction, kind="site")
         places = tuple(Place(*place) for place in self.source.parameters[kernel.name])
         return GcnKernel(
             kernel.name, self.source, tuple(functions), reach.named, sites, self.probes, figures, places, left_out,

@@ -101,17 +101,20 @@ class GcnKernel:
 
 @dataclass(frozen=True)
 class GcnPlan:
-    """A ``Plan``."""
+    """A ``Plan``. kinds: a word for each refusal, by which they are counted: ``code``, ``instruction``, ``call``,
+    ``site``."""
 
     kernels: tuple[GcnKernel, ...]
     refused: Mapping[str, tuple[Reason, str]]
+    kinds: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class GcnTwin:
     """A kernel's twin; ``Twin``. texts: the files ``original.s`` and ``probed.s``. sgprs: registers that it names.
     registers: of the original and of the twin, vector registers. added: instructions, inserted: bytes that it has more.
-    parts: the texts of its functions, if they were asked for."""
+    parts: the texts of its functions, if they were asked for. left_out_kinds: a word for each of left_out: as of
+    ``NotProbed``, and ``address`` in functions that are called by it."""
 
     name: str
     twin_name: str
@@ -129,6 +132,7 @@ class GcnTwin:
     added: int
     inserted: int
     parts: tuple[TwinText, ...] = ()
+    left_out_kinds: tuple[str, ...] = ()
     variables: tuple[str, ...] = ()
     length_warning: str = ""
 
@@ -150,13 +154,15 @@ class GcnTwin:
 
 @dataclass(frozen=True)
 class GcnCode:
-    """Twins, the image that has them, and why other planned kernels have none. spool: what keeps the twins' texts."""
+    """Twins, the image that has them, and why other planned kernels have none. spool: what keeps the twins' texts.
+    kinds: a word for each refusal: those of ``CannotError``, ``branch`` for what cannot be spliced, and ``append``."""
 
     twins: tuple[GcnTwin, ...]
     image: bytes
     refused: Mapping[str, tuple[Reason, str]]
     llvm: str
     spool: Spool = field(default_factory=Spool)
+    kinds: Mapping[str, str] = field(default_factory=dict)
 
 
 def block_of(kernel: GcnKernel) -> Place:

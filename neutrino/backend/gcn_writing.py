@@ -31,13 +31,15 @@ class Inserted:
     """What goes into one kernel and into the functions that it calls. insertions: for each of ``GcnKernel.functions``,
     in their order, code by the offset of the instruction that it is before. sgprs, vgprs: how many registers the twin
     names, the highest number and 1; what the original has it has in any case. header: bytes at the kernel's beginning
-    that keep their place. left_out: sites that cannot be probed."""
+    that keep their place. left_out: sites that cannot be probed, kinds: a
+    word for each."""
 
     insertions: Sequence[Sequence[Insertion]]
     sgprs: int
     vgprs: int
     header: int = 0
     left_out: tuple[LeftOut, ...] = ()
+    kinds: tuple[str, ...] = ()
     descriptor: bytes | None = None
 
 
@@ -54,7 +56,7 @@ def inserted_into(kernel: GcnKernel, llvm: Llvm) -> Inserted | Refusal:
     try:
         found = write(request, llvm)
     except CannotError as error:
-        return Refusal(Reason.UNSUPPORTED, str(error))
+        return Refusal(Reason.UNSUPPORTED, str(error), kind=error.kind)
     tracepoints = {probe.name: probe.tracepoint.text for probe in kernel.probes.probes}
     left_out = []
     for member, not_probed in zip(kernel.functions, found.not_probed, strict=True):
@@ -69,7 +71,8 @@ def inserted_into(kernel: GcnKernel, llvm: Llvm) -> Inserted | Refusal:
             )
             for one in not_probed
         ]  # fmt: skip
-    return Inserted(found.insertions, found.sgprs, found.vgprs, found.header, tuple(left_out), found.descriptor)
+    kinds = tuple(one.kind for not_probed in found.not_probed for one in not_probed)
+    return Inserted(found.insertions, found.sgprs, found.vgprs, found.header, tuple(left_out), kinds, found.descriptor)
 
 
 def write_twins(source: CodeObjectSource, kernels: Sequence[GcnKernel], *, parts: bool = False) -> GcnCode:
@@ -84,7 +87,7 @@ def write_twins(source: CodeObjectSource, kernels: Sequence[GcnKernel], *, parts
     from neutrino.gcn.splice import SpliceError, splice_group
 
     llvm = find_llvm(source.processor)
-    refused: dict[str, tuple[Reason, str]] = {}
+    refused: dict[str, Refusal] = {}
     waiting = _placed(source, kernels, llvm, refused)
     spool = Spool()
     twins: list[GcnTwin] = []
@@ -96,7 +99,7 @@ def write_twins(source: CodeObjectSource, kernels: Sequence[GcnKernel], *, parts
             spliced = splice_group(_members(kernel, code), address)
         except SpliceError as error:
             # Those after it move up.
-            refused[kernel.name] = Reason.UNSUPPORTED, str(error)
+            refused[kernel.name] = Refusal(Reason.UNSUPPORTED, str(error), kind="branch")
             continue
         address = next_place(address, size)
         appended.append(_appended(kernel, code, spliced.code, _parts(kernel, spliced)))
@@ -104,13 +107,15 @@ def write_twins(source: CodeObjectSource, kernels: Sequence[GcnKernel], *, parts
     try:
         image = append_kernels(source.data, appended)
     except PatchError as error:
-        refused |= {twin.name: (Reason.UNSUPPORTED, error.reason) for twin in twins}
-        return GcnCode((), source.data, refused, llvm.name)
-    return GcnCode(tuple(twins), image, refused, llvm.name, spool)
+        refused |= {twin.name: Refusal(Reason.UNSUPPORTED, error.reason, kind="append") for twin in twins}
+        twins, image = [], source.data
+    reasons = {name: (refusal.reason, refusal.detail) for name, refusal in refused.items()}
+    kinds = {name: refusal.kind for name, refusal in refused.items()}
+    return GcnCode(tuple(twins), image, reasons, llvm.name, spool, kinds)
 
 
 def _placed(
-    source: CodeObjectSource, kernels: Sequence[GcnKernel], llvm: Llvm, refused: dict[str, tuple[Reason, str]]
+    source: CodeObjectSource, kernels: Sequence[GcnKernel], llvm: Llvm, refused: dict[str, Refusal]
 ) -> deque[tuple[GcnKernel, Inserted, int]]:
     """Return what goes into each kernel, and the size of its twin's code in bytes, from which follow the places of the
     twins after it. refused: gets those without a twin."""
@@ -121,22 +126,22 @@ def _placed(
     for kernel in kernels:
         code = inserted_into(kernel, llvm)
         if isinstance(code, Refusal):
-            refused[kernel.name] = code.reason, code.detail
+            refused[kernel.name] = code
             continue
         try:
             found.append((kernel, code, group_size(_members(kernel, code))))
         except SpliceError as error:
-            refused[kernel.name] = Reason.UNSUPPORTED, str(error)
+            refused[kernel.name] = Refusal(Reason.UNSUPPORTED, str(error), kind="branch")
     # What cannot be appended must be known before any place is.
     asked = [_appended(kernel, code, b"", _unplaced(kernel)) for kernel, code, _ in found]
     try:
         unlike = refused_kernels(source.data, asked) if asked else {}
     except PatchError as error:
-        refused |= {kernel.name: (Reason.UNSUPPORTED, error.reason) for kernel, _, _ in found}
+        refused |= {kernel.name: Refusal(Reason.UNSUPPORTED, error.reason, kind="append") for kernel, _, _ in found}
         return deque()
     for kernel, _, _ in found:
         if reason := unlike.get(twin_name(kernel)):
-            refused[kernel.name] = Reason.UNSUPPORTED, reason
+            refused[kernel.name] = Refusal(Reason.UNSUPPORTED, reason, kind="append")
     return deque(row for row in found if twin_name(row[0]) not in unlike)
 
 
@@ -208,4 +213,5 @@ def _twin(
         kernel.probes.maps, kernel.sites, (*kernel.left_out, *code.left_out), kernel.probes_left_out,
         {name: spool.put(text.encode()) for name, text in texts.items()}, code.sgprs, (kernel.figures.vgprs, vgprs),
         added, sum(len(one.code) for rows in code.insertions for one in rows), tuple(shown),
+        (*("address" for _ in kernel.left_out), *code.kinds),
     )  # fmt: skip

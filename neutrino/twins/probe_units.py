@@ -20,11 +20,13 @@ from neutrino.probing.model import Subject
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why a kernel, or some probes in it, cannot be probed. detail: a sentence. remedy: what helps, "" if unknown."""
+    """Why a kernel, or some probes in it, cannot be probed. detail: a sentence. remedy: what helps, "" if unknown.
+    kind: a word of its target by which refusals are counted, "" without one."""
 
     reason: Reason
     detail: str
     remedy: str = ""
+    kind: str = ""
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import copy
 import json
+from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bench import probed_amd
 
-MISSED = ["9 of 17 probes", "inst_count: 3.4 % refused", "opcode_mix: 4.1 % refused", "work_per_warp: 4.1 % refused"]
+MISSED = [
+    f"9 of {len(probed_amd.portable())} probes", "kernels of triton", "inst_count: 3.4 % refused",
+    "opcode_mix: 4.1 % refused", "work_per_warp: 4.1 % refused",
+]
 """How the verdicts begin that the record does not meet."""
 
 
@@ -45,3 +50,44 @@ def test_verdicts_fail_for_what_is_wrong(recorded: Any, change: str, message: st
         results["rows"].remove(row)
     found = set(failing(results)) - set(failing(recorded))
     assert any(text.startswith("block_sched") and message in text for text in found), found
+
+
+def test_kernels_are_chosen_by_their_names_alone() -> None:
+    kernels = [f"kernel{number}" for number in range(2000)]
+    few, more = (probed_amd.chosen(kernels, "file", share) for share in (0.1, 0.3))
+    assert few == probed_amd.chosen(kernels, "file", 0.1)
+    assert set(few) < set(more)
+    assert (150 < len(few) < 250, 500 < len(more) < 700) == (True, True)
+    assert few != probed_amd.chosen(kernels, "other file", 0.1)
+    assert probed_amd.chosen(kernels, "file", 1.0) == kernels
+    assert set(probed_amd.COUNTING) < set(probed_amd.portable())
+
+
+def test_what_an_ended_run_has_counted_is_taken_up_again(tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    assert probed_amd.read_kept(kept, "sources") == {}
+    rows = [["triton", "gfx942", "inst_count", vars(probed_amd.Tally(kernels=3))]]
+    kept.write_text(f'sources\n{json.dumps(["key", rows])}\n{json.dumps(["other", rows])}\n["third", [["triton"')
+    found = probed_amd.read_kept(kept, "sources")
+    # The last line was being written.
+    assert list(found) == ["key", "other"]
+    (row,) = found["key"]
+    assert probed_amd.Tally.of(row[-1]) == probed_amd.Tally(kernels=3)
+    assert probed_amd.read_kept(kept, "other sources") == {}
+
+
+def test_what_a_code_object_s_counts_depend_on_is_in_their_key() -> None:
+    keys = {probed_amd.key_of(job) for job in (
+        ("clang", "a", b"code", ("inst_count",)), ("triton", "a", b"code", ("inst_count",)),
+        ("clang", "b", b"code", ("inst_count",)), ("clang", "a", b"other", ("inst_count",)),
+        ("clang", "a", b"code", ("inst_count", "dmat")),
+    )}  # fmt: skip
+    assert len(keys) == 5
+
+
+def test_counts_of_parts_are_added() -> None:
+    one = probed_amd.Tally(kernels=2, refused=Counter(registers=1), examples={"registers": "first"})
+    examples = {"registers": "second", "map": "x"}
+    one.add(probed_amd.Tally(kernels=3, refused=Counter(registers=2, map=1), examples=examples))
+    assert (one.kernels, one.refused) == (5, Counter(registers=3, map=1))
+    assert one.examples == {"registers": "first", "map": "x"}

@@ -112,17 +112,18 @@ def test_twins_after_one_that_cannot_be_written_move_up(
             return splice_group(members, address)
 
         monkeypatch.setattr(splice, "splice_group", fail)
-        why = "a branch cannot reach"
+        why, kind = "a branch cannot reach", "branch"
     else:
         twin_name = gcn_writing.twin_name
         monkeypatch.setattr(
             gcn_writing, "twin_name", lambda kernel: kernel.name if "tiles" in kernel.name else twin_name(kernel)
         )
-        why = "there is tiles.kd already"
+        why, kind = "there is tiles.kd already", "append"
     written = backend.write(backend.plan(names))
     ((name, (reason, detail)),) = written.refused.items()
     assert ("tiles" in name, reason) == (True, Reason.UNSUPPORTED)
     assert why in detail
+    assert written.kinds == {name: kind}
     assert addresses(written) == addresses(without)
     assert written.image == without.image
 

@@ -22,7 +22,13 @@ _ONES = {Type.F16: 0x3C00, Type.BF16: 0x3F80, Type.F32: 0x3F800000, Type.F64: 0x
 
 
 class CannotError(Exception):
-    """What a probe asks for is not done here; the message says what."""
+    """What a probe asks for is not done here; the message says what. kind: a word by which refusals are counted:
+    ``statement``, ``map``, ``registers``, ``mode``, ``end``, ``code``."""
+
+    def __init__(self, message: str, kind: str = "statement") -> None:
+        """Take the message and the kind."""
+        super().__init__(message)
+        self.kind = kind
 
 
 def type_of(value: object) -> Type:

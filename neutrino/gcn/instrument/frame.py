@@ -102,7 +102,7 @@ class Frame:
         """Choose the registers. Raises CannotError, NoRegistersError if the kernel leaves too few."""
         twin = self.entry.for_twin()
         if twin is None:
-            raise CannotError("it has no arguments, and no SGPRs are left for their address")
+            raise CannotError("it has no arguments, and no SGPRs are left for their address", "registers")
         self.twin_entry = twin
         self._at_entry = sum(count for _, count in twin.scalars.values())
         self._vector_count = max(self.registers.vector_count, 1)
@@ -138,7 +138,7 @@ class Frame:
             first += first % 2
         self._taken_vectors = first + words - self._vector_count
         if first + words > _MOST_VECTORS:
-            raise CannotError("no vector registers are left in it")
+            raise CannotError("no vector registers are left in it", "registers")
         return Vector(first, words)
 
     def add_vector_home(self, name: str, words: int) -> None:
@@ -159,7 +159,7 @@ class Frame:
                 self._homes[name] = Vector(first, words)
                 self._highest_vector = max(self._highest_vector, first + words)
                 return
-        raise CannotError("no vector registers are left in it")
+        raise CannotError("no vector registers are left in it", "registers")
 
     @property
     def vectors_at_entry(self) -> list[int]:
@@ -175,7 +175,7 @@ class Frame:
         """Return the VGPR with the work-items' numbers of each lane, and have the entry's code keep them."""
         if self._lane_items is None:
             if self.needs is not None:
-                raise CannotError("numbers of work-items are not kept in it")
+                raise CannotError("numbers of work-items are not kept in it", "registers")
             self._lane_items = self.keep_vector()
         return self._lane_items
 
@@ -316,7 +316,7 @@ class Frame:
         if not code.changes_mode:
             return
         if self._sets_mode:
-            raise CannotError("it changes how floats are rounded, as probes that compute floats would have to")
+            raise CannotError("it changes how floats are rounded, as probes that compute floats would have to", "mode")
         if mode != _PLAIN_MODE:
             name = "s_setreg_imm32_b32 hwreg(HW_REG_MODE, 0, 8)"
             code.lines[:] = [f"{name}, {_PLAIN_MODE:#x}", *code.lines, f"{name}, {mode:#x}"]

@@ -169,7 +169,7 @@ class Saving:
         """Append the code of a save."""
         code, machine, entry = self._code, self._code.machine, statement.map
         if reason := why_not(entry, machine):
-            raise CannotError(reason)
+            raise CannotError(reason, "map")
         index = self._maps.index(entry)
         with code.scope():
             outer, end = code.mask(), code.label()

@@ -42,11 +42,13 @@ class Piece:
 
 @dataclass(frozen=True)
 class NotProbed:
-    """A site that a probe cannot go to. offset: the instruction's. reason: why."""
+    """A site that a probe cannot go to. offset: the instruction's. reason: why. kind: a word by which such sites are
+    counted: ``value``, ``registers``."""
 
     probe: str
     offset: int
     reason: str
+    kind: str
 
 
 class SiteSnippets:
@@ -87,15 +89,16 @@ class SiteSnippets:
                 self._function, instruction, self._frame.machine, placement=self._placement, site=number,
                 is_scratch=instruction.offset in self._scratch, part=part,
             )  # fmt: skip
-            reason = self._problem(instruction, probe, values)
+            reason, kind = self._problem(instruction, probe, values), "value"
             if not reason:
                 try:
                     pieces += self._pieces(instruction, probe, values, number, additions)
                 except (NoValueError, NoRegistersError) as error:
                     reason = str(error)
+                    kind = "registers" if isinstance(error, NoRegistersError) else "value"
             if reason:
                 # All of its operations are left out together.
-                self.not_probed.append(NotProbed(probe.name, instruction.offset, reason))
+                self.not_probed.append(NotProbed(probe.name, instruction.offset, reason, kind))
                 return
         yield from pieces
 

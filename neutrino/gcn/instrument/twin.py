@@ -75,7 +75,7 @@ def write(request: Request, llvm: Llvm) -> TwinCode:
         measuring.written()
         return _Writer(request, llvm, measuring.needs).written()
     except NoRegistersError as error:
-        raise CannotError(str(error)) from None
+        raise CannotError(str(error), "registers") from None
 
 
 class _Member:
@@ -108,12 +108,12 @@ class _Writer:
         self._function, _ = request.functions[0]
         processor = processor_named(request.module.processor)
         if processor is None or not processor.is_probed:
-            raise CannotError(f"kernels for {request.module.processor} get no probes")
+            raise CannotError(f"kernels for {request.module.processor} get no probes", "code")
         self._machine = Machine(processor, self._function.wave)
         self._features = wave_features(processor.name, request.module.features, self._function.wave)
         self._registers = KernelRegisters(request.module, self._function, processor)
         if self._registers.refused:
-            raise CannotError(self._registers.refused)
+            raise CannotError(self._registers.refused, "code")
         generation = processor.generation
         entry = EntryState(
             request.descriptor, generation == 12, not processor.name.startswith(_ARCHITECTED_SCRATCH)
@@ -258,7 +258,7 @@ class _Writer:
         self._saved = [(index, entry) for index, entry in enumerate(maps) if entry.name in saved]
         for index, entry in self._saved:
             if reason := why_not(entry, self._machine):
-                raise CannotError(reason)
+                raise CannotError(reason, "map")
             registers = kept_registers(entry, index, self._machine.wave)
             passing = [is_end for is_end, names in elsewhere.items() if entry.name not in names]
             if passing and all(register.type is not Type.PRED for register in registers):
@@ -439,7 +439,7 @@ def _ends(function: Function) -> Iterator[tuple[int, int]]:
     targets = {one.target for one in rows if one.target is not None}
     for index, one in enumerate(rows):
         if one.mnemonic == "s_endpgm_saved":
-            raise CannotError("it ends by s_endpgm_saved")
+            raise CannotError("it ends by s_endpgm_saved", "end")
         if one.mnemonic != "s_endpgm":
             continue
         place = one.offset
@@ -449,5 +449,5 @@ def _ends(function: Function) -> Iterator[tuple[int, int]]:
             elif before.mnemonic != "s_nop":
                 break
         if any(place < target <= one.offset for target in targets):
-            raise CannotError("something leads between the release of its vector registers and its end")
+            raise CannotError("something leads between the release of its vector registers and its end", "end")
         yield place, one.offset
