@@ -311,3 +311,25 @@ def test_inside_warps_are_all_ranges_and_their_times(browser: Any, tmp_path: Pat
         columns = [map(int, found.figures(f"inside/{title}")) for title in ("count", "time", "most")]
         assert sorted(zip(*columns, strict=True)) == sorted(expected.values())
         assert found.said == []
+
+
+def test_views_have_names_for_who_does_not_see_them(browser: Any, patterns: tuple[Path, Path]) -> None:
+    """Buttons, choices, tables and pictures; and a keyboard reaches all that a mouse does."""
+    _, page = patterns
+    with opened(browser, page) as found:
+        for view in found.views():
+            found.go(view)
+            nameless = found.page.evaluate(
+                """() => [...document.querySelectorAll("button, select, canvas, svg[role], [role=region], table")]
+                    .filter(one =>
+                    !(one.getAttribute("aria-label") || one.textContent.trim()) ||
+                    (one.tagName === "SELECT" && !one.closest("label")?.firstChild?.textContent.trim()) ||
+                    (one.tagName === "TABLE" && !one.caption?.textContent)).map(one => one.outerHTML.slice(0, 80))"""
+            )
+            assert nameless == [], view
+            assert found.page.evaluate("document.querySelectorAll('h2').length") == 1
+            assert found.page.get_attribute("nav [aria-current=page]", "data-view") == view
+        found.go("source")
+        found.page.focus("main .lines")
+        found.page.keyboard.press("ArrowDown")
+        assert found.page.text_content("#said")

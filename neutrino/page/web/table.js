@@ -24,6 +24,8 @@ export function table(caption, columns, rows, options = {}) {
   let order = null;
   const body = element("tbody");
   const heads = columns.map((column, at) => {
+    // A column without a title has bars of what another one says.
+    if (!column.title) return element("td", { "aria-hidden": "true" });
     const head = element("th", { scope: "col", class: column.kind === "number" ? "number" : false });
     head.appendChild(element("button", { type: "button", onclick: () => sort(at) }, column.title));
     return head;
@@ -51,7 +53,7 @@ export function table(caption, columns, rows, options = {}) {
       const line = element("tr");
       columns.forEach((column, at) => {
         const value = column.value(row);
-        const cell = element(at === 0 && column.kind !== "number" ? "th" : "td", {
+        const cell = element(column.title && at === 0 && column.kind !== "number" ? "th" : "td", {
           class: column.kind ?? false, scope: at === 0 && column.kind !== "number" ? "row" : false,
           "data-figure": options.figures && column.kind === "number" ? `${options.figures}/${column.title}` : false,
           "data-value": options.figures && column.kind === "number" ? String(value) : false,

@@ -20,7 +20,7 @@ export async function draw(place, trace) {
   const controls = element("div", { class: "controls" });
   const panes = element("div", { class: "panes" });
   const readout = element("div", { class: "readout" });
-  place.append(element("p", {}, "Numbers are what the probes recorded at a line; the stronger its colour, the more. Choose a line to see which ones belong together."), controls, readout, panes);
+  place.append(element("p", {}, "Numbers are what the probes recorded at a line; the stronger its colour, the more. Choose a line, by a click or by arrow keys, to see which ones belong together."), controls, readout, panes);
   await show();
 
   async function show() {
@@ -121,24 +121,38 @@ function window_(lines, used) {
 function pane(title, lines, values, named, chosen) {
   const most = Math.max(...values.values(), 0);
   const [red, green, blue] = colour("slow");
+  // So that the numbers can be read on it.
+  const strongest = colour("text")[0] > 127 ? 0.3 : 0.6;
   /** @type {Map<number, HTMLElement>} */
   const rows = new Map();
   const body = element("div", { class: "code lines", tabindex: 0, role: "region", "aria-label": title });
   for (const [at, [line, text]] of lines.entries()) {
     const value = values.get(line);
     const amount = element("span", { class: "amount", "data-figure": value === undefined ? false : "source", "data-value": value === undefined ? false : String(value) }, value === undefined ? "" : number(value));
-    if (value !== undefined) amount.style.background = `rgba(${red}, ${green}, ${blue}, ${most > 0 ? 0.12 + 0.6 * (value / most) : 0.12})`;
+    if (value !== undefined) amount.style.background = `rgba(${red}, ${green}, ${blue}, ${most > 0 ? 0.12 + strongest * (value / most) : 0.12})`;
     const row = element(value === undefined ? "div" : "button", { class: "line", type: value === undefined ? false : "button", onclick: () => chosen(line), "data-line": line },
       element("span", { class: "at" }, named ? named[at] : line), amount, element("span", { class: "text" }, shown(text.replaceAll("\t", "    "), 400) || " "));
     rows.set(line, row);
     body.append(row);
   }
+  let current = -1;
+  body.addEventListener("keydown", (event) => {
+    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    if (!step || event.ctrlKey || event.metaKey || event.altKey) return;
+    event.preventDefault();
+    current = Math.min(Math.max(current + step, 0), lines.length - 1);
+    const line = lines[current][0];
+    chosen(line);
+    rows.get(line)?.scrollIntoView({ block: "nearest" });
+  });
   return {
     root: element("section", { class: "pane" }, element("h3", { class: "name" }, title), body),
     /** @param {number[]} marked @param {boolean} scrolls */
     mark(marked, scrolls) {
       for (const row of rows.values()) row.classList.remove("marked");
       for (const line of marked) rows.get(line)?.classList.add("marked");
+      const at = lines.findIndex(([line]) => line === marked[0]);
+      if (at >= 0) current = at;
       if (scrolls) this.find(marked[0]);
     },
     /** Scroll to a line. @param {number} line */
