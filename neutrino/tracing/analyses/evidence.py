@@ -148,10 +148,11 @@ class Evidence:
         others = [entry.name for entry in self.summary.maps if entry.name not in names]
         if is_timed and others:
             notes.append(f"the probes that save to {', '.join(others)} are in these times, too")
-        if launches is not None and launches < self.summary.written:
-            notes.append(f"the records of {launches:,} of {self.summary.written:,} launches were read, evenly chosen")
+        written = self.summary.written if self.chosen is None else len(kernel.written_numbers(self.chosen))
+        if launches is not None and launches < written:
+            notes.append(f"the records of {launches:,} of {written:,} launches were read, evenly chosen")
         return Certainty(
-            launches=self.summary.written,
+            launches=written,
             launched=max(launched, self.summary.written),
             share=self.trace.coverage.share,
             saved=sum(map(self.saved, names)),

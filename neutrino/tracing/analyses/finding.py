@@ -142,6 +142,8 @@ class Certainty:
         noun = "launch" if self.launched == 1 else "launches"
         which = "its only launch" if self.launches == self.launched == 1 else f"{of_all} {self.launched:,} {noun}"
         texts = [f"from {which} of the kernel"]
+        if self.share < 1:
+            texts.append(f"{percent(self.share)} of the process's launches were probed")
         if self.lost:
             texts.append(f"{self.lost:,} results found no place")
         if self.spread is not None and self.spread.launches > 1:

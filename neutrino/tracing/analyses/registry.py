@@ -26,4 +26,4 @@ ANALYSES: dict[str, Analysis] = {
         barrier_wait, latency, tensor_cores, roofline,
     )
 }  # fmt: skip
-"""In the order in which their findings are shown where they are as bad."""
+"""In the order in which their findings are shown where they are as bad, and of one kernel."""

@@ -6,13 +6,16 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from neutrino.errors import NeutrinoError, TraceError
+from neutrino.tracing.analyses import first_nan
 from neutrino.tracing.analyses.evidence import Evidence
 from neutrino.tracing.analyses.finding import Finding, State
 from neutrino.tracing.analyses.registry import ANALYSES
-from neutrino.tracing.summary import TraceSummary
+from neutrino.tracing.summary import KernelSummary, TraceSummary
 
 _MOST_KERNELS = 16
 """Kernels whose records are read for findings without being asked; of the others only summaries are looked at."""
+_TIMES = ("elapsed", "cycles")
+"""Fields of the time of a warp, of ``block_sched`` and ``warp_timeline``."""
 _ORDER = (State.ISSUE, State.MINOR, State.OK)
 
 
@@ -45,7 +48,10 @@ def findings_of(
     found: list[Finding] = []
     ran = set()
     skipped = 0
-    launched = sorted((kernel for kernel in summary.kernels if kernel.written), key=lambda kernel: -kernel.written)
+    weights = {kernel.kernel.id: _weight(kernel) for kernel in summary.kernels}
+    launched = sorted(
+        (kernel for kernel in summary.kernels if kernel.written), key=lambda kernel: -weights[kernel.kernel.id]
+    )
     for number, kernel in enumerate(launched):
         evidence = Evidence(kernel, launches)
         is_deep = reads_all or number < _MOST_KERNELS
@@ -57,12 +63,31 @@ def findings_of(
                 found.append(finding)
                 ran.add(name)
     order = {name: number for number, name in enumerate(ANALYSES)}
-    found.sort(key=lambda finding: (_ORDER.index(finding.state), order[finding.analysis]))
+    # Wrong results first; then kernels that take most time, since little else is worth mending.
+    found.sort(
+        key=lambda finding: (
+            _ORDER.index(finding.state), finding.analysis != first_nan.ANALYSIS.name, -weights[finding.kernel],
+            order[finding.analysis],
+        )
+    )  # fmt: skip
     not_run = {
         name: analysis.probes[0] for name, analysis in ANALYSES.items()
         if name not in ran and (not names or name in names)
     }  # fmt: skip
     return Findings(tuple(found), not_run, skipped)
+
+
+def _weight(kernel: KernelSummary) -> float:
+    """Return how much a kernel counts beside others: the time of its warps in all launches if that was recorded, else
+    its launches.
+    """
+    times = [
+        float(field.added)
+        for entry in kernel.maps
+        for field in entry.fields
+        if field.name in _TIMES and field.added is not None
+    ]
+    return max(times, default=float(kernel.submitted))
 
 
 def _tolerant(findings: Iterator[Finding], summary: TraceSummary, name: str) -> Iterator[Finding]:

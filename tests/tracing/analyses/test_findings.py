@@ -119,6 +119,31 @@ def test_time_between_blocks_is_exact(tmp_path: Path) -> None:
     assert finding.state is State.ISSUE
 
 
+def test_the_published_case(tmp_path: Path) -> None:
+    """Blocks of a fill kernel: 142 674 of a multiprocessor's 823 543 cycles pass between them; none if one goes on."""
+    ends = np.cumsum([2000] * 340 + [869])
+    pauses = np.cumsum([0] + [420] * 339 + [294])
+    blocks = [(0, int(end + pause - length), int(end + pause))
+              for end, pause, length in zip(ends, pauses, [2000] * 340 + [869], strict=True)]  # fmt: skip
+    finding = only(found_in(of_blocks(tmp_path / "plain", blocks)), "scheduling")
+    assert "17 % of their time" in finding.sentence
+    assert "142,674 of 823,543 cycles each, which run 341 blocks" in finding.sentence
+    assert (finding.value("scheduling"), finding.value("working")) == (142_674, 823_543 - 142_674)
+    assert finding.state is State.ISSUE
+    assert "persistent" in finding.remedies[0]
+    persistent = only(found_in(of_blocks(tmp_path / "persistent", [(0, 0, 823_543 - 142_674)])), "scheduling")
+    assert (persistent.state, persistent.value("share")) == (State.OK, 0)
+
+
+def test_chosen_launches_are_those_that_are_counted(tmp_path: Path) -> None:
+    path = of_sums(tmp_path / "t", DIVERGENCE, (100, 10, 0, 0), (100, 90, 0, 0), (100, 20, 0, 0)).write()
+    chosen = range(1, 2)
+    findings = findings_of(summarize(Trace(path), launches=chosen), launches=chosen)
+    finding = only(findings, "divergence")
+    assert finding.value("diverged") == 90
+    assert (finding.certainty.launches, finding.certainty.launched) == (1, 3)
+
+
 def test_gaps_are_those_of_a_queue() -> None:
     """Each place that a block leaves is taken by the next block; that which was left first is taken first."""
     random = np.random.default_rng(5)
@@ -178,6 +203,7 @@ def test_the_spread_over_launches_and_what_is_missing(tmp_path: Path) -> None:
     assert (finding.certainty.launches, finding.certainty.launched) == (3, 10)
     assert finding.certainty.word == "low"
     assert "from 3 of 10 launches of the kernel" in finding.certainty.sentences()
+    assert "40 % of the process's launches were probed" in finding.certainty.sentences()
 
 
 def test_of_many_launches_some_are_compared(tmp_path: Path) -> None:
@@ -555,3 +581,14 @@ def test_many_kernels_whose_data_never_came_back(tmp_path: Path, capsys: pytest.
     assert main([str(writer.write())]) == 0
     rows = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert ["k3(int*)", "1"] in rows
+
+
+def test_the_kernel_that_takes_most_time_comes_first(tmp_path: Path) -> None:
+    writer = TraceWriter(tmp_path / "t")
+    for kernel, elapsed in ((1, 100), (2, 900), (3, 10)):
+        writer.kernel(kernel, f"k{kernel}", maps=[BLOCK_SCHED])
+        for _ in range(kernel % 3 + 1):
+            values = {"BlockSched": [(1, elapsed, 0), (1, elapsed // 10, 1)]}
+            writer.launch(kernel, (2, 1, 1), (32, 1, 1), fill_regions([BLOCK_SCHED], 2, values))
+    found = [finding.name for finding in found_in(writer.write(), names=["tail"]).found]
+    assert found == ["k2(int*)", "k1(int*)", "k3(int*)"]
