@@ -51,7 +51,8 @@ def run(analysis: Analysis, evidence: Evidence) -> Iterator[Finding]:
     )
     sentence = (
         f"the warp with most work executes {brief(ratio)} times the mean of its launch's (block {worst[1]:,}, warp "
-        f"{worst[2]}: {worst[0]:,.0f} instructions), and warps have ended for {percent(share)} of their block's work"
+        f"{worst[2]}: {worst[0]:,.0f} instructions), and those of a block have {percent(share)} less than its longest "
+        "one, on average"
     )
     remedies = (
         "spread the work over warps by its amount and not by its index", "let warps take work from a common counter"

@@ -41,7 +41,7 @@ def run(analysis: Analysis, evidence: Evidence) -> Iterator[Finding]:
     if table is not None and tensor > single:
         low = high = table.tensor_ridge
     where = f"on a {table.name}" if table is not None else "on all devices of the table"
-    limit = {"memory": "memory is the limit", "arithmetic": "arithmetic is", "either": "either may be"}
+    limit = {"memory": "memory is the nearer limit", "arithmetic": "arithmetic is", "either": "either may be"}
     if intensity < low:
         nearer, side = "memory", f"below the {brief(low)} from which arithmetic is the limit {where}"
     elif least / size > high:

@@ -45,8 +45,8 @@ def run(analysis: Analysis, evidence: Evidence) -> Iterator[Finding]:
     )
     certainty = evidence.certainty([*_MAPS, "PerAccess"], is_timed=False, spread=spread)
     sentence = (
-        f"loads and stores of a warp touch {brief(sectors / requests)} sectors of 32 bytes, {percent(wasted)} of them "
-        "beyond what their bytes need"
+        f"loads and stores of a warp touch {brief(sectors / requests)} sectors of 32 bytes on average, "
+        f"{percent(wasted)} of them beyond what their bytes need"
     )
     places = tuple(
         Place(
