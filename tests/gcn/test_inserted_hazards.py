@@ -12,6 +12,7 @@ from neutrino.gcn.instrument.code import Scalar, Vector
 from neutrino.gcn.instrument.fences import Fences
 from neutrino.gcn.instrument.hazards import WINDOW, with_fences
 from neutrino.gcn.instrument.machine import Machine
+from neutrino.gcn.isa.registers import VCC
 from neutrino.gcn.processors import PROCESSORS
 from tests.gcn.hazard_judge import HazardJudge
 from tests.gcn.objects import need_llvm
@@ -213,11 +214,17 @@ def test_where_there_is_no_judge() -> None:
              "v_cmp_eq_u32_e64 s62, v1, v2", "s_and_b32 s62, s62, exec_lo", "v_cndmask_b32_e64 v101, v1, v2, s62",
              "s_mov_b32 vcc_lo, s60"]  # fmt: skip
     assert with_fences(clean, lines, [[]], machine) == [
-        *lines[:2], "s_wait_alu depctr_sa_sdst(0)", *lines[2:4], "s_wait_alu depctr_va_sdst(0)", lines[4],
-        "s_wait_alu depctr_sa_sdst(0)", *lines[5:], "s_wait_alu depctr_sa_sdst(0)",
+        *lines[:2], "s_wait_alu depctr_sa_sdst(0)", *lines[2:5], "s_wait_alu depctr_sa_sdst(0)", *lines[5:],
+        "s_wait_alu depctr_sa_sdst(0)",
+    ]  # fmt: skip
+    # SGPRs that no vector instruction reads need no wait.
+    assert with_fences(clean, [*lines[:2], "s_mov_b32 s63, s61"], [[]], machine, read_by_vectors=VCC) == [
+        *lines[:2], "s_mov_b32 s63, s61",
     ]  # fmt: skip
     # Where it is not known what ran before, registers of the kernel are waited for.
-    assert with_fences(None, lines[:1], [[]], machine) == ["s_wait_alu depctr_sa_sdst(0) depctr_va_sdst(0)", lines[0]]
+    assert with_fences(None, lines[2:3], [[]], machine) == [
+        "s_wait_alu depctr_sa_sdst(0) depctr_va_sdst(0)", lines[2],
+    ]  # fmt: skip
     # gfx950: as gfx942, with one state more behind products.
     machine = Machine(PROCESSORS["gfx950"], 64)
     product = [[written("v_mfma_f32_16x16x32_f16 v[8:11], v[0:3], v[4:7], v[8:11]")] * WINDOW]

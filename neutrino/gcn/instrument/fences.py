@@ -8,6 +8,7 @@ from neutrino.gcn.analysis.later_writes import LaterWrites
 from neutrino.gcn.analysis.neighbours import Neighbours
 from neutrino.gcn.code import Function
 from neutrino.gcn.instrument.code import Place, Vector
+from neutrino.gcn.instrument.hazard_facts import SGPRS
 from neutrino.gcn.instrument.hazards import BEHIND, WINDOW, with_fences
 from neutrino.gcn.instrument.machine import Machine
 from neutrino.gcn.isa.registers import VCC, VECTORS
@@ -24,25 +25,28 @@ class Fences:
         self._named = named
         self._later = LaterWrites(self._neighbours.graph, machine.generation)
 
-    def around(self, offset: int, lines: Sequence[str], kept: Iterable[Place] = ()) -> list[str]:
+    def around(
+        self, offset: int, lines: Sequence[str], kept: Iterable[Place] = (), read_by_vectors: int = SGPRS
+    ) -> list[str]:
         """Return a snippet, for the place in front of an instruction, with its fences.
 
         offset: the instruction's, or the code's size. kept: registers that other snippets write, which may be just
-        before this one.
+        before this one. read_by_vectors: as for ``with_fences``.
         """
         before = self._neighbours.before(offset, WINDOW)
         after = self._neighbours.after(offset, BEHIND)
         return with_fences(
             before, lines, after, self._machine, is_start=True, kept=_registers(kept), named=self._named,
-            written_later=self._written_later(offset),
+            written_later=self._written_later(offset), read_by_vectors=read_by_vectors,
         )  # fmt: skip
 
-    def at_start(self, offset: int, lines: Sequence[str]) -> list[str]:
-        """Return the code at a kernel's entry with its fences. offset: of the instruction that follows it."""
+    def at_start(self, offset: int, lines: Sequence[str], read_by_vectors: int = SGPRS) -> list[str]:
+        """Return the code at a kernel's entry with its fences. offset: of the instruction that follows it.
+        read_by_vectors: as for ``with_fences``."""
         after = self._neighbours.after(offset, BEHIND)
         return with_fences(
             [[]], lines, after, self._machine, is_start=True, named=self._named,
-            written_later=self._written_later(offset),
+            written_later=self._written_later(offset), read_by_vectors=read_by_vectors,
         )  # fmt: skip
 
     def _written_later(self, offset: int) -> int:

@@ -100,6 +100,8 @@ class _State:
         if facts.is_memory:
             self.transcendental = 0
         if facts.is_scalar:
+            # It has waited for what the vector unit writes.
+            self.vector_writes &= (VCC if facts.reads & SGPRS & ~VCC else SGPRS) & ~(facts.reads & VCC)
             self.scalar_writes |= facts.writes & SGPRS
         if facts.is_vector:
             self.vector_writes |= facts.writes & SGPRS
@@ -113,9 +115,11 @@ class _State:
 class Hazards:
     """The rules of one processor, for waves of one size."""
 
-    def __init__(self, machine: Machine) -> None:
-        """machine: what the code is for."""
+    def __init__(self, machine: Machine, read_by_vectors: int = SGPRS) -> None:
+        """machine: what the code is for. read_by_vectors: SGPRs that vector instructions may have read at any time
+        before: on gfx12 others need no waits."""
         self._machine = machine
+        self._tracked = _pairs(read_by_vectors & SGPRS)
         self.generation = machine.generation
         self._is_new_cdna = machine.processor.startswith(("gfx94", "gfx95"))
         self._is_cdna4 = machine.processor.startswith("gfx95")
@@ -238,12 +242,13 @@ class Hazards:
         if self.generation == 11 and facts.is_vector and state.transcendental & facts.reads:
             found.append("va_vdst")
         if self.generation == 12 and (facts.is_scalar or facts.is_vector):
-            reads = _pairs(facts.reads & SGPRS)
+            reads = _pairs(facts.reads & SGPRS) & self._tracked
             if state.scalar_writes & reads:
                 found.append("sa_sdst")
-            if state.vector_writes & reads & ~VCC:
+            # The scalar unit waits for the vector unit by itself.
+            if facts.is_vector and state.vector_writes & reads & ~VCC:
                 found.append("va_sdst")
-            if state.vector_writes & reads & VCC:
+            if facts.is_vector and state.vector_writes & reads & VCC:
                 found.append("va_vcc")
         return found
 
@@ -264,9 +269,10 @@ class Hazards:
         named: the registers that the kernel names.
         """
         if self.generation == 12:
-            found = ["sa_sdst"] if state.scalar_writes & (named | VCC) else []
-            found += ["va_sdst"] if state.vector_writes & named & ~VCC else []
-            return [*found, *(["va_vcc"] if state.vector_writes & VCC else [])]
+            read = (named | VCC) & self._tracked
+            found = ["sa_sdst"] if state.scalar_writes & read else []
+            found += ["va_sdst"] if state.vector_writes & read & ~VCC else []
+            return [*found, *(["va_vcc"] if state.vector_writes & read & VCC else [])]
         return ["sa_sdst"] if self.generation == 11 and self._machine.wave == 64 and state.masks else []
 
     def wait(self, counters: list[str]) -> str:
@@ -310,6 +316,7 @@ def with_fences(
     kept: int = 0,
     named: int = VCC,
     written_later: int = 0,
+    read_by_vectors: int = SGPRS,
 ) -> list[str]:
     """Return a snippet with what its instructions and its neighbours need in between.
 
@@ -317,9 +324,10 @@ def with_fences(
     or as many as there are up to what is not known; None where nothing is known. after: the ways from its end on, in
     the same manner. is_start: whether a wave begins at the beginning of ways that are shorter. kept: registers that
     another snippet may have written just before, as a set of ``isa.registers``. named: those that the kernel names.
-    written_later: SGPRs that the kernel's vector or scalar unit writes after the snippet.
+    written_later: SGPRs that the kernel's vector or scalar unit writes after the snippet. read_by_vectors: those that
+    vector instructions may have read before, in the kernel or in snippets, this one included.
     """
-    rules = Hazards(machine)
+    rules = Hazards(machine, read_by_vectors)
     if before is None:
         state = rules.worst()
     else:
@@ -434,6 +442,16 @@ class _Fencer:
                 self._at_labels[target] = state.copy() if known is None else known.merge(state)
         self.end = state
         return found
+
+
+def read_by_vectors(lines: Iterable[str], generation: int) -> int:
+    """Return the SGPRs that vector instructions among lines read."""
+    found = 0
+    for line in lines:
+        facts = _line(line, generation).facts
+        if facts is not None and facts.is_vector:
+            found |= facts.reads & SGPRS
+    return found
 
 
 class _Line(NamedTuple):

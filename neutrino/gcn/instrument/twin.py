@@ -20,6 +20,8 @@ from neutrino.gcn.instrument.counting import Counted, has_amounts, sums_of
 from neutrino.gcn.instrument.counting import count as count_in
 from neutrino.gcn.instrument.fences import Fences
 from neutrino.gcn.instrument.frame import Build, Frame, Here, Needs, add_home, words_of
+from neutrino.gcn.instrument.hazard_facts import SGPRS, facts_of
+from neutrino.gcn.instrument.hazards import read_by_vectors
 from neutrino.gcn.instrument.kernel_facts import EntryState
 from neutrino.gcn.instrument.machine import Machine
 from neutrino.gcn.instrument.probe_registers import names_in, saves_in, shared_in, written_in
@@ -141,6 +143,7 @@ class _Writer:
                 vectors=self._vectors, label=self._label, scratch=scratch,
             )  # fmt: skip
         self._sites = count()
+        self._read_by_vectors = SGPRS
         self._labels = 0
         self._assembled: dict[str, bytes] = {}
 
@@ -173,6 +176,7 @@ class _Writer:
         begins = frame.entry.begins
         # The entry's code comes last, when it is known what it keeps.
         start = [*frame.entry_lines(), *self._initial(), *befores]
+        self._read_by_vectors = self._vector_reads(start, (piece for code in sites for piece in code))
         insertions = []
         for member, code in zip(self._members, sites, strict=True):
             found = []
@@ -187,17 +191,33 @@ class _Writer:
 
     def _inserted(self, member: _Member, pieces: Iterable[Piece]) -> Iterator[Insertion]:
         """Yield code as machine code, with the wait states that it needs. pieces: in order."""
+        if self._is_measuring:
+            return
         together: dict[tuple[int, bool], list[str]] = {}
         for piece in pieces:
             together.setdefault((piece.offset, piece.ahead_of_label), []).extend(piece.lines)
-        if self._is_measuring:
-            return
         for (offset, ahead_of_label), lines in together.items():
             if member.function is self._function and offset == self._frame.entry.begins and not ahead_of_label:
-                fenced = member.fences.at_start(offset, lines)
+                fenced = member.fences.at_start(offset, lines, self._read_by_vectors)
             else:
-                fenced = member.fences.around(offset, lines, self._frame.taken)
+                # The code of ends reads what others keep.
+                read = SGPRS if offset in member.ends else self._read_by_vectors
+                fenced = member.fences.around(offset, lines, self._frame.taken, read)
             yield Insertion(offset, self._assemble(fenced), ahead_of_label)
+
+    def _vector_reads(self, start: Sequence[str], pieces: Iterable[Piece]) -> int:
+        """Return the SGPRs that vector instructions of the kernel and of the probes may have read anywhere but at its
+        ends, where that matters. start: the entry's code. pieces: that of sites."""
+        generation = self._machine.generation
+        if generation != 12 or self._is_measuring:
+            return SGPRS
+        lines = {*start, *(line for piece in pieces for line in piece.lines)}
+        found = read_by_vectors(lines, generation)
+        for function in self._registers.functions:
+            for row in function.instructions:
+                if row.mnemonic.startswith("v_"):
+                    found |= facts_of(row.mnemonic, row.operands, row.modifiers, row.second, generation).reads
+        return found & SGPRS
 
     def _set_exec(self, here: Here) -> None:
         """Append code that makes EXEC what it was at the kernel's entry."""
