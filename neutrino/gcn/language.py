@@ -154,18 +154,18 @@ _CLUSTERS = frozenset(word.value for word in Special if word.value.startswith(("
 _OTHER_HELPERS = frozenset({"shuffle", "clock(after)", "is_global"})
 
 CAPABILITIES = Capabilities(
-    tracepoints=frozenset({"kernel", "opcode", "class", "any", "functions", *CLASSES}),
-    operands=frozenset({"OUT", "IN", "ADDR", "BYTES", "OPS", "SITE", "THREAD", "BLOCK", "LANES", "LEADER"}),
+    tracepoints=frozenset({"kernel", "opcode", "class", "any", "functions", "predicates", *CLASSES}),
+    operands=frozenset({"OUT", "IN", "ADDR", "BYTES", "OPS", "SITE", "THREAD", "BLOCK", "LANES", "LEADER", "PRED"}),
     helpers=frozenset(
         {
             *(word.value for word in Operator), *(word.value for word in Reduction),
             *(word.value for word in Special), *_OTHER_HELPERS,
         }
     ) - _CLUSTERS,
-    levels=frozenset({"thread", "warp", "block", "group"}),
+    levels=frozenset({"thread", "warp", "block", "group", "reaching"}),
     lane_sets=frozenset({"64"}),
 )  # fmt: skip
-"""What some processor can do. AMD's instructions have no predicate, so that none can be asked for."""
+"""What some processor can do. Of AMD's instructions conditional branches alone have what is like a predicate."""
 
 
 @dataclass(frozen=True)

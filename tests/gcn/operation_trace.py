@@ -38,6 +38,7 @@ from neutrino.tracing.written import OneLaunch, write_trace
 from neutrino.twins.able import able_probes
 from neutrino.twins.cache_entry import read_entry
 from neutrino.verification import load_probes
+from tests.gcn.branch_trace import BranchTrace
 from tests.gcn.probe_model import Shape
 
 Key = tuple[tuple[int, int, int], int]
@@ -201,7 +202,7 @@ class Probed:
     views: Mapping[str, MapView]
     sites: Mapping[int, int]
     same: bool
-    trace: OperationTrace
+    trace: Any
     ticks: Mapping[Key, list[int]]
     arch: str
 
@@ -268,9 +269,9 @@ def _launch(
 
 def probed(
     data: bytes, arch: str, kernel: str, probe: str, shape: Shape, arguments: Sequence[Any], folder: Path, *,
-    seed: int | None = 3,
+    seed: int | None = 3, follow: type[OperationTrace | BranchTrace] = OperationTrace,
 ) -> Probed:  # fmt: skip
-    """Run a kernel of a code object with a probe, and without. Raises LeftOutError."""
+    """Run a kernel of a code object with a probe, and without. follow: what looks on. Raises LeftOutError."""
     folder.mkdir(exist_ok=True, parents=True)
     probes, llvm = load_probes([probe], platform="hip"), find_llvm()
     image = patch_image(data, probes, arch, selection=Selection((f"/^{kernel}$/",)), assembler=None, key=bytes(32))
@@ -289,7 +290,7 @@ def probed(
     original = LoadedObject(data, Memory(64 << 20), llvm.disassemble)
     lds = _LDS - original.kernels[kernel].descriptor.lds
     packed, places = _launch(original, kernel, shape, arguments, 0)
-    trace = OperationTrace(function.address)
+    trace = follow(function.address)
     trace.observer(original, function.wave)
     original.run(kernel, shape.grid, shape.block, bytes(packed), observer=trace, dynamic_lds=lds, seed=seed)
     before = [original.memory.read(at, size) for at, size in places]

@@ -63,6 +63,9 @@ CASES: dict[str, tuple[list[str], list[str]]] = {
     "convert": (["v_cvt_f32_u32_e32 v0, v1", "s_cvt_f32_i32 s0, s1"], ["v_mov_b32_e32 v0, v1"]),
     "special": (["v_exp_f32_e32 v0, v1", "v_rcp_iflag_f32_e32 v0, v1", "v_s_rcp_f32 s0, s1"],
                 ["v_mul_f32_e32 v0, v1, v2"]),
+    "bra @": (["s_cbranch_scc0 4", "s_cbranch_execnz 4"], ["s_branch 4", "s_endpgm "]),
+    "bra !@": (["s_branch 4"], ["s_cbranch_vccz 4"]),
+    "* @": (["s_cbranch_scc0 4"], ["v_mov_b32_e32 v0, v1"]),
     "*": (["s_nop 0", "v_mov_b32_e32 v0, v1"], []),
     "load": (["buffer_load_dword v1, s[0:3], 0 offen lds", "global_load_lds_dword v[0:1], off"],
              ["s_getreg_b32 s0, hwreg(HW_REG_HW_ID)"]),
@@ -125,7 +128,7 @@ def test_sites_of_a_code_object(tmp_path_factory: pytest.TempPathFactory, name: 
 
 
 def test_what_a_processor_lacks_is_said_with_its_name() -> None:
-    faults = check_probes(["branch_divergence"], platform="hip", device="gfx942").diagnostics
+    faults = check_probes([], ["loop-head { @turns = count() }"], platform="hip", device="gfx942").diagnostics
     assert {fault.code for fault in faults} == {"target-lacks"}
     assert all("kernels in gfx942" in fault.message and fault.line for fault in faults)
 

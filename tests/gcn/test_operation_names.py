@@ -172,7 +172,9 @@ def test_what_a_processor_has_no_instruction_for_is_named() -> None:
     assert named_on(_tracepoint("bar.sync"), "gfx1201") == (["s_barrier_wait"], [])
 
 
-@pytest.mark.parametrize("probe", ["barrier_wait", "nan_finder", "tensorop", "value_watch"])
+@pytest.mark.parametrize(
+    "probe", ["barrier_wait", "branch_divergence", "nan_finder", "program_progress", "tensorop", "value_watch"]
+)
 @pytest.mark.parametrize("processor", PROCESSORS)
 def test_shipped_probes_are_valid(probe: str, processor: str) -> None:
     assert check_probes([probe], platform="hip", device=processor).diagnostics == ()

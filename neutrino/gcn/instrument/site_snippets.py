@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 
 from neutrino.abi.levels import Level
+from neutrino.gcn.analysis.branch_decisions import Decision, NoDecisionError, decision_of, is_conditional
 from neutrino.gcn.analysis.liveness import Liveness
 from neutrino.gcn.analysis.placement import Placement
 from neutrino.gcn.code import Function, Instruction
@@ -29,6 +30,7 @@ from neutrino.ir.operands import Register, SiteOperand, Special
 from neutrino.ir.statements import IsGlobal, Load
 from neutrino.probing.ir.probe_set import Probe, ProbeSet, Snippet
 from neutrino.probing.ir.structured import Statement
+from neutrino.probing.model import Lanes
 
 
 @dataclass(frozen=True)
@@ -85,14 +87,16 @@ class SiteSnippets:
         """
         pieces: list[Piece] = []
         for part in self.parts(instruction, probe):
+            decision, reason = self._decision(instruction, probe)
             values = SiteValues(
                 self._function, instruction, self._frame.machine, placement=self._placement, site=number,
-                is_scratch=instruction.offset in self._scratch, part=part,
+                is_scratch=instruction.offset in self._scratch, part=part, decision=decision,
             )  # fmt: skip
-            reason, kind = self._problem(instruction, probe, values), "value"
+            kind = "value"
+            reason = reason or self._problem(instruction, probe, values)
             if not reason:
                 try:
-                    pieces += self._pieces(instruction, probe, values, number, additions)
+                    pieces += self._pieces(instruction, probe, values, number, additions, decision)
                 except (NoValueError, NoRegistersError) as error:
                     reason = str(error)
                     kind = "registers" if isinstance(error, NoRegistersError) else "value"
@@ -108,6 +112,19 @@ class SiteSnippets:
             return (WHOLE,)
         return matched_parts(probe.tracepoint, instruction, steps=self._steps) or (WHOLE,)
 
+    def _decision(self, instruction: Instruction, probe: Probe) -> tuple[Decision | None, str]:
+        """Return where the lanes part that a probe at a conditional branch is for, if it is for all that reach it; None
+        for others. And why that cannot be told, "" if it can."""
+        if probe.lanes is not Lanes.REACHING or not is_conditional(instruction.mnemonic):
+            return None, ""
+        try:
+            decision = decision_of(self._function, instruction, self._generation)
+        except NoDecisionError as error:
+            return None, str(error)
+        if self._placement.before(decision.place.offset) != decision.place.offset:
+            return None, f"no code may go in front of {decision.place.mnemonic}, where its lanes part"
+        return decision, ""
+
     def _problem(self, instruction: Instruction, probe: Probe, values: SiteValues) -> str:
         """Return why a probe cannot go to an instruction, "" if it can."""
         if probe.after is not None and (instruction.target is not None or instruction.mnemonic.startswith(_LEAVING)):
@@ -119,7 +136,8 @@ class SiteSnippets:
         return ""
 
     def _pieces(
-        self, instruction: Instruction, probe: Probe, values: SiteValues, number: int, additions: Additions | None
+        self, instruction: Instruction, probe: Probe, values: SiteValues, number: int, additions: Additions | None,
+        decision: Decision | None,
     ) -> Iterator[Piece]:
         """Yield the code of a probe at an instruction. Raises NoValueError, NoRegistersError, CannotError."""
         if additions is not None:
@@ -127,7 +145,8 @@ class SiteSnippets:
             yield Piece(where, self._counting(where, instruction, additions, values, number))
             return
         if probe.before is not None:
-            where = self._place(self._placement.before(instruction.offset))
+            place = instruction if decision is None else decision.place
+            where = self._place(self._placement.before(place.offset))
             yield Piece(where, self._snippet(where, instruction, probe, probe.before, values, number, after=False))
         if probe.after is None:
             return
@@ -216,6 +235,8 @@ class SiteSnippets:
             code, machine = here.code, self._frame.machine
             end = code.label()
             lowering = SnippetCode(here, varies, self._probes, probe.level)
+            decides = [operand for operand in operands if operand.name == "PRED"]
+            early = values.prepare(decides, here, after=after) if is_narrow and decides else {}
             if is_narrow:
                 # Lane 0, of the work-group's first wave.
                 code.emit(f"s_bitcmp1_b32 {_low(machine.exec)}, 0", f"s_cbranch_scc0 {end}")
@@ -225,7 +246,7 @@ class SiteSnippets:
                     code.emit(f"s_cbranch_scc1 {end}")
             else:
                 code.emit(f"s_cbranch_execz {end}")
-            here.operands = values.prepare(operands, here, after=after, kept=kept)
+            here.operands = values.prepare(operands, here, after=after, kept={**(kept or {}), **early})
             if is_narrow and not exchanges:
                 outer = code.mask()
                 code.emit(f"s_mov_{machine.mask} {outer.text}, {machine.exec}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from neutrino.gcn.analysis.branch_decisions import By, Decision, comparison
 from neutrino.gcn.instrument.code import Code, Mask, Value, Vector
 from neutrino.gcn.instrument.surroundings import Surroundings
 from neutrino.ir.operands import Constant, Special
@@ -27,6 +28,36 @@ def leader(code: Code) -> Mask:
     if machine.wave == 64:
         code.emit(f"{machine.add_carry} {place.word(1)}, exec_hi, -1")
     code.emit(f"{and_not}_{machine.mask} {place.text}, {machine.exec}, {place.text}")
+    return place
+
+
+def predicate(code: Code, decision: Decision | None) -> Mask:
+    """Append code for PRED: which active lanes go where a branch leads; all of them of another instruction. Return the
+    mask. It reads SCC and VCC, and changes SCC.
+
+    decision: the branch's, None without one.
+    """
+    machine, place = code.machine, code.mask()
+    kind, execute = machine.mask, machine.exec
+    if decision is None:
+        code.emit(f"s_mov_{kind} {place.text}, {execute}")
+        return place
+    if decision.by in (By.SCC, By.VCC):
+        if decision.by is By.VCC:
+            code.emit("s_cmp_lg_u64 vcc, 0" if machine.wave == 64 else "s_cmp_lg_u32 vcc_lo, 0")
+        code.emit(f"s_cselect_{kind} {place.text}, {execute}, 0" if decision.is_taken
+                  else f"s_cselect_{kind} {place.text}, 0, {execute}")  # fmt: skip
+        return place
+    if decision.by is By.ALL:
+        code.emit(f"s_mov_{kind} {place.text}, {execute if decision.is_taken else 0}")
+        return place
+    stays = decision.lanes
+    if decision.by is By.COMPARISON:
+        stays = place.text
+        code.emit(comparison(decision.place, stays, machine.generation))
+    # The lanes that the branch is taken by: those that stay, or those that leave.
+    is_and = decision.is_taken != decision.is_inverted
+    code.emit(f"{f's_and_{kind}' if is_and else machine.and_not} {place.text}, {execute}, {stays}")
     return place
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
+from neutrino.gcn.analysis.branch_decisions import Decision
 from neutrino.gcn.analysis.placement import Placement
 from neutrino.gcn.code import Function, Instruction
 from neutrino.gcn.instrument.access_bytes import AMOUNTS, amount_of
@@ -20,7 +21,7 @@ from neutrino.gcn.instrument.code import Code, Mask, Place, Scalar, Value, Vecto
 from neutrino.gcn.instrument.machine import Machine
 from neutrino.gcn.instrument.site_operands import NoValueError, SiteOperandTexts
 from neutrino.gcn.instrument.site_reading import Reader, add_lanes, sum_scalar
-from neutrino.gcn.instrument.site_threads import block, lanes, leader, of_leader, thread
+from neutrino.gcn.instrument.site_threads import block, lanes, leader, of_leader, predicate, thread
 from neutrino.gcn.instrument.surroundings import Surroundings
 from neutrino.gcn.isa.effects import effects
 from neutrino.gcn.isa.memory import ACROSS_LANES, Access, Kind, Space, access_of
@@ -30,7 +31,7 @@ from neutrino.ir.operands import Constant, Register, SiteOperand, Special
 from neutrino.ir.types import Type
 
 _MESSAGES = ("s_memtime", "s_memrealtime", "s_sendmsg_rtn_")
-_OF_LANES = frozenset({"LANES", "LEADER"})
+_OF_LANES = frozenset({"LANES", "LEADER", "PRED"})
 _OF_PLACE = frozenset({"THREAD", "BLOCK"})
 _VECTOR_COUNTER = frozenset({Space.GLOBAL, Space.BUFFER, Space.LOCAL})
 _MOST_COUNTED = 63
@@ -41,7 +42,7 @@ class SiteValues:
 
     function, instruction: where it is. placement: of the function. site: the number of the site. is_scratch:
     whether it accesses scratch memory as a buffer (``analysis.scratch_buffers``). part: of the instruction, whose
-    values they are.
+    values they are. decision: of a branch, in front of which the snippet stands; None if it stands at the instruction.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class SiteValues:
         site: int = 0,
         is_scratch: bool = False,
         part: Part = WHOLE,
+        decision: Decision | None = None,
     ) -> None:
         """Set up the values. Parameters: see the class."""
         self._function = function
@@ -63,6 +65,7 @@ class SiteValues:
         self._site = site
         self._is_scratch = is_scratch
         self._element = part.element
+        self._decision = decision
         self._texts = SiteOperandTexts(instruction, machine.generation, part)
 
     # What there is
@@ -121,7 +124,8 @@ class SiteValues:
         be the program's, and are read alone. Raises NoValueError, NoRegistersError.
         """
         found = dict(kept or {})
-        wanted = [operand for operand in operands if operand not in found]
+        # SCC and VCC, which may decide a branch, are as they were until others are computed.
+        wanted = sorted((operand for operand in operands if operand not in found), key=lambda one: one.name != "PRED")
         reader = self._reader(wanted, surroundings.code, after=after)
         for operand in wanted:
             found[operand] = self._value(operand, surroundings, reader, after=after)
@@ -227,6 +231,8 @@ class SiteValues:
             return Constant(Type.U64, size) if is_of_lanes else of_leader(code, size)
         if name == "SITE":
             return Constant(Type.U32, self._site)
+        if name == "PRED":
+            return predicate(code, self._decision)
         if name == "LANES":
             return lanes(code)
         if name == "LEADER":

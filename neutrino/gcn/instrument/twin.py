@@ -36,6 +36,7 @@ from neutrino.ir.types import Type
 from neutrino.maps.declaration import Map
 from neutrino.probing.ir.probe_set import Probe, ProbeSet, Snippet
 from neutrino.probing.ir.structured import Save
+from neutrino.probing.model import Lanes
 
 _DEALLOCATION = "DEALLOC_VGPRS"
 _ARCHITECTED_SCRATCH = ("gfx94", "gfx95", "gfx11", "gfx12")
@@ -238,7 +239,7 @@ class _Writer:
         for probe in sites.values():
             for snippet in (probe.before, probe.after):
                 if snippet is not None and (
-                    probe.level is not Level.THREAD or snippet is probe.after or self._additions(snippet) is None
+                    not _is_counted(probe) or snippet is probe.after or self._additions(snippet) is None
                 ):
                     self._read_at_sites |= names & shared_in(snippet)
         totals = {register.name for register in shared if self._is_total(register, kernel, sites.values())}
@@ -303,7 +304,7 @@ class _Writer:
             for snippet in (probe.before, probe.after):
                 if snippet is None or register.name not in shared_in(snippet):
                     continue
-                if probe.level is not Level.THREAD or self._additions(snippet) is None:
+                if not _is_counted(probe) or self._additions(snippet) is None:
                     return False
                 is_added = True
         for probe in kernel:
@@ -432,7 +433,7 @@ class _Writer:
     def _counted(self, probe: Probe) -> Additions | None:
         """Return what a probe adds to registers, if it does nothing else, and no probe at an instruction does anything
         else with these, so that it does not matter when."""
-        if probe.level is not Level.THREAD or probe.after is not None or probe.before is None:
+        if not _is_counted(probe) or probe.after is not None or probe.before is None:
             return None
         return None if names_in(probe.before.statements) & self._read_at_sites else self._additions(probe.before)
 
@@ -450,6 +451,11 @@ class _Writer:
         if text not in self._assembled:
             self._assembled[text] = self._llvm.assemble(text, self._machine.processor, self._features)
         return self._assembled[text]
+
+
+def _is_counted(probe: Probe) -> bool:
+    """Return whether what a probe adds may be added for several sites together, by the lanes of EXEC there."""
+    return probe.level is Level.THREAD and probe.lanes is Lanes.EXECUTING
 
 
 def _ends(function: Function) -> Iterator[tuple[int, int]]:

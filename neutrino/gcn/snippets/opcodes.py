@@ -173,11 +173,13 @@ def named_on(tracepoint: Tracepoint, processor: str) -> tuple[list[str], list[st
             continue
         plain_pattern = Pattern(pattern.subject, pattern.opcode, without=pattern.without)
         mine = [
-            mnemonic for mnemonic, names in mnemonics_of(processor) if any(map(plain_pattern.matches, names))
+            mnemonic for mnemonic, names in mnemonics_of(processor)
+            if any(map(plain_pattern.matches, names)) and _has_condition(pattern, mnemonic)
         ]  # fmt: skip
         found.update(dict.fromkeys(mine))
         if not mine:
-            missing.append(".".join(pattern.opcode))
+            condition = " @" if pattern.predicated else " !@" if pattern.unpredicated else ""
+            missing.append(".".join(pattern.opcode) + condition)
     return list(found), missing
 
 
@@ -223,11 +225,19 @@ def _fits(pattern: Pattern, names: Names) -> bool:
     for, and none has what it excludes."""
     if not pattern.has_operands or not names.opcodes:
         return False
+    if not _has_condition(pattern, names.opcodes[0][0]):
+        return False
     plain = replace(pattern, without=(), requires=(), excludes=())
     if not any(plain.matches(opcode, names.classes) for opcode in names.opcodes):
         return False
     unwanted = [*pattern.excludes, *((word,) for word in pattern.without)]
     return all(_has(names, parts) for parts in pattern.requires) and not any(_has(names, parts) for parts in unwanted)
+
+
+def _has_condition(pattern: Pattern, mnemonic: str) -> bool:
+    """Return whether an instruction has a condition if a pattern asks for one (``@``), and none if it asks for none:
+    of AMD's, conditional branches have one."""
+    return not (pattern.unpredicated if mnemonic.startswith("s_cbranch_") else pattern.predicated)
 
 
 def _has(names: Names, parts: tuple[str, ...]) -> bool:
