@@ -109,7 +109,7 @@ def test_sites_of_a_code_object(tmp_path_factory: pytest.TempPathFactory, name: 
     assert found.keys() == {"saxpy", "tiles", "histogram"}
     for plan in found.values():
         assert plan is not None
-        text = plan.functions[0].text.text.split("\n")  # type: ignore[attr-defined]
+        text = plan.functions[0].text().text.split("\n")  # type: ignore[attr-defined]
         by_probe = Counter(site.probe for site in plan.sites)
         count = sum(line.startswith("  ") and not line.startswith("  .long") for line in text)
         assert by_probe["all"] == count
