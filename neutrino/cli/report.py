@@ -21,7 +21,7 @@ from neutrino.cli.memory_report import usage_document
 from neutrino.cli.record_options import is_asked, prepared
 from neutrino.cli.report_faults import report_faults
 from neutrino.cli.report_messages import DONE, NOTHING, fail, say
-from neutrino.cli.report_options import report_parser
+from neutrino.cli.report_options import is_drawn, report_parser
 from neutrino.cli.report_scripts import analyze_trace
 from neutrino.cli.report_sources import SOURCES
 from neutrino.cli.report_text import ReportText, report_console
@@ -84,8 +84,8 @@ def _run(options: argparse.Namespace) -> int:
         from neutrino.cli.findings_json import schema_document
 
         return print_lines([json.dumps(schema_document(), indent=1)])
-    if options.html and (asks_records or options.json or options.rows or options.why is not None):
-        report_parser().error("--html has all of the report, without --json, --rows, --why and queries")
+    if is_drawn(options) and (asks_records or options.json or options.rows or options.why is not None):
+        report_parser().error("--html, --png and --svg go without --json, --rows, --why and queries")
     if asks_records and (options.why is not None or options.rows or (options.csv and options.json)):
         report_parser().error(
             "--records, --where, --group-by, --sort and --csv go without --rows and --why, and --csv without --json"
@@ -166,13 +166,13 @@ def _run(options: argparse.Namespace) -> int:
 
     try:
         # A page finds what it shows by itself.
-        found = _find(summaries, options) if options.why is None and (not options.html or conditions) else []
+        found = _find(summaries, options) if options.why is None and (not is_drawn(options) or conditions) else []
     except NeutrinoError as error:
         return fail(error)
 
     # The report.
     try:
-        if options.html:
+        if is_drawn(options):
             from neutrino.cli.report_page import write_report
 
             status = write_report(summaries, usages, options) or status
@@ -266,7 +266,10 @@ def _check_forms(options: argparse.Namespace) -> None:
         "--findings": options.findings, "--summary": options.summary, "--proof": options.proof, "--json": options.json,
         "--xml": options.xml,
     }  # fmt: skip
-    others = {"--html": options.html, "--why": options.why is not None, "--records": is_asked(options)}
+    others = {
+        "--html, --png and --svg": is_drawn(options), "--why": options.why is not None,
+        "--records": is_asked(options),
+    }  # fmt: skip
     asked = [name for name, is_there in forms.items() if is_there]
     more = [name for name, is_there in others.items() if is_there]
     new = [name for name in asked if name != "--json"]

@@ -62,6 +62,13 @@ def report_parser() -> argparse.ArgumentParser:
         help="a page of pictures in place of the report: one HTML file with everything in it, which needs no network",
     )
     parser.add_argument(
+        "--png",
+        metavar="FOLDER",
+        help="the page's pictures as files for papers, in place of the report or with --html: needs Matplotlib "
+        "(pip install 'neutrino-gpu[viz]')",
+    )
+    parser.add_argument("--svg", metavar="FOLDER", help="the same as SVG")
+    parser.add_argument(
         "--source",
         action="append",
         default=[],
@@ -81,3 +88,8 @@ def report_parser() -> argparse.ArgumentParser:
     add_queries(parser)
     parser.add_argument("--version", action="version", version=f"neutrino {__version__}")
     return parser
+
+
+def is_drawn(options: argparse.Namespace) -> bool:
+    """Whether the options ask for pictures: a page, or files."""
+    return bool(options.html or options.png or options.svg)

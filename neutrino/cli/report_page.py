@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from neutrino.cli.report_messages import DONE, NOTHING, fail, say
+from neutrino.errors import NeutrinoError
 from neutrino.probing.selection import Selection
 from neutrino.tracing import Trace, TraceKernel, TraceSummary, summarize
 from neutrino.tracing.memory_usage import MemoryUsage
@@ -24,7 +25,29 @@ def write_report(summaries: Sequence[TraceSummary], usages: Sequence[MemoryUsage
         say(f"{usage.trace.path}: --memusage recorded nothing that could be drawn; it is not in the page")
     if not summaries:
         return NOTHING
-    return _written(summaries, options)
+    status = _written(summaries, options) if options.html else DONE
+    return _drawn(summaries, options) or status
+
+
+def _drawn(summaries: Sequence[TraceSummary], options: argparse.Namespace) -> int:
+    """Draw pictures as files, as ``--png`` and ``--svg`` ask; of several traces each in a folder of its own. Returns
+    the exit status."""
+    from neutrino.page.figures import write_figures
+    from neutrino.page.source import Source
+
+    for form in ("png", "svg"):
+        folder = getattr(options, form)
+        for summary in summaries if folder else ():
+            path = Path(folder) / summary.trace.path.name if len(summaries) > 1 else Path(folder)
+            try:
+                files, without = write_figures(Source(summary, {}, options.launch), path, form)
+            except NeutrinoError as error:
+                return fail(error)
+            except OSError as error:
+                return fail(f"{path}: {error.strerror or error}")
+            nothing = f"; nothing to draw for {', '.join(without)}" if without else ""
+            say(f"{len(files)} {'picture' if len(files) == 1 else 'pictures'} in {path}{nothing}")
+    return DONE
 
 
 def write_comparison(traces: Sequence[Trace], comparison: Any, options: argparse.Namespace) -> int:

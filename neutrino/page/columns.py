@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import zlib
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -79,4 +78,23 @@ def base64_pieces(data: bytes) -> list[str]:
     return [base64.b64encode(data[at : at + _PIECE]).decode() for at in range(0, len(data), _PIECE)]
 
 
-Meta = Mapping[str, Any]
+def read_columns(data: bytes) -> dict[str, Array]:
+    """Return columns by name from bytes of gzip, as the page's script does: whole numbers as int64, others as f4."""
+    head, _, body = zlib.decompress(data, 16 + zlib.MAX_WBITS).partition(b"\n")
+    found: dict[str, Array] = {}
+    at = 0
+    for column in json.loads(head):
+        count, width = column["count"], column["bytes"]
+        planes = np.frombuffer(body, np.uint8, count * width, at).reshape(width, count)
+        at += count * width
+        wide = np.zeros((count, 8), np.uint8)
+        wide[:, :width] = planes.T
+        values = wide.view("<u8").reshape(-1)
+        if column.get("float"):
+            found[column["name"]] = values.astype("<u4").view("<f4")
+        elif column.get("differences"):
+            signs = -(values & np.uint64(1)).astype(np.int64)
+            found[column["name"]] = np.cumsum((values >> np.uint64(1)).astype(np.int64) ^ signs)
+        else:
+            found[column["name"]] = values.astype(np.int64)
+    return found

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-from neutrino.page.columns import Columns, base64_pieces, gzipped_json
+from neutrino.page.columns import Array, Columns, base64_pieces, gzipped_json, read_columns
 from neutrino.tracing.summary import TraceSummary
 
 Json = Any
@@ -57,6 +58,24 @@ class Blocks:
             self.bytes += len(piece)
         self._file.write("</script>\n")
         return number
+
+
+class KeptBlocks(Blocks):
+    """Blocks that are kept instead of written, for who draws them here."""
+
+    def __init__(self) -> None:
+        """Begin without a block."""
+        super().__init__(io.StringIO())
+        self._kept: list[bytes] = []
+
+    def _write(self, data: bytes) -> int:
+        """Keep compressed data; return their number."""
+        self._kept.append(data)
+        return len(self._kept) - 1
+
+    def columns(self, number: int) -> dict[str, Array]:
+        """Return the columns of a block by name."""
+        return read_columns(self._kept[number])
 
 
 def shortened(value: Json) -> Json:
