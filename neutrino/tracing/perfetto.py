@@ -11,6 +11,7 @@ import gzip
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import IO, Any
 
@@ -48,6 +49,8 @@ _MONOTONIC, _REALTIME, _BOOTTIME = 3, 1, 6
 _COMPUTE = 2
 _APIS = {"sm": 4, "gf": 5}
 """Perfetto's numbers of CUDA and HIP, by how the architecture's name begins."""
+_TIME_BITS, _KEY_BITS = 38, 22
+"""Of times in a piece of a launch, and of numbers of tracks, that are sorted as one number."""
 _ROWS = 1 << 15
 """Packets that are made at once."""
 _KEPT_LAUNCHES = 1 << 12
@@ -461,10 +464,9 @@ class _Writer:
         prefix, short, place = ("CU", "Wave", "WG slot") if _is_amd(launch.kernel) else ("SM", "Warp", "CTA slot")
         sm_tracks = self._new_tracks(len(sms))
         for index, sm in enumerate(sms.tolist()):
-            fields = pb.number(pb.TRACK_UUID, sm_tracks + index) + pb.number(pb.TRACK_PARENT, parent)
-            fields += pb.text(pb.TRACK_NAME, f"{prefix} {sm}" if sm >= 0 else f"{prefix} not known")
-            fields += pb.number(pb.TRACK_RANK, max(sm, 0)) + pb.number(pb.TRACK_ORDERING, pb.BY_RANK)
-            self._put(pb.data(pb.TRACK_DESCRIPTOR, fields))
+            ids = pb.number(pb.TRACK_UUID, sm_tracks + index) + pb.number(pb.TRACK_PARENT, parent)
+            name = f"{prefix} {sm}" if sm >= 0 else f"{prefix} not known"
+            self._put(pb.data(pb.TRACK_DESCRIPTOR, ids + _described(name, max(sm, 0))))
         slot_tracks = self._new_tracks(len(used))
         warp_tracks = self._new_tracks(len(used) * warps)
         uuids = slot_tracks + np.arange(len(used))
@@ -520,10 +522,16 @@ def _is_amd(kernel: TraceKernel) -> bool:
     return bool(kernel.manifest and kernel.manifest.arch.startswith("gfx"))
 
 
+@lru_cache(maxsize=4096)
 def _track_form(name: str, rank: int) -> pb.Form:
     """Return the form of descriptions of tracks with one name and one rank among their parents' tracks."""
-    shown = pb.text(pb.TRACK_NAME, name) + pb.number(pb.TRACK_RANK, rank) + pb.number(pb.TRACK_ORDERING, pb.BY_RANK)
-    return pb.form(_SEQUENCE, track=(pb.TRACK_DESCRIPTOR, (*_TRACKS, shown)))
+    return pb.form(_SEQUENCE, track=(pb.TRACK_DESCRIPTOR, (*_TRACKS, _described(name, rank))))
+
+
+@lru_cache(maxsize=4096)
+def _described(name: str, rank: int) -> bytes:
+    """Return the fields of a track that tell its name, its rank among its parent's, and that its own have ranks."""
+    return pb.text(pb.TRACK_NAME, name) + pb.number(pb.TRACK_RANK, rank) + pb.number(pb.TRACK_ORDERING, pb.BY_RANK)
 
 
 @dataclass(frozen=True)
@@ -568,7 +576,8 @@ class _Events:
             number = {"u": 2, "f": 3}.get(kind, 1) if inner.has_payload else 0
             kinds.append(np.full(len(inner.row), number, np.int8))
         outside = (begin < part.begin[rows]) | (end > part.end[rows])
-        slices = np.flatnonzero(~is_mark & ~outside)
+        # Those that are within the warp's time nest on it.
+        slices = np.flatnonzero(~is_mark & ~outside & (np.arange(len(rows)) >= len(part)))
         crossed = slices[crossing(rows[slices], begin[slices], end[slices])]
         aside = np.union1d(np.flatnonzero(outside & ~is_mark), crossed)
         extra = slots_of(rows[aside], begin[aside], end[aside])
@@ -608,20 +617,31 @@ def ordered(keys: Array, begins: Array, ends: Array, is_mark: Array) -> tuple[Ar
     """
     count = len(keys)
     rank = np.empty(count, np.int64)
-    rank[np.lexsort((np.arange(count), -ends, begins))] = np.arange(count)
+    rank[np.lexsort((-ends, begins))] = np.arange(count)
     is_point = begins == ends
     which = np.concatenate([np.arange(count), np.flatnonzero(~is_mark)])
     is_begin = np.arange(len(which)) < count
     point = is_point[which]
     phase = np.where(point, 2, is_begin)
     turn = np.where(point, 2 * rank[which] + ~is_begin, np.where(is_begin, rank[which], -rank[which]))
-    order = np.lexsort((turn, phase, np.where(is_begin, begins[which], ends[which]), keys[which]))
+    times = np.where(is_begin, begins[which], ends[which])
+    first = int(times.min()) if len(times) else 0
+    if count and (int(times.max()) - first) >> _TIME_BITS == 0 and int(keys.max()) >> _KEY_BITS == 0:
+        # One number in place of three, which is sorted in a third of the time.
+        order = np.lexsort((turn, (keys[which] << (_TIME_BITS + 2)) | ((times - first) << 2) | phase))
+    else:
+        order = np.lexsort((turn, phase, times, keys[which]))
     return which[order], is_begin[order]
 
 
 def crossing(keys: Array, begins: Array, ends: Array) -> Array:
     """Return for each interval whether it overlaps another one of its key of which neither is inside the other."""
 
+    order = np.lexsort((begins, keys))
+    key, begin, end = keys[order], begins[order], ends[order]
+    if ((begin[1:] >= end[:-1]) | (key[1:] != key[:-1])).all():
+        # None overlap, as most.
+        return np.zeros(len(keys), bool)
     which, is_begin = ordered(keys, begins, ends, np.zeros(len(keys), bool))
     first, last = paired(keys[which], is_begin)
     crossed = np.zeros(len(keys), bool)

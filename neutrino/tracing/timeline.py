@@ -161,6 +161,11 @@ class Sources:
     unit: Unit
     left_out: tuple[str, ...] = ()
 
+    @property
+    def events(self) -> tuple[Map, ...]:
+        """The maps of ranges and marks."""
+        return self.intervals + self.moments
+
     @staticmethod
     def of(kernel: TraceKernel) -> Sources | None:
         """Return what tells times in a kernel's data; None if nothing tells when warps ran."""
@@ -278,7 +283,9 @@ class LaunchTimeline:
         assert self._sms is not None
         counts, firsts = self._sms
         duration = self.span.duration
-        groups = np.cumsum(counts) // max(most, 1)
+        # As many warps as with their ranges and marks are that many.
+        events = sum(self._views[entry.name].of(0).record_count for entry in self.sources.events)
+        groups = np.cumsum(counts) // max(most * self.span.warps // max(self.span.warps + events, 1), 1)
         present = np.unique(groups[counts > 0])
         for group in present.tolist():
             kept: list[Lifetimes] = []
@@ -355,7 +362,7 @@ class LaunchTimeline:
         """Yield the ranges and marks of some warps. origin: of each warp, the time that the launch begins with."""
         order = np.argsort(lifetimes.warp)
         ordered = lifetimes.warp[order]
-        for entry in (*self.sources.intervals, *self.sources.moments):
+        for entry in self.sources.events:
             rows: list[Array] = []
             found: list[Array] = []
             for warp, records in self._records(entry):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import re
+import tracemalloc
 from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -344,3 +345,27 @@ def test_a_file_that_cannot_be_written_leaves_nothing(tmp_path: Path, monkeypatc
     with pytest.raises(OSError, match="No space left"):
         write_perfetto(Trace(tmp_path / "trace"), tmp_path / "out.pftrace")
     assert not re.findall(r"out", " ".join(path.name for path in tmp_path.iterdir()))
+
+
+def test_memory_does_not_grow_with_the_launch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The warps of some multiprocessors are held at a time, with their ranges: four times as many take no more."""
+    monkeypatch.setattr("neutrino.tracing.timeline._READ", 1000)
+    monkeypatch.setattr("neutrino.tracing.recorded.MOST_RECORDS", 1000)
+    peaks = {}
+    for blocks in (1500, 6000):
+        rows = np.zeros((blocks, 4), BLOCK_SCHED.dtype)
+        rows["start"], rows["elapsed"] = 1 + np.arange(blocks)[:, None] // 64 * 100, 90
+        # More multiprocessors, since one's warps are held together.
+        rows["cuid"] = (np.arange(blocks) % (blocks // 25))[:, None]
+        waits = np.zeros((blocks, 4, 4), WAITS.dtype)
+        waits["start"], waits["elapsed"] = rows["start"][..., None] + 5 * np.arange(4), 4
+        values = {"BlockSched": rows, "Waits": waits, "Waits.counts": np.full((blocks, 4), 4)}
+        folder = tmp_path / f"trace{blocks}"
+        gemm(folder, [BLOCK_SCHED, WAITS], values, blocks=blocks, threads=128).write()
+        trace = Trace(folder)
+        tracemalloc.start()
+        written = write_perfetto(trace, tmp_path / "out.pftrace", most=4000)
+        _, peaks[blocks] = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert written.slices == 1 + blocks * (1 + 4 + 16)
+    assert peaks[6000] < 1.25 * peaks[1500]
