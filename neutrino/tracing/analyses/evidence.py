@@ -28,10 +28,13 @@ MOST_RECORDS = 1 << 20
 
 @dataclass(frozen=True)
 class Evidence:
-    """One probed kernel. launches: whose records are read (``--launch``); None: all."""
+    """One probed kernel. chosen: launches whose records are read (``--launch``); None: all. has_spread: whether figures
+    of single launches are compared, which takes time.
+    """
 
     summary: KernelSummary
     chosen: range | None = None
+    has_spread: bool = True
 
     @property
     def trace(self) -> Trace:
@@ -96,15 +99,16 @@ class Evidence:
         return numbers[np.linspace(0, len(numbers) - 1, MOST_LAUNCHES).astype(np.int64)]
 
     def views(self, name: str) -> Iterator[MapView]:
-        """Yield the view of a map (what probes save to) of some launches, one launch each. Nothing of damaged data."""
+        """Yield the view of a map (what probes save to) of some launches, one launch each."""
         records = 0
-        for number in self.numbers.tolist():
-            for launch in self.summary.kernel.launches(range(number, number + 1)):
-                view = launch.maps.get(name)
-                if view is None:
-                    return
-                records += view.geometry.blocks * view.geometry.warps
-                if records > MOST_RECORDS and number != self.numbers[0]:
+        for numbers, views in self.summary.kernel.numbered_stacks(self.numbers):
+            if name not in views:
+                return
+            for at in range(len(numbers)):
+                view = views[name].of(at)
+                before, records = records, records + view.geometry.blocks * view.geometry.warps
+                # The first launch is read whole.
+                if before and records > MOST_RECORDS:
                     return
                 yield view
 
@@ -112,7 +116,7 @@ class Evidence:
         """Return a figure of the totals of a sum map for some launches one by one; those without it are left out."""
         found = []
         try:
-            for view in self.views(name):
+            for view in self.views(name) if self.has_spread else ():
                 value = figure({key: float(total) for key, total in view.total().items()})
                 if value is not None:
                     found.append(value)

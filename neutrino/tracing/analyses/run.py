@@ -53,8 +53,8 @@ def findings_of(
         (kernel for kernel in summary.kernels if kernel.written), key=lambda kernel: -weights[kernel.kernel.id]
     )
     for number, kernel in enumerate(launched):
-        evidence = Evidence(kernel, launches)
         is_deep = reads_all or number < _MOST_KERNELS
+        evidence = Evidence(kernel, launches, has_spread=is_deep)
         skipped += not is_deep
         for name, analysis in ANALYSES.items():
             if (names and name not in names) or not (analysis.is_cheap or is_deep):

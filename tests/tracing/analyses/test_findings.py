@@ -25,7 +25,7 @@ from neutrino.errors import NeutrinoError
 from neutrino.maps.declaration import Map
 from neutrino.maps.hash import Hash
 from neutrino.maps.regions import copies_in
-from neutrino.tracing import Trace, summarize
+from neutrino.tracing import Trace, TraceKernel, summarize
 from neutrino.tracing.analyses.block_times import gaps, places
 from neutrino.tracing.analyses.condition import ConditionError, known_names, read_condition
 from neutrino.tracing.analyses.finding import Cost, Finding, State, Threshold, brief, percent
@@ -592,3 +592,33 @@ def test_the_kernel_that_takes_most_time_comes_first(tmp_path: Path) -> None:
             writer.launch(kernel, (2, 1, 1), (32, 1, 1), fill_regions([BLOCK_SCHED], 2, values))
     found = [finding.name for finding in found_in(writer.write(), names=["tail"]).found]
     assert found == ["k2(int*)", "k1(int*)", "k3(int*)"]
+
+
+def test_of_many_kernels_few_have_their_records_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A report that nobody asked for findings reads no more for a thousand kernels than for sixteen."""
+    writer = TraceWriter(tmp_path / "t")
+    values = {
+        "BranchDivergence": [(10, 9, 0, 0)] + [(0, 0, 0, 0)] * (copies_in(1) - 1), "BlockSched": [(1, 9, 0)]
+    }  # fmt: skip
+    for kernel in range(1, 41):
+        writer.kernel(kernel, f"k{kernel}", maps=[DIVERGENCE, BLOCK_SCHED])
+        for _ in range(3):
+            writer.launch(kernel, (1, 1, 1), (32, 1, 1), fill_regions([DIVERGENCE, BLOCK_SCHED], 1, values))
+    summary = summarize(Trace(writer.write()))
+    reads: list[int] = []
+    stacks = TraceKernel.numbered_stacks
+
+    def counted(self: TraceKernel, *given: Any, **more: Any) -> Any:
+        reads.append(self.id)
+        return stacks(self, *given, **more)
+
+    monkeypatch.setattr(TraceKernel, "numbered_stacks", counted)
+    few = findings_of(summary, reads_all=False)
+    assert len(set(reads)) == 16
+    assert few.skipped == 24
+    # What needs no records is said of all kernels.
+    assert len([finding for finding in few.found if finding.analysis == "divergence"]) == 40
+    assert len([finding for finding in few.found if finding.analysis == "tail"]) == 16
+    reads.clear()
+    assert findings_of(summary).skipped == 0
+    assert len(set(reads)) == 40
