@@ -30,6 +30,8 @@ MOST_LAUNCHES = 3
 """Launches of a kernel that are read, the first ones: roles are the program's, and the same in each."""
 _MOST_RECORDS = 1 << 21
 """Records of a map in a launch that are read."""
+_SOME = -1
+"""In place of a count: at least once."""
 _PARTLY = 0.9
 """Share of the blocks in which a warp must have a role."""
 
@@ -81,6 +83,11 @@ _KINDS: tuple[tuple[str, Kind | None], ...] = (
     (r"st\.(?!.*(shared|local|param))|red\.(?!.*shared)|(global|flat|buffer)_(store|atomic)", Kind.STORE),
 )
 """Kinds by how an instruction begins; the first that fits holds."""
+_SIGNS = (
+    (re.compile(r"wgmma\.(fence|commit_group|wait_group)|tcgen05\.commit"), Kind.TENSOR),
+    (re.compile(r"mbarrier\.(arrive\.)?expect_tx"), Kind.COPY),
+)
+"""What only warps execute that also execute instructions of a kind: their waits, and what announces copies."""
 _GUARD = re.compile(r"^\s*(\{\s*)?(@!?%?[\w$]+\s+)?")
 _PATTERNS = tuple((re.compile(pattern), kind) for pattern, kind in _KINDS)
 
@@ -92,6 +99,12 @@ def kind_of(instruction: str) -> Kind | None:
         if pattern.match(text):
             return kind
     return None
+
+
+def sign_of(instruction: str) -> Kind | None:
+    """Return the kind of instructions that a warp must execute, too, that executes this one; None if it tells none."""
+    text = _GUARD.sub("", instruction, count=1)
+    return next((kind for pattern, kind in _SIGNS if pattern.match(text)), None)
 
 
 @dataclass(frozen=True)
@@ -137,7 +150,9 @@ class WarpRoles:
         found = []
         for facts in self.roles:
             kinds = [f"{count:,} {kind.value}" for kind, count in facts.executed.items() if kind is not Kind.WAIT]
-            does = ", ".join(kinds) or "none of these kinds"
+            does = ", ".join(kinds)
+            if not does:
+                does = "none of these kinds" if facts.role is Role.OTHER else "by what goes with it"
             share = "" if facts.waiting_share is None else f"; waits {facts.waiting_share:.0%} of its time"
             found.append(f"{facts.role.value}: {_listed(facts.warps)} of a block ({does}){share}")
         if self.critical is not None:
@@ -196,7 +211,10 @@ class _Evidence:
         self._lives: list[tuple[Array, Array, Array]] = []
         self.unit = Unit.CYCLES
         sites = sites_by_number(kernel.manifest.sites if kernel.manifest else ())
-        kinds = {number: kind for number, site in sites.items() if (kind := kind_of(str(site.get("instruction", ""))))}
+        texts = {number: str(site.get("instruction", "")) for number, site in sites.items()}
+        self._kinds = {number: kind for number, text in texts.items() if (kind := kind_of(text))}
+        self._signs = {number: kind for number, text in texts.items() if (kind := sign_of(text))}
+        self._guarded = {number for number, text in texts.items() if text.lstrip("{ \t").startswith("@")}
         sources = Sources.of(kernel)
         for number in numbers.tolist():
             ((indices, views),) = kernel.numbered_stacks(np.array([number]))
@@ -207,22 +225,23 @@ class _Evidence:
             if not self.warps:
                 self.warps = geometry.warps
                 self._waited = None
-            self._all_blocks += geometry.blocks
+            self._blocks_read = geometry.blocks
             seen: dict[Kind, Array] = {}
             for entry in kernel.manifest.probed_maps if kernel.manifest else ():
                 if entry.per is Per.RUN:
                     continue
-                for kind, warp, count in self._read(entry, views[entry.name], indices, kinds):
+                for kind, warp, count in self._read(entry, views[entry.name], indices):
                     self._count(kind, warp, count, seen, geometry.blocks)
+            self._all_blocks += self._blocks_read
             for kind, blocks in seen.items():
-                self._blocks[kind] = self._blocks.get(kind, 0) + blocks.reshape(-1, self.warps).sum(axis=0)
+                read = blocks.reshape(-1, self.warps)[: self._blocks_read]
+                self._blocks[kind] = self._blocks.get(kind, 0) + read.sum(axis=0)
             if sources is not None:
                 self._add_lives(LaunchTimeline(kernel.trace, kernel, sources, number, Names()))
 
-    def _read(
-        self, entry: Map, view: Any, indices: Array, kinds: Mapping[int, Kind]
-    ) -> Iterator[tuple[Kind, Array, Array]]:
-        """Yield what records of a map say: a kind, numbers of warps in the grid, and how often each executed it."""
+    def _read(self, entry: Map, view: Any, indices: Array) -> Iterator[tuple[Kind, Array, Array]]:
+        """Yield what records of a map say: a kind, numbers of warps in the grid, and how often each executed it,
+        ``_SOME`` if that is not known."""
         names = [field.name for field in entry.fields]
         is_result = is_of_warps(entry)
         has_sites = "site" in names and entry.kind.layout in (Layout.SLOTS, Layout.CHUNKS)
@@ -234,21 +253,30 @@ class _Evidence:
         left = _MOST_RECORDS
         for _, places, records in parts_of(view, indices):
             warp = places["block"].astype(np.int64) * self.warps + places["warp"]
-            for name, kind in counted.items():
-                yield kind, warp, records[name].astype(np.int64)
+            for name, counted_kind in counted.items():
+                yield counted_kind, warp, records[name].astype(np.int64)
             if waited:
                 self._wait(warp, records[waited].astype(np.int64))
             if has_sites:
                 for number in np.unique(records["site"]).tolist():
-                    if number in kinds:
-                        self.told.add(kinds[number])
-                        mask = records["site"] == number
-                        yield kinds[number], warp[mask], np.ones(int(mask.sum()), np.int64)
-                        length = next((name for name in ("elapsed", "cycles") if name in names), "")
-                        if kinds[number] is Kind.WAIT and length:
-                            self._wait(warp[mask], records[length][mask].astype(np.int64))
+                    if entry.level is Level.WARP and number in self._guarded:
+                        # It may be of lanes that reach the instruction and do not execute it.
+                        continue
+                    mask = records["site"] == number
+                    kind, sign = self._kinds.get(number), self._signs.get(number)
+                    if sign is not None:
+                        self.told.add(sign)
+                        yield sign, warp[mask], np.full(int(mask.sum()), _SOME)
+                    if kind is not None:
+                        self.told.add(kind)
+                        yield kind, warp[mask], np.ones(int(mask.sum()), np.int64)
+                    length = next((name for name in ("elapsed", "cycles") if name in names), "")
+                    if kind is Kind.WAIT and length:
+                        self._wait(warp[mask], records[length][mask].astype(np.int64))
             left -= len(records)
-            if left <= 0:
+            if left <= 0 and len(warp):
+                # Records are in the order of the blocks: those of the last one may go on.
+                self._blocks_read = max(min(self._blocks_read, int(places["block"][-1])), 1)
                 return
 
     def _wait(self, warp: Array, time: Array) -> None:
@@ -259,10 +287,11 @@ class _Evidence:
 
     def _count(self, kind: Kind, warp: Array, count: Array, seen: dict[Kind, Array], blocks: int) -> None:
         """Add how often warps executed a kind, and remember in which blocks."""
-        added = np.bincount(warp % self.warps, count, self.warps).astype(np.int64)
+        added = np.bincount(warp % self.warps, np.maximum(count, 0), self.warps).astype(np.int64)
         self._counts[kind] = self._counts.get(kind, 0) + added
         here = seen.setdefault(kind, np.zeros(blocks * self.warps, bool))
-        here[warp[count > 0]] = True
+        # A result of a warp that executed none is 0.
+        here[warp[count != 0]] = True
 
     def _add_lives(self, launch: LaunchTimeline) -> None:
         """Add when warps were there."""

@@ -20,8 +20,10 @@ SITES = [
     {"site": number, "probe": "p", "tracepoint": "x", "line": number, "instruction": text}
     for number, text in enumerate(
         ("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%r1], [%rd2, {%r3}], [%r5];",
-         "@%p wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%f1}, %rd1, %rd2, 1, 1, 1, 0, 0;", "bar.sync 0;",
-         "st.global.f32 [%rd1], %f1;")
+         "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%f1}, %rd1, %rd2, 1, 1, 1, 0, 0;", "bar.sync 0;",
+         "st.global.f32 [%rd1], %f1;", "wgmma.wait_group.sync.aligned 0;",
+         "mbarrier.arrive.expect_tx.shared.b64 _, [%r1], 16384;",
+         "@%p1 mbarrier.arrive.expect_tx.shared.b64 _, [%r1], 16;")
     )
 ]  # fmt: skip
 
@@ -94,6 +96,31 @@ def test_records_of_sites_tell_roles(tmp_path: Path) -> None:
     # Nothing tells how long they waited: the last one counts, and that is said.
     assert roles.critical is Role.MMA
     assert roles.why == "its warps end last in 100% of the blocks; how long warps wait is not in the trace"
+
+
+def test_what_goes_with_a_kind_tells_it(tmp_path: Path) -> None:
+    """As program_progress has of Hopper's kernels: barriers and waits alone."""
+    steps = np.zeros((2, 3, 4), STEPS.dtype)
+    steps["clock"] = 5
+    steps["site"][:, 0, :2] = (5, 2)
+    steps["site"][:, 1, :2] = (4, 2)
+    steps["site"][:, 2, :2] = (2, 2)
+    # All warps reach what one of them executes under a predicate.
+    steps["site"][:, :, 2] = 6
+    values = {"Steps": steps, "Steps.counts": np.full((2, 3), 3)}
+    roles = found(tmp_path / "t", [STEPS], values, warps=3)
+    assert roles.names == {0: "producer", 1: "mma", 2: "other"}
+    assert roles.sentences()[0] == "producer: warp 0 of a block (by what goes with it)"
+
+
+def test_some_blocks_of_many_are_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("neutrino.tracing.roles._MOST_RECORDS", 10)
+    monkeypatch.setattr("neutrino.tracing.recorded.MOST_RECORDS", 8)
+    steps = np.zeros((50, 2, 4), STEPS.dtype)
+    steps["site"][:, 0, 0], steps["site"][:, 1, 0] = 0, 1
+    roles = found(tmp_path / "t", [STEPS], {"Steps": steps, "Steps.counts": np.full((50, 2), 1)}, warps=2, blocks=50)
+    assert roles.names == {0: "producer", 1: "mma"}
+    assert sum(facts.executed[Kind.COPY] for facts in roles.roles if facts.role is Role.PRODUCER) < 50
 
 
 def test_waiting_is_that_of_ranges_at_barriers(tmp_path: Path) -> None:
