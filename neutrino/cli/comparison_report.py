@@ -91,6 +91,11 @@ def comparison_lines(comparison: Comparison, *, show_all: bool = False, is_wide:
     yield f"changed: differs by more than {100 * comparison.threshold:g} % beyond the noise of the launches{sure}"
     if any(change.reason.startswith("too few") for kernel in comparison.kernels for change in kernel.changes):
         yield f"not judged: figures with too few launches; {comparison.launches_needed} are needed in each trace"
+    if comparison.common_shift is not None:
+        yield (
+            f"note: the times of all kernels differ by about {_percent(comparison.common_shift)}: this may be the "
+            "GPU's clock, its power limit or other work on it, and not the program"
+        )
     for kernel in changed:
         yield ""
         yield from _kernel_lines(kernel, show_all, is_wide)
@@ -198,6 +203,7 @@ def comparison_document(comparison: Comparison) -> dict[str, Any]:
         "false_alarms_percent": 100 * DOUBT,
         "figures_judged_together": comparison.figures,
         "launches_needed": comparison.launches_needed,
+        "common_shift": comparison.common_shift,
         "kernels": [_kernel_document(kernel) for kernel in comparison.kernels],
         "only_first": [_group_document(group) for group in comparison.only_first],
         "only_second": [_group_document(group) for group in comparison.only_second],

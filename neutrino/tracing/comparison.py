@@ -36,6 +36,10 @@ THRESHOLD = 0.02
 """By how much a figure may differ unless the user says otherwise: clocks of a GPU differ from run to run by as much."""
 
 
+_ALIKE = 3
+"""Kernels whose times must differ alike to say that all do."""
+
+
 class Verdict(Enum):
     """What is known of a figure. SAME: nothing was shown to differ by more than the threshold."""
 
@@ -128,6 +132,20 @@ class Comparison:
     def changed(self) -> tuple[KernelComparison, ...]:
         """The kernels that changed."""
         return tuple(kernel for kernel in self.kernels if kernel.is_changed)
+
+    @property
+    def common_shift(self) -> float | None:
+        """The ratio by which the times of all kernels differ alike, which tells of the GPU rather than of the program.
+
+        None if less than ``_ALIKE`` kernels have times that were judged, if no time changed, or if the interval of one
+        does not hold the ratio.
+        """
+        times = [time for kernel in self.kernels if (time := kernel.time) is not None and time.interval is not None]
+        if len(times) < _ALIKE or not any(time.verdict is Verdict.CHANGED for time in times):
+            return None
+        middle = float(np.median([time.ratio for time in times]))
+        alike = all(time.interval and time.interval.low <= middle <= time.interval.high for time in times)
+        return middle if alike else None
 
     @property
     def is_changed(self) -> bool:

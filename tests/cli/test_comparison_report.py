@@ -41,6 +41,18 @@ def test_a_slower_kernel_is_named_with_its_range(traces: dict[str, Path], capsys
     assert lines[at + 1].startswith("    bar.sync 0 (gemm.cu:42), mean time")
 
 
+def test_a_slower_gpu_is_told_from_a_slower_program(
+    traces: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(tmp_path / "throttled", 14, slower=dict.fromkeys(KERNELS, 1.06))
+    assert main([str(traces["a"]), "--diff", str(tmp_path / "throttled")]) == 1
+    assert "note: the times of all kernels differ by about +" in capsys.readouterr().out
+    assert main([str(traces["a"]), "--diff", str(traces["slow"])]) == 1
+    assert "the times of all kernels" not in capsys.readouterr().out
+    assert main([str(traces["a"]), "--diff", str(traces["b"])]) == 0
+    assert "the times of all kernels" not in capsys.readouterr().out
+
+
 def test_the_threshold_decides(traces: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
     command = [str(traces["a"]), "--diff", str(traces["slow"]), "-k", "copy", "-k", "gemm"]
     assert main([*command, "--threshold", "100%"]) == 0
