@@ -27,11 +27,12 @@ from neutrino.tracing.views import Frames, Geometry, MapView, view_maps
 from neutrino.twins.able import able_probes
 from neutrino.verification import check_probes
 from tests.gcn.executed import Ran, run
-from tests.gcn.trace_models import MODELS, RESULTS, Launch, Model, facts
+from tests.gcn.trace_models import MODELS, Launch, Model, facts
 
 _LOG_UNITS = 1 << 18
 """Of memory of each log, enough for all records."""
-_SEED, _POISON = 3, 4
+_SEED, _POISON, _LIMIT = 3, 4, 1_000_000
+"""The order of waves, what registers hold that nothing wrote, and how many instructions a wave may execute."""
 Extents = tuple[int, int, int]
 
 
@@ -57,6 +58,16 @@ class Outcome:
     records: int = 0
 
 
+@dataclass(frozen=True)
+class Written:
+    """A twin. probe: the name of its probe. image: the code object with it."""
+
+    probe: str
+    image: bytes
+    twin: GcnTwin
+    kernel: GcnKernel
+
+
 @functools.cache
 def portable_probes() -> dict[str, ProbeSet]:
     """The shipped probes that load for AMD's GPUs, by name."""
@@ -78,60 +89,74 @@ class Judge:
         self._name, self._work = name, work
         self._llvm = find_llvm(self._source.processor)
         self.original = run(
-            data, name, self._llvm.disassemble, work.grid, work.block, work.arguments, notes=True, results=RESULTS
+            data, name, self._llvm.disassemble, work.grid, work.block, work.arguments, notes=True
         )
 
     def judge(self, probe: str, probes: ProbeSet) -> Outcome:
         """Write the kernel's twin with a probe, run it and compare. probe: its name, by which its model is found."""
+        written = self.write(probe, probes)
+        return written if isinstance(written, Outcome) else self.run(written)
+
+    def write(self, probe: str, probes: ProbeSet) -> Written | Outcome:
+        """Write the twin; what became of the kernel if it has none."""
         able, left_out = able_probes(GcnTarget(), probes)
         backend = GcnTwins(self._source, typed(able), left_out)
         plan = backend.plan([self._name])
         code = backend.write(plan)
-        model = MODELS.get(probe)
-        if not code.twins:
-            ((reason, detail),) = {**plan.refused, **code.refused}.values()
-            if reason is not Reason.NO_SITE:
-                return Outcome("refused", detail)
-            missed = chosen(model, self.original)
-            return Outcome("wrong", f"no site, but {_first(missed)}") if missed else Outcome("none")
-        (twin,), (kernel,) = code.twins, plan.kernels
+        if code.twins:
+            return Written(probe, code.image, code.twins[0], plan.kernels[0])
+        ((reason, detail),) = {**plan.refused, **code.refused}.values()
+        if reason is not Reason.NO_SITE:
+            return Outcome("refused", detail)
+        missed = chosen(MODELS.get(probe), self.original)
+        return Outcome("wrong", f"no site, but {_first(missed)}") if missed else Outcome("none")
+
+    def run(self, written: Written, disassemble: Any = None) -> Outcome:
+        """Run a twin and compare. disassemble: in place of LLVM's."""
+        work, twin = self._work, written.twin
+        units = _LOG_UNITS if any(entry.kind.layout is Layout.CHUNKS for entry in twin.maps) else 0
+        memory = LaunchMemory(twin.maps, work.grid, work.block, twin.lanes, units)
+
+        def block_of(address: int) -> bytes:
+            return memory.probe_block(address, twin.block_size)
+
         try:
-            ran, views = self._run(code.image, twin)
+            ran = run(
+                written.image, twin.twin_name, disassemble or self._llvm.disassemble, work.grid, work.block,
+                work.arguments, extra=(memory.size, twin.block_offset, block_of),
+                seed=None if work.racing else _SEED, poison=_POISON, checks=True, limit=_LIMIT,
+            )  # fmt: skip
+            views = views_of(twin, memory, ran.memory)
         except (AssertionError, GcnError) as error:
             return Outcome("wrong", str(error))
         if ran.buffers != self.original.buffers:
             return Outcome("wrong", "other results")
-        warps = -(-int(np.prod(self._work.block)) // twin.lanes)
         launch = Launch(
-            self.original, self._source.processor, self._work.grid, warps, numbers_of(kernel), ran.ticks
+            self.original, self._source.processor, work.grid, memory.warps_per_block, numbers_of(written.kernel),
+            ran.ticks, left_out_of(written.kernel, twin),
         )  # fmt: skip
-        wrong = faults(probe, launch, views, twin)
+        wrong = faults(written.probe, launch, views, twin)
         if wrong:
             return Outcome("wrong", "; ".join(wrong[:2]))
+        model = MODELS.get(written.probe)
         sites = sum(site.number is not None for site in twin.sites)
         records = sum(view.record_count for view in views.values())
         return Outcome("equal" if model is not None and not model.clocks else "facts", "", sites, records)
-
-    def _run(self, image: bytes, twin: GcnTwin) -> tuple[Ran, Mapping[str, MapView]]:
-        work = self._work
-        units = _LOG_UNITS if any(entry.kind.layout is Layout.CHUNKS for entry in twin.maps) else 0
-        launch = LaunchMemory(twin.maps, work.grid, work.block, twin.lanes, units)
-
-        def block_of(address: int) -> bytes:
-            return launch.probe_block(address, twin.block_size)
-
-        ran = run(
-            image, twin.twin_name, self._llvm.disassemble, work.grid, work.block, work.arguments,
-            extra=(launch.size, twin.block_offset, block_of), seed=None if work.racing else _SEED, poison=_POISON,
-            checks=True,
-        )  # fmt: skip
-        return ran, views_of(twin, launch, ran.memory)
 
 
 def numbers_of(kernel: GcnKernel) -> dict[int, int]:
     """The numbers of a kernel's sites, by the address of the instruction."""
     addresses = [one.function.address + offset for one in kernel.functions for offset in one.at]
     return {address: number for number, address in enumerate(addresses)}
+
+
+def left_out_of(kernel: GcnKernel, twin: GcnTwin) -> frozenset[int]:
+    """The addresses of instructions that a twin has a reason not to probe."""
+    lines = {row.line for row in twin.left_out}
+    return frozenset(
+        one.function.address + offset for one in kernel.functions if lines
+        for offset, line in one.text().places.items() if line in lines
+    )  # fmt: skip
 
 
 def faults(probe: str, launch: Launch, views: Mapping[str, MapView], twin: GcnTwin) -> list[str]:

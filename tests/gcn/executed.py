@@ -16,12 +16,12 @@ import numpy as np
 import numpy.typing as npt
 
 from neutrino.emulator.gcn.memory import BASE, Memory
-from neutrino.emulator.gcn.numbering import EXEC
 from neutrino.emulator.gcn.object_file import LoadedObject
 from neutrino.emulator.gcn.program import Program
 from neutrino.emulator.gcn.text import Parsed, parse
 from neutrino.emulator.gcn.trace import WaveKey
 from neutrino.emulator.gcn.wave import Wave
+from tests.gcn.operation_trace import OperationTrace
 
 Array = npt.NDArray[Any]
 
@@ -74,7 +74,6 @@ class Event:
     mask: Array
     touched: list[Touched] = field(default_factory=list)
     addresses: Array | None = None
-    result: Array | None = None
 
     @property
     def lanes(self) -> int:
@@ -133,28 +132,32 @@ def _size(rest: str, what: str) -> int:
     return _BYTES[match[3]] if match[3] else 4 * int(match[2] or 1)
 
 
+class _OneProgram:
+    """A program where a loaded object is asked for one."""
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+
+    def program(self, lanes: int) -> Program:
+        return self._program
+
+
 class Recorder:
-    """Notes what waves execute; its ``observe`` is the observer of a launch.
+    """Notes what waves execute; its ``observe`` is the observer of a launch. operations: what they computed, by the
+    address of the instruction."""
 
-    results: patterns of mnemonics whose results are kept.
-    """
-
-    def __init__(self, program: Program, grid: Sequence[int], results: re.Pattern[str] | None = None) -> None:
+    def __init__(self, program: Program, grid: Sequence[int]) -> None:
         self._grid = grid
         self.waves: dict[WaveKey, WaveTrace] = {}
-        self._pending: dict[WaveKey, tuple[Event, Array]] = {}
         self._rows: list[Instruction | None] = []
-        self._results: list[Array | None] = []
+        self.operations = OperationTrace(0).observer(_OneProgram(program), program.lanes)
         for row in program.instructions:
             if row.text is None:
                 self._rows.append(None)
-                self._results.append(None)
                 continue
             parsed = parse(row.text)
             names = (parsed.mnemonic, *([parsed.second.mnemonic] if parsed.second is not None else []))
             self._rows.append(Instruction(row.address, row.text, names, parsed, access_of(row.text)))
-            keeps = results is not None and any(results.fullmatch(name) for name in names)
-            self._results.append(_written(parsed) if keeps else None)
 
     def observe(self, wave: Wave, place: int) -> None:
         """Note an instruction that is about to be executed."""
@@ -164,9 +167,7 @@ class Recorder:
             x, y, z = key[0]
             block = x + self._grid[0] * (y + self._grid[1] * z)
             trace = self.waves[key] = WaveTrace(block, wave.number, wave.lanes, wave.mask.copy())
-        pending = self._pending.pop(key, None)
-        if pending is not None:
-            pending[0].result = wave.v[pending[1]].copy()
+        self.operations(wave, place)
         row = self._rows[place]
         assert row is not None
         event = Event(row, wave.mask.copy())
@@ -175,9 +176,6 @@ class Recorder:
         if row.access is not None:
             wave.watcher = partial(self._watch, event)
             event.addresses = _addresses(wave, row)
-        written = self._results[place]
-        if written is not None:
-            self._pending[key] = event, written
 
     def _watch(
         self, event: Event, wave: Wave, what: str, lanes: Any, memory: Array, places: Array, size: int
@@ -190,19 +188,6 @@ class Recorder:
             space, addresses = "local", np.asarray(places).astype(np.uint64)
         numbers = np.empty(0, int) if lanes is None else np.arange(wave.lanes)[lanes]
         event.touched.append(Touched(what, space, size, numbers, addresses.copy()))
-
-
-def _written(parsed: Parsed) -> Array:
-    """The rows of vector registers that an instruction's first operands name, those of both halves of a dual one."""
-    rows: list[int] = []
-    for part in (parsed, parsed.second):
-        if part is None:
-            continue
-        match = re.match(r"v(?:(\d+)|\[(\d+):(\d+)\])", part.operands[0])
-        assert match is not None, part.text
-        first = int(match[1] or match[2])
-        rows += range(first, int(match[1] or match[3]) + 1)
-    return np.array(rows)
 
 
 def _addresses(wave: Wave, row: Instruction) -> Array | None:
@@ -246,8 +231,8 @@ class Ran:
     memory: bytes
     waves: list[WaveTrace]
     passed: int
-    instructions: int
     ticks: dict[WaveKey, list[int]]
+    operations: OperationTrace | None = None
 
     def events(self) -> Iterator[tuple[WaveTrace, Event]]:
         """All that was executed, wave by wave, in order."""
@@ -280,7 +265,7 @@ def ticking() -> Iterator[dict[WaveKey, list[int]]]:
 
 def run(
     image: bytes, name: str, disassemble: Any, grid: tuple[int, int, int], block: tuple[int, int, int],
-    arguments: Sequence[Any], *, extra: Any = None, results: re.Pattern[str] | None = None, notes: bool = False,
+    arguments: Sequence[Any], *, extra: Any = None, notes: bool = False,
     dynamic_lds: int | None = None, **options: Any,
 ) -> Ran:  # fmt: skip
     """Run a kernel. extra: for a twin: size of its maps' memory, offset of the probe block, and what gives the block
@@ -306,9 +291,9 @@ def run(
         probe_block = block_of(records)
         packed[offset : offset + len(probe_block)] = probe_block
     passed = memory._top
-    recorder = Recorder(loaded.program(kernel.descriptor.lanes), grid, results) if notes else None
+    recorder = Recorder(loaded.program(kernel.descriptor.lanes), grid) if notes else None
     with ticking() as ticks:
-        done = loaded.run(
+        loaded.run(
             name, grid, block, bytes(packed), observer=recorder.observe if recorder else None,
             dynamic_lds=max(0, (64 << 10) - kernel.descriptor.lds) if dynamic_lds is None else dynamic_lds, **options,
         )  # fmt: skip
@@ -317,8 +302,9 @@ def run(
         raise AssertionError("written beyond the maps")
     waves = list(recorder.waves.values()) if recorder else []
     return Ran(
-        [memory.read(at, length) for at, length in places], found[:size], waves, BASE + passed, done.instructions, ticks
-    )
+        [memory.read(at, length) for at, length in places], found[:size], waves, BASE + passed, ticks,
+        recorder.operations if recorder else None,
+    )  # fmt: skip
 
 
-__all__ = ["EXEC", "Access", "Event", "Instruction", "Ran", "Recorder", "WaveTrace", "access_of", "run"]
+__all__ = ["Access", "Event", "Instruction", "Ran", "Recorder", "WaveTrace", "access_of", "run"]

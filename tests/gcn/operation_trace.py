@@ -12,7 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,7 @@ from neutrino.backend.gcn_twin import GcnTwins
 from neutrino.backend.launch_memory import LaunchMemory
 from neutrino.emulator.gcn.memory import Memory
 from neutrino.emulator.gcn.object_file import LoadedObject
+from neutrino.emulator.gcn.program import Program
 from neutrino.emulator.gcn.wave import Wave
 from neutrino.fatbin.code_object_functions import code_object_functions
 from neutrino.gcn.llvm import find_llvm
@@ -112,6 +113,13 @@ def _numbers(word: str) -> range:
     return range(int(match[2] or match[4]), int(match[2] or match[5]) + 1)
 
 
+class HasProgram(Protocol):
+    """A loaded object."""
+
+    def program(self, lanes: int) -> Program:
+        """The code, as waves of so many lanes run it."""
+
+
 @dataclass
 class OperationTrace:
     """The observer of an original's launch. results: what threads computed, by offset of the instruction. first:
@@ -127,7 +135,7 @@ class OperationTrace:
     _steps: dict[Key, set[int]] = field(default_factory=lambda: defaultdict(set))
     _last: dict[Key, tuple[int, int, list[_Half], Any]] = field(default_factory=dict)
 
-    def observer(self, loaded: LoadedObject, lanes: int) -> OperationTrace:
+    def observer(self, loaded: HasProgram, lanes: int) -> OperationTrace:
         """Itself, ready for a program."""
         self._texts = [(one.address - self.begin, one.text or "", halves(one.text or ""))
                        for one in loaded.program(lanes).instructions]  # fmt: skip

@@ -18,21 +18,21 @@ import numpy.typing as npt
 
 from neutrino.emulator.gcn.kernel import hardware_identity
 from tests.gcn.executed import Event, Ran, WaveTrace
+from tests.gcn.operation_trace import OperationTrace
 
 Array = npt.NDArray[Any]
 Rows = list[tuple[Any, ...]]
 _WORD = 1 << 32
 _SHARED, _PRIVATE = 0x1_0000, 0x2_0000
 """Upper halves of generic addresses in LDS and in scratch memory, in the interpreter."""
-RESULTS = re.compile(r"v_(dual_)?(?!cmp)\w+_(f16|f32|f64|bf16)\w*")
-"""Instructions whose results are kept: they may be floating-point numbers."""
 _EPOCH = 10**15
 """What the interpreter's counter of 100 MHz is before that of cycles."""
 
 
 class Launch(NamedTuple):
-    """A launch of an original and of its twin. numbers: of sites, by the address of the instruction. sites: addresses
-    that the tools chose. ticks: the clocks that each wave of the twin has read."""
+    """A launch of an original and of its twin. numbers: of sites, by the address of the instruction. ticks: the
+    clocks that each wave of the twin has read. left_out: addresses of instructions that the tools do not probe, for a
+    reason that they say."""
 
     ran: Ran
     processor: str
@@ -40,6 +40,7 @@ class Launch(NamedTuple):
     warps: int
     numbers: Mapping[int, int]
     ticks: Mapping[Any, list[int]]
+    left_out: frozenset[int] = frozenset()
 
     @property
     def blocks(self) -> int:
@@ -157,7 +158,9 @@ def rows_of(view: Any) -> Rows:
 
 def same(name: str, found: Any, expected: Any) -> Iterator[str]:
     """Yield how two lists of rows differ, if they do."""
-    if found != expected:
+    if found != expected and isinstance(found, dict):
+        yield f"{name}: {[(key, found[key], expected[key]) for key in found if found[key] != expected[key]]}"
+    elif found != expected:
         left = list((Counter(found) - Counter(expected)).items())[:2]
         right = list((Counter(expected) - Counter(found)).items())[:2]
         yield f"{name}: {left} and not {right}; {len(found)} rows, {len(expected)} expected"
@@ -499,6 +502,86 @@ def _is_shared(event: Event, ran: Ran) -> bool:
     return access is not None and access.space == "shared" and access.what in ("load", "store")
 
 
+def _operations(launch: Launch) -> OperationTrace:
+    assert launch.ran.operations is not None
+    return launch.ran.operations
+
+
+def _value_watch(launch: Launch, views: Mapping[str, Any]) -> Iterator[str]:
+    trace = _operations(launch)
+    for address in launch.left_out:
+        trace.results.pop(address, None)
+    results, nans, infinities, least, greatest = trace.watched()
+    yield from _sum("ValueCounts", views, (results, nans, infinities))
+    yield from same("ValueLeast", rows_of(views["ValueLeast"]), [(least,)] if least is not None else [])
+    yield from same("ValueGreatest", rows_of(views["ValueGreatest"]), [(greatest,)] if greatest is not None else [])
+
+
+def _nan_finder(launch: Launch, views: Mapping[str, Any]) -> Iterator[str]:
+    first = {address: count for address, count in _operations(launch).first.items() if count}
+    rows = rows_of(views["FirstNaN"])
+    if not launch.left_out:
+        expected = sorted((launch.numbers.get(address, -1), count) for address, count in first.items())
+        yield from same("FirstNaN", sorted(row[:2] for row in rows), expected)
+    elif sum(row[1] for row in rows) > sum(first.values()):
+        yield f"FirstNaN: {rows[:3]} of {sum(first.values())} threads"
+    for key, _, time, _ in rows:
+        if not any(_is_time(launch, time, block) for block in range(launch.blocks)):
+            yield f"FirstNaN: site {key}: {time}"
+
+
+_PRODUCT = re.compile(
+    r"v_(?:mfma|wmma)_(f16|f32|f64|bf16|i32)_(\d+)x(\d+)x(\d+?)(?:_\d+b_|_)?([a-z]*f\d+|i8|iu[48])\w*"
+)
+_FIELDS = {
+    "f64": "f64", "xf32": "tf32", "f16": "f16", "bf16": "bf16", "fp8": "f8", "bf8": "f8", "i8": "i8", "iu8": "i8",
+    "iu4": "i4",
+}  # fmt: skip
+
+
+def _tensorop(launch: Launch, views: Mapping[str, Any]) -> Iterator[str]:
+    total: Counter[str] = Counter()
+    instructions = 0
+    lanes = launch.ran.waves[0].lanes
+    for text, times in _operations(launch).matrices.items():
+        match = _PRODUCT.fullmatch(text.split()[0].removesuffix("_e64"))
+        if match is None:
+            yield f"the model does not know {text}"
+            return
+        m, n, k = (int(match[group]) for group in (2, 3, 4))
+        instructions += times
+        # A register of all lanes has as many sums; several blocks of matrices have theirs one after the other.
+        first, last = (int(number) for number in re.findall(r"\d+", text.split()[1])[:2])
+        sums = lanes * (last - first + 1) // (2 if match[1] == "f64" else 1)
+        blocks = sums // (m * n) if "mfma" in text else 1
+        total[_FIELDS.get(match[5], "")] += 2 * m * n * k * blocks * times
+    names = ("f64", "tf32", "f16", "bf16", "f8", "f4", "i8", "i4", "b1")
+    yield from _sum("TensorOps", views, tuple(total[name] for name in names))
+    found = sum(rows_of(views["TensorInstructions"])[0])
+    if found != instructions:
+        yield f"TensorInstructions: {found} and not {instructions}"
+
+
+def _is_product(event: Event, ran: Ran) -> bool:
+    return "tensor" in classes_of(event)
+
+
+def _opcode_mix(launch: Launch, views: Mapping[str, Any]) -> Iterator[str]:
+    total = counted(launch)
+    copies = sum(
+        event.lanes for _, event in launch.ran.events()
+        if event.instruction.access is not None and event.instruction.access.what == "copy"
+    )  # fmt: skip
+    known = {name: total[name] for name in ("all", "special", "convert", "atomic", "barrier", "branch", "tensor")}
+    known |= {"load": total["load"] - copies, "store": total["store"] - copies, "copy": copies}
+    (row,) = views["OpcodeMix"].valid()
+    yield from same("OpcodeMix", {name: int(row[name]) for name in known}, known)
+    # An instruction of two halves counts for each.
+    for name in row.dtype.names:
+        if not 0 <= int(row[name]) <= 2 * known["all"]:
+            yield f"OpcodeMix: {name} {row[name]}"
+
+
 def facts(launch: Launch, views: Mapping[str, Any], maps: Iterable[Any]) -> Iterator[str]:
     """Yield what cannot be, of any probe's maps: values that are lost, keys that are no site, records of nobody."""
     for entry in maps:
@@ -532,8 +615,12 @@ MODELS: Mapping[str, Model] = {
     "inst_count": Model(_inst_count, lambda event, ran: True),
     "latency": Model(_latency, clocks=True),
     "launch_skew": Model(_launch_skew, clocks=True),
+    "nan_finder": Model(_nan_finder, clocks=True),
+    "opcode_mix": Model(_opcode_mix, lambda event, ran: True, clocks=True),
     "reuse_distance": Model(_reuse_distance, _any_global),
     "smem_bank_conflict": Model(_smem_bank_conflict, _is_shared),
+    "tensorop": Model(_tensorop, _is_product),
+    "value_watch": Model(_value_watch),
     "warp_timeline": Model(_warp_timeline, clocks=True),
     "work_per_warp": Model(_work_per_warp, lambda event, ran: True),
 }

@@ -33,9 +33,9 @@ from neutrino.fatbin.code_object_functions import code_object_functions
 from neutrino.gcn.snippets.meaning import typed
 from neutrino.maps.declaration import Layout
 from neutrino.twins.able import able_probes
-from tests.gcn.exact import faults, numbers_of, portable_probes, views_of
+from tests.gcn.exact import faults, left_out_of, numbers_of, portable_probes, views_of
 from tests.gcn.executed import Ran, Recorder, ticking
-from tests.gcn.trace_models import RESULTS, Launch
+from tests.gcn.trace_models import Launch
 from tests.hsa.executes import _ARENA_SIZE, Device
 
 BUNDLER = "clang-offload-bundler-19"
@@ -119,14 +119,14 @@ class Bench:
         recorders: list[Recorder] = []
 
         def observing(program: Any) -> Any:
-            recorders.append(Recorder(program, grid, RESULTS))
+            recorders.append(Recorder(program, grid))
             return recorders[0].observe
 
         device.name, device.observing, device.options = kernel.name, observing, {}
         hip.launch(hip.function(module, kernel.name), grid, BLOCK, arguments)
         results = after()
         passed = BASE + _ARENA_SIZE // 2
-        original = Ran(results, b"", list(recorders[0].waves.values()), passed, 0, {})
+        original = Ran(results, b"", list(recorders[0].waves.values()), passed, {}, recorders[0].operations)
         device.name, device.observing, device.options = twin.twin_name, None, {"seed": 3, "poison": 4, "checks": True}
         units = _LOG_UNITS if any(entry.kind.layout is Layout.CHUNKS for entry in twin.maps) else 0
         launch = LaunchMemory(twin.maps, grid, BLOCK, twin.lanes, units)
@@ -148,7 +148,9 @@ class Bench:
                 return [f"{way}: written beyond the maps", 0]
             views = views_of(twin, launch, data[: launch.size])
             warps = launch.warps_per_block
-            judged = Launch(original, self._processor, grid, warps, numbers_of(kernel), ticks)
+            judged = Launch(
+                original, self._processor, grid, warps, numbers_of(kernel), ticks, left_out_of(kernel, twin)
+            )  # fmt: skip
             wrong = faults(probe, judged, views, twin)
             if wrong:
                 return [f"{way}: {wrong[0]}", 0]
