@@ -44,7 +44,7 @@ def print_comparison(options: argparse.Namespace) -> int:
         comparison = compare(first, second, partial(_is_selected, selection), options.threshold / 100, _roles)
     except NeutrinoError as error:
         return fail(error)
-    if options.html:
+    if options.html or options.open:
         # Imported here: most comparisons are no page.
         from neutrino.cli.report_page import write_comparison
 

@@ -65,10 +65,10 @@ def run_asked(options: argparse.Namespace, parser: argparse.ArgumentParser) -> i
     """Do what these options ask for. Returns the exit status."""
     asked = [name for name in _ASKED if getattr(options, name) is not None]
     # A comparison may be a page, too.
-    html = ("png", "svg") if options.diff is not None else ("html", "png", "svg")
+    html = ("png", "svg") if options.diff is not None else ("html", "open", "png", "svg")
     others = _given(options, parser, (*html, "why", "rows", "records", "where", "group_by", "sort", "csv", "analyze"))
     is_events = _is_events(options)
-    prints_json = (asked == ["diff"] and not options.html) or (is_events and not asked)
+    prints_json = (asked == ["diff"] and not (options.html or options.open)) or (is_events and not asked)
     if len(asked) > 1 or others or (options.json and not prints_json):
         words = [*(f"--{name}" for name in asked), *others, *(["--json"] if options.json else [])]
         parser.error(f"{' and '.join(words)} do not go together")

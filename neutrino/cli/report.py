@@ -85,7 +85,7 @@ def _run(options: argparse.Namespace) -> int:
 
         return print_lines([json.dumps(schema_document(), indent=1)])
     if is_drawn(options) and (asks_records or options.json or options.rows or options.why is not None):
-        report_parser().error("--html, --png and --svg go without --json, --rows, --why and queries")
+        report_parser().error("--html, --open, --png and --svg go without --json, --rows, --why and queries")
     if asks_records and (options.why is not None or options.rows or (options.csv and options.json)):
         report_parser().error(
             "--records, --where, --group-by, --sort and --csv go without --rows and --why, and --csv without --json"
@@ -267,7 +267,7 @@ def _check_forms(options: argparse.Namespace) -> None:
         "--xml": options.xml,
     }  # fmt: skip
     others = {
-        "--html, --png and --svg": is_drawn(options), "--why": options.why is not None,
+        "--html, --open, --png and --svg": is_drawn(options), "--why": options.why is not None,
         "--records": is_asked(options),
     }  # fmt: skip
     asked = [name for name, is_there in forms.items() if is_there]

@@ -75,7 +75,9 @@ def report_parser() -> argparse.ArgumentParser:
         metavar="FOLDER",
         help="with --html: where the program's sources are, for those that are not where they were compiled",
     )
-    parser.add_argument("--open", action="store_true", help="with --html: show the page in a browser")
+    parser.add_argument(
+        "--open", action="store_true", help="show the page in a browser; without --html it is in the trace"
+    )
     parser.add_argument(
         "--analyze",
         action="store_true",
@@ -92,4 +94,4 @@ def report_parser() -> argparse.ArgumentParser:
 
 def is_drawn(options: argparse.Namespace) -> bool:
     """Whether the options ask for pictures: a page, or files."""
-    return bool(options.html or options.png or options.svg)
+    return bool(options.html or options.open or options.png or options.svg)

@@ -15,6 +15,9 @@ from neutrino.probing.selection import Selection
 from neutrino.tracing import Trace, TraceKernel, TraceSummary, summarize
 from neutrino.tracing.memory_usage import MemoryUsage
 
+PAGE = "page.html"
+"""In a trace, if no other file is named."""
+
 
 def write_report(summaries: Sequence[TraceSummary], usages: Sequence[MemoryUsage], options: argparse.Namespace) -> int:
     """Write the page of ``--html`` and show it if ``--open`` asks for that. Returns the exit status.
@@ -25,7 +28,7 @@ def write_report(summaries: Sequence[TraceSummary], usages: Sequence[MemoryUsage
         say(f"{usage.trace.path}: --memusage recorded nothing that could be drawn; it is not in the page")
     if not summaries:
         return NOTHING
-    status = _written(summaries, options) if options.html else DONE
+    status = _written(summaries, options) if options.html or options.open else DONE
     return _drawn(summaries, options) or status
 
 
@@ -65,12 +68,13 @@ def write_comparison(traces: Sequence[Trace], comparison: Any, options: argparse
 def _written(summaries: Sequence[TraceSummary], options: argparse.Namespace, comparison: Any = None) -> int:
     """Write a page as the options ask, and show it. Returns the exit status."""
     folders = [Path(folder) for folder in options.source]
+    target = Path(options.html) if options.html else summaries[-1].trace.path / PAGE
     try:
-        write_file(summaries, Path(options.html), options.launch, folders, comparison)
+        write_file(summaries, target, options.launch, folders, comparison)
     except OSError as error:
-        return fail(f"{options.html}: {error.strerror or error}")
-    say(f"page in {options.html}")
-    if options.open and (said := show(Path(options.html))):
+        return fail(f"{target}: {error.strerror or error}")
+    say(f"page in {target}")
+    if options.open and (said := show(target)):
         say(said)
     return DONE
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 from neutrino.run.start import say
 from neutrino.run.traces import RunTraces
 
-PAGE = "page.html"
-"""In the last trace of the run."""
-
 
 def open_page(traces: RunTraces) -> None:
-    """Write a page about all traces of a run, and show it in a browser. What goes wrong is said on stderr."""
+    """Write a page about all traces of a run into the last one, and show it in a browser. What goes wrong is said.
+    """
     # Imported here, after COMMAND has ended: it needs NumPy.
-    from neutrino.cli.report_page import show, write_file
+    from neutrino.cli.report_page import PAGE, show, write_file
     from neutrino.errors import NeutrinoError
     from neutrino.tracing import Trace, summarize
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from neutrino.cli.report import main
 from neutrino.cli.run_page import open_page
 from neutrino.page.registry import VIEWS
 from neutrino.run.traces import RunTraces
@@ -70,3 +71,12 @@ def test_open_shows_the_page_of_the_run_in_its_trace(
         assert f"page in {page}" in said
     assert f"no browser was found; open {page.as_uri()}" in said
     assert not (tmp_path / "other" / "page.html").exists()
+
+
+def test_open_without_a_file_puts_the_page_into_the_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_schedule(tmp_path / "trace", blocks=4, launches=1)
+    shown: list[str] = []
+    monkeypatch.setattr(webbrowser, "open", lambda address: shown.append(address) or True)
+    assert main([str(tmp_path / "trace"), "--open"]) == 0
+    assert shown == [(tmp_path / "trace" / "page.html").as_uri()]
+    assert main([str(tmp_path / "trace")]) == 0

@@ -21,7 +21,7 @@ export async function draw(place, trace) {
   const controls = element("div", { class: "controls" });
   const picture = element("div");
   place.append(
-    element("p", {}, "Each band is a multiprocessor, with a row for each block that it had at once. Stronger colour: more of the time was taken by blocks; orange: blocks that took much longer than the median."),
+    element("p", {}, "Each band is a multiprocessor, with a row for each block that it had at once, where there is room for rows. Stronger colour: more of the time was taken by blocks; orange: blocks that took much longer than the median."),
     controls, picture,
   );
   await show();
@@ -40,7 +40,7 @@ export async function draw(place, trace) {
       choice(row.drawn.length < row.launches ? `Launch (${row.drawn.length} of ${number(row.launches)} are in this page)` : "Launch", launches, String(state.launch), (value) => { Object.assign(state, { launch: Number(value), sm: "all" }); void show(); }),
       choice("Multiprocessor", [{ value: "all", text: "all" }, ...picked.ids.map((id) => ({ value: String(id), text: String(id) }))], state.sm, (value) => { state.sm = value; void show(); }),
       row.shared ? "" : choice("Times", [{ value: "own", text: "from each one’s first block" }, { value: "clock", text: "as its clock says" }], state.own ? "own" : "clock", (value) => { state.own = value === "own"; void show(); }),
-      choice("Colour", [{ value: "took", text: "time, and slow blocks" }, { value: "busy", text: "time alone" }], state.colour, (value) => { state.colour = value; void show(); }),
+      drawn.kind === "grid" ? "" : choice("Colour", [{ value: "took", text: "time, and slow blocks" }, { value: "busy", text: "time alone" }], state.colour, (value) => { state.colour = value; void show(); }),
       element("span", { class: "zoom" }, picked.plot.buttons()),
     );
     picture.replaceChildren(...picked.nodes);
