@@ -221,12 +221,12 @@ class GcnVerifier:
         self, written: WrittenProbes | DraftProbes, probes: ProbeSet, arch: str
     ) -> list[Diagnostic]:
         """Return what hand-written snippets use and a device lacks; else what is not possible in its kernels yet."""
-        from neutrino.gcn.snippets.verifier import processor_faults
+        from neutrino.gcn.snippets.verifier import clock_warnings, processor_faults
         from neutrino.gcn.trial import impossible
 
         processor = arch.partition(":")[0]
         faults = [] if isinstance(written, DraftProbes) else processor_faults(written, probes.probes, processor)
-        return faults or impossible(written, probes, processor)
+        return faults or [*impossible(written, probes, processor), *clock_warnings(written, probes.probes, processor)]
 
 
 class Gcn:

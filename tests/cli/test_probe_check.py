@@ -74,7 +74,7 @@ def test_python_is_read_for_the_target_that_is_named(probe: Probe, tmp_path: Pat
     text = (ROOT / "probes" / "block_sched.py").read_text()
     (tmp_path / "sched.py").write_text(text)
     (tmp_path / "loads.toml").write_text(SOUND)
-    for target, platform in ((), "cuda"), (("--target", "sm_100a"), "cuda"), (("--target", "gfx1100"), "hip"):
+    for target, platform in ((), "cuda"), (("--target", "sm_100a"), "cuda"), (("--target", "gfx942"), "hip"):
         assert "sched.py: valid: 2 probes, 1 map" in probe("check", *target, "sched.py").out
         files = json.loads(probe("check", *target, "--json", "sched.py", "loads.toml").out)["files"]
         assert [file["platform"] for file in files] == [platform, "cuda"]

@@ -177,4 +177,7 @@ def test_what_a_processor_has_no_instruction_for_is_named() -> None:
 )
 @pytest.mark.parametrize("processor", PROCESSORS)
 def test_shipped_probes_are_valid(probe: str, processor: str) -> None:
-    assert check_probes([probe], platform="hip", device=processor).diagnostics == ()
+    found = check_probes([probe], platform="hip", device=processor).diagnostics
+    # The clock of gfx11 is another one.
+    assert [one for one in found if one.code != "clock-unit"] == []
+    assert bool(found) == (processor == "gfx1100" and probe in ("barrier_wait", "program_progress"))

@@ -39,7 +39,7 @@ def test_its_commands_print_what_it_has(
 ) -> None:
     _, _, section = PAGE.read_text().partition("\n## Probes for AMD's GPUs\n")
     section = section.partition("\n## ")[0]
-    (toml,) = re.findall(r"```toml\n(.*?)```", section, re.DOTALL)
+    (toml,) = [each for each in re.findall(r"```toml\n(.*?)```", section, re.DOTALL) if "[map.Sched]" in each]
     console = "".join(re.findall(r"```console\n(.*?)```", section, re.DOTALL))
     monkeypatch.setenv("COLUMNS", "100")
     version = find_llvm().name

@@ -74,13 +74,12 @@ def cases(*, thorough: bool) -> Iterator[tuple[str, str]]:
 
 def test_check_and_patch_agree_on_all_shipped_probes(images: dict[str, bytes], request: pytest.FixtureRequest) -> None:
     wrong = []
-    some_are_refused = some_go_in = False
+    some_go_in = False
     for name, processor in cases(thorough=request.config.getoption("--thorough")):
         result = checked(name, processor)
         kernels = patched(images[processor], name, processor)
         whole = [kernel.name for kernel in kernels if kernel.reason is Reason.PROBED and not kernel.detail]
         if not result.is_valid:
-            some_are_refused = True
             if whole:
                 wrong.append(f"{name} on {processor}: refused by check, but in {', '.join(whole)}")
         elif kernels:
@@ -89,7 +88,6 @@ def test_check_and_patch_agree_on_all_shipped_probes(images: dict[str, bytes], r
                 wrong.append(f"{name} on {processor}: valid, but {kernels[0].name}: {kernels[0].detail}")
     assert not wrong, "\n".join(wrong)
     assert some_go_in
-    assert some_are_refused
 
 
 LACKING = """

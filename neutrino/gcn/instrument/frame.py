@@ -400,12 +400,11 @@ class Here:
 
     def _of_hardware(self, operand: SiteOperand) -> Scalar:
         """Append a hand-written instruction that reads the hardware, and return where its value is."""
-        code, is_time = self.code, operand.element is None
+        code, is_time = self.code, not operand.name.startswith("s_getreg")
         place = code.scalar(2 if is_time else 1)
+        code.emit(", ".join(filter(None, (f"{operand.name} {place.text}", operand.element))))
         if is_time:
-            code.emit(f"{operand.name} {place.text}", self.frame.machine.wait_scalar)
-        else:
-            code.emit(f"{operand.name} {place.text}, {operand.element}")
+            code.emit(self.frame.machine.wait_scalar)
         return place
 
     def block_words(self, offset: int, words: int = 1) -> Scalar:

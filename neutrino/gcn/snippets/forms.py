@@ -28,7 +28,7 @@ class Meaning(enum.Enum):
 class Form(NamedTuple):
     """An instruction. destination, sources: types of its operands. is_reversed: the amount of its shift comes first.
 
-    setting: it takes ``hwreg(…)`` after its destination.
+    setting: it takes ``hwreg(…)``, or ``sendmsg(…)``, after its destination.
     """
 
     meaning: Meaning
@@ -93,6 +93,7 @@ _ROWS: tuple[tuple[str, Form], ...] = (
     ("s_memtime", Form(Meaning.HARDWARE, U64, ())),
     ("s_memrealtime", Form(Meaning.HARDWARE, U64, ())),
     ("s_getreg_b32", Form(Meaning.HARDWARE, U32, (), setting=True)),
+    ("s_sendmsg_rtn_b64", Form(Meaning.HARDWARE, U64, (), setting=True)),
 )  # fmt: skip
 
 FORMS: Mapping[str, Form] = {name: form for names, form in _ROWS for name in names.split()}
@@ -108,23 +109,36 @@ HARDWARE_REGISTERS: Mapping[str, frozenset[str]] = {
     "hw_reg_mode": frozenset({"gfx9", "gfx10", "gfx11", "gfx12"}),
     "hw_reg_status": frozenset({"gfx9", "gfx10", "gfx11", "gfx12"}),
     "hw_reg_shader_cycles": frozenset({"gfx103", "gfx11"}),
+    "hw_reg_shader_cycles_lo": frozenset({"gfx12"}),
+    "hw_reg_shader_cycles_hi": frozenset({"gfx12"}),
 }  # fmt: skip
 """Registers of the hardware that ``s_getreg_b32`` may read → beginnings of the processors that have them."""
 
 TIMES: Mapping[str, frozenset[str]] = {
     "s_memtime": frozenset({"gfx9", "gfx10"}), "s_memrealtime": frozenset({"gfx9", "gfx10"}),
+    "s_sendmsg_rtn_b64": frozenset({"gfx11", "gfx12"}),
 }  # fmt: skip
 """Instructions that read times → beginnings of the processors that have them."""
 
 INSTEAD: Mapping[str, str] = {
     "s_memtime": "nl.clock() of a probe in Python is read on every generation",
     "s_memrealtime": "nl.time() of a probe in Python is read on every generation",
+    "s_sendmsg_rtn_b64": "nl.time() of a probe in Python is read on every generation",
     "hw_reg_hw_id": "nl.cuid() of a probe in Python is read on every generation",
     "hw_reg_xcc_id": "nl.cuid() of a probe in Python is read on every generation",
     "hw_reg_hw_id1": "nl.cuid() of a probe in Python is read on every generation",
-    "hw_reg_shader_cycles": "nl.clock() of a probe in Python is read on every generation",
+    **dict.fromkeys(
+        ("hw_reg_shader_cycles", "hw_reg_shader_cycles_lo", "hw_reg_shader_cycles_hi"),
+        "nl.clock() of a probe in Python is read on every generation",
+    ),
 }  # fmt: skip
 """What only some processors have → the portable helper."""
+
+
+REALTIME = "sendmsg(MSG_RTN_GET_REALTIME)"
+"""What ``s_sendmsg_rtn_b64`` may ask for: the ticks of the clock of 100 MHz."""
+SHORT_CYCLES = "hw_reg_shader_cycles"
+"""The counter of cycles that has 20 bits, and comes round after so many."""
 
 
 def has(where: frozenset[str], processor: str) -> bool:

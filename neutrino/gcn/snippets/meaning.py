@@ -27,8 +27,8 @@ def number_of(word: str) -> int:
 def typed(probes: ProbeSet) -> ProbeSet:
     """Return verified probes with their hand-written instructions as typed statements.
 
-    Those that read the hardware, ``s_memtime``, ``s_memrealtime`` and ``s_getreg_b32``, are loads of a value that has
-    their name, and what they read as its element.
+    Those that read the hardware, ``s_memtime``, ``s_memrealtime``, ``s_sendmsg_rtn_b64`` and ``s_getreg_b32``, are
+    loads of a value that has their name, and what they read as its element.
     """
     added: dict[str, Register] = {}
     changed = tuple(

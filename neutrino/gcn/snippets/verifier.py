@@ -13,11 +13,21 @@ from neutrino.abi.levels import Level
 from neutrino.abi.records import Field
 from neutrino.errors import Diagnostic, Span
 from neutrino.gcn.operation_names import first_parts
-from neutrino.gcn.snippets.forms import FORMS, HARDWARE_REGISTERS, INSTEAD, TIMES, Form, Meaning, has
+from neutrino.gcn.snippets.forms import (
+    FORMS,
+    HARDWARE_REGISTERS,
+    INSTEAD,
+    REALTIME,
+    SHORT_CYCLES,
+    TIMES,
+    Form,
+    Meaning,
+    has,
+)
 from neutrino.gcn.snippets.meaning import TARGET, number_of
 from neutrino.gcn.snippets.opcodes import PORTABLE, is_mnemonic, is_opcode
-from neutrino.ir.operands import Constant, Immediate, Register, SavedOperand, SiteOperand
-from neutrino.ir.statements import Assembly, Operator
+from neutrino.ir.operands import Constant, Immediate, Register, SavedOperand, SiteOperand, Special
+from neutrino.ir.statements import Assembly, ClockAfter, Operator
 from neutrino.ir.types import Type
 from neutrino.probing.capabilities import CODE
 from neutrino.probing.document import printable
@@ -41,6 +51,7 @@ _LABEL = re.compile(r"[\w$.]+\s*:(?!:)", re.ASCII)
 _INTEGER = re.compile(r"[+-]?(?:0[xX][0-9a-fA-F]{1,40}|\d{1,40})", re.ASCII)
 _FLOAT = re.compile(r"[+-]?(?:\d+\.\d*|\.\d+|\d+[eE][+-]?\d+)", re.ASCII)
 _HWREG = re.compile(r"hwreg\s*\(\s*(?P<name>\w+)\s*(?:,\s*(?P<offset>\d{1,4})\s*,\s*(?P<size>\d{1,4})\s*)?\)", re.I)
+_MESSAGE = re.compile(r"sendmsg\s*\(\s*MSG_RTN_GET_REALTIME\s*\)", re.IGNORECASE)
 _PROGRAM_REGISTER = re.compile(
     r"(?:s|v|a|ttmp)(?:\d+|\[\d+(?::\d+)?\])|vcc(?:_lo|_hi)?|exec(?:_lo|_hi)?|scc|vccz|execz|m0|null|flat_scratch\w*|"
     r"src_\w+|xnack_mask\w*",
@@ -158,7 +169,8 @@ class Checker:
         places = list(self._source.locate_each(words, Span(place.line, place.column + len(opcode))))
         destination = self._destination(words[0], form.destination, places[0], opcode)
         if form.setting:
-            setting = self._setting(words[1], places[1])
+            read = self._message if name.startswith("s_sendmsg") else self._setting
+            setting = read(words[1], places[1])
             if destination is not None and setting is not None:
                 yield Assembly(TARGET, name, (destination, Immediate(setting)), span, writes=(destination,))
             return
@@ -323,6 +335,13 @@ class Checker:
             return False
         return True
 
+    def _message(self, word: str, span: Span) -> str | None:
+        """Return what ``s_sendmsg_rtn_b64`` asks for; None of what snippets may not ask for, which is reported."""
+        if _MESSAGE.fullmatch(word):
+            return REALTIME
+        self._report(span, "not-an-operand", f"'{word}' is no operand", f"write {REALTIME}")
+        return None
+
     def _setting(self, word: str, span: Span) -> str | None:
         """Return what ``s_getreg_b32`` reads of the hardware; None of what is unknown, which is reported."""
         match = _HWREG.fullmatch(word)
@@ -466,6 +485,44 @@ def processor_faults(part: WrittenProbes, probes: Iterable[Probe], processor: st
     ]  # fmt: skip
 
 
+def clock_warnings(part: WrittenProbes | DraftProbes, probes: Iterable[Probe], processor: str) -> list[Diagnostic]:
+    """Return a warning where a file first reads a clock that counts something else on a processor than on others."""
+    lines = part.source.split("\n")
+    for probe in probes:
+        for snippet in (probe.before, probe.after):
+            for statement in walk(snippet.statements) if snippet is not None else ():
+                text = _clock_of(statement, processor)
+                if text:
+                    message, hint = text
+                    span = statement.span
+                    line = lines[span.line - 1] if 0 < span.line <= len(lines) else ""
+                    return [Diagnostic(part.file, span.line, span.column, line, message, hint, "warning", "clock-unit")]
+    return []
+
+
+def _clock_of(statement: Statement, processor: str) -> tuple[str, str] | None:
+    """Return what is said of a statement that reads a clock, and a hint; None of another one."""
+    if isinstance(statement, Assembly):
+        matches = [_HWREG.fullmatch(one.text) for one in statement.operands if isinstance(one, Immediate)]
+        if any(match is not None and match["name"].lower() == SHORT_CYCLES for match in matches):
+            return (
+                "the counter of cycles has 20 bits there, and comes round after 1,048,576 cycles",
+                f"save the clock of 100 MHz too: s_sendmsg_rtn_b64 PD0, {REALTIME} tells which differences are short",
+            )
+        return None
+    reads = any(
+        Special.CLOCK in (value if isinstance(value, tuple) else (value,))
+        for value in (getattr(statement, name, None) for name in ("sources", "source", "operand", "left", "right"))
+    )
+    if processor.startswith("gfx11") and (reads or isinstance(statement, ClockAfter)):
+        return (
+            f"nl.clock() counts units of 10 ns on {processor}, not cycles",
+            "its counter of cycles has 20 bits; a snippet by hand reads it: s_getreg_b32 P0, "
+            "hwreg(HW_REG_SHADER_CYCLES, 0, 20)",
+        )
+    return None
+
+
 def noted(probes: ProbeSet) -> ProbeSet:
     """Return a set with its typed statements as lines that people can read, for the probe file of a trace.
 
@@ -526,4 +583,5 @@ def _example(name: str, form: Form) -> str:
     """Return a right use of an instruction, with made-up registers, to put into a hint."""
     kinds = form.sources[::-1] if form.is_reversed else form.sources
     words = [("PD" if kind.bits == 64 else "P") + str(index) for index, kind in enumerate((form.destination, *kinds))]
-    return f"as in {name} {', '.join([*words, *(['hwreg(HW_REG_HW_ID)'] if form.setting else [])])}"
+    setting = [REALTIME if name.startswith("s_sendmsg") else "hwreg(HW_REG_HW_ID)"] if form.setting else []
+    return f"as in {name} {', '.join([*words, *setting])}"
