@@ -150,3 +150,28 @@ def test_waves_keep_their_number(objects: dict[str, bytes]) -> None:
         for twin in code.twins:
             before, after = twin.registers
             assert processor.waves(before, twin.lanes) == processor.waves(after, twin.lanes), twin.name
+
+
+_REUSED = """
+from neutrino import Map, probe
+import neutrino.language as nl
+
+@Map(level="thread", type="sum", size=8)
+class Sums:
+    sums: nl.u64
+
+@probe(pos="load", level="thread", before=True)
+def reused():
+    x = nl.addr
+    y = x >> 40
+    for x in range(3):
+        y += nl.u64(x)
+    Sums.save(y + x)
+"""
+
+
+def test_a_variable_with_a_value_of_the_instruction_may_get_another(objects: dict[str, bytes], tmp_path: Path) -> None:
+    path = tmp_path / "reused.py"
+    path.write_text(_REUSED)
+    for build in ("gfx942", "gfx1100"):
+        assert judged(load_probes([str(path)], platform="hip"), objects[build], ["turned"], FLAT)

@@ -51,7 +51,7 @@ class Fences:
 
     def _written_later(self, offset: int) -> int:
         """Return the SGPRs that the kernel writes after a place, where that matters."""
-        return self._later.behind(offset) if self._machine.generation == 12 else 0
+        return self._later.behind(offset) & self._named if self._machine.generation == 12 else 0
 
 
 def _registers(places: Iterable[Place]) -> int:

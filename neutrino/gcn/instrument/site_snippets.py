@@ -309,7 +309,9 @@ def _without_copies(
 ) -> list[Statement]:
     """Return statements without those that bring a value of the instruction, all of its bits, into a local register
     that nothing else assigns: that is where the value is."""
-    destinations = (getattr(row, "destination", None) for row in all_in(statements))
+    destinations = (
+        getattr(row, name, None) for row in all_in(statements) for name in ("destination", "variable")
+    )  # fmt: skip
     assigned = Counter(one.name for one in destinations if isinstance(one, Register))
     found = []
     for row in statements:
