@@ -48,7 +48,7 @@ from neutrino.abi.reasons import Reason
 from neutrino.backend.gcn_source import CodeObjectSource
 from neutrino.backend.gcn_target import GcnTarget
 from neutrino.backend.gcn_twin import GcnTwins
-from neutrino.backend.gcn_values import GcnKernel, GcnTwin, copy_names
+from neutrino.backend.gcn_values import ORIGINAL, GcnKernel, GcnTwin, copy_names
 from neutrino.errors import NeutrinoError
 from neutrino.fatbin.code_object import read_code_object
 from neutrino.fatbin.code_object_functions import CodeFunction, code_object_functions
@@ -114,7 +114,8 @@ class Tally:
     """Counts over the kernels of one processor and probe. without_site: kernels with nothing to probe. written,
     instructions, inserted: twins; instructions of their originals, and what was added. growth: sums over twins of the
     share by which their code grew. scalars, vectors: registers more, summed. waves: twins that keep their waves.
-    sites, left_out: of all twins. seconds: of processor time for planning and writing. refused, left_out_for: how many
+    sites, left_out: of all twins. seconds: of processor time for planning and writing, text: bytes of the originals'
+    assembly text. refused, left_out_for: how many
     for each kind of reason. examples: one of each kind, in words."""
 
     kernels: int = 0
@@ -129,6 +130,7 @@ class Tally:
     sites: int = 0
     left_out: int = 0
     seconds: float = 0.0
+    text: int = 0
     refused: Counter[str] = field(default_factory=Counter)
     left_out_for: Counter[str] = field(default_factory=Counter)
     examples: dict[str, str] = field(default_factory=dict)
@@ -248,6 +250,7 @@ class Probed:
             tally.written += 1
             tally.instructions += instructions
             tally.inserted += twin.added
+            tally.text += twin.texts[ORIGINAL].size
             tally.growth += inserted / max(size, 1)
             tally.sites += len(twin.sites)
             tally.left_out += len(twin.left_out)
@@ -328,8 +331,8 @@ def table(results: Mapping[str, Json]) -> str:
     """Return recorded results as a table in Markdown, with a row for each probe and processor."""
     lines = [
         "| probe | corpus | processor | kernels | twins | refused | sites, left out | instructions | registers "
-        "| waves kept |",
-        "|" + " --- |" * 10,
+        "| waves kept | text a second |",
+        "|" + " --- |" * 11,
     ]
     for row in results["rows"]:
         twins = max(row["written"], 1)
@@ -338,7 +341,8 @@ def table(results: Mapping[str, Json]) -> str:
             f"| {row['kernels']} | {row['written']} "
             f"| {sum(row['refused'].values())} | {row['sites']}, {row['left_out']} "
             f"| +{100 * row['inserted'] / max(row['instructions'], 1):.0f} % "
-            f"| +{row['scalars'] / twins:.1f}, +{row['vectors'] / twins:.1f} | {100 * row['waves'] / twins:.0f} % |"
+            f"| +{row['scalars'] / twins:.1f}, +{row['vectors'] / twins:.1f} | {100 * row['waves'] / twins:.0f} % "
+            f"| {row.get('text', 0) / 1e6 / max(row['seconds'], 0.001):.2f} MB |"
         )
     return "\n".join(lines)
 

@@ -139,3 +139,16 @@ def test_a_rocm_is_preferred_and_what_is_no_llvm_passed_over(llvm: Llvm, monkeyp
     monkeypatch.setenv("NEUTRINO_LLVM", str(rocm / "missing"))
     with pytest.raises(ToolMissingError, match=r"NEUTRINO_LLVM names .*missing, which is not a file"):
         find_llvm.__wrapped__("gfx942")
+
+
+def test_texts_that_are_assembled_together_are_what_each_is_alone(llvm: Llvm) -> None:
+    loop = ".Lloop:\n  s_add_i32 s0, s0, -1\n  s_cmp_lg_u32 s0, 0\n  s_cbranch_scc1 .Lloop"
+    # The second and the third have one label for two places.
+    texts = ["s_nop 1", loop, f"s_nop 0\n{loop}\ns_branch .Lend\n.Lend:", "", "v_mov_b32_e32 v0, 0x12345678", "s_nop 1"]
+    for processor in ("gfx90a", "gfx1100"):
+        found = llvm.assemble_each(texts, processor)
+        assert found == [llvm.assemble(text, processor) for text in texts]
+        assert len(set(found)) == len(set(texts))
+    assert llvm.assemble_each([], "gfx90a") == []
+    with pytest.raises(AssemblyError, match="s_nothing"):
+        llvm.assemble_each(["s_nop 0", "s_nothing"], "gfx90a")

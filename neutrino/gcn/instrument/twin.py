@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
@@ -74,9 +75,9 @@ def write(request: Request, llvm: Llvm) -> TwinCode:
     """Return the code of probes in a kernel. Raises CannotError with what is not possible."""
     try:
         # Once for what the probes take, and once with the registers for that.
-        measuring = _Writer(request, llvm, None)
+        measuring = _Writer(request, llvm)
         measuring.written()
-        return _Writer(request, llvm, measuring.needs).written()
+        return _Writer(request, llvm, measuring).written()
     except NoRegistersError as error:
         raise CannotError(str(error), "registers") from None
 
@@ -105,8 +106,9 @@ class _Member:
 class _Writer:
     """Writes the code of one kernel."""
 
-    def __init__(self, request: Request, llvm: Llvm, needs: Needs | None) -> None:
-        """Find what is known of the kernel. needs: what probes take; None to find that out, by ``written``."""
+    def __init__(self, request: Request, llvm: Llvm, measuring: _Writer | None = None) -> None:
+        """Find what is known of the kernel. measuring: has found out what probes take, by its ``written``; None to find
+        that out."""
         self._request, self._llvm = request, llvm
         self._function, _ = request.functions[0]
         processor = processor_named(request.module.processor)
@@ -114,7 +116,10 @@ class _Writer:
             raise CannotError(f"kernels for {request.module.processor} get no probes", "code")
         self._machine = Machine(processor, self._function.wave)
         self._features = wave_features(processor.name, request.module.features, self._function.wave)
-        self._registers = KernelRegisters(request.module, self._function, processor)
+        # What is found out of the kernel itself holds for both.
+        self._registers: KernelRegisters = (
+            KernelRegisters(request.module, self._function, processor) if measuring is None else measuring._registers
+        )
         if self._registers.refused:
             raise CannotError(self._registers.refused, "code")
         generation = processor.generation
@@ -122,15 +127,16 @@ class _Writer:
             request.descriptor, generation == 12, not processor.name.startswith(_ARCHITECTED_SCRATCH)
         )  # fmt: skip
         self._frame = Frame(
-            self._machine, self._registers, entry, request.block, len(request.probes.maps), request.vgprs, needs
+            self._machine, self._registers, entry, request.block, len(request.probes.maps), request.vgprs,
+            None if measuring is None else measuring.needs,
         )
-        self._is_measuring = needs is None
+        self._is_measuring = measuring is None
         self._vectors: set[str] = set()
         self._read_at_sites: set[str] = set()
         self._known_additions: dict[int, Additions | None] = {}
         self._passing: dict[str, bool] = {}
         self._kept_in_passing: dict[bool, list[Register]] = {False: [], True: []}
-        self._members = [
+        self._members: list[_Member] = [copy(member) for member in measuring._members] if measuring is not None else [
             _Member(
                 function, at, self._machine, entry.begins if function is self._function else 0, self._registers.named
             )
@@ -146,7 +152,6 @@ class _Writer:
         self._sites = count()
         self._read_by_vectors = SGPRS
         self._labels = 0
-        self._assembled: dict[str, bytes] = {}
 
     @property
     def needs(self) -> Needs:
@@ -178,20 +183,20 @@ class _Writer:
         # The entry's code comes last, when it is known what it keeps.
         start = [*frame.entry_lines(), *self._initial(), *befores]
         self._read_by_vectors = self._vector_reads(start, (piece for code in sites for piece in code))
-        insertions = []
+        fenced = []
         for member, code in zip(self._members, sites, strict=True):
             found = []
             if member.function is self._function:
                 found.append(Piece(begins, start, ahead_of_label=False))
             found += [*code, *(Piece(at, end) for at in member.ends if end)]
-            insertions.append(tuple(self._inserted(member, found)))
+            fenced.append(list(self._fenced(member, found)))
         return TwinCode(
-            tuple(insertions), frame.scalars_named, frame.vectors_named, begins, frame.twin_entry.descriptor,
+            self._assembled(fenced), frame.scalars_named, frame.vectors_named, begins, frame.twin_entry.descriptor,
             tuple(tuple(member.snippets.not_probed) for member in self._members),
         )  # fmt: skip
 
-    def _inserted(self, member: _Member, pieces: Iterable[Piece]) -> Iterator[Insertion]:
-        """Yield code as machine code, with the wait states that it needs. pieces: in order."""
+    def _fenced(self, member: _Member, pieces: Iterable[Piece]) -> Iterator[Piece]:
+        """Yield code, all of a place together, with the wait states that it needs. pieces: in order."""
         if self._is_measuring:
             return
         together: dict[tuple[int, bool], list[str]] = {}
@@ -204,7 +209,7 @@ class _Writer:
                 # The code of ends reads what others keep.
                 read = SGPRS if offset in member.ends else self._read_by_vectors
                 fenced = member.fences.around(offset, lines, self._frame.taken, read)
-            yield Insertion(offset, self._assemble(fenced), ahead_of_label)
+            yield Piece(offset, fenced, ahead_of_label)
 
     def _vector_reads(self, start: Sequence[str], pieces: Iterable[Piece]) -> int:
         """Return the SGPRs that vector instructions of the kernel and of the probes may have read anywhere but at its
@@ -445,12 +450,19 @@ class _Writer:
             scc=liveness.scc_live_at(place), vcc=liveness.vcc_live_at(place), is_exec_known=False,
         )  # fmt: skip
 
-    def _assemble(self, lines: Sequence[str]) -> bytes:
-        """Return the machine code of lines; of the same lines once."""
-        text = "\n".join(lines)
-        if text not in self._assembled:
-            self._assembled[text] = self._llvm.assemble(text, self._machine.processor, self._features)
-        return self._assembled[text]
+    def _assembled(self, members: Sequence[Sequence[Piece]]) -> tuple[tuple[Insertion, ...], ...]:
+        """Return the code of each member as machine code; that of equal lines is assembled once."""
+        texts = [["\n".join(piece.lines) for piece in pieces] for pieces in members]
+        different = list(dict.fromkeys(text for each in texts for text in each))
+        codes = self._llvm.assemble_each(different, self._machine.processor, self._features)
+        code_of = dict(zip(different, codes, strict=True))
+        return tuple(
+            tuple(
+                Insertion(piece.offset, code_of[text], piece.ahead_of_label)
+                for piece, text in zip(pieces, each, strict=True)
+            )
+            for pieces, each in zip(members, texts, strict=True)
+        )
 
 
 def _is_counted(probe: Probe) -> bool:
