@@ -122,12 +122,14 @@ class HasProgram(Protocol):
 
 @dataclass
 class OperationTrace:
-    """The observer of an original's launch. results: what threads computed, by offset of the instruction. first:
-    how many threads had their first NaN there. barriers: of each wave, the offsets of those that it executed."""
+    """The observer of an original's launch. results: what threads computed, by offset of the instruction. first: how
+    many threads had their first NaN there. order: where some had, in order. barriers: of each wave, the offsets of
+    those that it executed."""
 
     begin: int
     results: dict[int, list[Floats]] = field(default_factory=lambda: defaultdict(list))
     first: Counter[int] = field(default_factory=Counter)
+    order: list[int] = field(default_factory=list)
     barriers: dict[Key, list[int]] = field(default_factory=lambda: defaultdict(list))
     matrices: Counter[str] = field(default_factory=Counter)
     _texts: list[tuple[int, str, list[_Half]]] = field(default_factory=list)
@@ -191,6 +193,8 @@ class OperationTrace:
         had = self._had.setdefault(key, np.zeros(mask.size, np.bool_))
         new = np.zeros(mask.size, np.bool_)
         new[mask] = np.isnan(values)
+        if (new & ~had).any():
+            self.order.append(offset)
         self.first[offset] += int((new & ~had).sum())
         had |= new
 

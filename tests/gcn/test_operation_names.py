@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from neutrino.gcn.code import Function, Instruction, decode
+from neutrino.gcn.instrument.site_operands import NoValueError, SiteOperandTexts
 from neutrino.gcn.isa.mnemonics import plain
 from neutrino.gcn.language import GCN
 from neutrino.gcn.llvm import AssemblyError, Llvm
@@ -163,6 +164,27 @@ s_endpgm""",
     assert [row.mnemonic for row in function.instructions if (row.offset, 0) in steps] == [
         "v_rcp_f32_e32", "v_mul_f32_e32", "v_cvt_f16_f32_e32",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("processor", "text", "is_known"),
+    [
+        ("gfx942", "v_add_f32_dpp v0, v1, v2 row_shr:1 row_mask:0xf bank_mask:0xf bound_ctrl:1", True),
+        ("gfx942", "v_add_f32_dpp v0, v1, v2 row_shr:1 row_mask:0xf bank_mask:0xf", False),
+        ("gfx942", "v_add_f32_dpp v0, v1, v2 row_bcast:15 row_mask:0xa bank_mask:0xf bound_ctrl:1", False),
+        ("gfx1100", "v_add_f32_dpp v0, v1, v2 dpp8:[7,6,5,4,3,2,1,0] fi:1", True),
+        ("gfx1100", "v_add_f32_dpp v0, v1, v2 dpp8:[7,6,5,4,3,2,1,0]", False),
+        ("gfx942", "v_add_f16_sdwa v0, v1, v2 dst_sel:BYTE_1 dst_unused:UNUSED_PAD src0_sel:DWORD src1_sel:DWORD",
+         False),
+    ],
+)  # fmt: skip
+def test_a_result_that_not_all_lanes_may_have_is_none(processor: str, text: str, is_known: bool) -> None:
+    texts = SiteOperandTexts(_decoded(text, processor).instructions[0], int(processor[3:-2]))
+    if is_known:
+        assert texts.result().text == "v0"
+        return
+    with pytest.raises(NoValueError, match="has no OUT: "):
+        texts.result()
 
 
 def test_what_a_processor_has_no_instruction_for_is_named() -> None:

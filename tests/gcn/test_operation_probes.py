@@ -113,6 +113,22 @@ def test_results_of_compiled_kernels(
         assert found.first() == {offset: count for offset, count in found.trace.first.items() if count}
 
 
+@pytest.mark.parametrize("arch", ["gfx942", "gfx1201"])
+def test_the_first_nan_is_where_it_comes_from(arch: str, tmp_path: Path) -> None:
+    data = written(arch, tmp_path).read_bytes()
+    lanes = 64 if arch.startswith("gfx9") else 32
+    words = np.full(3 * lanes, 0x3F800000, np.uint32)
+    place = int(np.random.default_rng(11).integers(0, words.size))
+    words[place] = 0x7FC00000
+    one_wave = Shape((1, 1, 1), (lanes, 1, 1))
+    arguments = (words, np.zeros(lanes, np.float32))
+    found = probed(data, arch, "_Z7writtenPKjPf", "nan_finder", one_wave, arguments, tmp_path / "run")
+    rows = found.views["FirstNaN"].valid()
+    earliest = rows[np.argmin(rows["min"])]
+    assert found.sites[int(earliest["key"])] == found.trace.order[0]
+    assert found.first() == {offset: count for offset, count in found.trace.first.items() if count}
+
+
 def _barriers(found: Probed) -> int:
     assert found.same
     assert found.waits() == found.expected_waits()
