@@ -52,8 +52,8 @@ _SEARCHED = 12
 """Instructions behind the one that reads the program counter, among which its sums are looked for."""
 _MOST_PARSED = 30_000
 """Texts whose parts are kept."""
-_MOST_DECODED = 100_000
-"""Instructions of a code object that are kept, together some 15 MB."""
+_MOST_DECODED = 300_000
+"""Instructions of a code object that are kept, together some 45 MB."""
 _REGISTERS = re.compile(r"s(?:(\d+)|\[(\d+):(\d+)\])")
 _ADDRESSES = 1 << 64
 
