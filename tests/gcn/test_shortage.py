@@ -16,6 +16,7 @@ from neutrino.fatbin.code_object import read_code_object
 from neutrino.fatbin.code_object_functions import code_object_functions
 from neutrino.gcn.analysis.free_registers import KernelRegisters
 from neutrino.gcn.code import decode, split_target, wave_features, written
+from neutrino.gcn.instrument import spare_registers
 from neutrino.gcn.instrument.hazards import with_fences
 from neutrino.gcn.instrument.machine import Machine
 from neutrino.gcn.isa.registers import registers_of
@@ -53,9 +54,9 @@ void crowded(const u64 *a, const u64 *b, u64 *o) {{
 """All SGPRs from the 10th on have values all the time."""
 
 
-def _crowded(folder: Path, processor: str, options: tuple[str, ...] = ()) -> bytes:
-    """A code object with a kernel that leaves two or three SGPRs."""
-    numbers = range(10, _LAST[processor] + 1)
+def _crowded(folder: Path, processor: str, options: tuple[str, ...] = (), last_one: int = 0) -> bytes:
+    """A code object with a kernel that leaves two or three SGPRs, or those after another last one."""
+    numbers = range(10, (last_one or _LAST[processor]) + 1)
     wait = ["s_wait_alu depctr_sa_sdst(0)"] if processor == "gfx1201" else []
     first = [f"s_mov_b32 s{one}, {one * 40503:#x}" for one in numbers]
     turn: list[str] = []
@@ -109,6 +110,20 @@ def test_kernels_that_name_nearly_all_scalar_registers(
     data = _crowded(tmp_path, processor, options)
     for probe in probes:
         assert judged(load_probes([probe], platform="hip"), data, ["crowded"], FLAT)
+
+
+@pytest.mark.parametrize(("processor", "last_one"), [("gfx1100", 81), ("gfx1201", 85)])
+def test_snippets_take_what_is_not_in_use_where_no_vector_register_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, processor: str, last_one: int
+) -> None:
+    monkeypatch.setattr(spare_registers, "_spare_vectors", lambda *_: [])
+    data = _crowded(tmp_path, processor, (), last_one)
+    assert judged(load_probes(["inst_count"], platform="hip"), data, ["crowded"], FLAT)
+    if processor == "gfx1201":
+        assert _hazards(data, "inst_count", ["crowded"])[0] == []
+    data = _crowded(tmp_path, processor, (), last_one + 8)
+    with pytest.raises(AssertionError, match="no vector register is left"):
+        judged(load_probes(["inst_count"], platform="hip"), data, ["crowded"], FLAT)
 
 
 def _hazards(data: bytes, probe: str, names: list[str]) -> tuple[list[str], int]:

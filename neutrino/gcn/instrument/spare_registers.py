@@ -43,6 +43,7 @@ class SpareRegisters:
 
     kept: where each value is that lives from the entry to the ends, by a name. free: SGPRs that nothing else uses.
     vectors: VGPRs in whose lanes words are, none in most kernels. borrowed_at: the first lane for SGPRs in use.
+    has_few: whether snippets get SGPRs besides that are not in use at their places.
     """
 
     registers: KernelRegisters
@@ -51,6 +52,7 @@ class SpareRegisters:
     free: tuple[int, ...]
     vectors: tuple[int, ...] = ()
     borrowed_at: int = 0
+    has_few: bool = False
 
     @property
     def scalar_count(self) -> int:
@@ -68,7 +70,7 @@ class SpareRegisters:
         not_lent: registers that it reads of the program, as a set of ``isa.registers``, or that it must not touch for
         another reason. labels: as for ``Code``. liveness: of the function, if it is not the kernel.
         """
-        if not self.vectors:
+        if not self.has_few:
             yield Attempt(self, self.free, (), tuple(names), labels)
             return
         if offset is None:
@@ -78,7 +80,7 @@ class SpareRegisters:
             return
         liveness = liveness or self.registers.liveness
         at_site = set(self._free_at(liveness, offset, not_lent))
-        for count, waits in _ATTEMPTS:
+        for count, waits in _ATTEMPTS if self.vectors else _ATTEMPTS[:1]:
             borrowed: list[int] = []
             if count:
                 taken = at_site | set(self.free) | self._never_lent | set(scalars_in(not_lent))
@@ -221,11 +223,16 @@ def spare_registers(
     words = sum(missing.values())
     count = -(-(words + _BORROWED) // machine.wave)
     vectors = tuple(_spare_vectors(registers, machine, vgprs, boundary, count))
+    if not vectors and missing:
+        raise NoRegistersError(
+            "its scalar registers are all in use, and no vector register is left in whose lanes a probe keeps values"
+        )
     at = 0
     for name, size in missing.items():
         kept[name] = Lanes(vectors, at, size)
         at += size
-    return SpareRegisters(registers, machine, {name: kept[name] for name in wanted}, tuple(left), vectors, at)
+    places = {name: kept[name] for name in wanted}
+    return SpareRegisters(registers, machine, places, tuple(left), vectors, at, has_few=True)
 
 
 def _kept_in_scalars(
@@ -251,16 +258,12 @@ def _kept_in_scalars(
 def _spare_vectors(
     registers: KernelRegisters, machine: Machine, vgprs: int, boundary: int, count: int
 ) -> list[int]:  # fmt: skip
-    """Return VGPRs that the kernel does not name, those first that it has in any case. Raises NoRegistersError."""
+    """Return VGPRs that the kernel does not name, those first that it has in any case; none if there are too few."""
     named = registers.named >> VECTORS
     unnamed = [number for number in range(_MOST_VECTORS) if not named >> number & 1]
     if registers.is_indexed:
         unnamed = [number for number in unnamed if number >= min(vgprs, boundary)]
-    if len(unnamed) < count:
-        raise NoRegistersError(
-            "its scalar registers are all in use, and no vector register is left in whose lanes a probe keeps values"
-        )
-    return unnamed[:count]
+    return unnamed[:count] if len(unnamed) >= count else []
 
 
 def _write(machine: Machine, vectors: tuple[int, ...], lane: int, scalar: str) -> str:
