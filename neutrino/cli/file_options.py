@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Sequence
 from pathlib import Path
 
 _ASKED = ("perfetto", "iket", "diff")
 """Of which one can be asked for."""
+_ALLOWED = {
+    "perfetto": ("launch", "rank"), "iket": ("launch", "rank"), "events": ("json", "all", "wide"),
+    "diff": ("threshold", "rank", "json", "all", "wide", "html", "open", "source"),
+}  # fmt: skip
+"""The options that go with each; a file of events is one more."""
 
 
 def add_files(parser: argparse.ArgumentParser) -> None:
@@ -64,13 +68,16 @@ def _is_events(options: argparse.Namespace) -> bool:
 def run_asked(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     """Do what these options ask for. Returns the exit status."""
     asked = [name for name in _ASKED if getattr(options, name) is not None]
-    # A comparison may be a page, too.
-    html = ("png", "svg") if options.diff is not None else ("html", "open", "png", "svg")
-    others = _given(options, parser, (*html, "why", "rows", "records", "where", "group_by", "sort", "csv", "analyze"))
     is_events = _is_events(options)
-    prints_json = (asked == ["diff"] and not (options.html or options.open)) or (is_events and not asked)
-    if len(asked) > 1 or others or (options.json and not prints_json):
-        words = [*(f"--{name}" for name in asked), *others, *(["--json"] if options.json else [])]
+    mode = "events" if is_events else asked[0]
+    allowed = {"trace", "kernel", "filter", *asked[:1], *_ALLOWED[mode]}
+    given = [name for name, value in vars(options).items() if value != parser.get_default(name)]
+    others = [name for name in given if name not in allowed]
+    if options.json and options.diff is not None and (options.html or options.open):
+        others.append("json")
+    if others:
+        words = [f"--{name.replace('_', '-')}" for name in (*asked[:1], *others)]
+        words = words if asked else [options.trace[0], *words]
         parser.error(f"{' and '.join(words)} do not go together")
     if is_events and asked not in ([], ["iket"]):
         parser.error(f"--{asked[0]} is of a trace, which {options.trace[0]} is not")
@@ -86,14 +93,6 @@ def run_asked(options: argparse.Namespace, parser: argparse.ArgumentParser) -> i
     from neutrino.cli.report_files import write_files
 
     return write_files(options)
-
-
-def _given(options: argparse.Namespace, parser: argparse.ArgumentParser, names: Sequence[str]) -> list[str]:
-    """Return which options were given, as they are written."""
-    return [
-        f"--{name.replace('_', '-')}"
-        for name in names if getattr(options, name, None) != parser.get_default(name)
-    ]  # fmt: skip
 
 
 def _percent(text: str) -> float:

@@ -90,6 +90,8 @@ def test_everything_is_shown_with_all(traces: dict[str, Path], capsys: pytest.Ca
         (["--diff", "{b}", "--rows", "3"], "--diff and --rows do not go together"),
         (["--diff", "{b}", "--perfetto", "x"], "--perfetto and --diff do not go together"),
         (["--diff", "{b}", "--threshold", "-1"], "no number of percent"),
+        (["--diff", "{b}", "--fail-if", "nan_count > 0", "--xml"], "--diff and --fail-if and --xml do not go together"),
+        (["--diff", "{b}", "--launch", "3"], "--diff and --launch do not go together"),
     ],
 )  # fmt: skip
 def test_bad_input(
