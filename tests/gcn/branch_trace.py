@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from dataclasses import dataclass, field
+from typing import Protocol
 
-from neutrino.emulator.gcn.object_file import LoadedObject
+from neutrino.emulator.gcn.program import Program
 from neutrino.emulator.gcn.wave import Wave
 
 Key = tuple[tuple[int, int, int], int]
@@ -16,6 +17,13 @@ _TAKES_OUT = re.compile(r"s_and_saveexec.*|s_(?:and|andn2|and_not1|mov)_b\d+ exe
 _OTHER_SIDE = re.compile(r"s_xor_b\d+ exec.*|s_(?:andn2|and_not1|or)_saveexec.*")
 _ALL_LANES = re.compile(r"s_or_saveexec_b\d+ \S+, -1")
 _STEPS = re.compile(r"s_c?branch.*|s_setpc.*|s_swappc.*|s_endpgm.*|s_barrier.*")
+
+
+class HasProgram(Protocol):
+    """A loaded object."""
+
+    def program(self, lanes: int) -> Program:
+        """The code, as waves of so many lanes run it."""
 
 
 @dataclass
@@ -31,7 +39,7 @@ class BranchTrace:
     _changed: dict[Key, tuple[int, str] | None] = field(default_factory=dict)
     _bracket: dict[Key, bool] = field(default_factory=dict)
 
-    def observer(self, loaded: LoadedObject, lanes: int) -> BranchTrace:
+    def observer(self, loaded: HasProgram, lanes: int) -> BranchTrace:
         """Itself, ready for a program."""
         rows = loaded.program(lanes).instructions
         targets = set()

@@ -21,6 +21,7 @@ from neutrino.emulator.gcn.program import Program
 from neutrino.emulator.gcn.text import Parsed, parse
 from neutrino.emulator.gcn.trace import WaveKey
 from neutrino.emulator.gcn.wave import Wave
+from tests.gcn.branch_trace import BranchTrace
 from tests.gcn.operation_trace import OperationTrace
 
 Array = npt.NDArray[Any]
@@ -144,13 +145,14 @@ class _OneProgram:
 
 class Recorder:
     """Notes what waves execute; its ``observe`` is the observer of a launch. operations: what they computed, by the
-    address of the instruction."""
+    address of the instruction. branches: what they reached and took."""
 
     def __init__(self, program: Program, grid: Sequence[int]) -> None:
         self._grid = grid
         self.waves: dict[WaveKey, WaveTrace] = {}
         self._rows: list[Instruction | None] = []
         self.operations = OperationTrace(0).observer(_OneProgram(program), program.lanes)
+        self.branches = BranchTrace(0).observer(_OneProgram(program), program.lanes)
         for row in program.instructions:
             if row.text is None:
                 self._rows.append(None)
@@ -168,6 +170,7 @@ class Recorder:
             block = x + self._grid[0] * (y + self._grid[1] * z)
             trace = self.waves[key] = WaveTrace(block, wave.number, wave.lanes, wave.mask.copy())
         self.operations(wave, place)
+        self.branches(wave, place)
         row = self._rows[place]
         assert row is not None
         event = Event(row, wave.mask.copy())
@@ -233,6 +236,7 @@ class Ran:
     passed: int
     ticks: dict[WaveKey, list[int]]
     operations: OperationTrace | None = None
+    branches: BranchTrace | None = None
 
     def events(self) -> Iterator[tuple[WaveTrace, Event]]:
         """All that was executed, wave by wave, in order."""
@@ -303,7 +307,7 @@ def run(
     waves = list(recorder.waves.values()) if recorder else []
     return Ran(
         [memory.read(at, length) for at, length in places], found[:size], waves, BASE + passed, ticks,
-        recorder.operations if recorder else None,
+        recorder.operations if recorder else None, recorder.branches if recorder else None,
     )  # fmt: skip
 
 

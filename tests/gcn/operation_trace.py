@@ -12,7 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +24,6 @@ from neutrino.backend.gcn_twin import GcnTwins
 from neutrino.backend.launch_memory import LaunchMemory
 from neutrino.emulator.gcn.memory import Memory
 from neutrino.emulator.gcn.object_file import LoadedObject
-from neutrino.emulator.gcn.program import Program
 from neutrino.emulator.gcn.wave import Wave
 from neutrino.fatbin.code_object_functions import code_object_functions
 from neutrino.gcn.llvm import find_llvm
@@ -39,7 +38,7 @@ from neutrino.tracing.written import OneLaunch, write_trace
 from neutrino.twins.able import able_probes
 from neutrino.twins.cache_entry import read_entry
 from neutrino.verification import load_probes
-from tests.gcn.branch_trace import BranchTrace
+from tests.gcn.branch_trace import BranchTrace, HasProgram
 from tests.gcn.probe_model import Shape
 
 Key = tuple[tuple[int, int, int], int]
@@ -111,13 +110,6 @@ def _numbers(word: str) -> range:
     if match is None or match[1] != "v":
         return range(0)
     return range(int(match[2] or match[4]), int(match[2] or match[5]) + 1)
-
-
-class HasProgram(Protocol):
-    """A loaded object."""
-
-    def program(self, lanes: int) -> Program:
-        """The code, as waves of so many lanes run it."""
 
 
 @dataclass

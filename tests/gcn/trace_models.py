@@ -445,8 +445,7 @@ def _latency(launch: Launch, views: Mapping[str, Any]) -> Iterator[str]:
     counts: Counter[int] = Counter()
     rows = rows_of(views["PerLoad"])
     for _, event in launch.ran.events():
-        # Names of accesses do not say yet how wide they are: then no load has a figure.
-        if rows and _is_timed(event, launch.ran) and event.mask.any():
+        if _is_timed(event, launch.ran) and event.mask.any():
             counts[launch.numbers.get(event.instruction.address, -1)] += event.lanes
     yield from same("PerLoad", sorted(row[:2] for row in rows), sorted(counts.items()))
     for key, count, total, least, most, missed in rows:
@@ -566,6 +565,54 @@ def _is_product(event: Event, ran: Ran) -> bool:
     return "tensor" in classes_of(event)
 
 
+def _branch_divergence(launch: Launch, views: Mapping[str, Any]) -> Iterator[str]:
+    assert launch.ran.branches is not None
+    counted_ = launch.ran.branches.counted()
+    if not launch.left_out:
+        yield from _sum("BranchDivergence", views, counted_)
+        return
+    (row,) = rows_of(views["BranchDivergence"])
+    if any(one > most for one, most in zip(row, counted_, strict=True)):
+        yield f"BranchDivergence: {row} of {counted_}"
+
+
+_ENTRY, _EXIT = (1 << 32) - 1, (1 << 32) - 2
+
+
+def _program_progress(launch: Launch, views: Mapping[str, Any]) -> Iterator[str]:
+    assert launch.ran.branches is not None
+    view = views["ProgramProgress"]
+    places = view.places()
+    found: dict[tuple[int, int], list[tuple[Any, ...]]] = defaultdict(list)
+    for at in np.lexsort((places["order"], places["warp"], places["block"])):
+        found[int(places["block"][at]), int(places["warp"][at])].append(rows_of_one(view, int(at)))
+    steps = launch.ran.branches.steps
+    for wave in launch.ran.waves:
+        index = wave.block % launch.grid[0], wave.block // launch.grid[0] % launch.grid[1], wave.block // (
+            launch.grid[0] * launch.grid[1]
+        )  # fmt: skip
+        reached = [launch.numbers.get(step, -1) for step in steps.get((index, wave.number), [])
+                   if step not in launch.left_out]  # fmt: skip
+        rows = found[wave.block, wave.number]
+        # The end of the kernel is a branch, too, at which the first lane may be no more.
+        sites = [row[1] for row in rows if row[1] not in (_ENTRY, _EXIT)]
+        if sites != reached:
+            yield f"ProgramProgress: {sites[:4]} and not {reached[:4]}"
+            return
+        clocks = [row[0] for row in rows]
+        if [row[1] for row in rows[:1]] != [_ENTRY] or sorted(clocks) != clocks or {row[2] for row in rows} != {
+            _unit(launch, wave)
+        }:  # fmt: skip
+            yield f"ProgramProgress: {rows[:2]} of unit {_unit(launch, wave)}"
+            return
+
+
+def rows_of_one(view: Any, at: int) -> tuple[Any, ...]:
+    """One row of a map."""
+    row = view.valid()[at]
+    return tuple(row[name].item() for name in row.dtype.names)
+
+
 def _opcode_mix(launch: Launch, views: Mapping[str, Any]) -> Iterator[str]:
     total = counted(launch)
     copies = sum(
@@ -608,6 +655,7 @@ MODELS: Mapping[str, Model] = {
     "atomic_contention": Model(_atomic_contention, _is_atomic),
     "barrier_wait": Model(_barrier_wait, _is_barrier, clocks=True),
     "block_sched": Model(_block_sched, clocks=True),
+    "branch_divergence": Model(_branch_divergence),
     "coalescing": Model(_coalescing, _load_or_store),
     "dmat": Model(_dmat, _any_global, clocks=True),
     "gmem_bytes": Model(_gmem_bytes, _any_global),
@@ -617,6 +665,7 @@ MODELS: Mapping[str, Model] = {
     "launch_skew": Model(_launch_skew, clocks=True),
     "nan_finder": Model(_nan_finder, clocks=True),
     "opcode_mix": Model(_opcode_mix, lambda event, ran: True, clocks=True),
+    "program_progress": Model(_program_progress, clocks=True),
     "reuse_distance": Model(_reuse_distance, _any_global),
     "smem_bank_conflict": Model(_smem_bank_conflict, _is_shared),
     "tensorop": Model(_tensorop, _is_product),

@@ -126,7 +126,8 @@ class Bench:
         hip.launch(hip.function(module, kernel.name), grid, BLOCK, arguments)
         results = after()
         passed = BASE + _ARENA_SIZE // 2
-        original = Ran(results, b"", list(recorders[0].waves.values()), passed, {}, recorders[0].operations)
+        noted = recorders[0]
+        original = Ran(results, b"", list(noted.waves.values()), passed, {}, noted.operations, noted.branches)
         device.name, device.observing, device.options = twin.twin_name, None, {"seed": 3, "poison": 4, "checks": True}
         units = _LOG_UNITS if any(entry.kind.layout is Layout.CHUNKS for entry in twin.maps) else 0
         launch = LaunchMemory(twin.maps, grid, BLOCK, twin.lanes, units)
