@@ -41,6 +41,12 @@ CASES: dict[str, tuple[list[str], list[str]]] = {
          "global_atomic_add v0, v[2:3], v1, off glc", "scratch_load_dword v0, off, off"],
     ),
     "st.shared": (["ds_write_b32 v0, v1", "ds_store_b64 v0, v[2:3]"], ["ds_read_b32 v0, v1", "ds_add_u32 v0, v1"]),
+    "ld.global & (b32 | u8)": (
+        ["global_load_dword v0, v[2:3], off", "global_load_ubyte v0, v[2:3], off", "buffer_load_b32 v0, v1, s[0:3], 0"],
+        ["global_load_dwordx2 v[0:1], v[2:3], off", "global_load_sbyte v0, v[2:3], off", "ds_read_b32 v0, v1"],
+    ),
+    "ld.shared.v2.b64": (["ds_read2_b64 v[0:3], v4", "ds_load_2addr_b64 v[0:3], v4"], ["ds_read_b64 v[0:1], v4"]),
+    "ld.global & !b128": (["s_load_dwordx2 s[0:1], s[4:5], 0x8"], ["s_load_b128 s[0:3], s[4:5], 0x8"]),
     "ld.local": (["scratch_load_dword v0, off, s32"], ["global_load_dword v0, v[2:3], off"]),
     "ld.generic": (["flat_load_ubyte v0, v[2:3]"], ["global_load_ubyte v0, v[2:3], off"]),
     "atom.global": (

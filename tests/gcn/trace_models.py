@@ -457,9 +457,12 @@ def _latency(launch: Launch, views: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _is_timed(event: Event, ran: Ran) -> bool:
-    """Loads whose result a probe has as a number of up to 64 bits."""
+    """Loads whose result, or the first of two, a probe has as a number of up to 64 bits."""
     access = event.instruction.access
-    return access is not None and access.what == "load" and not (access.space == "scalar" and ran.is_passed(event))
+    if access is None or access.what != "load" or (access.space == "scalar" and ran.is_passed(event)):
+        return False
+    is_twice = re.search("read2|2addr", event.instruction.names[0]) is not None
+    return access.size // (1 + is_twice) <= 8
 
 
 def _barrier_wait(launch: Launch, views: Mapping[str, Any]) -> Iterator[str]:

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from neutrino.gcn.analysis.flow_graph import FlowGraph
 from neutrino.gcn.code import Function, Instruction
+from neutrino.gcn.isa.memory import accesses
 from neutrino.gcn.operation_names import (
     Opcode,
     division_steps,
@@ -49,6 +50,7 @@ _BRANCHES = re.compile(
 )
 _CALLS = frozenset({"s_swappc_b64", "s_swap_pc_i64", "s_call_b64", "s_call_i64"})
 _BARRIERS = re.compile(r"s_(cluster_)?barrier(_\w+)?")
+_SIGNED = re.compile(r"_(sbyte|sshort|i8|i16)(_|$)")
 _TENSORS = re.compile(r"v_(mfma|smfmac|wmma|swmmac)_\w+")
 _CONVERSIONS = re.compile(r"[vs]_cvt_\w+")
 _SPECIALS = re.compile(r"[vs]_(s_)?(exp|log|rcp|rsq|sqrt|sin|cos|rcp_iflag|tanh)_\w+")
@@ -106,7 +108,7 @@ def names_of(
     if "memory" in classes:
         space = ("local",) if is_scratch else _space(plain, is_parameter=is_parameter)
         if "load" in classes:
-            opcodes.append(("ld", *space))
+            opcodes.append(("ld", *space, *_width(plain)))
         if "store" in classes:
             opcodes.append(("st", "shared" if "lds" in modifiers or "_lds_" in plain else space[0]))
         if "atomic" in classes:
@@ -244,6 +246,18 @@ def _has(names: Names, parts: tuple[str, ...]) -> bool:
     """Return whether an instruction, by any of its names, has these words: a dotted opcode, or a single class or
     modifier."""
     return any(has_parts(opcode, names.classes, parts) for opcode in names.opcodes)
+
+
+@functools.cache
+def _width(plain: str) -> tuple[str, ...]:
+    """Return the words of a load's portable name that say what it loads, as PTX has them: ``b32``, ``v2.b64``; without
+    any for what is wider than 16 bytes, and for what is not known."""
+    access = accesses().get(plain)
+    if access is None or access.size > 16 * access.addresses:
+        return ()
+    size = access.size // access.addresses
+    kind = "s" if _SIGNED.search(plain) else "u" if size < 4 else "b"
+    return (*(["v2"] if access.addresses == 2 else []), f"{kind}{8 * size}")
 
 
 def _space(plain: str, *, is_parameter: bool) -> tuple[str, ...]:
