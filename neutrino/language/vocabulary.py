@@ -44,6 +44,7 @@ ELSEWHERE: Mapping[str, str] = {
     "laneId": "lane", "lane_id": "lane", "warpId": "warpid", "warp_id": "warpid", "program_id": "block",
     "threadid": "thread", "thread_id": "thread", "blockid": "block", "block_id": "block", "group": "leader",
     "activemask": "lanes", "mask": "lanes", "sm": "smid", "globaltimer": "time", "clock64": "clock", "nsecs": "time",
+    "lineno": "line", "pc": "site",
 }  # fmt: skip
 """What CUDA, Triton and PTX call something → its name here."""
 
