@@ -13,6 +13,8 @@ import pytest
 
 CHROMIUM = "/usr/bin/chromium"
 ARGUMENTS = ("--no-sandbox", "--disable-dev-shm-usage")
+_PATIENCE_MS = 600_000
+"""A machine that does much else at once is slow, and no fault of the page."""
 
 
 @dataclass
@@ -25,7 +27,7 @@ class Opened:
     def go(self, view: str) -> None:
         """Show a view, as a click does."""
         self.page.click(f"nav button[data-view={view}]")
-        self.page.wait_for_selector(f"body[data-ready={view}]", timeout=60_000)
+        self.page.wait_for_selector(f"body[data-ready={view}]")
         self.drawn()
 
     def drawn(self) -> None:
@@ -55,7 +57,7 @@ def chromium() -> Iterator[Any]:
     if path is None:
         pytest.skip("chromium is not installed (apt-get install chromium)")
     with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=path, args=list(ARGUMENTS))
+        browser = driver.chromium.launch(executable_path=path, args=list(ARGUMENTS), timeout=_PATIENCE_MS)
         yield browser
         browser.close()
 
@@ -65,11 +67,12 @@ def opened(browser: Any, path: Path, width: int = 1280, scheme: str = "light") -
     """Open a page of a file in a window of its own; ready once it shows its first view."""
     context = browser.new_context(color_scheme=scheme, viewport={"width": width, "height": 900}, offline=True)
     page = context.new_page()
+    page.set_default_timeout(_PATIENCE_MS)
     found = Opened(page)
     page.on("console", lambda message: found.said.append(message.text) if message.type == "error" else None)
     page.on("pageerror", lambda error: found.said.append(str(error)))
     page.on("request", lambda request: found.said.append(request.url) if request.url != path.as_uri() else None)
     page.goto(path.as_uri())
-    page.wait_for_selector("body[data-ready=overview]", timeout=60_000)
+    page.wait_for_selector("body[data-ready=overview]")
     yield found
     context.close()
