@@ -20,7 +20,7 @@ from neutrino.gcn.analysis.free_registers import KernelRegisters
 from neutrino.gcn.analysis.liveness import Liveness
 from neutrino.gcn.analysis.placement import Placement
 from neutrino.gcn.code import Function, Instruction, Module, decode, split_target
-from neutrino.gcn.isa.registers import SCC, vectors_in
+from neutrino.gcn.isa.registers import ACCUMULATORS, SCC, vectors_in
 from neutrino.gcn.processors import processor_named
 from tests.emulator.gcn import judge
 from tests.gcn.objects import CLANG, SOURCE, code_objects, need_clang, need_llvm
@@ -148,7 +148,8 @@ def test_registers_and_waves_are_those_that_llvm_writes(
         found = _COMMENTS.search(text, text.index("; Kernel info:", begin))
         assert found is not None
         vgprs, agprs, total, waves = (int(word or 0) for word in found.groups())
-        assert (registers.vector_count, registers.accumulator_count) == (vgprs, agprs), function.name
+        accumulators = (registers.named >> ACCUMULATORS).bit_length()
+        assert (registers.vector_count, accumulators) == (vgprs, agprs), function.name
         size = ".amdhsa_group_segment_fixed_size "
         shared = int(text[text.index(size, begin) + len(size) :].split()[0])
         if not shared:

@@ -49,6 +49,12 @@ def _registers(data: bytes, module: Module, kernel: str, left: int) -> tuple[Spa
     return spare_registers(registers, machine, wanted, _SCRATCH, vgprs=vgprs, taken=taken), registers
 
 
+def _scalar_count(spare: SpareRegisters) -> int:
+    """One more than the highest SGPR that the probes may name."""
+    kept = (place.first + place.words for place in spare.kept.values() if isinstance(place, Scalar))
+    return max((*kept, *(number + 1 for number in spare.free)), default=1)
+
+
 def _snippet(spare: SpareRegisters, offset: int, *, is_scc_live: bool, not_lent: int) -> list[str]:
     """Add 1 to a value of two words, and overwrite as many SGPRs as it says that it takes."""
     machine = spare.machine
@@ -105,7 +111,7 @@ def _twin(data: bytes, module: Module, kernel: str, left: int) -> tuple[bytes, S
     (address,) = place(data, [spliced_size(function, insertions)])
     code = splice(function, insertions, address).code
     vgprs = max(spare.vectors, default=-1) + 1
-    appended = Appended(_TWIN.format(kernel), kernel, code, max(spare.scalar_count, 1), vgprs, 8)
+    appended = Appended(_TWIN.format(kernel), kernel, code, _scalar_count(spare), vgprs, 8)
     return append_kernels(data, [appended]), spare, len(insertions) - 1
 
 

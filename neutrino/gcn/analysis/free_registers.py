@@ -8,7 +8,7 @@ from functools import cached_property
 from neutrino.gcn.analysis.calls import Calls, Reach, UnknownCallError
 from neutrino.gcn.analysis.liveness import Liveness
 from neutrino.gcn.code import Function, Module
-from neutrino.gcn.isa.registers import UnknownInstructionError, accumulators_in, scalars_in, vectors_in
+from neutrino.gcn.isa.registers import UnknownInstructionError, scalars_in, vectors_in
 from neutrino.gcn.processors import Processor
 
 
@@ -84,12 +84,6 @@ class KernelRegisters:
     def vector_count(self) -> int:
         """How many VGPRs the kernel and what it calls take: one more than the highest number that is named."""
         return max(vectors_in(self.named), default=-1) + 1
-
-    @property
-    def accumulator_count(self) -> int:
-        """How many accumulators (AGPRs) the kernel and what it calls take: one more than the highest number that is
-        named."""
-        return max(accumulators_in(self.named), default=-1) + 1
 
     @cached_property
     def is_indexed(self) -> bool:

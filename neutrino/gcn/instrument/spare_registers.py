@@ -54,12 +54,6 @@ class SpareRegisters:
     borrowed_at: int = 0
     has_few: bool = False
 
-    @property
-    def scalar_count(self) -> int:
-        """How many SGPRs the kernel has with its probes: one more than the highest number that either may name."""
-        kept = (place.first + place.words for place in self.kept.values() if isinstance(place, Scalar))
-        return max((*kept, *(number + 1 for number in self.free)), default=0)
-
     def attempts(
         self, offset: int | None, names: Iterable[str], not_lent: int = 0, labels: str = "",
         liveness: Liveness | None = None,

@@ -88,11 +88,6 @@ def vectors_in(registers: int) -> Iterator[int]:
     return _bits((registers & ALL_VECTORS) >> VECTORS & (1 << VECTOR_COUNT) - 1)
 
 
-def accumulators_in(registers: int) -> Iterator[int]:
-    """Yield the numbers of the accumulators (AGPRs) in a set, ascending."""
-    return _bits(registers >> ACCUMULATORS)
-
-
 def _bits(number: int) -> Iterator[int]:
     """Yield the numbers of a word's bits that are 1, ascending from 0."""
     while number:
