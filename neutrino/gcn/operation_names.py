@@ -227,6 +227,42 @@ def matrix_operations(instruction: Instruction, wave: int) -> int | None:
     return 2 * m * n * k * blocks
 
 
+_ATOMIC = re.compile(r"(?:global|flat|buffer|s|s_buffer)_atomic_(?P<words>\w+?)(?P<wide>_x2)?|ds_(?P<shared>\w+)")
+_COMBINES = re.compile(r"(?P<what>\w+?)(?:_(?P<letter>u|i|b|f|bf)(?P<bits>16|32|64))?")
+_COMBINING: Mapping[str, tuple[str, str]] = {
+    "add": ("add", "u"), "pk_add": ("add", ""), "min": ("min", "u"), "max": ("max", "u"), "smin": ("min", "i"),
+    "smax": ("max", "i"), "umin": ("min", "u"), "umax": ("max", "u"), "fmin": ("min", "f"), "fmax": ("max", "f"),
+    "min_num": ("min", "f"), "max_num": ("max", "f"), "inc": ("inc", "u"), "dec": ("dec", "u"), "and": ("and", "b"),
+    "or": ("or", "b"), "xor": ("xor", "b"), "swap": ("exch", "b"), "wrxchg": ("exch", "b"), "storexchg": ("exch", "b"),
+    "cmpswap": ("cas", "b"), "cmpst": ("cas", "b"), "cmpstore": ("cas", "b"),
+}  # fmt: skip
+"""What atomic instructions do → what PTX calls it, and the type if the mnemonic names none."""
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def atomic_words(mnemonic: str) -> tuple[Opcode, ...]:
+    """Return what an atomic instruction is called by, besides its kind and memory: what it does and the type, such as
+    ``add`` and ``u32``. Empty ones if there is no name for it."""
+    match = _ATOMIC.fullmatch(mnemonic)
+    words = (match["words"] or match["shared"]).replace("_rtn", "") if match is not None else ""
+    found = _COMBINES.fullmatch(words)
+    if match is None or found is None or found["what"] not in _COMBINING:
+        return ((),)
+    name, letter = _COMBINING[found["what"]]
+    letter = found["letter"] or letter
+    bits = found["bits"] or ("64" if match["wide"] else "32")
+    if name == "cas" and letter == "f":
+        # It compares numbers; PTX's compares bits.
+        return ((),)
+    if found["what"] == "pk_add":
+        return ((name, f"{letter}{bits}x2"),)
+    kinds = [f"{letter.replace('i', 's')}{bits}"]
+    if name == "add" and kinds == ["u32"]:
+        # The sum is the same.
+        kinds.append("s32")
+    return tuple((name, kind) for kind in kinds)
+
+
 def operations_of(instruction: Instruction) -> tuple[Operation, ...]:
     """Return the operations that an instruction consists of, if it is several: none of most instructions."""
     if instruction.second is not None:

@@ -20,6 +20,7 @@ from neutrino.gcn.code import Function, Instruction
 from neutrino.gcn.isa.memory import accesses
 from neutrino.gcn.operation_names import (
     Opcode,
+    atomic_words,
     division_steps,
     first_parts,
     mnemonics_of,
@@ -110,10 +111,12 @@ def names_of(
         if "load" in classes:
             opcodes.append(("ld", *space, *_width(plain)))
         if "store" in classes:
-            opcodes.append(("st", "shared" if "lds" in modifiers or "_lds_" in plain else space[0]))
+            to = "shared" if "lds" in modifiers or "_lds_" in plain else space[0]
+            opcodes.append(("st", to, *_width(plain)))
         if "atomic" in classes:
             # Whether the old value comes back is what tells the two apart.
-            opcodes.append(("atom" if _returns(plain, modifiers) else "red", *space))
+            kind = "atom" if _returns(plain, modifiers) else "red"
+            opcodes += [(kind, *space, *words) for words in atomic_words(plain)]
     if plain in _CALLS:
         opcodes.append(("call",))
     return Names(tuple(opcodes), classes)
@@ -250,8 +253,8 @@ def _has(names: Names, parts: tuple[str, ...]) -> bool:
 
 @functools.cache
 def _width(plain: str) -> tuple[str, ...]:
-    """Return the words of a load's portable name that say what it loads, as PTX has them: ``b32``, ``v2.b64``; without
-    any for what is wider than 16 bytes, and for what is not known."""
+    """Return the words of a load's or store's portable name that say what it accesses, as PTX has them: ``b32``,
+    ``v2.b64``; none for what is wider than 16 bytes, or not known."""
     access = accesses().get(plain)
     if access is None or access.size > 16 * access.addresses:
         return ()
