@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from neutrino.page.document import page_script, web_files
 from neutrino.page.registry import VIEWS
 from neutrino.page.scripts import WEB
+from tests.page.made_pages import write_schedule
 
 
 def test_script_and_style_cannot_end_themselves() -> None:
@@ -44,3 +46,14 @@ def test_types(tmp_path: Path) -> None:
     config.write_text(json.dumps({"compilerOptions": options, "include": [f"{WEB}/**/*.js"]}))
     found = subprocess.run([compiler, "-p", str(config)], capture_output=True, text=True, check=False)
     assert found.returncode == 0, found.stdout
+
+
+def test_other_reports_do_not_load_what_makes_pages(tmp_path: Path) -> None:
+    write_schedule(tmp_path / "trace", blocks=4, launches=1)
+    code = (
+        "import sys; from neutrino.cli.report import main; main(sys.argv[1:]);"
+        " print(sorted(name for name in sys.modules if 'neutrino.page' in name or 'matplotlib' in name))"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path / "trace")]
+    found = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert found.stdout.splitlines()[-1] == "[]"

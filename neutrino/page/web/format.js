@@ -20,9 +20,9 @@ export function counted(count, one, many = `${one}s`) {
 /** A share, rounded down: 100 % only if nothing is missing. @param {number} part @param {number} all @returns {string} */
 export function share(part, all) {
   if (!all) return "none";
-  if (part === all) return "100 %";
+  if (part === all) return "100\u00a0%";
   const percent = Math.floor((part / all) * 1000) / 10;
-  return percent < 0.1 ? (part ? "under 0.1 %" : "0 %") : `${percent} %`;
+  return percent < 0.1 ? (part ? "under 0.1\u00a0%" : "0\u00a0%") : `${percent}\u00a0%`;
 }
 
 /** A number that is short, for axes. @param {number} value @returns {string} */

@@ -32,7 +32,7 @@ export function draw(place, trace) {
         { title: "reason", kind: "name", value: (row) => `${row.reason}: ${row.text}` },
         { title: "", value: (row) => row.launches, cell: (row) => bar(row.launches / most) },
         { title: "launches", kind: "number", value: (row) => row.launches }, { title: "kernels", kind: "number", value: (row) => row.kernels },
-        { title: "what helps", value: (row) => row.remedy || "nothing is known" },
+        { title: "what helps", value: (row) => row.remedy || (row.reason === "not-selected" ? "choose them, too" : "nothing is known") },
       ], all, { figures: "reasons" }),
       element("h3", {}, "Kernels"),
       table("Kernels that were not probed", [

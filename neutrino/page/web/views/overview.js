@@ -34,9 +34,9 @@ export function draw(place, trace, page) {
       { title: "maps", value: (row) => row.maps.map((/** @type {any} */ map) => map.name).join(", ") },
     ], facts.kernels, { figures: "kernels" }));
   }
-  const lost = facts.not_probed.reduce((/** @type {number} */ sum, /** @type {any} */ row) => sum + row.launches, 0);
-  if (lost) {
-    place.append(element("p", {}, `${counted(lost, "launch", "launches")} ran without probes. `,
+  const lost = coverage.launches - coverage.probed;
+  if (lost > 0) {
+    place.append(element("p", {}, `${counted(lost, "launch", "launches")} that ${lost === 1 ? "was" : "were"} chosen ran without probes. `,
       element("button", { type: "button", onclick: () => page.go("coverage") }, "Why, and what helps")));
   }
 }
