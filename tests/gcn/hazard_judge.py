@@ -3,11 +3,14 @@
 Some pairs of instructions need wait states between them that neither the hardware nor an assembler provides. LLVM's
 pass ``post-RA-hazard-rec`` inserts them into compiled code. Here it gets sequences of instructions as machine IR (MIR):
 what it inserts, they lack. The text becomes MIR by way of ``llvm-mc -show-inst``, which names opcode and operands as
-LLVM's tables have them.
+LLVM's tables have them. Of an opcode's implicit operands, which MIR must have, only errors of ``llc`` tell, one at a
+time: ``hazard_operands.json`` has what they told. With HAZARD_OPERANDS in the environment, what is learnt is added.
 """
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import shutil
 import subprocess
@@ -18,6 +21,7 @@ from pathlib import Path
 import pytest
 
 ASSEMBLER, COMPILER = "llvm-mc-19", "llc-19"
+_LEARNT = Path(__file__).with_name("hazard_operands.json")
 _TRIPLE = "amdgcn-amd-amdhsa"
 _WAVE64 = "+wavefrontsize64,-wavefrontsize32"
 _INSTRUCTION = re.compile(r"<MCInst #\d+ (\w+)((?:\s*;?\s*<MCOperand [^>]+>)*)>", re.DOTALL)
@@ -51,8 +55,12 @@ class HazardJudge:
         self._numbers: dict[str, str] = {}
         """Names of registers in MIR by LLVM's numbers of them."""
         self._named: set[str] = set()
-        self._implicit: dict[str, list[str]] = {}
+        self._place = f"{processor}, {wave} lanes"
+        learnt = json.loads(_LEARNT.read_text()).get(self._place, {}) if _LEARNT.exists() else {}
+        self._implicit = {opcode: text.split(", ") for opcode, text in learnt.get("implicit", {}).items()}
         """By opcode, the implicit operands that MIR must have."""
+        self._renamed: dict[str, str] = learnt.get("renamed", {})
+        """What an opcode is known as to LLVM's passes, of those that they have another name for."""
 
     def added(self, sequences: Sequence[Sequence[str]]) -> list[list[tuple[int, str]]]:
         """Return what LLVM inserts into each sequence of instructions: before which of them, and what, as MIR.
@@ -63,7 +71,7 @@ class HazardJudge:
         lines = list(dict.fromkeys(line for sequence in sequences for line in sequence))
         self._learn(lines)
         rows = dict(zip(lines, self._as_mir(lines), strict=True))
-        parts = [[rows[line] for line in sequence] for sequence in sequences]
+        parts = [[self._rename(*rows[line]) for line in sequence] for sequence in sequences]
         tried: set[str] = set()
         while True:
             mir, owners = self._module(parts)
@@ -81,6 +89,7 @@ class HazardJudge:
                 ]
                 finished = subprocess.run(command, capture_output=True, text=True, check=False)
             if finished.returncode == 0:
+                self._keep()
                 return self._found(finished.stdout, parts)
             unknown = _UNKNOWN_NAME.search(finished.stderr)
             if unknown is not None and unknown[1] not in tried:
@@ -89,8 +98,8 @@ class HazardJudge:
                 plain = unknown[1].removesuffix("_e64")
                 known_as = plain if plain != unknown[1] else f"{plain}_e64"
                 tried.add(known_as)
-                parts = [[(known_as, text.replace(unknown[1], known_as)) if opcode == unknown[1] else (opcode, text)
-                          for opcode, text in rows] for rows in parts]  # fmt: skip
+                self._renamed[unknown[1]] = known_as
+                parts = [[self._rename(opcode, text) for opcode, text in rows] for rows in parts]
                 continue
             missing = _MISSING.search(finished.stderr)
             assert missing is not None, _explained(finished.stderr, mir)
@@ -98,6 +107,21 @@ class HazardJudge:
             known = self._implicit.setdefault(opcode, [])
             assert missing[2] not in known, finished.stderr
             known.append(missing[2])
+
+    def _rename(self, opcode: str, text: str) -> tuple[str, str]:
+        """Return opcode and MIR as LLVM's passes know them, as far as that was learnt."""
+        known_as = self._renamed.get(opcode, opcode)
+        return known_as, text.replace(opcode, known_as) if known_as != opcode else text
+
+    def _keep(self) -> None:
+        """Add what was learnt to the file, if that is wanted."""
+        if "HAZARD_OPERANDS" not in os.environ:
+            return
+        everything = json.loads(_LEARNT.read_text()) if _LEARNT.exists() else {}
+        place = everything.setdefault(self._place, {"renamed": {}, "implicit": {}})
+        place["renamed"].update(self._renamed)
+        place["implicit"].update((opcode, ", ".join(operands)) for opcode, operands in self._implicit.items())
+        _LEARNT.write_text(json.dumps(everything, indent=1, sort_keys=True) + "\n")
 
     def _as_mir(self, sequence: Sequence[str]) -> list[tuple[str, str]]:
         """Return opcode and MIR, without implicit operands, of each instruction."""

@@ -23,7 +23,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a hook that keeps fewer images, the program, and a driver."""
 
     def make(folder: Path) -> None:
-        build.build(folder / "lib", flags=("-O1", f"-DNT_IMAGE_MOST={MOST}u"))
+        build.build(folder / "lib", flags=("-O0", f"-DNT_IMAGE_MOST={MOST}u"))
         compile_c(folder / "distinct", str(HERE / "programs" / "distinct.c"))
         build_driver(folder)
 
