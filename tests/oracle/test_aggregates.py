@@ -373,7 +373,8 @@ def check(views: dict[str, MapView], name: str) -> int:
 )
 def test_they_agree_with_the_records(level: str, position: str, seed: int | None) -> None:
     values = 0
-    for name in KERNELS:
+    # Where most threads of it save, thousands of times: in warps and blocks alone.
+    for name in KERNELS[1:] if level == "thread" else KERNELS:
         own = probe(level, position)
         bench = Bench(ALL[name], (), (seed,))
         twins = bench.twins(own)
