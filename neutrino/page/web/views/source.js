@@ -66,8 +66,8 @@ export async function draw(place, trace) {
     });
     const seen = lines.length ? window_(lines, [...textLinesOf.keys(), ...sourceValues.keys()]) : [];
     const left = seen.length ? pane(shown(path, 120), seen, sourceValues, null, (line) => choose(textLinesOf.get(line) ?? [], [line], false)) : null;
-    panes.replaceChildren(...(left ? [left.root, right.root] : [note(path, block), right.root]));
-    readout.textContent = "";
+    panes.replaceChildren(...(left ? [left.root, right.root] : [right.root]));
+    readout.replaceChildren(left ? "" : note(path, block));
     right.find([...values.keys()].sort((a, b) => a - b)[0]);
     left?.find([...sourceValues.keys()].sort((a, b) => a - b)[0]);
 
