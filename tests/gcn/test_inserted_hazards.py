@@ -37,6 +37,10 @@ CARRY_e64 v101, s[64:65], 0, v101, s[62:63]""",
 s_and_MASK s[60:61], s[60:61], EXEC
 v_cndmask_b32_e64 v100, v2, v3, s[60:61]
 s_mov_MASK s[60:61], 0""",
+    "lanes that branch": """v_cmp_gt_u32_e64 s[60:61], v1, v2
+s_and_MASK s[60:61], EXEC, s[60:61]
+s_and_MASK s[64:65], EXEC, VCC
+v_cndmask_b32_e64 v100, v8, v9, s[60:61]""",
     "leader": """v_readfirstlane_b32 s60, v1
 v_readfirstlane_b32 s61, v2
 global_store_dword v3, v4, s[60:61]""",
