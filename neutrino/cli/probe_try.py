@@ -21,7 +21,6 @@ from neutrino.cli.max_registers import add_max_registers
 from neutrino.cli.probe_status import DIFFERENT, DONE, NOTHING, Commands, say
 from neutrino.cli.streams import escaped
 from neutrino.places import scratch_parent
-from neutrino.tracing.shown.exact_numbers import exact
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -510,6 +509,9 @@ def _cell(value: int | float | str, *, is_exact: bool) -> str:
     """
     if isinstance(value, str):
         return escaped(value)
+    # Imported here: it comes with NumPy, which the other commands need not wait for.
+    from neutrino.tracing.shown.exact_numbers import exact
+
     return exact(value) if is_exact else _number(value)
 
 
