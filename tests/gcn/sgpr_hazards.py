@@ -8,6 +8,7 @@ the pair counts as read. Compilers since LLVM 20 write these waits; what clang 1
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from neutrino.gcn.analysis.flow_graph import FlowGraph
@@ -50,9 +51,9 @@ def _waited(row: Instruction) -> set[str]:
     return {match[1] for word in row.operands for match in _FIELD.finditer(word) if match[2] == "0"}
 
 
-def _step(state: _State, row: Instruction, wave: int, named: int) -> tuple[_State, set[str]]:
+def _step(state: _State, row: Instruction, wave: int, named: int, read: int) -> tuple[_State, set[str]]:
     """The state behind an instruction, and the waits that it lacks: ``sa_sdst``, ``va_sdst``, ``va_vcc``. named: what a
-    called or calling function may read."""
+    called or calling function may read. read: what vector instructions of such may have read."""
     name = row.mnemonic
     if name == "ds_nop":
         nops = state.nops + 1
@@ -90,7 +91,7 @@ def _step(state: _State, row: Instruction, wave: int, named: int) -> tuple[_Stat
     scalar, vector = state.scalar, state.vector
     tracked = state.tracked | (_pairs(reads) if is_vector else 0)
     if is_call(row):
-        tracked = _NUMBERED
+        tracked |= read
     writes = (0 if found.calls else found.writes) & _NUMBERED & tracked
     if is_vector:
         vector |= writes
@@ -101,10 +102,13 @@ def _step(state: _State, row: Instruction, wave: int, named: int) -> tuple[_Stat
     return _State(tracked, scalar, vector), lacks
 
 
-def missing_waits(function: Function, wave: int, named: int = _NUMBERED) -> dict[int, set[str]]:
-    """The waits that a function's instructions lack, by their offsets. named: SGPRs of the kernel and what it calls."""
+def missing_waits(
+    function: Function, wave: int, named: int = _NUMBERED, read: int = _NUMBERED
+) -> dict[int, set[str]]:  # fmt: skip
+    """The waits that a function's instructions lack, by their offsets. named: SGPRs of the kernel and what it calls.
+    read: those that vector instructions of these may have read where a function is called or begins."""
     graph = FlowGraph(function)
-    start = _State() if function.is_kernel else _State(tracked=_NUMBERED)
+    start = _State() if function.is_kernel else _State(tracked=read & _NUMBERED)
     entry: dict[int, _State] = {0: start}
     lacking: dict[int, set[str]] = {}
     waiting = [0]
@@ -115,7 +119,7 @@ def missing_waits(function: Function, wave: int, named: int = _NUMBERED) -> dict
             row = function.instructions[index]
             if row.mnemonic in _ENDS:
                 break
-            state, lacks = _step(state, row, wave, named)
+            state, lacks = _step(state, row, wave, named, _pairs(read & _NUMBERED))
             if lacks:
                 lacking.setdefault(row.offset, set()).update(lacks)
         for successor in graph.blocks[number].successors:
@@ -126,10 +130,40 @@ def missing_waits(function: Function, wave: int, named: int = _NUMBERED) -> dict
     return lacking
 
 
-def new_hazards(original: Function, twin: Function, inserted: dict[int, bytes], named: int) -> list[str]:
+def read_by_vectors(functions: Iterable[Function]) -> int:
+    """The SGPRs that vector instructions of functions read, of kernels only what they may read before a call."""
+    found = 0
+    for function in functions:
+        for row in _before_calls(function) if function.is_kernel else function.instructions:
+            if row.mnemonic.startswith("v_"):
+                found |= effects(row, 12).reads
+    return found & _NUMBERED
+
+
+def _before_calls(function: Function) -> list[Instruction]:
+    """The instructions from which some way leads to a call."""
+    graph, rows = FlowGraph(function), function.instructions
+    ends = [
+        max((index + 1 for index in range(block.begin, block.end) if is_call(rows[index])), default=block.begin)
+        for block in graph.blocks
+    ]
+    leading = {number for number, block in enumerate(graph.blocks) if ends[number] > block.begin}
+    while True:
+        more = {number for number, block in enumerate(graph.blocks) if leading.intersection(block.successors)} - leading
+        if not more:
+            break
+        leading |= more
+    return [
+        row for number, block in enumerate(graph.blocks)
+        for row in rows[block.begin : block.end if leading.intersection(block.successors) else ends[number]]
+    ]  # fmt: skip
+
+
+def new_hazards(original: Function, twin: Function, inserted: dict[int, bytes], named: int, read: int) -> list[str]:
     """What a twin lacks and its original does not. inserted: what is in front of each instruction, by its offset in the
-    original, as ``twin_reader`` finds it. named: SGPRs of the kernel and what it calls."""
-    before, now = (missing_waits(one, original.wave, named) for one in (original, twin))
+    original, as ``twin_reader`` finds it. named: SGPRs of the kernel and what it calls. read: those that vector
+    instructions read, of the twin, of its copies of functions, and of functions that it may call as they are."""
+    before, now = (missing_waits(one, original.wave, named, read) for one in (original, twin))
     own: dict[int, int] = {}
     moved = 0
     for row in original.instructions:

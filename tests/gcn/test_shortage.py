@@ -27,7 +27,7 @@ from neutrino.verification import load_probes
 from tests.emulator.gcn import judge
 from tests.gcn.objects import need_clang, need_llvm
 from tests.gcn.probe_model import Shape
-from tests.gcn.sgpr_hazards import missing_waits, new_hazards
+from tests.gcn.sgpr_hazards import missing_waits, new_hazards, read_by_vectors
 from tests.gcn.test_instrument_probes import DEEP, FLAT, judged
 from tests.gcn.twin_reader import listing_of, read_twin
 
@@ -132,7 +132,8 @@ def _hazards(data: bytes, probe: str, names: list[str]) -> tuple[list[str], int]
     target = code_object_functions(data, "built here").target
     processor, features = split_target(target)
     able, left_out = able_probes(GcnTarget(), load_probes([probe], platform="hip"))
-    backend = GcnTwins(CodeObjectSource(0, target, data), typed(able), left_out)
+    source = CodeObjectSource(0, target, data)
+    backend = GcnTwins(source, typed(able), left_out)
     plan = backend.plan(names)
     code = backend.write(plan)
     assert not {**plan.refused, **code.refused}
@@ -152,8 +153,10 @@ def _hazards(data: bytes, probe: str, names: list[str]) -> tuple[list[str], int]
             original, written = module.function(places[address].name), module.function(name)
             assert original is not None
             assert written is not None
-            named = KernelRegisters(module, kernel.function, PROCESSORS[processor]).named
-            found += new_hazards(original, written, dict(reading.inserted), named)
+            registers = KernelRegisters(source.module, kernel.function, PROCESSORS[processor])
+            called = [one for one in registers.functions if not one.is_kernel]
+            read = read_by_vectors([*called, *filter(None, map(module.function, copies.values()))])
+            found += new_hazards(original, written, dict(reading.inserted), registers.named, read)
             nops += sum(row.mnemonic == "ds_nop" for row in written.instructions)
     return found, nops
 
