@@ -33,6 +33,17 @@ JUDGED: Mapping[str, tuple[str, ...]] = {
     "corpus": ("neutrino/ptx", "neutrino/assemble", "neutrino/backend"),
     "device_h200": ("neutrino/emulator/*.py", "neutrino/emulator/arithmetic", "tests/kernels/*.py"),
     "driver_h200": ("tests/embedded/ask*.[ch]", "neutrino/emulator/csrc"),
+    "exact_amd": (
+        "neutrino/gcn", "neutrino/backend/gcn_*.py", "neutrino/fatbin/code_object_append.py", "neutrino/maps", "probes",
+        "probes_amd", "neutrino/emulator/gcn", "bench/gcn_cases.py", "bench/workloads/triton_amd.py",
+        "tests/emulator/gcn/judged.hip", "tests/gcn/executed.py", "tests/gcn/trace_models.py", "tests/gcn/exact.py",
+        "tests/gcn/operation_trace.py", "tests/gcn/branch_trace.py",
+    ),
+    "exact_faults": (
+        "neutrino/gcn", "neutrino/backend/gcn_*.py", "neutrino/fatbin/code_object_append.py", "neutrino/maps", "probes",
+        "neutrino/emulator/gcn", "tests/emulator/gcn/judged.hip", "tests/gcn/executed.py", "tests/gcn/trace_models.py",
+        "tests/gcn/exact.py", "tests/gcn/twin_reader.py",
+    ),
     "examples": ("examples",),
     "first_runs_h200": ("neutrino/run", "neutrino/maker", f"{_HOOK}/image"),
     "gcn_faults": ("neutrino/emulator/gcn", "tests/emulator/gcn/judged.hip"),
@@ -40,6 +51,11 @@ JUDGED: Mapping[str, tuple[str, ...]] = {
     "gcn_numpy": ("neutrino/emulator/gcn", "bench/gcn_cases.py", "bench/workloads/triton_amd.py"),
     "gcn_second": ("neutrino/emulator/gcn", "tests/emulator/gcn/judged.hip"),
     "graphs_h200": ("bench/workloads/replays.cu", _HOOK),
+    "hip_amd": (
+        "neutrino/gcn", "neutrino/backend/gcn_*.py", "neutrino/fatbin/code_object_append.py", "neutrino/maps", "probes",
+        "probes_amd", "tests/hsa/csrc", "tests/hsa/*.py", "tests/gcn/executed.py", "tests/gcn/trace_models.py",
+        "tests/gcn/operation_trace.py", "tests/gcn/kernels.hip",
+    ),
     "listing": ("neutrino/fatbin",),
     "notebooks_h200": ("neutrino/session.py", "neutrino/loader/install.py", f"{_HOOK}/front"),
     "overhead_h200": ("bench/workloads/triton_eleven.py", "probes", *_TWINS),
@@ -74,8 +90,9 @@ JUDGED: Mapping[str, tuple[str, ...]] = {
 
 OVERTAKEN: tuple[str, ...] = (
     "ahead_h200", "ahead_size", "ahead_speed", "benchmark_option_h200", "check_corpus", "compatibility_h200", "corpus",
-    "corpus_amd", "examples", "first_runs_h200", "gcn_second", "graphs_h200", "listing", "notebooks_h200", "parsing",
-    "probed_amd", "reading", "registers", "road_h200", "scale", "soak", "soak_h200", "twins_amd",
+    "corpus_amd", "exact_amd", "exact_faults", "examples", "first_runs_h200", "gcn_second", "graphs_h200", "hip_amd",
+    "listing", "notebooks_h200", "parsing", "probed_amd", "reading", "registers", "road_h200", "scale", "soak",
+    "soak_h200", "twins_amd",
 )  # fmt: skip
 """Results whose files have changed since they were recorded, and which are to be recorded again."""
 
