@@ -60,7 +60,7 @@ LEAST = 25
 """Kernels of each build for the processors of NEEDED."""
 MOST_REFUSED = 15
 """Per cent of the kernels of a probe, over all builds."""
-LEAST_PROBES = 17
+LEAST_PROBES = 20
 _MOST_BLOCKS = 2
 """Of a launch: what other blocks do is the same with other numbers."""
 _RACING = frozenset({"locks", "extremes", "sum_all", "counted_together", "rotary"})

@@ -37,8 +37,8 @@ STATED = (
     "0.3 s of", "5 GB/s in C, 2 GB/s by NumPy alone", "at most 200 MiB", "220 MB of wheels", "twenty times each kernel",
     "1 % is wanted", "so that 0.1 µs count", "32 times fewer",
     "over 100,000 streams, a million modules, 100 million launches",
-    "cc; 3 GB of memory", "at most 5 s of processor time, 8 MiB, and 200 MiB of memory",
-    "at most 3 s of processor time",
+    "at most 5 s of processor time, 8 MiB, and 200 MiB of memory",
+    "at most 3 s of processor time", "60 s for the largest", "2 million slices per second of processor time",
 )  # fmt: skip
 
 

@@ -352,8 +352,8 @@ s_endpgm"""
     assert [row.offset in found for row in rows] == [True, True, False, False]
     assert not scratch_accesses(function, "gfx1030", 10, properties=8)
     assert not scratch_accesses(function, "gfx1100", 11)
-    assert ("st", "local") in names_of(rows[0].mnemonic, is_scratch=True).opcodes
-    assert ("st", "global") in names_of(rows[0].mnemonic).opcodes
+    assert ("st", "local", "b32") in names_of(rows[0].mnemonic, is_scratch=True).opcodes
+    assert ("st", "global", "b32") in names_of(rows[0].mnemonic).opcodes
     machine = Machine(PROCESSORS["gfx1030"], 32)
     code = Code(machine, range(60, 70), range(100, 110))
     for row, value in ((rows[0], Vector(100, 2)), (rows[1], Constant(Type.U64, 4))):

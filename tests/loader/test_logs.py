@@ -174,8 +174,9 @@ def test_a_need_that_is_known_is_met(
     counted = Files(tmp_path / "trace").counted("loop_p2")
     units = [int(launch.record["log_units"]) for launch in launches]
     if program == "growing-in-little":
-        # The first launches may come before it is known that there is no more.
-        assert counted["probed"] >= 4
+        # The first launches may come before it is known that there is no more: how many, the machine's load decides.
+        assert counted["probed"] >= 1
+        assert sum(counted.values()) == len(TICKETS)
         assert 0 < max(units) < need
         return
     assert min(units) >= (need if per_warp else units_before)

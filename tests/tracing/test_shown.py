@@ -54,8 +54,11 @@ def tables_of(report: ShownReport) -> list[Table]:
 @pytest.mark.parametrize("kernels", [2, 7])
 @pytest.mark.parametrize("options", [(), ("--all",), ("-k", "*1*")])
 def test_text_has_every_line_and_cell(
-    kernels: int, options: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    kernels: int, options: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    # Where lines have an end, cells are wrapped.
+    monkeypatch.delenv("COLUMNS", raising=False)
     path = written(tmp_path / "t", kernels)
     is_chosen = "-k" in options
     summary = summarize(Trace(path), lambda kernel: not is_chosen or "1" in kernel.full_name)
