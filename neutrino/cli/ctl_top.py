@@ -11,14 +11,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from neutrino.abi.control_file import Command
+from neutrino.cli.intervals import pause_after
 from neutrino.cli.table import counted
 from neutrino.errors import NeutrinoError
 from neutrino.loader.steering import Steered
 
 _HOME = "\x1b[H\x1b[J"
 """Of a terminal: clear all of the screen."""
-_MOST_OF_TIME = 4
-"""Pauses are at least so many times as long as reading took, so that this takes a fifth of a core at most."""
 _BELOW = 2
 """Lines of the screen that are left free."""
 
@@ -45,8 +44,7 @@ def show(process: Steered, options: argparse.Namespace) -> None:
         _print(text, process, is_screen, shown)
         if shown == options.count:
             return
-        pause = max(options.interval - (time.monotonic() - began), _MOST_OF_TIME * (time.monotonic() - began), 0.05)
-        _sleep(pause, process.is_running)
+        _sleep(pause_after(options.interval, time.monotonic() - began), process.is_running)
     text = _report(process.trace_dir)
     if is_screen:
         print(_HOME, end="")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0}
 _LEAST_S = 0.1
 _MOST_S = 86400.0
-_MOST_OF_TIME = 4
+_PAUSES = 4
 """Pauses are at least so many times as long as reading took, so that this takes a fifth of a core at most."""
 _WORD = re.compile(r"(?:^|(?<=[};]))\s*interval\s*:", re.ASCII)
 _CLAUSE = re.compile(
@@ -101,15 +101,22 @@ def print_meanwhile(
                 sys.stderr.flush()
         taken = time.monotonic() - began - now
         due[number] = now + intervals[number].seconds
-        least = now + taken * (1 + _MOST_OF_TIME)
+        least = now + taken + pause_after(0, taken)
+
+
+def pause_after(interval: float, taken: float) -> float:
+    """Return how long to wait after results were printed. interval: from one printing to the next; taken: by this one.
+    All in seconds.
+    """
+    return max(interval - taken, _PAUSES * taken)
 
 
 def _so_far(path: Path, texts: Sequence[str], interval: Interval, rows: int) -> str:
     """Return what a trace has of the maps that an interval prints, as text for a terminal."""
     from neutrino.cli.one_liner_results import results_of
+    from neutrino.cli.run_results import harmless
 
-    text = results_of(texts, rows, only=interval.maps)(path)
-    return "".join(letter if letter == "\n" or letter.isprintable() else "?" for letter in text)
+    return harmless(results_of(texts, rows, only=interval.maps)(path))
 
 
 def _flush(path: Path, seconds: float) -> None:

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -211,15 +212,29 @@ def report_of(path: Path) -> str:
     """
     trace = Trace(path, is_tolerant=True)
     options = report_parser().parse_args([])
-    console = report_console()
     if is_measured(trace):
-        with console.capture() as captured:
-            _text(console, options).show_usage(memory_usage(trace), lambda _: True)
-    else:
-        summary = summarize(trace)
-        with console.capture() as captured:
-            (findings,) = _find([summary], options)
-            _text(console, options).show(shown_report(summary, Choice(), SOURCES, findings), summary)
+        return _usage_text(memory_usage(trace), lambda _: True, options)
+    summary = summarize(trace)
+    (findings,) = _find([summary], options)
+    return _summary_text(summary, findings, options)
+
+
+def _usage_text(usage: MemoryUsage, keep: Callable[[TraceKernel], bool], options: argparse.Namespace) -> str:
+    """Return the report of a run with --memusage. keep: whether to list a kernel."""
+    console = report_console()
+    with console.capture() as captured:
+        _text(console, options).show_usage(usage, keep)
+    return stripped(captured.get())
+
+
+def _summary_text(summary: TraceSummary, findings: Findings, options: argparse.Namespace) -> str:
+    """Return the report of a trace."""
+    console = report_console()
+    choice = Choice(bool(options.kernel), options.all, bool(options.rows), options.launch)
+    # Captured and printed in one go: rich itself would exit the process on a closed pipe (| head).
+    with console.capture() as captured:
+        _text(console, options).show(shown_report(summary, choice, SOURCES, findings), summary)
+    # Each part ends with an empty line; one between traces is enough, and none at the end.
     return stripped(captured.get())
 
 
@@ -329,18 +344,10 @@ def _print(
         for number, (summary, findings) in enumerate(zip(summaries, found, strict=True)):
             print(("\n" if number else "") + text_of(summary, findings, options))
     else:
-        console = report_console()
-        for number, usage in enumerate(usages):
-            with console.capture() as captured:
-                _text(console, options).show_usage(usage, keep)
-            print(("\n" if number else "") + stripped(captured.get()))
-        choice = Choice(bool(options.kernel), options.all, bool(options.rows), options.launch)
-        for number, (summary, findings) in enumerate(zip(summaries, found, strict=True), len(usages)):
-            # Captured and printed in one go: rich itself would exit the process on a closed pipe (| head).
-            with console.capture() as captured:
-                _text(console, options).show(shown_report(summary, choice, SOURCES, findings), summary)
-            # Each part ends with an empty line; one between traces is enough, and none at the end.
-            print(("\n" if number else "") + stripped(captured.get()))
+        texts = (_usage_text(usage, keep, options) for usage in usages)
+        others = (_summary_text(*each, options) for each in zip(summaries, found, strict=True))
+        for number, text in enumerate(chain(texts, others)):
+            print(("\n" if number else "") + text)
     if sys.stdout is not None:
         sys.stdout.flush()
 

@@ -99,9 +99,14 @@ def _incompleteness(trace: Trace) -> str:
     )
 
 
+def harmless(text: str) -> str:
+    """Return a text with what a terminal might obey replaced."""
+    return "".join(letter if letter == "\n" or letter.isprintable() else "?" for letter in text)
+
+
 def _print(text: str, path: Path) -> None:
-    """Print results, with what a terminal might obey replaced; keep them in the trace if that fails."""
-    shown = "".join(letter if letter == "\n" or letter.isprintable() else "?" for letter in text)
+    """Print results; keep them in the trace if that fails."""
+    shown = harmless(text)
     try:
         if sys.stderr is None:
             raise OSError
