@@ -49,6 +49,8 @@ def in_form(plain: bytes, form: tuple[Compression, int]) -> bytes:
 
 @pytest.fixture(scope="module")
 def clang(tmp_path_factory) -> str:
+    # clang runs it to make the host's object; Debian has it in a package of its own, clang-tools.
+    need_llvm("clang-offload-bundler")
     return need_clang(tmp_path_factory.mktemp("clang"))
 
 

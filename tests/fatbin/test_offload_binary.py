@@ -53,7 +53,7 @@ def test_what_the_packager_packed(packed):
 
 
 def test_an_object_of_the_new_driver(tmp_path):
-    clang = need_clang(tmp_path)
+    clang, packager = need_clang(tmp_path), need_llvm("clang-offload-packager")
     path = compile_hip(
         clang, tmp_path, "new.o", "--offload-new-driver", "-fgpu-rdc", "--offload-arch=gfx90a", "--offload-arch=gfx1100"
     )
@@ -64,7 +64,7 @@ def test_an_object_of_the_new_driver(tmp_path):
         (image,) = container.images
         output = tmp_path / image.arch
         argv = f"--image=file={output},triple=amdgcn-amd-amdhsa,arch={image.arch},kind=hip"
-        run(need_llvm("clang-offload-packager"), path, argv)
+        run(packager, path, argv)
         assert image.data == output.read_bytes()
         assert image.kind is ImageKind.BITCODE
         assert kernel_names(image) == ()
