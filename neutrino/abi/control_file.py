@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import struct
 
 from neutrino.abi.structures import Member, Struct
 
@@ -43,3 +44,17 @@ CONTROL = Struct(
     ),
     "The file control in a trace directory, while the process runs.",
 )
+
+
+def last_answer(data: bytes) -> tuple[int, int]:
+    """Return the number and the command of the request that the process answered last; zeros of none.
+
+    data: the file's content; zeros, too, for what is no such content.
+    """
+    # Without NumPy, which whoever looks once a second need not load.
+    letters = {"char": "{}s", "u32": "{}I", "u64": "{}Q"}
+    layout = struct.Struct("<" + "".join(letters[member.type].format(member.count) for member in CONTROL.members))
+    if len(data) != layout.size or not data.startswith(CONTROL_MAGIC):
+        return 0, 0
+    _, version, _, _, answer, *_ = layout.unpack(data)
+    return (answer >> 8, answer & 0xFF) if version == CONTROL_VERSION else (0, 0)

@@ -1,6 +1,7 @@
 """Run the scripts that probe files name, in separate processes beside the program, with this Python.
 
-An analyze hook is run once when a trace has ended, a callback whenever there are new launches in the data of a kernel.
+Each runs once for each dump: a callback for what launches of a kernel have added to its data, an analyze hook for a
+trace that was written as a whole, which it is at its end, and whenever ``neutrino-ctl`` asks for it (a flush).
 Their output goes to ``analyze.log`` in the trace, up to a limit; the trace's events note scripts that failed or were
 ended.
 """
@@ -19,13 +20,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from neutrino.abi.control_file import Command, last_answer
 from neutrino.run.probes import RunProbes
 from neutrino.run.script_log import ScriptLog
 
 LIMIT_S = 300.0
 """Seconds after which a script is ended."""
-_CALLBACK_INTERVAL_S = 1.0
-"""Seconds between two looks at the result files of a trace."""
+_INTERVAL_S = 1.0
+"""Seconds between two looks at a trace."""
+_MOST_CONTROL = 4096
+"""Bytes of the file ``control`` that are read, which are more than it has."""
 LONGEST_PATH = 4096
 """Bytes of a trace's path that are accepted, at most; Linux allows no longer paths."""
 
@@ -34,8 +38,8 @@ LONGEST_PATH = 4096
 class Scripts:
     """Paths of scripts, absolute. limit: seconds that one may run.
 
-    analyze_hooks: run once when a trace has ended, with its folder as argument. callbacks: run for each result file
-    (the data of one kernel) that has new launches, with the file as argument.
+    analyze_hooks: run when a trace was written as a whole, with its folder as argument. callbacks: run for each result
+    file (the data of one kernel) that has new launches, with the file as argument.
     """
 
     analyze_hooks: tuple[str, ...] = ()
@@ -56,24 +60,24 @@ NO_SCRIPTS = Scripts()
 
 
 def attend(trace: Path, process: int | None, scripts: Scripts) -> None:
-    """Run callbacks while a trace grows, and analyze hooks once it has ended; return after the last script.
+    """Run callbacks while a trace grows, and analyze hooks after each flush and at its end; return after the last one.
 
     trace: its folder. process: a pidfd of the program that makes the trace, None if that has ended already. Failures
     are written into the trace.
     """
     callbacks = _Callbacks(trace, scripts)
+    hooks = _Hooks(trace, scripts)
     while process is not None:
         ended = select.poll()
         ended.register(process, select.POLLIN)
         # In milliseconds; None waits until the process has ended.
-        timeout_ms = 1000 * _CALLBACK_INTERVAL_S if scripts.callbacks else None
-        if ended.poll(timeout_ms):
+        if ended.poll(1000 * _INTERVAL_S if scripts else None):
             break
         callbacks.run()
+        hooks.run_after_flush()
     # For what was written since the last time.
     callbacks.run()
-    for failure in _run_each(scripts.analyze_hooks, trace, trace, scripts.limit):
-        _note(trace, failure)
+    hooks.run()
 
 
 def analyze(trace: Path, scripts: Scripts) -> list[str]:
@@ -86,24 +90,49 @@ def analyze(trace: Path, scripts: Scripts) -> list[str]:
     return failures + list(_run_each(scripts.analyze_hooks, trace, trace, scripts.limit))
 
 
-class _Callbacks:
-    """Runs the callbacks of one trace for each result file that has grown, one script after the other.
+class _Runner:
+    """Runs scripts of one trace, one after the other; notes a failure in the trace once, and does not run a script
+    again that was ended for taking too long.
+    """
 
-    timed_out: scripts that were ended for taking too long, which are not run again. noted: failures that are in the
-    trace's events already. sizes: in bytes, of each result file when the callbacks were last run for it.
+    def __init__(self, trace: Path, limit: float) -> None:
+        """Prepare to run scripts. trace: its folder. limit: seconds that one may run."""
+        self._trace = trace
+        self._limit = limit
+        self._timed_out: set[str] = set()
+        self._noted: set[str] = set()
+
+    def run(self, script: str, argument: Path) -> None:
+        """Run a script, unless it took too long before. argument: the path that is passed to it."""
+        if script in self._timed_out:
+            return
+        try:
+            failure = _run_script(script, self._trace, argument, self._limit)
+        except subprocess.TimeoutExpired as error:
+            self._timed_out.add(script)
+            failure = _timeout_text(script, error)
+        # The same note every second would bury the trace's other events.
+        if failure is not None and failure not in self._noted:
+            self._noted.add(failure)
+            _note(self._trace, failure)
+
+
+class _Callbacks:
+    """Runs the callbacks of one trace for each result file that has grown.
+
+    sizes: in bytes, of each result file when the callbacks were last run for it.
     """
 
     def __init__(self, trace: Path, scripts: Scripts) -> None:
         """Prepare to run the callbacks of probe files' scripts for one trace. trace: its folder."""
         self._trace = trace
-        self._scripts = scripts
-        self._timed_out: set[str] = set()
-        self._noted: set[str] = set()
+        self._scripts = scripts.callbacks
+        self._runner = _Runner(trace, scripts.limit)
         self._sizes: dict[Path, int] = {}
 
     def run(self) -> None:
         """Run the callbacks for each file that has grown since the last call."""
-        if not self._scripts.callbacks:
+        if not self._scripts:
             return
         for result in _result_files(self._trace):
             # If the size cannot be found out, the callbacks are run.
@@ -116,21 +145,69 @@ class _Callbacks:
                     continue
                 # The size before the script starts: what is written while it runs is for the next call.
                 self._sizes[result] = size
-            for script in self._scripts.callbacks:
-                if script not in self._timed_out:
-                    self._run_callback(script, result)
+            for script in self._scripts:
+                self._runner.run(script, result)
 
-    def _run_callback(self, script: str, result: Path) -> None:
-        """Run one callback for one file, and note a failure in the trace once."""
-        try:
-            failure = _run_script(script, self._trace, result, self._scripts.limit)
-        except subprocess.TimeoutExpired as error:
-            self._timed_out.add(script)
-            failure = _timeout_text(script, error)
-        # The same note every second would bury the trace's other events.
-        if failure is not None and failure not in self._noted:
-            self._noted.add(failure)
-            _note(self._trace, failure)
+
+class _Hooks:
+    """Runs the analyze hooks of one trace when it has been written as a whole.
+
+    answered: the number of the last request of ``neutrino-ctl`` that the process had answered at the last look. sizes:
+    of the result files, in bytes, when the hooks were last run.
+    """
+
+    def __init__(self, trace: Path, scripts: Scripts) -> None:
+        """Prepare to run the hooks of probe files' scripts for one trace. trace: its folder."""
+        self._trace = trace
+        self._scripts = scripts.analyze_hooks
+        self._runner = _Runner(trace, scripts.limit)
+        self._answered = 0
+        self._sizes: dict[str, int] = {}
+
+    def run_after_flush(self) -> None:
+        """Run the hooks if there was a flush since the last look, and something new was written."""
+        if not self._scripts:
+            return
+        before = self._answered
+        self._answered, command = _last_answer(self._trace)
+        # Of several answers only the last one is seen: any may have been that of a flush.
+        if self._answered == before or (self._answered == before + 1 and command != Command.FLUSH):
+            return
+        if _sizes(self._trace) != self._sizes:
+            self.run()
+
+    def run(self) -> None:
+        """Run the hooks."""
+        # The sizes before they start: what is written meanwhile is for the next time.
+        self._sizes = _sizes(self._trace)
+        for script in self._scripts:
+            self._runner.run(script, self._trace)
+
+
+def _last_answer(trace: Path) -> tuple[int, int]:
+    """Return the number and the command of the last request of ``neutrino-ctl`` that the process of a trace answered;
+    zeros for none.
+    """
+    try:
+        descriptor = os.open(trace / "control", os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return 0, 0
+    try:
+        return last_answer(os.read(descriptor, _MOST_CONTROL))
+    except OSError:
+        return 0, 0
+    finally:
+        os.close(descriptor)
+
+
+def _sizes(trace: Path) -> dict[str, int]:
+    """Return the sizes of the result files of a trace in bytes, by name."""
+    found = {}
+    for path in _result_files(trace):
+        # Removed meanwhile, to keep to the limit of the trace's size.
+        with contextlib.suppress(FileNotFoundError):
+            found[path.name] = path.stat().st_size
+    return found
 
 
 def _result_files(trace: Path) -> list[Path]:

@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from itertools import pairwise
@@ -15,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from neutrino.abi.control_file import CONTROL, CONTROL_MAGIC, CONTROL_VERSION, Command, last_answer
+from neutrino.cli.ctl import main as ctl
 from neutrino.cli.report import main as report
 from neutrino.resources import tool_path
 from neutrino.run import script_log
@@ -22,6 +25,7 @@ from neutrino.run.scripts import Scripts, analyze, attend
 from neutrino.tracing import Trace
 
 from .conftest import IMAGE, TICKETS, Bench
+from .driven import driven
 from .test_command import EMBEDDED, environment, neutrino
 from .trace_files import Files
 
@@ -166,6 +170,56 @@ def test_a_callback_that_fails_each_time_is_noted_once_and_one_that_hangs_is_lef
         f"{fails} failed (exit status 3); see analyze.log", f"{hangs} was ended: it ran longer than 0.3 s",
     ]  # fmt: skip
     assert log(trace).count("hangs") == 1
+
+
+def test_each_flush_is_a_dump_for_hooks_and_callbacks(bench: Bench, tmp_path: Path) -> None:
+    """Hooks run after each flush that has written something, and at the end; callbacks for what was written."""
+    tells = (
+        "import sys\nfrom pathlib import Path\nfrom neutrino.tracing import Trace\npath = Path(sys.argv[1])\n"
+        "trace = Trace(path if path.is_dir() else path.parent.parent, is_tolerant=True)\n"
+        "print(path.name, sum(len(kernel.written_numbers()) for kernel in trace.kernels))\n"
+    )
+    hook = script(tmp_path, "hook.py", tells)
+    with driven(bench, tmp_path, ends=False) as program:
+        path = program.files.path
+        pidfd = os.pidfd_open(program.pid)
+        watcher = threading.Thread(target=attend, args=(path, pidfd, Scripts((hook,), (hook,))))
+        watcher.start()
+        program.tell("launch 3")
+        assert ctl([str(program.pid), "flush"]) == 0
+        assert soon(lambda: f"{path.name} 3\n" in log(path))
+        # Nothing new, and nothing that writes.
+        assert ctl([str(program.pid), "flush"]) == ctl([str(program.pid), "status"]) == 0
+        time.sleep(1.5)
+        program.tell("launch 2")
+        assert ctl([str(program.pid), "flush"]) == 0
+        assert soon(lambda: f"{path.name} 5\n" in log(path))
+        program.tell("launch 1")
+        program.end()
+        watcher.join(60)
+        os.close(pidfd)
+    rows = [line.rsplit(" ", 1) for line in log(path).splitlines()]
+    (data,) = path.glob("result/*.bin")
+    assert {name for name, _ in rows} == {path.name, data.name}
+    assert [int(count) for name, count in rows if name == path.name] == [3, 5, 6]
+    # Once a second what is there by then, and never the same twice.
+    dumps = [int(count) for name, count in rows if name == data.name]
+    assert len(dumps) >= 3
+    assert dumps == sorted(set(dumps))
+    assert dumps[-1] == 6
+    assert notes(path) == []
+
+
+def test_the_last_answer_is_read_as_numpy_reads_it() -> None:
+    import numpy as np
+
+    content = np.zeros((), CONTROL.dtype)
+    content["magic"], content["version"], content["answer"] = CONTROL_MAGIC, CONTROL_VERSION, 7 << 8 | Command.FLUSH
+    data = content.tobytes()
+    assert last_answer(data) == (7, Command.FLUSH)
+    content["version"] += 1
+    for other in (b"", data[:-1], data + b"x", b"X" + data[1:], content.tobytes()):
+        assert last_answer(other) == (0, 0)
 
 
 @pytest.fixture
