@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import heapq
+import importlib.util
 import json
 import os
 import shutil
@@ -115,7 +116,11 @@ def record(neutrino: Sequence[str], only: Sequence[str]) -> Json:
                 if begin - start > _BUDGET:
                     results["cases"][case] = {"failed": f"not run: {_BUDGET} s were spent"}
                     continue
-                found = results["cases"][case] = _case(neutrino, case, folder, image)
+                try:
+                    found = _case(neutrino, case, folder, image)
+                except (AttributeError, LookupError, OSError, TypeError, ValueError) as error:
+                    found = {"failed": f"{type(error).__name__}: {error}"}
+                results["cases"][case] = found
                 print(f"{case}: {time.time() - begin:.1f} s {found.get('failed', '')}", file=sys.stderr, flush=True)
     return results | {"seconds": round(time.time() - start, 1)}
 
@@ -160,16 +165,18 @@ def _build(image: Path) -> Json:
 
     Returns seconds, status, and of a failure what nvcc said.
     """
-    from torch.utils.cpp_extension import include_paths
-
+    spec = importlib.util.find_spec("torch")
+    if spec is None or spec.origin is None:
+        return {"seconds": 0.0, "status": 1, "said": "PyTorch is not installed"}
+    torch = Path(spec.origin).parent
     stubs = image.parent / "stubs"
     stubs.mkdir(exist_ok=True)
     for name, line in _STUBS.items():
         (stubs / name).write_text(line + "\n")
-    packages = Path(include_paths()[0]).parents[1]
-    # Headers of NVIDIA's libraries, as pip installs them.
-    found = [*include_paths(), *map(str, sorted((packages / "nvidia").glob("*/include"))), str(stubs)]
-    # As PyTorch compiles its kernels; its own paths must not come before those of the compiler's headers.
+    # PyTorch's headers, and those of NVIDIA's libraries as pip installs them.
+    paths = [torch / "include", torch / "include/torch/csrc/api/include"]
+    found = [*paths, *sorted((torch.parent / "nvidia").glob("*/include")), stubs]
+    # As PyTorch compiles its kernels; none of these paths must come before those of the compiler's own headers.
     flags = ["--expt-relaxed-constexpr", "--expt-extended-lambda", *(f"-isystem={path}" for path in found)]
     command = build_command(SOURCES / "published_fill.cu", image, flags)
     done = run_program(command, os.environ, image.parent, "nvcc", _BUDGET)
@@ -181,7 +188,8 @@ def _recorded(case: str, folder: Path, scratch: Path, variables: Mapping[str, st
 
     scratch: a folder for what the report prints. Raises ValueError when there are several traces or no findings.
     """
-    (path,) = find_traces(folder)
+    # Children that launched nothing may have traces of their own.
+    (path,) = [path for path in find_traces(folder) if Trace(path).kernels]
     argv = [sys.executable, "-m", "neutrino.cli.run", "report", str(path), "--json"]
     argv += [word for name in ANALYSES for word in ("--analysis", name)]
     done = run_program(argv, {**os.environ, **variables}, scratch, f"{case}_report", _LIMIT)
