@@ -2,7 +2,7 @@
 
     python3 -m bench.gallery record --out FOLDER [--budget SECONDS]     on a GPU with nvcc, PyTorch and Triton
     python3 -m bench.gallery keep FOLDER/gallery.tar.gz                 anywhere: into tests/fixtures/h200
-    python3 -m bench.gallery draw [--out FOLDER]                        anywhere, with Chromium: docs/pictures
+    python3 -m bench.gallery draw [--out FOLDER] [--look FOLDER]        anywhere, with Chromium: docs/pictures
 
 ``record`` runs the programs of ``RECIPES``, each with its probes, one after the other. ``keep`` writes each trace as an
 archive, without what no reader needs, and ``traces.json`` with the recipe and the hash of each. ``draw`` writes each
@@ -30,6 +30,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bench.gallery_pictures import PICTURES, draw, look
 from bench.programs import Finished, build_command, run_program
 from bench.road import COMMAND, query_gpu
 from bench.tree import ROOT
@@ -39,6 +40,7 @@ Json = Any
 WORKLOADS = ROOT / "bench" / "workloads"
 TRACES = ROOT / "tests" / "fixtures" / "h200"
 RECORD = "traces.json"
+PAGE = ROOT / "docs" / "gallery.md"
 ARCHIVE = "gallery.tar.gz"
 MOST_TRACE_BYTES, MOST_BYTES = 1 << 20, 5 << 19
 """Of an archive, and of all together."""
@@ -245,6 +247,42 @@ def keep(source: Path, traces: Path = TRACES) -> int:
     return 1 if too_large else 0
 
 
+def draw_all(traces: Path, out: Path, looked: Path | None) -> int:
+    """Draw the pictures from kept traces. Returns the exit status: 1 where one is missing or too large.
+
+    looked: a folder for all views, where these are wanted in place of the pictures.
+    """
+    with tempfile.TemporaryDirectory(prefix="gallery_") as name:
+        kept = {path.name.partition(".")[0]: path for path in sorted(traces.glob("*.tar.xz"))}
+        folders = {trace: unpack(trace, Path(name), traces) for trace in kept}
+        if looked is not None:
+            look(folders, looked)
+            return 0
+        wrong = draw(folders, out)
+    for line in wrong:
+        print(line, file=sys.stderr)
+    return 1 if wrong else 0
+
+
+def table(rows: Json) -> str:
+    """Return the table of the traces for ``PAGE``. rows: of ``RECORD``."""
+    lines = ["| trace | commands | KB | SHA-256 |", "| --- | --- | --- | --- |"]
+    for recipe in RECIPES:
+        if (row := rows.get(recipe.name)) is not None:
+            commands = "<br>".join(f"`{command}`" for command in row["commands"])
+            lines.append(f"| `{recipe.name}` | {commands} | {row['bytes'] / 1000:.0f} | `{row['sha256'][:16]}…` |")
+    return "\n".join(lines)
+
+
+def fill_page() -> None:
+    """Write the table into the page, in place of the one that is there."""
+    rows = json.loads((TRACES / RECORD).read_text())["traces"]
+    lines = PAGE.read_text().split("\n")
+    places = [at for at, line in enumerate(lines) if line.startswith("| trace |")]
+    end = next((at for at in range(places[0], len(lines)) if not lines[at].startswith("|")), len(lines))
+    PAGE.write_text("\n".join([*lines[: places[0]], table(rows), *lines[end:]]))
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command. Returns the exit status: 0 all is there, 1 something is missing."""
     parser = argparse.ArgumentParser(prog="python3 -m bench.gallery", description=(__doc__ or "").partition("\n")[0])
@@ -256,10 +294,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     recorded.add_argument("--out", type=Path, required=True)
     kept = actions.add_parser("keep", help="keep what was recorded")
     kept.add_argument("archive", type=Path)
+    drawn = actions.add_parser("draw", help="draw the pictures from what is kept")
+    drawn.add_argument("--traces", type=Path, default=TRACES)
+    drawn.add_argument("--out", type=Path, default=PICTURES)
+    drawn.add_argument("--look", type=Path, metavar="FOLDER", help="all views, light and dark, wide and narrow")
     options = parser.parse_args(arguments)
+    if options.action == "draw":
+        return draw_all(options.traces, options.out, options.look)
     if options.action == "record":
         return record(shlex.split(options.neutrino), options.out, options.budget, options.only)
-    return keep(options.archive)
+    status = keep(options.archive)
+    fill_page()
+    return status
 
 
 if __name__ == "__main__":
