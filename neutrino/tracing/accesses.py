@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 import functools
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import Enum
 from typing import Any
 
@@ -31,7 +31,7 @@ LINE = 128
 """Bytes of a line, of which the working set and the distances of reuse are told."""
 INTERVALS = 64
 """Of a launch, of equal length, for each of which there is a working set."""
-_INTERFACE = 1
+_INTERFACE = 2
 _WANTED = ("address", "clock", "site", "bytes", "kind")
 _PAGE_BITS = 12
 _COLUMNS, _TIMES, _WARP_ROWS = 1024, 256, 256
@@ -52,10 +52,11 @@ _SITE = np.dtype(
           ("kinds", "<u8", (len(KINDS),))]
 )  # fmt: skip
 _FACTS = np.dtype([(name, "<u8") for name in (
-    "sites", "site_count", "strange", "first_clocks", "slot_count", "first_clock", "last_clock", "areas", "leaves",
-    "page_count", "area_count", "table_bits", "last_area", "last_leaf", "columns", "column_pages", "column_parts",
-    "times", "page_accesses", "grid", "warp_rows", "warp_grid", "granule_bits", "granules", "touched", "sample_mask",
-    "sample_count", "sample_room", "sample_clocks", "sample_lines", "pass", "is_out_of_memory",
+    "sites", "site_count", "strange", "first_clocks", "slot_count", "first_clock", "last_clock", "names", "areas",
+    "page_count", "area_count", "table_bits", "columns", "column_pages", "column_parts", "times", "column_accesses",
+    "page_accesses", "is_shared", "grid", "warp_rows", "warp_grid", "granule_bits", "granules", "touched",
+    "late", "late_count", "sample_mask", "sample_count", "sample_room", "sample_clocks", "sample_lines", "pass",
+    "is_out_of_memory",
 )])  # fmt: skip
 """Structures of ``accesses.c``."""
 
@@ -201,7 +202,7 @@ def _library() -> ctypes.CDLL:
         raise NeutrinoError(
             f"{LIBRARY}: cannot be loaded, which reads accesses; build it: python -m neutrino.tracing.build"
         )
-    for name in ("nt_accesses_chunks", "nt_accesses_of_groups", "nt_accesses_reuse"):
+    for name in ("nt_accesses_chunks", "nt_accesses_reuse"):
         getattr(library, name).restype = ctypes.c_int64
     return library
 
@@ -209,6 +210,21 @@ def _library() -> ctypes.CDLL:
 def _at(array: Array) -> ctypes.c_void_p:
     """Return an array's address, for C."""
     return ctypes.c_void_p(array.ctypes.data)
+
+
+@dataclass(frozen=True)
+class _Room:
+    """What the second pass fills, by the names of ``accesses.c``. page_accesses: of the columns in ``is_shared``, which
+    have pages of several runs; of other pages 0."""
+
+    grid: Array
+    warp_grid: Array
+    column_accesses: Array
+    page_accesses: Array
+    is_shared: Array
+    touched: Array
+    sample_clocks: Array
+    sample_lines: Array
 
 
 class _Reader:
@@ -247,27 +263,28 @@ class _Reader:
             if not library.nt_accesses_begin(_at(facts)):
                 raise _no_memory()
             self._pass()
+            library.nt_accesses_count(_at(facts))
             pages = np.empty(int(facts["page_count"]), "<u8")
             if facts["is_out_of_memory"] or not library.nt_accesses_number(_at(facts), _at(pages)):
                 raise _no_memory()
-            kept = self._prepare(pages)
+            room = self._prepare(pages)
             self._pass()
-            return self._found(pages, *kept)
+            return self._found(pages, room)
         finally:
             library.nt_accesses_end(_at(facts))
 
     def _pass(self) -> None:
         """Go through all records once."""
         if self._groups is not None:
-            fields = np.zeros(1 + 2 * len(_WANTED), "<u8")
-            fields[0] = self._view.map.size
+            places = np.zeros(1 + 2 * len(_WANTED), "<u8")
+            places[0] = self._view.map.size
             of_records: Any = self._view.map.dtype.fields
             for number, name in enumerate(_WANTED):
                 if name in of_records:
                     kind, offset = of_records[name][:2]
-                    fields[1 + number], fields[1 + len(_WANTED) + number] = offset, kind.itemsize
+                    places[1 + number], places[1 + len(_WANTED) + number] = offset, kind.itemsize
             self._library.nt_accesses_of_groups(
-                _at(self._facts), _at(fields), _at(self._log), ctypes.c_uint64(len(self._log)), _at(self._groups),
+                _at(self._facts), _at(places), _at(self._log), ctypes.c_uint64(len(self._log)), _at(self._groups),
                 ctypes.c_uint64(len(self._groups)),
             )  # fmt: skip
             return
@@ -289,9 +306,8 @@ class _Reader:
             order = np.lexsort((accesses["lane"], accesses["site"], accesses["clock"], accesses["slot"]))
             yield accesses[order]
 
-    def _prepare(self, pages: Array) -> tuple[Array, Array, Array, Array, Array, Array]:
-        """Make room for the second pass: the grid, the grid of warps, accesses by page, which lines were touched, and
-        the sample."""
+    def _prepare(self, pages: Array) -> _Room:
+        """Make room for the second pass. pages: that the first one found, ascending."""
         facts = self._facts
         count = max(len(pages), 1)
         together = max((count - 1).bit_length() - _COLUMNS.bit_length() + 1, 0)
@@ -300,39 +316,31 @@ class _Reader:
         granule = 7
         while (count << _PAGE_BITS >> granule) * 8 > _MEMORY:
             granule += 1
-        grid = np.zeros((len(KINDS), _TIMES, columns), "<u4")
         rows = min(_WARP_ROWS, max(self._slots, 1))
-        warp_grid = np.zeros((rows, columns), "<u4")
-        touched = np.zeros((count << _PAGE_BITS >> granule) + 1, "<u8")
-        sample = np.zeros((2, _SAMPLE), "<u8")
-        per_page = np.zeros(count, "<u8")
+        begins, ends = _runs(pages)
+        is_shared = np.zeros(columns, "u1")
+        is_shared[(begins[1:] >> together)[begins[1:] >> together == ends[:-1] - 1 >> together]] = 1
+        room = _Room(
+            np.zeros((len(KINDS), _TIMES, columns), "<u4"), np.zeros((rows, columns), "<u4"),
+            np.zeros(columns, "<u8"), np.zeros(count, "<u8"), is_shared,
+            np.zeros((count << _PAGE_BITS >> granule) + 1, "<u8"), np.zeros(_SAMPLE, "<u8"), np.zeros(_SAMPLE, "<u8"),
+        )  # fmt: skip
+        for field in fields(room):
+            facts[field.name] = getattr(room, field.name).ctypes.data
         for name, value in (
             ("columns", columns), ("column_pages", together), ("column_parts", parts), ("times", _TIMES),
-            ("page_accesses", per_page.ctypes.data),
-            ("grid", grid.ctypes.data), ("warp_rows", rows), ("warp_grid", warp_grid.ctypes.data),
-            ("granule_bits", granule), ("granules", len(touched)), ("touched", touched.ctypes.data),
-            ("sample_room", _SAMPLE), ("sample_clocks", sample[0].ctypes.data),
-            ("sample_lines", sample[1].ctypes.data),
+            ("warp_rows", rows), ("granule_bits", granule), ("granules", len(room.touched)), ("sample_room", _SAMPLE),
         ):  # fmt: skip
             facts[name] = value
-        return grid, warp_grid, per_page, touched, sample[0], sample[1]
+        return room
 
-    def _found(
-        self,
-        pages: Array,
-        grid: Array,
-        warp_grid: Array,
-        per_page: Array,
-        _touched: Array,
-        clocks: Array,
-        lines: Array,
-    ) -> AccessFacts:
+    def _found(self, pages: Array, room: _Room) -> AccessFacts:
         """Put together what both passes found."""
         facts = self._facts
         parts, together = int(facts["column_parts"]), int(facts["column_pages"])
         page_bytes = 1 << _PAGE_BITS >> parts
         firsts = (pages[:: 1 << together, None] << _PAGE_BITS) + np.arange(1 << parts, dtype="<u8") * page_bytes
-        reuse, first, share = self._reuse(clocks, lines)
+        reuse, first, share = self._reuse(room.sample_clocks, room.sample_lines)
         line = 1 << int(facts["granule_bits"])
         working, begun = np.zeros(INTERVALS, "<u8"), np.zeros(INTERVALS, "<u8")
         self._library.nt_accesses_intervals(_at(facts), _at(working), _at(begun))
@@ -341,8 +349,8 @@ class _Reader:
         return AccessFacts(
             int(self._sites["accesses"].sum()), int(self._sites["bytes"].sum()), int(facts["strange"]),
             tuple(_site(number, self._sites[number]) for number in np.flatnonzero(self._sites["accesses"]).tolist()),
-            page_bytes << together, firsts.reshape(-1), tuple(_regions(pages, per_page, together, parts)),
-            grid, warp_grid, int(facts["first_clock"]) if is_any else 0, int(facts["last_clock"]), line,
+            page_bytes << together, firsts.reshape(-1), tuple(_regions(pages, room, together, parts)),
+            room.grid, room.warp_grid, int(facts["first_clock"]) if is_any else 0, int(facts["last_clock"]), line,
             working.astype(np.int64) * line, footprint * line, reuse, first, share, self._starts_apart(),
         )  # fmt: skip
 
@@ -399,15 +407,24 @@ def _site(number: int, found: Any) -> SiteAccesses:
     )  # fmt: skip
 
 
-def _regions(pages: Array, accesses: Array, together: int, parts: int) -> Iterator[Region]:
-    """Yield the runs of pages that follow each other. accesses: to each of them; together, parts: logarithms of the
-    pages that a column has, or of the columns that a page has."""
+def _runs(pages: Array) -> tuple[Array, Array]:
+    """Return where runs of pages that follow each other begin in ``pages``, and where they end."""
+    breaks = np.flatnonzero(np.diff(pages) != 1) + 1
+    return np.concatenate(([0], breaks)), np.concatenate((breaks, [len(pages)]))
+
+
+def _regions(pages: Array, room: _Room, together: int, parts: int) -> Iterator[Region]:
+    """Yield the runs of pages that follow each other. together, parts: logarithms of the pages that a column has, or of
+    the columns that a page has."""
     if not len(pages):
         return
-    breaks = np.flatnonzero(np.diff(pages) != 1) + 1
-    for begin, end in zip([0, *breaks.tolist()], [*breaks.tolist(), len(pages)], strict=True):
-        first, last = begin >> together << parts, ((end - 1 >> together) + 1) << parts
-        yield Region(
-            int(pages[begin]) << _PAGE_BITS, int(pages[end - 1]) + 1 << _PAGE_BITS, int(accesses[begin:end].sum()),
-            (first, last),
-        )  # fmt: skip
+    begins, ends = _runs(pages)
+    firsts, lasts = begins >> together << parts, ((ends - 1 >> together) + 1) << parts
+    of_columns = np.append(0, np.cumsum(room.column_accesses.astype(np.int64) * (1 - room.is_shared)))
+    of_pages = np.append(0, np.cumsum(room.page_accesses.astype(np.int64)))
+    accesses = of_columns[lasts] - of_columns[firsts] + of_pages[ends] - of_pages[begins]
+    columns = zip(firsts.tolist(), lasts.tolist(), strict=True)
+    for begin, end, count, of_run in zip(
+        pages[begins].tolist(), pages[ends - 1].tolist(), accesses.tolist(), columns, strict=True
+    ):
+        yield Region(begin << _PAGE_BITS, end + 1 << _PAGE_BITS, count, of_run)

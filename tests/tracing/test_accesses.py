@@ -6,6 +6,7 @@ import itertools
 import struct
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import pytest
 
 from neutrino.emulator.device import Device
 from neutrino.maps.declaration import Map
+from neutrino.maps.log_reading import LOG_CONTROL, GroupLayout
 from neutrino.ptx.instrument.programs import probe_module
 from neutrino.ptx.text.module import parse
 from neutrino.tracing.accesses import INTERVALS, KINDS, LINE, AccessFacts, Pattern, has_accesses, read_accesses
@@ -26,6 +28,7 @@ from tests.oracle.twin_launch import Launch, LoadedTwin
 
 Array = npt.NDArray[Any]
 ROUNDS = 4
+PAGE = 4096
 # Each thread reads its offsets, round by round, and what is there in the data.
 KERNEL = """
 .version 7.8
@@ -99,7 +102,10 @@ def executions(view: MapView) -> dict[tuple[int, int, int, int], list[tuple[int,
 
 
 def pieces(lanes: list[tuple[int, int, int, int]], size: int) -> set[int]:
-    return {at // size for _, address, width, _ in lanes for at in (address, address + max(width, 1) - 1)}
+    return {
+        piece for _, address, width, _ in lanes
+        for piece in range(address // size, (address + max(width, 1) - 1) // size + 1)
+    }  # fmt: skip
 
 
 def check_all(view: MapView, facts: AccessFacts) -> None:
@@ -114,7 +120,8 @@ def check_all(view: MapView, facts: AccessFacts) -> None:
         assert (site.executions, sum(site.patterns.values())) == (len(own), len(own))
         assert site.sectors == sum(len(pieces(lanes, 32)) for lanes in own.values())
         assert site.lines == sum(len(pieces(lanes, 128)) for lanes in own.values())
-        assert {KINDS.index(site.kind)} == {row[3] for row in rows}
+        kinds = Counter(row[3] for row in rows)
+        assert kinds[KINDS.index(site.kind)] == max(kinds.values())
         assert (site.lowest, site.highest) == (min(row[1] for row in rows), max(row[1] + row[2] for row in rows))
         for pattern in (Pattern.BROADCAST, Pattern.LINEAR, Pattern.SINGLE):
             assert site.patterns.get(pattern, 0) == sum(pattern_of(lanes) is pattern for lanes in own.values())
@@ -122,14 +129,20 @@ def check_all(view: MapView, facts: AccessFacts) -> None:
     first, last = int(clocks.min()), int(clocks.max())
     assert (facts.first_clock, facts.last_clock) == (first, last)
     span = last - first + 1
-    _kinds, times, _columns = facts.grid.shape
+    _kinds, times, columns = facts.grid.shape
     grid = np.zeros_like(facts.grid)
+    seen = sorted(set().union(*(pieces(lanes, PAGE) for lanes in groups.values())))
+    each = max(facts.page_bytes // PAGE, 1)
+    assert facts.pages.tolist() == [
+        seen[rank] * PAGE + begin for rank in range(0, len(seen), each) for begin in range(0, PAGE, facts.page_bytes)
+    ]  # fmt: skip
+    assert columns <= 2048
     for record in records:
-        column = int(np.searchsorted(facts.pages, record["address"], side="right")) - 1
-        assert int(record["address"]) - int(facts.pages[column]) < facts.page_bytes
+        page, place = divmod(int(record["address"]), PAGE)
+        column = seen.index(page) * PAGE // facts.page_bytes + (place // facts.page_bytes if each == 1 else 0)
         grid[record["kind"], (int(record["clock"]) - first) * times // span, column] += 1
     assert (grid == facts.grid).all()
-    assert int(facts.warp_grid.sum()) == len(records)
+    assert (facts.warp_grid.sum(axis=0) == grid.sum(axis=(0, 1))).all()
     touched = [set[int]() for _ in range(INTERVALS)]
     for (_, _, clock, _), lanes in groups.items():
         touched[(clock - first) * INTERVALS // span] |= pieces(lanes, LINE)
@@ -139,7 +152,10 @@ def check_all(view: MapView, facts: AccessFacts) -> None:
     for lines, footprint in zip(touched, facts.footprint.tolist(), strict=True):
         so_far |= lines
         assert footprint == LINE * len(so_far)
-    assert sum(region.accesses for region in facts.regions) == len(records)
+    for region in facts.regions:
+        assert region.accesses == ((records["address"] >= region.begin) & (records["address"] < region.end)).sum()
+        assert {region.begin // PAGE - 1, region.end // PAGE}.isdisjoint(seen)
+    assert [page for region in facts.regions for page in range(region.begin // PAGE, region.end // PAGE)] == seen
     # Every line is followed where there are so few: the first accesses are as many as the lines.
     assert (facts.reuse_sample, facts.reuse_first) == (1.0, len(so_far))
     assert int(facts.reuse.sum()) + facts.reuse_first == sum(len(pieces(lanes, LINE)) for lanes in groups.values())
@@ -165,6 +181,81 @@ def test_all_figures_equal_numpy(arch: str, threads: int) -> None:
     view, sites = accesses(spread(random, 3 * threads, 1 << 18), arch, threads=threads)
     assert has_accesses(view.map)
     check_all(view, read_accesses(view, sites))
+
+
+def made_group(entry: Map, order: int, lanes: dict[int, tuple[int, int, int, int, int]]) -> bytes:
+    """A group of a log in which each lane has all of its fields: by its number address, clock, site, bytes, kind."""
+    layout = GroupLayout.of(entry.fields, entry.size)
+    assert layout is not None
+    rows = np.array([lanes[lane] for lane in sorted(lanes)], entry.dtype)
+    mask, forms = sum(1 << lane for lane in lanes), sum(3 << 2 * number for number in range(len(entry.fields)))
+    group = struct.pack("<3I", mask, forms, order).ljust(layout.record, b"\0") + rows[0].tobytes()
+    group = group.ljust(layout.head, b"\0")
+    for name in entry.dtype.names or ():
+        values = rows[name].tobytes()
+        group += values.ljust(-(-len(values) // 8) * 8, b"\0")
+    return group.ljust(-(-len(group) // 16) * 16, b"\0")
+
+
+def made_log(entry: Map, warps: list[list[bytes]]) -> MapView:
+    """A log of one block in which each warp has a chunk for each of its groups."""
+    layout = GroupLayout.of(entry.fields, entry.size)
+    assert layout is not None
+    chunks = b""
+    for warp, groups in enumerate(warps):
+        for group in groups:
+            units = -(-(16 + len(group)) // 32)
+            chunks += (struct.pack("<4I", warp, layout.shape, 0, units) + group).ljust(32 * units, b"\0")
+    region = np.frombuffer(struct.pack("<Q", len(chunks) // 32).ljust(LOG_CONTROL, b"\0") + chunks, np.uint8)
+    return MapView(entry, Geometry(1, 32 * len(warps), 32), region, None)
+
+
+def scattered(random: np.random.Generator, number: int) -> dict[int, tuple[int, int, int, int, int]]:
+    """What the lanes of one group access: in runs of pages that are far apart, with as much chance of the same sector
+    or line for several lanes as of accesses that take two."""
+    lanes = np.flatnonzero(random.random(32) < random.choice([0.1, 0.5, 1.0]))
+    lanes = lanes if len(lanes) else np.array([7])
+    runs = 0x7F00_0000_0000 + (random.integers(0, 40, len(lanes)) << int(random.choice([19, 24, 37])))
+    near = int(random.choice([8, 12, 18]))
+    addresses = runs * (random.random() < 0.5) + runs[0] * 2 + random.integers(0, 1 << near, len(lanes))
+    addresses &= -int(random.choice([1, 4, 32]))
+    order = random.integers(0, 3)
+    addresses = [addresses, np.sort(addresses), np.sort(addresses)[::-1]][order]
+    widths = random.choice([0, 1, 4, 16, 300], len(lanes)) if random.random() < 0.3 else np.full(len(lanes), 4)
+    kinds = random.integers(0, len(KINDS), len(lanes)) if random.random() < 0.3 else np.full(len(lanes), 1)
+    sites = 2 * (lanes >= random.integers(0, 40)) if random.random() < 0.3 else np.full(len(lanes), 1)
+    return {
+        int(lane): (int(address), 5000 + 7 * number, int(site), int(width), int(kind))
+        for lane, address, site, width, kind in zip(lanes, addresses, sites, widths, kinds, strict=True)
+    }
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_scattered_accesses_equal_numpy(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    entry = next(entry for entry in load_probes(["dmat"]).maps if entry.name == "GlobalAccesses")
+    groups = [scattered(random, number) for number in range(500)]
+    whole = [made_group(entry, number, lanes) for number, lanes in enumerate(groups)]
+    view = made_log(entry, [whole[:250], whole[250:]])
+    facts = read_accesses(view, 3)
+    # Columns have several pages, some of them those of several runs.
+    assert facts.page_bytes > PAGE
+    firsts = [region.columns[0] for region in facts.regions]
+    assert len(set(firsts)) < len(firsts)
+    check_all(view, facts)
+
+
+def test_an_execution_may_be_in_several_groups() -> None:
+    entry = next(entry for entry in load_probes(["dmat"]).maps if entry.name == "GlobalAccesses")
+    lanes = {lane: (4096 + 4 * lane, 9, 0, 4, 0) for lane in range(32)}
+    parts = [{lane: lanes[lane] for lane in part} for part in (range(5), range(5, 19), range(19, 32))]
+    view = made_log(entry, [[made_group(entry, number, part) for number, part in enumerate(parts)]])
+    (site,) = read_accesses(view, 1).sites
+    assert (site.executions, site.patterns, site.sectors) == (1, {Pattern.LINEAR: 1}, 4)
+    # The same lanes again are another execution.
+    view = made_log(entry, [[made_group(entry, number, part) for number, part in enumerate([*parts, *parts])]])
+    (site,) = read_accesses(view, 1).sites
+    assert (site.executions, site.patterns, site.sectors) == (2, {Pattern.LINEAR: 2}, 8)
 
 
 LANES = np.arange(64)

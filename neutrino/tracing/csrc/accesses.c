@@ -7,13 +7,15 @@
 #include "accesses.h"
 
 enum {
-    ACCESSES_INTERFACE = 1,
+    ACCESSES_INTERFACE = 2,
     PAGE_BITS = 12,   /* of an address within a page */
     AREA_BITS = 10,   /* of a page within an area */
+    PAGES = 1 << AREA_BITS,
     AREAS_MOST = 1 << 15, /* of 4 MiB: 128 GiB */
     SECTOR_BITS = 5,
     LINE_BITS = 7,
     INTERVALS = 64,   /* of a launch, of each of which is known which lines it touched */
+    LATE = 256,       /* granules whose memory is waited for */
 };
 
 /* Of the executions of one instruction by lanes of a warp together: how many, by how the addresses of the lanes lie. */
@@ -28,24 +30,38 @@ struct site {
     uint64_t kinds[KINDS];
 };
 
+/* Which pages of an area were touched, and how many touched pages have lower addresses than each 64 of them. */
+struct area {
+    uint64_t touched[PAGES / 64];
+    uint32_t before[PAGES / 64];
+};
+
+/* In which interval a granule was touched. */
+struct late {
+    uint64_t granule, intervals;
+};
+
 /* What both passes work on. */
 struct facts {
     struct site *sites;
     uint64_t site_count, strange; /* records whose instruction or kind there is not */
     uint64_t *first_clocks;       /* of each slot (a warp of the grid) */
     uint64_t slot_count, first_clock, last_clock;
-    uint64_t *areas;  /* a hash table: areas (1024 pages each) + 1, and 0 where there is none */
-    uint32_t **leaves; /* of each area of the table, by page: 1 if it was touched, then its number from 1 on; else 0 */
-    uint64_t page_count, area_count, table_bits, last_area;
-    uint32_t *last_leaf;
+    uint64_t *names;     /* a hash table of areas: the number + 1, and 0 where there is none */
+    struct area *areas;  /* in the same places */
+    uint64_t page_count, area_count, table_bits;
     /* The second pass. Columns are runs of `1 << column_pages` touched pages, or `1 << column_parts` are a page. */
     uint64_t columns, column_pages, column_parts, times;
-    uint64_t *page_accesses; /* by the number of the page */
+    uint64_t *column_accesses;
+    uint64_t *page_accesses; /* by the number of the page, in columns whose accesses are those of several runs */
+    uint8_t *is_shared;      /* of each column, whether it is such a one */
     uint32_t *grid;      /* [kind][time][column] */
     uint64_t warp_rows;
     uint32_t *warp_grid; /* [warp row][column] */
     uint64_t granule_bits, granules;
     uint64_t *touched;   /* of each granule of touched pages, in which intervals it was */
+    struct late *late;   /* a ring: what is not in `touched` yet */
+    uint64_t late_count;
     uint64_t sample_mask, sample_count, sample_room;
     uint64_t *sample_clocks, *sample_lines;
     uint64_t pass, is_out_of_memory;
@@ -63,72 +79,73 @@ static uint64_t mixed(uint64_t value)
 /* Where an area is in the table, or where it would be. */
 static uint64_t place_of(const struct facts *facts, uint64_t area)
 {
-    uint64_t mask = ((uint64_t)1 << facts->table_bits) - 1, at = mixed(area) & mask;
-    while (facts->areas[at] && facts->areas[at] != area + 1)
+    uint64_t mask = ((uint64_t)1 << facts->table_bits) - 1, at = area * 0x9e3779b97f4a7c15u >> (64 - facts->table_bits);
+    while (facts->names[at] && facts->names[at] != area + 1)
         at = (at + 1) & mask;
     return at;
 }
 
 static int grow(struct facts *facts)
 {
-    uint64_t *old = facts->areas, size = (uint64_t)1 << facts->table_bits;
-    uint32_t **old_leaves = facts->leaves;
-    uint64_t *areas = calloc(size * 2, sizeof *areas);
-    uint32_t **leaves = calloc(size * 2, sizeof *leaves);
-    if (!areas || !leaves) {
+    uint64_t *old = facts->names, size = (uint64_t)1 << facts->table_bits;
+    struct area *old_areas = facts->areas;
+    uint64_t *names = calloc(size * 2, sizeof *names);
+    struct area *areas = calloc(size * 2, sizeof *areas);
+    if (!names || !areas) {
+        free(names);
         free(areas);
-        free(leaves);
         return 0;
     }
-    facts->areas = areas, facts->leaves = leaves;
+    facts->names = names, facts->areas = areas;
     facts->table_bits++;
     for (uint64_t i = 0; i < size; i++)
         if (old[i]) {
             uint64_t at = place_of(facts, old[i] - 1);
-            areas[at] = old[i];
-            leaves[at] = old_leaves[i];
+            names[at] = old[i];
+            areas[at] = old_areas[i];
         }
     free(old);
-    free(old_leaves);
+    free(old_areas);
     return 1;
 }
 
-/* The leaf of a page's area; NULL where there is none, and if it is to be made, without memory. */
-static uint32_t *leaf_of(struct facts *facts, uint64_t page, int is_made)
+/* Add an area to the table, at a place or where it is after the table has grown; NULL without memory. */
+static struct area *add_area(struct facts *facts, uint64_t area, uint64_t at)
 {
-    uint64_t area = page >> AREA_BITS;
-    if (area == facts->last_area)
-        return facts->last_leaf;
-    uint64_t at = place_of(facts, area);
-    if (!facts->areas[at]) {
-        if (!is_made || facts->is_out_of_memory)
+    if (facts->is_out_of_memory)
+        return NULL;
+    if (facts->area_count * 2 >= (uint64_t)1 << facts->table_bits) {
+        facts->is_out_of_memory = facts->area_count >= AREAS_MOST || !grow(facts);
+        if (facts->is_out_of_memory)
             return NULL;
-        if (facts->area_count * 2 >= (uint64_t)1 << facts->table_bits) {
-            facts->is_out_of_memory = facts->area_count >= AREAS_MOST || !grow(facts);
-            if (facts->is_out_of_memory)
-                return NULL;
-            at = place_of(facts, area);
-        }
-        facts->leaves[at] = calloc((size_t)1 << AREA_BITS, sizeof **facts->leaves);
-        if (!facts->leaves[at]) {
-            facts->is_out_of_memory = 1;
-            return NULL;
-        }
-        facts->areas[at] = area + 1;
-        facts->area_count++;
+        at = place_of(facts, area);
     }
-    facts->last_area = area;
-    return facts->last_leaf = facts->leaves[at];
+    facts->names[at] = area + 1;
+    facts->area_count++;
+    return &facts->areas[at];
 }
 
-static void add_page(struct facts *facts, uint64_t page)
+static inline void add_page(struct facts *facts, uint64_t page)
 {
-    uint32_t *leaf = leaf_of(facts, page, 1);
-    if (!leaf)
-        return;
-    uint32_t *touched = &leaf[page & ((1u << AREA_BITS) - 1)];
-    facts->page_count += !*touched;
-    *touched = 1;
+    uint64_t at = place_of(facts, page >> AREA_BITS);
+    struct area *area = facts->names[at] ? &facts->areas[at] : add_area(facts, page >> AREA_BITS, at);
+    if (area)
+        area->touched[page % PAGES / 64] |= (uint64_t)1 << page % 64;
+}
+
+/* A page's number in the order of addresses; UINT64_MAX if the first pass has not seen it. */
+static inline uint64_t rank_of(const struct facts *facts, uint64_t page)
+{
+    uint64_t at = place_of(facts, page >> AREA_BITS);
+    if (!facts->names[at])
+        return UINT64_MAX;
+    const struct area *area = &facts->areas[at];
+    uint64_t touched = area->touched[page % PAGES / 64], before = area->before[page % PAGES / 64];
+    if (touched == UINT64_MAX)
+        return before + page % 64;
+    if (!(touched >> page % 64 & 1))
+        return UINT64_MAX;
+    return before + (uint64_t)__builtin_popcountll(touched & (((uint64_t)1 << page % 64) - 1));
 }
 
 static int compare(const void *one, const void *other)
@@ -162,97 +179,157 @@ static void meet(struct met *met, uint64_t address, uint64_t bytes)
     met->is_any = 1;
 }
 
-/* How many sectors and lines accesses touch. is_rising: their addresses ascend; is_falling: they descend. */
-static void meet_all(struct met *met, const struct access *accesses, unsigned count, int is_rising, int is_falling)
+typedef uint32_t four __attribute__((vector_size(16)));
+
+/*
+ * In how many pieces of `1 << bits` bytes addresses are, up to 64 GiB from `lowest` on. Each is compared with all
+ * before it, four at a time: faster than to sort so few.
+ */
+static unsigned count_pieces(const uint64_t *addresses, unsigned count, uint64_t lowest, unsigned bits)
+{
+    uint32_t pieces[2 * LANES];
+    unsigned differ = 0;
+    memset(pieces, 0xff, sizeof pieces);
+    for (unsigned i = 0; i < count; i++)
+        pieces[LANES + i] = (uint32_t)((addresses[i] - lowest) >> bits);
+    for (unsigned i = 0; i < count; i += 4) {
+        four own, other, came = { 0 };
+        memcpy(&own, pieces + LANES + i, sizeof own);
+        for (unsigned apart = 1; apart < i + 4; apart++) {
+            memcpy(&other, pieces + LANES + i - apart, sizeof other);
+            came |= (four)(own == other);
+        }
+        for (unsigned k = 0; k < 4 && i + k < count; k++)
+            differ += !came[k];
+    }
+    return differ;
+}
+
+/* How many sectors and lines accesses touch whose addresses neither ascend nor descend. lowest: of the addresses;
+ * are_apart: no access has bytes of two sectors, and the addresses are within 64 GiB. */
+static void meet_unordered(struct met *met, const struct execution *execution, uint64_t lowest, int are_apart)
+{
+    const uint64_t *addresses = execution->addresses;
+    unsigned count = execution->count;
+    if (are_apart) {
+        lowest = lowest >> LINE_BITS << LINE_BITS;
+        met->sectors = met->lines = count_pieces(addresses, count, lowest, LINE_BITS);
+        /* Those in lines of their own are in sectors of their own. */
+        if (met->lines < count)
+            met->sectors = count_pieces(addresses, count, lowest, SECTOR_BITS);
+        return;
+    }
+    struct { uint64_t address, bytes; } sorted[LANES];
+    for (unsigned i = 0; i < count; i++) {
+        unsigned at = i;
+        for (; at && sorted[at - 1].address > addresses[i]; at--)
+            sorted[at] = sorted[at - 1];
+        sorted[at].address = addresses[i];
+        sorted[at].bytes = execution->bytes[i];
+    }
+    for (unsigned i = 0; i < count; i++)
+        meet(met, sorted[i].address, sorted[i].bytes);
+}
+
+static void meet_all(
+    struct met *met, const struct execution *execution, uint64_t lowest, int are_apart, int is_rising, int is_falling)
 {
     if (is_rising) {
-        for (unsigned i = 0; i < count; i++)
-            meet(met, accesses[i].address, accesses[i].bytes);
+        for (unsigned i = 0; i < execution->count; i++)
+            meet(met, execution->addresses[i], execution->bytes[i]);
     } else if (is_falling) {
-        for (unsigned i = count; i--;)
-            meet(met, accesses[i].address, accesses[i].bytes);
+        for (unsigned i = execution->count; i--;)
+            meet(met, execution->addresses[i], execution->bytes[i]);
     } else {
-        struct { uint64_t address, bytes; } sorted[LANES];
-        for (unsigned i = 0; i < count; i++) {
-            unsigned at = i;
-            for (; at && sorted[at - 1].address > accesses[i].address; at--)
-                sorted[at] = sorted[at - 1];
-            sorted[at].address = accesses[i].address;
-            sorted[at].bytes = accesses[i].bytes;
-        }
-        for (unsigned i = 0; i < count; i++)
-            meet(met, sorted[i].address, sorted[i].bytes);
+        meet_unordered(met, execution, lowest, are_apart);
     }
 }
 
-/* The first pass, of lanes that executed an instruction together. */
-static void survey(struct facts *facts, const struct access *accesses, unsigned count)
+/* The first pass. */
+static void survey(struct facts *facts, const struct execution *execution)
 {
-    const struct access *first = accesses;
-    if (first->site >= facts->site_count) {
+    const uint64_t *addresses = execution->addresses;
+    const uint8_t *lanes = execution->lanes;
+    unsigned count = execution->count;
+    if (execution->site >= facts->site_count) {
         facts->strange += count;
         return;
     }
-    struct site *site = &facts->sites[first->site];
-    uint64_t lowest = site->accesses ? site->lowest : UINT64_MAX, highest = site->accesses ? site->highest : 0;
+    struct site *site = &facts->sites[execution->site];
     /* Lanes that did not take part are steps, too: the stride is from lane to lane of the warp. */
-    int64_t apart = count > 1 ? (int64_t)(accesses[1].address - first->address) : 0;
-    int64_t lanes = count > 1 ? accesses[1].lane - first->lane : 1;
-    int64_t stride = lanes == 1 ? apart : apart % lanes ? INT64_MIN : apart / lanes;
-    int is_regular = stride != INT64_MIN, is_rising = 1, is_falling = 1;
+    int64_t apart = count > 1 ? (int64_t)(addresses[1] - addresses[0]) : 0;
+    int64_t lanes_apart = count > 1 ? lanes[1] - lanes[0] : 1;
+    int64_t stride = lanes_apart == 1 ? apart : apart % lanes_apart ? INT64_MIN : apart / lanes_apart;
+    uint64_t lowest = addresses[0], top = addresses[0], highest = 0, is_irregular = stride == INT64_MIN;
+    uint64_t bytes = 0, has_two = 0;
+    int is_rising = 1, is_falling = 1;
     for (unsigned i = 0; i < count; i++) {
-        uint64_t address = accesses[i].address, end = address + accesses[i].bytes;
-        site->bytes += accesses[i].bytes;
-        if (accesses[i].kind < KINDS)
-            site->kinds[accesses[i].kind]++;
-        else
-            facts->strange++;
+        uint64_t address = addresses[i], end = address + execution->bytes[i];
         lowest = address < lowest ? address : lowest;
+        top = address > top ? address : top;
         highest = end > highest ? end : highest;
-        is_regular &= (int64_t)(address - first->address)
-            == (int64_t)((uint64_t)stride * (uint64_t)(accesses[i].lane - first->lane));
-        is_rising &= !i || address >= accesses[i - 1].address;
-        is_falling &= !i || address <= accesses[i - 1].address;
-        add_page(facts, address >> PAGE_BITS);
-        if (accesses[i].bytes)
-            add_page(facts, (end - 1) >> PAGE_BITS);
+        /* The last byte is that of the address where there are none. */
+        has_two |= (address ^ (end - (end != address))) >> SECTOR_BITS;
+        is_irregular |= (address - addresses[0]) ^ ((uint64_t)stride * (uint64_t)(lanes[i] - lanes[0]));
     }
-    site->lowest = lowest, site->highest = highest;
+    for (unsigned i = 1; i < count; i++) {
+        is_rising &= addresses[i] >= addresses[i - 1];
+        is_falling &= addresses[i] <= addresses[i - 1];
+    }
+    for (unsigned i = 0; i < count; i++)
+        bytes += execution->bytes[i];
+    if (execution->is_one_kind && execution->kinds[0] < KINDS) {
+        site->kinds[execution->kinds[0]] += count;
+    } else {
+        for (unsigned i = 0; i < count; i++)
+            if (execution->kinds[i] < KINDS)
+                site->kinds[execution->kinds[i]]++;
+            else
+                facts->strange++;
+    }
+    uint64_t page = UINT64_MAX;
+    for (unsigned i = 0; i < count; i++) {
+        uint64_t first = addresses[i] >> PAGE_BITS;
+        uint64_t last = execution->bytes[i] ? (addresses[i] + execution->bytes[i] - 1) >> PAGE_BITS : first;
+        if (first != page)
+            add_page(facts, first);
+        if (last != first)
+            add_page(facts, last);
+        page = last;
+    }
+    site->lowest = site->accesses && site->lowest < lowest ? site->lowest : lowest;
+    site->highest = site->accesses && site->highest > highest ? site->highest : highest;
+    site->bytes += bytes;
     site->accesses += count;
     site->executions++;
     struct met met = { 0 };
-    meet_all(&met, accesses, count, is_rising, is_falling);
+    int are_near = (top - lowest) >> 36 == 0;
+    meet_all(&met, execution, lowest, !has_two && are_near, is_rising, is_falling);
     site->sectors += met.sectors;
     site->lines += met.lines;
-    facts->first_clock = first->clock < facts->first_clock ? first->clock : facts->first_clock;
-    facts->last_clock = first->clock > facts->last_clock ? first->clock : facts->last_clock;
-    if (first->slot < facts->slot_count && first->clock < facts->first_clocks[first->slot])
-        facts->first_clocks[first->slot] = first->clock;
+    uint64_t clock = execution->clock;
+    facts->first_clock = clock < facts->first_clock ? clock : facts->first_clock;
+    facts->last_clock = clock > facts->last_clock ? clock : facts->last_clock;
+    if (execution->slot < facts->slot_count && clock < facts->first_clocks[execution->slot])
+        facts->first_clocks[execution->slot] = clock;
     if (count == 1) {
         site->single++;
-    } else if (!is_regular) {
+    } else if (is_irregular) {
         site->irregular++;
         for (unsigned i = 1; i < count; i++) {
-            int64_t step = (int64_t)(accesses[i].address - accesses[i - 1].address);
+            int64_t step = (int64_t)(addresses[i] - addresses[i - 1]);
             site->apart += step < 0 ? -(double)step : (double)step;
         }
         site->apart_pairs += count - 1;
     } else if (!stride) {
         site->broadcast++;
-    } else if (stride == first->bytes) {
+    } else if (stride == execution->bytes[0]) {
         site->linear++;
     } else {
         if (!site->strided++)
             site->stride = stride;
         site->other_strides += stride != site->stride;
     }
-}
-
-/* A page's number in the order of addresses; UINT64_MAX if the first pass has not seen it. */
-static uint64_t rank_of(struct facts *facts, uint64_t page)
-{
-    const uint32_t *leaf = leaf_of(facts, page, 0);
-    return leaf ? (uint64_t)leaf[page & ((1u << AREA_BITS) - 1)] - 1 : UINT64_MAX;
 }
 
 /*
@@ -283,43 +360,65 @@ static uint64_t follow(struct facts *facts, uint64_t line, uint64_t clock, uint6
     return since;
 }
 
-/* The second pass, of lanes that executed an instruction together. */
-static void fill(struct facts *facts, const struct access *accesses, unsigned count)
+/* Say that a granule was touched. Its place is far from others: memory fetches it while further ones are found. */
+static inline void touch(struct facts *facts, uint64_t granule, uint64_t interval)
 {
-    const struct access *first = accesses;
+    struct late *late = &facts->late[facts->late_count++ % LATE];
+    __builtin_prefetch(&facts->touched[granule], 1);
+    facts->touched[late->granule] |= late->intervals;
+    *late = (struct late){ granule, interval };
+}
+
+/* Add to the cells of a column: of the accesses of one kind by time, and of a warp. row: NULL for an unknown kind. */
+static inline void add_to_cells(uint32_t *row, uint32_t *warp_row, uint64_t column, uint32_t count)
+{
+    if (row)
+        row[column] += count;
+    warp_row[column] += count;
+}
+
+/* The second pass. */
+static void fill(struct facts *facts, const struct execution *execution)
+{
     /* The trace may have changed since the first pass. */
-    if (first->site >= facts->site_count || first->clock < facts->first_clock || first->clock > facts->last_clock)
+    if (execution->site >= facts->site_count || execution->clock < facts->first_clock
+        || execution->clock > facts->last_clock)
         return;
-    uint64_t since = first->clock - facts->first_clock, span = facts->last_clock - facts->first_clock + 1;
+    const uint64_t *addresses = execution->addresses;
+    unsigned count = execution->count;
+    uint64_t since = execution->clock - facts->first_clock, span = facts->last_clock - facts->first_clock + 1;
     __extension__ typedef unsigned __int128 wide;
     uint64_t time = (uint64_t)((wide)since * facts->times / span);
     uint64_t interval = (uint64_t)1 << (unsigned)((wide)since * INTERVALS / span);
-    uint64_t row = (uint64_t)((wide)first->slot * facts->warp_rows / (facts->slot_count ? facts->slot_count : 1));
+    uint64_t row = (uint64_t)((wide)execution->slot * facts->warp_rows / (facts->slot_count ? facts->slot_count : 1));
     row = row < facts->warp_rows ? row : facts->warp_rows - 1;
+    uint32_t *warp_row = facts->warp_grid + row * facts->columns;
     uint64_t in_page = ((uint64_t)1 << PAGE_BITS) - 1, followed = facts->sample_count, places[LANES];
-    /* Places of lines are far apart: first all of them, so that memory is waited for once. */
+    uint64_t page = UINT64_MAX, rank = UINT64_MAX;
     for (unsigned i = 0; i < count; i++) {
-        uint64_t address = accesses[i].address, rank = rank_of(facts, address >> PAGE_BITS);
-        places[i] = rank == UINT64_MAX ? rank : rank << PAGE_BITS | (address & in_page);
-        if (rank != UINT64_MAX)
-            __builtin_prefetch(&facts->touched[places[i] >> facts->granule_bits], 1);
+        if (!i || addresses[i] >> PAGE_BITS != page)
+            rank = rank_of(facts, page = addresses[i] >> PAGE_BITS);
+        places[i] = rank == UINT64_MAX ? rank : rank << PAGE_BITS | (addresses[i] & in_page);
     }
     uint64_t last_line = 0;
     for (unsigned i = 0; i < count; i++) {
         if (places[i] == UINT64_MAX)
             continue;
-        uint64_t rank = places[i] >> PAGE_BITS, line = accesses[i].address >> LINE_BITS;
+        rank = places[i] >> PAGE_BITS;
+        uint64_t line = addresses[i] >> LINE_BITS;
         uint64_t column = (rank >> facts->column_pages << facts->column_parts)
             | (places[i] & in_page) >> (PAGE_BITS - facts->column_parts);
-        if (accesses[i].kind < KINDS)
-            facts->grid[(accesses[i].kind * facts->times + time) * facts->columns + column]++;
-        facts->warp_grid[row * facts->columns + column]++;
-        facts->page_accesses[rank]++;
-        uint64_t end = accesses[i].bytes ? (accesses[i].address + accesses[i].bytes - 1) >> LINE_BITS : line;
+        uint8_t kind = execution->kinds[i];
+        uint32_t *of_kind = kind < KINDS ? facts->grid + (kind * facts->times + time) * facts->columns : NULL;
+        add_to_cells(of_kind, warp_row, column, 1);
+        facts->column_accesses[column]++;
+        if (facts->is_shared[column])
+            facts->page_accesses[rank]++;
+        uint64_t end = execution->bytes[i] ? (addresses[i] + execution->bytes[i] - 1) >> LINE_BITS : line;
         if (line != last_line || !i) {
-            facts->touched[places[i] >> facts->granule_bits] |= interval;
+            touch(facts, places[i] >> facts->granule_bits, interval);
             if (!(mixed(line) & facts->sample_mask))
-                followed = follow(facts, line, first->clock, followed);
+                followed = follow(facts, line, execution->clock, followed);
         }
         last_line = line;
         /* An access that is not aligned, or is wide. */
@@ -327,28 +426,18 @@ static void fill(struct facts *facts, const struct access *accesses, unsigned co
             uint64_t further = rank_of(facts, ++line << LINE_BITS >> PAGE_BITS);
             if (further == UINT64_MAX)
                 continue;
-            facts->touched[(further << PAGE_BITS | (line << LINE_BITS & in_page)) >> facts->granule_bits] |= interval;
+            touch(facts, (further << PAGE_BITS | (line << LINE_BITS & in_page)) >> facts->granule_bits, interval);
             if (!(mixed(line) & facts->sample_mask))
-                followed = follow(facts, line, first->clock, followed);
+                followed = follow(facts, line, execution->clock, followed);
             last_line = line;
         }
     }
 }
 
-void nt_accesses_look_at(struct facts *facts, const struct access *accesses, size_t count)
+void nt_accesses_look_at(struct facts *facts, const struct execution *execution)
 {
-    for (size_t begin = 0, end; begin < count; begin = end) {
-        for (end = begin + 1; end < count && end - begin < LANES; end++)
-            if (accesses[end].slot != accesses[begin].slot || accesses[end].clock != accesses[begin].clock
-                || accesses[end].site != accesses[begin].site || accesses[end].lane <= accesses[end - 1].lane)
-                break;
-        (facts->pass == 1 ? survey : fill)(facts, accesses + begin, (unsigned)(end - begin));
-    }
-}
-
-void nt_accesses_lack_memory(struct facts *facts)
-{
-    facts->is_out_of_memory = 1;
+    if (execution->count)
+        (facts->pass == 1 ? survey : fill)(facts, execution);
 }
 
 EXPORTED int nt_accesses_interface(void)
@@ -359,48 +448,58 @@ EXPORTED int nt_accesses_interface(void)
 /* Free what the passes have allocated. */
 EXPORTED void nt_accesses_end(struct facts *facts)
 {
-    if (facts->areas && facts->leaves)
-        for (uint64_t i = 0; i < (uint64_t)1 << facts->table_bits; i++)
-            free(facts->leaves[i]);
+    free(facts->names);
     free(facts->areas);
-    free(facts->leaves);
-    facts->areas = NULL, facts->leaves = NULL;
+    free(facts->late);
+    facts->names = NULL, facts->areas = NULL, facts->late = NULL;
 }
 
 /* Begin the first pass. Returns whether there was memory. */
 EXPORTED int nt_accesses_begin(struct facts *facts)
 {
     facts->table_bits = 8;
-    facts->last_area = UINT64_MAX;
+    facts->names = calloc((size_t)1 << facts->table_bits, sizeof *facts->names);
     facts->areas = calloc((size_t)1 << facts->table_bits, sizeof *facts->areas);
-    facts->leaves = calloc((size_t)1 << facts->table_bits, sizeof *facts->leaves);
     facts->first_clock = UINT64_MAX;
     facts->pass = 1;
-    return facts->areas && facts->leaves;
+    return facts->names && facts->areas;
+}
+
+/* End the first pass: say how many pages were touched in page_count. */
+EXPORTED void nt_accesses_count(struct facts *facts)
+{
+    facts->page_count = 0;
+    for (uint64_t i = 0; i < (uint64_t)1 << facts->table_bits; i++)
+        for (unsigned part = 0; facts->names[i] && part < PAGES / 64; part++)
+            facts->page_count += (uint64_t)__builtin_popcountll(facts->areas[i].touched[part]);
 }
 
 /*
- * End the first pass: write the pages that were touched in ascending order to `sorted`, page_count of them, and number
- * them. Returns whether there was memory.
+ * Write the pages that were touched in ascending order to `sorted`, page_count of them, number them, and begin the
+ * second pass. Returns whether there was memory.
  */
 EXPORTED int nt_accesses_number(struct facts *facts, uint64_t *sorted)
 {
-    uint64_t *areas = malloc((facts->area_count + 1) * sizeof *areas), count = 0, pages = 0;
-    if (!areas)
+    uint64_t *numbers = malloc((facts->area_count + 1) * sizeof *numbers), count = 0, pages = 0;
+    facts->late = calloc(LATE, sizeof *facts->late);
+    if (!numbers || !facts->late) {
+        free(numbers);
         return 0;
-    for (uint64_t i = 0; i < (uint64_t)1 << facts->table_bits; i++)
-        if (facts->areas[i])
-            areas[count++] = facts->areas[i] - 1;
-    qsort(areas, count, sizeof *areas, compare);
-    for (uint64_t i = 0; i < count; i++) {
-        uint32_t *leaf = facts->leaves[place_of(facts, areas[i])];
-        for (uint64_t page = 0; page < (uint64_t)1 << AREA_BITS; page++)
-            if (leaf[page]) {
-                sorted[pages] = areas[i] << AREA_BITS | page;
-                leaf[page] = (uint32_t)++pages;
-            }
     }
-    free(areas);
+    for (uint64_t i = 0; i < (uint64_t)1 << facts->table_bits; i++)
+        if (facts->names[i])
+            numbers[count++] = facts->names[i] - 1;
+    qsort(numbers, count, sizeof *numbers, compare);
+    for (uint64_t i = 0; i < count; i++) {
+        struct area *area = &facts->areas[place_of(facts, numbers[i])];
+        for (uint64_t page = 0; page < PAGES; page++) {
+            if (page % 64 == 0)
+                area->before[page / 64] = (uint32_t)pages;
+            if (area->touched[page / 64] >> page % 64 & 1)
+                sorted[pages++] = numbers[i] << AREA_BITS | page;
+        }
+    }
+    free(numbers);
     facts->pass = 2;
     return 1;
 }
@@ -409,8 +508,10 @@ EXPORTED int nt_accesses_number(struct facts *facts, uint64_t *sorted)
  * Say in how many granules each of the intervals was, and how many were first touched in it: adds to `within` and
  * `first`, of INTERVALS each.
  */
-EXPORTED void nt_accesses_intervals(const struct facts *facts, uint64_t *within, uint64_t *first)
+EXPORTED void nt_accesses_intervals(struct facts *facts, uint64_t *within, uint64_t *first)
 {
+    for (unsigned i = 0; i < LATE; i++)
+        facts->touched[facts->late[i].granule] |= facts->late[i].intervals;
     for (uint64_t i = 0; i < facts->granules; i++) {
         uint64_t intervals = facts->touched[i];
         if (intervals)
@@ -423,7 +524,26 @@ EXPORTED void nt_accesses_intervals(const struct facts *facts, uint64_t *within,
 /* Look at records that are decoded already, those of an execution after one another. */
 EXPORTED void nt_accesses_add(struct facts *facts, const struct access *accesses, uint64_t count)
 {
-    nt_accesses_look_at(facts, accesses, count);
+    struct execution execution;
+    for (uint64_t begin = 0, end; begin < count; begin = end) {
+        execution.clock = accesses[begin].clock;
+        execution.slot = accesses[begin].slot;
+        execution.site = accesses[begin].site;
+        execution.count = 0;
+        execution.is_one_kind = 0;
+        for (end = begin; end < count && execution.count < LANES; end++) {
+            const struct access *access = &accesses[end];
+            if (access->slot != execution.slot || access->clock != execution.clock || access->site != execution.site
+                || (end > begin && access->lane <= access[-1].lane))
+                break;
+            unsigned number = execution.count++;
+            execution.addresses[number] = access->address;
+            execution.bytes[number] = access->bytes;
+            execution.kinds[number] = access->kind;
+            execution.lanes[number] = access->lane;
+        }
+        nt_accesses_look_at(facts, &execution);
+    }
 }
 
 /*

@@ -11,12 +11,24 @@ enum {
     KINDS = 5,        /* of accesses: loads, stores, atomics, reductions, asynchronous copies */
 };
 
+/* A record that is decoded already. */
 struct access {
     uint64_t address, clock;
     uint32_t slot, site;
     uint16_t bytes;
     uint8_t kind, lane;
     uint32_t spare;
+};
+
+/* What lanes of a warp (a slot) accessed as they executed an instruction (a site) together, in the order of lanes. */
+struct execution {
+    uint64_t clock;
+    uint32_t slot, site;
+    unsigned count;
+    int is_one_kind; /* whether it is known that all have the kind of the first */
+    uint64_t addresses[LANES];
+    uint16_t bytes[LANES];
+    uint8_t kinds[LANES], lanes[LANES];
 };
 
 /* Where the fields of a record are, in the order of WANTED: size 0 where a record has no such field. */
@@ -26,7 +38,4 @@ struct fields {
 
 struct facts;
 
-/* Look at records: those that follow each other with the same slot, clock and site are of one execution. */
-void nt_accesses_look_at(struct facts *facts, const struct access *accesses, size_t count);
-/* Say that there was no memory. */
-void nt_accesses_lack_memory(struct facts *facts);
+void nt_accesses_look_at(struct facts *facts, const struct execution *execution);

@@ -5,16 +5,27 @@
 #include "accesses.h"
 
 enum {
-    FURTHER = 16,     /* records of a lane in a group, at most */
     FIELDS = 10,      /* of a record in groups, at most */
-    BUFFER = 1 << 14, /* records that are decoded before they are looked at */
 };
 
-static uint64_t load(const uint8_t *at, unsigned size)
+static inline uint64_t load(const uint8_t *at, unsigned size)
 {
-    uint64_t value = 0;
-    memcpy(&value, at, size);
-    return value;
+    uint64_t eight;
+    uint32_t four;
+    uint16_t two;
+    switch (size) {
+    case 8:
+        memcpy(&eight, at, sizeof eight);
+        return eight;
+    case 4:
+        memcpy(&four, at, sizeof four);
+        return four;
+    case 2:
+        memcpy(&two, at, sizeof two);
+        return two;
+    default:
+        return *at;
+    }
 }
 
 static uint64_t align(uint64_t value, uint64_t to)
@@ -67,113 +78,216 @@ static int lay_out(uint64_t shape, const struct fields *fields, struct group_lay
     return !shape && layout->count && align(end, widest) == fields->size;
 }
 
-/* Values of a field of a group's lanes. base: of the lowest lane. */
-static void values_of(
-    const uint8_t *group, const struct group_layout *layout, unsigned number, uint64_t forms, uint64_t base,
-    const uint8_t *area, uint64_t stride_at, const uint8_t *ranks, unsigned count, uint64_t others, uint64_t mask,
-    int is_further, uint64_t *values)
+/* The lanes of one part of a group: how many there are, their numbers, and how many lanes of the group are before each. */
+struct lanes {
+    unsigned count;
+    uint8_t numbers[LANES], ranks[LANES];
+};
+
+static void list_lanes(struct lanes *lanes, uint64_t mask, uint64_t own)
 {
-    unsigned size = layout->sizes[number], form = forms >> 2 * number & 3;
-    uint64_t most = size == 8 ? UINT64_MAX : ((uint64_t)1 << 8 * size) - 1;
-    if (size <= 2 && form == 1) {
-        uint64_t other = load(area + layout->mask_bytes, size), lanes = mask;
-        for (unsigned i = 0; i < count; i++, lanes &= lanes - 1)
-            values[i] = others >> __builtin_ctzll(lanes) & 1 ? other : base;
-        return;
+    lanes->count = 0;
+    for (uint64_t left = own; left; left &= left - 1) {
+        uint64_t lowest = left & -left;
+        lanes->numbers[lanes->count] = (uint8_t)__builtin_ctzll(left);
+        lanes->ranks[lanes->count] =
+            (uint8_t)(own == mask ? lanes->count : (unsigned)__builtin_popcountll(mask & (lowest - 1)));
+        lanes->count++;
     }
-    if (is_further)
-        form = 0;
-    if (form == 3) {
+}
+
+/* A group, and where in it are the areas and strides of its fields. */
+struct group {
+    const uint8_t *begin, *areas[FIELDS];
+    uint64_t stride_at[FIELDS], mask, forms;
+};
+
+/* How a field of a group is written: FORM_SAME and FORM_STRIDES have nothing for each lane. */
+enum { FORM_SAME, FORM_STRIDES, FORM_TWO, FORM_16, FORM_32, FORM_ALL };
+
+static unsigned form_of(const struct group *group, const struct group_layout *layout, unsigned number, int is_further)
+{
+    unsigned size = layout->sizes[number], form = group->forms >> 2 * number & 3;
+    if (size <= 2 && form == 1)
+        return FORM_TWO;
+    if (form && !is_further)
+        return form == 1 ? FORM_16 : form == 2 ? FORM_32 : FORM_ALL;
+    if (size < 8)
+        return FORM_SAME;
+    int has_rows = (group->forms >> 24 & 15) == number && group->forms >> 20 & 7;
+    return has_rows || load(group->begin + group->stride_at[number], 4) ? FORM_STRIDES : FORM_SAME;
+}
+
+/* Values of a field of a group's lanes. base: of the lowest lane. others: the lanes with the other one of two. */
+static void values_of(
+    const struct group *group, const struct group_layout *layout, unsigned number, unsigned form, uint64_t base,
+    uint64_t others, const struct lanes *lanes, uint64_t *values)
+{
+    unsigned size = layout->sizes[number], count = lanes->count;
+    uint64_t most = size == 8 ? UINT64_MAX : ((uint64_t)1 << 8 * size) - 1;
+    const uint8_t *area = group->areas[number], *ranks = lanes->ranks;
+    uint64_t other, stride, to_next;
+    unsigned log;
+    switch (form) {
+    case FORM_TWO:
+        other = load(area + layout->mask_bytes, size);
         for (unsigned i = 0; i < count; i++)
-            values[i] = load(area + (size_t)ranks[i] * size, size);
-    } else if (form) {
-        for (unsigned i = 0; i < count; i++) {
-            uint64_t added = form == 1 ? (uint64_t)(int64_t)(int16_t)load(area + (size_t)ranks[i] * 2, 2)
-                                       : (uint64_t)(int64_t)(int32_t)load(area + (size_t)ranks[i] * 4, 4);
-            values[i] = (base + added) & most;
-        }
-    } else if (size == 8) {
-        uint64_t stride = (uint64_t)(int64_t)(int32_t)load(group + stride_at, 4);
-        unsigned log = (forms >> 24 & 15) == number ? forms >> 20 & 7 : 0;
-        uint64_t to_next = log ? (uint64_t)(int64_t)(int32_t)load(group + layout->rows_at, 4) : 0;
+            values[i] = others >> lanes->numbers[i] & 1 ? other : base;
+        return;
+    case FORM_16:
+        for (unsigned i = 0; i < count; i++)
+            values[i] = (base + (uint64_t)(int64_t)(int16_t)load(area + (size_t)ranks[i] * 2, 2)) & most;
+        return;
+    case FORM_32:
+        for (unsigned i = 0; i < count; i++)
+            values[i] = (base + (uint64_t)(int64_t)(int32_t)load(area + (size_t)ranks[i] * 4, 4)) & most;
+        return;
+    case FORM_ALL:
+        /* Of no part but the first, whose lanes are all that the group has. */
+        if (size == 8)
+            memcpy(values, area, 8 * (size_t)count);
+        else
+            for (unsigned i = 0; i < count; i++)
+                values[i] = load(area + (size_t)i * size, size);
+        return;
+    case FORM_STRIDES:
+        stride = (uint64_t)(int64_t)(int32_t)load(group->begin + group->stride_at[number], 4);
+        log = (group->forms >> 24 & 15) == number ? group->forms >> 20 & 7 : 0;
+        to_next = log ? (uint64_t)(int64_t)(int32_t)load(group->begin + layout->rows_at, 4) : 0;
         log = log ? log : 6;
         for (unsigned i = 0; i < count; i++)
             values[i] = base + stride * (ranks[i] & ((1u << log) - 1)) + to_next * (ranks[i] >> log);
-    } else {
+        return;
+    default:
         for (unsigned i = 0; i < count; i++)
             values[i] = base;
     }
 }
 
-/*
- * Decode a chunk of groups into records, and look at them whenever there may be no room for another group.
- *
- * begin: of the first group, end: of the chunk. Returns how many records are in the buffer then.
- */
-static size_t decode_chunk(
-    struct facts *facts, const struct group_layout *layout, const struct fields *fields, const uint8_t *begin,
-    const uint8_t *end, uint32_t slot, struct access *buffer, size_t filled, uint64_t *records)
+/* Executions that are not looked at yet, since more lanes of theirs may follow: the last one, and room for another. */
+struct decoder {
+    struct facts *facts;
+    uint32_t slot;
+    struct execution *last, *next;
+    struct execution executions[2];
+};
+
+/* Look at the last execution, unless the next one is of further lanes of it. */
+static void put_next(struct decoder *decoder)
 {
-    while ((size_t)(end - begin) >= layout->head) {
-        const uint8_t *areas[FIELDS];
-        uint64_t stride_at[FIELDS], next_stride = layout->strides, size = layout->head;
-        uint64_t mask = load(begin, (unsigned)layout->mask_bytes), forms = load(begin + layout->mask_bytes, 4);
-        unsigned lanes = (unsigned)__builtin_popcountll(mask);
+    struct execution *last = decoder->last, *next = decoder->next;
+    if (last->count && last->slot == next->slot && last->clock == next->clock && last->site == next->site
+        && last->count + next->count <= LANES && next->lanes[0] > last->lanes[last->count - 1]) {
+        memcpy(last->addresses + last->count, next->addresses, next->count * sizeof *next->addresses);
+        memcpy(last->bytes + last->count, next->bytes, next->count * sizeof *next->bytes);
+        memcpy(last->kinds + last->count, next->kinds, next->count);
+        memcpy(last->lanes + last->count, next->lanes, next->count);
+        last->count += next->count;
+        last->is_one_kind = 0;
+        return;
+    }
+    nt_accesses_look_at(decoder->facts, last);
+    decoder->last = next;
+    decoder->next = last;
+}
+
+/*
+ * Put the accesses of lanes, whose addresses and lanes the next execution has. values: of the fields of WANTED; is_same:
+ * whether the first one is that of all lanes.
+ */
+static void put_lanes(struct decoder *decoder, unsigned count, uint64_t (*values)[LANES], const int *is_same)
+{
+    struct execution *next = decoder->next;
+    next->slot = decoder->slot, next->count = count;
+    next->clock = values[1][0], next->site = (uint32_t)values[2][0];
+    for (unsigned i = 0; i < count; i++)
+        next->bytes[i] = (uint16_t)values[3][is_same[3] ? 0 : i];
+    next->is_one_kind = is_same[4];
+    for (unsigned i = 0; i < count; i++) {
+        uint64_t kind = values[4][is_same[4] ? 0 : i];
+        next->kinds[i] = kind < KINDS ? (uint8_t)kind : KINDS;
+    }
+    if (is_same[1] && is_same[2]) {
+        put_next(decoder);
+        return;
+    }
+    /* Lanes with clocks or sites of their own are executions of their own, but for neighbours with the same. */
+    struct execution all = *next;
+    for (unsigned i = 0; i < count; i++) {
+        next = decoder->next;
+        next->slot = all.slot, next->count = 1, next->is_one_kind = 1;
+        next->clock = values[1][is_same[1] ? 0 : i], next->site = (uint32_t)values[2][is_same[2] ? 0 : i];
+        next->addresses[0] = all.addresses[i], next->bytes[0] = all.bytes[i];
+        next->kinds[0] = all.kinds[i], next->lanes[0] = all.lanes[i];
+        put_next(decoder);
+    }
+}
+
+/* Decode a chunk of groups into executions. begin: of the first group, end: of the chunk. */
+static void decode_chunk(
+    struct decoder *decoder, const struct group_layout *layout, const struct fields *fields, const uint8_t *begin,
+    const uint8_t *end)
+{
+    struct lanes lanes = { 0 };
+    uint64_t listed = 0, values[WANTED][LANES];
+    int is_same[WANTED];
+    for (uint64_t size; (size_t)(end - begin) >= layout->head; begin += size) {
+        struct group group = { .begin = begin };
+        uint64_t next_stride = layout->strides;
+        size = layout->head;
+        group.mask = load(begin, (unsigned)layout->mask_bytes), group.forms = load(begin + layout->mask_bytes, 4);
+        unsigned count = (unsigned)__builtin_popcountll(group.mask);
         for (unsigned i = 0; i < layout->count; i++) {
-            unsigned width = (1u << (forms >> 2 * i & 3)) & ~1u;
+            unsigned form = group.forms >> 2 * i & 3, width = (1u << form) & ~1u;
             width = width < layout->sizes[i] ? width : layout->sizes[i];
-            areas[i] = begin + size;
-            size += layout->sizes[i] <= 2 && (forms >> 2 * i & 3) == 1 ? 2 * layout->mask_bytes
-                                                                       : align((uint64_t)lanes * width, 8);
-            stride_at[i] = next_stride;
+            group.areas[i] = begin + size;
+            size += layout->sizes[i] <= 2 && form == 1 ? 2 * layout->mask_bytes : align((uint64_t)count * width, 8);
+            group.stride_at[i] = next_stride;
             next_stride += layout->sizes[i] == 8 ? 4 : 0;
             if (size > (size_t)(end - begin))
-                return filled;
+                return;
         }
-        size = align(size, 16) + (layout->are_rows_after_head && forms >> 20 & 7 ? 16 : 0);
-        unsigned times = 1 + (unsigned)(forms >> 28 & 15);
+        size = align(size, 16) + (layout->are_rows_after_head && group.forms >> 20 & 7 ? 16 : 0);
+        unsigned times = 1 + (unsigned)(group.forms >> 28 & 15);
         uint64_t further_at = size;
         size += layout->further * (times - 1);
-        if (!lanes || size > (size_t)(end - begin))
-            return filled;
-        if (filled + LANES * FURTHER > BUFFER) {
-            nt_accesses_look_at(facts, buffer, filled);
-            filled = 0;
-        }
+        if (!count || size > (size_t)(end - begin))
+            return;
         for (unsigned part = 0; part < times; part++) {
             const uint8_t *record = part ? begin + further_at + (part - 1) * layout->further : begin + layout->record;
             const uint8_t *others = record + layout->later + 4;
-            uint64_t own = mask;
-            uint8_t ranks[LANES];
-            uint64_t values[WANTED][LANES];
-            unsigned count = 0;
-            if (part && forms >> 23 & 1)
-                own = load(others, (unsigned)layout->mask_bytes) & mask;
-            for (uint64_t left = own; left; left &= left - 1)
-                ranks[count++] = (uint8_t)__builtin_popcountll(mask & ((left & -left) - 1));
+            uint64_t own = group.mask;
+            if (part && group.forms >> 23 & 1)
+                own = load(others, (unsigned)layout->mask_bytes) & group.mask;
+            if (!own)
+                continue;
+            /* Most groups have the lanes of the one before. */
+            if (own != group.mask || own != listed)
+                list_lanes(&lanes, group.mask, own);
+            listed = own == group.mask ? own : 0;
             for (unsigned i = 0; i < WANTED; i++) {
                 unsigned number = layout->wanted[i];
-                if (number == FIELDS) {
-                    memset(values[i], 0, sizeof values[i]);
+                is_same[i] = 1;
+                values[i][0] = 0;
+                if (number == FIELDS)
+                    continue;
+                uint64_t base = load(record + fields->offsets[i], layout->sizes[number]);
+                unsigned form = form_of(&group, layout, number, part > 0);
+                if (form == FORM_SAME && i) {
+                    values[i][0] = base;
                     continue;
                 }
                 /* The area of another form may end where the chunk does. */
-                int has_two = layout->sizes[number] <= 2 && (forms >> 2 * number & 3) == 1;
-                uint64_t with_other = has_two ? load(part ? others : areas[number], (unsigned)layout->mask_bytes) : 0;
-                uint64_t base = load(record + fields->offsets[i], layout->sizes[number]);
-                values_of(begin, layout, number, forms, base, areas[number], stride_at[number], ranks, count,
-                          with_other, own, part > 0, values[i]);
+                uint64_t with_other = form != FORM_TWO ? 0
+                    : load(part ? others : group.areas[number], (unsigned)layout->mask_bytes);
+                values_of(&group, layout, number, form, base, with_other, &lanes,
+                          i ? values[i] : decoder->next->addresses);
+                is_same[i] = 0;
             }
-            for (unsigned i = 0; i < count; i++, own &= own - 1)
-                buffer[filled++] = (struct access){
-                    values[0][i], values[1][i], slot, (uint32_t)values[2][i], (uint16_t)values[3][i],
-                    values[4][i] < KINDS ? (uint8_t)values[4][i] : KINDS, (uint8_t)__builtin_ctzll(own), 0,
-                };
-            *records += count;
+            memcpy(decoder->next->lanes, lanes.numbers, lanes.count);
+            put_lanes(decoder, lanes.count, values, is_same);
         }
-        begin += size;
     }
-    return filled;
 }
 
 /*
@@ -212,21 +326,19 @@ EXPORTED int64_t nt_accesses_chunks(
  * Look at the records of a log's chunks of groups.
  *
  * log: the whole region's bytes from the first chunk on, length of them. Of each of count chunks: its first byte, its
- * end, its slot, the shape of its records. Returns how many records there were.
+ * end, its slot, the shape of its records.
  */
-EXPORTED int64_t nt_accesses_of_groups(
+EXPORTED void nt_accesses_of_groups(
     struct facts *facts, const struct fields *fields, const uint8_t *log, uint64_t length,
     const uint64_t (*chunks)[4], uint64_t count)
 {
     struct group_layout layout;
-    uint64_t shape = UINT64_MAX, records = 0;
-    size_t filled = 0;
+    uint64_t shape = UINT64_MAX;
     int is_ours = 0;
-    struct access *buffer = malloc(BUFFER * sizeof *buffer);
-    if (!buffer) {
-        nt_accesses_lack_memory(facts);
-        return 0;
-    }
+    struct decoder decoder;
+    decoder.facts = facts;
+    decoder.last = &decoder.executions[0], decoder.next = &decoder.executions[1];
+    decoder.last->count = 0;
     for (uint64_t i = 0; i < count; i++) {
         if (chunks[i][1] > length || chunks[i][0] + 16 > chunks[i][1])
             continue;
@@ -235,10 +347,8 @@ EXPORTED int64_t nt_accesses_of_groups(
             is_ours = lay_out(shape = chunks[i][3], fields, &layout);
         if (!is_ours)
             continue;
-        filled = decode_chunk(facts, &layout, fields, log + chunks[i][0] + 16, log + chunks[i][1],
-                              (uint32_t)chunks[i][2], buffer, filled, &records);
+        decoder.slot = (uint32_t)chunks[i][2];
+        decode_chunk(&decoder, &layout, fields, log + chunks[i][0] + 16, log + chunks[i][1]);
     }
-    nt_accesses_look_at(facts, buffer, filled);
-    free(buffer);
-    return (int64_t)records;
+    nt_accesses_look_at(facts, decoder.last);
 }
