@@ -21,6 +21,7 @@ import shutil
 import statistics
 import sys
 import tempfile
+import textwrap
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -364,29 +365,48 @@ def short(kernel: str) -> str:
 
 
 def table(results: Json) -> str:
-    """Return a table for people: time, geometry, scheduling and tail of each kernel."""
-    head = ("µs", "blocks", "at once", "per place", "scheduling", "cycles per MP", "waves", "idle")
-    lines = [f"{results['device']}, driver {results['driver']}", f"{'':30}" + "".join(f"{word:>14}" for word in head)]
+    """Return for people what docs/gallery.md has: each kernel's time, geometry, scheduling and tail, and of each fault
+    the finding's sentence, what it says to try, and what that gained."""
+    head = ("µs", "blocks", "at once", "waves", "cycles between blocks", "idle")
+    lines = [f"{results['device']}, driver {results['driver']}"]
+    lines.append(f"{'':31}" + "".join(f"{word:>{max(9, len(word) + 2)}}" for word in head))
     for name, case in results["cases"].items():
-        lines.append(name if "failed" not in case else f"{name}: failed")
-        lines += [f"  {short(kernel):28}" + "".join(f"{cell:>14}" for cell in _cells(case, kernel))
-                  for kernel in CASES[name] if "failed" not in case]  # fmt: skip
+        if "failed" in case:
+            lines.append(f"{name}: failed")
+            continue
+        lines.append(name)
+        for kernel in CASES[name]:
+            cells = zip(_cells(case, kernel), head, strict=True)
+            lines.append(f"  {short(kernel):29}" + "".join(f"{cell:>{max(9, len(word) + 2)}}" for cell, word in cells))
+    for pair in PAIRS:
+        case = results["cases"].get(pair.case, {"failed": ""})
+        if "failed" not in case:
+            lines += ["", *_in_words(case, pair)]
     return "\n".join(lines)
 
 
 def _cells(case: Json, kernel: str) -> Iterator[str]:
-    """Yield the cells of a kernel's row."""
+    """Yield the cells of a kernel's row. Cycles are those of all places of a multiprocessor, of each launch."""
     launches = case["launches"][kernel]
-    scheduling, tail = (finding(case, kernel, name)["figures"] for name in ANALYSES)
     yield f"{milliseconds(case, kernel) * 1000:.1f}"
     yield f"{launches[0]['blocks']:,}"
     yield str(max(launch["resident"] for launch in launches))
-    yield f"{scheduling['blocks_per_place']:.2f}"
-    yield f"{100 * scheduling['share']:.1f} %"
+    yield f"{finding(case, kernel, 'tail')['figures']['waves']:.2f}"
     empty, whole = cycles(case, kernel)
-    yield f"{empty:,.0f}/{whole:,.0f}"
-    yield f"{tail['waves']:.2f}"
-    yield f"{100 * tail['idle']:.1f} %"
+    yield f"{empty:,.0f} of {whole:,.0f}"
+    yield f"{100 * finding(case, kernel, 'tail')['figures']['idle']:.1f} %"
+
+
+def _in_words(case: Json, pair: Pair) -> Iterator[str]:
+    """Yield lines on a fault: the finding, the remedy, the finding after it, and both times."""
+    faulty, remedied = (finding(case, kernel, pair.analysis) for kernel in (pair.faulty, pair.remedied))
+    words = [f"{faulty['state']}: {pair.analysis} in {short(pair.faulty)}", f"  {faulty['sentence']}"]
+    words += [f"  try: {remedy}" for remedy in faulty["remedies"]]
+    before, after = (milliseconds(case, kernel) * 1000 for kernel in (pair.faulty, pair.remedied))
+    words.append(f"  tried: {short(pair.remedied)}: {before:.1f} → {after:.1f} µs; then {remedied['state']}: "
+                 f"{remedied['sentence']}")  # fmt: skip
+    for line in words:
+        yield from textwrap.wrap(line, 118, subsequent_indent="    ", break_on_hyphens=False)
 
 
 def cycles(case: Json, kernel: str) -> tuple[float, float]:

@@ -33,8 +33,8 @@ def run(analysis: Analysis, evidence: Evidence) -> Iterator[Finding]:
     sentence = (
         f"places for blocks on a multiprocessor are empty for {percent(share)} of their time, between the end of a "
         f"block and the begin of the next: {brief(values['scheduling'])} of "
-        f"{brief(values['scheduling'] + values['working'])} {unit} each, which run {brief(values['blocks_per_place'])} "
-        "blocks one after the other"
+        f"{brief(values['scheduling'] + values['working'])} {unit} each, which run "
+        + ("one block" if slots == blocks else f"{brief(values['blocks_per_place'])} blocks one after the other")
     )
     remedies = (
         "launch only as many blocks as fit at once, and let each go on with the next part of the work (a persistent "

@@ -48,7 +48,8 @@ def run(analysis: Analysis, evidence: Evidence) -> Iterator[Finding]:
     certainty = evidence.certainty([name], is_timed=True, spread=spread_of("idle", shares), launches=len(shares))
     is_quantised = number < _FEW_WAVES and fullness < _FULL
     sentence = f"{multiprocessors} multiprocessors have no block left for {percent(idle)} of a launch, on average"
-    sentence += f": its blocks make {brief(number)} waves, of which the last is {percent(fullness)} full"
+    waves_of_it = "1 wave" if number == 1 else f"{brief(number)} waves"
+    sentence += f": its blocks make {waves_of_it}, of which the last is {percent(fullness)} full"
     if ratio >= _LONG:
         sentence += f", and the longest block takes {brief(ratio)} times the median"
     remedies = []
