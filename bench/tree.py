@@ -57,6 +57,7 @@ JUDGED: Mapping[str, tuple[str, ...]] = {
         "tests/gcn/operation_trace.py", "tests/gcn/kernels.hip",
     ),
     "listing": ("neutrino/fatbin",),
+    "newcomer": ("setup.py", "neutrino/cli/probe_new.py"),
     "notebooks_h200": ("neutrino/session.py", "neutrino/loader/install.py", f"{_HOOK}/front"),
     "overhead_h200": ("bench/workloads/triton_eleven.py", "probes", *_TWINS),
     "parsing": ("neutrino/ptx/text", "neutrino/ptx/analysis"),
