@@ -27,14 +27,16 @@ from bench.tree import made_of
 
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
-DOCUMENTS = (README, ROOT / "docs" / "probes.md", ROOT / "docs" / "extract.md")
+DOCUMENTS = (README, *(ROOT / "docs" / f"{name}.md" for name in ("running", "ahead", "probes", "extract")))
 RECORDING = ROOT / "bench" / "results" / "examples.json"
 HERE = (
     "neutrino-extract", "neutrino-patch", "neutrino-probe", "neutrino --device embedded", "neutrino --help",
     "neutrino-report --help",
 )  # fmt: skip
-NOT_RUN = ("git ", "make ", "python3 -m venv", ".venv/bin/pip", "pip ", "apt-get")
-"""Set-up commands: they have no output in the README, and `make check` and CI run them in their own way."""
+NOT_RUN = ("git ", "make ", "source ", "python3 -m venv", ".venv/bin/pip", "pip ", "apt-get")
+"""Set-up commands: they have no output on the pages, and `make check` and CI run them in their own way."""
+_ELSEWHERE = "vector.hsaco"
+"""Commands on this file are run by tests/gcn/test_pages.py, which has its kernels."""
 _BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _FIGURES = re.compile(r"<!-- figures -->.*?<!-- end -->", re.DOTALL)
 _COMMANDS = ("neutrino", "neutrino-report", "neutrino-extract", "neutrino-patch", "neutrino-probe")
@@ -48,7 +50,7 @@ _CHANGING = (
 
 @dataclass(frozen=True)
 class Example:
-    """One command of the README and the output printed there."""
+    """One command of a page and the output printed there."""
 
     command: str
     output: str
@@ -77,9 +79,11 @@ class Block:
 
 
 def blocks(text: str) -> list[Block]:
-    """Return the blocks of console commands on a page, in order, without those that only set up."""
+    """Return the blocks of console commands on a page, in order, without those that only set up or run elsewhere."""
     found = []
     for block in _BLOCK.findall(text):
+        if _ELSEWHERE in block:
+            continue
         parts = [part.partition("\n") for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]]
         examples = [Example(command, output) for command, _, output in parts if not command.startswith(NOT_RUN)]
         if examples:
@@ -133,12 +137,12 @@ def run(command: str, folder: Path) -> str:
 
 
 def record(out: Path) -> None:
-    """Run the README's commands that need a GPU in a fresh folder, and write what they printed into the folder out."""
+    """Run the pages' commands that need a GPU in a fresh folder, and write what they printed into the folder out."""
     outputs = {}
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         shutil.copytree(ROOT / "examples", folder / "examples")
-        for block in blocks(README.read_text()):
+        for block in (block for document in DOCUMENTS for block in blocks(document.read_text())):
             if not block.is_here:
                 outputs |= {example.command: run(example.command, folder) for example in block.examples}
     gpu = subprocess.run(
@@ -175,6 +179,8 @@ def _filled(text: str, outputs: Mapping[str, str]) -> str:
         """Return the new text of one console block: its commands, each with its output, a recorded one, or of a block
         that needs no GPU, that of the run just made.
         """
+        if _ELSEWHERE in match[1]:
+            return match[0]
         parts = re.split(r"^\$ ", match[1], flags=re.MULTILINE)[1:]
         commands = [part.partition("\n")[0] for part in parts]
         runnable = [command for command in commands if not command.startswith(NOT_RUN)]

@@ -20,7 +20,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from bench import choice, compatibility, first_runs, graphs, overhead, scale, slowdown
+from bench import choice, compatibility, first_runs, graphs, newcomer, overhead, scale, slowdown
 from bench.probed import launches
 from bench.tree import ROOT
 
@@ -207,7 +207,15 @@ def _choice() -> list[str]:
     return [f"{nanoseconds(choice.OFF):.0f}", f"{nanoseconds(choice.EVERY):.0f}", f"{share:.1f}"]
 
 
+def _newcomer() -> list[str]:
+    """Return figures for a page: seconds of ``make setup`` and of ``make demo``, and the environment's size in MB."""
+    results = _results("newcomer")
+    took = [f"{newcomer.seconds(results, [step]):.0f}" for step in ("setup", "demo")]
+    return [*took, f"{results['bytes']['environment'] / 1e6:.0f}"]
+
+
 SENTENCES = (
+    Sentence(README, "`make setup` took {} s and `make demo` {} s; `.venv` takes {} MB", _newcomer),
     Sentence(
         README, "the first run of a JAX training loop takes {} times as long, of one in PyTorch {} times", _first_runs
     ),

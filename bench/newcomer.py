@@ -1,4 +1,4 @@
-"""What a new user waits for: a clone, ``make setup``, a first result, a probe of their own, and a picture of its records.
+"""What a new user waits for: a clone, ``make setup``, a first result, a probe of their own, a picture of its records.
 
     python -m bench.newcomer record    clones this checkout's last commit and runs the commands there (minutes)
     python -m bench.newcomer           prints what was recorded
@@ -30,7 +30,7 @@ STEPS = (
     ("setup", ("make setup",)),
     ("first result", (
         "make -C examples/embedded",
-        f"neutrino --device embedded -q -e 'ld.global {{ @bytes = sum(BYTES); @loads = count() }}' {PROGRAM}",
+        f"neutrino --device embedded -q -e 'memory & global {{ @moved[line] = sum(BYTES) }}' {PROGRAM}",
     )),
     ("demo", ("make demo",)),
     ("own probe", (

@@ -12,11 +12,7 @@ from bench.examples import DOCUMENTS, README, RECORDING, Block, blocks, comparab
 from neutrino.errors import ToolMissingError
 from neutrino.gcn.llvm import find_llvm
 
-ALL = [
-    block for document in DOCUMENTS for block in blocks(document.read_text())
-    # tests/gcn/test_pages.py has the kernels of this one.
-    if "vector.hsaco" not in block.examples[-1].command
-]  # fmt: skip
+ALL = [block for document in DOCUMENTS for block in blocks(document.read_text())]
 
 
 def need_amd() -> None:

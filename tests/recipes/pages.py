@@ -11,8 +11,8 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = tuple(
     ROOT / name
     for name in (
-        "README.md", "docs/tutorial.md", "docs/one-liners.md", "docs/cookbook.md", "docs/probes.md", "docs/library.md",
-        "docs/python.md",
+        "README.md", "docs/running.md", "docs/tutorial.md", "docs/one-liners.md", "docs/cookbook.md", "docs/probes.md",
+        "docs/library.md", "docs/python.md",
     )
 )  # fmt: skip
 _COMMAND = re.compile(r"^(?:\$ |    )(neutrino .*)$", re.MULTILINE)
