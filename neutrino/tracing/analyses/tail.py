@@ -26,13 +26,14 @@ def run(analysis: Analysis, evidence: Evidence) -> Iterator[Finding]:
     name = next((name for name in ("WarpTimes", "BlockSched") if has_times(evidence, name)), "")
     table = device_figures(evidence.device)
     shares, waves, last, longest = [], [], [], []
-    multiprocessors = 0
+    multiprocessors = at_once = 0
     for launch in block_times(evidence, name) if name else ():
         spans, room = _spans(launch)
         count = max(len(spans), table.multiprocessors if table is not None else 0)
         multiprocessors = max(multiprocessors, count)
         # Multiprocessors without a block have the room of those with some.
-        room = math.ceil(room / len(spans)) * count
+        of_each = math.ceil(room / len(spans))
+        at_once, room = max(at_once, of_each), of_each * count
         shares.append(1 - shared(float(spans.sum()), count * float(spans.max())))
         waves.append(len(launch.sm) / room)
         last.append(waves[-1] - math.ceil(waves[-1]) + 1)
@@ -43,7 +44,8 @@ def run(analysis: Analysis, evidence: Evidence) -> Iterator[Finding]:
     # The launches together, by their medians.
     idle, number, fullness, ratio = (middle(values) for values in (shares, waves, last, longest))
     values = {
-        "idle": idle, "waves": number, "last_wave": fullness, "longest_block": ratio, "multiprocessors": multiprocessors
+        "idle": idle, "waves": number, "last_wave": fullness, "longest_block": ratio,
+        "multiprocessors": multiprocessors, "at_once": at_once,
     }  # fmt: skip
     certainty = evidence.certainty([name], is_timed=True, spread=spread_of("idle", shares), launches=len(shares))
     is_quantised = number < _FEW_WAVES and fullness < _FULL
@@ -58,6 +60,9 @@ def run(analysis: Analysis, evidence: Evidence) -> Iterator[Finding]:
     elif is_quantised:
         remedies.append("choose the size of blocks or tiles so that the last wave is full, or split the work of the "
                         "last one (stream-K, split-K), or make the kernel persistent")  # fmt: skip
+    if at_once == 1 and number > 1:
+        remedies.append("let two blocks run on a multiprocessor at once (fewer warps, registers, less shared memory), "
+                        "so that one works while the other waits or ends")  # fmt: skip
     if ratio >= _LONG:
         remedies.append("begin with the longest blocks, or split them")
     if not remedies:
@@ -88,6 +93,7 @@ ANALYSIS = Analysis(
         FigureKind("last_wave", "share", "part of the last wave that has blocks"),
         FigureKind("longest_block", "", "time of the longest block, by the median of all"),
         FigureKind("multiprocessors", "", "of the device if its data sheet is known, else those that ran blocks"),
+        FigureKind("at_once", "", "blocks that a multiprocessor runs at once, rounded up from the mean of all"),
     ),
     (Threshold("idle", 0.1, 0.25),),
     run,

@@ -188,6 +188,22 @@ def test_a_wave_that_is_not_full_is_named(tmp_path: Path) -> None:
     assert finding.value("idle") == pytest.approx(3 * 100 / (4 * 200))
     assert "1.25 waves, of which the last is 25 % full" in finding.sentence
     assert "stream-K" in finding.remedies[0]
+    assert finding.value("at_once") == 1
+    assert "two blocks" in finding.remedies[1]
+
+
+@pytest.mark.parametrize("blocks", [
+    # Two at once on each of four, and then one more; one on each of four, where a second one may fit or not.
+    [(sm, 0, 100) for sm in range(4) for _ in range(2)] + [(0, 100, 300)],
+    [(sm, 0, 100) for sm in range(3)] + [(3, 0, 300)],
+])  # fmt: skip
+def test_two_blocks_at_once_are_no_remedy_where_two_run_or_none_had_to_wait(
+    blocks: list[tuple[int, int, int]], tmp_path: Path
+) -> None:
+    finding = only(found_in(of_blocks(tmp_path / "t", blocks, "Another GPU")), "tail")
+    assert finding.state is State.ISSUE
+    assert finding.remedies
+    assert not any("two blocks" in remedy for remedy in finding.remedies)
 
 
 def test_the_spread_over_launches_and_what_is_missing(tmp_path: Path) -> None:
