@@ -365,7 +365,7 @@ def short(kernel: str) -> str:
 
 
 def table(results: Json) -> str:
-    """Return for people what docs/gallery.md has: each kernel's time, geometry, scheduling and tail, and of each fault
+    """Return for people what the gallery shows: each kernel's time, geometry, scheduling and tail, and of each fault
     the finding's sentence, what it says to try, and what that gained."""
     head = ("µs", "blocks", "at once", "waves", "cycles between blocks", "idle")
     lines = [f"{results['device']}, driver {results['driver']}"]
