@@ -16,8 +16,9 @@ from neutrino.errors import TraceError
 from neutrino.maps.declaration import Layout, Map, Report
 from neutrino.maps.keyed import Keyed
 from neutrino.tracing.aggregate import ranges_of
+from neutrino.tracing.recorded import parts_of
 from neutrino.tracing.site_tables import is_by_site, place_of, sites_by_number
-from neutrino.tracing.timeline import LaunchTimeline, Names, Sources
+from neutrino.tracing.timeline import LaunchTimeline, Names, Sources, is_of_warps
 from neutrino.tracing.trace import Trace, TraceKernel
 from neutrino.tracing.views import MapView
 
@@ -158,6 +159,8 @@ def details_of(group: Group, roles: Callable[[TraceKernel], dict[int, str]] | No
     found: Figures = {}
     kernel, names = group.kernel, Names()
     sources = Sources.of(kernel)
+    # The mean of these is that of the lifetimes, which have their own figure.
+    lifetimes = sources.lifetimes.name if sources is not None and sources.lifetimes is not None else ""
     sites = {number: _where(site) for number, site in sites_by_number(_sites(kernel)).items()}
     by_warp = roles(kernel) if roles else {}
     for number in _some(group.numbers, MOST_DETAILED).tolist():
@@ -167,6 +170,9 @@ def details_of(group: Group, roles: Callable[[TraceKernel], dict[int, str]] | No
                 for site, name, value, is_count in _of_keys(entry, views[entry.name].of(0)):
                     key = Key(Part.LINE, f"{entry.name}.{name}", sites.get(site, f"site {site}"))
                     _add(found, key, _unit(name, group), value, is_count=is_count)
+            elif by_warp and entry.per is not Per.RUN and is_of_warps(entry) and entry.name != lifetimes:
+                for role, name, value in _of_roles(entry, views[entry.name], by_warp):
+                    _add(found, Key(Part.ROLE, f"{entry.name}.mean {name}", role), _unit(name, group), value)
         if sources is not None:
             launch = LaunchTimeline(group.trace, kernel, sources, number, names)
             for part, where, name, value in _of_timeline(launch, names, by_warp):
@@ -249,6 +255,27 @@ def _of_map(entry: Map, view: MapView) -> Iterator[tuple[str, float, bool]]:
         one = ranges.fields[name]
         if one.count:
             yield f"mean {name}", one.total / one.count, False
+
+
+def _of_roles(entry: Map, view: MapView, roles: dict[int, str]) -> Iterator[tuple[str, str, float]]:
+    """Yield the mean of each field of a map with a result of each warp, of the warps of each role: the role, the
+    field's name, the mean. view: of one launch.
+    """
+    names = [one.name for one in entry.fields if one.name not in _NO_QUANTITIES]
+    known = list(dict.fromkeys(roles.values()))
+    # Warps without a role come last, and are left out.
+    most = max(roles) + 1
+    numbers = np.array([known.index(roles[warp]) if warp in roles else len(known) for warp in range(most + 1)])
+    counts = np.zeros(len(known) + 1)
+    sums = {name: np.zeros(len(known) + 1) for name in names}
+    for _, places, records in parts_of(view, np.zeros(1, np.int64)):
+        role = numbers[np.minimum(places["warp"].astype(np.int64), most)]
+        counts += np.bincount(role, minlength=len(known) + 1)
+        for name in names:
+            sums[name] += np.bincount(role, records[name].astype(float), len(known) + 1)
+    for index, role_name in enumerate(known):
+        for name in names if counts[index] else ():
+            yield role_name, name, float(sums[name][index] / counts[index])
 
 
 def _of_keys(entry: Map, view: MapView) -> Iterator[tuple[int, str, float, bool]]:

@@ -216,7 +216,9 @@ class _Evidence:
         self._signs = {number: kind for number, text in texts.items() if (kind := sign_of(text))}
         self._guarded = {number for number, text in texts.items() if text.lstrip("{ \t").startswith("@")}
         sources = Sources.of(kernel)
-        for number in numbers.tolist():
+        maps = [entry for entry in (kernel.manifest.probed_maps if kernel.manifest else ()) if entry.per is not Per.RUN]
+        # Times alone tell no roles, and there may be very many.
+        for number in numbers.tolist() if any(map(_tells, maps)) else ():
             ((indices, views),) = kernel.numbered_stacks(np.array([number]))
             geometry = next(iter(views.values())).geometry if views else None
             if geometry is None or (self.warps and geometry.warps != self.warps):
@@ -227,9 +229,7 @@ class _Evidence:
                 self._waited = None
             self._blocks_read = geometry.blocks
             seen: dict[Kind, Array] = {}
-            for entry in kernel.manifest.probed_maps if kernel.manifest else ():
-                if entry.per is Per.RUN:
-                    continue
+            for entry in maps:
                 for kind, warp, count in self._read(entry, views[entry.name], indices):
                     self._count(kind, warp, count, seen, geometry.blocks)
             self._all_blocks += self._blocks_read
@@ -360,6 +360,13 @@ class _Evidence:
         length = np.diff(times, axis=1)
         total = float(length[there >= 1].sum())
         return float(length[there >= 2].sum()) / total if total else None
+
+
+def _tells(entry: Map) -> bool:
+    """Whether a map may tell which warps execute what: it counts kinds by warp, or has sites of warps or threads."""
+    names = {field.name for field in entry.fields}
+    has_sites = "site" in names and entry.kind.layout in (Layout.SLOTS, Layout.CHUNKS)
+    return entry.level is not Level.BLOCK and (has_sites or (is_of_warps(entry) and not names.isdisjoint(_FIELDS)))
 
 
 def _critical(facts: tuple[RoleFacts, ...], evidence: _Evidence) -> tuple[Role | None, str]:

@@ -17,7 +17,7 @@ from neutrino.tracing.comparison import DOUBT, Comparison, Verdict, compare
 from neutrino.tracing.launch_figures import Key, Part, details_of, figures_of, groups_of
 from tests.tracing.test_benchmark import planted
 from tests.tracing.test_timeline import WAITS
-from tests.tracing.trace_writer import BLOCK_SCHED, GMEM_BYTES, TraceWriter, fill_regions
+from tests.tracing.trace_writer import BLOCK_SCHED, GMEM_BYTES, TraceWriter, fill_regions, make_map
 
 ROOT = Path(__file__).resolve().parents[2]
 BLOCKS, WARPS = 6, 2
@@ -124,6 +124,29 @@ def test_roles_of_changed_kernels_are_judged(tmp_path: Path) -> None:
     found = {change.key.where: change for change in changed.details if change.key.part is Part.ROLE}
     assert found.keys() == {"producer", "mma"}
     assert all(change.verdict is Verdict.CHANGED and 1.05 < change.ratio < 1.15 for change in found.values())
+
+
+def test_what_is_recorded_of_each_warp_is_judged_by_role(tmp_path: Path) -> None:
+    """The producer waits half as long again, and the others as before."""
+    work = make_map("Work", "array", "warp", {"waited": "u32", "site": "u32"})
+    traces = []
+    for number, factor in enumerate((1.0, 1.5)):
+        random = np.random.default_rng(number)
+        writer = TraceWriter(tmp_path / str(number))
+        writer.kernel(1, "gemm", maps=[work, BLOCK_SCHED])
+        for _ in range(30):
+            waited = np.array([4000 * factor, 1000]) * random.normal(1, 0.01, (BLOCKS, 2))
+            rows = [(int(time), 7) for time in waited.reshape(-1)]
+            lives = [(1000, int(9000 * factor * random.normal(1, 0.01)), 0) for _ in range(2 * BLOCKS)]
+            data = fill_regions([work, BLOCK_SCHED], 2, {"Work": rows, "BlockSched": lives}, blocks=BLOCKS)
+            writer.launch(1, (BLOCKS, 1, 1), (64, 1, 1), data)
+        traces.append(Trace(writer.write()))
+    (changed,) = compare(*traces, roles=lambda _: {0: "producer", 1: "mma"}).changed
+    found = {(change.key.where, change.key.name): change for change in changed.details}
+    assert {name for where, name in found if where == "mma"} == {"Work.mean waited", "mean lifetime"}
+    assert found["producer", "Work.mean waited"].ratio == pytest.approx(1.5, rel=0.02)
+    assert found["producer", "Work.mean waited"].verdict is Verdict.CHANGED
+    assert found["mma", "Work.mean waited"].verdict is not Verdict.CHANGED
 
 
 def test_times_without_probes_come_first(tmp_path: Path) -> None:

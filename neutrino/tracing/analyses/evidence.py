@@ -15,6 +15,7 @@ from neutrino.abi.reasons import Reason
 from neutrino.errors import TraceError
 from neutrino.maps.declaration import Report
 from neutrino.tracing.analyses.finding import Certainty, Cost, Figure, FigureKind, Finding, Spread, State, Threshold
+from neutrino.tracing.roles import WarpRoles, roles_of
 from neutrino.tracing.summary import KernelSummary, KeySummary, MapSummary
 from neutrino.tracing.trace import Clock, Trace
 from neutrino.tracing.views import MapView
@@ -123,6 +124,11 @@ class Evidence:
         except (TraceError, ValueError):
             return []
         return found
+
+    @cached_property
+    def roles(self) -> WarpRoles:
+        """What the warps of a block are for; without any where they do the same, or where no record tells."""
+        return roles_of(self.summary.kernel, self.chosen)
 
     @cached_property
     def cost(self) -> Cost | None:

@@ -1,4 +1,4 @@
-"""Imbalance: warps that execute more instructions than others of their block or launch."""
+"""Imbalance: warps that execute more instructions than others of their block or launch, or of their role."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from neutrino.abi.levels import Per
 from neutrino.tracing.analyses.block_times import by_block
-from neutrino.tracing.analyses.evidence import Analysis, Evidence, middle, shared, spread_of
+from neutrino.tracing.analyses.evidence import Analysis, Array, Evidence, middle, shared, spread_of
 from neutrino.tracing.analyses.finding import FigureKind, Finding, Threshold, brief, percent
 
 
@@ -19,27 +19,38 @@ def run(analysis: Analysis, evidence: Evidence) -> Iterator[Finding]:
     if entry is None or entry.per is not Per.WARP:
         return
     ratios, waited, worst, total = [], [], (0.0, 0, 0), 0
+    names = evidence.roles.names
     for view in evidence.views("WarpWork"):
-        warps, done, held, most = 0, 0.0, 0.0, (0.0, 0, 0)
+        roles = _numbers(names, view.geometry.warps)
+        count = int(roles.max()) + 1
+        warps, done, most = np.zeros(count), np.zeros(count), [(0.0, 0, 0)] * count
+        held = 0.0
         # Whole blocks, some at a time.
         for results, owners in view.owned():
             if not len(results):
                 continue
-            order, starts = by_block(owners["block"])
+            role = roles[owners["warp"]]
+            order, starts = by_block(owners["block"].astype(np.int64) * count + role)
             work = results["instructions"][order].astype(np.float64)
             longest = np.maximum.reduceat(work, starts)
-            # A block's place is taken until its longest warp has ended.
+            # A block's place is taken until its longest warp has ended; those of another role have another job.
             held += float((longest * np.diff(np.r_[starts, len(work)])).sum())
-            done, warps = done + float(work.sum()), warps + len(work)
-            at = int(work.argmax())
-            found = (float(work[at]), int(owners["block"][order[at]]), int(owners["warp"][order[at]]))
-            most = max(most, found, key=lambda row: row[0])
-        if not done:
+            done += np.bincount(role[order], work, count)
+            warps += np.bincount(role, minlength=count)
+            for which in range(count):
+                here = np.flatnonzero(role[order] == which)
+                if len(here):
+                    at = int(here[work[here].argmax()])
+                    found = (float(work[at]), int(owners["block"][order[at]]), int(owners["warp"][order[at]]))
+                    most[which] = max(most[which], found, key=lambda row: row[0])
+        if not done.any():
             continue
-        waited.append(1 - shared(done, held))
-        ratios.append(most[0] * warps / done)
-        worst = max(worst, most, key=lambda row: row[0])
-        total += warps
+        waited.append(1 - shared(float(done.sum()), held))
+        by_role = [shared(most[which][0] * warps[which], done[which]) for which in range(count)]
+        least_even = max(range(count), key=lambda which: (round(by_role[which], 9), most[which][0]))
+        ratios.append(by_role[least_even])
+        worst = max(worst, most[least_even], key=lambda row: row[0])
+        total += int(warps.sum())
     if not ratios:
         return
     ratio, share = middle(ratios), middle(waited)
@@ -49,10 +60,11 @@ def run(analysis: Analysis, evidence: Evidence) -> Iterator[Finding]:
     certainty = evidence.certainty(
         ["WarpWork"], is_timed=False, spread=spread_of("greatest_over_mean", ratios), launches=len(ratios)
     )
+    whose, of_block = ("role's", "a role in a block") if names else ("launch's", "a block")
     sentence = (
-        f"the warp with most work executes {brief(ratio)} times the mean of its launch's (block {worst[1]:,}, warp "
-        f"{worst[2]}: {worst[0]:,.0f} instructions), and those of a block have {percent(share)} less than its longest "
-        "one, on average"
+        f"the warp with most work executes {brief(ratio)} times the mean of its {whose} (block {worst[1]:,}, warp "
+        f"{worst[2]}: {worst[0]:,.0f} instructions), and those of {of_block} have {percent(share)} less than its "
+        "longest one, on average"
     )
     remedies = (
         "spread the work over warps by its amount and not by its index", "let warps take work from a common counter"
@@ -60,13 +72,21 @@ def run(analysis: Analysis, evidence: Evidence) -> Iterator[Finding]:
     yield analysis.finding(evidence, sentence, values, certainty, remedies=remedies)
 
 
+def _numbers(names: dict[int, str], warps: int) -> Array:
+    """Return the number of the role of each warp of a block, ``[warp]``; zeros where not all have one."""
+    if not all(warp in names for warp in range(warps)):
+        return np.zeros(warps, np.int64)
+    known = list(dict.fromkeys(names.values()))
+    return np.array([known.index(names[warp]) for warp in range(warps)])
+
+
 ANALYSIS = Analysis(
     "imbalance",
     "Do some warps do more than others?",
     (("work_per_warp",),),
     (
-        FigureKind("greatest_over_mean", "", "instructions of the warp with most, by the mean of all"),
-        FigureKind("waiting", "share", "instructions that warps of a block do less than its longest, of all"),
+        FigureKind("greatest_over_mean", "", "instructions of the warp with most, by the mean of all, or of its role"),
+        FigureKind("waiting", "share", "instructions that warps of a block do less than its longest, of all; by roles"),
         FigureKind("greatest", "", "instructions of the warp with most"),
         FigureKind("warps", "", "warps of a launch"),
     ),

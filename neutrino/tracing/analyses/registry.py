@@ -11,6 +11,7 @@ from neutrino.tracing.analyses import (
     hot_addresses,
     imbalance,
     latency,
+    roles,
     roofline,
     scheduling,
     tail,
@@ -22,8 +23,8 @@ from neutrino.tracing.analyses.evidence import Analysis
 ANALYSES: dict[str, Analysis] = {
     module.ANALYSIS.name: module.ANALYSIS
     for module in (
-        first_nan, scheduling, tail, imbalance, uncoalesced, access_patterns, bank_conflicts, hot_addresses, divergence,
-        barrier_wait, latency, tensor_cores, roofline,
+        first_nan, scheduling, tail, imbalance, roles, uncoalesced, access_patterns, bank_conflicts, hot_addresses,
+        divergence, barrier_wait, latency, tensor_cores, roofline,
     )
 }  # fmt: skip
 """In the order in which their findings are shown where they are as bad, and of one kernel."""

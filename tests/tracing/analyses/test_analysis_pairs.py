@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -35,14 +36,21 @@ RUNS = {
 
 
 PAIRED = dict.fromkeys(name.rpartition("_")[0] for launches in RUNS.values() for name in launches)
+WITH_ROLES = {("dmat", "work_per_warp"): {"roles_even": SMALL, "roles_odd": SMALL}}
 
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], Finding]:
     """The findings of all pairs, by analysis and kernel."""
-    folder = tmp_path_factory.mktemp("pairs")
+    return _found(tmp_path_factory.mktemp("pairs"), RUNS)
+
+
+def _found(
+    folder: Path, runs: Mapping[tuple[str, ...], Mapping[str, tuple[int, int]]]
+) -> dict[tuple[str, str], Finding]:
+    """The findings of runs with these probes, by analysis and kernel."""
     findings: dict[tuple[str, str], Finding] = {}
-    for number, (probes, launches) in enumerate(RUNS.items()):
+    for number, (probes, launches) in enumerate(runs.items()):
         words = [f"{name}:{grid}:{block}" for name, (grid, block) in launches.items()]
         options = [word for probe in probes for word in ("-p", probe)]
         traces = folder / str(number)
@@ -71,6 +79,20 @@ def test_the_fault_is_named_and_its_absence_is_not(name: str, found: dict[tuple[
     assert all(f"-p {probe}" in bad.command for probe in ANALYSES[name].probes[0])
     assert bad.certainty.launches == bad.certainty.launched == 1
     assert not bad.certainty.lost
+
+
+def test_roles_have_work_of_their_own(tmp_path: Path) -> None:
+    """A warp that copies does less than the others, which is no imbalance; one of the others that does more is."""
+    found = _found(tmp_path, WITH_ROLES)
+    for name, rounds in (("roles_even", 20), ("roles_odd", 200)):
+        roles, imbalance = found["roles", name], found["imbalance", name]
+        assert roles.value("named") == "producer 1, epilogue 3"
+        # 7 before the loop, 3 in each round, 4 after it, less the branch that ends the loop: it is not taken.
+        work = [7 + 3 * count - 1 + 4 for count in (rounds, 20, 20)]
+        assert imbalance.value("greatest") == work[0]
+        assert imbalance.value("greatest_over_mean") == pytest.approx(max(3 * work[0] / sum(work), 1))
+        assert imbalance.state is (State.OK if name == "roles_even" else State.ISSUE)
+        assert "mean of its role's" in imbalance.sentence
 
 
 def test_memory_and_arithmetic_are_told_apart(found: dict[tuple[str, str], Finding]) -> None:

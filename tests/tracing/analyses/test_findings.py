@@ -135,6 +135,30 @@ def test_the_published_case(tmp_path: Path) -> None:
     assert (persistent.state, persistent.value("share")) == (State.OK, 0)
 
 
+WORK = make_map("Work", "array", "warp", {"copy": "u32", "tensor": "u32", "store": "u32", "waited": "u32"})
+
+
+@pytest.mark.parametrize("waited", [(700, 100, 100, 900), (700, 400, 400, 900)])
+def test_who_waits_for_whom_is_said_by_roles(waited: tuple[int, ...], tmp_path: Path) -> None:
+    kinds = [(64, 0, 0), (0, 32, 8), (0, 32, 8), (0, 0, 4)]
+    rows = [(*kind, wait) for kind, wait in zip(kinds, waited, strict=True)]
+    lives = [(1000, 1000, 0), (1000, 1000, 0), (1000, 1000, 0), (1500, 1000, 0)]
+    writer = TraceWriter(tmp_path / "t", device="NVIDIA H200")
+    writer.kernel(1, "gemm", maps=[WORK, BLOCK_SCHED])
+    values = {"Work": rows * 2, "BlockSched": lives * 2}
+    writer.launch(1, (2, 1, 1), (128, 1, 1), fill_regions([WORK, BLOCK_SCHED], 4, values, blocks=2))
+    finding = only(found_in(writer.write()), "roles")
+    assert finding.value("named") == "producer 1, mma 2, epilogue 1"
+    assert (finding.value("critical"), finding.value("most_waiting")) == ("mma", 0.9)
+    assert finding.value("critical_waiting") == waited[1] / 1000
+    # Together from 1000 to 2000, the epilogue alone until 2500.
+    assert finding.value("overlap") == pytest.approx(1000 / 1500)
+    assert finding.state is (State.MINOR if waited[1] == 400 else State.OK)
+    assert bool(finding.remedies) == (waited[1] == 400)
+    assert f"mma (2 warps), which waits {percent(waited[1] / 1000)} of its time" in finding.sentence
+    assert finding.certainty.is_timed
+
+
 def test_chosen_launches_are_those_that_are_counted(tmp_path: Path) -> None:
     path = of_sums(tmp_path / "t", DIVERGENCE, (100, 10, 0, 0), (100, 90, 0, 0), (100, 20, 0, 0)).write()
     chosen = range(1, 2)
