@@ -31,6 +31,7 @@ from bench.findings_verdicts import KERNELS, RUNS, Run, judge, table
 from bench.programs import Finished, find_cuda_tool, run_program
 from bench.road import ROOT, query_gpu
 from bench.tree import made_of
+from neutrino.abi.reasons import Reason
 from neutrino.tracing import find_traces
 
 Json = Any
@@ -101,8 +102,9 @@ class _Drive:
         return {
             "outputs": self.outputs(run.name),
             "launches": {kernel["name"]: kernel["launches"] for kernel in document["kernels"]},
+            # Of a kernel with --benchmark some launches are drawn to run as they are.
             "not_probed": [[row["name"], row["reason"], row["detail"]] for row in document["not_probed"]
-                           if row["name"] in KERNELS],
+                           if row["name"] in KERNELS and row["reason"] != Reason.NOT_SELECTED.word],
             "findings": [_finding(row) for row in document["findings"]],
         }  # fmt: skip
 
