@@ -298,7 +298,10 @@ class _Evidence:
         self.unit = launch.unit
         for piece in launch.pieces():
             part = piece.lifetimes
-            self._lives.append((part.warp, part.begin, part.end))
+            # Of a warp whose end is not there the last record tells no end: it may have gone on for long.
+            there = ~part.is_open
+            if there.any():
+                self._lives.append((part.warp[there], part.begin[there], part.end[there]))
 
     def role(self, warp: int) -> Role:
         """Return the role of a warp: by the first kind that it executes in nearly all blocks."""

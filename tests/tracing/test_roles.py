@@ -98,6 +98,17 @@ def test_records_of_sites_tell_roles(tmp_path: Path) -> None:
     assert roles.why == "its warps end last in 100% of the blocks; how long warps wait is not in the trace"
 
 
+def test_the_last_record_of_a_warp_is_not_its_end(tmp_path: Path) -> None:
+    """As ``dmat`` has of warps: when they accessed memory, and nothing of how long they lived."""
+    steps = np.zeros((2, 2, 4), STEPS.dtype)
+    steps["clock"][:, :, :2] = [[100, 500], [200, 900]]
+    steps["site"][:, 0, :2], steps["site"][:, 1, :2] = 0, 3
+    roles = found(tmp_path / "t", [STEPS], {"Steps": steps, "Steps.counts": np.full((2, 2), 2)}, warps=2)
+    assert roles.names == {0: "producer", 1: "epilogue"}
+    assert (roles.critical, roles.overlap) == (None, None)
+    assert [facts.lifetime for facts in roles.roles] == [None, None]
+
+
 def test_what_goes_with_a_kind_tells_it(tmp_path: Path) -> None:
     """As program_progress has of Hopper's kernels: barriers and waits alone."""
     steps = np.zeros((2, 3, 4), STEPS.dtype)
