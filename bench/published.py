@@ -59,6 +59,8 @@ FASTER = 0.98
 STATES = ("ok", "minor", "issue")
 FILL = "_ZN2at6native29vectorized_elementwise_kernelILi8ENS0_11FillFunctorIN3c104HalfEEESt5arrayIPcLm1EEEEviT0_T1_"
 """What PyTorch launches for ``torch.zeros`` of halves on compute capability 9.0."""
+_SAME = 1e-6
+"""By which shares may differ that are computed in two ways."""
 _LIMIT = 60.0
 _BUDGET = 120.0
 """Seconds after which no case begins."""
@@ -220,8 +222,9 @@ def measured(records: np.ndarray[Any, Any]) -> Json:
     """Return what one launch's blocks say of their multiprocessors, by a walk over all of them.
 
     records: of ``BlockSched``, ``[block][warp]``. ``empty`` and ``working`` are cycles of all places for blocks:
-    between two blocks and in one. ``spans``: of each multiprocessor, cycles from its first block's begin to its last
-    one's end. ``resident``: blocks that one ran at once, at most.
+    between two blocks and in one. A multiprocessor has as many places as it ran blocks at once; each is taken by a
+    first block, then by the next one that begins, that which was left first before others. ``spans``: of each
+    multiprocessor, cycles from its first block's begin to its last one's end. ``resident``: the most places of one.
     """
     records = records.reshape(records.shape[0], -1)
     blocks: dict[int, list[tuple[int, int]]] = {}
@@ -233,15 +236,16 @@ def measured(records: np.ndarray[Any, Any]) -> Json:
     spans = []
     for pieces in blocks.values():
         pieces.sort()
-        ends: list[int] = []
+        room = _at_once(pieces)
+        left: list[int] = []
         for begin, end in pieces:
             working += end - begin
-            if ends and ends[0] <= begin:
-                empty += begin - heapq.heapreplace(ends, end)
+            if len(left) < room:
+                heapq.heappush(left, end)
             else:
-                heapq.heappush(ends, end)
-        places += len(ends)
-        resident = max(resident, len(ends))
+                empty += begin - heapq.heapreplace(left, end)
+        places += room
+        resident = max(resident, room)
         spans.append(max(end for _, end in pieces) - pieces[0][0])
     return {
         "blocks": len(records), "empty": empty, "working": working, "places": places, "resident": resident,
@@ -249,9 +253,21 @@ def measured(records: np.ndarray[Any, Any]) -> Json:
     }  # fmt: skip
 
 
-def milliseconds(case: Json, kernel: str) -> float:
-    """Return how many milliseconds a launch of a kernel takes without a probe: the median."""
-    return float(statistics.median(case["plain"]["kernels"][kernel]["ms"]))
+def _at_once(pieces: Sequence[tuple[int, int]]) -> int:
+    """Return how many of the blocks, each with its begin and end, ran at once at most; by begin."""
+    running: list[int] = []
+    most = 0
+    for begin, end in pieces:
+        while running and running[0] <= begin:
+            heapq.heappop(running)
+        heapq.heappush(running, end)
+        most = max(most, len(running))
+    return most
+
+
+def milliseconds(case: Json, kernel: str, mode: str = "plain") -> float:
+    """Return how many milliseconds a launch of a kernel takes: the median. mode: ``plain`` or ``probed``."""
+    return float(statistics.median(case[mode]["kernels"][kernel]["ms"]))
 
 
 def finding(case: Json, kernel: str, analysis: str) -> Json:
@@ -306,11 +322,11 @@ def _figures(case: Json, kernels: Sequence[str]) -> str:
         launches = case["launches"][kernel]
         empty, working = (sum(launch[key] for launch in launches) for key in ("empty", "working"))
         share = finding(case, kernel, "scheduling")["figures"]["share"]
-        need(abs(share - empty / (empty + working)) < 1e-9, f"{kernel}: share {share}, {empty} of {empty + working}")
+        need(abs(share - empty / (empty + working)) < _SAME, f"{kernel}: share {share}, {empty} of {empty + working}")
         count = case["plain"]["multiprocessors"]
         idle = sorted(1 - launch["spans"]["sum"] / (count * launch["spans"]["max"]) for launch in launches)
         said = finding(case, kernel, "tail")["figures"]["idle"]
-        need(abs(said - idle[(len(idle) - 1) // 2]) < 1e-9, f"{kernel}: idle {said}, by the records {idle}")
+        need(abs(said - idle[(len(idle) - 1) // 2]) < _SAME, f"{kernel}: idle {said}, by the records {idle}")
     return f"scheduling and tail of {len(kernels)} kernels are those of the records"
 
 
@@ -367,7 +383,7 @@ def short(kernel: str) -> str:
 def table(results: Json) -> str:
     """Return for people what the gallery shows: each kernel's time, geometry, scheduling and tail, and of each fault
     the finding's sentence, what it says to try, and what that gained."""
-    head = ("µs", "blocks", "at once", "waves", "cycles between blocks", "idle")
+    head = ("µs", "probed", "blocks", "at once", "waves", "cycles between blocks", "idle")
     lines = [f"{results['device']}, driver {results['driver']}"]
     lines.append(f"{'':31}" + "".join(f"{word:>{max(9, len(word) + 2)}}" for word in head))
     for name, case in results["cases"].items():
@@ -386,9 +402,11 @@ def table(results: Json) -> str:
 
 
 def _cells(case: Json, kernel: str) -> Iterator[str]:
-    """Yield the cells of a kernel's row. Cycles are those of all places of a multiprocessor, of each launch."""
+    """Yield the cells of a kernel's row: its time without the probe and with it. Cycles are those of all places of a
+    multiprocessor, of each launch."""
     launches = case["launches"][kernel]
     yield f"{milliseconds(case, kernel) * 1000:.1f}"
+    yield f"{milliseconds(case, kernel, 'probed') * 1000:.1f}"
     yield f"{launches[0]['blocks']:,}"
     yield str(max(launch["resident"] for launch in launches))
     yield f"{finding(case, kernel, 'tail')['figures']['waves']:.2f}"
@@ -401,6 +419,10 @@ def _in_words(case: Json, pair: Pair) -> Iterator[str]:
     """Yield lines on a fault: the finding, the remedy, the finding after it, and both times."""
     faulty, remedied = (finding(case, kernel, pair.analysis) for kernel in (pair.faulty, pair.remedied))
     words = [f"{faulty['state']}: {pair.analysis} in {short(pair.faulty)}", f"  {faulty['sentence']}"]
+    if pair.analysis == "scheduling":
+        launches = case["launches"][pair.faulty]
+        each = statistics.median(launch["spans"]["max"] / launch["blocks"] for launch in launches)
+        words.append(f"  on the whole GPU a block begins every {each:.2f} cycles")
     words += [f"  try: {remedy}" for remedy in faulty["remedies"]]
     before, after = (milliseconds(case, kernel) * 1000 for kernel in (pair.faulty, pair.remedied))
     words.append(f"  tried: {short(pair.remedied)}: {before:.1f} → {after:.1f} µs; then {remedied['state']}: "

@@ -70,6 +70,10 @@ JUDGED: Mapping[str, tuple[str, ...]] = {
         "neutrino/gcn", "neutrino/backend/gcn_*.py", "neutrino/fatbin/code_object_append.py", "neutrino/maps", "probes",
         "probes_amd", "bench/workloads/triton_amd.py", "tests/gcn/twin_reader.py",
     ),
+    "published_h200": (
+        "bench/workloads/published*", "probes/block_sched.*", "neutrino/tracing/analyses/block_times.py",
+        "neutrino/tracing/analyses/scheduling.py", "neutrino/tracing/analyses/tail.py",
+    ),
     "reading": ("neutrino/tracing",),
     "registers": ("bench/hand", "probes", *_TWINS),
     "road_h200": (_HOOK, *_TWINS),
@@ -92,7 +96,7 @@ JUDGED: Mapping[str, tuple[str, ...]] = {
 OVERTAKEN: tuple[str, ...] = (
     "ahead_h200", "ahead_size", "ahead_speed", "benchmark_option_h200", "check_corpus", "compatibility_h200", "corpus",
     "examples", "first_runs_h200", "gcn_second", "graphs_h200", "listing", "notebooks_h200", "parsing",
-    "probed_amd", "reading", "registers", "road_h200", "scale", "soak", "soak_h200",
+    "probed_amd", "published_h200", "reading", "registers", "road_h200", "scale", "soak", "soak_h200",
 )  # fmt: skip
 """Results whose files have changed since they were recorded, and which are to be recorded again."""
 

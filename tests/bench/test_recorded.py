@@ -28,6 +28,7 @@ from bench import (
     parsing,
     pictures,
     placed_verdicts,
+    published,
     reading,
     registers,
     rounding_verdicts,
@@ -75,6 +76,9 @@ _BENCHES: dict[str, tuple[Path, Callable[[Json], list[str]], tuple[str | int, ..
     "accesses": (accesses.RESULTS, _unmet(accesses.judge), ("traced", "gathered", "sha256"), "0" * 64),
     "overhead": (
         overhead.RESULTS, _unmet(overhead.judge), ("runs", "dmat", 1, "kernels", "pool", "output"), "0" * 64,
+    ),
+    "published": (
+        published.RESULTS, _unmet(published.judge), ("cases", "gemm", "launches", "gemm_tiles", 0, "resident"), 2
     ),
     "parsing": (parsing.RESULTS, parsing.judge, ("sources", 0, "bytes"), 1),
     "listing": (listing.RESULTS, listing.judge, ("huge", "run", "peak_bytes"), listing.MOST_BYTES + 1),
