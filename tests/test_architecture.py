@@ -21,6 +21,13 @@ def test_the_table_of_modules_is_that_of_the_sources() -> None:
     assert (ROOT / "docs" / "modules.md").read_text() == page, "python docs/modules_page.py > docs/modules.md"
 
 
+def test_every_module_says_what_it_is_for() -> None:
+    script = ROOT / "docs" / "modules_page.py"
+    listed = subprocess.run([sys.executable, script, "--all"], capture_output=True, text=True, check=True).stdout
+    for path in (ROOT / "neutrino").rglob("[!_]*.py"):
+        assert f"| `{path.name}` | " in listed, path
+
+
 def test_each_walk_has_ten_lines() -> None:
     text = (ROOT / "docs" / "architecture.md").read_text()
     for walk in ("probe", "image", "launch"):
