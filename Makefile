@@ -11,7 +11,7 @@ READER := $(wildcard neutrino/tracing/csrc/*.[ch]) neutrino/tracing/build.py
 STAND_INS := $(wildcard neutrino/gcn/csrc/*) neutrino/gcn/build.py
 AGGREGATE := neutrino/tracing/lib/libneutrino_aggregate.so
 
-.PHONY: setup setup-dev check lint types layers warnings test demo corpus check-corpus corpus-amd clean
+.PHONY: setup setup-dev check lint types layers warnings test demo check-pythons corpus check-corpus corpus-amd clean
 
 LIBRARIES := neutrino/loader/lib/libcuda.so.1 neutrino/emulator/lib/libcuda.so.1 $(AGGREGATE) neutrino/gcn/lib/librocm_sysdeps_z.so.1
 
@@ -80,6 +80,10 @@ demo: setup
 	               "LD_LIBRARY_PATH=patched neutrino --device embedded --tracedir patched/trace ./program" \
 	               "neutrino-report patched/trace -k sum"; do \
 	  printf '\n$$ %s\n' "$$command"; env $$command; done
+
+# A part of the tests under each Python from 3.10 on that is installed, in environments of their own: minutes.
+check-pythons: setup
+	$(BIN)/python .ci/pythons.py
 
 # The whole corpus: minutes, and packages from PyPI; and all that the oracle can try. `make check` runs a part of both.
 corpus: setup-dev

@@ -1,9 +1,10 @@
-"""Figures in the README and in bench/README.md, computed from the committed samples.
+"""Figures in the README, bench/README.md and docs/comparison.md, computed from the committed samples.
 
     python -m bench.figures           prints those that are not what the samples say; exit status 1 if there are any
     python -m bench.figures fill      writes what the samples say
 
-Each sentence is a text with {} where a figure stands. Tables that a bench prints are compared by its own test.
+Each sentence is a text with {} where a figure stands. Tables that a bench prints are compared by its own test. A row of
+a table that links to another site states what was published there.
 """
 
 from __future__ import annotations
@@ -26,11 +27,14 @@ from bench.tree import ROOT
 
 Json = Any
 
-README, BENCH = ROOT / "README.md", ROOT / "bench" / "README.md"
+README, BENCH, COMPARISON = ROOT / "README.md", ROOT / "bench" / "README.md", ROOT / "docs" / "comparison.md"
+PAGES = (README, BENCH, COMPARISON)
 _MEASURED = re.compile(
     r"\d[\d,.]*(?: to \d[\d,.]*)?[ \xa0](?:%|µs|ns|ms|s|times|million|MiB|GB/s|MB/s|GB|bytes a record)(?!\w)"
 )
 """What looks like a measured figure: a number with a unit."""
+_PUBLISHED = r"^\|[^\n]*\]\(https://[^\n]*$"
+"""A row of a table with a link to another site."""
 STATED = (
     # Conditions and bounds, not results.
     "1.3 GB of disk", "a library of 2.6 GB", "runs of two", "at most 20 % of the pairs", "at most 1.25 times",
@@ -250,8 +254,8 @@ SENTENCES = (
     Sentence(BENCH, "{} million records in a launch of each kernel, {} bytes a record", _eleven),
     Sentence(BENCH, "The kernels take {} to {} µs", _kernel_times),
     *(
-        Sentence(BENCH, f"| `{probe}` | {{}} | {{}} |", lambda probe=probe: _overhead(probe))  # type: ignore[misc]
-        for probe in ("gmem_bytes", "value_watch", "latency", "dmat")
+        Sentence(page, f"| `{probe}` | {{}} | {{}} |", lambda probe=probe: _overhead(probe))  # type: ignore[misc]
+        for page in (BENCH, COMPARISON) for probe in ("gmem_bytes", "value_watch", "latency", "dmat")
     ),
     Sentence(
         BENCH, "JAX's first run takes {} times as long and its second {} times; with `--hot 4`, where nothing waits, "
@@ -278,7 +282,7 @@ def differences(page: Path) -> Iterator[str]:
             yield f"{page.name}: {sentence.text}: {', '.join(found)}; the samples say {', '.join(expected)}"
     # Blocks and tables of figures are compared by the tests of the benches that print them.
     stated = [r"\s+".join(map(re.escape, text.split(" "))) for text in STATED]
-    elsewhere = [r"^```.*?^```$|<!-- figures -->.*?<!-- end -->", *stated]
+    elsewhere = [r"^```.*?^```$|<!-- figures -->.*?<!-- end -->", _PUBLISHED, *stated]
     covered += [match.span() for part in elsewhere for match in re.finditer(part, text, re.MULTILINE | re.DOTALL)]
     for match in _MEASURED.finditer(text):
         if not any(first <= match.start() and match.end() <= end for first, end in covered):
@@ -309,9 +313,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("action", nargs="?", choices=("check", "fill"), default="check")
     options = parser.parse_args(arguments)
     if options.action == "fill":
-        for page in (README, BENCH):
+        for page in PAGES:
             fill(page)
-    wrong = [line for page in (README, BENCH) for line in differences(page)]
+    wrong = [line for page in PAGES for line in differences(page)]
     print("\n".join(wrong) or "all figures are what the samples say")
     return 1 if wrong else 0
 

@@ -14,7 +14,7 @@ RESULTS = tree.ROOT / "bench" / "results"
 STEMS = sorted(path.stem for path in RESULTS.glob("*.json"))
 
 
-@pytest.mark.parametrize("page", [figures.README, figures.BENCH], ids=["readme", "bench"])
+@pytest.mark.parametrize("page", figures.PAGES, ids=lambda page: str(page.relative_to(tree.ROOT)))
 def test_pages_say_what_the_samples_say(page: Path) -> None:
     assert list(figures.differences(page)) == []
 

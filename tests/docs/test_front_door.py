@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 
 from bench import newcomer
-from tests.docs.test_links import ROOT
+from tests.docs.test_links import PAGES, ROOT
 
 README = (ROOT / "README.md").read_text()
 
@@ -33,3 +34,37 @@ def test_a_new_user_has_results_in_time() -> None:
         assert newcomer.after(results, step) <= most
     for step in ("setup", "first result", "demo"):
         assert all(f"$ {text}\n" in README for name, text in recorded if name == step)
+
+
+def test_targets_of_make_that_the_pages_name_are_there() -> None:
+    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    command = re.compile(r"(?:`|^    |^\$ )make ([a-z][\w-]*)", re.MULTILINE)
+    named = {
+        f"{page.name}: make {target}"
+        for page in PAGES for target in command.findall(page.read_text()) if target not in targets
+    }  # fmt: skip
+    assert not named
+
+
+def test_options_that_the_pages_name_are_there() -> None:
+    """Of the commands in blocks of text; those in console blocks are run."""
+    helps: dict[str, str] = {}
+    wrong = set()
+    line = re.compile(r"^    (neutrino(?:-\w+)?) (.*?)(?: {2,}#.*)?$", re.MULTILINE)
+    for page in PAGES:
+        for command, words in line.findall(page.read_text()):
+            module = "run" if command == "neutrino" else command.partition("-")[2]
+            if command not in helps:
+                asked = [sys.executable, "-m", f"neutrino.cli.{module}", "--help"]
+                helps[command] = subprocess.run(asked, capture_output=True, text=True, check=True).stdout
+                if command == "neutrino-probe":
+                    for one in ("check", "compile", "list", "new", "show", "sites", "try"):
+                        more = subprocess.run([*asked[:3], one, "--help"], capture_output=True, text=True, check=True)
+                        helps[command] += more.stdout
+            ours = words.partition("./")[0].partition("python")[0]
+            wrong |= {
+                f"{page.name}: {command} {option}"
+                for option in re.findall(r"(?<!\S)(--[a-z][\w-]*|-[a-zA-Z](?!\S))", ours)
+                if not re.search(rf"(?<![\w-]){option}(?![\w-])", helps[command])
+            }
+    assert not wrong
