@@ -6,16 +6,19 @@
 ``workloads/published.py`` has the kernels of each case: with the fault, with the remedy that the finding names, and
 some for comparison. It runs once without a probe, where each launch is timed by events, and once with ``block_sched``,
 whose findings are those of ``neutrino-report --json``. Scheduling and tails are computed here a second time, from the
-records, block by block. A case that fails is recorded with what it said, and the others go on. Exit status: 0 all good,
-1 a verdict is not, 2 the file cannot be judged.
+records, block by block, and Nsight Compute says how long multiprocessors were active and how many warps they had. A
+case that fails is recorded with what it said, and the others go on. Exit status: 0 all good, 1 a verdict is not, 2 the
+file cannot be judged.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
 import heapq
 import importlib.util
 import json
+import math
 import os
 import shutil
 import statistics
@@ -33,7 +36,7 @@ from typing import Any
 import numpy as np
 
 from bench.command_line import Bench
-from bench.programs import SOURCES, build_command, run_program
+from bench.programs import SOURCES, build_command, find_cuda_tool, run_program
 from bench.road import ROOT, query_gpu
 from bench.tree import made_of
 from bench.verdicts import Missed, Verdict, need, run_checks
@@ -61,6 +64,15 @@ FILL = "_ZN2at6native29vectorized_elementwise_kernelILi8ENS0_11FillFunctorIN3c10
 """What PyTorch launches for ``torch.zeros`` of halves on compute capability 9.0."""
 _SAME = 1e-6
 """By which shares may differ that are computed in two ways."""
+ACTIVE, ACTIVE_MOST, WARPS = (
+    "sm__cycles_active.avg", "sm__cycles_active.max", "sm__warps_active.avg.pct_of_peak_sustained_active"
+)  # fmt: skip
+"""Nsight Compute's: cycles in which multiprocessors had a warp, their mean and the most; warps that they had while
+active, of as many as they can have, in percent."""
+NEAR = 0.05
+"""By which the idle share may differ from that of Nsight Compute, which has other launches."""
+_FIT = 16
+"""Blocks of 128 threads that fit on a multiprocessor: 2,048 threads."""
 _LIMIT = 60.0
 _BUDGET = 120.0
 """Seconds after which no case begins."""
@@ -155,6 +167,8 @@ def _case(neutrino: Sequence[str], case: str, folder: Path, built: Future[Json])
         if done.status != 0:
             return found | {"failed": f"{mode}: exit status {done.status}: {(done.stdout + done.stderr)[-_SAID:]}"}
         found[mode] = json.loads(report.read_text())
+    if case in {pair.case for pair in PAIRS}:
+        found["counters"] = _counters([*argv, "--rounds", "1", "--out", str(folder / "ncu.json")], case, folder, caches)
     try:
         found |= _recorded(case, traces, folder, caches)
     except (TraceError, ValueError, KeyError, OSError) as error:
@@ -184,6 +198,47 @@ def _build(image: Path) -> Json:
     command = build_command(SOURCES / "published_fill.cu", image, flags)
     done = run_program(command, os.environ, image.parent, "nvcc", _BUDGET)
     return {"seconds": done.seconds, "status": done.status, "said": done.stderr[-_SAID:] if done.status else ""}
+
+
+def _counters(argv: Sequence[str], case: str, folder: Path, variables: Mapping[str, str]) -> Json:
+    """Return what Nsight Compute counts in each launch of a case's kernels, or what kept it from that, as a text."""
+    try:
+        ncu = str(find_cuda_tool("ncu"))
+    except FileNotFoundError as error:
+        return str(error)
+    names = "|".join(short(kernel) for kernel in CASES[case])
+    command = [
+        ncu, "--target-processes", "all", "--clock-control", "none", "--cache-control", "none", "-k",
+        f"regex:^({names})$", "--metrics", ",".join((ACTIVE, ACTIVE_MOST, WARPS)), "--csv", "--page", "raw",
+        "--print-units", "base", "--print-kernel-base", "function", *argv,
+    ]  # fmt: skip
+    done = run_program(command, {**os.environ, **variables}, folder, f"{case}_ncu", _LIMIT)
+    if done.status != 0:
+        return f"exit status {done.status}: {(done.stdout + done.stderr)[-_SAID:]}"
+    try:
+        return read_counters(done.stdout)
+    except (KeyError, ValueError) as error:
+        return f"{type(error).__name__}: {error}: {done.stdout[-_SAID:]}"
+
+
+def read_counters(text: str) -> Json:
+    """Return of each launch on a page ``raw`` of ncu's: the kernel's name, blocks, and the three metrics.
+
+    Raises KeyError or ValueError for another page.
+    """
+    # What ncu and the program print between begins with no quotation mark; the row below the titles has units.
+    rows = list(csv.DictReader(line for line in text.splitlines() if line.startswith('"')))
+    launches = [row for row in rows if row["ID"].strip()]
+    if not launches:
+        raise ValueError("no launches")
+    return [
+        {
+            "kernel": row["Kernel Name"].partition("(")[0].strip(),
+            "blocks": math.prod(int(number) for number in row["Grid Size"].strip("()").split(",")),
+            **{name: float(row[name].replace(",", "")) for name in (ACTIVE, ACTIVE_MOST, WARPS)},
+        }
+        for row in launches
+    ]
 
 
 def _recorded(case: str, folder: Path, scratch: Path, variables: Mapping[str, str]) -> Json:
@@ -289,7 +344,10 @@ def judge(results: Json) -> list[Verdict]:
     for pair in PAIRS:
         case = results["cases"].get(pair.case, {})
         title = f"{pair.case}: {short(pair.faulty)}"
-        checks += [(f"{title}: finding", partial(_finding, case, pair)), (f"{title}: gain", partial(_gain, case, pair))]
+        checks += [
+            (f"{title}: finding", partial(_finding, case, pair)), (f"{title}: gain", partial(_gain, case, pair)),
+            (f"{title}: Nsight Compute", partial(_agreed, case, pair)),
+        ]  # fmt: skip
     return run_checks(checks)
 
 
@@ -365,6 +423,46 @@ def _finding(case: Json, pair: Pair) -> str:
     need(levels[1] < levels[0] or after <= WEAKER * before, f"{said}: no weaker")
     need(bool(faulty["remedies"]), "no remedy is named")
     return said
+
+
+def _agreed(case: Json, pair: Pair) -> str:
+    """Check that Nsight Compute sees the fault and the remedy as well: of a tail, the same idle share; of scheduling,
+    fewer warps with the fault.
+
+    It counts a warp from its launch to its retirement, so it must have more than ran by the records. ``Missed`` where
+    it could not be run.
+    """
+    _complete(case)
+    counters = case.get("counters", "not recorded")
+    if isinstance(counters, str):
+        return Missed(f"{' '.join(counters.split())[-200:]}; wanted: its counters")
+    found = []
+    for kernel in (pair.faulty, pair.remedied):
+        launches = case["launches"][kernel]
+        rows = [it for it in counters
+                if (it["kernel"], it["blocks"]) == (short(kernel), launches[0]["blocks"])]  # fmt: skip
+        need(bool(rows), f"no launch of {kernel}")
+        if pair.analysis == "tail":
+            theirs = statistics.median(1 - row[ACTIVE] / row[ACTIVE_MOST] for row in rows)
+            ours = finding(case, kernel, "tail")["figures"]["idle"]
+            need(abs(theirs - ours) <= NEAR, f"{kernel}: idle {ours:.3f}, by Nsight Compute {theirs:.3f}")
+        else:
+            theirs = statistics.median(row[WARPS] / 100 for row in rows)
+            ours = statistics.median(_running(launch) for launch in launches)
+            need(theirs >= ours - NEAR, f"{kernel}: {ours:.3f} of all places ran, by Nsight Compute {theirs:.3f}")
+        found.append((ours, theirs))
+    if pair.analysis == "scheduling":
+        need(found[0][1] < found[1][1], f"warps by Nsight Compute: {found[0][1]:.3f}, remedied {found[1][1]:.3f}")
+    what = "idle" if pair.analysis == "tail" else "blocks that run, of those that fit"
+    return f"{what}: " + ", ".join(
+        f"{short(kernel)} {100 * ours:.1f} %, by Nsight Compute {100 * theirs:.1f} %"
+        for kernel, (ours, theirs) in zip((pair.faulty, pair.remedied), found, strict=True)
+    )
+
+
+def _running(launch: Json) -> float:
+    """Return how many blocks of a fill kernel ran on average, from first to last instruction, of as many as fit."""
+    return float(launch["working"] / (_FIT * launch["spans"]["sum"]))
 
 
 def _gain(case: Json, pair: Pair) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench.published import CASES, FILL, PAIRS, judge, measured, table
+from bench.published import ACTIVE, ACTIVE_MOST, CASES, FILL, PAIRS, WARPS, judge, measured, read_counters, short, table
 from neutrino.tracing.analyses.block_times import gaps, places
 
 MULTIPROCESSORS = 132
@@ -54,6 +54,13 @@ def good() -> Any:
             "plain": {**report, "profiled": profiled}, "probed": copy.deepcopy(report),
             "launches": {name: [launch] * 8 for name, launch in launches.items()},
             "findings": [found for name, launch in launches.items() for found in _findings(name, launch)],
+            "counters": [
+                {
+                    "kernel": short(name), "blocks": 264, ACTIVE: launch["spans"]["sum"] / MULTIPROCESSORS,
+                    ACTIVE_MOST: 1000, WARPS: 50.0 if name in faulty else 90.0,
+                }
+                for name, launch in launches.items()
+            ],
             "counts": [*([name, {"probed": 8}] for name in kernels), [FILL, {"no-ptx": 8}]],
         }  # fmt: skip
     return {"device": "a GPU", "driver": "1", "cases": cases}
@@ -82,6 +89,13 @@ def _set_state(case: Any, kernel: str, analysis: str, state: str) -> None:
         ("gemm", lambda it: it.update(failed="nvcc: no"), "gemm: figures", "FAIL"),
         ("fill", lambda it: it["plain"]["profiled"][0].update(grid=[263, 1, 1]), "fill: the kernel of PyTorch", "FAIL"),
         ("fill", lambda it: it["plain"].update(profiled="no profiler"), "fill: the kernel of PyTorch", "FAIL"),
+        ("gemm", lambda it: it["counters"][0].update({ACTIVE: 700}), "gemm: gemm_tiles: Nsight Compute", "FAIL"),
+        ("gemm", lambda it: it["counters"].pop(0), "gemm: gemm_tiles: Nsight Compute", "FAIL"),
+        ("gemm", lambda it: it.update(counters="no ncu"), "gemm: gemm_tiles: Nsight Compute", "missed"),
+        (
+            "fill", lambda it: it["counters"][2].update({WARPS: 49.0}),
+            "fill: vectorized_elementwise_kernel: Nsight Compute", "FAIL",
+        ),
         (
             "attention", lambda it: _set_state(it, "attention_one", "tail", "ok"), "attention: attention_one: finding",
             "missed",
@@ -115,6 +129,23 @@ def test_a_remedy_after_which_the_fault_is_as_large_fails(good: Any) -> None:
     ]  # fmt: skip
     found = {verdict.case: verdict for verdict in judge(results)}
     assert found["attention: attention_one: finding"].figure.endswith("no weaker")
+
+
+def test_counters_are_read_between_other_lines() -> None:
+    titles = ["ID", "Kernel Name", "Block Size", "Grid Size", ACTIVE, ACTIVE_MOST, WARPS]
+    rows = [
+        ["", "", "", "", "cycle", "cycle", "%"],
+        ["0", "gemm_tiles(half *, half *)", "(256, 1, 1)", "(136, 1, 1)", "170,123.5", "330,000", "12.4"],
+        ["1", "attention_one", "(256, 1, 1)", "(12, 12, 1)", "1.5", "2", "25"],
+    ]  # fmt: skip
+    quoted = [",".join(f'"{cell}"' for cell in row) for row in (titles, *rows)]
+    text = "\n".join(["==PROF== Connected to process 7", quoted[0], *quoted[1:], "==PROF== Disconnected"])
+    assert read_counters(text) == [
+        {"kernel": "gemm_tiles", "blocks": 136, ACTIVE: 170123.5, ACTIVE_MOST: 330000.0, WARPS: 12.4},
+        {"kernel": "attention_one", "blocks": 144, ACTIVE: 1.5, ACTIVE_MOST: 2.0, WARPS: 25.0},
+    ]  # fmt: skip
+    with pytest.raises(ValueError, match="no launches"):
+        read_counters("==ERROR== no counters\n")
 
 
 def test_blocks_are_measured_as_the_analyses_do() -> None:
