@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bench.redraws import write_large
 from neutrino.cli.report import main
 from neutrino.page.registry import VIEWS
 from neutrino.page.scripts import one_script
@@ -143,20 +144,31 @@ def test_a_picture_is_read_by_keys(browser: Any, known: Any) -> None:
 
 
 def test_redrawing_touches_what_is_seen(browser: Any, tmp_path: Path) -> None:
-    """All records once, of a part of the time those of that part, and each pixel once."""
-    write_schedule(tmp_path / "trace", blocks=6000, launches=1, warps=1)
+    """Of each picture all records once, of a part those of that part, and each pixel once."""
+    write_large(tmp_path / "trace", blocks=6000, launches=500, accesses=200_000, lines=30)
+    (walk,) = (kernel for kernel in Trace(tmp_path / "trace").kernels if kernel.name == "walk")
+    cells = walk.accesses(next(walk.launches())).grid[0].size
+    expected = {"launches": 500, "schedule": 6000, "warps": 6000 // 132, "inside": 32 + 32 * 16, "memory": cells}
     page = page_of(tmp_path / "trace", tmp_path)
     with opened(browser, page) as found:
-        found.go("schedule")
-        whole = json.loads(found.page.get_attribute("body", "data-drawn"))
-        assert whole["records"] == 6000
-        assert whole["pixels"] <= 1280 * 900
-        found.page.focus("main canvas[tabindex]")
-        for _ in range(5):
-            found.page.keyboard.press("+")
-        found.drawn()
-        part = json.loads(found.page.get_attribute("body", "data-drawn"))
-        assert 0 < part["records"] < 1200
+        for view, records in expected.items():
+            found.go(view)
+            if view == "inside":
+                found.page.select_option("label:has-text('Kernel') select", "1")
+                found.drawn()
+            found.page.focus("main canvas[tabindex]")
+            found.page.keyboard.press("ArrowRight")
+            found.drawn()
+            whole = json.loads(found.page.get_attribute("body", "data-drawn"))
+            assert whole["records"] == pytest.approx(records, rel=0.03), view
+            assert whole["pixels"] <= 1280 * 1000
+            for _ in range(5):
+                found.page.keyboard.press("+")
+            found.drawn()
+            part = json.loads(found.page.get_attribute("body", "data-drawn"))
+            assert 0 <= part["records"] < whole["records"] / 5 + 200, view
+            assert part["pixels"] == whole["pixels"]
+        assert found.said == []
 
 
 def test_names_of_a_trace_are_never_markup(browser: Any, tmp_path: Path) -> None:

@@ -264,6 +264,16 @@ export function ramp(stops) {
   return pixels;
 }
 
+/**
+ * Fill a rectangle of an image, from left and top to before right and bottom.
+ * @param {Uint32Array} pixels @param {number} width of the image @param {number} left @param {number} right @param {number} top @param {number} bottom @param {number} value
+ */
+export function fillBox(pixels, width, left, right, top, bottom, value) {
+  // A call for each line takes longer than what a narrow line has.
+  if (right - left > 16) for (let y = top; y < bottom; y += 1) pixels.fill(value, y * width + left, y * width + right);
+  else for (let y = top; y < bottom; y += 1) for (let at = y * width + left; at < y * width + right; at += 1) pixels[at] = value;
+}
+
 /** A pixel of an image, as a number. @param {number} red @param {number} green @param {number} blue @returns {number} */
 export function pixel(red, green, blue) {
   return ((255 << 24) | (blue << 16) | (green << 8) | red) >>> 0;

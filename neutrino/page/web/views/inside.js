@@ -5,7 +5,7 @@ import { bar } from "../chart.js";
 import { choice, colour, colourText, element, line } from "../dom.js";
 import { columns } from "../data.js";
 import { number, share, shown } from "../format.js";
-import { Plot, pixel } from "../plot.js";
+import { Plot, fillBox, pixel } from "../plot.js";
 import { table } from "../table.js";
 import { kernelName } from "./schedule.js";
 
@@ -192,7 +192,7 @@ function paint(ground, all, from, to, begin, end, series) {
     if (left >= width) return;
     const top = Math.floor(((warp - from) * height) / rows) + Math.round(inset * ground.ratio);
     const bottom = Math.floor(((warp - from + 1) * height) / rows) - Math.round((1 + inset) * ground.ratio);
-    for (let y = top; y < Math.max(bottom, top + 1); y += 1) pixels.fill(value, y * width + left, y * width + right);
+    fillBox(pixels, width, left, right, top, Math.max(bottom, top + 1), value);
   }
 }
 

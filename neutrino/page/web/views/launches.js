@@ -136,17 +136,21 @@ export function strips(ground, cells, rows, columns_) {
   const empty = pixel(...colour("heat-0"));
   const colours = ramp([colour("heat-1"), colour("heat-2")]);
   let most = 1;
-  for (const count of cells) if (count > most) most = count;
+  for (let at = 0; at < cells.length; at += 1) if (cells[at] > most) most = cells[at];
+  const scale = 255 / Math.log(most);
   pixels.fill(empty);
   const thick = Math.max(Math.round(ratio), 1);
   for (let row = 0; row < rows; row += 1) {
     const top = Math.floor((row * height) / rows);
     const bottom = Math.max(Math.floor(((row + 1) * height) / rows) - (height / rows >= 4 ? 2 : 0), top + 1);
+    const start = top * width;
     for (let x = 0; x < width; x += 1) {
       const count = cells[row * columns_ + x];
       if (!count) continue;
-      const value = colours[Math.round((most > 1 ? Math.log(count) / Math.log(most) : 0.4) * 255)];
-      for (let y = top; y < bottom; y += 1) pixels.fill(value, y * width + x, y * width + Math.min(x + thick + 1, width));
+      const value = colours[most > 1 ? Math.round(Math.log(count) * scale) : 102];
+      const right = Math.min(x + thick + 1, width);
+      for (let at = x; at < right; at += 1) pixels[start + at] = value;
     }
+    for (let y = top + 1; y < bottom; y += 1) pixels.copyWithin(y * width, start, start + width);
   }
 }

@@ -5,7 +5,7 @@ import { bar, distribution } from "../chart.js";
 import { choice, colour, colourText, element, line } from "../dom.js";
 import { columns } from "../data.js";
 import { bytes, counted, number, share, short, shown } from "../format.js";
-import { Plot, pixel, ramp } from "../plot.js";
+import { Plot, fillBox, pixel, ramp } from "../plot.js";
 import { table } from "../table.js";
 import { kernelName } from "./schedule.js";
 
@@ -65,10 +65,11 @@ export async function draw(place, trace) {
       for (let at = 0; at < counts.length; at += 1) cells[at] += counts[at];
     }
     const time = Math.max(drawn.time, 1);
+    const shades = shadesOf(cells);
     return new Plot({
       label: `Accesses of launch ${drawn.launch} by address and time: ${drawn.accesses} over ${drawn.time} ${unit}`,
       height: heightOf(drawn), range: [0, time], least: time / drawn.times, rows: Math.min(drawn.columns, 64), unit: "", rowLabels: labels(drawn),
-      draw: (ground) => paint(ground, cells, drawn.times, time, drawn),
+      draw: (ground) => paint(ground, shades, drawn.times, time, drawn),
       describe: (at, y) => {
         const moment = Math.min(Math.floor((at / time) * drawn.times), drawn.times - 1);
         const column = Math.min(Math.floor(y * drawn.columns), drawn.columns - 1);
@@ -80,11 +81,12 @@ export async function draw(place, trace) {
   /** @param {any} drawn @param {Record<string, any>} found */
   function byWarp(drawn, found) {
     const cells = Float64Array.from(found.warps);
+    const shades = shadesOf(cells);
     return new Plot({
       label: `Accesses of launch ${drawn.launch} by address and warp`,
       height: heightOf(drawn), range: [0, drawn.warp_rows], least: 4, rows: Math.min(drawn.columns, 64), rowLabels: labels(drawn),
       tick: (value) => `${short((100 * value) / drawn.warp_rows)} %`,
-      draw: (ground) => paint(ground, cells, drawn.warp_rows, drawn.warp_rows, drawn),
+      draw: (ground) => paint(ground, shades, drawn.warp_rows, drawn.warp_rows, drawn),
       describe: (at, y) => {
         const row = Math.min(Math.floor(at), drawn.warp_rows - 1);
         const column = Math.min(Math.floor(y * drawn.columns), drawn.columns - 1);
@@ -109,30 +111,36 @@ function address(drawn, found, column) {
   return `0x${(BigInt(drawn.first_page) + BigInt(found.pages[column])).toString(16)}, ${bytes(drawn.page_bytes)}`;
 }
 
+/** How strong each cell's colour is, by powers: 0 where there is none, from 1 to 256. @param {Float64Array} cells @returns {Uint16Array} */
+function shadesOf(cells) {
+  let most = 1;
+  for (let at = 0; at < cells.length; at += 1) if (cells[at] > most) most = cells[at];
+  const scale = 255 / Math.log(most);
+  const shades = new Uint16Array(cells.length);
+  for (let at = 0; at < cells.length; at += 1) if (cells[at]) shades[at] = 1 + (most > 1 ? Math.round(Math.log(cells[at]) * scale) : 128);
+  return shades;
+}
+
 /**
- * @param {import("../plot.js").Ground} ground @param {Float64Array} cells `[across][column]` @param {number} across @param {number} range @param {any} drawn
+ * @param {import("../plot.js").Ground} ground @param {Uint16Array} shades `[across][column]` @param {number} across @param {number} range @param {any} drawn
  */
-function paint(ground, cells, across, range, drawn) {
+function paint(ground, shades, across, range, drawn) {
   const { width, height, from, to } = ground;
   const pixels = new Uint32Array(ground.image.data.buffer);
   pixels.fill(pixel(...colour("heat-0")));
   const colours = ramp([colour("heat-1"), colour("heat-2")]);
   const rule = pixel(...colour("line"));
-  let most = 1;
-  for (const count of cells) if (count > most) most = count;
-  const log = Math.log(most) || 1;
   const xOf = (/** @type {number} */ at) => Math.round((((at * range) / across - from) / (to - from)) * width);
   let touched = 0;
   for (let at = Math.max(Math.floor((from / range) * across), 0); at < across && (at * range) / across < to; at += 1) {
     const left = Math.max(xOf(at), 0);
     const right = Math.min(Math.max(xOf(at + 1), left + 1), width);
     for (let column = 0; column < drawn.columns; column += 1, touched += 1) {
-      const count = cells[at * drawn.columns + column];
-      if (!count) continue;
-      const value = colours[Math.round((most > 1 ? Math.log(count) / log : 0.5) * 255)];
+      const shade = shades[at * drawn.columns + column];
+      if (!shade) continue;
       const top = Math.floor((column * height) / drawn.columns);
       const bottom = Math.max(Math.floor(((column + 1) * height) / drawn.columns), top + 1);
-      for (let y = top; y < bottom; y += 1) pixels.fill(value, y * width + left, y * width + right);
+      fillBox(pixels, width, left, right, top, bottom, colours[shade - 1]);
     }
   }
   if (drawn.regions.length < 64) {

@@ -4,7 +4,7 @@
 import { choice, colour, element, line } from "../dom.js";
 import { columns } from "../data.js";
 import { counted, number, shown, unitOf } from "../format.js";
-import { Plot, pixel } from "../plot.js";
+import { Plot, pixel, ramp } from "../plot.js";
 import { blocksOf, firstAbove, fromOwnFirst } from "../spans.js";
 
 /** @typedef {import("../spans.js").Rows} Rows */
@@ -135,6 +135,23 @@ function heightOf(bands, rows) {
 }
 
 /**
+ * How much longer spans took than the median: 0 up to a quarter longer, 1 from twice as long on.
+ * @param {Rows} rows @returns {Float32Array}
+ */
+function slownessOf(rows) {
+  let found = slownesses.get(rows.rowFrom);
+  if (!found) {
+    found = new Float32Array(rows.begin.length);
+    if (rows.median > 0) for (let at = 0; at < found.length; at += 1) found[at] = Math.min(Math.max(((rows.end[at] - rows.begin[at]) / rows.median - 1.25) / 0.75, 0), 1);
+    slownesses.set(rows.rowFrom, found);
+  }
+  return found;
+}
+
+/** Computed once: by what rows have in common whose times are told from another moment on. @type {WeakMap<Uint32Array, Float32Array>} */
+const slownesses = new WeakMap();
+
+/**
  * Paint spans: how much of each pixel's time they take, and how long they took against the median.
  * @param {import("../plot.js").Ground} ground @param {Rows} rows @param {boolean} bySlowness
  */
@@ -146,13 +163,15 @@ export function paint(ground, rows, bySlowness) {
   const slow = colour("slow");
   const edge = colour("edge");
   pixels.fill(pixel(...empty));
+  const steady = ramp([empty, full]);
+  const { begin: begins, end: ends, rowFrom } = rows;
+  const slowness = slownessOf(rows);
   const scale = width / (to - from);
   const total = new Float64Array(width);
-  const busy = new Float32Array(width);
-  const late = new Float32Array(width);
+  const busy = new Float64Array(width);
+  const late = new Float64Array(width);
   const marked = new Uint8Array(width);
   // Of spans over many pixels only where they begin and end there: what a span takes does not grow with the zoom.
-  const totalSteps = new Float64Array(width + 1);
   const busySteps = new Float64Array(width + 1);
   const lateSteps = new Float64Array(width + 1);
   const bands = rows.groups.length;
@@ -169,84 +188,82 @@ export function paint(ground, rows, bySlowness) {
     for (let row = 0; row <= count; row += 1) {
       const next = row === count ? lines : Math.floor((row * lines) / count);
       if (next !== line) {
-        if (line >= 0) fillLines(line, Math.max(next, line + 1));
+        if (line >= 0) fillLines(top + line, Math.max(next, line + 1) - line, count, perLine);
         line = next;
         busy.fill(0); late.fill(0); marked.fill(0); busySteps.fill(0); lateSteps.fill(0);
       }
-      if (row < count) touched += addRow(group.from + row, perLine);
+      if (row < count) touched += addRow(group.from + row);
     }
-
-    /** @param {number} first @param {number} past */
-    function fillLines(first, past) {
-      const start = (top + first) * width;
-      let steadyBusy = 0;
-      let steadyLate = 0;
-      for (let x = 0; x < width; x += 1) {
-        steadyBusy += busySteps[x];
-        steadyLate += lateSteps[x];
-        const taken = busy[x] + steadyBusy;
-        if (taken <= 1e-6) continue;
-        const part = taken > 1 ? 1 : taken;
-        const over = bySlowness ? Math.min(Math.max((late[x] + steadyLate) / taken, 0), 1) : 0;
-        const strong = marked[x] ? part * 0.55 : part;
-        const ground_ = marked[x] ? edge : empty;
-        pixels[start + x] = pixel(
-          ground_[0] + (full[0] + (slow[0] - full[0]) * over - ground_[0]) * strong,
-          ground_[1] + (full[1] + (slow[1] - full[1]) * over - ground_[1]) * strong,
-          ground_[2] + (full[2] + (slow[2] - full[2]) * over - ground_[2]) * strong,
-        );
-      }
-      // Thick rows have a thin line between them.
-      const gap = count > 1 && past - first >= 6 * ground.ratio ? Math.round(ground.ratio) : 0;
-      for (let other = first + 1; other < past - gap && top + other < height; other += 1) {
-        pixels.copyWithin((top + other) * width, start, start + width);
-      }
-    }
-  }
-  let steady = 0;
-  for (let x = 0; x < width; x += 1) {
-    steady += totalSteps[x];
-    total[x] += steady;
   }
   return { records: touched, total };
 
-  /** @param {number} row @param {number} perLine @returns {number} */
-  function addRow(row, perLine) {
-    const end = rows.rowFrom[row + 1];
-    let at = firstAbove(rows.end, rows.rowFrom[row], end, from);
-    const first = at;
-    for (; at < end && rows.begin[at] < to; at += 1) {
-      const left = Math.max((rows.begin[at] - from) * scale, 0);
-      const right = Math.min((rows.end[at] - from) * scale, width);
-      // From a quarter longer than the median on, in full from twice as long on.
-      const times = rows.median > 0 ? (rows.end[at] - rows.begin[at]) / rows.median : 1;
-      const weight = Math.min(Math.max((times - 1.25) / 0.75, 0), 1);
-      const x0 = Math.floor(left);
-      const x1 = Math.min(Math.floor(right), width - 1);
+  /** Paint what has been added into lines of pixels. @param {number} first @param {number} many @param {number} count rows of the band @param {number} perLine rows of a line */
+  function fillLines(first, many, count, perLine) {
+    const start = first * width;
+    const share = 1 / perLine;
+    let steadyBusy = 0;
+    let steadyLate = 0;
+    for (let x = 0; x < width; x += 1) {
+      steadyBusy += busySteps[x];
+      steadyLate += lateSteps[x];
+      const sum = busy[x] + steadyBusy;
+      if (sum <= 1e-6) continue;
+      total[x] += sum;
+      const part = sum * share > 1 ? 1 : sum * share;
+      const slower = late[x] + steadyLate;
+      if (!marked[x] && (slower <= 1e-6 || !bySlowness)) {
+        pixels[start + x] = steady[(part * 255 + 0.5) | 0];
+        continue;
+      }
+      const over = bySlowness ? Math.min(Math.max(slower / sum, 0), 1) : 0;
+      const strong = marked[x] ? part * 0.55 : part;
+      const ground_ = marked[x] ? edge : empty;
+      pixels[start + x] = pixel(
+        ground_[0] + (full[0] + (slow[0] - full[0]) * over - ground_[0]) * strong,
+        ground_[1] + (full[1] + (slow[1] - full[1]) * over - ground_[1]) * strong,
+        ground_[2] + (full[2] + (slow[2] - full[2]) * over - ground_[2]) * strong,
+      );
+    }
+    // Thick rows have a thin line between them.
+    const gap = count > 1 && many >= 6 * ground.ratio ? Math.round(ground.ratio) : 0;
+    for (let other = first + 1; other < first + many - gap && other < height; other += 1) pixels.copyWithin(other * width, start, start + width);
+  }
+
+  /** Add the spans of a row; returns how many. @param {number} row @returns {number} */
+  function addRow(row) {
+    const past = rowFrom[row + 1];
+    const first = firstAbove(ends, rowFrom[row], past, from);
+    let at = first;
+    for (; at < past; at += 1) {
+      const begin = begins[at];
+      if (begin >= to) break;
+      const left = begin > from ? (begin - from) * scale : 0;
+      const end = ends[at] < to ? (ends[at] - from) * scale : width;
+      const right = end < width ? end : width;
+      const x0 = left | 0;
+      const x1 = right < width ? right | 0 : width - 1;
       if (x0 >= width) break;
+      const weight = slowness[at];
       if (x0 === x1) {
         // A span without length is a thin line all the same.
-        const part = Math.max(right - left, 0.02);
-        add(x0, part);
-      } else {
-        add(x0, x0 + 1 - left);
-        if (x1 > x0 + 1) {
-          totalSteps[x0 + 1] += 1;
-          totalSteps[x1] -= 1;
-          busySteps[x0 + 1] += 1 / perLine;
-          busySteps[x1] -= 1 / perLine;
-          lateSteps[x0 + 1] += weight / perLine;
-          lateSteps[x1] -= weight / perLine;
-        }
-        add(x1, right - x1);
-        if (right - left >= 5 && rows.begin[at] >= from) marked[x0] = 1;
+        const part = right - left > 0.02 ? right - left : 0.02;
+        busy[x0] += part;
+        late[x0] += part * weight;
+        continue;
       }
-      /** @param {number} x @param {number} part */
-      function add(x, part) {
-        total[x] += part;
-        busy[x] += part / perLine;
-        late[x] += (part / perLine) * weight;
+      const before = x0 + 1 - left;
+      const after = right - x1;
+      busy[x0] += before;
+      busy[x1] += after;
+      late[x0] += before * weight;
+      late[x1] += after * weight;
+      if (x1 > x0 + 1) {
+        busySteps[x0 + 1] += 1;
+        busySteps[x1] -= 1;
+        lateSteps[x0 + 1] += weight;
+        lateSteps[x1] -= weight;
       }
+      if (right - left >= 5 && begin >= from) marked[x0] = 1;
     }
     return at - first;
   }
