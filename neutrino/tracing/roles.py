@@ -22,7 +22,7 @@ from neutrino.errors import TraceError
 from neutrino.maps.declaration import Layout, Map
 from neutrino.tracing.recorded import parts_of
 from neutrino.tracing.site_tables import sites_by_number
-from neutrino.tracing.timeline import LaunchTimeline, Names, Sources, Unit, is_of_warps
+from neutrino.tracing.timeline import EXIT, LaunchTimeline, Names, Sources, Unit, is_of_warps
 from neutrino.tracing.trace import TraceKernel
 
 Array = npt.NDArray[Any]
@@ -164,13 +164,20 @@ class WarpRoles:
         return found
 
 
-def roles_of(kernel: TraceKernel, launches: range | None = None) -> WarpRoles:
-    """Find the roles of a kernel's warps, by the launches whose data are in the trace. launches: only these."""
-    numbers = kernel.written_numbers(launches)[:MOST_LAUNCHES]
+def roles_of(
+    kernel: TraceKernel, launches: range | None = None, *, most_launches: int = MOST_LAUNCHES,
+    most_records: int | None = None,
+) -> WarpRoles:  # fmt: skip
+    """Find the roles of a kernel's warps, by the launches whose data are in the trace.
+
+    launches: only these. most_launches: that are read. most_records: of a map in a launch; with it, when warps were
+    there is told of no launch that has more warps, or more ranges and marks. Without it 2 million, and all times.
+    """
+    numbers = kernel.written_numbers(launches)[:most_launches]
     if not len(numbers):
         return WarpRoles((), "no launch has data in the trace")
     try:
-        evidence = _Evidence(kernel, numbers)
+        evidence = _Evidence(kernel, numbers, most_records)
     except TraceError as error:
         return WarpRoles((), str(error))
     silent = _silent(kernel, evidence.told)
@@ -199,9 +206,11 @@ def roles_of(kernel: TraceKernel, launches: range | None = None) -> WarpRoles:
 class _Evidence:
     """What the records of some launches say of each warp of a block."""
 
-    def __init__(self, kernel: TraceKernel, numbers: Array) -> None:
-        """Read the records. Raises TraceError for damaged data."""
+    def __init__(self, kernel: TraceKernel, numbers: Array, most: int | None) -> None:
+        """Read the records. most: as ``most_records`` of ``roles_of``. Raises TraceError for damaged data."""
         self._kernel = kernel
+        self._most, self._limit = most or _MOST_RECORDS, most
+        self._has_ends = False
         self.warps = 0
         self.told: set[Kind] = set()
         self._counts: dict[Kind, Array] = {}
@@ -236,7 +245,8 @@ class _Evidence:
             for kind, blocks in seen.items():
                 read = blocks.reshape(-1, self.warps)[: self._blocks_read]
                 self._blocks[kind] = self._blocks.get(kind, 0) + read.sum(axis=0)
-            if sources is not None:
+            # Records of sites tell when warps ended only if the end is among them.
+            if sources is not None and (sources.lifetimes is not None or self._has_ends):
                 self._add_lives(LaunchTimeline(kernel.trace, kernel, sources, number, Names()))
 
     def _read(self, entry: Map, view: Any, indices: Array) -> Iterator[tuple[Kind, Array, Array]]:
@@ -250,7 +260,7 @@ class _Evidence:
         if entry.level is Level.BLOCK or not (counted or waited or has_sites):
             return
         self.told |= set(counted.values())
-        left = _MOST_RECORDS
+        left = self._most
         for _, places, records in parts_of(view, indices):
             warp = places["block"].astype(np.int64) * self.warps + places["warp"]
             for name, counted_kind in counted.items():
@@ -259,6 +269,7 @@ class _Evidence:
                 self._wait(warp, records[waited].astype(np.int64))
             if has_sites:
                 for number in np.unique(records["site"]).tolist():
+                    self._has_ends = self._has_ends or number == EXIT
                     if entry.level is Level.WARP and number in self._guarded:
                         # It may be of lanes that reach the instruction and do not execute it.
                         continue
@@ -294,8 +305,10 @@ class _Evidence:
         here[warp[count != 0]] = True
 
     def _add_lives(self, launch: LaunchTimeline) -> None:
-        """Add when warps were there."""
+        """Add when warps were there, unless there is more than is to be read."""
         self.unit = launch.unit
+        if self._limit and max(launch.blocks * launch.warps, launch.events) > self._limit:
+            return
         for piece in launch.pieces():
             part = piece.lifetimes
             # Of a warp whose end is not there the last record tells no end: it may have gone on for long.

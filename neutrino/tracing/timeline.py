@@ -245,6 +245,11 @@ class LaunchTimeline:
         assert self._span is not None
         return self._span
 
+    @property
+    def events(self) -> int:
+        """How many records the launch has of ranges and marks."""
+        return sum(self._views[entry.name].of(0).record_count for entry in self.sources.events)
+
     def _measure(self) -> None:
         """Find each multiprocessor's number of warps and its first time, and the launch's begin and duration."""
         counts = np.zeros(1, np.int64)
@@ -284,8 +289,7 @@ class LaunchTimeline:
         counts, firsts = self._sms
         duration = self.span.duration
         # As many warps as with their ranges and marks are that many.
-        events = sum(self._views[entry.name].of(0).record_count for entry in self.sources.events)
-        groups = np.cumsum(counts) // max(most * self.span.warps // max(self.span.warps + events, 1), 1)
+        groups = np.cumsum(counts) // max(most * self.span.warps // max(self.span.warps + self.events, 1), 1)
         present = np.unique(groups[counts > 0])
         for group in present.tolist():
             kept: list[Lifetimes] = []

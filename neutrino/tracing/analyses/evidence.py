@@ -26,6 +26,9 @@ MOST_LAUNCHES = 16
 MOST_RECORDS = 1 << 20
 """Records of a map of a kernel that are read, but for the first launch, which is read whole."""
 
+_MOST_OF_ROLES = 1 << 18
+"""Records of a map that are read to tell roles: they are the same in all blocks."""
+
 
 @dataclass(frozen=True)
 class Evidence:
@@ -127,8 +130,8 @@ class Evidence:
 
     @cached_property
     def roles(self) -> WarpRoles:
-        """What the warps of a block are for; without any where they do the same, or where no record tells."""
-        return roles_of(self.summary.kernel, self.chosen)
+        """What the warps of a block are for, by one launch; no roles where they do the same, or no record tells."""
+        return roles_of(self.summary.kernel, self.chosen, most_launches=1, most_records=_MOST_OF_ROLES)
 
     @cached_property
     def cost(self) -> Cost | None:

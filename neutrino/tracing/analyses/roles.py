@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from neutrino.tracing.analyses.evidence import Analysis, Evidence
 from neutrino.tracing.analyses.finding import FigureKind, Finding, Threshold, percent
-from neutrino.tracing.roles import MOST_LAUNCHES, Role, RoleFacts
+from neutrino.tracing.roles import Role, RoleFacts
 
 _REMEDIES = {
     Role.MMA: "the products limit the kernel: larger tiles for each warp, or ordinary arithmetic in other warps",
@@ -38,10 +38,9 @@ def run(analysis: Analysis, evidence: Evidence) -> Iterator[Finding]:
     if found.overlap is not None:
         values["overlap"] = found.overlap
         sentence += f"; warps of two roles or more are there {percent(found.overlap)} of the time of a block"
-    launches = min(MOST_LAUNCHES, len(evidence.summary.kernel.written_numbers(evidence.chosen)))
     certainty = evidence.certainty(
         [entry.name for entry in evidence.summary.maps], is_timed="overlap" in values or bool(waiting),
-        launches=launches, caveats=[found.reason] if found.reason else (),
+        launches=1, caveats=[found.reason] if found.reason else (),
     )  # fmt: skip
     yield analysis.finding(evidence, sentence, values, certainty, remedies=tuple(remedies))
 
