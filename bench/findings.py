@@ -74,60 +74,90 @@ class _Drive:
         report = json.loads((self.folder / f"{name}.json").read_text())
         return {kernel: row["output"] for kernel, row in report["kernels"].items()}
 
-    def probed(self, run: Run) -> Json:
-        """Run the program with a set of probes. Returns its findings, the launches of each kernel by outcome, and the
-        outputs; or what it said if it failed.
-        """
-        try:
-            self._probe(run)
-            return self._found(run)
-        except _FailedError as error:
-            print(error, file=sys.stderr)
-            return {"failed": str(error)}
-
-    def _probe(self, run: Run) -> None:
-        """Run the program with a set of probes."""
+    def probe(self, run: Run) -> str:
+        """Run the program with a set of probes. Returns what it said if it failed, else ""."""
         options = [word for probe in run.probes for word in ("-p", probe)]
         traces = self.folder / f"{run.name}_traces"
         words = [*self.neutrino, "-q", *options, *run.options, "-k", _KERNEL, "--tracedir", str(traces)]
-        self.run(run.name, [*words, *self.program(run.name, run.rounds)])
+        try:
+            self.run(run.name, [*words, *self.program(run.name, run.rounds)])
+        except _FailedError as error:
+            print(error, file=sys.stderr)
+            return str(error)
+        return ""
+
+    def found(self, run: Run, failed: str) -> Json:
+        """Return the findings of a run that has ended, the launches of each kernel by outcome, and the outputs; or, if
+        it failed, what was said.
+        """
+        try:
+            return {"failed": failed} if failed else self._found(run)
+        except (_FailedError, ValueError) as error:
+            print(error, file=sys.stderr)
+            return {"failed": str(error)}
 
     def _found(self, run: Run) -> Json:
-        """Return the findings of a run that has ended, the launches of each kernel by outcome, and the outputs."""
+        """Return what ``found`` returns of a run that did not fail. Raises _FailedError; ValueError: it has no trace.
+
+        Where every access was recorded each kernel has a report of its own, all at once, since these take long.
+        """
         (trace,) = find_traces(self.folder / f"{run.name}_traces")
         argv = [*self.neutrino, "report", str(trace), "--json"]
         for name in run.analyses:
             argv += ["--analysis", name]
-        (document,) = json.loads(self.run(f"{run.name}_report", argv).stdout)["traces"]
+        names = KERNELS if "dmat" in run.probes else ("",)
+        with ThreadPoolExecutor(len(names)) as pool:
+            done = list(pool.map(lambda name: self.run(f"{run.name}_report_{name}", argv + _only(name)), names))
+        documents = [json.loads(one.stdout)["traces"][0] for one in done]
         return {
             "outputs": self.outputs(run.name),
-            "launches": {kernel["name"]: kernel["launches"] for kernel in document["kernels"]},
+            "launches": {row["name"]: row["launches"] for document in documents for row in document["kernels"]},
             # Of a kernel with --benchmark some launches are drawn to run as they are.
-            "not_probed": [[row["name"], row["reason"], row["detail"]] for row in document["not_probed"]
+            "not_probed": [[row["name"], row["reason"], row["detail"]] for row in documents[0]["not_probed"]
                            if row["name"] in KERNELS and row["reason"] != Reason.NOT_SELECTED.word],
-            "findings": [_finding(row) for row in document["findings"]],
+            "findings": [_finding(row) for document in documents for row in document["findings"]],
         }  # fmt: skip
 
-    def profiled(self, keep: Path | None) -> Json:
-        """Run the program under ncu. Returns what its pages say of the last launch of each kernel, by name.
+    def profile(self) -> str:
+        """Run the program under ncu. Returns what it said if it failed, else ""."""
+        argv = record_command(str(find_cuda_tool("ncu")), self._profile, self.program("ncu", 0), KERNELS)
+        try:
+            self.run("ncu", argv)
+        except _FailedError as error:
+            print(error, file=sys.stderr)
+            return str(error)
+        return ""
+
+    def profiled(self, failed: str, keep: Path | None) -> Json:
+        """Return what ncu's pages say of the last launch of each kernel, by name; or what was said if it failed.
 
         keep: a folder for the pages.
         """
-        ncu, report = str(find_cuda_tool("ncu")), self.folder / "profile"
-        pages = {}
+        ncu, pages = str(find_cuda_tool("ncu")), {}
         try:
-            self.run("ncu", record_command(ncu, report, self.program("ncu", 0), KERNELS))
-            for name in ("raw", "source", "details"):
-                pages[name] = self.run(f"ncu_{name}", page_command(ncu, report, name)).stdout
+            for name in () if failed else ("raw", "source", "details"):
+                pages[name] = self.run(f"ncu_{name}", page_command(ncu, self._profile, name)).stdout
                 if keep is not None:
                     keep.mkdir(parents=True, exist_ok=True)
                     (keep / f"{name}.csv").write_text(pages[name])
-            launches = read(pages["raw"], pages["source"])
+            launches = [] if failed else read(pages["raw"], pages["source"])
         except (_FailedError, ValueError) as error:
             print(error, file=sys.stderr)
-            return {"failed": str(error)}
+            failed = str(error)
+        if failed:
+            return {"failed": failed}
         # Before the first launch of each its code is in no cache: the last one counts.
         return {launch["kernel"]: _rounded(launch) for launch in launches}
+
+    @property
+    def _profile(self) -> Path:
+        """Where ncu writes its report, without the suffix."""
+        return self.folder / "profile"
+
+
+def _only(kernel: str) -> list[str]:
+    """Return the options that choose a kernel; none for ""."""
+    return ["-k", f"/^{kernel}$/"] if kernel else []
 
 
 def _finding(row: Json) -> Json:
@@ -154,14 +184,24 @@ def record(options: argparse.Namespace, neutrino: Sequence[str]) -> Json:
         # Fills the cache of Triton.
         drive.run("plain", drive.program("plain", 0))
         results["plain"] = drive.outputs("plain")
-        with ThreadPoolExecutor(len(RUNS)) as pool:
+        results["runs"] = {}
+        said_by_ncu = drive.profile()
+        with ThreadPoolExecutor(len(RUNS) + 1) as pool:
+            pages = pool.submit(drive.profiled, said_by_ncu, options.keep)
+            # Times are of a GPU to itself; reports are read meanwhile.
+            timed = [run for run in RUNS if run.is_timed]
             counted = [run for run in RUNS if not run.is_timed]
-            found = dict(zip((run.name for run in counted), pool.map(drive.probed, counted), strict=True))
-            # Times are of a GPU to itself.
-            found |= {run.name: drive.probed(run) for run in RUNS if run.is_timed}
-        results["runs"] = {run.name: found[run.name] for run in RUNS}
-        results["ncu"] = drive.profiled(options.keep)
-    return results | {"seconds": round(time.time() - begin, 1)}
+            said = dict(zip((run.name for run in counted), pool.map(drive.probe, counted), strict=True))
+            reports = {run.name: pool.submit(drive.found, run, said[run.name]) for run in counted}
+            for run in timed:
+                reports[run.name] = pool.submit(drive.found, run, drive.probe(run))
+            results["ncu"] = pages.result()
+            for run in RUNS:
+                results["runs"][run.name] = reports[run.name].result()
+                results["seconds"] = round(time.time() - begin, 1)
+                # What there is, should the rest not come.
+                options.out.write_text(json.dumps(results, separators=(",", ":")))
+    return results
 
 
 def _rounded(launch: Json) -> Json:
