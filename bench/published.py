@@ -107,11 +107,8 @@ PAIRS = (
     Pair("gemm", "tail", "gemm_tiles", "gemm_stream_k", (1, 1)),
     Pair("attention", "tail", "attention_one", "attention_two", (1, 2)),
 )
-CASES = {
-    "gemm": ("gemm_tiles", "gemm_small_tiles", "gemm_stream_k"), "attention": ("attention_one", "attention_two"),
-    "fill": (FILL, "fill_published", "fill_persistent"), "attention_published": ("attention_one", "attention_two"),
-}  # fmt: skip
-"""Case → its kernels. ``attention_published`` has the published shape, whose tail depends on the multiprocessors."""
+CASES = ("gemm", "attention", "fill", "attention_published")
+"""Those of the program. ``attention_published`` has the published shape, whose tail depends on the multiprocessors."""
 
 
 def record(neutrino: Sequence[str], only: Sequence[str]) -> Json:
@@ -167,10 +164,12 @@ def _case(neutrino: Sequence[str], case: str, folder: Path, built: Future[Json])
         if done.status != 0:
             return found | {"failed": f"{mode}: exit status {done.status}: {(done.stdout + done.stderr)[-_SAID:]}"}
         found[mode] = json.loads(report.read_text())
+    kernels = kernels_of(found)
     if case in {pair.case for pair in PAIRS}:
-        found["counters"] = _counters([*argv, "--rounds", "1", "--out", str(folder / "ncu.json")], case, folder, caches)
+        once = [*argv, "--rounds", "1", "--out", str(folder / "ncu.json")]
+        found["counters"] = _counters(once, kernels, folder, caches)
     try:
-        found |= _recorded(case, traces, folder, caches)
+        found |= _recorded(kernels, traces, folder, caches)
     except (TraceError, ValueError, KeyError, OSError) as error:
         found["failed"] = f"trace: {type(error).__name__}: {error}"
     shutil.rmtree(traces, ignore_errors=True)
@@ -200,19 +199,24 @@ def _build(image: Path) -> Json:
     return {"seconds": done.seconds, "status": done.status, "said": done.stderr[-_SAID:] if done.status else ""}
 
 
-def _counters(argv: Sequence[str], case: str, folder: Path, variables: Mapping[str, str]) -> Json:
+def kernels_of(case: Json) -> list[str]:
+    """Return the kernels that a case was recorded with, without PyTorch's own."""
+    return [name for name in case["plain"]["kernels"] if name != "torch"]
+
+
+def _counters(argv: Sequence[str], kernels: Sequence[str], folder: Path, variables: Mapping[str, str]) -> Json:
     """Return what Nsight Compute counts in each launch of a case's kernels, or what kept it from that, as a text."""
     try:
         ncu = str(find_cuda_tool("ncu"))
     except FileNotFoundError as error:
         return str(error)
-    names = "|".join(short(kernel) for kernel in CASES[case])
+    names = "|".join(map(short, kernels))
     command = [
         ncu, "--target-processes", "all", "--clock-control", "none", "--cache-control", "none", "-k",
         f"regex:^({names})$", "--metrics", ",".join((ACTIVE, ACTIVE_MOST, WARPS)), "--csv", "--page", "raw",
         "--print-units", "base", "--print-kernel-base", "function", *argv,
     ]  # fmt: skip
-    done = run_program(command, {**os.environ, **variables}, folder, f"{case}_ncu", _LIMIT)
+    done = run_program(command, {**os.environ, **variables}, folder, "ncu", _LIMIT)
     if done.status != 0:
         return f"exit status {done.status}: {(done.stdout + done.stderr)[-_SAID:]}"
     try:
@@ -241,7 +245,7 @@ def read_counters(text: str) -> Json:
     ]
 
 
-def _recorded(case: str, folder: Path, scratch: Path, variables: Mapping[str, str]) -> Json:
+def _recorded(kernels: Sequence[str], folder: Path, scratch: Path, variables: Mapping[str, str]) -> Json:
     """Return what the trace of a case has: findings of its kernels, figures of each launch, and counts of launches.
 
     scratch: a folder for what the report prints. Raises ValueError when there are several traces or no findings.
@@ -250,7 +254,7 @@ def _recorded(case: str, folder: Path, scratch: Path, variables: Mapping[str, st
     (path,) = [path for path in find_traces(folder) if Trace(path).kernels]
     argv = [sys.executable, "-m", "neutrino.cli.run", "report", str(path), "--json"]
     argv += [word for name in ANALYSES for word in ("--analysis", name)]
-    done = run_program(argv, {**os.environ, **variables}, scratch, f"{case}_report", _LIMIT)
+    done = run_program(argv, {**os.environ, **variables}, scratch, "report", _LIMIT)
     if done.status != 0:
         raise ValueError(f"report: exit status {done.status}: {done.stderr[-_SAID:]}")
     (document,) = json.loads(done.stdout)["traces"]
@@ -260,12 +264,12 @@ def _recorded(case: str, folder: Path, scratch: Path, variables: Mapping[str, st
             "sentence": found["sentence"], "remedies": found["remedies"], "sure": found["sure"]["word"],
             "figures": {figure["name"]: figure["value"] for figure in found["figures"]},
         }
-        for found in document["findings"] if found["name"] in CASES[case]
+        for found in document["findings"] if found["name"] in kernels
     ]  # fmt: skip
     launches: Json = {}
     counts = []
     for kernel in Trace(path).kernels:
-        if kernel.name not in CASES[case] and "FillFunctor" not in kernel.name:
+        if kernel.name not in kernels and "FillFunctor" not in kernel.name:
             continue
         counts.append([kernel.name, {reason.word: count for reason, count in kernel.counters.items() if count}])
         if kernel.counters.get(Reason.PROBED, 0):
@@ -336,10 +340,9 @@ def finding(case: Json, kernel: str, analysis: str) -> Json:
 def judge(results: Json) -> list[Verdict]:
     """Check the recorded cases; return a verdict, good or bad, on the outputs, findings, figures and gain of each."""
     checks = []
-    for name, kernels in CASES.items():
+    for name in CASES:
         case = results["cases"].get(name, {})
-        checks.append((f"{name}: outputs", partial(_outputs, case, kernels)))
-        checks.append((f"{name}: figures", partial(_figures, case, kernels)))
+        checks += [(f"{name}: outputs", partial(_outputs, case)), (f"{name}: figures", partial(_figures, case))]
     checks.append(("fill: the kernel of PyTorch", partial(_same_kernel, results["cases"].get("fill", {}))))
     for pair in PAIRS:
         case = results["cases"].get(pair.case, {})
@@ -358,10 +361,11 @@ def _complete(case: Json) -> None:
     need(not said, f"failed: {' '.join(said)[-300:]}")
 
 
-def _outputs(case: Json, kernels: Sequence[str]) -> str:
+def _outputs(case: Json) -> str:
     """Check that every kernel gave the same right bits in all launches, with the probe and without, and that all of the
     launches were probed."""
     _complete(case)
+    kernels = kernels_of(case)
     for kernel in kernels:
         plain, probed = (case[mode]["kernels"][kernel] for mode in ("plain", "probed"))
         need(len(plain["ms"]) >= FEWEST, f"{kernel}: {len(plain['ms'])} launches were timed, expected {FEWEST} or more")
@@ -373,9 +377,10 @@ def _outputs(case: Json, kernels: Sequence[str]) -> str:
     return f"{len(kernels)} kernels, the same bits in all launches, probed or not"
 
 
-def _figures(case: Json, kernels: Sequence[str]) -> str:
+def _figures(case: Json) -> str:
     """Check that the findings' figures are those of the records, computed in another way."""
     _complete(case)
+    kernels = kernels_of(case)
     for kernel in kernels:
         launches = case["launches"][kernel]
         empty, working = (sum(launch[key] for launch in launches) for key in ("empty", "working"))
@@ -489,7 +494,7 @@ def table(results: Json) -> str:
             lines.append(f"{name}: failed")
             continue
         lines.append(name)
-        for kernel in CASES[name]:
+        for kernel in kernels_of(case):
             cells = zip(_cells(case, kernel), head, strict=True)
             lines.append(f"  {short(kernel):29}" + "".join(f"{cell:>{max(9, len(word) + 2)}}" for cell, word in cells))
     for pair in PAIRS:
