@@ -1,6 +1,6 @@
 """Every field of every format set to what it must not be: a FormatError, or a valid reading that is written back.
 
-The fields come from the tables of ``bench/fuzz_fields.py``, which share nothing with the readers; what is valid, and
+The fields come from the tables of ``tests/fuzz/fields.py``, which share nothing with the readers; what is valid, and
 how long and how large a reading may get, from the targets of the fuzzing.
 """
 
@@ -14,13 +14,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench import fuzz_fields, fuzz_seeds
-from bench.fuzz import check_input
-from bench.fuzz_fields import Place, field_values, places
-from bench.fuzz_targets import TARGETS
 from neutrino.abi.entries import TWINS_HEADER
 from neutrino.abi.sections import SECTION_HEADER
 from neutrino.errors import FormatError
+from tests.fuzz import fields, seeds
+from tests.fuzz.fields import Place, field_values, places
+from tests.fuzz.run import check_input
+from tests.fuzz.targets import TARGETS
 
 READ = ("container", "bundle", "file", "cubin", "usage", "code-object", "section", "twins", "wheel",
         "offload-binary")
@@ -155,10 +155,10 @@ def test_errors_name_the_file_and_a_place_in_it(name):
 @pytest.mark.parametrize(
     ("fields", "size"),
     [
-        (fuzz_fields.CONTAINER, 16), (fuzz_fields.ENTRY, 64), (fuzz_fields.WRAPPER, 24),
-        (fuzz_fields.SECTION_HEADER, 64), (fuzz_fields.PROGRAM_HEADER, 56), (fuzz_fields.SYMBOL, 24),
-        (fuzz_fields.DYNAMIC, 16), (fuzz_fields.RELA, 24), (fuzz_fields.BUNDLE_ENTRY, 24),
-        *((fuzz_fields.COMPRESSED_BUNDLE[version], size) for version, size in ((1, 20), (2, 24), (3, 32))),
+        (fields.CONTAINER, 16), (fields.ENTRY, 64), (fields.WRAPPER, 24),
+        (fields.SECTION_HEADER, 64), (fields.PROGRAM_HEADER, 56), (fields.SYMBOL, 24),
+        (fields.DYNAMIC, 16), (fields.RELA, 24), (fields.BUNDLE_ENTRY, 24),
+        *((fields.COMPRESSED_BUNDLE[version], size) for version, size in ((1, 20), (2, 24), (3, 32))),
     ],
 )  # fmt: skip
 def test_the_tables_leave_nothing_out(fields, size):
@@ -169,8 +169,8 @@ def test_the_tables_leave_nothing_out(fields, size):
 
 def test_fields_are_found_where_they_were_written():
     """In a library with device code: the addresses, sizes and numbers that its builder put there."""
-    device = fuzz_seeds.containers()[2]
-    data = fuzz_seeds.host(device)
+    device = seeds.containers()[2]
+    data = seeds.host(device)
     found = {(place.structure, place.field): place.value(data) for place in reversed(places(data))}
     begin = data.index(device)
     assert found["container", "size"] == len(device) - 16
@@ -178,13 +178,13 @@ def test_fields_are_found_where_they_were_written():
     assert found["wrapper", "data"] == found["relocation", "r_addend"] == begin + 0x10000
     assert found["ELF header", "e_machine"] == 62
     assert found["ELF header", "e_phnum"] == 3
-    for own, seed in ((SECTION_HEADER, fuzz_seeds.sections()[0]), (TWINS_HEADER, fuzz_seeds.twins(2))):
+    for own, seed in ((SECTION_HEADER, seeds.sections()[0]), (TWINS_HEADER, seeds.twins(2))):
         values = {place.field: place.value(seed) for place in places(seed) if place.structure == own.name}
-        assert values["size"] in (len(seed), len(fuzz_seeds.twins(2)))
+        assert values["size"] in (len(seed), len(seeds.twins(2)))
         assert set(values) == {member.name for member in own.members}
 
 
 def test_tables_of_fields_cover_every_structure_of_ours():
-    seen = {place.structure for seed in itertools.chain(fuzz_seeds.sections(), [fuzz_seeds.twins(2)])
+    seen = {place.structure for seed in itertools.chain(seeds.sections(), [seeds.twins(2)])
             for place in places(seed)}  # fmt: skip
     assert {"section_header", "section_twins", "twins_header", "twin_kernel", "twin_image", "map"} <= seen

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from bench import fuzz_seeds
-from bench.fuzz import check_input
-from bench.fuzz_fields import places
-from bench.fuzz_targets import TARGETS
 from neutrino.errors import FormatError
+from tests.fuzz import seeds
+from tests.fuzz.fields import places
+from tests.fuzz.run import check_input
+from tests.fuzz.targets import TARGETS
 
 ROOT = Path(__file__).parents[2]
 
@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 def test_seeds_are_read(name):
     """A seed that is refused at its first field would lead the fuzzing nowhere."""
     for data in TARGETS[name].seeds():
-        assert len(data) <= fuzz_seeds.LIMIT
+        assert len(data) <= seeds.LIMIT
         TARGETS[name].run(data)
 
 
@@ -35,13 +35,13 @@ def test_a_reader_may_refuse_but_not_fail_or_take_all_memory():
         check_input(lambda data: data[1], b"x")
     check_input(lambda data: len(bytes([7]) * (60 << 20)), b"x")
     # A process of its own: what is looked at first is the peak, and other tests may have used more here.
-    program = "from bench.fuzz import check_input; check_input(lambda data: len(bytes([7]) * (60 << 20)) * 0, b'x')"
+    program = "from tests.fuzz.run import check_input; check_input(lambda data: len(bytes([7]) * (60 << 20)) * 0, b'x')"
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
     assert "CostError: 60 MiB allocated, 24 MiB allowed" in done.stderr
 
 
 def test_every_format_has_fields():
-    kinds = {place.structure for data in fuzz_seeds.hosts() for place in places(data)}
+    kinds = {place.structure for data in seeds.hosts() for place in places(data)}
     assert {"container", "entry", "options", "wrapper", "ELF header", "section header", "program header", "symbol",
             "dynamic", "relocation", "note", "attribute", "bundle", "bundle entry", "compressed bundle",
             "archive member"} <= kinds  # fmt: skip

@@ -17,7 +17,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench import fuzz_seeds
 from neutrino.elf.cursor import Cursor
 from neutrino.errors import FormatError, PatchError
 from neutrino.fatbin import Container, ImageKind, build_container, kernel_names, read_container, read_file
@@ -36,6 +35,7 @@ from neutrino.patched_files.section import read_section
 from neutrino.sass.cubin import cubin_arch, cubin_compatibility, cubin_kernel_names, read_cubin
 from neutrino.sass.resource_usage import resource_usage
 from neutrino.twins.cache_entry import DIGESTED_FROM, read_entry
+from tests.fuzz import seeds
 
 NAME = "input"
 _THIN = b"!<thin>\n"
@@ -143,7 +143,7 @@ def _host(data: bytes) -> int:
 
     Returns 0, as nothing is decoded; may raise FormatError.
     """
-    section = fuzz_seeds.sections()[1]
+    section = seeds.sections()[1]
     with _in_memory(data) as path, _folder() as folder:
         try:
             attach(path, folder / "patched", [section], "libneutrino.so")
@@ -273,7 +273,7 @@ def _entry_seeds() -> list[bytes]:
     the entry's payload.
     """
     made = []
-    for entry in fuzz_seeds.entries():
+    for entry in seeds.entries():
         (kind, _, header, payload, stored) = struct.unpack_from("<HHIQI", entry)
         (flags, _, size) = struct.unpack_from("<QQQ", entry, 0x28)
         # 64: the size of the headers that ``_entry`` writes.
@@ -343,20 +343,20 @@ def _twins(data: bytes) -> int:
 TARGETS = {
     target.name: target
     for target in (
-        Target("container", _container, fuzz_seeds.containers),
-        Target("bundle", _container, fuzz_seeds.bundles),
-        Target("file", _file, fuzz_seeds.hosts),
-        Target("cubin", _cubin, lambda: [fuzz_seeds.cubin(), fuzz_seeds.cubin(new=False)]),
-        Target("usage", _usage, lambda: [fuzz_seeds.cubin(), fuzz_seeds.cubin(new=False)]),
-        Target("code-object", _code_object, lambda: [fuzz_seeds.code_object()]),
+        Target("container", _container, seeds.containers),
+        Target("bundle", _container, seeds.bundles),
+        Target("file", _file, seeds.hosts),
+        Target("cubin", _cubin, lambda: [seeds.cubin(), seeds.cubin(new=False)]),
+        Target("usage", _usage, lambda: [seeds.cubin(), seeds.cubin(new=False)]),
+        Target("code-object", _code_object, lambda: [seeds.code_object()]),
         Target("entry", _entry, _entry_seeds),
-        Target("offload-binary", _offload, fuzz_seeds.offload_binaries),
-        Target("host", _host, fuzz_seeds.dynamic_hosts),
-        Target("patched", _patched, fuzz_seeds.patched_hosts),
-        Target("wheel", _wheel, fuzz_seeds.wheels),
-        Target("section", _section, fuzz_seeds.sections),
-        Target("twins", _twins, lambda: [fuzz_seeds.twins(2), fuzz_seeds.twins(0)]),
-        Target("ptx", _ptx, lambda: [fuzz_seeds.PTX, *(line for line in fuzz_seeds.PTX.splitlines() if line)]),
+        Target("offload-binary", _offload, seeds.offload_binaries),
+        Target("host", _host, seeds.dynamic_hosts),
+        Target("patched", _patched, seeds.patched_hosts),
+        Target("wheel", _wheel, seeds.wheels),
+        Target("section", _section, seeds.sections),
+        Target("twins", _twins, lambda: [seeds.twins(2), seeds.twins(0)]),
+        Target("ptx", _ptx, lambda: [seeds.PTX, *(line for line in seeds.PTX.splitlines() if line)]),
         Target("cursor", _cursor, lambda: [bytes(range(64)), b"\1" * 99]),
     )
 }

@@ -1,9 +1,9 @@
 """Coverage-guided fuzzing by Atheris of everything that reads what others made.
 
     pip install neutrino-gpu[fuzz]
-    python -m bench.fuzz TARGET CORPUS [-max_total_time=480 …]
+    python -m tests.fuzz.run TARGET CORPUS [-max_total_time=480 …]
 
-TARGET is a name of ``fuzz_targets.TARGETS``; CORPUS a folder, which gets the seeds first and then what reaches new
+TARGET is a name of ``targets.TARGETS``; CORPUS a folder, which gets the seeds first and then what reaches new
 branches; the other words are libFuzzer's. It ends at the first input that a reader must not answer so: any exception
 but FormatError, a reading that contradicts itself, much time, or memory beyond what the input declares and its size
 allows. Inputs that failed become tests (``tests/fatbin/test_crashes.py``).
@@ -83,12 +83,12 @@ def main(words: list[str]) -> None:
     import atheris
 
     with atheris.instrument_imports(include=["neutrino"]):
-        from bench.fuzz_targets import TARGETS
-    from bench.fuzz_fields import field_values, places
-    from bench.fuzz_seeds import LIMIT
+        from tests.fuzz.targets import TARGETS
+    from tests.fuzz.fields import field_values, places
+    from tests.fuzz.seeds import LIMIT
 
     if len(words) < 2 or words[0] not in TARGETS:
-        sys.exit(f"usage: python -m bench.fuzz TARGET CORPUS [OPTION …]\ntargets: {', '.join(TARGETS)}")
+        sys.exit(f"usage: python -m tests.fuzz.run TARGET CORPUS [OPTION …]\ntargets: {', '.join(TARGETS)}")
     target, corpus = TARGETS[words[0]], Path(words[1])
     corpus.mkdir(parents=True, exist_ok=True)
     for seed in target.seeds():
