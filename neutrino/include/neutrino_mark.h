@@ -6,21 +6,22 @@
  *     ...
  *     NEUTRINO_END(softmax);
  *
- * A mark is a comment in the assembly: no instruction and no register. The compiler moves no memory access over it
- * ("memory"), and may move computations. NAME is made of letters, digits, `_`, `.` and `-`.
+ * A mark is a name in the assembly that nothing uses: no instruction and no register. (A comment would do, but what nvcc
+ * embeds has none.) The compiler moves no memory access over it ("memory"), and may move computations. NAME is made of
+ * letters, digits and `_`.
  */
 
 #ifndef NEUTRINO_MARK_H
 #define NEUTRINO_MARK_H
 
 #ifdef __CUDA_ARCH__
-#define NEUTRINO_MARK_(mark) asm volatile("// neutrino " mark ::: "memory")
+#define NEUTRINO_MARK_(mark) asm volatile("{ .reg .b32 neutrino_" mark "; }" ::: "memory")
 #else
 /* The host's side of a function for both. */
 #define NEUTRINO_MARK_(mark) ((void)0)
 #endif
 
-#define NEUTRINO_BEGIN(name) NEUTRINO_MARK_("begin " #name)
-#define NEUTRINO_END(name) NEUTRINO_MARK_("end " #name)
+#define NEUTRINO_BEGIN(name) NEUTRINO_MARK_("begin_" #name)
+#define NEUTRINO_END(name) NEUTRINO_MARK_("end_" #name)
 
 #endif

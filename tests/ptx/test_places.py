@@ -15,6 +15,8 @@ from ptx_text import FIRST_LINE, array, kernel, lines, only, probe, skipped
 from neutrino.abi.reasons import Reason
 from neutrino.demangle import demangle
 from neutrino.errors import ToolMissingError
+from neutrino.fatbin import read_file
+from neutrino.fatbin.contents import read_contents
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.ptx.analysis.flow_graph import FlowGraph, Loops, may_wait
 from neutrino.ptx.analysis.surroundings import Ranges
@@ -181,32 +183,55 @@ extern "C" __global__ void k(const float *x, float *y, int n) {
     int i = threadIdx.x;
     if (i >= n) return;
     float sum = 0;
-    NEUTRINO_BEGIN(soft-max.1);
+    NEUTRINO_BEGIN(soft_max_1);
     for (int j = 0; j < n; j++) sum += twice(x[j]);
-    NEUTRINO_END(soft-max.1);
+    NEUTRINO_END(soft_max_1);
     y[i] = sum + x[i];
 }
 int main() { return twice(1) != 2; }
 """
 
 
-def test_marks_of_the_header(probe_set: Load, tmp_path: Path) -> None:
+@pytest.mark.parametrize("form", ["-ptx", "-fatbin"])
+def test_marks_of_the_header(probe_set: Load, tmp_path: Path, form: str) -> None:
+    """In a text, and in what nvcc embeds, which has no comments."""
     (tmp_path / "a.cu").write_text(CUDA)
+    code = "-arch=compute_80" if form == "-ptx" else "-gencode=arch=compute_80,code=compute_80"
     try:
-        argv = [str(find_tool("nvcc")), "-ptx", "-arch=compute_80", f"-I{include_folder()}", "a.cu"]
+        argv = [str(find_tool("nvcc")), form, code, f"-I{include_folder()}", "-o", "a.out", "a.cu"]
     except ToolMissingError as error:
         pytest.skip(str(error))
     result = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False)
     if result.returncode:
         pytest.skip(f"nvcc does not work: {result.stderr.strip()}")
-    module = parse((tmp_path / "a.ptx").read_text())
+    assert result.stderr == ""
+    if form == "-ptx":
+        module = parse((tmp_path / "a.out").read_text())
+    else:
+        (container,) = read_file(tmp_path / "a.out")
+        (image,) = container.images
+        module = parse(bytes(read_contents(image).data).rstrip(b"\0").decode())
+        assert "//" not in module.text
     # The loop is unrolled: its ranges lie in the other, one after another.
-    for position, loads in (("ld.global & range:soft*", range(2, 100)), ("ld.global & !range:soft-max.1", range(1, 2))):
+    for position, loads in (("ld.global & range:soft*", range(2, 100)), ("ld.global & !range:soft_max_1", range(1, 2))):
         assert len(only(probe_module(module, probe_set(SUM + probe(position, before=SAVE)))).sites) in loads
     twin = only(probe_module(module, probe_set(SUM + probe("range:inner", before=SAVE, after=SAVE))))
     shown = [site.instruction for site in twin.sites]
     assert shown == ["// neutrino begin inner", "// neutrino end inner"] * (len(shown) // 2)
     assert len(shown) > 2
+
+
+def test_names_that_nothing_uses_are_marks_in_code_alone(probe_set: Load) -> None:
+    """As comments are: code goes where they stand, and what a comment or a string holds is none."""
+    begin, end = "{ .reg .b32 neutrino_begin_r; }\n", "{\n\t.reg .b32 neutrino_end_r;\n}\n"
+    others = "// { .reg .b32 neutrino_end_r; }\n/* { .reg .b32 neutrino_end_r; } */\n{ .reg .b32 neutrino_began_r; }\n"
+    body = f"mov.u32 %r3, 0;\n{begin}{others}ld.u32 %r3, [%rd1];\n{end}ld.u32 %r4, [%rd1];\nret;"
+    inside = only(probe_module(parse(kernel(body)), probe_set(SUM + probe("load range:r", before=SAVE))))
+    assert [site.instruction for site in inside.sites] == ["ld.u32 %r3, [%rd1]"]
+    twin = only(probe_module(parse(kernel(body)), probe_set(SUM + probe("range:r", before=SAVE, after=SAVE))))
+    assert [site.instruction for site in twin.sites] == ["// neutrino begin r", "// neutrino end r"]
+    text = "\n".join(lines(twin))
+    assert "{ .reg .b32 neutrino_begin_r; }" in text
 
 
 def _reached(after: dict[int, set[int]], without: int) -> set[int]:

@@ -4,8 +4,9 @@ instructions where code of probes may go.
 
 Ranges are marked in the source, ``// neutrino begin NAME`` and ``// neutrino end NAME``, in inline assembly. Compilers
 keep its text, its comments too, at its place in the flow of control. So the marks cost no instruction, and a mark is
-where its comment stands. An instruction lies in a range if on all ways from the entry to it the last mark of that name
-is the one that begins the range.
+where its comment stands. What nvcc links has no comments any more: there a mark is a name that nothing uses, in a scope
+of its own, ``{ .reg .b32 neutrino_begin_NAME; }``, as ``neutrino_mark.h`` writes it. An instruction lies in a range if
+on all ways from the entry to it the last mark of that name is the one that begins the range.
 """
 
 from __future__ import annotations
@@ -28,12 +29,15 @@ _MARK = re.compile(
     r"(?://|/\*)[ \t]*neutrino[ \t]+(?P<side>begin|end)[ \t]+(?P<name>[\w.-]+)[ \t\r]*(?:\*/|$)",
     re.ASCII | re.MULTILINE,
 )
+_NAMED = re.compile(
+    r"\{\s*\.reg\s+\.b32\s+neutrino_(?P<side>begin|end)_(?P<name>\w+)\s*;\s*\}", re.ASCII
+)
 _CLOSED, _OPEN, _BOTH = 1, 2, 3
 """States of a range at a place, as bits; 0 where no thread comes to it."""
 
 
 class Mark(NamedTuple):
-    """A mark. position: of its comment in the module's text. text: the comment."""
+    """A mark. position: of it in the module's text. text: the comment, also of one that is a name in the text."""
 
     position: int
     name: str
@@ -45,7 +49,7 @@ class Ranges:
     """The marked ranges of one body. marks: in text order."""
 
     def __init__(self, module: Module, body: Body) -> None:
-        """Find the marks of ranges in a body: comments that say where a range begins or ends."""
+        """Find the marks of ranges in a body: comments, or names, that say where a range begins or ends."""
         self._module = module
         self._body = body
         self.marks = _find_marks(module.text, body.start, body.end)
@@ -184,13 +188,24 @@ def _find_marks(text: str, start: int, end: int) -> list[Mark]:
     if text.find("neutrino", start, end) < 0:
         return []
     found = {match.start(): match for match in _MARK.finditer(text, start, end)}
-    # What looks like a comment may be part of a string or of a longer comment.
-    comments = (match.start() for match in NOT_CODE.finditer(text, start, end)) if found else ()
+    named = {match.start(): match for match in _NAMED.finditer(text, start, end)}
+    if not found and not named:
+        return []
+    # What looks like a mark may be part of a string or of a longer comment.
+    others = [(match.start(), match.end()) for match in NOT_CODE.finditer(text, start, end)]
+    comments = [found[first] for first, _ in others if first in found]
+    code = [match for at, match in named.items() if not _is_within(at, others)]
     return [
-        Mark(position, match["name"], match["side"] == "begin", match[0].strip())
-        for position in comments
-        if (match := found.get(position)) is not None
-    ]
+        Mark(match.start(), match["name"], match["side"] == "begin", f"// neutrino {match['side']} {match['name']}"
+             if match.re is _NAMED else match[0].strip())
+        for match in sorted((*comments, *code), key=lambda match: match.start())
+    ]  # fmt: skip
+
+
+def _is_within(position: int, stretches: list[tuple[int, int]]) -> bool:
+    """Whether a position is in one of the stretches, which are in order, from begin to end."""
+    at = bisect_right(stretches, position, key=lambda stretch: stretch[0]) - 1
+    return at >= 0 and position < stretches[at][1]
 
 
 _BY_TABLE = "a branch by a table, which may go elsewhere, too"
