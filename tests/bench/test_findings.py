@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import copy
+import json
 from typing import Any
 
 import pytest
 
+from bench import accesses
 from bench.findings_ncu import read
 from bench.findings_verdicts import CRITERIA, KERNELS, RUNS, UNLIKE, Criterion, judge, table
+from bench.road import ROOT
 from neutrino.tracing.analyses.registry import ANALYSES
 
 _RAW = '''==PROF== Connected to process 7
@@ -167,3 +170,10 @@ def test_what_is_listed_is_no_fault_until_it_agrees(good: Any, monkeypatch: pyte
     assert faults(results) == ["uncoalesced"]
     _say("coalescing")(results)
     assert faults(results) == []
+
+
+def test_the_page_has_the_measured_latencies_of_memory() -> None:
+    results = json.loads(accesses.RESULTS.read_text())
+    near, far = (accesses.cycles(results, name)[1] for name in ("chase_l2", "chase_hbm"))
+    page = " ".join((ROOT / "docs" / "findings.md").read_text().split())
+    assert f"takes {near:.0f} cycles from L2 and {far:.0f} from memory" in page

@@ -143,7 +143,8 @@ class Evidence:
         for group in benchmark.groups if benchmark is not None else ():
             if group.kernel == self.summary.kernel.id and group.ratio is not None:
                 original, probed = group.medians_ns
-                return Cost(group.ratio.ratio, group.ratio.low, group.ratio.high, original, probed - original)
+                ratio = group.ratio
+                return Cost(ratio.ratio, ratio.low, ratio.high, original, probed - original, group.floor_ns)
         return None
 
     def certainty(

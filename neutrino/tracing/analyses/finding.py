@@ -80,6 +80,7 @@ class Threshold:
 class Cost:
     """What all probes of the run cost this kernel, by ``--benchmark``: how many times as long a launch takes with them,
     with the ends of its interval. original_ns: median of the launches without. added_ns: by the medians of both.
+    floor_ns: what of original_ns the two events add that timed a launch.
     """
 
     ratio: float
@@ -87,6 +88,7 @@ class Cost:
     high: float
     original_ns: float
     added_ns: float
+    floor_ns: float = 0.0
 
     @property
     def below_ns(self) -> float:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from neutrino.tracing.analyses.evidence import Analysis, Evidence, spread_of
 from neutrino.tracing.analyses.finding import FigureKind, Finding, Place, State, Threshold, brief, percent
 
 _MOST_PLACES = 5
+_ATOMIC = re.compile(r"\s*(\{\s*)?(@!?%?[\w$]+\s+)?((atom|red)\.|(global|flat|buffer)_atomic)")
+"""How atomics begin, in PTX and in AMD's machine code."""
 
 
 def run(analysis: Analysis, evidence: Evidence) -> Iterator[Finding]:
@@ -17,6 +20,7 @@ def run(analysis: Analysis, evidence: Evidence) -> Iterator[Finding]:
     values: dict[str, int | float | str] = {}
     sentences = []
     maps = []
+    has_atomics = True
     if lines:
         counts = sorted((line.count for line in lines), reverse=True)
         # Of the lines that the probe keeps, those with most accesses.
@@ -32,6 +36,9 @@ def run(analysis: Analysis, evidence: Evidence) -> Iterator[Finding]:
             f"the median of the {len(counts)} hottest and {percent(counts[0] / sum(counts))} of theirs"
         )
         maps.append("HotLines")
+        has_atomics = _has_atomics(evidence)
+        if not has_atomics:
+            sentences.append("the kernel has no atomics, and caches serve the rest")
     keys = sorted(evidence.keys("PerAtomic", ("sum",)), key=lambda key: (-float(key.kept["sum"]), key.key))
     spread = None
     if atomics is not None and atomics["addresses"]:
@@ -50,11 +57,12 @@ def run(analysis: Analysis, evidence: Evidence) -> Iterator[Finding]:
         for key in keys[:_MOST_PLACES]
         if key.count
     )
-    state = analysis.state({name: float(value) for name, value in values.items() if not isinstance(value, str)})
+    # Loads of a hot line come from caches, and stores to it meet there: only atomics wait for each other.
+    judged = {name for name in values if name != "top_over_median" or has_atomics}
+    state = analysis.state({name: float(values[name]) for name in judged if not isinstance(values[name], str)})
     if state is not State.OK and places:
         sentences.append(f"most atomics are at {places[0].place or 'an unknown place'}")
     remedies = (
-        "caches serve loads of a hot line, and nothing is to mend; at atomics and stores warps wait for each other",
         "combine in the warp or block first (redux, shuffles, shared memory), and have one atomic for all",
         "keep several copies of the counter or accumulator, in lines of their own, and add them up at the end",
     )  # fmt: skip
@@ -62,6 +70,13 @@ def run(analysis: Analysis, evidence: Evidence) -> Iterator[Finding]:
     yield analysis.finding(
         evidence, "; ".join(sentences), values, certainty, state=state, places=places, remedies=remedies
     )
+
+
+def _has_atomics(evidence: Evidence) -> bool:
+    """Whether the kernel has atomics where the probes looked; also where the manifest does not tell."""
+    manifest = evidence.summary.kernel.manifest
+    texts = [str(site.get("instruction", "")) for site in (manifest.sites if manifest else ())]
+    return not texts or any(map(_ATOMIC.match, texts))
 
 
 ANALYSIS = Analysis(

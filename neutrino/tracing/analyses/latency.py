@@ -11,6 +11,8 @@ from neutrino.tracing.analyses.finding import FigureKind, Finding, Place, Thresh
 _MOST_PLACES = 5
 _MOST_OF_ONE = 0.8
 """Of all waiting at one of several loads: that is where to look."""
+_LONG = 400
+"""Cycles; what L2 serves takes less. Where even the worst load does, none of them is a place to look."""
 
 
 def run(analysis: Analysis, evidence: Evidence) -> Iterator[Finding]:
@@ -44,7 +46,10 @@ def run(analysis: Analysis, evidence: Evidence) -> Iterator[Finding]:
         f"a load takes {brief(values['mean'])} {unit} on average; {percent(values['worst_share'])} of all waiting is "
         f"at {places[0].place or 'one instruction'}, {brief(values['worst_mean'])} {unit} each"
     )
-    judged = {name: float(value) for name, value in values.items() if name != "worst_mean" or evidence.has_time}
+    left_out = set() if evidence.has_time else {"worst_mean"}
+    if evidence.has_time and values["worst_mean"] < _LONG:
+        left_out.add("concentrated")
+    judged = {name: float(value) for name, value in values.items() if name not in left_out}
     state = analysis.state(judged)
     remedies = (
         "begin the load earlier (software pipelining, asynchronous copies), or have more warps at a time to hide it",

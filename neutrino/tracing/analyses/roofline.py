@@ -72,7 +72,7 @@ def _seconds(evidence: Evidence) -> float:
     if that is not known."""
     cost = evidence.cost
     if cost is not None:
-        return cost.original_ns / 1e9
+        return max(cost.original_ns - cost.floor_ns, 0.0) / 1e9
     if not evidence.has_time or not has_times(evidence, "WarpTimes"):
         return 0.0
     lengths = [int(launch.end.max()) for launch in block_times(evidence, "WarpTimes")]

@@ -6,6 +6,7 @@ import heapq
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -64,23 +65,25 @@ def of_sums(path: Path, entry: Map, *rows: tuple[int, ...], name: str = "k") -> 
     return writer
 
 
-def timed(path: Path, original_ns: int, probed_ns: int) -> Path:
-    """Add a benchmark of 20 launches of kernel 1 without and with probes to a trace."""
-    samples = np.zeros(40, SAMPLE.dtype)
+def timed(path: Path, original_ns: int, probed_ns: int, floor_ns: int = 0) -> Path:
+    """Add a benchmark of 20 launches of kernel 1 without and with probes to a trace. floor_ns: of two events alone."""
+    samples = np.zeros(41, SAMPLE.dtype)
     samples["kernel"], samples["grid"], samples["block"], samples["stream"] = 1, (2, 1, 1), (32, 1, 1), 1
-    samples["kind"] = [SampleKind.ORIGINAL, SampleKind.PROBED] * 20
-    samples["elapsed_ns"] = [original_ns, probed_ns] * 20
+    samples["kind"] = [SampleKind.ORIGINAL, SampleKind.PROBED] * 20 + [SampleKind.FLOOR]
+    samples["elapsed_ns"] = [original_ns, probed_ns] * 20 + [floor_ns]
     header = np.zeros((), BENCHMARK_HEADER.dtype)
     header["magic"], header["version"], header["record_size"] = BENCHMARK_MAGIC, BENCHMARK_VERSION, SAMPLE.size
     (path / "benchmark.bin").write_bytes(header.tobytes().ljust(SAMPLE.size, b"\0") + samples.tobytes())
     return path
 
 
-def of_keys(path: Path, device: str, *tables: tuple[str, list[KeySummary]], **sums: int) -> Findings:
+def of_keys(
+    path: Path, device: str, *tables: tuple[str, list[KeySummary]], sites: Sequence[dict[str, Any]] = (), **sums: int
+) -> Findings:
     """The findings of a kernel with one launch whose maps have these keys, and ``elapsed`` of all warps if it is given.
     """
     writer = TraceWriter(path, device=device)
-    writer.kernel(1, "k", maps=[DIVERGENCE])
+    writer.kernel(1, "k", maps=[DIVERGENCE], sites=list(sites))
     values = {"BranchDivergence": [(0, 0, 0, 0)] * copies_in(1)}
     writer.launch(1, (1, 1, 1), (32, 1, 1), fill_regions([DIVERGENCE], 1, values))
     summary = summarize(Trace(writer.write()))
@@ -279,6 +282,33 @@ def test_latency_in_cycles(mean: int, state: State, tmp_path: Path) -> None:
     assert steps.state is State.MINOR if mean / (300 + mean) >= 0.8 else steps.state is State.OK
 
 
+def test_where_no_load_takes_long_none_is_a_place_to_look(tmp_path: Path) -> None:
+    for mean, state in ((399, State.OK), (400, State.MINOR)):
+        loads = ("PerLoad", [key(7, 10, 10, 1, 1), key(8, 10, 10 * mean, 30, 500)])
+        finding = only(of_keys(tmp_path / str(mean), "NVIDIA H200", loads), "latency")
+        assert finding.value("concentrated") > 0.99
+        assert finding.state is state
+
+
+@pytest.mark.parametrize(
+    ("instruction", "state"),
+    [
+        ("ld.global.u32 %r1, [%rd1];", State.OK), ("st.global.u32 [%rd1], %r1;", State.OK),
+        ("@%p1 red.global.add.u32 [%rd1], 1;", State.MINOR), ("{ atom.add.u32 %r1, [%rd1], 1;", State.MINOR),
+        ("global_atomic_add v0, v1, s[0:1]", State.MINOR), ("global_load_dword v0, v1, s[0:1]", State.OK),
+        # The manifest does not tell.
+        ("", State.MINOR),
+    ],
+)
+def test_a_hot_line_matters_where_there_are_atomics(instruction: str, state: State, tmp_path: Path) -> None:
+    table = ("HotLines", [KeySummary(256 * line, 100 if line else 10_000, {}, "", "") for line in range(5)])
+    sites = [{"site": 0, "probe": "p", "tracepoint": "x", "line": 1, "instruction": instruction}] * bool(instruction)
+    finding = only(of_keys(tmp_path / "t", "NVIDIA H200", table, sites=sites), "hot_addresses")
+    assert finding.value("top_over_median") == 100
+    assert finding.state is state
+    assert ("no atomics" in finding.sentence) == (state is State.OK)
+
+
 @pytest.mark.parametrize(
     ("of_warps", "share", "state"),
     [(36_001, 0.1, State.OK), (36_000, 0.1, State.MINOR), (12_000, 0.3, State.ISSUE), (0, None, State.MINOR)],
@@ -322,7 +352,8 @@ def test_a_roofline_by_the_data_sheet(
         "GmemBytes": [(size, 0, 0, 0, 0)] + [(0,) * 5] * copies, "OpcodeMix": [(0, operations, 0)] + [(0,) * 3] * copies
     }  # fmt: skip
     writer.launch(1, (2, 1, 1), (32, 1, 1), fill_regions([GMEM_BYTES, mix], 1, values))
-    finding = only(found_in(timed(writer.write(), 10_000, 10_000)), "roofline")
+    # What the two events add to the launch is no time of it.
+    finding = only(found_in(timed(writer.write(), 12_000, 12_000, 2_000)), "roofline")
     # 4.8 TB/s and 66.9 TFLOP/s of an H200, in 10 µs.
     assert finding.value("reached") == pytest.approx(reached)
     assert (finding.state, finding.value("side"), finding.value("seconds")) == (state, side, 1e-5)
