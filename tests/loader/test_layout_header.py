@@ -244,7 +244,7 @@ def test_the_hook_exports_the_drivers_names_and_few_of_its_own(bench: Bench) -> 
     # those of control.h.
     own = [
         "neutrino_hook", "InitializeInjectionNvtx2", "neutrino_flush", "neutrino_now", "neutrino_range_pop",
-        "neutrino_range_push", "neutrino_record", "neutrino_trace_dir",
+        "neutrino_range_push", "neutrino_record", "neutrino_set", "neutrino_trace_dir", "neutrino_use",
     ]  # fmt: skip
     assert sorted(name for name in names if not name.startswith("cu")) == sorted(own)
     undefined = subprocess.run(

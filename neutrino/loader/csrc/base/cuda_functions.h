@@ -28,6 +28,8 @@
 /* Called by the hook, not wrapped. */
 #define NT_DRIVER_CALLED(X)                                                                                            \
 	X(cuDriverGetVersion, (int *))                                                                                 \
+	X(cuFuncGetParamInfo, (CUfunction, size_t, size_t *, size_t *))                                                \
+	X(cuKernelGetParamInfo, (CUkernel, size_t, size_t *, size_t *))                                                \
 	X(cuDeviceGet, (CUdevice *, int))                                                                              \
 	X(cuDeviceGetCount, (int *))                                                                                   \
 	X(cuDeviceGetAttribute, (int *, int, CUdevice))                                                                \
@@ -196,7 +198,6 @@
 	X(cuGraphNodeSetEnabled, (CUgraphExec exec, CUgraphNode node, unsigned enabled),                               \
 	  (exec, node, enabled), NOTHING, ON_SUCCESS(IN_TRACE(nt_graph_node_enabled(exec, node, enabled))))            \
 	X(cuGraphExecDestroy, (CUgraphExec exec), (exec), nt_graph_exec_ends(exec), NOTHING)                           \
-	X(cuGraphDestroy, (CUgraph graph), (graph), nt_graph_layout_forget_bodies(graph), NOTHING)                     \
 	X(cuGraphAddNode, (CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count,            \
 	   CUgraphNodeParams *parameters),                                                                             \
 	  (node, graph, dependencies, count, parameters), NOTHING,                                                     \
@@ -261,7 +262,7 @@
 	X(cuDevicePrimaryCtxReset_v2, (CUdevice device),                                                               \
 	  (device), IN_TRACE(nt_lifetimes_primary_reset_begins(device)), IN_TRACE(nt_lifetimes_primary_was_reset(device)))
 
-/* Launches and waits, whose functions are written out in hook.c. */
+/* Launches, waits, and what is not always the driver's: their functions are written out in hook.c. */
 #define NT_DRIVER_HAND_WRAPPED(X)                                                                                      \
 	X(cuLaunchKernel, (CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,                     \
 	   unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared, CUstream stream,                     \
@@ -279,6 +280,7 @@
 	X(cuLaunchCooperativeKernel_ptsz, (CUfunction function, unsigned grid_x, unsigned grid_y,                      \
 	   unsigned grid_z, unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared,                     \
 	   CUstream stream, void **parameters))                                                                        \
+	X(cuGraphDestroy, (CUgraph graph))                                                                             \
 	X(cuGraphLaunch, (CUgraphExec exec, CUstream stream))                                                          \
 	X(cuGraphLaunch_ptsz, (CUgraphExec exec, CUstream stream))                                                     \
 	X(cuStreamSynchronize, (CUstream stream))                                                                      \

@@ -49,6 +49,7 @@ struct nt_kernel {
 	uint32_t block_size;
 	uint32_t variable_count; /* module variables whose addresses are in the block */
 	uint32_t lanes;	      /* of a warp */
+	uint32_t set;	      /* number of the probes that its twin has (image/sets.h); 0: it has none, whatever the probes */
 	uint32_t log_count;   /* maps that are logs and saved to */
 	uint64_t log_wanted;  /* most units of a log that a launch wanted; 0: not known yet */
 	uint64_t log_per_warp; /* the same for each warp of a launch, in parts: NT_NEED_PARTS */

@@ -284,7 +284,8 @@ struct neutrino_launch {
     uint32_t graph; /* id of the executable graph; 0: an ordinary launch */
     uint32_t node; /* of the graph's kernel nodes, from 1; 0 with a graph: the replay itself */
     uint32_t log_units; /* units of memory that each log with cap 1 had; 0: the kernel has none */
-    uint32_t reserved[5];
+    uint32_t set; /* number of the set of probes, where WRITTEN or MEASURED; 0, in earlier files: 1 */
+    uint32_t reserved[4];
 };
 static_assert(sizeof(struct neutrino_launch) == 128, "launch");
 static_assert(offsetof(struct neutrino_launch, state) == 0, "state");
@@ -305,7 +306,8 @@ static_assert(offsetof(struct neutrino_launch, lanes) == 92, "lanes");
 static_assert(offsetof(struct neutrino_launch, graph) == 96, "graph");
 static_assert(offsetof(struct neutrino_launch, node) == 100, "node");
 static_assert(offsetof(struct neutrino_launch, log_units) == 104, "log_units");
-static_assert(offsetof(struct neutrino_launch, reserved) == 108, "reserved");
+static_assert(offsetof(struct neutrino_launch, set) == 108, "set");
+static_assert(offsetof(struct neutrino_launch, reserved) == 112, "reserved");
 
 /* Start of result/<kernel>.bin; the map descriptors follow, then frames. */
 struct neutrino_result_header {

@@ -139,6 +139,7 @@ static void read_environment(void)
 		.measures_only = is_set("NEUTRINO_MEMUSAGE"),
 		.waits_for_none = is_set("NEUTRINO_NO_WAIT"),
 		.takes_code = is_set("NEUTRINO_MACHINE_CODE"),
+		.asks_again = is_set("NEUTRINO_ASKS"),
 		.is_ahead = is_set("NEUTRINO_AHEAD"),
 		.is_quiet = is_set("NEUTRINO_QUIET"),
 		.hides_arguments = is_set("NEUTRINO_NO_ARGV"),

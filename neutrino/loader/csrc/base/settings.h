@@ -43,6 +43,7 @@ struct nt_settings {
 	bool measures_only;	 /* NEUTRINO_MEMUSAGE: originals run, and the memory of twins is measured */
 	bool waits_for_none;	 /* NEUTRINO_NO_WAIT: the program waits for no twin */
 	bool takes_code;	 /* NEUTRINO_MACHINE_CODE: images without PTX may have twins, too */
+	bool asks_again;	 /* NEUTRINO_ASKS: other probes may follow, so what they are put into is kept */
 	bool is_ahead;		 /* NEUTRINO_AHEAD: use the twins of patched files */
 	bool is_quiet;		 /* NEUTRINO_QUIET: do not say where the trace is */
 	bool hides_arguments;	 /* NEUTRINO_NO_ARGV: the trace holds no arguments of the program */

@@ -104,7 +104,7 @@ unsigned nt_frames_shrink(struct nt_kernel *kernel, struct neutrino_frame *frame
  */
 void nt_frames_lost(uint64_t launch, uint64_t size)
 {
-	nt_records_settle(launch, NEUTRINO_LAUNCH_LOST, 0, size);
+	nt_records_settle(launch, NEUTRINO_LAUNCH_LOST, 0, size, 0);
 	if (launches_lost++ == 0)
 		nt_event_note("the data of a launch could not be copied back or written: it is marked lost");
 }
@@ -122,7 +122,7 @@ void nt_frames_without_data(struct nt_kernel *kernel, uint64_t launch, uint64_t 
 	/* As if nothing was saved: what later launches save is not known either. */
 	if (kernel->log_count && !__atomic_load_n(&kernel->log_wanted, __ATOMIC_RELAXED))
 		__atomic_store_n(&kernel->log_wanted, 1, __ATOMIC_RELAXED);
-	nt_records_settle(launch, NEUTRINO_LAUNCH_MEASURED, 0, size);
+	nt_records_settle(launch, NEUTRINO_LAUNCH_MEASURED, 0, size, kernel->set);
 }
 
 /*
@@ -141,6 +141,7 @@ struct nt_piece *nt_frames_piece(struct nt_kernel *kernel, uint64_t size, uint32
 	struct nt_framed *framed = (struct nt_framed *)(piece + 1);
 	*piece = (struct nt_piece){
 		.kernel = kernel->id,
+		.set = kernel->set,
 		.launches = framed,
 		.header = (uint8_t *)(framed + launches),
 		.header_size = header_size,

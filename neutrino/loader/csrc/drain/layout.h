@@ -44,6 +44,7 @@ struct nt_graph_node {
  */
 struct nt_layout {
 	uint32_t graph;	 /* id of the executable graph in the trace */
+	uint32_t set;	 /* number of the probes that its twins have (image/sets.h) */
 	uint32_t probed; /* nodes whose twins run and are recorded */
 	uint32_t twins;	 /* nodes that have their twin now */
 	uint64_t size;	 /* bytes of a replay's memory */

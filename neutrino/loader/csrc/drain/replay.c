@@ -69,7 +69,8 @@ static bool has_run(const struct nt_graph_node *node)
  */
 static void settle_replay(const struct nt_slot *slot, bool is_written)
 {
-	nt_records_settle(slot->launch, is_written ? NEUTRINO_LAUNCH_WRITTEN : NEUTRINO_LAUNCH_LOST, 0, slot->size);
+	nt_records_settle(slot->launch, is_written ? NEUTRINO_LAUNCH_WRITTEN : NEUTRINO_LAUNCH_LOST, 0, slot->size,
+			  slot->layout->set);
 	__atomic_sub_fetch(&slot->layout->in_flight, 1, __ATOMIC_ACQ_REL);
 }
 

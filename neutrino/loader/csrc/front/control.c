@@ -2,8 +2,12 @@
 
 #include "base/clock.h"
 #include "base/mode.h"
+#include "base/settings.h"
+#include "graph/graph.h"
+#include "image/change.h"
 #include "image/choice.h"
 #include "image/ranges.h"
+#include "image/sets.h"
 #include "memory/pool.h"
 #include "trace/trace.h"
 #include "trace/writer.h"
@@ -73,6 +77,44 @@ EXPORTED void neutrino_range_pop(void)
 {
 	if (nt_ranges_are_set())
 		nt_ranges_pop(own_domain());
+}
+
+/*
+ * For programs: make a set of probes known, in a process whose NEUTRINO_ASKS is set. Returns its number, from 2, or that
+ * of the set which has this key already; 0 if it cannot be had. The texts are as in the environment of a run.
+ */
+EXPORTED uint32_t neutrino_set(const char *key, const char *socket, const char *probe_file, const char *names)
+{
+	return nt_sets_add(key, socket, probe_file, names);
+}
+
+/*
+ * For programs: have launches run the twins (copies with probes) of the set of probes of that number from now on, and
+ * wait until these are made and loaded. 0, or why that is not so (front/control.h).
+ */
+EXPORTED int neutrino_use(uint32_t number)
+{
+	const struct nt_settings *settings = nt_settings();
+	const struct nt_set *set = nt_sets_find(number);
+	enum nt_mode mode = nt_mode_of_process();
+
+	/* Whose twins a thread of ours loads, or are only measured, are of one set. */
+	if (!set || !settings->asks_again || settings->hot || settings->waits_for_none || settings->measures_only || mode == NT_ENDED)
+		return 4;
+	switch (nt_change_to(set)) {
+	case NT_CHANGED:
+		nt_sets_note();
+		if (mode == NT_TRACING)
+			nt_graph_expect_set();
+		return 0;
+	case NT_CHANGE_BUSY:
+		return 1;
+	case NT_CHANGE_CAPTURED:
+		return 2;
+	case NT_CHANGE_FAILED:
+		break;
+	}
+	return 3;
 }
 
 /* For programs: CLOCK_MONOTONIC in nanoseconds, the clock of launch records. */

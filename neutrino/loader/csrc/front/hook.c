@@ -14,6 +14,8 @@
 #include "front/loaded.h"
 #include "front/process.h"
 #include "graph/graph.h"
+#include "graph/graph_exec.h"
+#include "graph/graph_replay.h"
 #include "graph/graph_layout.h"
 #include "image/attributes.h"
 #include "image/registry.h"
@@ -221,7 +223,7 @@ EXPORT CUresult cuLaunchCooperativeKernel_ptsz(CUfunction function, unsigned gri
 EXPORT CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream)
 {
 	NEED_DRIVER(cuGraphLaunch);
-	KEEPING_ERRNO(nt_graph_launch(exec, stream, false));
+	KEEPING_ERRNO(nt_graph_replay_launch(exec, stream, false));
 }
 
 /*
@@ -231,7 +233,17 @@ EXPORT CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream)
 EXPORT CUresult cuGraphLaunch_ptsz(CUgraphExec exec, CUstream stream)
 {
 	NEED_DRIVER(cuGraphLaunch_ptsz);
-	KEEPING_ERRNO(nt_graph_launch(exec, stream, true));
+	KEEPING_ERRNO(nt_graph_replay_launch(exec, stream, true));
+}
+
+/* Wraps the driver's function: a graph that the hook still needs lasts until the executable graph that was made of it ends. */
+EXPORT CUresult cuGraphDestroy(CUgraph graph)
+{
+	NEED_DRIVER(cuGraphDestroy);
+	CUresult result = CUDA_SUCCESS;
+	bool is_kept;
+	OURS(is_kept = nt_graph_exec_keeps(graph, &result));
+	return is_kept ? result : nt_driver.cuGraphDestroy(graph);
 }
 
 /* --- waits --- */

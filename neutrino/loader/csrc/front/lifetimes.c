@@ -2,9 +2,10 @@
 
 #include "base/mode.h"
 #include "front/process.h"
-#include "graph/graph.h"
+#include "graph/graph_exec.h"
 #include "image/background.h"
 #include "image/choice.h"
+#include "image/prepare.h"
 #include "image/registry.h"
 #include "launch/launch.h"
 #include "memory/greens.h"
@@ -28,7 +29,7 @@ void nt_lifetimes_stream_ends(CUstream stream)
 /* After a context has become current: prepare it for probed launches if it is new and chosen. */
 void nt_lifetimes_context_comes(CUcontext context)
 {
-	if (context && nt_registry_has_probed() && !nt_pools_has(context) && !nt_greens_has(context) &&
+	if (context && nt_prepare_any() && !nt_pools_has(context) && !nt_greens_has(context) &&
 	    nt_choice_has_context(context))
 		nt_registry_prepare_context(context);
 }
@@ -59,7 +60,7 @@ void nt_lifetimes_green_ends(void *green)
 	if (!context_of_green(green, &context))
 		return;
 	if (nt_mode_of_process() == NT_TRACING) {
-		nt_graph_context_ends(context);
+		nt_graph_exec_context_ends(context);
 		nt_registry_forget_context(context);
 	}
 	nt_greens_remove(context);
@@ -76,7 +77,7 @@ void nt_lifetimes_context_ends(CUcontext context)
 	nt_background_hold();
 	nt_launch_forget_context(context, DRAIN_LIMIT_MS);
 	nt_pool_forget_context(context, DRAIN_LIMIT_MS);
-	nt_graph_context_ends(context);
+	nt_graph_exec_context_ends(context);
 	nt_registry_forget_context(context);
 	/* Nothing of it is left that the thread in the background could find. */
 	nt_background_release();
@@ -101,7 +102,7 @@ void nt_lifetimes_context_may_end(CUcontext context)
  */
 void nt_lifetimes_context_gone(CUcontext context)
 {
-	nt_graph_context_ends(context);
+	nt_graph_exec_context_ends(context);
 	nt_registry_forget_context(context);
 	nt_launch_forget_context(context, 0);
 }
@@ -111,7 +112,7 @@ static void forget(CUcontext context)
 {
 	nt_launch_forget_context(context, DRAIN_LIMIT_MS);
 	nt_pool_context_gone(context, DRAIN_LIMIT_MS);
-	nt_graph_context_ends(context);
+	nt_graph_exec_context_ends(context);
 	nt_registry_forget_context(context);
 }
 

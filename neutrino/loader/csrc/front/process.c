@@ -28,13 +28,14 @@
 #include "front/late.h"
 #include "front/lifetimes.h"
 #include "front/steering.h"
-#include "graph/graph.h"
+#include "graph/graph_exec.h"
 #include "image/background.h"
 #include "image/choice.h"
 #include "image/entry_fetch.h"
 #include "image/image.h"
 #include "image/ranges.h"
 #include "image/section.h"
+#include "image/sets.h"
 #include "launch/launch.h"
 #include "memory/own_memory.h"
 #include "memory/pool.h"
@@ -130,7 +131,7 @@ static void end_trace(void)
 	next_step();
 	bool drained = nt_pool_drain_all(DRAIN_LIMIT_MS);
 	next_step();
-	nt_graph_count_all();
+	nt_graph_exec_count_all();
 	if (!nt_own_memory_is_memusage)
 		nt_image_keep_needs();
 	if (is_ahead)
@@ -294,7 +295,7 @@ static void decide_recording(void)
 		.pool_made = nt_benchmark_make,
 		.pool_ends = nt_benchmark_unmake,
 		.context_gone = nt_lifetimes_context_gone,
-		.round_done = nt_graph_count_all,
+		.round_done = nt_graph_exec_count_all,
 		.background_start = nt_background_start,
 	};
 	if (!has_run)
@@ -432,6 +433,7 @@ bool nt_process_trace(void)
 			nt_benchmark_start();
 			nt_background_begin();
 			log_process();
+			nt_sets_note();
 			nt_ranges_note_begin();
 			if (!is_ahead) {
 				nt_trace_copy("probe.toml", nt_settings()->probe_file);

@@ -9,7 +9,7 @@
 #include "base/neutrino_layout.h"
 #include "base/quiet_write.h"
 #include "base/raw_files.h"
-#include "graph/graph.h"
+#include "graph/graph_exec.h"
 #include "image/choice.h"
 #include "launch/launch.h"
 #include "memory/pool.h"
@@ -138,7 +138,7 @@ static bool look(void)
 	if (steering.work != WORK_WRITE)
 		return false;
 	/* The drain thread counts replays when it is awake. */
-	nt_graph_count_all();
+	nt_graph_exec_count_all();
 	return true;
 }
 

@@ -1,23 +1,19 @@
 #include "graph/graph.h"
 
-#include <pthread.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/grace.h"
-#include "base/handles.h"
-#include "base/lock.h"
 #include "base/memory.h"
 #include "base/mode.h"
-#include "base/quiet.h"
-#include "base/thread.h"
 #include "drain/benchmark.h"
-#include "graph/graph_choice.h"
+#include "graph/graph_bodies.h"
+#include "graph/graph_exec.h"
 #include "graph/graph_layout.h"
 #include "graph/graph_memory.h"
+#include "image/background.h"
 #include "image/choice.h"
-#include "launch/launch.h"
 #include "memory/greens.h"
 #include "memory/own_memory.h"
 #include "memory/pool.h"
@@ -26,111 +22,34 @@
 /* A replay's memory is at most this part (1/4) of the pool, so that several can be queued. */
 #define REPLAY_PART 4
 
-/* An executable graph of the program. */
-struct exec {
-	struct nt_handle handle;
-	struct nt_retired retired;
-	struct nt_graph_memory *memory;
-	struct nt_graph_target target;
-	struct nt_layout *layout;
-	uint64_t last_stream; /* id of the stream of the last replay; 0: not known */
-	bool has_run;	      /* there was a replay */
-	bool is_recorded;     /* event follows the last one */
-	CUevent event;
-	struct exec *next;
-};
-
-/* Guards the lists, and changes of the table. Never held across a call of the driver. */
-static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-static struct nt_handles exec_table;
-static struct exec *execs;
-static struct nt_layout *layouts; /* all that are not freed */
 static uint32_t last_id;
-
-/*
- * The record of an executable graph by the driver's handle; NULL if it is not known. In a reading section (what is
- * found in it is not freed).
- */
-static struct exec *find_exec(CUgraphExec handle)
-{
-	return handle ? nt_handles_find(&exec_table, handle) : NULL;
-}
-
-/* --- layouts --- */
-
-/* Write the event that says what an executable graph runs. */
-static void log_layout(const struct nt_layout *layout)
-{
-	struct nt_event event;
-	uint64_t by_reason[NEUTRINO_REASON_SLOTS] = {0};
-	static const char *const words[] = {NEUTRINO_REASON_WORDS};
-
-	for (size_t i = 0; i < layout->count; i++)
-		by_reason[layout->nodes[i].reason]++;
-	nt_event_begin(&event, "graph");
-	nt_event_number(&event, "id", layout->graph);
-	nt_event_number(&event, "kernels", layout->count);
-	nt_event_number(&event, "bytes", layout->size);
-	for (unsigned i = 0; i < sizeof(words) / sizeof(words[0]); i++)
-		if (by_reason[i])
-			nt_event_number(&event, words[i], by_reason[i]);
-	nt_event_end(&event);
-}
-
-/*
- * Give an executable graph a new layout (what its kernel nodes run, and where their results go) in place of its present
- * one, which is freed once its replays (launches) are done.
- */
-static void use_layout(struct exec *exec, struct nt_layout *layout)
-{
-	nt_lock_take(&mutex);
-	if (exec->layout)
-		__atomic_store_n(&exec->layout->is_retired, 1, __ATOMIC_RELEASE);
-	layout->next = layouts;
-	layouts = layout;
-	exec->layout = layout;
-	nt_lock_release(&mutex);
-}
-
-/*
- * Put the original kernels back into an executable graph for good, because its replays (launches) cannot be recorded.
- */
-static void put_originals_back(struct exec *exec)
-{
-	struct nt_layout *layout = nt_graph_layout_copy(exec->layout);
-
-	if (layout) {
-		nt_graph_layout_restore(&exec->target, layout);
-		use_layout(exec, layout);
-	}
-}
 
 /*
  * Get spare memory, to which twins (copies with probes) in replays (launches of graphs) write that find no room for
  * results; without it the originals run.
  */
-static void get_spare_memory(struct exec *exec)
+static void get_spare_memory(struct nt_graph_exec *exec)
 {
 	if (!nt_graph_layout_records(exec->layout) || nt_graph_memory_spare(exec->memory, exec->layout->size))
 		return;
 	nt_event_note("graph %u: no device memory for its maps: its kernels run unprobed", exec->layout->graph);
-	put_originals_back(exec);
+	nt_graph_exec_put_originals_back(exec);
 }
 
 /*
  * After an executable graph has got a layout (what its kernel nodes run): get spare memory for it, and write its event.
  */
-static void complete_layout(struct exec *exec)
+static void complete_layout(struct nt_graph_exec *exec)
 {
 	get_spare_memory(exec);
-	log_layout(exec->layout);
+	nt_graph_exec_log(exec->layout);
 }
 
 /*
  * The layout (what its kernel nodes run) of an executable graph, to be changed: a copy of it once a replay (launch of a
  * graph) has used it. NULL without memory.
  */
-static struct nt_layout *changeable_layout(struct exec *exec)
+static struct nt_layout *changeable_layout(struct nt_graph_exec *exec)
 {
 	struct nt_layout *layout = exec->layout;
 
@@ -138,7 +57,7 @@ static struct nt_layout *changeable_layout(struct exec *exec)
 		return layout;
 	layout = nt_graph_layout_copy(layout);
 	if (layout)
-		use_layout(exec, layout);
+		nt_graph_exec_use(exec, layout);
 	return layout;
 }
 
@@ -185,7 +104,7 @@ static bool is_supported(void)
  */
 void nt_graph_instantiated(CUgraphExec handle, CUgraph graph, uint64_t flags)
 {
-	struct exec *exec = is_supported() ? nt_memory_alloc_zeroed(1, sizeof(*exec)) : NULL;
+	struct nt_graph_exec *exec = is_supported() ? nt_memory_alloc_zeroed(1, sizeof(*exec)) : NULL;
 	struct nt_graph_target *target;
 	struct nt_pool *pool = NULL;
 
@@ -195,6 +114,7 @@ void nt_graph_instantiated(CUgraphExec handle, CUgraph graph, uint64_t flags)
 	exec->handle.handle = handle;
 	target = &exec->target;
 	target->exec = handle;
+	exec->source = graph;
 	target->graph = __atomic_add_fetch(&last_id, 1, __ATOMIC_RELAXED);
 	nt_driver.cuCtxGetCurrent(&target->context);
 	exec->memory = nt_choice_has_context(target->context) ? nt_graph_memory_of(target->context) : NULL;
@@ -208,15 +128,10 @@ void nt_graph_instantiated(CUgraphExec handle, CUgraph graph, uint64_t flags)
 	target->most = pool ? nt_slabs_most(pool) / REPLAY_PART : 0;
 	struct nt_layout *layout = nt_graph_layout_make(target, graph, NULL);
 	if (layout) {
-		use_layout(exec, layout);
+		nt_graph_exec_use(exec, layout);
 		complete_layout(exec);
-		nt_lock_take(&mutex);
-		if (nt_handles_put(&exec_table, &exec->handle)) {
-			exec->next = execs;
-			execs = exec;
+		if (nt_graph_exec_add(exec))
 			exec = NULL;
-		}
-		nt_lock_release(&mutex);
 	}
 	/* Nobody would write its cell. */
 	if (exec && exec->layout) {
@@ -236,7 +151,7 @@ void nt_graph_instantiated(CUgraphExec handle, CUgraph graph, uint64_t flags)
 void nt_graph_updated(CUgraphExec handle, CUgraph graph)
 {
 	struct change change = begin_change();
-	struct exec *exec = find_exec(handle);
+	struct nt_graph_exec *exec = nt_graph_exec_find(handle);
 	CUgraph clone = NULL;
 	struct nt_layout *layout = NULL;
 
@@ -281,7 +196,7 @@ void nt_graph_updated(CUgraphExec handle, CUgraph graph)
 			layout->nodes[i].is_disabled = exec->layout->nodes[i].is_disabled;
 			layout->nodes[i].is_paired = false;
 		}
-		use_layout(exec, layout);
+		nt_graph_exec_use(exec, layout);
 		complete_layout(exec);
 	}
 	end_change(change);
@@ -294,7 +209,7 @@ void nt_graph_updated(CUgraphExec handle, CUgraph graph)
 void nt_graph_node_set(CUgraphExec handle, CUgraphNode node, const void *parameters, bool is_v2)
 {
 	struct change change = begin_change();
-	struct exec *exec = find_exec(handle);
+	struct nt_graph_exec *exec = nt_graph_exec_find(handle);
 	struct nt_layout *layout = exec ? changeable_layout(exec) : NULL;
 	CUDA_KERNEL_NODE_PARAMS set = {0};
 
@@ -326,7 +241,7 @@ void nt_graph_any_node_set(CUgraphExec handle, CUgraphNode node, const CUgraphNo
 void nt_graph_child_set(CUgraphExec handle, CUgraphNode node, CUgraph child)
 {
 	struct change change = begin_change();
-	struct exec *exec = find_exec(handle);
+	struct nt_graph_exec *exec = nt_graph_exec_find(handle);
 	struct nt_layout *layout = exec ? changeable_layout(exec) : NULL;
 	CUgraph own;
 
@@ -344,7 +259,7 @@ void nt_graph_child_set(CUgraphExec handle, CUgraphNode node, CUgraph child)
 void nt_graph_node_enabled(CUgraphExec handle, CUgraphNode node, unsigned enabled)
 {
 	struct change change = begin_change();
-	struct exec *exec = find_exec(handle);
+	struct nt_graph_exec *exec = nt_graph_exec_find(handle);
 	struct nt_layout *layout = exec ? changeable_layout(exec) : NULL;
 
 	if (layout)
@@ -362,311 +277,32 @@ void nt_graph_node_added(CUgraphNode node, CUgraph graph, const CUgraphNodeParam
 	enum nt_mode mode = nt_mode_of_process();
 
 	if ((mode == NT_READY || mode == NT_TRACING) && parameters && parameters->type == CU_GRAPH_NODE_TYPE_CONDITIONAL)
-		nt_graph_layout_add_bodies(node, graph, parameters);
-}
-
-/* Free the record of an executable graph, once no reader can have it any more: nt_grace_retire calls it. */
-static void release_exec(struct nt_retired *record)
-{
-	nt_memory_free((char *)record - offsetof(struct exec, retired));
+		nt_graph_bodies_add(node, graph, parameters);
 }
 
 /*
- * Take an executable graph out of the list and the table; it is freed once no thread can be using it. Under the lock.
+ * Another set of probes is in force: have device memory for what replays (launches of graphs) need that find no room, so
+ * that none has to get it. In a thread of the program, not on the launch path.
  */
-static void remove_exec(struct exec *exec)
+void nt_graph_expect_set(void)
 {
-	for (struct exec **link = &execs; *link; link = &(*link)->next)
-		if (*link == exec) {
-			*link = exec->next;
-			break;
-		}
-	nt_handles_remove(&exec_table, &exec->handle);
-	__atomic_store_n(&exec->layout->is_retired, 1, __ATOMIC_RELEASE);
-	nt_grace_retire(&exec->retired, release_exec);
-}
+	enum { MOST_CONTEXTS = 16 };
+	struct nt_graph_need needs[MOST_CONTEXTS];
+	CUcontext popped;
 
-/* Before the program destroys an executable graph: forget it. */
-void nt_graph_exec_ends(CUgraphExec handle)
-{
-	uint32_t *reading = nt_grace_reading_begin();
-	struct exec *exec = find_exec(handle);
-
-	if (exec) {
-		nt_lock_take(&mutex);
-		remove_exec(exec);
-		nt_lock_release(&mutex);
-		if (exec->event)
-			nt_driver.cuEventDestroy_v2(exec->event);
-	}
-	nt_grace_reading_end(reading);
-}
-
-/* A context is destroyed: forget the executable graphs in it, and their device memory. */
-void nt_graph_context_ends(CUcontext context)
-{
-	nt_lock_take(&mutex);
-	for (struct exec *exec = execs, *next; exec; exec = next) {
-		next = exec->next;
-		if (exec->target.context == context)
-			remove_exec(exec);
-	}
-	nt_lock_release(&mutex);
-	nt_graph_memory_forget(context);
-}
-
-/* --- replays --- */
-
-/* A stream's number, which no other stream ever gets, not even at the same address; 0 if the driver has none. */
-static uint64_t stream_id(CUstream stream)
-{
-	unsigned long long id = 0;
-
-	return nt_driver.cuStreamGetId && nt_driver.cuStreamGetId(stream, &id) == CUDA_SUCCESS ? id : 0;
-}
-
-/*
- * Make the stream wait for the last replay (launch) of an executable graph, also in another stream: our write of where
- * results go comes before the driver's own wait. False if it cannot.
- */
-static bool follow_last(struct exec *exec, CUstream stream, uint64_t id)
-{
-	if (!exec->has_run || (id && id == exec->last_stream))
-		return true;
-	return exec->is_recorded && nt_driver.cuStreamWaitEvent(stream, exec->event, 0) == CUDA_SUCCESS;
-}
-
-/* Take and fill in the launch record of a replay (launch of a graph); *index gets its number. NULL if there is none. */
-static struct neutrino_launch *add_record(const struct exec *exec, const struct nt_pool *pool, CUstream stream,
-					   uint64_t *index)
-{
-	struct neutrino_launch *record = nt_records_take(index);
-
-	if (!record)
-		return NULL;
-	record->kernel = NEUTRINO_NO_KERNEL;
-	record->graph = exec->layout->graph;
-	record->context = (uint64_t)(uintptr_t)exec->target.context;
-	record->stream = (uint64_t)(uintptr_t)stream;
-	record->submit_ns = nt_clock_now_ns();
-	record->device = (uint32_t)nt_pools_device(pool);
-	record->thread = nt_thread_id();
-	__atomic_store_n(&record->state, NEUTRINO_LAUNCH_SUBMITTED, __ATOMIC_RELEASE);
-	return record;
-}
-
-/*
- * Have the kernels whose launches in the next replay (launch of the graph) are chosen run their twins (copies with
- * probes), and the others their originals; with is_original all of them these. Returns whether any is chosen.
- */
-static bool choose_kernels(struct exec *exec, bool is_original)
-{
-	enum nt_chosen chosen = is_original ? NT_CHOSEN_NONE : nt_graph_choice_ask(exec->layout);
-	struct nt_layout *layout = chosen == NT_CHOSEN_OTHERS ? nt_graph_choice_leave_out(exec->layout) : NULL;
-
-	if (layout)
-		use_layout(exec, layout);
-	else if (chosen == NT_CHOSEN_OTHERS)
-		chosen = NT_CHOSEN_NONE; /* without memory */
-	if (!nt_graph_choice_swap(&exec->target, exec->layout, chosen != NT_CHOSEN_NONE)) {
-		layout = nt_graph_choice_drop(exec->layout);
-		if (layout)
-			use_layout(exec, layout);
-		else
-			chosen = NT_CHOSEN_NONE;
-	}
-	return chosen != NT_CHOSEN_NONE;
-}
-
-/*
- * Launch an executable graph that has twins (copies with probes) in it, with memory for their results if there is some.
- * real: the driver's function; is_chosen: whether any of its kernels' launches is chosen.
- */
-static CUresult launch_with_twins(struct exec *exec, CUstream stream, bool per_thread,
-				  CUresult (*real)(CUgraphExec, CUstream), bool is_chosen)
-{
-	CUresult (*write)(CUstream, CUdeviceptr, uint64_t, unsigned) =
-		nt_driver.cuStreamWriteValue64_v2 ? nt_driver.cuStreamWriteValue64_v2 : nt_driver.cuStreamWriteValue64;
-	struct nt_layout *layout = exec->layout;
-	uint64_t size = layout->size;
-	CUstream given = stream;
-	struct nt_room room;
-	struct neutrino_launch *record = NULL;
-	uint64_t index = 0;
-
-	stream = nt_launch_explicit_stream(stream, per_thread);
-	struct nt_pool *pool = nt_launch_is_ended() ? NULL : nt_pools_find(exec->target.context);
-	bool has_room = pool && is_chosen && layout->probed && nt_room_take(pool, stream, size, &room) == NT_ROOM;
-	if (has_room) {
-		record = add_record(exec, pool, stream, &index);
-		if (!record) {
-			nt_room_submitted(&room, NULL, NULL, 0, size, false);
-			has_room = false;
-		}
-	}
-	uint64_t base = has_room ? room.address : nt_graph_memory_spare_address(exec->memory);
-	/* What cannot be recorded must not run: its twins would write where an earlier replay did. */
-	uint64_t id = stream_id(stream);
-	bool is_set = nt_own_memory_is_memusage ||
-		      (follow_last(exec, stream, id) && write(stream, exec->target.cell, base, 0) == CUDA_SUCCESS);
-	if (!is_set)
-		put_originals_back(exec);
-	if (is_set && has_room)
-		__atomic_add_fetch(&layout->in_flight, 1, __ATOMIC_ACQ_REL);
-	CUresult result = real(exec->handle.handle, given);
-	/* Each time: later this stream may be gone, or be captured, or be another thread's. */
-	exec->is_recorded = !nt_own_memory_is_memusage && nt_driver.cuEventRecord(exec->event, stream) == CUDA_SUCCESS;
-	exec->last_stream = id;
-	exec->has_run = true;
-	bool is_launched = is_set && result == CUDA_SUCCESS;
-	if (is_launched)
-		__atomic_add_fetch(!is_chosen ? &layout->replays_left_out
-				   : has_room ? &layout->replays
-					      : &layout->replays_full,
-				   1, __ATOMIC_RELEASE);
-	/* put_originals_back has made another layout, in which the originals run. */
-	if (!is_set && result == CUDA_SUCCESS)
-		__atomic_add_fetch(is_chosen ? &exec->layout->replays : &exec->layout->replays_left_out, 1, __ATOMIC_RELEASE);
-	if (has_room) {
-		if (!is_launched)
-			__atomic_store_n(&record->state, NEUTRINO_LAUNCH_FALLBACK, __ATOMIC_RELEASE);
-		if (is_set && !is_launched)
-			__atomic_sub_fetch(&layout->in_flight, 1, __ATOMIC_ACQ_REL);
-		nt_room_submitted(&room, NULL, layout, index, size, is_launched);
-	}
-	return result;
-}
-
-/*
- * With --benchmark: draw whether the next replay (launch) of a graph runs originals or twins (copies with probes).
- * False if it is not timed.
- */
-static bool draw_replay(const struct exec *exec, CUstream stream, bool per_thread, struct nt_timing *timing)
-{
-	timing->pool = nt_launch_is_ended() || nt_choice_is_off() ? NULL : nt_pools_find(exec->target.context);
-	if (!timing->pool || !exec->layout->probed)
-		return false;
-	timing->sample.kernel = NEUTRINO_NO_KERNEL;
-	timing->sample.graph = exec->layout->graph;
-	timing->sample.stream = (uint64_t)(uintptr_t)nt_launch_explicit_stream(stream, per_thread);
-	nt_benchmark_draw(timing);
-	return true;
-}
-
-/*
- * Launch an executable graph, whose nodes have what is to run, and count that replay. is_chosen: whether any of its
- * kernels' launches is chosen. Returns the driver's result.
- */
-static CUresult launch_exec(struct exec *exec, CUstream stream, bool per_thread,
-			    CUresult (*real)(CUgraphExec, CUstream), bool is_chosen)
-{
-	if (nt_graph_layout_records(exec->layout))
-		return launch_with_twins(exec, stream, per_thread, real, is_chosen);
-	CUresult result = real(exec->handle.handle, stream);
-	if (result == CUDA_SUCCESS)
-		__atomic_add_fetch(is_chosen ? &exec->layout->replays : &exec->layout->replays_left_out, 1,
-				   __ATOMIC_RELEASE);
-	return result;
-}
-
-/* Launch an executable graph with --benchmark, timed between two events; as run otherwise. */
-static CUresult run_timed(struct exec *exec, CUstream stream, bool per_thread, CUresult (*real)(CUgraphExec, CUstream),
-			  bool is_chosen, struct nt_timing *timing)
-{
-	const struct nt_layout *layout = exec->layout;
-	uint64_t replays = __atomic_load_n(&layout->replays, __ATOMIC_RELAXED);
-	bool is_drawn = timing->is_probed ? is_chosen && layout->twins >= layout->probed : !layout->twins;
-
-	nt_benchmark_begin(timing);
-	CUresult result = launch_exec(exec, stream, per_thread, real, is_chosen);
-	/* Twins that found no room, or whose originals were put back, were not what was drawn. */
-	bool is_recorded = exec->layout == layout && __atomic_load_n(&layout->replays, __ATOMIC_RELAXED) == replays + 1;
-	nt_benchmark_end(timing, result == CUDA_SUCCESS && is_drawn && (is_recorded || !timing->is_probed));
-	return result;
-}
-
-/*
- * Launch an executable graph with its twins (copies with probes), and record it; returns the driver's result for the
- * program. On the launch path.
- */
-CUresult nt_graph_launch(CUgraphExec handle, CUstream stream, bool per_thread)
-{
-	CUresult (*real)(CUgraphExec, CUstream) = per_thread ? nt_driver.cuGraphLaunch_ptsz : nt_driver.cuGraphLaunch;
-	CUresult result;
-
-	if (nt_mode_of_process() < NT_TRACING)
-		return real(handle, stream);
-	nt_quiet_launch_begins();
-	uint32_t *reading = nt_grace_reading_begin();
-	struct exec *exec = find_exec(handle);
-	if (!exec)
-		nt_launch_unknown(1, !nt_choice_is_off()); /* instantiated before the hook was loaded */
-	/* In a capture: the driver refuses the launch, but would accept the write to the cell. */
-	if (!exec || nt_launch_is_captured(stream, per_thread)) {
-		result = real(handle, stream);
-	} else {
-		bool is_benchmark = nt_benchmark_is_set();
-		struct nt_timing timing;
-		if (is_benchmark)
-			timing = (struct nt_timing){0};
-		bool is_timed = is_benchmark && draw_replay(exec, stream, per_thread, &timing);
-		bool is_chosen = (!is_benchmark && !nt_choice_is_by_launch()) ||
-				 choose_kernels(exec, is_timed && !timing.is_probed);
-		result = is_timed ? run_timed(exec, stream, per_thread, real, is_chosen, &timing)
-				  : launch_exec(exec, stream, per_thread, real, is_chosen);
-	}
-	nt_grace_reading_end(reading);
-	nt_quiet_launch_ends();
-	return result;
-}
-
-/*
- * Count the launches of a layout's kernels in those of so many replays of one sort that are not counted yet. reason:
- * PROBED, or why no twin (copy with probes) of the layout ran, or was recorded, in them.
- */
-static void count_replays(const struct nt_layout *layout, const uint64_t *replays, uint64_t *counted,
-			  enum neutrino_reason reason)
-{
-	uint64_t now = __atomic_load_n(replays, __ATOMIC_ACQUIRE), added = now - *counted;
-
-	*counted = now;
-	if (!added)
+	/* No context ends from here on. */
+	if (!nt_background_enter())
 		return;
-	for (size_t i = 0; i < layout->count; i++) {
-		const struct nt_graph_node *node = &layout->nodes[i];
-		if (node->is_disabled)
+	struct change change = begin_change();
+	unsigned count = nt_graph_exec_needs(needs, MOST_CONTEXTS);
+	for (unsigned i = 0; i < count; i++) {
+		if (nt_driver.cuCtxPushCurrent_v2(needs[i].context) != CUDA_SUCCESS)
 			continue;
-		bool is_chosen = !node->is_left_out && reason != NEUTRINO_REASON_NOT_SELECTED;
-		if (!node->kernel)
-			nt_launch_unknown(added, is_chosen);
-		else if (!is_chosen)
-			nt_counters_count_many(node->kernel->id, NEUTRINO_REASON_NOT_SELECTED, added);
-		else
-			nt_counters_count_many(node->kernel->id, node->reason ? node->reason : reason, added);
+		struct nt_graph_memory *memory = nt_graph_memory_of(needs[i].context);
+		if (memory)
+			nt_graph_memory_spare(memory, needs[i].size);
+		nt_driver.cuCtxPopCurrent_v2(&popped);
 	}
-}
-
-/*
- * Bring the trace's launch counters up to date with the replays (launches) of graphs so far, and free layouts (what
- * graphs' nodes run) that are no longer used. By the drain thread (it fetches results) from time to time, and at the
- * end.
- */
-void nt_graph_count_all(void)
-{
-	nt_lock_take(&mutex);
-	for (struct nt_layout **link = &layouts; *link;) {
-		struct nt_layout *layout = *link;
-		bool is_retired = __atomic_load_n(&layout->is_retired, __ATOMIC_ACQUIRE) &&
-				  !__atomic_load_n(&layout->in_flight, __ATOMIC_ACQUIRE);
-		count_replays(layout, &layout->replays, &layout->counted, NEUTRINO_REASON_PROBED);
-		count_replays(layout, &layout->replays_full, &layout->counted_full, NEUTRINO_REASON_POOL_FULL);
-		count_replays(layout, &layout->replays_left_out, &layout->counted_left_out, NEUTRINO_REASON_NOT_SELECTED);
-		if (!is_retired) {
-			link = &layout->next;
-			continue;
-		}
-		*link = layout->next;
-		nt_graph_layout_free(layout);
-	}
-	nt_lock_release(&mutex);
+	end_change(change);
+	nt_background_leave();
 }

@@ -21,17 +21,7 @@ void nt_graph_child_set(CUgraphExec exec, CUgraphNode node, CUgraph child);
 void nt_graph_node_enabled(CUgraphExec exec, CUgraphNode node, unsigned enabled);
 void nt_graph_node_added(CUgraphNode node, CUgraph graph, const CUgraphNodeParams *parameters);
 
-/* Before the driver's call. */
-void nt_graph_exec_ends(CUgraphExec exec);
-void nt_graph_context_ends(CUcontext context);
-
-/* Launch an executable graph; returns the driver's result for the program. On the launch path. */
-CUresult nt_graph_launch(CUgraphExec exec, CUstream stream, bool per_thread);
-
-/*
- * Bring the trace's counters up to date with the replays so far, and free what is no longer used. Called by the drain
- * thread from time to time, and at the end.
- */
-void nt_graph_count_all(void);
+/* After a change of the set of probes: have device memory for the next replays. Not on the launch path. */
+void nt_graph_expect_set(void);
 
 #endif

@@ -1,90 +1,20 @@
 #include "graph/graph_layout.h"
 
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/lock.h"
 #include "base/memory.h"
 #include "base/scope.h"
+#include "base/settings.h"
+#include "graph/graph_bodies.h"
 #include "image/backend.h"
 #include "image/choice.h"
 #include "image/requests.h"
+#include "image/sets.h"
 #include "image/twin.h"
 #include "launch/launch.h"
 #include "memory/own_memory.h"
 #include "trace/trace.h"
-
-/* --- bodies of conditional nodes --- */
-
-/* The driver names them once, when the node is added. */
-struct bodies {
-	CUgraphNode node;
-	CUgraph graph; /* that the node is in */
-	size_t count;
-	struct bodies *next;
-	CUgraph graphs[];
-};
-
-static pthread_mutex_t bodies_mutex = PTHREAD_MUTEX_INITIALIZER;
-static struct bodies *all_bodies;
-
-/*
- * The program has added a conditional node to a graph: note the graphs in it (its bodies), by which their kernels are
- * found later. Without memory these run unprobed.
- */
-void nt_graph_layout_add_bodies(CUgraphNode node, CUgraph graph, const CUgraphNodeParams *parameters)
-{
-	size_t count = parameters->conditional.size;
-	struct bodies *bodies;
-
-	if (!parameters->conditional.phGraph_out || !(bodies = nt_memory_alloc(sizeof(*bodies) + count * sizeof(CUgraph))))
-		return;
-	*bodies = (struct bodies){.node = node, .graph = graph, .count = count};
-	memcpy(bodies->graphs, parameters->conditional.phGraph_out, count * sizeof(CUgraph));
-	nt_lock_take(&bodies_mutex);
-	bodies->next = all_bodies;
-	all_bodies = bodies;
-	nt_lock_release(&bodies_mutex);
-}
-
-/* Forget the bodies of all conditional nodes in a graph, and in these bodies. Under the mutex. */
-static void forget_bodies(CUgraph graph)
-{
-	for (struct bodies **link = &all_bodies; *link;) {
-		struct bodies *bodies = *link;
-		if (bodies->graph != graph) {
-			link = &bodies->next;
-			continue;
-		}
-		*link = bodies->next;
-		for (size_t i = 0; i < bodies->count; i++)
-			forget_bodies(bodies->graphs[i]);
-		nt_memory_free(bodies);
-		link = &all_bodies; /* the calls have changed the list */
-	}
-}
-
-/* Before the program destroys a graph: forget the bodies of its conditional nodes. */
-void nt_graph_layout_forget_bodies(CUgraph graph)
-{
-	nt_lock_take(&bodies_mutex);
-	forget_bodies(graph);
-	nt_lock_release(&bodies_mutex);
-}
-
-/* The index-th body of a conditional node, NULL after the last. */
-static CUgraph body_of(CUgraphNode node, size_t index)
-{
-	CUgraph ret = NULL;
-
-	nt_lock_take(&bodies_mutex);
-	for (const struct bodies *bodies = all_bodies; bodies && !ret; bodies = bodies->next)
-		if (bodies->node == node && index < bodies->count)
-			ret = bodies->graphs[index];
-	nt_lock_release(&bodies_mutex);
-	return ret;
-}
 
 /* --- one node --- */
 
@@ -217,6 +147,60 @@ static enum neutrino_reason probe_node(const struct nt_graph_target *target, str
 	return NEUTRINO_REASON_PROBED;
 }
 
+/* --- a node's launch for other probes --- */
+
+#define MOST_PARAMETERS 4096
+
+/* Offset and size in bytes of a function's parameter of that number, by the driver; false after the last. */
+static bool parameter_of(const CUDA_KERNEL_NODE_PARAMS *parameters, size_t number, size_t *offset, size_t *size)
+{
+	if (parameters->kern)
+		return nt_driver.cuKernelGetParamInfo &&
+		       nt_driver.cuKernelGetParamInfo(parameters->kern, number, offset, size) == CUDA_SUCCESS;
+	return nt_driver.cuFuncGetParamInfo && nt_driver.cuFuncGetParamInfo(parameters->func, number, offset, size) == CUDA_SUCCESS;
+}
+
+/*
+ * Keep a node's launch as the program has it, where other probes may come: a kernel that these probes leave as it is may
+ * get a twin (copy with probes) of those. Without memory, or a driver that knows parameters (from CUDA 12.4 on), it gets
+ * none.
+ */
+static void keep_launch(const struct nt_graph_target *target, struct nt_graph_node *node, const CUDA_KERNEL_NODE_PARAMS *parameters)
+{
+	size_t offset = 0, size = 0, total = 0;
+
+	if (!nt_settings()->asks_again || node->packed || (parameters->ctx && parameters->ctx != target->context))
+		return;
+	node->function = parameters->func;
+	node->kern = parameters->kern;
+	/* The driver must know how many there are: none at all, or the last one. */
+	bool is_known = parameters->kern ? nt_driver.cuKernelGetParamInfo != NULL : nt_driver.cuFuncGetParamInfo != NULL;
+	for (size_t i = 0; i < MOST_PARAMETERS && parameter_of(parameters, i, &offset, &size); i++)
+		total = offset + size > total ? offset + size : total;
+	uint8_t *packed = is_known ? nt_memory_alloc_zeroed(1, total + 1) : NULL;
+	const uint8_t *buffer = NULL;
+	size_t buffer_size = 0;
+	if (!packed)
+		return;
+	for (void **key = parameters->kernelParams ? NULL : parameters->extra; key && *key != CU_LAUNCH_PARAM_END; key += 2) {
+		if (*key == CU_LAUNCH_PARAM_BUFFER_POINTER)
+			buffer = key[1];
+		else if (*key == CU_LAUNCH_PARAM_BUFFER_SIZE)
+			buffer_size = *(size_t *)key[1];
+	}
+	if (parameters->kernelParams)
+		for (size_t i = 0; i < MOST_PARAMETERS && parameter_of(parameters, i, &offset, &size); i++)
+			memcpy(packed + offset, parameters->kernelParams[i], size);
+	else if (buffer && buffer_size == total)
+		memcpy(packed, buffer, total);
+	else if (total) {
+		nt_memory_free(packed);
+		return;
+	}
+	node->packed = packed;
+	node->packed_size = total;
+}
+
 /* --- all nodes --- */
 
 /*
@@ -287,6 +271,7 @@ static void add_kernel(struct making *making, CUgraphNode node, CUgraphNode clon
 	added->is_paired = true;
 	added->may_repeat = may_repeat;
 	settle_node(making->layout, added, probe_node(making->target, added, &place, free_offset(making->layout)));
+	keep_launch(making->target, added, &parameters);
 }
 
 /*
@@ -319,7 +304,7 @@ static void add_graph(struct making *making, CUgraph graph, CUgraph clone, bool 
 			 (!cloned || nt_driver.cuGraphChildGraphNodeGetGraph(cloned, &cloned_child) == CUDA_SUCCESS))
 			add_graph(making, child, cloned_child, may_repeat);
 		else if (type == CU_GRAPH_NODE_TYPE_CONDITIONAL && !clone)
-			for (size_t j = 0; (child = body_of(nodes[i], j)); j++)
+			for (size_t j = 0; (child = nt_graph_bodies_of(nodes[i], j)); j++)
 				add_graph(making, child, NULL, true);
 	}
 }
@@ -335,6 +320,7 @@ struct nt_layout *nt_graph_layout_make(const struct nt_graph_target *target, CUg
 	if (!making.layout)
 		return NULL;
 	making.layout->graph = target->graph;
+	making.layout->set = nt_sets_number_now();
 	add_graph(&making, graph, clone, false);
 	if (making.has_memory)
 		return making.layout;
@@ -367,6 +353,7 @@ struct nt_layout *nt_graph_layout_copy(const struct nt_layout *from)
 		return NULL;
 	}
 	ret->graph = from->graph;
+	ret->set = from->set;
 	ret->probed = from->probed;
 	ret->twins = from->twins;
 	ret->size = from->size;
@@ -417,6 +404,7 @@ void nt_graph_layout_set(const struct nt_graph_target *target, struct nt_layout 
 			nt_event_note("graph %u: a kernel node could not be put back", layout->graph);
 	}
 	settle_node(layout, found, reason);
+	keep_launch(target, found, parameters);
 }
 
 /*
@@ -558,6 +546,91 @@ void nt_graph_layout_restore(const struct nt_graph_target *target, struct nt_lay
 		node->reason = NEUTRINO_REASON_GRAPH;
 		layout->probed -= !node->is_left_out;
 	}
+}
+
+/*
+ * Set what a node runs in a layout for another set of probes: it has its original now. Its twin (copy with probes) of that
+ * set, if it has one, and its launch is known.
+ */
+static void change_node(const struct nt_graph_target *target, struct nt_layout *layout, struct nt_graph_node *node)
+{
+	struct nt_graph_node before = *node;
+	void *extra[5];
+	CUDA_KERNEL_NODE_PARAMS parameters = own_launch(target, &before, extra);
+	struct place place = {target->exec, node->node, &parameters};
+	const struct nt_function *function = nt_function_find(before.kern ? before.kern : before.function);
+
+	node->is_left_out = false;
+	if (function)
+		node->kernel = function->kernel;
+	if (!before.packed || !before.is_paired || before.has_twin || !function) {
+		enum neutrino_reason reason = function ? nt_function_reason(function) : before.reason;
+		bool has_other = reason == NEUTRINO_REASON_PROBED || before.has_twin;
+		node->reason = has_other ? NEUTRINO_REASON_GRAPH : reason;
+		return;
+	}
+	*node = (struct nt_graph_node){.node = before.node, .may_repeat = before.may_repeat, .is_disabled = before.is_disabled,
+				       .is_paired = true};
+	enum neutrino_reason reason = probe_node(target, node, &place, free_offset(layout));
+	if (node->packed) {
+		nt_memory_free(before.packed);
+	} else {
+		node->function = before.function;
+		node->kern = before.kern;
+		node->packed = before.packed;
+		node->packed_size = before.packed_size;
+	}
+	settle_node(layout, node, reason);
+}
+
+/*
+ * Have the nodes of an executable graph run their twins (copies with probes) of the set of probes in force, whose number is
+ * given, in place of another's; return the layout that says so (what each runs), NULL without memory. A twin that cannot be
+ * replaced, since its node cannot be named with certainty, stays, and is not recorded.
+ */
+struct nt_layout *nt_graph_layout_for_set(const struct nt_graph_target *target, const struct nt_layout *from, uint32_t set)
+{
+	struct nt_layout *ret = nt_graph_layout_copy(from);
+
+	if (!ret)
+		return NULL;
+	ret->set = set;
+	ret->probed = 0;
+	ret->size = 0;
+	/* First all that stays, with its memory. */
+	for (size_t i = 0; i < ret->count; i++) {
+		struct nt_graph_node *node = &ret->nodes[i];
+		if (node->has_twin && !nt_graph_layout_put_original(target, ret, node) && node->offset + node->size > ret->size)
+			ret->size = node->offset + node->size;
+	}
+	for (size_t i = 0; i < ret->count; i++)
+		change_node(target, ret, &ret->nodes[i]);
+	return ret;
+}
+
+/*
+ * Bytes that a replay (launch of a graph) needs for the results of its kernels with the set of probes in force, whatever it
+ * runs now. Calls no driver.
+ */
+uint64_t nt_graph_layout_size_now(const struct nt_graph_target *target, const struct nt_layout *layout)
+{
+	uint64_t size = 0, kept = layout->size;
+
+	for (size_t i = 0; i < layout->count; i++) {
+		const struct nt_graph_node *node = &layout->nodes[i];
+		struct nt_function *function = nt_function_find(node->kern ? node->kern : node->function);
+		struct nt_launch launch = {.shared = node->shared};
+		struct nt_attempt attempt = {.function = function, .launch = &launch, .context = target->context, .cell = target->cell};
+		memcpy(launch.grid, node->grid, sizeof(launch.grid));
+		memcpy(launch.block, node->block, sizeof(launch.block));
+		if (!function || nt_function_reason(function) != NEUTRINO_REASON_PROBED ||
+		    nt_launch_extent(&launch, function->kernel, &attempt.extent) != NEUTRINO_REASON_PROBED)
+			continue;
+		nt_backend_measure(&attempt, target->most);
+		size += (attempt.size + NEUTRINO_REGION_ALIGN - 1) / NEUTRINO_REGION_ALIGN * NEUTRINO_REGION_ALIGN;
+	}
+	/* Twins that stay keep their memory in front. */
+	return kept + size;
 }
 
 /* Free a layout (what its kernel nodes run) with all that it has. */

@@ -58,9 +58,13 @@ bool nt_graph_layout_put_twin(const struct nt_graph_target *target, struct nt_la
 
 void nt_graph_layout_free(struct nt_layout *layout);
 
-/* The program has added a conditional node to a graph; later its bodies are found by it. */
-void nt_graph_layout_add_bodies(CUgraphNode node, CUgraph graph, const CUgraphNodeParams *parameters);
-/* Before a graph is destroyed: forget the bodies of its conditional nodes. */
-void nt_graph_layout_forget_bodies(CUgraph graph);
+/*
+ * Have the nodes of the executable graph run their twins of the set of probes in force, of that number; return the layout.
+ * A twin that cannot be replaced stays, and is not recorded. NULL without memory.
+ */
+struct nt_layout *nt_graph_layout_for_set(const struct nt_graph_target *target, const struct nt_layout *from, uint32_t set);
+
+/* Bytes that a replay's maps take at most with the set of probes in force. Calls no driver. */
+uint64_t nt_graph_layout_size_now(const struct nt_graph_target *target, const struct nt_layout *layout);
 
 #endif

@@ -85,6 +85,12 @@ CUdeviceptr nt_graph_memory_cell(struct nt_graph_memory *memory)
 	return next_cell(memory);
 }
 
+/* Whether there are at least so many bytes of spare device memory. Lock-free. */
+bool nt_graph_memory_has_spare(const struct nt_graph_memory *memory, uint64_t size)
+{
+	return __atomic_load_n(&memory->spare_size, __ATOMIC_ACQUIRE) >= size;
+}
+
 /*
  * Have at least size bytes of spare device memory, to which all replays (launches of graphs) without room write; false
  * if there are not so many.

@@ -16,6 +16,7 @@ struct nt_graph_memory *nt_graph_memory_of(CUcontext context);
 CUdeviceptr nt_graph_memory_cell(struct nt_graph_memory *memory);
 
 /* Have at least size bytes of spare memory, to which all replays without room write; false if there are not so many. */
+bool nt_graph_memory_has_spare(const struct nt_graph_memory *memory, uint64_t size);
 bool nt_graph_memory_spare(struct nt_graph_memory *memory, uint64_t size);
 
 /* Where the spare memory is. On the launch path. */

@@ -49,13 +49,15 @@ void nt_assess_by_section(const struct nt_image_bytes *bytes, bool is_file, cons
 
 /*
  * Decide whether an image (GPU code of the program) can have twins (copies with probes) in a run with probes of its
- * own: sets ret->key, the key of its cache entry, or else ret->reason and ret->detail. ret->reason is PROBED before.
+ * own, by a set of them: sets ret->key, the key of its cache entry, or else ret->reason and ret->detail. ret->reason is
+ * PROBED before.
  */
-void nt_assess_by_run(const struct nt_image_bytes *bytes, const char *arch, struct nt_assessment *ret)
+void nt_assess_by_run(const struct nt_image_bytes *bytes, const struct nt_set *set, const char *arch,
+		      struct nt_assessment *ret)
 {
 	if (!bytes->has_text && !nt_settings()->takes_code) {
 		ret->reason = NEUTRINO_REASON_NO_PTX;
-	} else if (!nt_entry_fetch_key(arch, bytes->data, bytes->size, ret->key)) {
+	} else if (!nt_entry_fetch_key(set, arch, bytes->data, bytes->size, ret->key)) {
 		ret->reason = NEUTRINO_REASON_HELPER;
 		snprintf(ret->detail, sizeof(ret->detail), "NEUTRINO_KEY is not a valid key");
 	}

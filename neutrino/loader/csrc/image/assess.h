@@ -4,6 +4,7 @@
 
 #include "image/image_bytes.h"
 #include "image/section.h"
+#include "image/sets.h"
 
 /* What is known of an image before its entry is read. */
 struct nt_assessment {
@@ -19,8 +20,9 @@ struct nt_assessment {
 void nt_assess_by_section(const struct nt_image_bytes *bytes, bool is_file, const char *arch,
 			  struct nt_section_twins *twins, struct nt_assessment *ret);
 
-/* Compute the cache key of an image in a run with probes of its own, if it can have an entry. */
-void nt_assess_by_run(const struct nt_image_bytes *bytes, const char *arch, struct nt_assessment *ret);
+/* Compute the cache key of an image in a run with probes of its own, by a set of them, if it can have an entry. */
+void nt_assess_by_run(const struct nt_image_bytes *bytes, const struct nt_set *set, const char *arch,
+		      struct nt_assessment *ret);
 
 /*
  * An identity for an image without an entry, by which it is found again: the hash of its size and its first

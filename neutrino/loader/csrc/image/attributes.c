@@ -5,6 +5,7 @@
 
 #include "base/lock.h"
 #include "base/memory.h"
+#include "base/settings.h"
 #include "image/twin.h"
 
 /* Guards the settings of all functions, and the step from NOT_READY on. Never held across a call of the driver. */
@@ -41,45 +42,101 @@ static void apply_setting(const struct nt_function *function, const struct nt_se
 	}
 }
 
+/* The last of a function's kept settings that is of the same thing as another; NULL if there is none. Under the mutex. */
+static struct nt_setting *find_same(const struct nt_function *function, const struct nt_setting *setting)
+{
+	struct nt_setting *found = NULL;
+
+	for (struct nt_setting *kept = function->settings; kept; kept = kept->next)
+		if (kept->call == setting->call && kept->attribute == setting->attribute && kept->device == setting->device)
+			found = kept;
+	return found;
+}
+
+/* Add a setting after those that are kept of a function. Under the mutex. */
+static void append(struct nt_function *function, struct nt_setting *setting)
+{
+	struct nt_setting **link = &function->settings;
+
+	while (*link)
+		link = &(*link)->next;
+	*link = setting;
+}
+
 /*
  * Keep a setting of the program for a function whose twin (its copy with probes) is not ready, to repeat it once that
- * is; false if it is ready, or without memory. Takes the mutex.
+ * is; or for one that may get twins of other probes. Returns whether the twin is not ready, and the setting is kept for it:
+ * not without memory. Takes the mutex.
  */
 static bool keep_setting(struct nt_function *function, const struct nt_setting *setting)
 {
-	struct nt_setting *kept = NULL, **link;
+	struct nt_setting *kept = NULL;
 
-	if (nt_function_reason(function) != NEUTRINO_REASON_NOT_READY || !(kept = nt_memory_alloc(sizeof(*kept))))
+	if (nt_function_reason(function) != NEUTRINO_REASON_NOT_READY && !nt_settings()->asks_again)
+		return false;
+	kept = nt_memory_alloc(sizeof(*kept));
+	if (!kept)
 		return false;
 	*kept = *setting;
 	kept->next = NULL;
 	nt_lock_take(&mutex);
 	bool is_waiting = nt_function_reason(function) == NEUTRINO_REASON_NOT_READY;
-	for (link = &function->settings; is_waiting && *link; link = &(*link)->next)
-		;
-	if (is_waiting)
-		*link = kept;
+	/* What is repeated at the moment must not change. */
+	struct nt_setting *same = is_waiting ? NULL : find_same(function, setting);
+	bool is_new = is_waiting || (!same && nt_settings()->asks_again);
+	if (same)
+		same->value = setting->value;
+	else if (is_new)
+		append(function, kept);
 	nt_lock_release(&mutex);
-	if (!is_waiting)
+	if (!is_new)
 		nt_memory_free(kept);
 	return is_waiting;
 }
 
 /*
- * The program has set something of the function with that handle: do the same to its twins (copies with probes), or
- * keep it until they are ready. Handles that are not known are ignored.
+ * The program has set something of the function with that handle: do the same to its twins (copies with probes) of all
+ * sets of probes, or keep it until they are ready. Handles that are not known are ignored.
  */
 void nt_attributes_set(const void *handle, struct nt_setting setting)
 {
 	uint32_t *reading = nt_grace_reading_begin();
 	struct nt_function *function = nt_function_find(handle);
 
-	if (function && !keep_setting(function, &setting)) {
+	for (function = function ? function->first : NULL; function; function = nt_function_more(function)) {
+		if (keep_setting(function, &setting))
+			continue;
 		if (nt_function_reason(function) != NEUTRINO_REASON_NOT_READY)
 			apply_setting(function, &setting);
 		nt_twin_forget_shapes(function);
 	}
 	nt_grace_reading_end(reading);
+}
+
+/*
+ * Have a function that is not ready begin with what the program has set of another one, of the same handle. By the one
+ * thread that makes it ready. False without memory.
+ */
+bool nt_attributes_copy(const struct nt_function *from, struct nt_function *to)
+{
+	struct nt_setting *copied = NULL, **link = &copied;
+	bool has_memory = true;
+
+	nt_lock_take(&mutex);
+	for (const struct nt_setting *kept = from->settings; kept && has_memory; kept = kept->next) {
+		*link = nt_memory_alloc(sizeof(**link));
+		has_memory = *link;
+		if (!has_memory)
+			break;
+		**link = *kept;
+		(*link)->next = NULL;
+		link = &(*link)->next;
+	}
+	/* Before what was set since it was listed. */
+	*link = to->settings;
+	to->settings = copied;
+	nt_lock_release(&mutex);
+	return has_memory;
 }
 
 /*

@@ -24,8 +24,14 @@ struct nt_setting {
 	struct nt_setting *next;
 };
 
-/* The program has set something of the function with that handle. */
+/* The program has set something of the function with that handle: it holds for its twins of all sets of probes. */
 void nt_attributes_set(const void *handle, struct nt_setting setting);
+
+/*
+ * Have a function that is not ready begin with what the program has set of another one of the same handle. By the one thread
+ * that makes it ready. False without memory.
+ */
+bool nt_attributes_copy(const struct nt_function *from, struct nt_function *to);
 
 /*
  * A function's twins are loaded now: set of them what the program has set of it so far, and give it its reason, from which

@@ -169,16 +169,22 @@ static void *fetch_twins(void *unused)
 /* --- the thread that loads them, and opens no file --- */
 
 /*
- * Begin to call the driver in the loading thread; false while a context is being destroyed, or when the process ends.
- * is_inside tells the others. Takes the mutex.
+ * Begin to call the driver in the loading thread, or in one that changes the set of probes (there is never more than one of
+ * both); false while a context is being destroyed, or when the process ends. is_inside tells the others. Takes the mutex.
  */
-static bool enter_driver(void)
+bool nt_background_enter(void)
 {
 	nt_lock_take(&mutex);
 	bool may_enter = !holds && !is_stopped;
 	__atomic_store_n(&is_inside, may_enter, __ATOMIC_RELEASE);
 	nt_lock_release(&mutex);
 	return may_enter;
+}
+
+/* End what nt_background_enter has begun. */
+void nt_background_leave(void)
+{
+	__atomic_store_n(&is_inside, 0, __ATOMIC_RELEASE);
 }
 
 /*
@@ -191,8 +197,8 @@ static bool load_all(struct nt_kernel **list)
 
 	while (*list) {
 		struct nt_kernel *kernel = *list;
-		bool is_done = enter_driver() && nt_registry_make_ready(kernel, QUIET_MS);
-		__atomic_store_n(&is_inside, 0, __ATOMIC_RELEASE);
+		bool is_done = nt_background_enter() && nt_registry_make_ready(kernel, QUIET_MS);
+		nt_background_leave();
 		if (!is_done) {
 			list = &kernel->next_requested;
 			continue;
@@ -296,7 +302,7 @@ static void wait_while(bool (*is_so)(void), unsigned milliseconds)
  */
 void nt_background_hold(void)
 {
-	if (!nt_requests_are_on || is_holding)
+	if ((!nt_requests_are_on && !nt_settings()->asks_again) || is_holding)
 		return;
 	is_holding = true;
 	nt_lock_take(&mutex);

@@ -24,6 +24,13 @@ void nt_background_hold(void);
 void nt_background_release(void);
 
 /*
+ * A thread that changes the set of probes calls the driver between these two. False while a context is being destroyed, or when
+ * the process ends.
+ */
+bool nt_background_enter(void);
+void nt_background_leave(void);
+
+/*
  * At the end of the process: nothing is loaded any more. Waits while an image is being loaded, and until the listener is
  * asked for all that was requested, for a second at most.
  */

@@ -44,13 +44,13 @@ static int nibble(char digit)
 }
 
 /*
- * Compute the cache key of an image's twins (copies with probes) for a device: SHA-256 of the run's key (NEUTRINO_KEY),
- * the architecture (such as "sm_90") and the image. False if the run's key is not 64 hexadecimal digits.
+ * Compute the cache key of an image's twins (copies with probes) for a device: SHA-256 of the key of a set of
+ * probes, the architecture (such as "sm_90") and the image. False if the set's key is not 64 hexadecimal digits.
  */
-bool nt_entry_fetch_key(const char *arch, const void *image, size_t size, uint8_t ret[32])
+bool nt_entry_fetch_key(const struct nt_set *set, const char *arch, const void *image, size_t size, uint8_t ret[32])
 {
-	const char *text = nt_settings()->key;
-	uint8_t run[KEY_SIZE]; /* the part of the key that all images of this run share */
+	const char *text = set->key;
+	uint8_t run[KEY_SIZE]; /* the part of the key that all images of this set share */
 	struct nt_sha256 hash;
 
 	if (!text || strlen(text) != 2 * KEY_SIZE)
@@ -158,17 +158,17 @@ static bool is_own_peer(int fd)
 }
 
 /*
- * Connect to the listener, the process of `neutrino` that makes twins (copies with probes), before a deadline
+ * Connect to the listener of a set of probes, the process of `neutrino` that makes twins (copies with probes), before a deadline
  * (nt_clock_now_ns). Returns the descriptor, the caller's; -1 if that fails or it is not this user's.
  */
-static int connect_listener(uint64_t deadline)
+static int connect_listener(const struct nt_set *set, uint64_t deadline)
 {
-	const char *path = nt_settings()->socket;
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
 
-	if (!path || strlen(path) >= sizeof(address.sun_path) || !nt_trusted_path(path, true))
+	_Static_assert(sizeof(address.sun_path) == NT_SOCKET_PATH, "NT_SOCKET_PATH");
+	nt_sets_socket(set, address.sun_path);
+	if (!address.sun_path[0] || !nt_trusted_path(address.sun_path, true))
 		return -1;
-	strcpy(address.sun_path, path);
 	NT_CLOSED int fd = nt_quiet_write_above_stdio(nt_raw_socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK));
 	if (fd < 0)
 		return -1;
@@ -309,6 +309,7 @@ static bool seems_cached(const uint8_t key[32])
 struct nt_begun {
 	struct nt_errand errand;
 	struct neutrino_request request;
+	const struct nt_set *set; /* whose listener is asked */
 	const void *image;
 	void *copy;	   /* of an image that nobody waits for: that is all of it */
 	uint64_t deadline; /* nt_clock_now_ns */
@@ -403,7 +404,7 @@ static bool send_at_once(int fd, const struct nt_begun *begun)
 static void ask_ahead(void *argument)
 {
 	struct nt_begun *begun = argument;
-	int fd = connect_listener(0);
+	int fd = connect_listener(begun->set, 0);
 	bool sent = fd >= 0 && send_at_once(fd, begun);
 
 	__atomic_sub_fetch(&unsent_count, 1, __ATOMIC_RELEASE);
@@ -427,7 +428,7 @@ static void ask_ahead(void *argument)
 static void ask_and_wait(void *argument)
 {
 	struct nt_begun *begun = argument;
-	int fd = connect_listener(begun->deadline);
+	int fd = connect_listener(begun->set, begun->deadline);
 
 	if (fd < 0) {
 		say_late(begun, "the helper is not running");
@@ -442,11 +443,11 @@ static void ask_and_wait(void *argument)
 }
 
 /*
- * Ask the listener (a process of `neutrino`) to make an image's twins (copies with probes), and do not wait. Returns
+ * Ask the listener (a process of `neutrino`) of a set of probes to make an image's twins (copies with probes), and do not wait. Returns
  * the request, for nt_entry_fetch_request or nt_entry_fetch_drop; NULL if they are in the cache already, or have to be
  * asked for when they are needed. The image is copied.
  */
-struct nt_begun *nt_entry_fetch_begin(const uint8_t key[32], const char *arch, int driver_version, const void *image, size_t size)
+struct nt_begun *nt_entry_fetch_begin(const struct nt_set *set, const uint8_t key[32], const char *arch, int driver_version, const void *image, size_t size)
 {
 	struct nt_begun *begun;
 
@@ -457,6 +458,7 @@ struct nt_begun *nt_entry_fetch_begin(const uint8_t key[32], const char *arch, i
 		return NULL;
 	}
 	begun->errand = (struct nt_errand){.run = ask_ahead, .release = free_request, .argument = begun};
+	begun->set = set;
 	begun->request = twins_request(REQUEST_MAKE_AHEAD, key, arch, driver_version, size);
 	begun->process = getpid();
 	begun->deadline = request_deadline();
@@ -521,11 +523,11 @@ static bool take_answer(struct nt_begun *begun, struct nt_entry *ret, char *erro
  * nt_entry_fetch_begin, used up here, or NULL. False with a message in error if that fails. ret refers to memory that
  * is never freed.
  */
-bool nt_entry_fetch_request(struct nt_begun *begun, const uint8_t key[32], const char *arch, int driver_version, const void *image,
-			    size_t size, struct nt_entry *ret, char *error, size_t error_size)
+bool nt_entry_fetch_request(struct nt_begun *begun, const struct nt_set *set, const uint8_t key[32], const char *arch,
+			    int driver_version, const void *image, size_t size, struct nt_entry *ret, char *error, size_t error_size)
 {
 	struct nt_begun again = {.request = twins_request(REQUEST_MAKE_TWINS, key, arch, driver_version, size),
-				 .image = image, .deadline = request_deadline()};
+				 .set = set, .image = image, .deadline = request_deadline()};
 	bool is_valid = false, is_cached = true, is_late = false, was_begun = begun;
 
 	again.errand = (struct nt_errand){.run = ask_and_wait, .argument = &again};
@@ -573,7 +575,8 @@ static void say_hello(void *argument)
 	struct neutrino_request request = request_of(REQUEST_TRACE_BEGINS);
 	/* At most a second: the program waits for this. */
 	uint64_t deadline = nt_clock_now_ns() + SECOND_NS;
-	int fd = connect_listener(deadline);
+	/* Scripts of the probes are the first set's alone. */
+	int fd = connect_listener(nt_sets_find(1), deadline);
 
 	if (fd < 0)
 		return;

@@ -7,12 +7,13 @@
 #include <stdint.h>
 
 #include "image/entry.h"
+#include "image/sets.h"
 
 /*
- * Compute the cache key of an image for a device: SHA-256 of the run's key (NEUTRINO_KEY), the architecture and the image.
- * False if the run's key is not valid.
+ * Compute the cache key of an image for a device: SHA-256 of the set's key (NEUTRINO_KEY), the architecture and the image.
+ * False if the set's key is not valid.
  */
-bool nt_entry_fetch_key(const char *arch, const void *image, size_t size, uint8_t ret[32]);
+bool nt_entry_fetch_key(const struct nt_set *set, const char *arch, const void *image, size_t size, uint8_t ret[32]);
 
 /* Read the entry of that key from the cache. False when it is missing or not valid. */
 bool nt_entry_fetch_read(const uint8_t key[32], struct nt_entry *ret);
@@ -20,10 +21,10 @@ bool nt_entry_fetch_read(const uint8_t key[32], struct nt_entry *ret);
 struct nt_begun;
 
 /*
- * Ask the listener to make an entry, and do not wait: a request for nt_entry_fetch_request or nt_entry_fetch_drop, or NULL if the
+ * Ask the set's listener to make an entry, and do not wait: a request for nt_entry_fetch_request or nt_entry_fetch_drop, or NULL if the
  * entry is in the cache, or has to be asked for when it is needed. Keeps nothing of the image.
  */
-struct nt_begun *nt_entry_fetch_begin(const uint8_t key[32], const char *arch, int driver_version, const void *image, size_t size);
+struct nt_begun *nt_entry_fetch_begin(const struct nt_set *set, const uint8_t key[32], const char *arch, int driver_version, const void *image, size_t size);
 
 /* Whether such a request was not sent yet. */
 bool nt_entry_fetch_is_unsent(void);
@@ -45,8 +46,8 @@ void nt_entry_fetch_drop(struct nt_begun *begun);
  * longer. begun: of nt_entry_fetch_begin, which is given up; NULL if nobody has asked for the entry yet. False with a message in
  * error if that fails. ret refers to memory that is never freed.
  */
-bool nt_entry_fetch_request(struct nt_begun *begun, const uint8_t key[32], const char *arch, int driver_version, const void *image,
-			    size_t size, struct nt_entry *ret, char *error, size_t error_size);
+bool nt_entry_fetch_request(struct nt_begun *begun, const struct nt_set *set, const uint8_t key[32], const char *arch,
+			    int driver_version, const void *image, size_t size, struct nt_entry *ret, char *error, size_t error_size);
 
 /* Tell the listener that this process has begun a trace, and its path, so that it runs until this process has ended. */
 void nt_entry_fetch_hello(const char *trace);

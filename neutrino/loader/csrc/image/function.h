@@ -15,7 +15,16 @@
 
 struct nt_counters;
 struct nt_part;
+struct nt_set;
 struct nt_setting;
+
+/* What twin.c has loaded for a module or library, of its image for one set of probes. */
+struct nt_made {
+	struct nt_image *image;
+	struct nt_part *parts; /* twin.c's: by image of the entry; NULL while no kernel with a twin was obtained */
+	int load_noted;	       /* that a part would not load: said once */
+	struct nt_made *next;  /* for another set; only added to */
+};
 
 /* A module or a library of the program. */
 struct nt_owner {
@@ -23,13 +32,12 @@ struct nt_owner {
 	struct nt_retired retired;
 	bool is_library;
 	bool is_gone; /* unloaded: no function is added to it any more */
-	struct nt_image *image;
+	struct nt_made made;	/* for the set that was in force when it was loaded; others follow */
+	struct nt_image_bytes kept; /* a copy of what it was loaded from, for other sets; data NULL: none */
 	CUcontext context;	/* that a module belongs to */
 	struct nt_owner *alias; /* a module made of this library */
-	struct nt_part *parts;	/* twin.c's: by image of the entry; NULL while no kernel with a twin was obtained */
-	int load_noted;		/* that a part would not load: said once */
 	int users; /* threads that prepare contexts for its functions: it is not unloaded under them */
-	struct nt_function *functions;
+	struct nt_function *functions; /* of all sets */
 	struct nt_owner *aliases; /* modules made of this library */
 	/* Lists: all owners, and the aliases of one library; with what points at this one in each. */
 	struct nt_owner *next, **link, *next_alias, **alias_link;
@@ -41,7 +49,10 @@ struct nt_addresses {
 	CUdeviceptr values[];
 };
 
-/* A CUfunction or CUkernel of the program. */
+/*
+ * A CUfunction or CUkernel of the program, for one set of probes. Of the records of a handle, one for each set that was asked
+ * for, the table of functions has the one in force.
+ */
 struct nt_function {
 	struct nt_handle handle; /* first: what nt_handles_find compares */
 	struct nt_retired retired;
@@ -52,6 +63,9 @@ struct nt_function {
 	bool is_kernel;		      /* a CUkernel: one handle for all contexts */
 	/* Up to here: all that a launch reads which is not probed, in one line. */
 	struct nt_owner *owner;
+	const struct nt_set *set;   /* whose twin it runs; NULL: it has none, whatever the set */
+	struct nt_function *first;  /* of the records of its handle */
+	struct nt_function *more;   /* the next of them; only added to */
 	CUcontext context; /* that a CUfunction belongs to */
 	/* While it is not ready: the context that a CUkernel is prepared for, and what the program has set of it. */
 	CUcontext wanted_in;
@@ -62,7 +76,7 @@ struct nt_function {
 	void *capped;	/* the twin under a register cap, or NULL */
 	/* Verdicts on occupancy by (threads, dynamic shared memory): see twin.c. */
 	uint64_t shapes[NT_FUNCTION_SHAPES];
-	struct nt_function *next;
+	struct nt_function *next; /* of its owner's */
 } __attribute__((aligned(64)));
 
 /*
@@ -83,11 +97,23 @@ static inline void nt_function_set_reason(struct nt_function *function, enum neu
 	__atomic_store_n(&function->reason, reason, __ATOMIC_RELEASE);
 }
 
+/* The next record of a function's handle, for another set of probes; NULL after the last. Lock-free. */
+static inline struct nt_function *nt_function_more(const struct nt_function *function)
+{
+	return __atomic_load_n(&function->more, __ATOMIC_ACQUIRE);
+}
+
 /* The library that the driver made this module of; the module or library itself if it was made of none. */
 static inline struct nt_owner *nt_function_library_of(struct nt_owner *owner)
 {
 	return owner->alias ? owner->alias : owner;
 }
+
+/*
+ * The image that a module or library has for a set of probes; its twins are asked for when it is made. NULL without memory. In
+ * a reading section.
+ */
+struct nt_image *nt_function_image_for(struct nt_owner *owner, const struct nt_set *set);
 
 extern NT_HIDDEN struct nt_handles nt_function_table;
 

@@ -17,9 +17,11 @@
 #include "image/backend.h"
 #include "image/choice.h"
 #include "image/entry_fetch.h"
+#include "image/image_log.h"
 #include "image/needs.h"
 #include "image/requests.h"
 #include "image/section.h"
+#include "image/sets.h"
 #include "memory/own_memory.h"
 #include "trace/trace.h"
 
@@ -30,7 +32,6 @@ static uint32_t image_count, kernel_count;
 static uint32_t incomplete_count; /* kernels whose twins lack probes of the run */
 static bool in_sections; /* set by nt_image_use_sections: twins come from patched files */
 
-#define LOGGED_DEVICES 64
 /* Images and their kernels are never freed: about 1.3 KB each. What a program loads beyond these is one to the hook. */
 #ifndef NT_IMAGE_MOST
 #define NT_IMAGE_MOST 65536u
@@ -86,23 +87,6 @@ static int driver_version(void)
 	return version;
 }
 
-/* Write the event of a device into the trace, once for each. From any thread. */
-static void log_device(CUdevice device, const char *arch)
-{
-	static int logged[LOGGED_DEVICES];
-	char name[256] = "";
-	struct nt_event event;
-
-	if (device < 0 || device >= LOGGED_DEVICES || __atomic_exchange_n(&logged[device], 1, __ATOMIC_ACQ_REL))
-		return;
-	nt_driver.cuDeviceGetName(name, sizeof(name), device);
-	nt_event_begin(&event, "device");
-	nt_event_number(&event, "ordinal", (uint64_t)device);
-	nt_event_string(&event, "name", name);
-	nt_event_string(&event, "arch", arch);
-	nt_event_end(&event);
-}
-
 /* A hash for the table of images: the first bytes of the key, which is a hash itself. */
 static uint64_t key_hash(const uint8_t key[32])
 {
@@ -146,53 +130,45 @@ static void free_image(struct nt_image *image)
 	nt_memory_free(image);
 }
 
-/*
- * The record of an image (GPU code of the program) with these bytes, made if it is new; NULL without memory. source:
- * path of the file that the driver loaded, NULL if the program gave it bytes in memory. caller: return address of the
- * program's call. may_be_chosen: whether any launch of its kernels can be; else it needs no twins (copies with probes).
- */
-struct nt_image *nt_image_of(const struct nt_image_bytes *bytes, const char *source, const void *caller,
-			     bool may_be_chosen)
+/* An image of the program, before it has a record: what that will hold. */
+struct found {
+	const struct nt_image_bytes *bytes;
+	const char *source;
+	const char *arch;
+	const struct nt_set *set; /* of probes */
+	struct nt_section_twins *twins; /* NULL: they do not come from the section of a file */
+	struct nt_assessment assessment;
+};
+
+/* The record of an image (GPU code of the program) with that key, or NULL. Takes the mutex. */
+static struct nt_image *known_image(const uint8_t key[32])
 {
-	const char *library = source ? NULL : library_of(bytes->data);
-	const char *caller_library = source ? NULL : library_of(caller);
-	struct nt_section_twins twins;
-	struct nt_assessment assessment = {.reason = NEUTRINO_REASON_PROBED};
-	char arch[NT_DRIVER_ARCH] = "";
-	CUdevice device;
-
-	if (nt_driver_arch(arch, &device))
-		log_device(device, arch);
-	if (is_vendor_library(source ? source : library) || is_vendor_library(caller_library))
-		assessment.reason = NEUTRINO_REASON_VENDOR;
-	else if (nt_settings()->is_other_rank || !may_be_chosen)
-		assessment.reason = NEUTRINO_REASON_NOT_SELECTED;
-	else if (in_sections)
-		nt_assess_by_section(bytes, source, arch, &twins, &assessment);
-	else
-		nt_assess_by_run(bytes, arch, &assessment);
-	bool has_entry = assessment.reason == NEUTRINO_REASON_PROBED, from_section = has_entry && in_sections;
-	/* Images are listed by key: without an entry, by an identity in its place. */
-	if (!has_entry)
-		nt_assess_identity(bytes, assessment.key);
-	if (from_section)
-		nt_section_use(&twins);
-
 	nt_lock_take(&mutex);
-	struct nt_image *image = find_image(assessment.key);
+	struct nt_image *image = find_image(key);
 	nt_lock_release(&mutex);
+	return image;
+}
+
+/*
+ * The record of an image (GPU code of the program) that was found, made if it is new; NULL without memory.
+ * found->assessment: whether it has twins (copies with probes), and else why not.
+ */
+static struct nt_image *record_of(struct found *found)
+{
+	struct nt_assessment *assessment = &found->assessment;
+	bool has_entry = assessment->reason == NEUTRINO_REASON_PROBED, from_section = has_entry && found->twins;
+	struct nt_image *image = known_image(assessment->key);
+
 	if (image)
 		return image;
 	if (__atomic_load_n(&image_count, __ATOMIC_RELAXED) >= NT_IMAGE_MOST) {
-		assessment = (struct nt_assessment){.reason = NEUTRINO_REASON_TABLE_FULL};
-		snprintf(assessment.detail, sizeof(assessment.detail), "the process has loaded more than %u different images",
+		*assessment = (struct nt_assessment){.reason = NEUTRINO_REASON_TABLE_FULL};
+		snprintf(assessment->detail, sizeof(assessment->detail), "the process has loaded more than %u different images",
 			 NT_IMAGE_MOST);
-		memset(assessment.key, 0xff, sizeof(assessment.key));
+		memset(assessment->key, 0xff, sizeof(assessment->key));
 		has_entry = from_section = false;
-		source = library = caller_library = NULL;
-		nt_lock_take(&mutex);
-		image = find_image(assessment.key);
-		nt_lock_release(&mutex);
+		found->source = "";
+		image = known_image(assessment->key);
 		if (image)
 			return image;
 	}
@@ -201,27 +177,28 @@ struct nt_image *nt_image_of(const struct nt_image_bytes *bytes, const char *sou
 	image = nt_memory_alloc_zeroed(1, sizeof(*image));
 	if (!image)
 		return NULL;
-	image->kind = bytes->kind;
-	image->size = bytes->size;
-	image->source = nt_memory_strdup(source ? source : library ? library : caller_library ? caller_library : "");
-	image->reason = assessment.reason;
-	image->detail = *assessment.detail ? nt_memory_strdup(assessment.detail) : NULL;
+	image->kind = found->bytes->kind;
+	image->size = found->bytes->size;
+	image->source = nt_memory_strdup(found->source);
+	image->reason = assessment->reason;
+	image->detail = *assessment->detail ? nt_memory_strdup(assessment->detail) : NULL;
 	image->has_entry = has_entry;
 	image->from_section = from_section;
-	memcpy(image->key, assessment.key, sizeof(assessment.key));
-	memcpy(image->arch, arch, sizeof(arch));
+	image->set = has_entry ? found->set : NULL;
+	memcpy(image->key, assessment->key, sizeof(assessment->key));
+	snprintf(image->arch, sizeof(image->arch), "%s", found->arch);
 	image->driver_version = driver_version();
 	/* The entry itself, or the image from which the entry is to be made. */
 	if (from_section)
-		copy_bytes(image, twins.entry, twins.entry_size);
+		copy_bytes(image, found->twins->entry, found->twins->entry_size);
 	else if (has_entry) {
-		copy_bytes(image, bytes->data, bytes->size);
+		copy_bytes(image, found->bytes->data, found->bytes->size);
 		/* Its twins are made while the program goes on, until it obtains a kernel. */
 		if (!nt_requests_are_on)
 			nt_image_begin(image);
 	}
 	nt_lock_take(&mutex);
-	struct nt_image *other = find_image(assessment.key);
+	struct nt_image *other = find_image(assessment->key);
 	bool added = !other && nt_hashed_add(&images, &image->by_key, key_hash(image->key));
 	if (added)
 		image->id = __atomic_add_fetch(&image_count, 1, __ATOMIC_RELAXED); /* read without the mutex, too */
@@ -233,6 +210,54 @@ struct nt_image *nt_image_of(const struct nt_image_bytes *bytes, const char *sou
 	if (has_entry)
 		nt_requests_announce(image);
 	return image;
+}
+
+/*
+ * The record of an image (GPU code of the program) with these bytes, made if it is new; NULL without memory. source:
+ * path of the file that the driver loaded, NULL if the program gave it bytes in memory. caller: return address of the
+ * program's call. may_be_chosen: whether any launch of its kernels can be; else it needs no twins (copies with probes).
+ */
+struct nt_image *nt_image_of(const struct nt_image_bytes *bytes, const char *source, const void *caller,
+			     bool may_be_chosen)
+{
+	const char *library = source ? NULL : library_of(bytes->data);
+	const char *caller_library = source ? NULL : library_of(caller);
+	const char *shown = source ? source : library ? library : caller_library ? caller_library : "";
+	struct nt_section_twins twins;
+	char arch[NT_DRIVER_ARCH] = "";
+	struct found found = {.bytes = bytes, .source = shown, .arch = arch, .set = nt_sets_now(),
+			      .twins = in_sections ? &twins : NULL, .assessment = {.reason = NEUTRINO_REASON_PROBED}};
+	CUdevice device;
+
+	if (nt_driver_arch(arch, &device))
+		nt_image_log_device(device, arch);
+	if (is_vendor_library(source ? source : library) || is_vendor_library(caller_library))
+		found.assessment.reason = NEUTRINO_REASON_VENDOR;
+	else if (nt_settings()->is_other_rank || !may_be_chosen)
+		found.assessment.reason = NEUTRINO_REASON_NOT_SELECTED;
+	else if (in_sections)
+		nt_assess_by_section(bytes, source, arch, &twins, &found.assessment);
+	else
+		nt_assess_by_run(bytes, found.set, arch, &found.assessment);
+	/* Images are listed by key: without an entry, by an identity in its place. */
+	if (found.assessment.reason != NEUTRINO_REASON_PROBED)
+		nt_assess_identity(bytes, found.assessment.key);
+	else if (in_sections)
+		nt_section_use(&twins);
+	return record_of(&found);
+}
+
+/*
+ * The record that an image (GPU code of the program) has for a set of probes, made if it is new; NULL without memory.
+ * image: its record for another set, with an entry; bytes: as they were for that.
+ */
+struct nt_image *nt_image_of_set(const struct nt_image *image, const struct nt_image_bytes *bytes, const struct nt_set *set)
+{
+	struct found found = {.bytes = bytes, .source = image->source ? image->source : "", .arch = image->arch, .set = set,
+			      .assessment = {.reason = NEUTRINO_REASON_PROBED}};
+
+	nt_assess_by_run(bytes, set, image->arch, &found.assessment);
+	return record_of(&found);
 }
 
 /*
@@ -250,7 +275,7 @@ void nt_image_begin(struct nt_image *image)
 	if (image->copy) {
 		image->begun_pid = getpid();
 		image->begun_ns = nt_clock_now_ns();
-		image->begun = nt_entry_fetch_begin(image->key, image->arch, image->driver_version, image->copy, image->size);
+		image->begun = nt_entry_fetch_begin(image->set, image->key, image->arch, image->driver_version, image->copy, image->size);
 	}
 	__atomic_store_n(&image->state, UNRESOLVED, __ATOMIC_RELEASE);
 }
@@ -270,29 +295,6 @@ bool nt_image_is_answered(struct nt_image *image, unsigned milliseconds)
 {
 	return image->from_section || nt_entry_fetch_is_near(image->begun, image->key, milliseconds) ||
 	       (image->begun && nt_clock_now_ns() - image->begun_ns > nt_entry_fetch_timeout());
-}
-
-/*
- * Write the event of an image (GPU code of the program) into the trace. cached: whether its twins (copies with probes)
- * were in the cache. ready_ms: milliseconds until they were there.
- */
-static void log_image(const struct nt_image *image, bool cached, double ready_ms)
-{
-	struct nt_event event;
-
-	nt_event_begin(&event, "image");
-	nt_event_number(&event, "id", image->id);
-	nt_event_string(&event, "kind", nt_image_bytes_kind(image->kind));
-	nt_event_number(&event, "size", image->size);
-	nt_event_string(&event, "source", image->source ? image->source : "");
-	if (image->from_section)
-		nt_event_string(&event, "twins", "section");
-	if (image->reason == NEUTRINO_REASON_PROBED) {
-		if (!image->from_section)
-			nt_event_number(&event, "cached", cached);
-		nt_event_real(&event, "ready_ms", ready_ms);
-	}
-	nt_event_end(&event);
 }
 
 /*
@@ -329,8 +331,8 @@ static bool fetch_entry(struct nt_image *image)
 	if (!begun && nt_entry_fetch_read(image->key, &image->entry))
 		return true;
 	image->begun = NULL;
-	if (!image->copy || !nt_entry_fetch_request(begun, image->key, image->arch, image->driver_version, image->copy, image->size,
-					  &image->entry, error, sizeof(error))) {
+	if (!image->copy || !nt_entry_fetch_request(begun, image->set, image->key, image->arch, image->driver_version, image->copy,
+						     image->size, &image->entry, error, sizeof(error))) {
 		image->reason = NEUTRINO_REASON_HELPER;
 		image->detail = nt_memory_strdup(error);
 	}
@@ -358,7 +360,7 @@ static void finish_resolving(struct nt_image *image, bool cached, uint64_t begin
 	/* The image's bytes, if these were copied, are not needed any more. */
 	nt_memory_free(image->copy);
 	image->copy = NULL;
-	log_image(image, cached, (double)(nt_clock_now_ns() - begin) / 1e6);
+	nt_image_log_image(image, cached, (double)(nt_clock_now_ns() - begin) / 1e6);
 	__atomic_store_n(&image->state, RESOLVED, __ATOMIC_RELEASE);
 }
 
@@ -415,60 +417,14 @@ void nt_image_resolve(struct nt_image *image)
 }
 
 /*
- * Write the files of a kernel (manifest, PTX), which come with its twin (copy with probes), into the trace's folder
- * kernel/<id>.
- */
-static void write_kernel_files(const struct nt_image *image, const struct nt_kernel *kernel)
-{
-	const struct neutrino_twin_file *files = (const void *)(image->entry.data + kernel->twin->files_offset);
-	char name[512];
-
-	snprintf(name, sizeof(name), "kernel/%u", kernel->id);
-	if (!nt_trace_mkdir(name))
-		return;
-	for (uint32_t i = 0; i < kernel->twin->files; i++) {
-		const char *file = nt_entry_string(&image->entry, files[i].name_offset);
-		if (snprintf(name, sizeof(name), "kernel/%u/%s", kernel->id, file) < (int)sizeof(name))
-			nt_trace_file(name, image->entry.data + files[i].offset, files[i].size);
-	}
-}
-
-/*
- * Write the files of a kernel, its event, and a line for event.log into the trace. detail: what the kernel's reason
- * alone does not say, or NULL.
+ * Write the files of a kernel, its event, and a line for event.log into the trace, and count it if its twin (copy with
+ * probes) lacks some of the probes. detail: what the kernel's reason alone does not say, or NULL.
  */
 static void log_kernel(const struct nt_image *image, const struct nt_kernel *kernel, const char *detail)
 {
-	static const char *const words[NEUTRINO_REASON_SLOTS] = {NEUTRINO_REASON_WORDS};
-	static const char *const texts[NEUTRINO_REASON_SLOTS] = {NEUTRINO_REASON_TEXTS};
-	struct nt_event event;
-	enum neutrino_reason reason = kernel->reason;
-
-	if (reason == NEUTRINO_REASON_PROBED) {
-		write_kernel_files(image, kernel);
-		if (detail && *detail)
-			__atomic_add_fetch(&incomplete_count, 1, __ATOMIC_RELAXED);
-	}
-	nt_event_begin(&event, "kernel");
-	nt_event_number(&event, "id", kernel->id);
-	nt_event_number(&event, "image", image->id);
-	nt_event_string(&event, "name", kernel->name);
-	nt_event_string(&event, "reason", words[reason] ? words[reason] : "unknown");
-	nt_event_string(&event, "detail", detail ? detail : "");
-	/* What an earlier process has learnt. */
-	if (nt_own_memory_is_memusage && kernel->log_kept.units) {
-		nt_event_number(&event, "log_units", kernel->log_kept.units);
-		nt_event_number(&event, "log_per_warp", kernel->log_kept.per_warp);
-	}
-	nt_event_end(&event);
-	if (reason == NEUTRINO_REASON_PROBED)
-		nt_event_log("kernel %u %s: probed%s%s", kernel->id, kernel->name, detail && *detail ? "; " : "",
-			     detail ? detail : "");
-	else if (reason == NEUTRINO_REASON_NOT_READY)
-		nt_event_log("kernel %u %s: its twin is not ready yet", kernel->id, kernel->name);
-	else
-		nt_event_log("kernel %u %s: not probed: %s%s%s", kernel->id, kernel->name,
-			     texts[reason] ? texts[reason] : "", detail && *detail ? ": " : "", detail ? detail : "");
+	nt_image_log_kernel(image, kernel, detail);
+	if (kernel->reason == NEUTRINO_REASON_PROBED && detail && *detail)
+		__atomic_add_fetch(&incomplete_count, 1, __ATOMIC_RELAXED);
 }
 
 /* The kernel of that name in an image (GPU code of the program), or NULL. Under the mutex. */
@@ -549,6 +505,7 @@ struct nt_kernel *nt_image_kernel(struct nt_image *image, const char *name)
 	/* Without memory for these, and for its maps, the kernel is not listed. */
 	kernel->name = nt_memory_strdup(name);
 	kernel->image = image;
+	kernel->set = image->set ? image->set->number : 0;
 	kernel->reason = NEUTRINO_REASON_NOT_READY;
 	if (kernel->name && (!image->has_entry || nt_image_is_resolved(image)))
 		kernel->reason = describe_kernel(image, kernel, &detail);

@@ -20,6 +20,7 @@ enum nt_resolve_state {
 };
 
 struct nt_begun;
+struct nt_set;
 
 struct nt_image {
 	struct nt_hashed by_key; /* first: in the table of images */
@@ -28,6 +29,7 @@ struct nt_image {
 	size_t size;
 	char *source;
 	uint8_t key[32];
+	const struct nt_set *set; /* of probes, that its twins have; NULL: it has none, whatever the set */
 	char arch[16];
 	int driver_version;
 	enum neutrino_reason reason; /* PROBED: the entry has a reason per kernel */
@@ -55,6 +57,12 @@ void nt_image_use_sections(void);
  */
 struct nt_image *nt_image_of(const struct nt_image_bytes *bytes, const char *source, const void *caller,
 			     bool may_be_chosen);
+
+/*
+ * The same for a set of probes (image/sets.h) that is not, or not yet, in force; image: what nt_image_of has returned for these
+ * bytes, with an entry.
+ */
+struct nt_image *nt_image_of_set(const struct nt_image *image, const struct nt_image_bytes *bytes, const struct nt_set *set);
 
 /* Keep in the cache what memory the logs of all images' kernels wanted, where it is more than is kept there. */
 void nt_image_keep_needs(void);

@@ -3,16 +3,20 @@
 #include <pthread.h>
 #include <stddef.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/hot.h"
 #include "base/lock.h"
 #include "base/memory.h"
 #include "base/quiet.h"
+#include "base/scope.h"
+#include "base/settings.h"
 #include "base/wake.h"
 #include "drain/drain.h"
 #include "image/attributes.h"
 #include "image/backend.h"
 #include "image/choice.h"
+#include "image/prepare.h"
 #include "image/requests.h"
 #include "image/twin.h"
 #include "memory/greens.h"
@@ -26,71 +30,6 @@
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct nt_owner *owners;
 static struct nt_handles owner_table;
-static int any_probed;
-
-/*
- * Why a function is not prepared for probed launches: NOT_READY if that comes later; PROBED if it is to be prepared
- * now.
- */
-static enum neutrino_reason reason_before(const struct nt_function *function)
-{
-	enum neutrino_reason reason = nt_kernel_reason(function->kernel);
-
-	if (!nt_choice_has_context(function->context) || nt_choice_is_over(function->kernel))
-		return NEUTRINO_REASON_NOT_SELECTED;
-	if (reason != NEUTRINO_REASON_PROBED && reason != NEUTRINO_REASON_NOT_READY)
-		return reason;
-	if (nt_greens_has(function->context))
-		return NEUTRINO_REASON_LAUNCH_FORM;
-	return reason;
-}
-
-/*
- * Load a function's twin (its copy with probes) and what its launches need; returns PROBED, or why its original runs. A
- * module's function is prepared in its own context, which is made current meanwhile. quiet_ms: how long the context may
- * take to become idle, else NOT_READY; 0 in the program's thread, which does not wait for that. Without the lock.
- */
-static enum neutrino_reason prepare_function(struct nt_function *function, unsigned quiet_ms)
-{
-	CUcontext current = NULL, own = function->context, popped; /* own: NULL for a CUkernel */
-	int mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-	enum neutrino_reason reason = reason_before(function);
-
-	if (reason != NEUTRINO_REASON_PROBED)
-		return reason;
-	if (quiet_ms && function->is_kernel)
-		own = __atomic_load_n(&function->wanted_in, __ATOMIC_ACQUIRE);
-	if (nt_greens_has(own) || !nt_choice_has_context(own))
-		own = NULL;
-	nt_driver.cuThreadExchangeStreamCaptureMode(&mode);
-	nt_driver.cuCtxGetCurrent(&current);
-	/* A CUkernel is prepared for other contexts all the same. */
-	if (nt_greens_has(current) || !nt_choice_has_context(current))
-		current = NULL;
-	bool pushed = own && own != current && nt_driver.cuCtxPushCurrent_v2(own) == CUDA_SUCCESS;
-	bool is_own = !own || own == current || pushed;
-	CUcontext context = pushed ? own : current;
-	/* Made before: a launch would wait for that, too. */
-	if (quiet_ms && is_own)
-		nt_pool_prepare(context);
-	bool waits = quiet_ms && context;
-	if (!is_own)
-		reason = NEUTRINO_REASON_LOAD;
-	else if (waits && !nt_quiet_begin(context, quiet_ms))
-		reason = NEUTRINO_REASON_NOT_READY;
-	else
-		reason = function->kernel->backend->prepare(function, context);
-	if (waits && reason != NEUTRINO_REASON_NOT_READY)
-		nt_quiet_end();
-	if (reason == NEUTRINO_REASON_PROBED) {
-		__atomic_store_n(&any_probed, 1, __ATOMIC_RELEASE);
-		nt_backend_expect(function->kernel, nt_pool_prepare(context));
-	}
-	if (pushed)
-		nt_driver.cuCtxPopCurrent_v2(&popped);
-	nt_driver.cuThreadExchangeStreamCaptureMode(&mode);
-	return reason;
-}
 
 /*
  * If the current context is a new one at the address of an old one whose end was not seen, forget what was known of the
@@ -121,7 +60,13 @@ static void release_owner(struct nt_retired *record)
 {
 	struct nt_owner *owner = (void *)((char *)record - offsetof(struct nt_owner, retired));
 
-	nt_memory_free(owner->parts);
+	for (struct nt_made *made = owner->made.next, *next; made; made = next) {
+		next = made->next;
+		nt_memory_free(made->parts);
+		nt_memory_free(made);
+	}
+	nt_memory_free(owner->made.parts);
+	nt_memory_free((void *)(uintptr_t)owner->kept.data);
 	nt_memory_free(owner);
 }
 
@@ -165,7 +110,7 @@ static bool is_later(const struct nt_function *function)
 {
 	if (!nt_requests_are_on)
 		return false;
-	enum neutrino_reason reason = reason_before(function);
+	enum neutrino_reason reason = nt_prepare_reason(function);
 	/* If that thread is loading for the same module, nobody waits for it either. */
 	bool is_loading = __atomic_load_n(&nt_function_library_of(function->owner)->users, __ATOMIC_ACQUIRE);
 	return reason == NEUTRINO_REASON_NOT_READY ||
@@ -173,19 +118,32 @@ static bool is_later(const struct nt_function *function)
 }
 
 /*
- * Register a function that the program has obtained, and prepare it for launches. Nothing is done if it is known
- * already or its module is unloaded meanwhile. handle: the driver's. In a reading section (what is found in it is not
- * freed).
+ * A record of a function of the program, in no list yet, whose twin (copy with probes) is not ready; NULL without memory.
+ * handle: the driver's; kernel: of the image for the set of probes.
  */
-static void add_function(struct nt_owner *owner, void *handle, struct nt_kernel *kernel, bool is_kernel)
+struct nt_function *nt_registry_make(struct nt_owner *owner, void *handle, struct nt_kernel *kernel, bool is_kernel)
 {
 	struct nt_function *function = nt_memory_alloc_aligned(_Alignof(struct nt_function), sizeof(*function));
 
+	if (function)
+		*function = (struct nt_function){
+			.handle = {handle}, .owner = owner, .kernel = kernel, .kernel_id = kernel->id,
+			.counters = nt_counters_of(kernel->id), .is_kernel = is_kernel, .first = function,
+			.set = kernel->image->set, .reason = NEUTRINO_REASON_NOT_READY};
+	return function;
+}
+
+/*
+ * Register a function that the program has obtained, and prepare it for launches. Nothing is done if it is known
+ * already or its module is unloaded meanwhile. handle: the driver's. In a reading section (what is found in it is not
+ * freed). False if another set of probes has come into force meanwhile: then this is to be done again, for that.
+ */
+static bool add_function(struct nt_owner *owner, void *handle, struct nt_kernel *kernel, bool is_kernel)
+{
+	struct nt_function *function = nt_registry_make(owner, handle, kernel, is_kernel);
+
 	if (!function)
-		return;
-	*function = (struct nt_function){
-		.handle = {handle}, .owner = owner, .kernel = kernel, .kernel_id = kernel->id,
-		.counters = nt_counters_of(kernel->id), .is_kernel = is_kernel};
+		return true;
 	forget_if_renewed();
 	/* Of a CUfunction: its module's context. One from a library's kernel was obtained for the current context. */
 	if (!is_kernel && owner->context)
@@ -197,13 +155,14 @@ static void add_function(struct nt_owner *owner, void *handle, struct nt_kernel 
 		if (is_kernel)
 			nt_driver.cuCtxGetCurrent(&function->wanted_in);
 	} else {
-		function->reason = prepare_function(function, 0);
+		function->reason = nt_prepare_function(function, 0);
 	}
 	bool is_ready = function->reason != NEUTRINO_REASON_NOT_READY;
 	nt_lock_take(&mutex);
 	/* The driver may have given the handle of a function that is gone to one of another owner, which replaces it. */
 	struct nt_function *other = nt_handles_find(&nt_function_table, handle);
-	bool added = !owner->is_gone && (!other || other->owner != owner) &&
+	bool is_current = !function->set || function->set == nt_sets_now();
+	bool added = is_current && !owner->is_gone && (!other || other->owner != owner) &&
 		     nt_handles_put(&nt_function_table, &function->handle);
 	if (added) {
 		function->next = owner->functions;
@@ -215,6 +174,7 @@ static void add_function(struct nt_owner *owner, void *handle, struct nt_kernel 
 		nt_requests_added(function);
 	if (!added)
 		release_function(&function->retired);
+	return is_current;
 }
 
 /*
@@ -229,10 +189,27 @@ static struct nt_owner *find_owner(void *handle, bool is_library)
 }
 
 /*
- * Register a module or library that the program has loaded from an image (GPU code of the program). alias: the library
- * that the driver made this module of, or NULL. Takes the mutex.
+ * Keep a copy of the image (GPU code of the program) of a module or library, if other sets of probes may be put into it.
+ * Without memory it has no twins (copies with probes) of these.
  */
-static void add_owner(void *handle, bool is_library, struct nt_image *image, struct nt_owner *alias)
+static void keep_bytes(struct nt_owner *owner, const struct nt_image_bytes *bytes)
+{
+	if (!nt_settings()->asks_again || !owner->made.image->set)
+		return;
+	void *copy = nt_memory_alloc(bytes->size + 1);
+	if (!copy)
+		return;
+	memcpy(copy, bytes->data, bytes->size);
+	owner->kept = *bytes;
+	owner->kept.data = copy;
+}
+
+/*
+ * Register a module or library that the program has loaded from an image (GPU code of the program). bytes: of the image,
+ * or NULL; alias: the library that the driver made this module of, or NULL. Takes the mutex.
+ */
+static void add_owner(void *handle, bool is_library, struct nt_image *image, const struct nt_image_bytes *bytes,
+		      struct nt_owner *alias)
 {
 	struct nt_owner *owner = nt_memory_alloc_zeroed(1, sizeof(*owner));
 
@@ -240,8 +217,10 @@ static void add_owner(void *handle, bool is_library, struct nt_image *image, str
 		return;
 	owner->handle.handle = handle;
 	owner->is_library = is_library;
-	owner->image = image;
+	owner->made.image = image;
 	owner->alias = alias;
+	if (bytes)
+		keep_bytes(owner, bytes);
 	if (!is_library) {
 		forget_if_renewed();
 		nt_driver.cuCtxGetCurrent(&owner->context);
@@ -264,7 +243,7 @@ static void add_owner(void *handle, bool is_library, struct nt_image *image, str
 	}
 	nt_lock_release(&mutex);
 	if (!added)
-		nt_memory_free(owner);
+		release_owner(&owner->retired);
 }
 
 /*
@@ -281,7 +260,7 @@ void nt_registry_loaded(void *handle, bool is_library, const struct nt_image_byt
 	struct nt_image *image = nt_image_of(bytes, source, caller, nt_choice_has_image(context));
 
 	if (image)
-		add_owner(handle, is_library, image, NULL);
+		add_owner(handle, is_library, image, bytes, NULL);
 }
 
 /* Register a module that the driver made of a library for the current context, unless it is known already. */
@@ -291,32 +270,35 @@ void nt_registry_alias(CUmodule module, CUlibrary library)
 	struct nt_owner *owner = find_owner(library, true);
 
 	if (owner && !find_owner(module, false))
-		add_owner(module, false, owner->image, owner);
+		add_owner(module, false, owner->made.image, NULL, owner);
 	nt_grace_reading_end(reading);
 }
 
 /*
  * What nt_registry_obtained does, in the reading section (what is found in it is not freed) that it has begun: find the
- * function's kernel by name, get the image's twins (copies with probes), and register the function.
+ * function's kernel by name, get the image's twins (copies with probes), and register the function. False if it is to be
+ * called again, since another set of probes is in force now.
  */
-static void register_obtained(void *owner_handle, bool is_library, void *handle, const char *name)
+static bool register_obtained(void *owner_handle, bool is_library, void *handle, const char *name)
 {
 	struct nt_owner *owner = find_owner(owner_handle, is_library);
 
 	if (!owner || !handle)
-		return;
+		return true;
 	struct nt_function *function = nt_handles_find(&nt_function_table, handle);
 	if (function && nt_function_library_of(function->owner) == nt_function_library_of(owner))
-		return; /* it is registered already */
+		return true; /* it is registered already */
 	/* Functions that look up a name are not in every driver; without a name its kernels run unprobed. */
 	if (!name && (is_library ? !nt_driver.cuKernelGetName || nt_driver.cuKernelGetName(&name, handle)
 				 : !nt_driver.cuFuncGetName || nt_driver.cuFuncGetName(&name, handle)))
-		return;
-	if (!is_deferred(owner->image))
-		nt_image_resolve(owner->image);
-	struct nt_kernel *kernel = nt_image_kernel(owner->image, name);
-	if (kernel)
-		add_function(owner, handle, kernel, is_library);
+		return true;
+	struct nt_image *image = nt_function_image_for(owner, nt_sets_now());
+	if (!image)
+		return true;
+	if (!is_deferred(image))
+		nt_image_resolve(image);
+	struct nt_kernel *kernel = nt_image_kernel(image, name);
+	return !kernel || add_function(owner, handle, kernel, is_library);
 }
 
 /*
@@ -327,7 +309,8 @@ void nt_registry_obtained(void *owner_handle, bool is_library, void *handle, con
 {
 	uint32_t *reading = nt_grace_reading_begin();
 
-	register_obtained(owner_handle, is_library, handle, name);
+	while (!register_obtained(owner_handle, is_library, handle, name))
+		;
 	nt_grace_reading_end(reading);
 }
 
@@ -335,12 +318,15 @@ void nt_registry_obtained(void *owner_handle, bool is_library, void *handle, con
 void nt_registry_function_of(CUkernel kernel, CUfunction handle)
 {
 	uint32_t *reading = nt_grace_reading_begin();
-	struct nt_function *origin = nt_function_find(kernel);
-	struct nt_function *known = nt_function_find(handle);
+	bool is_done;
 
-	/* Unless the CUkernel is not registered, or the CUfunction is already. */
-	if (origin && origin->is_kernel && (!known || known->kernel != origin->kernel))
-		add_function(origin->owner, handle, origin->kernel, false);
+	do {
+		struct nt_function *origin = nt_function_find(kernel);
+		struct nt_function *known = nt_function_find(handle);
+		/* Unless the CUkernel is not registered, or the CUfunction is already. */
+		is_done = !origin || !origin->is_kernel || (known && known->kernel == origin->kernel) ||
+			  add_function(origin->owner, handle, origin->kernel, false);
+	} while (!is_done);
 	nt_grace_reading_end(reading);
 }
 
@@ -422,6 +408,23 @@ static void forget_owners(CUcontext context)
 	}
 }
 
+/* Forget what a function of a library has in a context that is destroyed. */
+static void forget_function(struct nt_function *function, CUcontext context)
+{
+	CUcontext wanted = context;
+
+	/* Its library may still list it. */
+	if (!function->is_kernel && function->context == context)
+		nt_function_set_reason(function, NEUTRINO_REASON_CONTEXT);
+	__atomic_compare_exchange_n(&function->wanted_in, &wanted, NULL, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+	for (int j = 0; j < NT_FUNCTION_CONTEXTS; j++) {
+		struct nt_addresses *addresses = __atomic_load_n(&function->addresses[j], __ATOMIC_ACQUIRE);
+		/* Not freed, since a launch may be reading it; NULL equals no context. */
+		if (addresses && __atomic_load_n(&addresses->context, __ATOMIC_ACQUIRE) == context)
+			__atomic_store_n(&addresses->context, NULL, __ATOMIC_RELEASE);
+	}
+}
+
 /*
  * Forget what functions of libraries, which outlive a context, have in it: their CUfunctions for it, and stored
  * addresses.
@@ -439,17 +442,10 @@ static void forget_functions(CUcontext context)
 			nt_lock_take(&mutex);
 			nt_handles_remove(&nt_function_table, row);
 			nt_lock_release(&mutex);
-			/* Its library may still list it. */
-			nt_function_set_reason(function, NEUTRINO_REASON_CONTEXT);
 		}
-		CUcontext wanted = context;
-		__atomic_compare_exchange_n(&function->wanted_in, &wanted, NULL, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
-		for (int j = 0; j < NT_FUNCTION_CONTEXTS; j++) {
-			struct nt_addresses *addresses = __atomic_load_n(&function->addresses[j], __ATOMIC_ACQUIRE);
-			/* Not freed, since a launch may be reading it; NULL equals no context. */
-			if (addresses && __atomic_load_n(&addresses->context, __ATOMIC_ACQUIRE) == context)
-				__atomic_store_n(&addresses->context, NULL, __ATOMIC_RELEASE);
-		}
+		/* Of all sets of probes. */
+		for (function = function->first; function; function = nt_function_more(function))
+			forget_function(function, context);
 	}
 }
 
@@ -522,7 +518,7 @@ static struct nt_function *take_unready(const struct nt_kernel *kernel, unsigned
 
 	nt_lock_take(&mutex);
 	for (struct nt_owner *owner = owners; owner && !found; owner = owner->next) {
-		if (owner->image != kernel->image)
+		if (owner->made.image != kernel->image)
 			continue;
 		for (struct nt_function *function = owner->functions; function && !found; function = function->next)
 			if (function->kernel == kernel && nt_function_reason(function) == NEUTRINO_REASON_NOT_READY &&
@@ -548,7 +544,7 @@ bool nt_registry_make_ready(struct nt_kernel *kernel, unsigned milliseconds)
 
 	while ((function = take_unready(kernel, skipped))) {
 		struct nt_owner *owner = nt_function_library_of(function->owner);
-		enum neutrino_reason reason = prepare_function(function, milliseconds);
+		enum neutrino_reason reason = nt_prepare_function(function, milliseconds);
 		if (reason == NEUTRINO_REASON_NOT_READY)
 			skipped++;
 		else
@@ -559,8 +555,125 @@ bool nt_registry_make_ready(struct nt_kernel *kernel, unsigned milliseconds)
 	return !skipped;
 }
 
-/* Whether any function was ever prepared for probed launches; if not, contexts need not be prepared. Lock-free. */
-bool nt_registry_has_probed(void)
+/* --- changes of the set of probes: for change.c --- */
+
+/* The record of a function's handle for a set of probes; NULL if it has none. Lock-free. */
+static struct nt_function *record_for(const struct nt_function *function, const struct nt_set *set)
 {
-	return __atomic_load_n(&any_probed, __ATOMIC_ACQUIRE);
+	struct nt_function *record = function->first;
+
+	while (record && record->set != set)
+		record = nt_function_more(record);
+	return record;
+}
+
+/* Whether the function is in the table: launches of its handle find it. Under the mutex. */
+static bool is_in_force(struct nt_function *function)
+{
+	return nt_handles_find(&nt_function_table, function->handle.handle) == function;
+}
+
+/* Whether a function runs another set's twin, though it may have one of this set. Under the mutex. */
+static bool is_of_other(struct nt_function *function, const struct nt_set *set)
+{
+	return function->set && function->set != set && is_in_force(function);
+}
+
+/*
+ * The functions that are in force for other sets of probes than this and have no record for this that is ready: their
+ * number, and a list of them for nt_memory_free. False without memory. In a reading section, in which they stay valid.
+ */
+bool nt_registry_unready_for(const struct nt_set *set, struct nt_function ***ret, size_t *count)
+{
+	size_t capacity = 0;
+
+	*ret = NULL;
+	*count = 0;
+	NT_LOCKED(&mutex);
+	for (struct nt_owner *owner = owners; owner; owner = owner->next)
+		for (struct nt_function *function = owner->functions; function; function = function->next) {
+			if (!is_of_other(function, set))
+				continue;
+			const struct nt_function *record = record_for(function, set);
+			if (record && nt_function_reason(record) != NEUTRINO_REASON_NOT_READY)
+				continue;
+			if (*count == capacity) {
+				capacity = capacity ? 2 * capacity : 64;
+				struct nt_function **moved = nt_memory_realloc(*ret, capacity * sizeof(*moved));
+				if (!moved)
+					return false;
+				*ret = moved;
+			}
+			(*ret)[(*count)++] = function;
+		}
+	return true;
+}
+
+/*
+ * List a record, made by nt_registry_make for the handle of a function that is in force, beside that; false if the function
+ * is gone, and the record is freed.
+ */
+bool nt_registry_add_record(struct nt_function *function, struct nt_function *record)
+{
+	struct nt_function *last = function->first;
+
+	nt_lock_take(&mutex);
+	bool added = is_in_force(function);
+	if (added) {
+		record->first = function->first;
+		record->context = function->context;
+		record->next = function->owner->functions;
+		function->owner->functions = record;
+		while (last->more)
+			last = last->more;
+		__atomic_store_n(&last->more, record, __ATOMIC_RELEASE);
+	}
+	nt_lock_release(&mutex);
+	if (!added)
+		release_function(&record->retired);
+	return added;
+}
+
+/*
+ * The record of a function that is in force for another set of probes, if it is not ready and the function is not gone: its
+ * twins (copies with probes) stay loaded until nt_registry_let_go. NULL otherwise.
+ */
+struct nt_function *nt_registry_hold(struct nt_function *function, const struct nt_set *set)
+{
+	NT_LOCKED(&mutex);
+	struct nt_function *record = is_in_force(function) ? record_for(function, set) : NULL;
+	if (!record || nt_function_reason(record) != NEUTRINO_REASON_NOT_READY)
+		return NULL;
+	__atomic_add_fetch(&nt_function_library_of(function->owner)->users, 1, __ATOMIC_ACQ_REL);
+	return record;
+}
+
+/* End what nt_registry_hold has begun. */
+void nt_registry_let_go(struct nt_function *record)
+{
+	__atomic_sub_fetch(&nt_function_library_of(record->owner)->users, 1, __ATOMIC_ACQ_REL);
+}
+
+/*
+ * Have all functions run the twins (copies with probes) of a set of probes from now on, if those are ready of all of them;
+ * else nothing changes, and the result is false. Launches in other threads run either set's.
+ */
+bool nt_registry_put_in_force(const struct nt_set *set)
+{
+	NT_LOCKED(&mutex);
+	for (int step = 0; step < 2; step++)
+		for (struct nt_owner *owner = owners; owner; owner = owner->next)
+			for (struct nt_function *function = owner->functions; function; function = function->next) {
+				if (!is_of_other(function, set))
+					continue;
+				struct nt_function *record = record_for(function, set);
+				bool is_ready = record && nt_function_reason(record) != NEUTRINO_REASON_NOT_READY;
+				if (step == 0 && !is_ready)
+					return false;
+				/* In place of the other: that takes no memory but where the table is due to grow. */
+				if (step == 1 && is_ready)
+					nt_handles_put(&nt_function_table, &record->handle);
+			}
+	nt_sets_put_in_force(set);
+	return true;
 }

@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "image/function.h"
+#include "image/sets.h"
 
 /*
  * Register a module or library that the program has just loaded from an image. source: path of its file, NULL if it was in
@@ -41,7 +42,22 @@ bool nt_registry_make_ready(struct nt_kernel *kernel, unsigned milliseconds);
 /* Prepare all CUkernels for launches in a context, which is current. Not on the launch path. */
 void nt_registry_prepare_context(CUcontext context);
 
-/* Whether any function is probed; if not, contexts need not be prepared. Lock-free. */
-bool nt_registry_has_probed(void);
+/* --- changes of the set of probes: for change.c. In a reading section --- */
+
+/* The functions in force for other sets without a ready record for this one: a list for nt_memory_free. False without memory. */
+bool nt_registry_unready_for(const struct nt_set *set, struct nt_function ***ret, size_t *count);
+
+/* A record that is not ready and in no list; NULL without memory. */
+struct nt_function *nt_registry_make(struct nt_owner *owner, void *handle, struct nt_kernel *kernel, bool is_kernel);
+
+/* List it beside a function in force of the same handle. False, and it is freed, if that is gone. */
+bool nt_registry_add_record(struct nt_function *function, struct nt_function *record);
+
+/* Between these two, twins of the set's record that is not ready may be loaded. NULL: the function is gone, or it is ready. */
+struct nt_function *nt_registry_hold(struct nt_function *function, const struct nt_set *set);
+void nt_registry_let_go(struct nt_function *record);
+
+/* Have all functions run the twins of a set. False, and nothing changes, if those of one are not ready. */
+bool nt_registry_put_in_force(const struct nt_set *set);
 
 #endif

@@ -22,18 +22,28 @@ struct nt_part {
 /* Not shorter: on a busy machine a thread may take seconds to load, and after the unload its handles are not valid. */
 #define USERS_LIMIT_NS UINT64_C(30000000000)
 
-/*
- * The parts of a module or library, one for each GPU image of its twins (copies with probes), allocated by the first
- * call and not loaded yet. NULL without memory. Lock-free, from any thread.
- */
-static struct nt_part *parts_of(struct nt_owner *owner)
+/* What a module or library has loaded of an image, which is its own for one of the sets of probes. Lock-free. */
+static struct nt_made *made_of(struct nt_owner *owner, const struct nt_image *image)
 {
-	struct nt_part *parts = __atomic_load_n(&owner->parts, __ATOMIC_ACQUIRE);
+	struct nt_made *made = &owner->made;
+
+	while (made && made->image != image)
+		made = __atomic_load_n(&made->next, __ATOMIC_ACQUIRE);
+	return made;
+}
+
+/*
+ * The parts of a module or library for a set of probes, one for each GPU image of its twins (copies with probes),
+ * allocated by the first call and not loaded yet. NULL without memory. Lock-free, from any thread.
+ */
+static struct nt_part *parts_of(struct nt_made *made)
+{
+	struct nt_part *parts = __atomic_load_n(&made->parts, __ATOMIC_ACQUIRE);
 
 	if (parts)
 		return parts;
-	struct nt_part *fresh = nt_memory_alloc_zeroed(owner->image->entry.header->images, sizeof(*fresh));
-	if (!fresh || __atomic_compare_exchange_n(&owner->parts, &parts, fresh, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+	struct nt_part *fresh = nt_memory_alloc_zeroed(made->image->entry.header->images, sizeof(*fresh));
+	if (!fresh || __atomic_compare_exchange_n(&made->parts, &parts, fresh, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
 		return fresh;
 	nt_memory_free(fresh);
 	return parts;
@@ -43,9 +53,9 @@ static struct nt_part *parts_of(struct nt_owner *owner)
  * Load one image of twins (copies of kernels with probes) into the driver, once; other threads that need it wait for
  * the first. number: index of the image in the entry (an image's kernels with probes).
  */
-static void load_part(struct nt_owner *owner, struct nt_part *part, uint32_t number)
+static void load_part(const struct nt_owner *owner, struct nt_made *made, struct nt_part *part, uint32_t number)
 {
-	const struct nt_image *image = owner->image;
+	const struct nt_image *image = made->image;
 	const void *data = image->entry.data + image->entry.images[number].offset;
 	int unresolved = UNRESOLVED;
 	void *twins = NULL;
@@ -61,23 +71,24 @@ static void load_part(struct nt_owner *owner, struct nt_part *part, uint32_t num
 	if (result == CUDA_SUCCESS)
 		part->twins = twins;
 	else if (nt_entry_has_twins(&image->entry, number) &&
-		 !__atomic_exchange_n(&owner->load_noted, 1, __ATOMIC_ACQ_REL))
+		 !__atomic_exchange_n(&made->load_noted, 1, __ATOMIC_ACQ_REL))
 		nt_event_note("the driver did not load the twins of image %u: error %d", image->id, result);
 	__atomic_store_n(&part->state, RESOLVED, __ATOMIC_RELEASE);
 }
 
 /*
- * The driver's handle of the twin (copy with probes) of that name; number: of the twins' image in the entry, which is
- * loaded if it is not. NULL if it cannot be had.
+ * The driver's handle of the twin (copy with probes) of that name; number: of the twins' image in the image's entry,
+ * which is loaded if it is not. NULL if it cannot be had.
  */
-static void *twin_function(struct nt_owner *owner, uint32_t number, const char *name)
+static void *twin_function(struct nt_owner *owner, const struct nt_image *image, uint32_t number, const char *name)
 {
-	struct nt_part *parts = parts_of(owner);
+	struct nt_made *made = made_of(owner, image);
+	struct nt_part *parts = made ? parts_of(made) : NULL;
 	void *handle = NULL;
 
 	if (!parts)
 		return NULL;
-	load_part(owner, &parts[number], number);
+	load_part(owner, made, &parts[number], number);
 	void *twins = parts[number].twins;
 	if (!twins)
 		return NULL;
@@ -111,8 +122,8 @@ static bool add_addresses(struct nt_function *function, const struct nt_owner *o
 	if (!addresses)
 		return false;
 	addresses->context = context;
-	const struct nt_image *image = owner->image;
 	const struct nt_kernel *kernel = function->kernel;
+	const struct nt_image *image = kernel->image;
 	const uint64_t *names = (const void *)(image->entry.data + kernel->twin->variables_offset);
 	for (uint32_t i = 0; i < count; i++) {
 		const char *name = nt_entry_string(&image->entry, names[i]);
@@ -197,9 +208,10 @@ enum neutrino_reason nt_twin_prepare(struct nt_function *function, CUcontext con
 	/* A function may be prepared for several contexts, but its twin is looked up once. */
 	if (!is_loaded) {
 		const struct neutrino_twin_kernel *row = function->kernel->twin;
-		const char *name = nt_entry_string(&owner->image->entry, row->twin_offset);
-		twin = twin_function(owner, row->image, name);
-		capped = row->capped ? twin_function(owner, row->capped, name) : NULL;
+		const struct nt_image *image = function->kernel->image;
+		const char *name = nt_entry_string(&image->entry, row->twin_offset);
+		twin = twin_function(owner, image, row->image, name);
+		capped = row->capped ? twin_function(owner, image, row->capped, name) : NULL;
 	}
 	if (context) {
 		CUfunction twin_in_context = load_code(owner, twin), capped_in_context = load_code(owner, capped);
@@ -248,18 +260,18 @@ void nt_twin_unload_all(struct nt_owner *owner)
 {
 	/* First: another thread may be about to load them. */
 	bool is_unused = wait_for_users(owner);
-	struct nt_part *parts = __atomic_load_n(&owner->parts, __ATOMIC_ACQUIRE);
 
-	if (!parts || !is_unused)
-		return;
-	for (uint32_t i = 0; i < owner->image->entry.header->images; i++) {
-		/* One that another thread is loading stays: the program must not use a module while it unloads it. */
-		if (__atomic_load_n(&parts[i].state, __ATOMIC_ACQUIRE) != RESOLVED || !parts[i].twins)
-			continue;
-		if (owner->is_library)
-			nt_driver.cuLibraryUnload(parts[i].twins);
-		else
-			nt_driver.cuModuleUnload(parts[i].twins);
+	for (struct nt_made *made = &owner->made; made && is_unused; made = __atomic_load_n(&made->next, __ATOMIC_ACQUIRE)) {
+		struct nt_part *parts = __atomic_load_n(&made->parts, __ATOMIC_ACQUIRE);
+		for (uint32_t i = 0; parts && i < made->image->entry.header->images; i++) {
+			/* One that another thread is loading stays: the program must not use a module while it unloads it. */
+			if (__atomic_load_n(&parts[i].state, __ATOMIC_ACQUIRE) != RESOLVED || !parts[i].twins)
+				continue;
+			if (owner->is_library)
+				nt_driver.cuLibraryUnload(parts[i].twins);
+			else
+				nt_driver.cuModuleUnload(parts[i].twins);
+		}
 	}
 }
 

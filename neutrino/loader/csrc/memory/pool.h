@@ -47,6 +47,9 @@ struct nt_pool *nt_pool_prepare(CUcontext context);
  */
 struct nt_pool *nt_pools_find(CUcontext context);
 
+/* Contexts whose pools are ready, at most so many: how many. Lock-free. */
+unsigned nt_pools_contexts(CUcontext *ret, unsigned most);
+
 /* Whether a pool was made for the context, is being made, or could not be. */
 bool nt_pools_has(CUcontext context);
 

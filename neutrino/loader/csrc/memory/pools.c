@@ -60,3 +60,16 @@ CUdevice nt_pools_device(const struct nt_pool *pool)
 {
 	return pool->device;
 }
+
+/* Write the contexts whose pools (device memory for results) are ready to ret, at most so many; returns how many. Lock-free. */
+unsigned nt_pools_contexts(CUcontext *ret, unsigned most)
+{
+	unsigned count = 0;
+
+	for (unsigned i = 0; i < CONTEXTS && count < most; i++) {
+		CUcontext context = __atomic_load_n(&nt_pools[i].context, __ATOMIC_ACQUIRE);
+		if (nt_pools_find(context))
+			ret[count++] = context;
+	}
+	return count;
+}

@@ -248,9 +248,9 @@ bool nt_records_start(void)
 
 /*
  * Give a launch record its last state: WRITTEN if its data begins at an offset of the kernel's data, LOST or MEASURED
- * without data. size: bytes of its results. Takes the mutex.
+ * without data. size: bytes of its results; set: number of the probes that ran. Takes the mutex.
  */
-void nt_records_settle(uint64_t index, enum neutrino_launch_state state, uint64_t offset, uint64_t size)
+void nt_records_settle(uint64_t index, enum neutrino_launch_state state, uint64_t offset, uint64_t size, uint32_t set)
 {
 	nt_lock_take(&mutex);
 	struct chunk *chunk = chunk_at(index);
@@ -258,6 +258,7 @@ void nt_records_settle(uint64_t index, enum neutrino_launch_state state, uint64_
 		struct neutrino_launch *launch = &chunk->records[index % CHUNK_RECORDS];
 		launch->data_offset = offset;
 		launch->data_size = size;
+		launch->set = set;
 		__atomic_store_n(&launch->state, state, __ATOMIC_RELEASE);
 		chunk->dirty |= UINT32_C(1) << index % CHUNK_RECORDS;
 	}

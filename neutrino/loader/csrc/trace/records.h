@@ -28,7 +28,7 @@ bool nt_records_prepare(void);
  * Complete a record by its last state: WRITTEN if its frame begins at an offset of the kernel's data, LOST or MEASURED
  * without one. size: bytes of its maps.
  */
-void nt_records_settle(uint64_t index, enum neutrino_launch_state state, uint64_t offset, uint64_t size);
+void nt_records_settle(uint64_t index, enum neutrino_launch_state state, uint64_t offset, uint64_t size, uint32_t set);
 
 /* A record that is to be written, and where it is in memory. */
 struct nt_changed {

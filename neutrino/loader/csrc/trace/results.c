@@ -321,7 +321,7 @@ void nt_results_write(const struct nt_piece *piece)
 		return;
 	for (uint32_t i = 0; i < piece->count; i++)
 		nt_records_settle(piece->launches[i].launch, written ? NEUTRINO_LAUNCH_WRITTEN : NEUTRINO_LAUNCH_LOST,
-				  written ? result->begin + piece->launches[i].at : 0, piece->launches[i].size);
+				  written ? result->begin + piece->launches[i].at : 0, piece->launches[i].size, piece->set);
 	if (!written && piece->count && !lost_any) {
 		lost_any = true;
 		nt_event_note("the data of a launch could not be copied back or written%s: it is marked lost",

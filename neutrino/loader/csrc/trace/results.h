@@ -25,6 +25,7 @@ struct nt_framed {
 struct nt_piece {
 	uint32_t kernel; /* its id */
 	uint32_t count;	 /* launches */
+	uint32_t set;	 /* number of its probes */
 	struct nt_framed *launches;
 	uint8_t *header; /* of the file; header_size 0: known from an earlier piece of the kernel */
 	uint64_t header_size;
