@@ -6,7 +6,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ContextDecorator, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,14 +27,18 @@ _FLUSH_MS = 60_000
 
 
 class _State:
-    """What is in this process. digest: of the probes and kernels that ``install`` chose; request: its options."""
+    """What is in this process. request: of its first set of probes. sets: the number of each by ``_digest``. current:
+    of the set in force; usual: of the one that ``install`` has asked for last, None if only blocks are recorded.
+    """
 
     def __init__(self) -> None:
         """Nothing is in this process yet."""
         self.lock = threading.RLock()
         self.hook: Hook | None = None
-        self.digest = ""
         self.request: Request | None = None
+        self.sets: dict[str, int] = {}
+        self.current = 1
+        self.usual: int | None = None
         # How many blocks are open.
         self.blocks = 0
 
@@ -82,9 +86,9 @@ def install(
     of ``--range``; range_scope: ``thread`` or ``process``) do not choose. memusage: ``--memusage``: nothing is probed,
     and ``neutrino-report`` says what memory it would take; not with wait=False or hot.
 
-    Probes of a process are chosen once: calling it again with the same ones does nothing. Processes that this one
-    starts are not probed. Raises NeutrinoError if the process has other probes or options, or runs under ``neutrino``;
-    ProbeError, ToolError and OSError as the command would fail.
+    Called again, it changes the probes, of all launches from then on; options of a process are chosen once. Processes
+    that this one starts are not probed. Raises NeutrinoError if the process has other options, runs under ``neutrino``,
+    or has a block of ``trace`` open with other probes; ProbeError, ToolError and OSError as the command would fail.
     """
     from neutrino.device.register_limits import LEAST_CAP, MOST_CAP
     from neutrino.loader.embedded_driver import EmbeddedDevice
@@ -114,7 +118,6 @@ def install(
         _check(name, size, 4 << 20, 1 << 40, is_optional=True)
     chosen = _merged(probes, defines)
     selection = Selection(_patterns("kernels", kernels), _patterns("exclude", exclude))
-    digest = f"{chosen.digest!r} {selection.digest!r}"
     request = Request(
         [],
         RunProbes.of(chosen),
@@ -144,21 +147,61 @@ def install(
         ),
     )
     with _state.lock:
-        if _state.hook is not None:
-            if digest != _state.digest:
-                raise NeutrinoError("this process has other probes already; they are chosen once, by install()")
-            changed = _changed(request, _state.request)
-            if changed:
-                raise NeutrinoError(
-                    f"this process is probed with other {changed} already; options are chosen once, by install()"
-                )
-            return
-        if find_hook() is not None:
+        if _state.request is None and (_state.hook or find_hook()) is not None:
             raise NeutrinoError(
                 "this process runs under neutrino: its probes are those of -p; leave out install(), and probes of trace"
             )
-        _state.hook = attach(request)
-        _state.digest, _state.request = digest, request
+        if _state.hook is None or _state.request is None:
+            _state.hook = attach(request)
+            _state.request, _state.sets[_digest(request)] = request, 1
+            _state.usual = None if only_blocks else 1
+            return
+        changed = _changed(request, _state.request)
+        if changed:
+            raise NeutrinoError(
+                f"this process is probed with other {changed} already; options are chosen once, by install()"
+            )
+        number = _number(_state.hook, _state.request, request)
+        _put_in_force(_state.hook, number)
+        if _state.usual is not None:
+            _state.usual = number
+
+
+def _digest(request: Request) -> str:
+    """What tells sets of probes apart: the probes, and the kernels that they are put into."""
+    return f"{request.probes.digest if request.probes else ''} {request.selection.digest}"
+
+
+def _number(hook: Hook, first: Request, request: Request) -> int:
+    """The number of a set of probes, which the hook gets if it is new. first: the process's own request, whose options
+    hold. Under the lock. Raises NeutrinoError where no set may follow the first, and as ``Hook.bring``.
+    """
+    from neutrino.run.start import may_ask_again
+
+    digest = _digest(request)
+    if digest not in _state.sets:
+        if not may_ask_again(first):
+            raise NeutrinoError(
+                "this process has other probes already: with wait=False, hot or memusage they are chosen once"
+            )
+        _state.sets[digest] = hook.bring(
+            replace(first, probes=request.probes, probe_names=request.probe_names, selection=request.selection)
+        )
+    return _state.sets[digest]
+
+
+def _put_in_force(hook: Hook, number: int) -> None:
+    """Have launches run with a set of probes from now on. Under the lock. Raises NeutrinoError while a block is open
+    with others, and as ``Hook.use``.
+    """
+    if number == _state.current:
+        return
+    if _state.blocks:
+        raise NeutrinoError("a block with other probes is open: one that asks for others begins after it has ended")
+    # What was launched until now belongs to the set before.
+    hook.flush(_FLUSH_MS)
+    hook.use(number)
+    _state.current = number
 
 
 _OPTIONS = {
@@ -216,31 +259,30 @@ def trace(
 ) -> Iterator[Recording]:
     """Record what is launched in a ``with`` block: ``with neutrino.trace("gmem_bytes") as t: …``, then ``t.maps``.
 
-    probes: as for ``install``, which is called with them, ``only_blocks`` and the options unless the process has these
-    probes already; none if it has some, or runs under ``neutrino``. kernels: patterns of kernel names, here of those to
-    show; all are probed that ``install`` chose.
+    probes: as for ``install``, which is called with them, ``only_blocks`` and the options if the process has no probes
+    yet; later blocks may have others, whose twins are made then. None: those of the block before, of ``install``, or of
+    the command ``neutrino``. kernels: patterns of kernel names, here of those to show; all are probed that ``install``
+    chose.
 
     The block waits for the GPU where it begins and where it ends. Launches of all threads count, so blocks may be
-    nested, and overlap in threads. Raises NeutrinoError without probes, and as ``install``.
+    nested, and overlap in threads, if they have the same probes. Raises NeutrinoError without probes, and as
+    ``install``.
     """
-    hook = _present()
-    if probes or hook is None:
-        if not probes:
-            raise NeutrinoError("no probes: give trace() some, or call install() before")
-        install(*probes, **{"only_blocks": True, **options})
-        hook = _present()
-    elif options:
-        raise NeutrinoError(f"{', '.join(options)}: only install() takes that, and the process has its probes already")
-    if hook is None:
-        raise NeutrinoError("the hook is not in this process")
-    hook.flush(_FLUSH_MS)
-    recording = Recording(hook, Selection(_patterns("kernels", kernels), ()), _counters(hook), hook.now)
-    _open_block(hook, 1)
+    selection = Selection(_patterns("kernels", kernels), ())
+    with _state.lock:
+        hook = _begin_block(probes, options)
+    try:
+        hook.flush(_FLUSH_MS)
+        recording = Recording(hook, selection, _counters(hook), hook.now)
+        hook.record(True)
+    except BaseException:
+        _end_block(hook)
+        raise
     try:
         yield recording
     finally:
         end = hook.now
-        _open_block(hook, -1)
+        _end_block(hook)
         recording.is_written = hook.flush(_FLUSH_MS)
         recording.after, recording.end = _counters(hook), end
 
@@ -407,11 +449,36 @@ class Recording:
         return framed_page(self.trace.path, chosen)
 
 
-def _open_block(hook: Hook, change: int) -> None:
-    """Count the open blocks, and record while there are some."""
+def _begin_block(probes: Sequence[Name | Function | ProbeSet], options: Mapping[str, Any]) -> Hook:
+    """Put the probes of a block in force, and count it as open; return the hook. Under the lock. Raises as ``trace``.
+    """
+    hook = _present()
+    if probes or hook is None:
+        if not probes:
+            raise NeutrinoError("no probes: give trace() some, or call install() before")
+        usual, is_first = _state.usual, hook is None
+        install(*probes, **{"only_blocks": True, **options})
+        if not is_first:
+            _state.usual = usual
+        hook = _present()
+    elif options:
+        raise NeutrinoError(f"{', '.join(options)}: only install() takes that, and the process has its probes already")
+    if hook is None:
+        raise NeutrinoError("the hook is not in this process")
+    _state.blocks += 1
+    return hook
+
+
+def _end_block(hook: Hook) -> None:
+    """Count a block as ended; after the last one nothing is recorded, or the probes of ``install`` are in force again.
+    """
     with _state.lock:
-        _state.blocks += change
-        hook.record(_state.blocks > 0)
+        _state.blocks -= 1
+        if _state.blocks:
+            return
+        hook.record(False)
+        if _state.usual is not None and _state.usual != _state.current:
+            _put_in_force(hook, _state.usual)
 
 
 def _counters(hook: Hook) -> Any:

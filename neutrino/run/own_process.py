@@ -21,6 +21,15 @@ _LEFT_OUT = frozenset({"LD_AUDIT", "GLIBC_TUNABLES"})
 """Variables that would put the hook into the programs that this process starts: these have no request of their own."""
 
 
+_FAULTS = {
+    1: "another thread asks for other probes at the moment",
+    2: "a stream is being captured: ask for other probes before the capture, or after it",
+    3: "there is no memory for other probes",
+    4: "the process keeps its probes: it has ended its trace, or lacks that set",
+}
+"""What the results of ``neutrino_use`` mean (``csrc/front/control.h``)."""
+
+
 class Hook:
     """The hook that is in this process: ``csrc/front/control.h``."""
 
@@ -54,6 +63,29 @@ class Hook:
     def pop_range(self) -> None:
         """End the range of launches that this thread has begun last."""
         self._library.neutrino_range_pop()
+
+    def bring(self, request: Request) -> int:
+        """Make a set of probes known to the hook, and start what makes its twins; return its number.
+
+        request: as for ``attach``, with the options of the process. Raises NeutrinoError, and OSError as ``prepare``.
+        """
+        environment = {**os.environ, **_prepared(request)}
+        texts = [
+            os.fsencode(environment.get(name) or "")
+            for name in ("NEUTRINO_KEY", "NEUTRINO_SOCKET", "NEUTRINO_PROBE_FILE", "NEUTRINO_PROBES")
+        ]
+        number = int(self._library.neutrino_set(*texts))
+        if not number:
+            raise NeutrinoError("the hook takes no other probes: the process has too many sets of them, or no memory")
+        return number
+
+    def use(self, number: int) -> None:
+        """Have launches run with the probes of a set from now on. number: as ``bring`` gave it; the first has 1.
+
+        Raises NeutrinoError if that cannot be, and nothing has changed then.
+        """
+        if fault := _FAULTS.get(int(self._library.neutrino_use(number))):
+            raise NeutrinoError(fault)
 
     @property
     def now(self) -> int:

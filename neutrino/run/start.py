@@ -190,6 +190,8 @@ def prepare(request: Request) -> dict[str, str]:
         "BENCHMARK": request.benchmark or None,
         # Programs that it starts find the library of its NVTX calls in the environment, and are not probed.
         "PID": request.pid,
+        # It may ask for other probes later, where nothing else is made with the first ones.
+        "ASKS": 1 if request.pid and may_ask_again(request) else None,
         # "all" replaces what an outer neutrino has set.
         "FOLLOW": "all" if request.follows else "none",
         "NO_ARGV": 1 if request.hides_arguments else None,
@@ -202,12 +204,17 @@ def prepare(request: Request) -> dict[str, str]:
     return environment
 
 
+def may_ask_again(request: Request) -> bool:
+    """Return whether a process may get other probes later: not if its twins are made beside it, or only measured."""
+    return request.waits and not request.hot and not request.measures_only
+
+
 _RUN_VARIABLES = (
     "NEUTRINO_AHEAD", "NEUTRINO_KEY", "NEUTRINO_CACHE", "NEUTRINO_SOCKET", "NEUTRINO_PROBE_FILE", "NEUTRINO_PROBES",
     "NEUTRINO_READER", "NEUTRINO_RUN", "NEUTRINO_ONLY_RANKS", "NEUTRINO_LAUNCHES", "NEUTRINO_EVERY",
     "NEUTRINO_ONLY_DEVICES", "NEUTRINO_DURATION", "NEUTRINO_SWITCHED", "NEUTRINO_NO_WAIT", "NEUTRINO_HOT",
     "NEUTRINO_RANGES", "NEUTRINO_RANGE_SCOPE", "NEUTRINO_PID", "NEUTRINO_MEMUSAGE", "NEUTRINO_BENCHMARK",
-    "NEUTRINO_MACHINE_CODE", OWN_INJECTION,
+    "NEUTRINO_MACHINE_CODE", "NEUTRINO_ASKS", OWN_INJECTION,
 )  # fmt: skip
 """Variables by which the hook knows what a run probes; not all runs set all of them."""
 

@@ -25,6 +25,7 @@ from neutrino.tracing.coverage import Coverage
 from neutrino.tracing.events import Events, member, read_events
 from neutrino.tracing.launches import Launches, read_launches
 from neutrino.tracing.manifest import Manifest, read_manifest
+from neutrino.tracing.probe_sets import RecordedSet, recorded_sets
 from neutrino.tracing.result import Result, WholeRun
 from neutrino.tracing.views import MapView
 
@@ -88,7 +89,8 @@ class TraceKernel:
     id: in this trace. image: id of the image (loaded module) that it is in. name: mangled. reason: PROBED when there is
     a twin (instrumented copy), else why there is none, with the detail in words. counters: launches by their outcome.
     log_need: in a run that was only measured, what an earlier run has learnt of the kernel's logs: the most units that
-    one of a launch had, and 1/256 units for each warp; None if nothing.
+    one of a launch had, and 1/256 units for each warp; None if nothing. set: the number of the probes that its twin
+    has, of ``Trace.sets``: a kernel of the program is another one here for each set.
     """
 
     id: int
@@ -99,6 +101,7 @@ class TraceKernel:
     counters: dict[Reason, int]
     _trace: Trace = field(compare=False)
     log_need: tuple[int, int] | None = None
+    set: int = 1
 
     def __repr__(self) -> str:
         """The kernel in short: its name, outcome and number of launches."""
@@ -310,7 +313,8 @@ class TraceKernels(tuple[TraceKernel, ...]):
         if len(found) == 1:
             return found[0]
         if found:
-            numbers = ", ".join(str(kernel.id) for kernel in found)
+            has_sets = len({kernel.set for kernel in found}) > 1
+            numbers = ", ".join(f"{kernel.id} (set {kernel.set})" if has_sets else str(kernel.id) for kernel in found)
             raise TraceError(f"{key!r}: {len(found)} kernels have this name, with ids {numbers}")
         raise TraceError(f"{key!r}: no kernel of the trace has this name; it has {_listed(self) or 'none'}")
 
@@ -391,6 +395,11 @@ class Trace:
         library in the program) never saw.
         """
         return self._launches.counters
+
+    @cached_property
+    def sets(self) -> tuple[RecordedSet, ...]:
+        """The sets of probes that were in force, by number: one, unless the program has asked again."""
+        return recorded_sets(self.process, self._events.of("set"))
 
     @cached_property
     def coverage(self) -> Coverage:
@@ -606,6 +615,7 @@ class Trace:
             self,
             (member(row, "log_units", int, path), member(row, "log_per_warp", int, path))
             if "log_units" in row else None,
+            member(row, "set", int, path) if "set" in row else 1,
         )  # fmt: skip
 
     def _counters(self, kernel: int) -> dict[Reason, int]:

@@ -265,8 +265,8 @@ def test_wrong_arguments_install_nothing(folder: Folder) -> None:
 @pytest.mark.parametrize(
     ("text", "error"),
     [
-        ('neutrino.install("gmem_bytes", device="embedded"); neutrino.install("block_sched")',
-         "this process has other probes already; they are chosen once, by install()"),
+        ('neutrino.install("gmem_bytes", device="embedded", wait=False); neutrino.install("block_sched")',
+         "this process has other probes already: with wait=False, hot or memusage they are chosen once"),
         ('neutrino.install("gmem_bytes", device="embedded", every=3)\n'
          'neutrino.install("gmem_bytes")\n'
          'neutrino.install("gmem_bytes", device="embedded", every=4, hot=2)',

@@ -154,6 +154,9 @@ def _facts(summary: KernelSummary, sources: Sources) -> Iterator[Line]:
     manifest = summary.kernel.manifest
     if manifest is None:
         return
+    sets = {one.number: one for one in summary.kernel.trace.sets}
+    if len(sets) > 1 and summary.kernel.set in sets:
+        yield Line.of(f"set {summary.kernel.set} of the probes: {sets[summary.kernel.set].probes}", indent=1)
     launches = f"{counted(summary.submitted, 'launch', 'launches')} probed"
     if summary.unprobed:
         launches += f", {summary.unprobed:,} not"

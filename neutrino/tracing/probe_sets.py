@@ -1,0 +1,35 @@
+"""The sets of probes of a trace: one, or several where a program has asked again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class RecordedSet:
+    """A set of probes that was in force for some launches.
+
+    number: from 1; kernels and launch records name it. probes: their names, as the user gave them. file: the probes in
+    the trace.
+    """
+
+    number: int
+    probes: str
+    file: str
+
+    def __repr__(self) -> str:
+        """The set in short: its number and probes."""
+        return f"<set {self.number}: {self.probes}>"
+
+
+def recorded_sets(process: dict[str, Any], events: Sequence[dict[str, Any]]) -> tuple[RecordedSet, ...]:
+    """Return the sets of probes of a trace, by number. process: its event about that; events: those about sets."""
+    found = {1: RecordedSet(1, str(process.get("probes") or ""), "probe.toml")}
+    for event in events:
+        number, file = event.get("number"), event.get("file")
+        # A path that leads out of the trace is none.
+        if isinstance(number, int) and number > 1 and isinstance(file, str) and "/" not in file:
+            found[number] = RecordedSet(number, str(event.get("probes") or ""), file)
+    return tuple(found[number] for number in sorted(found))

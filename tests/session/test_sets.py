@@ -1,0 +1,232 @@
+"""Several questions of one process: ``neutrino.trace`` with other probes than before, on the embedded device."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from neutrino.tracing.trace import Trace
+from tests.cli.pages import ROOT, Folder
+
+from .test_session import _NEUTRINO, _run, folder
+
+__all__ = ["folder"]
+
+QUESTIONS = ("gmem_bytes", "inst_count", "work_per_warp")
+_RECORDS = """
+def records(t):
+    found = {}
+    for kernel in t.kernels:
+        found[kernel.name] = [
+            [[name, view.valid().tobytes().hex()] for name, view in sorted(launch.maps.items())]
+            for launch in kernel.launches
+        ]
+    return found
+"""
+
+
+def _alone(folder: Folder, probe: str, launches: str) -> Any:
+    """What a process records that asks this question alone."""
+    (found,) = _run(
+        folder, f"""{_RECORDS}
+vector = load()
+with neutrino.trace("{probe}", device="embedded", quiet=True) as t:
+    {launches}
+say(records=records(t))
+""")
+    return found["records"]
+
+
+def test_later_questions_are_answered_as_the_first(folder: Folder) -> None:
+    launches = "saxpy(vector); sums(vector); saxpy(vector)"
+    *found, total = _run(
+        folder, f"""{_RECORDS}
+vector = load()
+for probe in {QUESTIONS} + {QUESTIONS[:1]}:
+    with neutrino.trace(probe, device="embedded", quiet=True) as t:
+        {launches}
+    saxpy(vector)
+    coverage = [t.coverage.probed, t.coverage.launches]
+    say(records=records(t), coverage=coverage, sets=sorted({{k.kernel.id for k in t.kernels}}))
+everything = t.trace.coverage
+say(y=y[6], total=total.value, left_out=everything.left_out, probed=everything.probed, dir=str(t.trace.path))
+""")  # fmt: skip
+    for probe, one in zip((*QUESTIONS, QUESTIONS[0]), found, strict=True):
+        assert one["coverage"] == [3, 3]
+        assert one["records"] == _alone(folder, probe, launches), probe
+    # The first question's twins are used again, and no kernel is of two sets.
+    assert found[0]["sets"] == found[3]["sets"]
+    assert len({kernel for one in found[:3] for kernel in one["sets"]}) == 6
+    assert total["y"] == 12.0 * 12
+    assert [total["probed"], total["left_out"]] == [12, 3]
+    # The last launch came after the last block.
+    # One trace, whose sets, kernels and launches say which probes they had.
+    trace = Trace(Path(total["dir"]))
+    assert {kernel.id: kernel.set for kernel in trace.kernels} == {1: 1, 2: 1, 3: 2, 4: 2, 5: 3, 6: 3}
+    assert [one.number for one in trace.sets] == [1, 2, 3]
+    assert [one.probes for one in trace.sets] == list(QUESTIONS)
+    assert {int(record["kernel"]): int(record["set"]) for record in trace.launches if record["state"] == 2} == {
+        1: 1, 2: 1, 3: 2, 4: 2, 5: 3, 6: 3,
+    }  # fmt: skip
+    manifest = json.loads((trace.path / "kernel" / "3" / "manifest.json").read_text())
+    assert manifest["set"] == 2
+    assert "set" not in json.loads((trace.path / "kernel" / "1" / "manifest.json").read_text())
+    assert (trace.path / "probe-2.toml").read_text() != (trace.path / "probe-3.toml").read_text()
+
+
+def test_kernels_that_come_while_another_set_is_in_force(folder: Folder) -> None:
+    """One that the first question has not seen, and one that is obtained between blocks."""
+    (found,) = _run(
+        folder, """
+vector = load()
+names = []
+with neutrino.trace("gmem_bytes", device="embedded", quiet=True) as t:
+    saxpy(vector)
+names.append([kernel.name for kernel in t.kernels])
+with neutrino.trace("inst_count") as t:
+    sums(vector)
+    saxpy(vector)
+names.append(sorted(kernel.name for kernel in t.kernels))
+with neutrino.trace("gmem_bytes") as t:
+    sums(vector)
+names.append([(kernel.name, kernel.maps["GmemBytes"].valid()["load"].tolist()) for kernel in t.kernels])
+say(names=names, total=total.value)
+""")
+    assert found["names"] == [["saxpy"], ["saxpy", "sum"], [["sum", [4000]]]]
+    assert found["total"] == 499500.0
+
+
+def test_install_is_in_force_again_after_a_block(folder: Folder) -> None:
+    (found,) = _run(
+        folder, """
+neutrino.install("gmem_bytes", device="embedded", quiet=True)
+vector = load()
+saxpy(vector)
+with neutrino.trace("inst_count") as t:
+    saxpy(vector)
+saxpy(vector)
+with neutrino.trace() as u:
+    saxpy(vector)
+neutrino.install("work_per_warp")
+saxpy(vector)
+with neutrino.trace() as v:
+    saxpy(vector)
+say(maps=[[sorted(kernel.launches[0].maps) for kernel in one.kernels] for one in (t, u, v)],
+    launches=[len(list(kernel.launches())) for kernel in v.trace.kernels], left_out=v.trace.coverage.left_out)
+""")
+    assert found["maps"][:2] == [[["InstCount"]], [["GmemBytes"]]]
+    assert found["maps"][2] not in found["maps"][:2]
+    assert [count for count in found["launches"] if count] == [3, 1, 2]
+    assert found["left_out"] == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ('with neutrino.trace("inst_count"): pass', "a block with other probes is open"),
+        ('neutrino.install("inst_count")', "a block with other probes is open"),
+        ('neutrino.trace("gmem_bytes", every=2).__enter__()', "this process is probed with other launches, every"),
+    ],
+)
+def test_what_is_refused(folder: Folder, text: str, error: str) -> None:
+    """And the block goes on."""
+    (found,) = _run(
+        folder, f"""
+vector = load()
+with neutrino.trace("gmem_bytes", device="embedded", quiet=True) as t:
+    try:
+        {text}
+        message = ""
+    except neutrino.NeutrinoError as error:
+        message = str(error)
+    saxpy(vector)
+say(message=message, launches=len(t.launches))
+""")
+    assert found["message"].startswith(error)
+    assert found["launches"] == 1
+
+
+def test_launches_in_other_threads_while_the_set_changes(folder: Folder) -> None:
+    """Each is counted once, and recorded once with the set whose twin ran."""
+    (found,) = _run(
+        folder, """
+neutrino.install("gmem_bytes", device="embedded", quiet=True)
+vector = load()
+ys = [(ctypes.c_float * 1000)() for _ in range(3)]
+# The library begins once, in one thread; the others need the context, too.
+saxpy(vector)
+driver, context = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p()
+assert driver.cuCtxGetCurrent(ctypes.byref(context)) == 0
+done = threading.Event()
+counts = [0] * 3
+def work(i):
+    driver.cuCtxSetCurrent(context)
+    while not done.is_set():
+        vector.vector_saxpy(1000, ctypes.c_float(2), numbers, ys[i])
+        counts[i] += 1
+threads = [threading.Thread(target=work, args=(i,)) for i in range(3)]
+for thread in threads:
+    thread.start()
+for probe in ("inst_count", "gmem_bytes", "work_per_warp", "inst_count", "gmem_bytes") * 2:
+    neutrino.install(probe)
+done.set()
+for thread in threads:
+    thread.join()
+neutrino.install("gmem_bytes")
+with neutrino.trace() as t:
+    pass
+trace = t.trace
+ok = all(
+    int(view.valid()["load"].sum()) == 8000
+    for kernel in trace.kernels if kernel.set == 1 for launch in kernel.launches() for view in launch.maps.values())
+say(counts=sum(counts), results=[y[6] for y in ys] == [12.0 * count for count in counts],
+    recorded=sum(len(list(kernel.launches())) for kernel in trace.kernels), probed=trace.coverage.probed,
+    launches=trace.coverage.launches, ok=ok, sets=sorted({kernel.set for kernel in trace.kernels if kernel.launches()}))
+""")
+    assert found["results"]
+    assert found["ok"]
+    assert found["launches"] == found["counts"] + 1
+    assert found["recorded"] == found["probed"]
+    # None of the twins was missing at any time.
+    assert found["probed"] == found["counts"] + 1
+    assert set(found["sets"]) <= {1, 2, 3}
+
+
+def test_two_hundred_changes(folder: Folder) -> None:
+    """Neither twins nor memory are made anew for a question that was asked before."""
+    (found,) = _run(
+        folder, """
+import resource
+def memory():
+    return int(open("/proc/self/statm").read().split()[1]) * resource.getpagesize()
+neutrino.install("gmem_bytes", device="embedded", quiet=True, only_blocks=True)
+vector = load()
+probes = [neutrino.load_probes(name) for name in ("gmem_bytes", "inst_count", "work_per_warp")]
+sizes, loads = [], []
+for i in range(201):
+    with neutrino.trace(probes[i % 3]) as t:
+        saxpy(vector)
+    if i in (20, 200):
+        sizes.append(memory())
+        loads.append(len(t.trace.kernels))
+say(grown=sizes[1] - sizes[0], kernels=loads, probed=t.trace.coverage.probed, threads=threading.active_count())
+""")
+    assert found["kernels"] == [6, 6]
+    assert found["probed"] == 201
+    # Records of launches, and pages of the allocators.
+    assert found["grown"] < 8 << 20
+
+
+def test_under_the_command_probes_are_its_own(folder: Folder) -> None:
+    (folder.path / "asks.py").write_text('import neutrino\nwith neutrino.trace("inst_count"):\n    pass\n')
+    done = subprocess.run(
+        [*_NEUTRINO, "-p", "gmem_bytes", sys.executable, "asks.py"], cwd=folder.path, capture_output=True, text=True,
+        check=False,
+        env={"PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": str(folder.path / "cache"), "PATH": "/usr/bin:/bin"},
+    )  # fmt: skip
+    assert "its probes are those of -p" in done.stderr
