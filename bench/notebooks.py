@@ -145,12 +145,27 @@ def _notebook(mode: str, workload: str, environment: Mapping[str, str], folder: 
     mode: one of NOTEBOOKS; workload: the program's text. Returns digests of both steps' results and, of modes that
     record, of the records. Raises SystemExit when a cell fails.
     """
+    printed = run_cells(mode, NOTEBOOKS[mode], workload, environment, folder, is_plain=mode == "notebook")
+    before, after, *rest = printed.split(" ", 2)
+    run: Json = {"results": [before, after]}
+    if rest:
+        run["records"], run["probed"], run["launches"] = json.loads(rest[0])
+    return run
+
+
+def run_cells(
+    mode: str, cells: Sequence[str], workload: str, environment: Mapping[str, str], folder: Path, *, is_plain: bool
+) -> str:
+    """Run cells in a notebook's kernel, in a folder; return the last line that they printed.
+
+    mode: for messages. workload: the text of the cell that is named WORKLOAD. is_plain: without Neutrino; then the
+    embedded device is a driver like another. Raises SystemExit when a cell fails.
+    """
     try:
         from jupyter_client.manager import start_new_kernel
     except ImportError:
         raise SystemExit("jupyter_client is not installed: pip install jupyter_client ipykernel") from None
-    cells = NOTEBOOKS[mode]
-    if mode == "notebook" and "NEUTRINO_BENCH_DEVICE" in environment:
+    if is_plain and "NEUTRINO_BENCH_DEVICE" in environment:
         # Without the hook, the embedded device is a driver like another.
         start = "import os\nfrom neutrino.loader.embedded_driver import EmbeddedDevice, stand_in\n"
         start += "os.environ.update(EmbeddedDevice().environment(dict(os.environ)))\n"
@@ -174,11 +189,7 @@ def _notebook(mode: str, workload: str, environment: Mapping[str, str], folder: 
     finally:
         client.stop_channels()
         manager.shutdown_kernel()
-    before, after, *rest = "".join(output).strip().splitlines()[-1].split(" ", 2)
-    run: Json = {"results": [before, after]}
-    if rest:
-        run["records"], run["probed"], run["launches"] = json.loads(rest[0])
-    return run
+    return "".join(output).strip().splitlines()[-1]
 
 
 def judge(results: Json) -> list[Verdict]:
