@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -286,6 +287,33 @@ def test_memory_has_every_access(browser: Any, patterns: tuple[Path, Path]) -> N
         found.page.select_option("label:has-text('Addresses against') select", "warp")
         found.drawn()
         assert found.said == []
+
+
+def test_texts_keep_their_size_and_columns_their_decimals(browser: Any, patterns: tuple[Path, Path]) -> None:
+    _, page = patterns
+    with opened(browser, page, 400) as found:
+        found.go("maps")
+        texts = found.page.eval_on_selector_all(
+            "svg.chart", "all => all.map(chart => [...chart.querySelectorAll('text')].map(one => {"
+            " const box = one.getBoundingClientRect();"
+            " return [box.x, box.right, box.height, Number(one.getAttribute('y'))]; }))",
+        )
+        assert len(texts) > 3
+        for chart in texts:
+            assert all(9 < height < 20 for _, _, height, _ in chart)
+            below = sorted((left, right) for left, right, _, y in chart if y > 180)
+            assert below
+            assert all(right <= left for (_, right), (left, _) in itertools.pairwise(below))
+        found.go("memory")
+        written = found.page.eval_on_selector_all(
+            "[data-figure='accesses/at least']", "all => all.map(one => one.textContent)"
+        )
+        fractions = [text.partition(".")[2] for text in written if "." in text]
+        assert fractions
+        assert len({len(text) for text in fractions}) == 1
+        found.go("launches")
+        assert "1 launch" in found.page.inner_text("main .figures").split("\n")
+        assert "from the first" not in found.page.inner_text("main")
 
 
 def test_comparison_is_that_of_diff(browser: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

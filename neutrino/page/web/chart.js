@@ -6,8 +6,8 @@ import { number, short } from "./format.js";
 import { table } from "./table.js";
 
 const SVG = "http://www.w3.org/2000/svg";
-const WIDTH = 900;
-const HEIGHT = 180;
+const WIDEST = 900;
+const HEIGHT = 192;
 const BOTTOM = 22;
 const LEFT = 52;
 
@@ -29,26 +29,46 @@ function shape(tag, attributes, text = "") {
 export function distribution(label, buckets, options = {}) {
   const filled = buckets.flatMap((bucket, at) => (bucket.count ? [at] : []));
   const seen = filled.length ? buckets.slice(filled[0], filled[filled.length - 1] + 1) : [];
-  const drawn = shape("svg", { class: "chart", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": label, preserveAspectRatio: "none" });
+  const drawn = shape("svg", { class: "chart", role: "img", "aria-label": label });
   const most = seen.reduce((sum, bucket) => Math.max(sum, bucket.count), 1);
   const tall = HEIGHT - BOTTOM - 8;
-  const wide = (WIDTH - LEFT - 4) / Math.max(seen.length, 1);
-  for (const part of [0, 0.5, 1]) {
-    const y = 8 + tall * (1 - part);
-    drawn.append(shape("line", { class: "rule", x1: LEFT, x2: WIDTH, y1: y, y2: y }), shape("text", { x: LEFT - 5, y: y + 4, "text-anchor": "end" }, short(Math.round(most * part))));
-  }
-  const step = Math.ceil(seen.length / 10);
   const first = seen[0]?.low;
   // Of values that are close together and far from zero, such as addresses, how far they are from the first.
   const far = typeof first === "number" && first > 1e4 && typeof seen[seen.length - 1].high === "number" && seen[seen.length - 1].high - first < first / 50;
-  seen.forEach((bucket, at) => {
-    const height = bucket.count ? Math.max((bucket.count / most) * tall, 1) : 0;
-    const x = LEFT + at * wide;
-    const mark = shape("rect", { class: "mark", x: x + Math.min(wide * 0.08, 1), y: 8 + tall - height, width: Math.max(wide - Math.min(wide * 0.16, 2), 0.5), height });
-    mark.append(shape("title", {}, `${ends(bucket)}: ${number(bucket.count)}`));
-    drawn.append(mark);
-    if (at % step === 0) drawn.append(shape("text", { x: x + wide / 2, y: HEIGHT - 6, "text-anchor": "middle" }, axisText(bucket.low, far && at ? first : null)));
-  });
+  let width = 0;
+  // In the page's pixels, so that texts have their size at any width.
+  new ResizeObserver(() => {
+    const now = Math.round(Math.min(drawn.clientWidth, WIDEST));
+    if (now && now !== width) fill((width = now));
+  }).observe(drawn);
+
+  /** @param {number} across */
+  function fill(across) {
+    drawn.replaceChildren();
+    drawn.setAttribute("viewBox", `0 0 ${across} ${HEIGHT}`);
+    const wide = (across - LEFT - 4) / Math.max(seen.length, 1);
+    for (const part of [0, 0.5, 1]) {
+      const y = 8 + tall * (1 - part);
+      drawn.append(shape("line", { class: "rule", x1: LEFT, x2: across, y1: y, y2: y }), shape("text", { x: LEFT - 5, y: y + 4, "text-anchor": "end" }, short(Math.round(most * part))));
+    }
+    const step = Math.ceil(seen.length / Math.max(Math.min(Math.floor((across - LEFT) / 76), 10), 2));
+    let past = -Infinity;
+    seen.forEach((bucket, at) => {
+      const height = bucket.count ? Math.max((bucket.count / most) * tall, 1) : 0;
+      const x = LEFT + at * wide;
+      const mark = shape("rect", { class: "mark", x: x + Math.min(wide * 0.08, 1), y: 8 + tall - height, width: Math.max(wide - Math.min(wide * 0.16, 2), 0.5), height });
+      mark.append(shape("title", {}, `${ends(bucket)}: ${number(bucket.count)}`));
+      drawn.append(mark);
+      if (at % step) return;
+      const text = axisText(bucket.low, far && at ? first : null);
+      const half = text.length * 3.2;
+      const centre = Math.min(Math.max(x + wide / 2, half), across - half);
+      if (centre - half < past) return;
+      past = centre + half + 4;
+      drawn.append(shape("text", { x: centre, y: HEIGHT - 6, "text-anchor": "middle" }, text));
+    });
+  }
+
   const numbers = table(label, [
     { title: "from", kind: "number", value: (row) => row.low }, { title: "to", kind: "number", value: (row) => row.high },
     { title: "count", kind: "number", value: (row) => row.count },

@@ -12,6 +12,19 @@ export function number(value) {
   return text.includes("e") ? text : Number(text).toLocaleString("en", { maximumSignificantDigits: 6 });
 }
 
+/**
+ * How the numbers of a column are written: its fractions with as many decimals each.
+ * @param {any[]} values @returns {(value: any) => string}
+ */
+export function alike(values) {
+  const fractions = values.filter((value) => typeof value === "number" && !Number.isInteger(value) && Number.isFinite(value));
+  const texts = fractions.map((value) => String(Number(value.toPrecision(6))));
+  const decimals = Math.min(texts.reduce((most, text) => Math.max(most, text.split(".")[1]?.length ?? 0), 0), 3);
+  // Small ones would lose their digits.
+  if (texts.some((text) => text.includes("e")) || fractions.some((value) => Math.abs(value) < 10 ** (1 - decimals))) return number;
+  return (value) => (typeof value === "number" && !Number.isInteger(value) && Number.isFinite(value) ? value.toLocaleString("en", { minimumFractionDigits: decimals, maximumFractionDigits: decimals }) : number(value));
+}
+
 /** A number with a noun. @param {number} count @param {string} one @param {string} [many] @returns {string} */
 export function counted(count, one, many = `${one}s`) {
   return `${number(count)} ${count === 1 ? one : many}`;

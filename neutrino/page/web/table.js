@@ -2,7 +2,7 @@
 // Tables whose columns sort by a press on their titles.
 
 import { append, element, say } from "./dom.js";
-import { number, shown } from "./format.js";
+import { alike, number, shown } from "./format.js";
 
 /**
  * @typedef {{title: string, kind?: "number" | "name" | "code" | "short", value: (row: any) => any, cell?: (row: any) => Node | string}} TableColumn
@@ -23,6 +23,7 @@ export function table(caption, columns, rows, options = {}) {
   /** @type {{at: number, down: boolean} | null} */
   let order = null;
   const body = element("tbody");
+  const written = columns.map((column) => (column.kind === "number" ? alike(rows.map(column.value)) : shown));
   const heads = columns.map((column, at) => {
     // A column without a title has bars of what another one says.
     if (!column.title) return element("td", { "aria-hidden": "true" });
@@ -58,7 +59,7 @@ export function table(caption, columns, rows, options = {}) {
           "data-figure": options.figures && column.kind === "number" ? `${options.figures}/${column.title}` : false,
           "data-value": options.figures && column.kind === "number" ? String(value) : false,
         });
-        append(cell, [column.cell ? column.cell(row) : column.kind === "number" ? number(value) : shown(value)]);
+        append(cell, [column.cell ? column.cell(row) : written[at](value)]);
         line.appendChild(cell);
       });
       body.appendChild(line);

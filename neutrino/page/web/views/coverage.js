@@ -12,7 +12,7 @@ export function draw(place, trace) {
   place.append(line([
     [`${number(coverage.probed)} of ${number(coverage.launches)}`, `launches probed (${share(coverage.probed, coverage.launches)})`],
     [`${number(coverage.kernels_probed)} of ${number(coverage.kernels)}`, "kernels"],
-    coverage.left_out > 0 && [number(coverage.left_out), "launches were not chosen"],
+    coverage.left_out > 0 && [number(coverage.left_out), coverage.left_out === 1 ? "launch was not chosen" : "launches were not chosen"],
   ]));
   /** @type {Map<string, any>} */
   const reasons = new Map();

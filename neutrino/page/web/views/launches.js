@@ -22,7 +22,7 @@ export async function draw(place, trace) {
   const without = trace.document.coverage.launches - trace.document.coverage.probed;
   place.append(
     element("p", {}, "When the program submitted each launch. How long a launch took is not in these records: Block schedule has the times on the multiprocessors."),
-    line([[number(data.launches), "launches", "launches/count"], [duration(data.time), "from the first to the last"]]),
+    line([[number(data.launches), data.launches === 1 ? "launch" : "launches", "launches/count"], data.launches > 1 && [duration(data.time), "from the first to the last"]]),
   );
   if (without) place.append(element("p", { class: "soft" }, `${counted(without, "launch", "launches")} without probes ${without === 1 ? "has" : "have"} no time in the trace.`));
   if (data.kind === "moments") await moments(place, data, names);

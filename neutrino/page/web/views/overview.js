@@ -13,7 +13,7 @@ export function draw(place, trace, page) {
     element("div", { class: "facts" },
       fact(`${number(coverage.probed)} of ${number(coverage.launches)}`, `launches probed (${share(coverage.probed, coverage.launches)})`, "coverage"),
       fact(`${number(coverage.kernels_probed)} of ${number(coverage.kernels)}`, "kernels with probed launches", "coverage-kernels"),
-      coverage.left_out ? fact(number(coverage.left_out), "launches were not chosen") : null,
+      coverage.left_out ? fact(number(coverage.left_out), coverage.left_out === 1 ? "launch was not chosen" : "launches were not chosen") : null,
       fact(facts.complete ? "complete" : "not complete", facts.complete ? "the process ended the trace itself" : "the process was killed or still runs"),
     ),
   );
@@ -31,7 +31,7 @@ export function draw(place, trace, page) {
       { title: "not probed", kind: "number", value: (row) => row.launches.not_probed },
       { title: "registers", value: (row) => (row.registers ? `${row.registers.original} → ${row.registers.twin}` : "–") },
       { title: "sites", kind: "number", value: (row) => row.sites },
-      { title: "maps", value: (row) => row.maps.map((/** @type {any} */ map) => map.name).join(", ") },
+      { title: "maps", kind: "short", value: (row) => listed(row.maps.map((/** @type {any} */ map) => map.name)) },
     ], facts.kernels, { figures: "kernels" }));
   }
   const lost = coverage.launches - coverage.probed;
@@ -39,4 +39,9 @@ export function draw(place, trace, page) {
     place.append(element("p", {}, `${counted(lost, "launch", "launches")} that ${lost === 1 ? "was" : "were"} chosen ran without probes. `,
       element("button", { type: "button", onclick: () => page.go("coverage") }, "Why, and what helps")));
   }
+}
+
+/** The first of some names, and how many more there are. @param {string[]} names @returns {string} */
+function listed(names) {
+  return names.length <= 4 ? names.join(", ") : `${names.slice(0, 3).join(", ")} and ${number(names.length - 3)} more`;
 }
