@@ -85,15 +85,15 @@ RECIPES = (
            ("-p", "coalescing", "-p", "smem_bank_conflict", "-p", "branch_divergence", "-p", "hot_lines", "-p",
             "atomic_contention", "-p", "nan_finder"), _CUDA),
     Recipe("sparse", "sparse.cu", ("--seeds", "2", "--out", "REPORT"), ("-p", "dmat", "--launches", "1:2"), _CUDA),
-    Recipe("three_stages", "roles.cu", ("--seeds", "18", "--out", "REPORT"),
+    Recipe("fenced", "roles.cu", ("--seeds", "18", "--out", "REPORT"),
+           ("-p", "block_sched", "-p", "barrier_wait", "--launches", "2:18"), (*_CUDA, "-DFENCED")),
+    Recipe("unfenced", "roles.cu", ("--seeds", "18", "--out", "REPORT"),
            ("-p", "block_sched", "-p", "barrier_wait", "--launches", "2:18"), _CUDA),
-    Recipe("two_stages", "roles.cu", ("--seeds", "18", "--out", "REPORT"),
-           ("-p", "block_sched", "-p", "barrier_wait", "--launches", "2:18"), (*_CUDA, "-DSTAGES=2")),
+    Recipe("latency", "sparse.cu", ("--seeds", "2", "--out", "REPORT"),
+           ("-p", "latency", "-D", "HISTOGRAM=1", "--launches", "1:2"), _CUDA),
     Recipe("eleven", "triton_eleven.py",
            ("--kernels", "gemm", "streamk_gemm", "conv", "attention", "softmax", "total", "--rounds", "3", "--out",
             "REPORT"), ("-p", "block_sched", "--launches", "2:4")),
-    Recipe("latency", "triton_eleven.py", ("--kernels", "attention", "--rounds", "1", "--out", "REPORT"),
-           ("-p", "latency", "-D", "HISTOGRAM=1", "-k", "attention", "--launches", "2:3")),
     Recipe("training", "torch_training.py", ("--steps", "3"),
            ("-p", "block_sched", "-p", "gmem_bytes", "--range", "training", "--range-scope", "process")),
 )  # fmt: skip
@@ -237,6 +237,11 @@ def keep(source: Path, traces: Path = TRACES) -> int:
                 "bytes": len(data), "sha256": hashlib.sha256(data).hexdigest(),
             }  # fmt: skip
             print(f"{recipe.name}: {len(data):,} bytes")
+    known = {recipe.name for recipe in RECIPES}
+    rows = {name: row for name, row in rows.items() if name in known}
+    for path in traces.glob("*.tar.xz"):
+        if path.name.partition(".")[0] not in known:
+            path.unlink()
     kept.write_text(json.dumps({"traces": dict(sorted(rows.items()))}, indent=1) + "\n")
     total = sum(row["bytes"] for row in rows.values())
     print(f"all: {total:,} bytes")

@@ -54,14 +54,14 @@ SHOWN = (
     Picture("findings", ("faults",), height=700),
     Picture("kernels", ("training",), height=520),
     Picture("launches", ("training",), height=560),
-    Picture("schedule", ("eleven",), {"Kernel and map": "attention"}),
-    Picture("warps", ("roles",), height=620),
+    Picture("schedule", ("eleven",), {"Kernel and map": "attention"}, height=980),
+    Picture("warps", ("eleven",), {"Kernel and map": "softmax"}, height=840),
     Picture("inside", ("roles",), height=760),
     Picture("maps", ("latency",), height=760),
     Picture("source", ("latency",), height=760),
-    Picture("memory", ("sparse",), height=1000),
+    Picture("memory", ("sparse",), {"Addresses against": "warps of the grid"}, height=1000),
     Picture("coverage", ("training",), height=560),
-    Picture("comparison", ("three_stages", "two_stages"), height=560),
+    Picture("comparison", ("fenced", "unfenced"), height=560),
 )
 """One picture of each view of ``neutrino.page.registry``, in its order."""
 

@@ -8,10 +8,8 @@
 
 #include <cmath>
 
-// How many steps ahead the copies are: -DSTAGES=2 leaves the multiplying warps waiting for them.
-#ifndef STAGES
+// How many steps ahead the copies are.
 #define STAGES 3
-#endif
 #define TILE 64
 #define STEP 32
 // Elements from one row of a tile in shared memory to the next: rows begin at different banks.
@@ -29,8 +27,11 @@ static __device__ void wait_at(int barrier, int warps) {
     asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(32 * warps) : "memory");
 }
 
+// -DFENCED: after a fence, which the barrier makes superfluous, and which waits for all accesses before it.
 static __device__ void arrive_at(int barrier, int warps) {
+#ifdef FENCED
     __threadfence_block();
+#endif
     asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(32 * warps) : "memory");
 }
 
