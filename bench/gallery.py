@@ -172,7 +172,7 @@ def _probe(neutrino: Sequence[str], folder: Path, recipe: Recipe, name: str, lim
 def _run(neutrino: Sequence[str], folder: Path, recipe: Recipe, limit: float) -> Json:
     """Record a recipe's trace; return what is known of it, and in ``failed`` what went wrong."""
     done, traces = _probe(neutrino, folder, recipe, "trace", limit)
-    row: Json = {"seconds": done.seconds, "said": done.stderr[-2000:]}
+    row: Json = {"seconds": done.seconds, "said": done.stderr[-2000:], "source_sha256": _source_hash(recipe)}
     # Processes that the program starts may load GPU code, too: the trace with most in it is that of the program.
     found = find_traces(traces) if traces.is_dir() and any(traces.iterdir()) else []
     if found:
@@ -184,6 +184,11 @@ def _run(neutrino: Sequence[str], folder: Path, recipe: Recipe, limit: float) ->
     if done.status != 0 or not found or row.get("checks", "ok") != "ok":
         row["failed"] = f"exit status {done.status}, {len(found)} traces\n{done.stdout[-1500:]}{done.stderr[-4000:]}"
     return row
+
+
+def _source_hash(recipe: Recipe) -> str:
+    """Return the hash of a recipe's program."""
+    return hashlib.sha256((WORKLOADS / recipe.source).read_bytes()).hexdigest()
 
 
 def _add(archive: tarfile.TarFile, name: str, data: bytes) -> None:
@@ -233,7 +238,7 @@ def keep(source: Path, traces: Path = TRACES) -> int:
             rows[recipe.name] = {
                 "device": results["device"], "driver": results["driver"], "started": results["started"],
                 "commands": recipe.shown(), "source": f"bench/workloads/{recipe.source}",
-                "source_sha256": hashlib.sha256((WORKLOADS / recipe.source).read_bytes()).hexdigest(),
+                "source_sha256": row["source_sha256"],
                 "bytes": len(data), "sha256": hashlib.sha256(data).hexdigest(),
             }  # fmt: skip
             print(f"{recipe.name}: {len(data):,} bytes")
