@@ -10,7 +10,7 @@ import sys
 import tempfile
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
@@ -371,6 +371,9 @@ def _print_records(console: Console, result: Attempt, rows: int) -> None:
 
     rows: records of a map at most.
     """
+    from neutrino.cli.report_sources import meanings_in
+    from neutrino.tracing.since_first import first_times
+
     manifest = result.probed.manifest
     if manifest is None:
         # The kernel has no twin; run() reports why.
@@ -384,28 +387,44 @@ def _print_records(console: Console, result: Attempt, rows: int) -> None:
     console.print("What the probe saw", style="bold")
     sites = f"{len(manifest.sites)} {'site' if len(manifest.sites) == 1 else 'sites'}"
     console.print(f"  {sites}; {registers}")
-    console.print("  times are steps of the interpreter, not cycles")
+    launches = [(launch, first_times(launch.maps, meanings_in(result.trace))) for launch in result.probed.launches()]
+    since_first = " since the launch's first" if any(since for _, since in launches) else ""
+    console.print(f"  times are steps of the interpreter{since_first}, not cycles", soft_wrap=True)
     for probe in manifest.probes_left_out:
         console.print(f"  {escaped(probe.shown)}", soft_wrap=True)
         if probe.remedy:
             console.print(f"      what helps: {escaped(probe.remedy)}", soft_wrap=True)
     for name in manifest.not_probed:
         console.print(f"  {name}: not probed in this kernel")
-    for launch in result.probed.launches():
+    for launch, since in launches:
         for view in launch.maps.values():
-            _print_map(console, view, result.probed, rows)
+            _print_map(console, view, result.probed, rows, since)
     for view in result.probed.whole_run.maps.values():
         _print_map(console, view, result.probed, rows)
 
 
-def _print_map(console: Console, view: MapView, kernel: TraceKernel, rows: int) -> None:
+def _print_map(
+    console: Console, view: MapView, kernel: TraceKernel, rows: int, since: Mapping[tuple[str, str], int] | None = None
+) -> None:
     """Print what was recorded in a map (what probes save to) as a table, or sums as a list.
 
-    view: the map's data; kernel: that it is of. rows: records at most.
+    view: the map's data; kernel: that it is of. rows: records at most. since: the launch's first time of fields that
+    are clocks, by map and field.
     """
+    from neutrino.cli.record_rows import addresses_of
     from neutrino.maps.declaration import Report, all_zero_words
+    from neutrino.tracing.shown.names import words_of
 
     columns = _columns(view, kernel)
+    addresses = addresses_of([kernel], view.map.name) & columns.keys()
+    for name in addresses:
+        columns[name] = [f"{value:#x}" if isinstance(value, int) else value for value in columns[name]]
+    for (owner, name), first in (since or {}).items():
+        if owner == view.map.name:
+            columns[name] = [value - first if value else "" for value in columns[name]]
+    named, words = words_of(view.map.name, [field.name for field in view.map.fields])
+    if named in columns:
+        columns[named] = [words.get(value, value) for value in columns[named]]
     if view.map.kind.report is Report.BUCKETS:
         # Of a histogram, the buckets that are not empty.
         filled = [index for index, count in enumerate(columns["count"]) if count]
@@ -430,14 +449,15 @@ def _print_map(console: Console, view: MapView, kernel: TraceKernel, rows: int) 
         return
     table = _table()
     for name in columns:
-        is_text = bool(columns[name]) and isinstance(columns[name][0], str)
+        is_text = bool(columns[name]) and isinstance(columns[name][0], str) and name not in addresses
         title = f"    {name}" if not table.columns else name
         table.add_column(title, justify="left" if is_text else "right", overflow="fold")
     # Rounded, different keys and ends of buckets would look the same.
     exactly = {"low", "high", "key"} if view.map.kind.report in (Report.BUCKETS, Report.KEYS) else set()
     for index in range(min(count, rows)):
         cells = {name: column[index] for name, column in columns.items()}
-        table.add_row(*(_cell(cell, is_exact=name in exactly) for name, cell in cells.items()))
+        shown = [_cell(cell, is_exact=name in exactly) for name, cell in cells.items()]
+        table.add_row(f"    {shown[0]}", *shown[1:])
     # With --rows 0 there is only the number of records.
     if count and rows:
         console.print(table)

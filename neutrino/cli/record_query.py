@@ -18,8 +18,9 @@ import numpy.typing as npt
 
 from neutrino.cli.diagnostics import print_diagnostics
 from neutrino.cli.kernel_names import demangled
+from neutrino.cli.record_map import chosen_map, map_names
 from neutrino.cli.record_options import ALL, SHOWN
-from neutrino.cli.record_rows import column_texts, label, shortened, site_labels, value_of
+from neutrino.cli.record_rows import addresses_of, column_texts, label, shortened, site_labels, value_of
 from neutrino.cli.report_messages import BAD_INPUT, DONE, NOTHING, say
 from neutrino.cli.streams import escaped
 from neutrino.cli.table import counted, table
@@ -41,7 +42,6 @@ _LARGE, _HUGE = 1e5, 1e15
 """Between these, fractions are shown with one decimal and no exponent."""
 _WORDS = ("kernel", "line", "site")
 """What records are grouped by besides expressions."""
-_ADDRESSES = ("addr", "address")
 
 
 def print_records(traces: Sequence[Trace], keep: Callable[[TraceKernel], bool], options: argparse.Namespace) -> int:
@@ -51,7 +51,7 @@ def print_records(traces: Sequence[Trace], keep: Callable[[TraceKernel], bool], 
     Raises OSError if stdout cannot be written, TraceError for damaged data, and NeutrinoError if no map or more than
     one is chosen, or if there are too many records to sort.
     """
-    kernels = [kernel for trace in traces for kernel in trace.kernels if keep(kernel) and _map_names(kernel)]
+    kernels = [kernel for trace in traces for kernel in trace.kernels if keep(kernel) and map_names(kernel)]
     if not kernels:
         say(why_no_kernel(traces, options))
         return NOTHING
@@ -82,8 +82,8 @@ class _Query:
         """
         self._traces = traces
         self._options = options
-        name = _map_name(kernels, options.map)
-        self._kernels = [kernel for kernel in kernels if name in _map_names(kernel)]
+        name = chosen_map(kernels, options)
+        self._kernels = [kernel for kernel in kernels if name in map_names(kernel)]
         self._recorded = RecordedMap(self._kernels, name, options.launch)
         self._name = name
         self._types = self._recorded.types
@@ -93,6 +93,7 @@ class _Query:
         self._is_table = bool(self._site) and self._recorded.map.kind.report is Report.KEYS
         self._by = "site" if options.group_by == self._site else options.group_by
         self._labels: dict[int, dict[int, str]] = {}
+        self._addresses = addresses_of(self._kernels, name)
         self._total = 0
         self._where = self._read("--where", options.where, self._floats)
         self._most: int | None = None if options.records in (None, ALL) else options.records
@@ -200,7 +201,7 @@ class _Query:
         """Return the columns of the table as text for some records. part: records of one launch or kernel."""
         name = self._shown(demangled(part.kernel)) if len(self._kernels) > 1 else ""
         shown = [
-            column_texts(part.columns, value_of(title, self._site), part.kernel, is_formatted=False)
+            column_texts(part.columns, value_of(title, self._site, self._addresses), part.kernel, is_formatted=False)
             for title in list(self._types)[1:]
         ]
         return [[escaped(cell) for cell in column] for column in (*self._owners(part, name), *shown)]
@@ -208,7 +209,7 @@ class _Query:
     def _csv_columns(self, part: Rows) -> list[list[str]]:
         """Return the columns of the CSV for some records, with whole names. part: records of one launch or kernel."""
         fields = list(self._types)[1:]
-        numbers = [Value(name, is_address=name in _ADDRESSES) for name in fields]
+        numbers = [Value(name, is_address=name in self._addresses) for name in fields]
         shown = [column_texts(part.columns, number, part.kernel, is_formatted=False) for number in numbers]
         columns = [*self._owners(part, demangled(part.kernel)), *shown, *self._places(part)]
         return [[escaped(cell) for cell in column] for column in columns]
@@ -257,7 +258,7 @@ class _Query:
         if self._key is not None and self._options.group_by in self._types:
             columns[self._options.group_by] = self._key.is_float
         for name in self._aggregated():
-            columns |= {f"{name}_{kind}": kind == "mean" or self._floats[name] for kind in _kinds(name)}
+            columns |= {f"{name}_{kind}": kind == "mean" or self._floats[name] for kind in self._kinds(name)}
         return columns
 
     def _aggregated(self) -> tuple[str, ...]:
@@ -278,7 +279,7 @@ class _Query:
             keys = [by, "place", "instruction"] if self._by == "site" and is_word else [by]
             # A field of this name.
             keys = ["[records]"] if by == "records" else keys
-            titles = [*kernel, *keys, "records", *(f"{name}_{kind}" for name in names for kind in _kinds(name))]
+            titles = [*kernel, *keys, "records", *(f"{name}_{kind}" for name in names for kind in self._kinds(name))]
             if self._adds_up:
                 titles = [*kernel, *keys, *self._table_titles()]
             if self._options.json:
@@ -290,17 +291,17 @@ class _Query:
             writer.writerow(map(escaped, titles))
             for row in found:
                 key = [self._key_text(row)] if self._key is not None else map(str, row.key)
-                texts = (_text(title, value) for title, value in row.values.items())
+                texts = (self._text(title, value) for title, value in row.values.items())
                 writer.writerow(map(escaped, [*(row.kernel for _ in kernel), *key, str(row.count), *texts]))
             return
         self._heading()
         head = [*kernel, escaped(by), *(self._table_titles() if self._adds_up else ["records"])]
         for name in names:
-            first, *others = _kinds(name)
+            first, *others = self._kinds(name)
             head += [f"{escaped(name)}: {first}", *others]
         cells = [
             [*(self._shown(row.kernel) for _ in kernel), self._key_text(row), f"{row.count:,}",
-             *(_text(title, value, is_short=True) for title, value in row.values.items())]
+             *(self._text(title, value, is_short=True) for title, value in row.values.items())]
             for row in found
         ]  # fmt: skip
         left = {"kernel", *([escaped(by)] if self._key is None else [])}
@@ -323,7 +324,7 @@ class _Query:
             except GroupsError as error:
                 hint = "group by less exact values, such as addr >> 7, or narrow the records with --where"
                 raise _QueryError("--group-by", ExpressionError(key.text, 0, str(error), hint)) from error
-            return [_Group("", (number,), count, values) for number, count, values in _taken(groups, names)]
+            return [_Group("", (number,), count, values) for number, count, values in self._taken(groups, names)]
         if self._adds_up:
             return self._added_up(rows)
         # A kernel's lines and sites are its own.
@@ -337,7 +338,7 @@ class _Query:
             whose = self._owner(kernel, lines)
             found += [
                 _Group(demangled(kernel), whose(number), count, values)
-                for number, count, values in _taken(groups, names)
+                for number, count, values in self._taken(groups, names)
             ]
         return found
 
@@ -450,12 +451,34 @@ class _Query:
         key = row.key[0]
         if self._key is not None:
             # A condition is no address, whatever it is about.
-            is_address = type(key) is int and not self._key.names.isdisjoint(_ADDRESSES)
+            is_address = type(key) is int and not self._key.names.isdisjoint(self._addresses)
             return hex(key) if is_address else str(key)
         if self._by == "site":
             _, place, instruction = row.key
             return escaped(f"{place}: {instruction}" if instruction else place)
         return self._shown(key) if self._by == "kernel" else escaped(key)
+
+    def _kinds(self, name: str) -> tuple[str, ...]:
+        """Return which numbers groups have of a field: least, mean, greatest, sum; of addresses no mean and no sum."""
+        return ("min", "max") if name in self._addresses else ("min", "mean", "max", "sum")
+
+    def _taken(self, groups: Groups, names: Sequence[str]) -> Iterator[tuple[Any, int, dict[str, int | float]]]:
+        """Yield for each group its key, how many records it has, and the numbers of its fields by column title."""
+        columns: dict[str, Sequence[int | float]] = {}
+        for name in names:
+            known = groups.of(name)
+            by_kind = {"min": known.minimum, "mean": known.mean, "max": known.maximum, "sum": known.total}
+            columns |= {f"{name}_{kind}": by_kind[kind] for kind in self._kinds(name)}
+        for index, (number, count) in enumerate(zip(groups.keys.tolist(), groups.counts.tolist(), strict=True)):
+            yield number, count, {title: values[index] for title, values in columns.items()}
+
+    def _text(self, title: str, value: int | float, *, is_short: bool = False) -> str:
+        """Return a number of a group as text. is_short: a fraction with as many digits as people read."""
+        if isinstance(value, int):
+            return hex(value) if title.rpartition("_")[0] in self._addresses else str(value)
+        if not is_short:
+            return repr(value)
+        return f"{value:.1f}" if _LARGE <= abs(value) < _HUGE else f"{value:.6g}"
 
     def _shown(self, name: str) -> str:
         """Return a kernel's name as it is shown to people."""
@@ -599,54 +622,9 @@ def _explained(option: str, rows: Iterator[Rows]) -> Iterator[Rows]:
         raise _QueryError(option, error) from error
 
 
-def _map_names(kernel: TraceKernel) -> list[str]:
-    """The names of the maps (what probes save to) that a kernel's twin (copy with probes) has."""
-    return [entry.name for entry in kernel.manifest.probed_maps] if kernel.manifest else []
-
-
-def _map_name(kernels: Iterable[TraceKernel], given: Sequence[str]) -> str:
-    """Return the name of the map (what probes save to) to read.
-
-    given: by --map. Raises NeutrinoError if there is none, or are several.
-    """
-    known = sorted({name for kernel in kernels for name in _map_names(kernel)})
-    if len(given) > 1:
-        raise NeutrinoError("--map: the records of one map are printed at a time")
-    if given and given[0] not in known:
-        raise NeutrinoError(f"--map {given[0]}: no such map; there are {', '.join(known)}")
-    if given or len(known) == 1:
-        return given[0] if given else known[0]
-    raise NeutrinoError(f"there are several maps: choose one with --map: {', '.join(known)}")
-
-
-def _kinds(name: str) -> tuple[str, ...]:
-    """Return which numbers groups have of a field: least, mean, greatest, sum; of addresses no mean and no sum."""
-    return ("min", "max") if name in _ADDRESSES else ("min", "mean", "max", "sum")
-
-
 def _rank(size: int | float) -> tuple[bool, int | float]:
     """Return a key that sorts sizes from the greatest to the least, with NaNs last."""
     return math.isnan(size), -size
-
-
-def _taken(groups: Groups, names: Sequence[str]) -> Iterator[tuple[Any, int, dict[str, int | float]]]:
-    """Yield for each group its key, how many records it has, and the numbers of its fields by column title."""
-    columns: dict[str, Sequence[int | float]] = {}
-    for name in names:
-        known = groups.of(name)
-        by_kind = {"min": known.minimum, "mean": known.mean, "max": known.maximum, "sum": known.total}
-        columns |= {f"{name}_{kind}": by_kind[kind] for kind in _kinds(name)}
-    for index, (number, count) in enumerate(zip(groups.keys.tolist(), groups.counts.tolist(), strict=True)):
-        yield number, count, {title: values[index] for title, values in columns.items()}
-
-
-def _text(title: str, value: int | float, *, is_short: bool = False) -> str:
-    """Return a number of a group as text. is_short: a fraction with as many digits as people read."""
-    if isinstance(value, int):
-        return hex(value) if title.rpartition("_")[0] in _ADDRESSES else str(value)
-    if not is_short:
-        return repr(value)
-    return f"{value:.1f}" if _LARGE <= abs(value) < _HUGE else f"{value:.6g}"
 
 
 def _json_value(value: Any) -> Any:

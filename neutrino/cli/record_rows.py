@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -137,10 +137,13 @@ def record_lines(kernel: TraceKernel, name: str, most: int, launches: range | No
     warp, lane and the order of saving.
 
     Nothing for a map that keeps no records; of one per block, warp, thread or multiprocessor the greatest results, a
-    few also where most is 0. name: the map's. most: how many records. launches: the numbers of those to read; None:
-    all.
+    few also where most is 0. Clocks are since the launch's first. name: the map's. most: how many records. launches:
+    the numbers of those to read; None: all.
     """
+    from neutrino.cli.report_sources import meanings_in
     from neutrino.maps.declaration import Layout
+    from neutrino.tracing.shown.names import words_of
+    from neutrino.tracing.since_first import first_times
 
     entries = [entry for entry in kernel.manifest.maps if entry.name == name] if kernel.manifest else []
     if any(entry.per.has_rows for entry in entries):
@@ -151,6 +154,7 @@ def record_lines(kernel: TraceKernel, name: str, most: int, launches: range | No
     head: list[str] = []
     cells: list[Sequence[str]] = []
     total = 0
+    addresses, meanings = addresses_of([kernel], name), meanings_in(kernel.trace)
     for launch in kernel.launches(launches):
         view = launch.maps[name]
         count = view.record_count
@@ -160,10 +164,19 @@ def record_lines(kernel: TraceKernel, name: str, most: int, launches: range | No
             continue
         view = view.first(number)
         records, places = view.valid()[:number], view.places()
+        since = first_times(launch.maps, meanings)
         fields = [field.name for field in view.map.fields]
         # As in read.py, brackets tell a place from a field of the same name.
         head = ["launch", *(f"[{axis}]" if axis in fields else axis for axis in places), *fields]
-        columns = [column_texts(records, value_of(field), kernel, is_formatted=False) for field in fields]
+        named, words = words_of(name, fields)
+        columns = []
+        for title in fields:
+            column = column_texts(records, value_of(title, addresses=addresses), kernel, is_formatted=False)
+            if (name, title) in since:
+                column = [str(value - since[name, title]) if value else "" for value in records[title].tolist()]
+            elif title == named:
+                column = [words.get(value, str(value)) for value in records[title].tolist()]
+            columns.append(column)
         for row in range(number):
             where = [str(column[row]) for column in places.values()]
             cells.append([str(launch.index), *where, *(escaped(column[row]) for column in columns)])
@@ -178,9 +191,15 @@ def _owner_lines(kernel: TraceKernel, name: str, most: int, launches: range | No
     """Yield the lines of a table of the greatest results of a map (what probes save to) per block, warp, thread or
     multiprocessor, by their last column; of a minimum of the least ones.
     """
+    from neutrino.cli.report_sources import meanings_in
+    from neutrino.tracing.since_first import first_times
+
     found: list[tuple[int | float, list[str]]] = []
     head: list[str] = []
     total = 0
+    meanings, addresses = meanings_in(kernel.trace), addresses_of([kernel], name)
+    since: dict[tuple[str, str], int] = {}
+    of_launch = -1
     parts = ((launch, part) for launch in kernel.launches(launches) for part in launch.maps[name].owned())
     for launch, (results, places) in parts:
         *_, last = names = list(results.dtype.names or ())
@@ -190,10 +209,17 @@ def _owner_lines(kernel: TraceKernel, name: str, most: int, launches: range | No
         total += len(results)
         head = ["launch", *(f"[{axis}]" if axis in names else axis for axis in places), *names]
         ranks = [_rank(value, launch.maps[name].map.kind.name) for value in results[last].tolist()]
+        if launch.index != of_launch:
+            of_launch, since = launch.index, first_times(launch.maps, meanings)
         # Stable: equal ones stay in their order.
         for index in heapq.nsmallest(most, range(len(ranks)), key=ranks.__getitem__):
             where = [str(column[index]) for column in places.values()]
-            found.append((ranks[index], [str(launch.index), *where, *(str(results[name][index]) for name in names)]))
+            shown = []
+            for title in names:
+                value, first = results[title][index], since.get((name, title))
+                text = str(value) if first is None or not value else str(int(value) - first)
+                shown.append(f"{int(value):#x}" if title in addresses and value.dtype.kind != "f" else text)
+            found.append((ranks[index], [str(launch.index), *where, *shown]))
         found.sort(key=lambda row: row[0])
         del found[most:]
     if found:
@@ -212,15 +238,33 @@ def _rank(value: int | float, kind: str) -> int | float:
     return value if kind == "min" else -value
 
 
-def value_of(name: str, site: str = "site") -> Value:
+def addresses_of(kernels: Sequence[TraceKernel], name: str) -> frozenset[str]:
+    """Return the columns of a map's records that are addresses: by their names, or by the probes' code. kernels: with
+    the map, what probes save to, of that name.
+    """
+    from neutrino.cli.report_sources import meanings_in
+    from neutrino.probing.ir.saved_values import Meaning
+
+    found = {"addr", "address"}
+    for trace in {kernel.trace.path: kernel.trace for kernel in kernels}.values():
+        known = meanings_in(trace).items()
+        found |= {field for (owner, field), meaning in known if owner == name and meaning is Meaning.ADDRESS}
+    entries = [entry for kernel in kernels if kernel.manifest for entry in kernel.manifest.maps if entry.name == name]
+    # Where keys are called so, they are what the first field holds; the lowest and highest of a bucket, too.
+    if entries and all(entry.fields[0].name in found for entry in entries):
+        found |= {"key", "low", "high"}
+    return frozenset(found)
+
+
+def value_of(name: str, site: str = "site", addresses: Collection[str] = ("addr", "address")) -> Value:
     """Return how a field of any map (what probes save to) is shown: as an address, as the place of an instruction, or
     as a number.
 
-    site: the name of the field that says which instruction saved.
+    site: the name of the field that says which instruction saved. addresses: those of fields that are addresses.
     """
     from neutrino.language.uses import Value
 
-    return Value(name, is_address=name in ("addr", "address"), is_site=name == site)
+    return Value(name, is_address=name in addresses, is_site=name == site)
 
 
 def by_kernel(rows: Rows) -> str:

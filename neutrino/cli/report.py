@@ -28,7 +28,15 @@ from neutrino.cli.report_sources import SOURCES
 from neutrino.cli.report_text import ReportText, report_console
 from neutrino.cli.streams import print_anything
 from neutrino.cli.table import stripped
-from neutrino.cli.trace_choice import newest_of_ranks, of_ranks, print_lines, require_launches, why_no_kernel
+from neutrino.cli.trace_choice import (
+    newest_of_ranks,
+    newest_traces,
+    of_ranks,
+    print_lines,
+    require_launches,
+    traces_at,
+    why_no_kernel,
+)
 from neutrino.cli.why import coverage_document, why_document
 from neutrino.errors import NeutrinoError, TraceError
 from neutrino.probing.selection import Selection
@@ -107,18 +115,19 @@ def _run(options: argparse.Namespace) -> int:
     status = DONE
     if not options.trace:
         try:
-            paths = find_traces(_DEFAULT_FOLDER)
+            paths = newest_traces(find_traces(_DEFAULT_FOLDER), options)
         except NeutrinoError as error:
             return fail(f"{error}; give the path of a trace")
     for path in options.trace:
         try:
-            paths += find_traces(path)
+            paths += traces_at(path, options)
         except NeutrinoError as error:
             status = fail(error)
     if not paths:
         return status
     try:
-        paths = of_ranks(paths, options.rank) if options.trace else newest_of_ranks(paths, options.rank)
+        choose = newest_of_ranks if options.rank and not options.trace else of_ranks
+        paths = choose(paths, options.rank)
     except NeutrinoError as error:
         return fail(error)
     traces: list[Trace] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,15 @@ from neutrino.cli.benchmark_report import benchmark_document
 from neutrino.cli.findings_json import findings_document
 from neutrino.cli.kernel_names import demangled
 from neutrino.cli.occupancy import occupancy_document
+from neutrino.cli.report_sources import meanings_in
 from neutrino.cli.why import coverage_document
 from neutrino.maps.declaration import Layout, Report, has_no_count
+from neutrino.probing.ir.saved_values import Field, Meaning
 from neutrino.tracing.analyses.run import Findings
+from neutrino.tracing.shown.maps import Known, of_map
 from neutrino.tracing.shown.report import readable_benchmark
 from neutrino.tracing.summary import BucketSummary, KernelSummary, KeySummary, MapSummary, TraceSummary
+from neutrino.tracing.trace import Clock
 
 
 def trace_document(summary: TraceSummary, findings: Findings | None = None) -> dict[str, Any]:
@@ -33,7 +38,7 @@ def trace_document(summary: TraceSummary, findings: Findings | None = None) -> d
         "devices": list(trace.devices),
         "clock": trace.clock.value,
         "coverage": coverage_document(trace.coverage),
-        "kernels": [_kernel_document(kernel) for kernel in summary.kernels],
+        "kernels": [_kernel_document(kernel, meanings_in(trace), trace.clock) for kernel in summary.kernels],
         "not_probed": [
             {
                 "kernel": row.kernel.id,
@@ -52,9 +57,9 @@ def trace_document(summary: TraceSummary, findings: Findings | None = None) -> d
     }
 
 
-def _kernel_document(summary: KernelSummary) -> dict[str, Any]:
+def _kernel_document(summary: KernelSummary, meanings: Mapping[Field, Meaning], clock: Clock) -> dict[str, Any]:
     """Return a probed kernel's object in the JSON document: its launches by outcome, its twin's facts and its maps
-    (what probes save to).
+    (what probes save to). meanings: what their fields hold. clock: the trace's.
     """
     manifest = summary.kernel.manifest
     # The facts are as in manifest.json, null where it has none.
@@ -79,14 +84,19 @@ def _kernel_document(summary: KernelSummary) -> dict[str, Any]:
         **occupancy_document(summary),
         "retargeted": raw.get("retargeted"),
         "sites": len(manifest.sites) if manifest else 0,
-        "maps": [_map_document(entry) for entry in summary.maps],
+        "maps": [
+            _map_document(entry, Known(of_map(meanings, entry.name), clock=clock)) for entry in summary.maps
+        ],
         "probes_left_out": [asdict(probe) for probe in manifest.probes_left_out] if manifest else [],
     }
 
 
-def _map_document(entry: MapSummary) -> dict[str, Any]:
+def _map_document(entry: MapSummary, known: Known) -> dict[str, Any]:
     """Return a map's object in the JSON document; ``buckets`` only for a histogram, ``keys`` for a map (what probes
     save to) with keys, and ``key``, what they are called; the cap of a log is null.
+
+    known: of its fields. Numbers are as they were saved; what holds addresses or a clock's times has a ``unit``:
+    ``address``, ``cycles``, ``ns`` or ``steps``.
     """
     has_cap = entry.kind.layout is not Layout.CHUNKS
     return {
@@ -103,6 +113,7 @@ def _map_document(entry: MapSummary) -> dict[str, Any]:
             {
                 "name": field.name,
                 "type": field.type,
+                **_unit(known, field.name),
                 "min": _plain(field.minimum),
                 "median": _plain(field.median),
                 "max": _plain(field.maximum),
@@ -111,12 +122,19 @@ def _map_document(entry: MapSummary) -> dict[str, Any]:
             }
             for field in entry.fields
         ],
+        **(_unit(known, entry.field_name) if entry.buckets or entry.keys else {}),
         "sites": [asdict(site) for site in entry.sites],
         **({"buckets": [_bucket_document(bucket) for bucket in entry.buckets]} if entry.buckets else {}),
         **({"key": entry.key_name} if entry.kind.report is Report.KEYS else {}),
         **({"keys": [_key_document(key) for key in entry.keys]} if entry.keys else {}),
         **({"dropped_sum": _plain(entry.dropped_sum)} if entry.kind.report is Report.KEYS else {}),
     }
+
+
+def _unit(known: Known, name: str) -> dict[str, str]:
+    """Return the member ``unit`` of a field that holds addresses or a clock's times; nothing of others."""
+    unit = "address" if known.is_address(name) else known.unit(name)
+    return {"unit": unit} if unit else {}
 
 
 def _bucket_document(bucket: BucketSummary) -> dict[str, Any]:

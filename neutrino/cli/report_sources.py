@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from neutrino.errors import NeutrinoError
 from neutrino.tracing.shown.report import Sources
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from neutrino.cli.nothing_saved import NothingSaved
+    from neutrino.probing.ir.saved_values import Field, Meaning
     from neutrino.tracing.summary import KernelSummary
     from neutrino.tracing.trace import Trace, TraceKernel
 
@@ -34,6 +38,38 @@ def _explainer(trace: Trace) -> NothingSaved:
     return Explainer(trace)
 
 
+def meanings_in(trace: Trace) -> Mapping[Field, Meaning]:
+    """Return what the fields of a trace's maps (what probes save to) hold: addresses, clocks. Fields of whose probes
+    nothing can be read are not among them.
+    """
+    return _meanings(trace.path)
+
+
+@lru_cache
+def _meanings(path: Path) -> Mapping[Field, Meaning]:
+    """Read the probes of a trace."""
+    # Here, since many reports need not wait for what reads probes.
+    from neutrino.probing.ir.saved_values import meanings_of
+    from neutrino.verification import load_probes
+
+    found: dict[Field, Meaning] = {}
+    others: set[Field] = set()
+    for file in (path / "probe.toml", *path.glob("probe-*.toml")):
+        try:
+            probes = load_probes([str(file)])
+            known = meanings_of(probes)
+        except (NeutrinoError, OSError, TypeError):
+            continue
+        # Several sets may have maps of one name.
+        for field in ((entry.name, field.name) for entry in probes.maps for field in entry.fields):
+            if field in known and found.get(field, known[field]) is known[field] and field not in others:
+                found[field] = known[field]
+            else:
+                others.add(field)
+                found.pop(field, None)
+    return found
+
+
 def _occupancy(summary: KernelSummary) -> Sequence[str]:
     """Return the lines on blocks of a kernel's twin (copy with probes) that fit on a multiprocessor at a time."""
     from neutrino.cli.occupancy import occupancy_lines
@@ -41,5 +77,5 @@ def _occupancy(summary: KernelSummary) -> Sequence[str]:
     return tuple(occupancy_lines(summary))
 
 
-SOURCES = Sources(_maps_of_first, _why_nothing, _occupancy)
+SOURCES = Sources(_maps_of_first, _why_nothing, _occupancy, meanings_in)
 """All that is known."""

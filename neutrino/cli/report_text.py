@@ -121,7 +121,7 @@ class ReportText:
     def _section(self, section: Section, kernels: dict[int, TraceKernel]) -> None:
         """Print a section, and after that of a map its records. kernels: those of the report, by id."""
         if section.title is not None:
-            is_bold = section.kind != "map"
+            is_bold = section.kind not in ("map", "empty")
             # A kernel's name has the whole line.
             share = 1.0 if section.kind == "kernel" else _NAME_SHARE
             self._line(section.title, style="bold" if is_bold else None, share=share)

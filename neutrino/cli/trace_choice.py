@@ -14,8 +14,9 @@ import numpy as np
 
 from neutrino.abi.launches import LaunchState
 from neutrino.cli.kernel_names import shorten
-from neutrino.cli.report_messages import DONE, fail
+from neutrino.cli.report_messages import DONE, fail, say
 from neutrino.cli.streams import escaped
+from neutrino.cli.table import counted
 from neutrino.demangle import demangle
 from neutrino.errors import NeutrinoError, TraceError
 from neutrino.tracing import Trace, find_traces
@@ -36,6 +37,11 @@ def add_choices(parser: argparse.ArgumentParser) -> None:
         metavar="N|A:B",
         help="only the records of the launch with the number N in the trace, or of those from A on and before B, of "
         "which one may be missing",
+    )
+    parser.add_argument(
+        "--all-traces",
+        action="store_true",
+        help="of a folder of traces all, oldest first; without it the newest one",
     )
     parser.add_argument(
         "--rank",
@@ -84,6 +90,40 @@ def of_ranks(paths: Sequence[Path], ranks: Sequence[int]) -> list[Path]:
         there = f"there are {', '.join(map(str, known))}" if known else "no process was given a rank"
         raise NeutrinoError(f"--rank {' --rank '.join(map(str, ranks))}: no trace of it; {there}")
     return kept
+
+
+def traces_at(path: str, options: argparse.Namespace) -> list[Path]:
+    """Return the traces that the report of a path is about: those of ``newest_traces``, and a line on stderr says how
+    many others there are. Raises NeutrinoError if there are none.
+    """
+    paths = find_traces(path)
+    chosen = newest_traces(paths, options)
+    if len(chosen) < len(paths):
+        others = counted(len(paths) - len(chosen), "other trace")
+        say(f"{path}: the newest {'run' if len(chosen) > 1 else 'trace'}; {others} there (--all-traces)")
+    return chosen
+
+
+def newest_traces(paths: Sequence[Path], options: argparse.Namespace) -> list[Path]:
+    """Return the newest of the traces in a folder; all with --all-traces, and with --rank, which chooses among them;
+    with --fail-if those of the newest run, whose processes belong together. paths: oldest first.
+    """
+    if len(paths) == 1 or options.all_traces or options.rank:
+        return list(paths)
+    return _of_newest_run(paths) if options.fail_if else list(paths[-1:])
+
+
+def _of_newest_run(paths: Sequence[Path]) -> list[Path]:
+    """Return the traces of the processes that one command started last; those that cannot be read, too. paths: oldest
+    first."""
+    runs: dict[Path, object] = {}
+    for path in paths:
+        with contextlib.suppress(TraceError):
+            runs[path] = Trace(path, is_tolerant=True).process.get("run")
+    newest = next((runs[path] for path in reversed(paths) if path in runs), None)
+    if newest is None:
+        return list(paths[-1:])
+    return [path for path in paths if path not in runs or runs[path] == newest]
 
 
 def newest_of_ranks(paths: Sequence[Path], ranks: Sequence[int]) -> list[Path]:

@@ -102,7 +102,8 @@ class MapSummary:
     first. dropped_sum: of such a map that keeps sums, the sum of the values whose keys found no place. per: whose
     values are one result; unless it is the launch's, records are these results. all_zero: of an array with a cap of 1,
     which has no counts, records that are all zeros: saved so, or of slots that nothing was saved to. key_name: what the
-    keys are called: of a table by site as the probe's field is.
+    keys are called: of a table by site as the probe's field is. field_name: of keys and buckets, what the probe's field
+    is called.
     """
 
     name: str
@@ -120,6 +121,7 @@ class MapSummary:
     per: Per = Per.LAUNCH
     all_zero: int = 0
     key_name: str = "key"
+    field_name: str = ""
 
     @property
     def is_nothing(self) -> bool:
@@ -329,6 +331,7 @@ def _summarize_keys(entry: Map, records: MapRecords, sites: Sequence[dict[str, A
     return MapSummary(
         entry.name, entry.kind, entry.level, entry.cap, wanted=0, records=records.launches, dropped=records.dropped,
         fields=(), keys=tuple(summaries), dropped_sum=records.dropped_sum, key_name=key_name(entry),
+        field_name=entry.fields[0].name,
     )  # fmt: skip
 
 
@@ -356,7 +359,7 @@ def _summarize_histogram(entry: Map, records: MapRecords) -> MapSummary:
         entry.name, entry.kind, entry.level, entry.cap, wanted=0,
         records=rows if entry.per.has_rows else records.launches, dropped=0, fields=(),
         buckets=tuple(BucketSummary(low, high, count) for (low, high), count in zip(edges, counts, strict=True)),
-        per=entry.per,
+        per=entry.per, field_name=entry.fields[0].name,
     )  # fmt: skip
 
 

@@ -254,7 +254,8 @@ def test_keys(tmp_path: Path, reader: ModuleType, capsys: pytest.CaptureFixture[
     assert (keys["Lost"], shown["Lost"]["dropped"]) == ([(9, 10, {}), (7, 4, {})], 26)
     assert report([str(tmp_path / "trace")]) == 0
     printed = " ".join(capsys.readouterr().out.split())
-    assert "Fits: 2 launches of keys over all threads key count sum 7 6 640 0 10 2" in printed
+    assert "Fits: 2 launches of keys over all threads; 16 saves with 2 keys" in printed
+    assert "key count share sum 7 6 37.5 % 640 0 10 62.5 % 2" in printed
     assert "Lost: 2 launches of keys over all threads; 26 saves found no place" in printed
     assert "26 saves of map Lost found no place for their keys: counts may be that much too low, and" in printed
     assert f"counts may be that much too low, sums {1 << 65:,}, and keys that are missing had no more" in printed

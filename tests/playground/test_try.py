@@ -105,7 +105,7 @@ def test_what_it_prints(run: Run) -> None:
     assert ["n", "512"] in rows
     assert "512 of 262,144" in result.stdout
     assert "The same bits with and without the probe." in result.stdout
-    assert "times are steps of the interpreter, not cycles" in result.stdout
+    assert "times are steps of the interpreter since the launch's first, not cycles" in result.stdout
     assert "BlockSched: 16 records" in result.stdout
     assert ["block", "warp", "start", "elapsed", "cuid"] in rows
     assert "… 13 more" in result.stdout

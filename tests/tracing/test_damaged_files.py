@@ -106,7 +106,7 @@ STATES: dict[str, Callable[[Path], None]] = {
 
 
 def report(path: Path, capsys: pytest.CaptureFixture[str], *form: str) -> tuple[int, str, str]:
-    status = main([str(path), *form])
+    status = main([str(path), "--all-traces", *form])
     captured = capsys.readouterr()
     assert "Traceback" not in captured.err
     return status, captured.out, captured.err

@@ -48,9 +48,10 @@ def test_tables(trace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: py
     assert "vecadd(int*)" in text
     assert "2 launches probed, 5 not; registers 18 → 20; spills 0 → 8/16 B" in text
     rows = [line.split() for line in text.splitlines()]
-    assert ["start", str(10**18 + 1), str(10**18 + 4), str(10**18 + 9)] in rows
+    assert ["start", *(f"{10**18 + more:,}" for more in (1, 4, 9))] in rows
     assert ["elapsed", "700", "800", "900"] in rows
-    assert ["load", "32768", "32768", "32768", "65536"] in rows
+    assert ["load", "32,768", "32,768", "32,768", "65,536", "66.7", "%"] in rows
+    assert "    0 in atomic, async, uncounted\n" in text
     assert "1,234" in text
     assert "a vendor-licensed library, never rewritten" in text
     assert "unrolled_elementwise_kernel" in text
@@ -247,11 +248,11 @@ def test_caps_levels_and_sites(
     assert "Ends: 2 records, one per block" in text
     assert "10 records of map Loads were dropped: a slot keeps 7; raise cap" in text
     rows = [line.split() for line in text.splitlines()]
-    at = rows.index(["site", "records", "place", "instruction"])
-    assert rows[at + 1] == ["2", "8", "not", "in", "the", "manifest"]
-    assert rows[at + 2] == ["0", "2", "a.cu:42", "ld.f32", "%f0,", "[%a]"]
-    assert rows[at + 3] == ["1", "2", "PTX", "line", "9", "ld.f32", "%f1,", "[%a]"]
-    assert rows[at + 4] == ["4294967295", "2", "the", "kernel's", "entry"]
+    at = rows.index(["site", "records", "share", "place", "instruction"])
+    assert rows[at + 1] == ["2", "8", "57.1", "%", "not", "in", "the", "manifest"]
+    assert rows[at + 2] == ["0", "2", "14.3", "%", "a.cu:42", "ld.f32", "%f0,", "[%a]"]
+    assert rows[at + 3] == ["1", "2", "14.3", "%", "PTX", "line", "9", "ld.f32", "%f1,", "[%a]"]
+    assert rows[at + 4] == ["4294967295", "2", "14.3", "%", "the", "kernel's", "entry"]
     assert main([str(trace), "--json"]) == 0
     loads, ends = json.loads(capsys.readouterr().out)["traces"][0]["kernels"][0]["maps"]
     assert (loads["cap"], loads["wanted"], loads["dropped"]) == (7, 12, 10)
@@ -386,7 +387,7 @@ def test_one_damaged_trace_does_not_hide_the_others(trace: Path, capsys: pytest.
     broken = trace.parent / "Nov20_131501_7"
     TraceWriter(broken).write()
     (broken / "launches.bin").write_bytes(b"NT")
-    assert main([str(trace.parent)]) == 2
+    assert main([str(trace.parent), "--all-traces"]) == 2
     captured = capsys.readouterr()
     assert "vecadd(int*)" in captured.out
     assert "Nov20_131501_7" in captured.err

@@ -104,7 +104,8 @@ class Table:
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a report. kind: "kernel", "map" (in a kernel's section), "overview" (many kernels at once, one section
+    """A part of a report. kind: "kernel", "map" (in a kernel's section), "empty" (maps of it to
+    which nothing was saved), "overview" (many kernels at once, one section
     for each map), "benchmark", "not_probed", "findings".
 
     title: its first line; None for none. blocks: in this order. kernel: the id of that which it is of, None of none.

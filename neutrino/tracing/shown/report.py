@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from neutrino.abi.reasons import Reason
 from neutrino.errors import TraceError
+from neutrino.probing.ir.saved_values import Field, Meaning
 from neutrino.tracing.analyses.run import Findings
 from neutrino.tracing.benchmark import Benchmark
 from neutrino.tracing.manifest import Assembly, Retargeted, Spills
 from neutrino.tracing.memory_usage import is_measured
 from neutrino.tracing.shown.benchmark import shown_benchmark
 from neutrino.tracing.shown.findings import brief_findings
-from neutrino.tracing.shown.maps import may_be_of_first, shown_map
+from neutrino.tracing.shown.maps import NOTHING_KNOWN, Known, empty_maps, may_be_of_first, of_map, shown_map
 from neutrino.tracing.shown.model import (
     Cell,
     Choice,
@@ -28,7 +29,8 @@ from neutrino.tracing.shown.model import (
     counted,
 )  # fmt: skip
 from neutrino.tracing.shown.overview import overview
-from neutrino.tracing.summary import KernelSummary, NotProbed, TraceSummary
+from neutrino.tracing.since_first import times_since_first
+from neutrino.tracing.summary import KernelSummary, MapSummary, NotProbed, TraceSummary
 from neutrino.tracing.trace import Clock, Trace, TraceKernel
 
 MOST_IN_FULL = 4
@@ -47,6 +49,11 @@ def _no_reason(_: TraceKernel, __: str) -> str:
     return ""
 
 
+def _no_meanings(_: Trace) -> Mapping[Field, Meaning]:
+    """Know nothing of probes."""
+    return {}
+
+
 def _no_lines(_: KernelSummary) -> Sequence[str]:
     """Know nothing of the device's registers."""
     return ()
@@ -59,11 +66,13 @@ class Sources:
     ``neutrino.cli.report_sources.SOURCES`` answers all; without it the report lacks these sentences. maps_of_first: the
     maps whose records of a warp or block are those of its first thread. why_nothing: for a kernel and the name of a map
     why nothing was saved. occupancy: lines on blocks that fit on a multiprocessor at a time.
+    meanings: what fields of maps hold: addresses, clocks.
     """
 
     maps_of_first: Callable[[Trace], frozenset[str]] = _no_maps
     why_nothing: Callable[[TraceKernel, str], str] = _no_reason
     occupancy: Callable[[KernelSummary], Sequence[str]] = _no_lines
+    meanings: Callable[[Trace], Mapping[Field, Meaning]] = _no_meanings
 
 
 NO_SOURCES = Sources()
@@ -136,17 +145,40 @@ def _kernel(summary: KernelSummary, trace: Trace, choice: Choice, sources: Sourc
     of_first = frozenset[str]()
     if any(map(may_be_of_first, summary.maps)):
         of_first = sources.maps_of_first(trace)
-    maps = [
-        shown_map(
-            entry, kernel.id, is_of_first=may_be_of_first(entry) and entry.name in of_first, show_all=choice.all,
-            # Of chosen launches others may have something.
-            nothing=sources.why_nothing(kernel, entry.name)
-            if summary.written and choice.launches is None and entry.is_nothing else "",
+    known = _known(summary, trace, choice, sources)
+    maps: list[Section] = []
+    empty: list[tuple[MapSummary, str]] = []
+    for entry in summary.maps:
+        # Of chosen launches others may have something.
+        is_empty = bool(summary.written) and choice.launches is None and entry.is_nothing
+        nothing = sources.why_nothing(kernel, entry.name) if is_empty else ""
+        if is_empty and not entry.dropped and not choice.all:
+            empty.append((entry, nothing))
+            continue
+        is_of_first = may_be_of_first(entry) and entry.name in of_first
+        maps.append(
+            shown_map(
+                entry, kernel.id, is_of_first=is_of_first, show_all=choice.all, nothing=nothing, known=known(entry.name)
+            )
         )
-        for entry in summary.maps
-    ]  # fmt: skip
+    maps += empty_maps(empty, kernel.id)
     blocks: tuple[Line | Section, ...] = (*_facts(summary, sources), *maps)
     return Section("kernel", Line.of(Name(kernel.full_name, kernel.id)), blocks, kernel.id)
+
+
+def _known(summary: KernelSummary, trace: Trace, choice: Choice, sources: Sources) -> Callable[[str], Known]:
+    """Return what gives for the name of a map of a kernel what is known of its numbers."""
+    # Only numbers of 64 bits are addresses of global memory, or clocks that do not begin again.
+    wide = (found for entry in summary.maps for found in entry.fields if "64" in found.type)
+    if not any(wide) and not any(entry.keys or entry.buckets for entry in summary.maps):
+        return lambda _: NOTHING_KNOWN
+    meanings = sources.meanings(trace)
+    try:
+        times = times_since_first(summary.kernel, meanings, choice.launches)
+    except TraceError:
+        # Which the report says anyway.
+        times = {}
+    return lambda name: Known(of_map(meanings, name), of_map(times, name), trace.clock)
 
 
 def _facts(summary: KernelSummary, sources: Sources) -> Iterator[Line]:
