@@ -9,7 +9,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 _FOLDERS = ("bench", "neutrino", "probes", "probes_amd", "tools")
-_SUFFIXES = {".c", ".cu", ".cuh", ".h", ".map", ".py", ".toml"}
+_SUFFIXES = {".c", ".css", ".cu", ".cuh", ".h", ".html", ".js", ".map", ".py", ".toml"}
 _LEFT_OUT = {"__pycache__", "generated", "lib", "results"}
 _HOOK = "neutrino/loader/csrc"
 _TWINS = ("neutrino/ptx/instrument", "neutrino/ptx/snippets", "neutrino/maps")
