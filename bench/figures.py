@@ -42,7 +42,8 @@ STATED = (
     "1 % is wanted", "so that 0.1 µs count", "32 times fewer",
     "over 100,000 streams, a million modules, 100 million launches",
     "at most 5 s of processor time, 8 MiB, and 200 MiB of memory",
-    "at most 3 s of processor time", "at most 100 ms for each view", "60 s for the largest", "2 million slices per second of processor time",
+    "at most 3 s of processor time", "at most 100 ms for each view", "60 s for the largest",
+    "2 million slices per second of processor time",
 )  # fmt: skip
 
 
