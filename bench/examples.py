@@ -27,7 +27,8 @@ from bench.tree import made_of
 
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
-DOCUMENTS = (README, *(ROOT / "docs" / f"{name}.md" for name in ("running", "ahead", "probes", "extract")))
+_PAGES = ("running", "ahead", "probes", "diagnostics", "extract")
+DOCUMENTS = (README, *(ROOT / "docs" / f"{name}.md" for name in _PAGES))
 RECORDING = ROOT / "bench" / "results" / "examples.json"
 HERE = (
     "neutrino-extract", "neutrino-patch", "neutrino-probe", "neutrino --device embedded", "neutrino --help",

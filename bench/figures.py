@@ -1,4 +1,4 @@
-"""Figures in the README, bench/README.md and docs/comparison.md, computed from the committed samples.
+"""Figures in the README, bench/README.md and pages of docs, computed from the committed samples.
 
     python -m bench.figures           prints those that are not what the samples say; exit status 1 if there are any
     python -m bench.figures fill      writes what the samples say
@@ -28,7 +28,8 @@ from bench.tree import ROOT
 Json = Any
 
 README, BENCH, COMPARISON = ROOT / "README.md", ROOT / "bench" / "README.md", ROOT / "docs" / "comparison.md"
-PAGES = (README, BENCH, COMPARISON)
+FRAMEWORKS = ROOT / "docs" / "frameworks.md"
+PAGES = (README, BENCH, COMPARISON, FRAMEWORKS)
 _MEASURED = re.compile(
     r"\d[\d,.]*(?: to \d[\d,.]*)?[ \xa0](?:%|µs|ns|ms|s|times|million|MiB|GB/s|MB/s|GB|bytes a record)(?!\w)"
 )
@@ -226,6 +227,19 @@ SENTENCES = (
     ),
     Sentence(README, "`block_sched` costs at most {} % and `gmem_bytes` {} %", _slowest),
     Sentence(BENCH, "training steps as a CUDA graph: {} launches probed", _graph_launches),
+    Sentence(FRAMEWORKS, "training steps as a graph, {} launches were probed", _graph_launches),
+    Sentence(
+        FRAMEWORKS, "In 20 training steps in JAX {} launches were probed and {} of vendor libraries were not",
+        lambda: _framework("jax", "probed", "vendor"),
+    ),
+    Sentence(
+        FRAMEWORKS, "so that the first run of a training loop takes {} times as long", lambda: _first_runs()[:1]
+    ),
+    Sentence(FRAMEWORKS, "and the first run takes {} times as long", lambda: _jax()[2:3]),
+    Sentence(
+        FRAMEWORKS, "In a mix of them {} launches were; {} were of another architecture's PTX",
+        lambda: _framework("cupy", "probed", "variant"),
+    ),
     Sentence(
         BENCH, "A replay of 200 kernels takes {} µs to submit, {} µs more with `gmem_bytes` and {} µs more with "
         "`block_sched`, where {} µs are wanted", _replays,

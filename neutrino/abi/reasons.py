@@ -73,20 +73,30 @@ REASON_TEXT: dict[Reason, str] = {
 REASON_REMEDY: dict[Reason, str] = {
     Reason.NO_PTX: "keep PTX with nvcc -gencode arch=compute_XX,code=compute_XX, in CuPy with CUPY_COMPILE_WITH_PTX=1, "
     "in JAX with XLA_FLAGS=--xla_gpu_generate_line_info=true",
+    Reason.NOT_SELECTED: "that option left out, or wider",
     Reason.NO_SITE: "neutrino-probe sites shows what a probe matches",
     Reason.VARIANT: "--retarget, where it is proven to be the same program",
+    Reason.UNSUPPORTED: "a probe or tracepoint that does without it",
     Reason.PARAMETERS: "probes with fewer maps",
+    Reason.NUMERICS: "a narrower tracepoint, or a probe that neither divides nor computes with floating-point numbers",
+    Reason.ASSEMBLER: "a ptxas if there is none: pip install 'neutrino-gpu[cuda]'; else a narrower tracepoint",
+    Reason.VENDOR: "the same operation from code with PTX: CUTLASS, Triton, torch.compile with Triton's GEMM",
     Reason.HELPER: "a longer --timeout, if it took too long",
+    Reason.LOAD: "probes that need fewer registers or less memory, or fewer kernels, by -k",
     Reason.GRAPH: "what runs repeatedly is recorded in maps that add up: sum, histogram, min, max",
     Reason.LAUNCH_FORM: "if it was loaded before: neutrino.install() before the framework is imported",
     Reason.OCCUPANCY: "probes that need fewer registers",
     Reason.MAP_SIZE: "a larger --max-device-memory, or maps with less per thread or warp",
     Reason.POOL_FULL: "a larger --max-device-memory",
+    Reason.CONTEXT: "a few launches before those to be measured: only the first of a context are concerned",
+    Reason.REFUSED: "a run without probes: a launch that fails there, too, is the program's own fault",
     Reason.TABLE_FULL: "fewer kernels, by -k",
+    Reason.ENDING: "no launches while the process exits",
+    Reason.LOCAL_MEMORY: "probes that need fewer registers, so that fewer are spilled",
     Reason.NOT_PATCHED: "neutrino-patch the file, or neutrino -p PROBE",
     Reason.NOT_READY: "run again without these options: twins that were made are cached now",
 }
-"""What the user can do about a reason. A reason without an entry has no remedy."""
+"""What the user can do about a reason: about all but that a twin ran."""
 
 PROBE_REMEDY: dict[Reason, str] = {
     Reason.UNSUPPORTED: "other operands, or a tracepoint without such instructions (neutrino-probe sites shows them)",

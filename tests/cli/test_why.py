@@ -93,6 +93,7 @@ def test_kernels_with_most_launches_come_first_with_all_reasons(
         "in /lib/libvendor\\x1b[2J.so (cubin)",
         f"1,234 vendor: {REASON_TEXT[Reason.VENDOR]}",
         "libcublas",
+        f"what helps: {REASON_REMEDY[Reason.VENDOR]}",
     ]
     assert "\x1b" not in captured.out
     assert shown[-1] == "note: a twin\\x1b did not load"
@@ -187,7 +188,8 @@ def test_memory_usage_has_kernels_of_one_reason_in_a_line(tmp_path: Path) -> Non
     lines = list(usage_lines(usage))
     at = lines.index("Would not be probed")
     assert lines[at + 1 : at + 4] == [
-        f"  3,900 launches of 39 kernels, vendor: {REASON_TEXT[Reason.VENDOR]}",
+        f"  3,900 launches of 39 kernels, vendor: {REASON_TEXT[Reason.VENDOR]}; "
+        f"what helps: {REASON_REMEDY[Reason.VENDOR]}",
         f"  axpy: 8 launches, no-ptx: {REASON_TEXT[Reason.NO_PTX]} (machine code); "
         f"what helps: {REASON_REMEDY[Reason.NO_PTX]}",
         "  neutrino-report --all names the kernels",

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import subprocess
 import sys
 
 from bench import newcomer
+from neutrino.abi.reasons import REASON_REMEDY, Reason
 from tests.docs.test_links import PAGES, ROOT
 
 README = (ROOT / "README.md").read_text()
@@ -68,3 +70,20 @@ def test_options_that_the_pages_name_are_there() -> None:
                 if not re.search(rf"(?<![\w-]){option}(?![\w-])", helps[command])
             }
     assert not wrong
+
+
+def test_every_reason_is_listed_with_what_helps() -> None:
+    page = (ROOT / "docs" / "reasons.md").read_text()
+    listed = dict(re.findall(r"^\| `([\w-]+)` \| .* \| (.*) \|$", page, re.MULTILINE))
+    assert listed == {reason.word: REASON_REMEDY[reason] for reason in Reason if reason is not Reason.PROBED}
+
+
+def test_python_on_the_pages_is_python() -> None:
+    """That of probe files and of programs for a GPU, too, which no test of a page runs."""
+    blocks = {
+        (page.name, block) for page in PAGES
+        for block in re.findall(r"^```python\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
+    }  # fmt: skip
+    assert len(blocks) > 20
+    for name, block in blocks:
+        compile(block, name, "exec", ast.PyCF_ONLY_AST)

@@ -1,4 +1,4 @@
-"""Ranges that are marked in Triton kernels, in PTX that Triton made of the form that docs/probes.md has."""
+"""Ranges that are marked in Triton kernels, in PTX that Triton made of the form that docs/tracepoints.md has."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def end():
 
 
 def test_the_page_has_this_source() -> None:
-    page = (ROOT / "docs" / "probes.md").read_text()
+    page = (ROOT / "docs" / "tracepoints.md").read_text()
     blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     (block,) = [block for block in blocks if "inline_asm_elementwise" in block]
     source = (_FOLDER / "kernels.py").read_text()

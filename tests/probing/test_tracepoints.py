@@ -88,8 +88,9 @@ def test_patterns(text: str, patterns: list[Pattern]) -> None:
 
 
 def test_the_positions_of_the_page_are_patterns() -> None:
-    page = (Path(__file__).resolve().parents[2] / "docs" / "probes.md").read_text()
-    written = re.findall(r'^position = "(.*)"$', page, re.MULTILINE)
+    docs = Path(__file__).resolve().parents[2] / "docs"
+    pages = "".join((docs / name).read_text() for name in ("tracepoints.md", "probes.md"))
+    written = re.findall(r'^position = "(.*)"$', pages, re.MULTILINE)
     assert "load & file:attn.py:50-80 & !volatile" in written
     for text in written:
         assert not parse_tracepoint(text)[1]

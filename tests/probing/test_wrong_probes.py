@@ -429,7 +429,7 @@ def test_every_code_is_provoked(tmp_path: Path) -> None:
 
 
 def test_the_documentation_lists_every_code() -> None:
-    text = (Path(__file__).parents[2] / "docs" / "probes.md").read_text().partition("## Diagnostics")[2]
+    text = (Path(__file__).parents[2] / "docs" / "diagnostics.md").read_text().partition("## Codes")[2]
     tables = {"The file": FAULTS, "Accepted with a warning": WARNINGS, "Snippets": SNIPPET_FAULTS}
     for title, table in tables.items():
         section = text.partition(f"### {title}\n")[2].partition("\n#")[0]

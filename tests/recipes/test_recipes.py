@@ -109,16 +109,15 @@ Kept = dict[Any, tuple[dict[int, Recorded], dict[str, int]]]
 
 
 def _record_all(path: Path) -> None:
-    """Record with all shipped probes, and with the files of the pages, of which two have maps of the same name."""
+    """Record with all shipped probes, and with the files of the pages."""
     folder = Folder(path, path / "cache")
     (path / "times.py").write_text(TIMES)
-    second = [("probes.md", "python", "Loads"), ("probes.md", "toml", "Requests")]
     for key, text in files().items():
         (path / _name(key)).write_text(text)
     others = [name for name in shipped_probes() if name not in _TIMED]
     runs: dict[str, Sequence[Any]] = {
         "timed": [*_TIMED, "times.py"], "others": others,
-        "trace": [key for key in FILES if key not in second], "second": second,
+        "trace": [*FILES],
     }  # fmt: skip
     kept: Kept = {}
     for place, keys in runs.items():
@@ -234,7 +233,6 @@ FILES = {
     ("cookbook.md", "python", "Moved"): _moved,
     ("probes.md", "toml", "Loads"): _first_loads,
     ("probes.md", "toml", "Requests"): _requests,
-    ("probes.md", "python", "Loads"): _first_loads,
 }
 
 

@@ -161,16 +161,26 @@ enum neutrino_per {
 
 #define NEUTRINO_REASON_REMEDIES \
     [1] = "keep PTX with nvcc -gencode arch=compute_XX,code=compute_XX, in CuPy with CUPY_COMPILE_WITH_PTX=1, in JAX with XLA_FLAGS=--xla_gpu_generate_line_info=true", \
+    [2] = "that option left out, or wider", \
     [3] = "neutrino-probe sites shows what a probe matches", \
     [4] = "--retarget, where it is proven to be the same program", \
+    [5] = "a probe or tracepoint that does without it", \
     [6] = "probes with fewer maps", \
+    [7] = "a narrower tracepoint, or a probe that neither divides nor computes with floating-point numbers", \
+    [8] = "a ptxas if there is none: pip install 'neutrino-gpu[cuda]'; else a narrower tracepoint", \
+    [9] = "the same operation from code with PTX: CUTLASS, Triton, torch.compile with Triton's GEMM", \
     [10] = "a longer --timeout, if it took too long", \
+    [11] = "probes that need fewer registers or less memory, or fewer kernels, by -k", \
     [12] = "what runs repeatedly is recorded in maps that add up: sum, histogram, min, max", \
     [13] = "if it was loaded before: neutrino.install() before the framework is imported", \
     [14] = "probes that need fewer registers", \
     [15] = "a larger --max-device-memory, or maps with less per thread or warp", \
     [16] = "a larger --max-device-memory", \
+    [17] = "a few launches before those to be measured: only the first of a context are concerned", \
+    [18] = "a run without probes: a launch that fails there, too, is the program's own fault", \
     [19] = "fewer kernels, by -k", \
+    [20] = "no launches while the process exits", \
+    [22] = "probes that need fewer registers, so that fewer are spilled", \
     [21] = "neutrino-patch the file, or neutrino -p PROBE", \
     [23] = "run again without these options: twins that were made are cached now", \
 
