@@ -1,0 +1,48 @@
+"""The gallery: its traces are those that their hashes say, its pictures are small, its page has every view."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+
+from bench.gallery import MOST_BYTES, MOST_TRACE_BYTES, PAGE, RECIPES, RECORD, TRACES, WORKLOADS, packed, table, unpack
+from bench.gallery_pictures import MOST_BYTES as MOST_OF_PICTURES
+from bench.gallery_pictures import MOST_PICTURE_BYTES, PICTURES, SHOWN
+from neutrino.page.registry import VIEWS
+
+ROWS = json.loads((TRACES / RECORD).read_text())["traces"]
+
+
+@pytest.mark.parametrize("name", sorted(ROWS))
+def test_a_trace_is_that_of_its_recipe(name: str, tmp_path: Path) -> None:
+    """And it is packed into the same bytes again, from what is unpacked."""
+    (recipe,) = (recipe for recipe in RECIPES if recipe.name == name)
+    data = (TRACES / f"{name}.tar.xz").read_bytes()
+    row = ROWS[name]
+    assert row["sha256"] == hashlib.sha256(data).hexdigest()
+    assert row["bytes"] == len(data) <= MOST_TRACE_BYTES
+    assert row["commands"] == recipe.shown()
+    assert row["source_sha256"] == hashlib.sha256((WORKLOADS / recipe.source).read_bytes()).hexdigest()
+    assert packed(unpack(name, tmp_path)) == data
+
+
+def test_traces_and_pictures_are_small() -> None:
+    assert sum(path.stat().st_size for path in TRACES.iterdir()) <= MOST_BYTES
+    sizes = {path.name: path.stat().st_size for path in PICTURES.iterdir()}
+    assert max(sizes.values()) <= MOST_PICTURE_BYTES
+    assert sum(sizes.values()) <= MOST_OF_PICTURES
+
+
+def test_every_view_has_a_picture_on_the_page() -> None:
+    page = PAGE.read_text()
+    assert {view.name for view in VIEWS} == {picture.view for picture in SHOWN}
+    there = [picture for picture in SHOWN if set(picture.traces) <= set(ROWS)]
+    # Those of the other views wait for their traces.
+    assert len(there) >= 8
+    for picture in there:
+        assert f"](pictures/{picture.path})" in page
+        assert (PICTURES / picture.path).read_bytes().startswith(b"\x89PNG")
+    assert table(ROWS) in page
