@@ -95,6 +95,11 @@ class Criterion:
     slack: float = 0.0
     only_denies: bool = False
 
+    @property
+    def bound(self) -> str:
+        """From which value on it confirms, in words."""
+        return f"{'at most' if self.below else 'at least'} {self.least:g}"
+
     def outcome(self, said: bool, value: float) -> str:
         """Return ``agree``, ``false alarm`` or ``missed``."""
         sign = -1 if self.below else 1
@@ -220,7 +225,9 @@ CRITERIA: dict[str, Criterion] = {
 against PyTorch takes no NaN, and all warps of these kernels run the same code: so both have to say nothing.
 """
 UNLIKE: dict[tuple[str, str], str] = {}
-"""Kernel and analysis of false alarms, and of what is missed, with the reason; docs/findings.md lists them."""
+"""Kernel and analysis of false alarms, and of what is missed, with the reason; docs/findings.md lists them. ``side``:
+what ``roofline`` says of the nearer limit.
+"""
 
 
 @dataclass(frozen=True)
@@ -338,3 +345,9 @@ def table(results: Json) -> str:
         cells = [f"{_MARKS[row.outcome]} {row.state or '-'} {row.value:.3g}" for row in found]
         lines.append(f"{analysis:16}" + "".join(f"{cell:>14}" for cell in cells))
     return "\n".join(lines)
+
+
+def page_lines() -> list[str]:
+    """Return what docs/findings.md has of the criteria, and of what is unlike."""
+    lines = [f"| {row.figure} | {row.bound} | `{name}` |" for name, row in CRITERIA.items()]
+    return lines + [f"- `{kernel}`, `{analysis}`: {reason}" for (kernel, analysis), reason in UNLIKE.items()]

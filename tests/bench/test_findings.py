@@ -10,7 +10,7 @@ import pytest
 
 from bench import accesses
 from bench.findings_ncu import read
-from bench.findings_verdicts import CRITERIA, KERNELS, RUNS, UNLIKE, Criterion, judge, table
+from bench.findings_verdicts import CRITERIA, KERNELS, RUNS, UNLIKE, Criterion, judge, page_lines, table
 from bench.road import ROOT
 from neutrino.tracing.analyses.registry import ANALYSES
 
@@ -177,3 +177,9 @@ def test_the_page_has_the_measured_latencies_of_memory() -> None:
     near, far = (accesses.cycles(results, name)[1] for name in ("chase_l2", "chase_hbm"))
     page = " ".join((ROOT / "docs" / "findings.md").read_text().split())
     assert f"takes {near:.0f} cycles from L2 and {far:.0f} from memory" in page
+
+
+def test_the_page_lists_criteria_and_what_is_unlike() -> None:
+    page = (ROOT / "docs" / "findings.md").read_text()
+    missing = [line for line in page_lines() if line not in page.splitlines()]
+    assert missing == []

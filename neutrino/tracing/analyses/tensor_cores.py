@@ -7,8 +7,14 @@ from collections.abc import Iterator
 from neutrino.tracing.analyses.evidence import Analysis, Evidence, shared
 from neutrino.tracing.analyses.finding import FigureKind, Finding, Threshold, brief, percent
 
-_DENSE = 4.0
-"""Floating-point instructions for each load, store and copy from which on a kernel may be a product of matrices."""
+_DENSE, _DENSE_ALONE = 4.0, 16.0
+"""Floating-point instructions for each load, store and copy from which on a kernel may be a product of matrices; the
+latter where bytes are not known, since a vector of four is one access.
+"""
+_PER_BYTE = 4.0
+"""The same for each byte of global memory: as a product by tiles of 32 x 32 in FP32 has. What looks at each element
+alone, or reduces rows, has about two at most.
+"""
 _OPERATIONS = ("f64", "tf32", "f16", "bf16", "f8", "f4", "i8", "i4", "b1")
 
 
@@ -26,10 +32,12 @@ def run(analysis: Analysis, evidence: Evidence) -> Iterator[Finding]:
     accesses = mix["load"] + mix["store"] + mix.get("copy", 0)
     share = shared(operations, operations + 2 * ordinary)
     dense = ordinary / max(accesses, 1)
-    is_dense = dense >= _DENSE
+    size = sum(count for name, count in (evidence.totals("GmemBytes") or {}).items() if name != "uncounted")
+    is_dense = dense >= _DENSE and ordinary >= _PER_BYTE * size if size else dense >= _DENSE_ALONE
     values = {
         "share": share, "operations": operations // launches, "ordinary": ordinary // launches,
         "ordinary_per_access": dense,
+        **({"ordinary_per_byte": ordinary / size} if size else {}),
         "half_without": (1 - share) * shared(mix["fp16"], ordinary) if is_dense else 0.0,
         "single_without": (1 - share) * shared(mix["fp32"], ordinary) if is_dense else 0.0,
     }  # fmt: skip
@@ -54,12 +62,13 @@ def run(analysis: Analysis, evidence: Evidence) -> Iterator[Finding]:
 ANALYSIS = Analysis(
     "tensor_cores",
     "How much of the arithmetic runs on tensor cores?",
-    (("tensorop", "opcode_mix"),),
+    (("tensorop", "opcode_mix", "gmem_bytes"), ("tensorop", "opcode_mix")),
     (
         FigureKind("share", "share", "operations on tensor cores, of all"),
         FigureKind("operations", "", "on tensor cores, of a launch"),
         FigureKind("ordinary", "", "floating-point instructions of a launch without tensor cores"),
         FigureKind("ordinary_per_access", "", "such instructions for each load, store and copy"),
+        FigureKind("ordinary_per_byte", "", "such instructions for each byte of global memory that threads ask for"),
         FigureKind("half_without", "share", "arithmetic in 16 bits without tensor cores where few accesses are"),
         FigureKind("single_without", "share", "arithmetic in FP32 without tensor cores where few accesses are"),
     ),

@@ -138,30 +138,6 @@ def test_the_published_case(tmp_path: Path) -> None:
     assert (persistent.state, persistent.value("share")) == (State.OK, 0)
 
 
-WORK = make_map("Work", "array", "warp", {"copy": "u32", "tensor": "u32", "store": "u32", "waited": "u32"})
-
-
-@pytest.mark.parametrize("waited", [(700, 100, 100, 900), (700, 400, 400, 900)])
-def test_who_waits_for_whom_is_said_by_roles(waited: tuple[int, ...], tmp_path: Path) -> None:
-    kinds = [(64, 0, 0), (0, 32, 8), (0, 32, 8), (0, 0, 4)]
-    rows = [(*kind, wait) for kind, wait in zip(kinds, waited, strict=True)]
-    lives = [(1000, 1000, 0), (1000, 1000, 0), (1000, 1000, 0), (1500, 1000, 0)]
-    writer = TraceWriter(tmp_path / "t", device="NVIDIA H200")
-    writer.kernel(1, "gemm", maps=[WORK, BLOCK_SCHED])
-    values = {"Work": rows * 2, "BlockSched": lives * 2}
-    writer.launch(1, (2, 1, 1), (128, 1, 1), fill_regions([WORK, BLOCK_SCHED], 4, values, blocks=2))
-    finding = only(found_in(writer.write()), "roles")
-    assert finding.value("named") == "producer 1, mma 2, epilogue 1"
-    assert (finding.value("critical"), finding.value("most_waiting")) == ("mma", 0.9)
-    assert finding.value("critical_waiting") == waited[1] / 1000
-    # Together from 1000 to 2000, the epilogue alone until 2500.
-    assert finding.value("overlap") == pytest.approx(1000 / 1500)
-    assert finding.state is (State.MINOR if waited[1] == 400 else State.OK)
-    assert bool(finding.remedies) == (waited[1] == 400)
-    assert f"mma (2 warps), which waits {percent(waited[1] / 1000)} of its time" in finding.sentence
-    assert finding.certainty.is_timed
-
-
 def test_chosen_launches_are_those_that_are_counted(tmp_path: Path) -> None:
     path = of_sums(tmp_path / "t", DIVERGENCE, (100, 10, 0, 0), (100, 90, 0, 0), (100, 20, 0, 0)).write()
     chosen = range(1, 2)
@@ -280,33 +256,6 @@ def test_latency_in_cycles(mean: int, state: State, tmp_path: Path) -> None:
     # Steps of the embedded device are no cycles.
     steps = only(of_keys(tmp_path / "u", "Neutrino embedded device", loads), "latency")
     assert steps.state is State.MINOR if mean / (300 + mean) >= 0.8 else steps.state is State.OK
-
-
-def test_where_no_load_takes_long_none_is_a_place_to_look(tmp_path: Path) -> None:
-    for mean, state in ((399, State.OK), (400, State.MINOR)):
-        loads = ("PerLoad", [key(7, 10, 10, 1, 1), key(8, 10, 10 * mean, 30, 500)])
-        finding = only(of_keys(tmp_path / str(mean), "NVIDIA H200", loads), "latency")
-        assert finding.value("concentrated") > 0.99
-        assert finding.state is state
-
-
-@pytest.mark.parametrize(
-    ("instruction", "state"),
-    [
-        ("ld.global.u32 %r1, [%rd1];", State.OK), ("st.global.u32 [%rd1], %r1;", State.OK),
-        ("@%p1 red.global.add.u32 [%rd1], 1;", State.MINOR), ("{ atom.add.u32 %r1, [%rd1], 1;", State.MINOR),
-        ("global_atomic_add v0, v1, s[0:1]", State.MINOR), ("global_load_dword v0, v1, s[0:1]", State.OK),
-        # The manifest does not tell.
-        ("", State.MINOR),
-    ],
-)
-def test_a_hot_line_matters_where_there_are_atomics(instruction: str, state: State, tmp_path: Path) -> None:
-    table = ("HotLines", [KeySummary(256 * line, 100 if line else 10_000, {}, "", "") for line in range(5)])
-    sites = [{"site": 0, "probe": "p", "tracepoint": "x", "line": 1, "instruction": instruction}] * bool(instruction)
-    finding = only(of_keys(tmp_path / "t", "NVIDIA H200", table, sites=sites), "hot_addresses")
-    assert finding.value("top_over_median") == 100
-    assert finding.state is state
-    assert ("no atomics" in finding.sentence) == (state is State.OK)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,89 @@
+"""What findings judge: roles and waiting, loads, hot lines, and arithmetic that looks like products."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from neutrino.maps.regions import copies_in
+from neutrino.tracing.analyses.finding import State, percent
+from neutrino.tracing.summary import KeySummary
+from tests.tracing.analyses.test_findings import found_in, key, of_keys, only
+from tests.tracing.trace_writer import BLOCK_SCHED, GMEM_BYTES, TraceWriter, fill_regions, make_map
+
+WORK = make_map("Work", "array", "warp", {"copy": "u32", "tensor": "u32", "store": "u32", "waited": "u32"})
+
+
+@pytest.mark.parametrize("waited", [(700, 100, 100, 900), (700, 400, 400, 900)])
+def test_who_waits_for_whom_is_said_by_roles(waited: tuple[int, ...], tmp_path: Path) -> None:
+    kinds = [(64, 0, 0), (0, 32, 8), (0, 32, 8), (0, 0, 4)]
+    rows = [(*kind, wait) for kind, wait in zip(kinds, waited, strict=True)]
+    lives = [(1000, 1000, 0), (1000, 1000, 0), (1000, 1000, 0), (1500, 1000, 0)]
+    writer = TraceWriter(tmp_path / "t", device="NVIDIA H200")
+    writer.kernel(1, "gemm", maps=[WORK, BLOCK_SCHED])
+    values = {"Work": rows * 2, "BlockSched": lives * 2}
+    writer.launch(1, (2, 1, 1), (128, 1, 1), fill_regions([WORK, BLOCK_SCHED], 4, values, blocks=2))
+    finding = only(found_in(writer.write()), "roles")
+    assert finding.value("named") == "producer 1, mma 2, epilogue 1"
+    assert (finding.value("critical"), finding.value("most_waiting")) == ("mma", 0.9)
+    assert finding.value("critical_waiting") == waited[1] / 1000
+    # Together from 1000 to 2000, the epilogue alone until 2500.
+    assert finding.value("overlap") == pytest.approx(1000 / 1500)
+    assert finding.state is (State.MINOR if waited[1] == 400 else State.OK)
+    assert bool(finding.remedies) == (waited[1] == 400)
+    assert f"mma (2 warps), which waits {percent(waited[1] / 1000)} of its time" in finding.sentence
+    assert finding.certainty.is_timed
+
+
+def test_where_no_load_takes_long_none_is_a_place_to_look(tmp_path: Path) -> None:
+    for mean, state in ((399, State.OK), (400, State.MINOR)):
+        loads = ("PerLoad", [key(7, 10, 10, 1, 1), key(8, 10, 10 * mean, 30, 500)])
+        finding = only(of_keys(tmp_path / str(mean), "NVIDIA H200", loads), "latency")
+        assert finding.value("concentrated") > 0.99
+        assert finding.state is state
+
+
+@pytest.mark.parametrize(
+    ("instruction", "state"),
+    [
+        ("ld.global.u32 %r1, [%rd1];", State.OK), ("st.global.u32 [%rd1], %r1;", State.OK),
+        ("@%p1 red.global.add.u32 [%rd1], 1;", State.MINOR), ("{ atom.add.u32 %r1, [%rd1], 1;", State.MINOR),
+        ("global_atomic_add v0, v1, s[0:1]", State.MINOR), ("global_load_dword v0, v1, s[0:1]", State.OK),
+        # The manifest does not tell.
+        ("", State.MINOR),
+    ],
+)
+def test_a_hot_line_matters_where_there_are_atomics(instruction: str, state: State, tmp_path: Path) -> None:
+    table = ("HotLines", [KeySummary(256 * line, 100 if line else 10_000, {}, "", "") for line in range(5)])
+    sites = [{"site": 0, "probe": "p", "tracepoint": "x", "line": 1, "instruction": instruction}] * bool(instruction)
+    finding = only(of_keys(tmp_path / "t", "NVIDIA H200", table, sites=sites), "hot_addresses")
+    assert finding.value("top_over_median") == 100
+    assert finding.state is state
+    assert ("no atomics" in finding.sentence) == (state is State.OK)
+
+
+@pytest.mark.parametrize(
+    ("ordinary", "loads", "size", "state"),
+    [
+        # As a softmax has: six operations on each element, by vectors of four; and a product by tiles.
+        (6_000, 500, 8_000, State.OK), (32_000, 500, 8_000, State.MINOR), (31_999, 500, 8_000, State.OK),
+        # Without bytes.
+        (8_000, 500, 0, State.MINOR), (7_999, 500, 0, State.OK),
+        # Each operation has loads of its own, from shared memory.
+        (32_000, 16_000, 8_000, State.OK),
+    ],
+)  # fmt: skip
+def test_what_may_be_a_product_is_told_from_what_reduces(
+    ordinary: int, loads: int, size: int, state: State, tmp_path: Path
+) -> None:
+    names = ("fp16", "fp32", "fp64", "load", "store")
+    mix = make_map("OpcodeMix", "sum", "thread", dict.fromkeys(names, "u64"))
+    tensor = make_map("TensorOps", "sum", "thread", dict.fromkeys(("f16", "tf32"), "u64"))
+    maps = [mix, tensor, GMEM_BYTES] if size else [mix, tensor]
+    writer = TraceWriter(tmp_path / "t")
+    writer.kernel(1, "k", maps=maps)
+    rows = {"OpcodeMix": (0, ordinary, 0, loads, 0), "TensorOps": (0, 0), "GmemBytes": (size, 0, 0, 0, 0)}
+    values = {name: [row] + [(0,) * len(row)] * (copies_in(1) - 1) for name, row in rows.items()}
+    writer.launch(1, (1, 1, 1), (32, 1, 1), fill_regions(maps, 1, values))
+    assert only(found_in(writer.write()), "tensor_cores").state is state
