@@ -68,7 +68,7 @@ LAUNCH = Struct(
         Member("graph", "u32", note="id of the executable graph; 0: an ordinary launch"),
         Member("node", "u32", note="of the graph's kernel nodes, from 1; 0 with a graph: the replay itself"),
         Member("log_units", "u32", note="units of memory that each log with cap 1 had; 0: the kernel has none"),
-        Member("set", "u32", note="number of the set of probes, where WRITTEN or MEASURED; 0, in earlier files: 1"),
+        Member("set", "u32", note="number of a kernel's probes, where WRITTEN or MEASURED; 0, in earlier files: 1"),
         Member("reserved", "u32", 4),
     ),
     "One record of launches.bin.",

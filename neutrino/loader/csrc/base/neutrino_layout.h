@@ -294,7 +294,7 @@ struct neutrino_launch {
     uint32_t graph; /* id of the executable graph; 0: an ordinary launch */
     uint32_t node; /* of the graph's kernel nodes, from 1; 0 with a graph: the replay itself */
     uint32_t log_units; /* units of memory that each log with cap 1 had; 0: the kernel has none */
-    uint32_t set; /* number of the set of probes, where WRITTEN or MEASURED; 0, in earlier files: 1 */
+    uint32_t set; /* number of a kernel's probes, where WRITTEN or MEASURED; 0, in earlier files: 1 */
     uint32_t reserved[4];
 };
 static_assert(sizeof(struct neutrino_launch) == 128, "launch");

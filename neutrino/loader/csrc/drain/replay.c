@@ -69,8 +69,7 @@ static bool has_run(const struct nt_graph_node *node)
  */
 static void settle_replay(const struct nt_slot *slot, bool is_written)
 {
-	nt_records_settle(slot->launch, is_written ? NEUTRINO_LAUNCH_WRITTEN : NEUTRINO_LAUNCH_LOST, 0, slot->size,
-			  slot->layout->set);
+	nt_records_settle(slot->launch, is_written ? NEUTRINO_LAUNCH_WRITTEN : NEUTRINO_LAUNCH_LOST, 0, slot->size, 0);
 	__atomic_sub_fetch(&slot->layout->in_flight, 1, __ATOMIC_ACQ_REL);
 }
 
