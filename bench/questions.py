@@ -105,8 +105,8 @@ MODES = ("plain", *PROBES, "three")
 def record(only: Sequence[str], library: Path | None) -> Json:
     """Run each workload in a notebook for each mode; return the raw samples.
 
-    Workload → mode → what its last cell printed. library: the folder of the library for the embedded device, whose
-    workload then is the only one. SystemExit: a cell failed.
+    Workload → mode → what its last cell printed, or why a cell failed. library: the folder of the library for the
+    embedded device, whose workload then is the only one.
     """
     workloads = {"vector": EMBEDDED} if library else {name: WORKLOADS[name] for name in only or WORKLOADS}
     results: Json = {
@@ -126,8 +126,13 @@ def record(only: Sequence[str], library: Path | None) -> Json:
                     environment["NEUTRINO_BENCH_LIBRARY"] = str(library.resolve() / "libvector.so")
                 begin = time.monotonic()
                 text = (SOURCES / script).read_text()
-                printed = run_cells(mode, _cells(mode), text, environment, folder, is_plain=mode == "plain")
-                runs[mode] = {**json.loads(printed), "took": round(time.monotonic() - begin, 1)}
+                try:
+                    printed = run_cells(mode, _cells(mode), text, environment, folder, is_plain=mode == "plain")
+                    runs[mode] = json.loads(printed)
+                except SystemExit as failed:
+                    # The others are recorded all the same, since a GPU is not always at hand.
+                    runs[mode] = {"failed": str(failed)[-4000:]}
+                runs[mode]["took"] = round(time.monotonic() - begin, 1)
                 print(f"{workload}, {mode}: {str(runs[mode])[:400]}", file=sys.stderr)
     return results
 
@@ -151,6 +156,8 @@ def judge(results: Json) -> list[Verdict]:
 def _results(runs: Json) -> str:
     """Check that all steps in all notebooks computed the same. Raises BrokenError (by ``need``), as all below."""
     need(tuple(runs) == MODES, f"runs are {', '.join(runs) or 'none'}")
+    failed = [mode for mode, run in runs.items() if "failed" in run]
+    need(not failed, f"failed: {', '.join(failed)}")
     outputs = {run["results"][0] for run in runs.values()}
     outputs |= {asked["result"] for run in runs.values() for asked in run.get("asked", ())}
     need(len(outputs) == 1, f"{len(outputs)} different results")
@@ -159,6 +166,7 @@ def _results(runs: Json) -> str:
 
 def _question(runs: Json, number: int, probe: str, has_graphs: bool) -> str:
     """Check that a question of the one notebook was answered as in a notebook of its own."""
+    need("asked" in runs.get("three", {}) and "asked" in runs.get(probe, {}), "a notebook failed")
     asked, alone = runs["three"]["asked"][number], runs[probe]["asked"][0]
     need(asked["records"] == alone["records"], f"{probe}: other records than alone")
     count = len(asked["records"])
@@ -172,6 +180,7 @@ def _question(runs: Json, number: int, probe: str, has_graphs: bool) -> str:
 
 def _memory(runs: Json) -> str:
     """Check that changes of the probes take no memory after the first ones."""
+    need("memory" in runs.get("three", {}), "the notebook failed")
     (host, device), (host_after, device_after) = runs["three"]["memory"]
     need(host_after - host < MOST_GROWN, f"{(host_after - host) >> 20} MiB more after {CHANGES} changes")
     need(device_after - device < MOST_DEVICE_GROWN, f"{(device_after - device) >> 20} MiB more on the device")
@@ -184,6 +193,7 @@ def _memory(runs: Json) -> str:
 
 def _between(runs: Json) -> str:
     """Check that launches between questions take no longer than without Neutrino."""
+    need("pace" in runs.get("plain", {}) and "pace" in runs.get("three", {}), "a notebook failed")
     plain, found = runs["plain"]["pace"], runs["three"]["pace"]
     ratios = [max(times[i] for times in found) / plain[i] for i in range(len(plain))]
     need(max(ratios) <= MOST_TIMES, f"{max(ratios):.3f} times as long as without Neutrino")
