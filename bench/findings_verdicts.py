@@ -151,7 +151,10 @@ def _waited(profile: Profile) -> float:
     )
     if not every:
         raise KeyError("samples")
-    barrier = next((title for title in ("stall_barrier", "stall_barrier (All Samples)") if title in titles), "")
+    stalls = [title for title in titles if title.startswith("stall_") and "not" not in title.lower()]
+    if not stalls:
+        raise KeyError("stall_")
+    barrier = next((title for title in stalls if title.startswith("stall_barrier")), "")
     found = profile.summed(_WAITS, every[0])
     found += sum(row.get(barrier, 0.0) for opcode, row in profile.opcodes.items() if not re.fullmatch(_WAITS, opcode))
     return found / profile.summed(".*", every[0])
