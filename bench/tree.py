@@ -75,9 +75,6 @@ JUDGED: Mapping[str, tuple[str, ...]] = {
         "neutrino/tracing/analyses/scheduling.py", "neutrino/tracing/analyses/tail.py",
     ),
     "questions": ("bench/workloads/questions_vector.py", "neutrino/session.py", f"{_HOOK}/image", f"{_HOOK}/front"),
-    "questions_h200": (
-        "bench/workloads/questions_*.py", "neutrino/session.py", f"{_HOOK}/image", f"{_HOOK}/graph", f"{_HOOK}/front",
-    ),
     "reading": ("neutrino/tracing",),
     "registers": ("bench/hand", "probes", *_TWINS),
     "road_h200": (_HOOK, *_TWINS),
