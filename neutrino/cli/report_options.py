@@ -64,7 +64,8 @@ def report_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--png",
         metavar="FOLDER",
-        help="the page's pictures as files for papers, in place of the report or with --html: needs Matplotlib "
+        help="the page's pictures as files for papers, in place of the report or with --html; with --diff the changes. "
+        "The overview and the findings are sentences and tables, and have none. Needs Matplotlib "
         "(pip install 'neutrino-gpu[viz]')",
     )
     parser.add_argument("--svg", metavar="FOLDER", help="the same as SVG")

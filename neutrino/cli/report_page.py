@@ -35,15 +35,25 @@ def write_report(summaries: Sequence[TraceSummary], usages: Sequence[MemoryUsage
 def _drawn(summaries: Sequence[TraceSummary], options: argparse.Namespace) -> int:
     """Draw pictures as files, as ``--png`` and ``--svg`` ask; of several traces each in a folder of its own. Returns
     the exit status."""
-    from neutrino.page.figures import write_figures
     from neutrino.page.source import Source
 
+    for summary in summaries:
+        name = summary.trace.path.name if len(summaries) > 1 else ""
+        if status := _draw(Source(summary, {}, options.launch), name, options):
+            return status
+    return DONE
+
+
+def _draw(source: Any, name: str, options: argparse.Namespace, comparison: Any = None) -> int:
+    """Draw a trace's pictures, or those of a comparison, as ``--png`` and ``--svg`` ask. name: of a folder in the one
+    asked for, or "". Returns the exit status."""
     for form in ("png", "svg"):
-        folder = getattr(options, form)
-        for summary in summaries if folder else ():
-            path = Path(folder) / summary.trace.path.name if len(summaries) > 1 else Path(folder)
+        if folder := getattr(options, form):
+            from neutrino.page.figures import write_figures
+
+            path = Path(folder) / name
             try:
-                files, without = write_figures(Source(summary, {}, options.launch), path, form)
+                files, without = write_figures(source, path, form, comparison)
             except NeutrinoError as error:
                 return fail(error)
             except OSError as error:
@@ -54,15 +64,20 @@ def _drawn(summaries: Sequence[TraceSummary], options: argparse.Namespace) -> in
 
 
 def write_comparison(traces: Sequence[Trace], comparison: Any, options: argparse.Namespace) -> int:
-    """Write the page of ``--diff --html``, with both traces. comparison: as ``--diff --json`` has it. Returns the exit
-    status."""
+    """Write the page of ``--diff --html``, with both traces, and the pictures of ``--png`` and ``--svg``. Returns the
+    exit status.
+
+    comparison: as ``--diff --json`` has it.
+    """
     selection = Selection(tuple(options.kernel), tuple(options.filter))
 
     def keep(kernel: TraceKernel) -> bool:
         """Whether ``-k`` and ``--filter`` choose a kernel."""
         return selection.selects(kernel.name, kernel.full_name)
 
-    return _written([summarize(trace, keep, options.launch) for trace in traces], options, comparison)
+    summaries = [summarize(trace, keep, options.launch) for trace in traces]
+    status = _written(summaries, options, comparison) if options.html or options.open else DONE
+    return status or _draw(None, "", options, comparison)
 
 
 def _written(summaries: Sequence[TraceSummary], options: argparse.Namespace, comparison: Any = None) -> int:

@@ -27,13 +27,20 @@ _MOST = 24
 _NAME = 60
 """Characters of a kernel's name in a title."""
 _SERIES = 10
+_MEASURES = 4
+"""Of a kernel that are drawn by line."""
+_LINES = 40
+"""Rows of a figure of lines, or of changes."""
 Figures = Iterator[tuple[str, Any]]
 
 
-def write_figures(source: Source, folder: Path, form: str) -> tuple[list[Path], list[str]]:
+def write_figures(
+    source: Source | None, folder: Path, form: str, comparison: Json = None
+) -> tuple[list[Path], list[str]]:
     """Draw each view of a trace that has something to draw; return the files, and the views without any.
 
-    folder: is made if need be. form: ``png`` or ``svg``. Raises NeutrinoError without Matplotlib, and OSError.
+    source: None for a comparison alone. folder: is made if need be. form: ``png`` or ``svg``. comparison: of two
+    traces, as ``--diff --json`` has it. Raises NeutrinoError without Matplotlib, and OSError.
     """
     try:
         import matplotlib
@@ -42,8 +49,7 @@ def write_figures(source: Source, folder: Path, form: str) -> tuple[list[Path], 
     # Whatever the user's settings are; names of kernels hold no formulas, and text of SVG stays text.
     matplotlib.use("Agg")
     folder.mkdir(parents=True, exist_ok=True)
-    kept = KeptBlocks()
-    data = {name: prepare(source, kept) for name, prepare in DATA.items()}
+    drawing = _Drawing(source, comparison)
     files: list[Path] = []
     without = []
     settings: Any = {
@@ -53,14 +59,14 @@ def write_figures(source: Source, folder: Path, form: str) -> tuple[list[Path], 
     with matplotlib.rc_context(settings):
         for view, draw in VIEWS.items():
             count = 0
-            for name, figure in draw(_Drawing(source, data, kept)):
+            for name, figure in draw(drawing):
                 path = folder / f"{view}-{_slug(name)}.{form}"
                 if count >= _MOST or path in files:
                     continue
                 figure.savefig(path, dpi=_DPI, metadata={"Date": None} if form == "svg" else None)
                 files.append(path)
                 count += 1
-            if not count:
+            if not count and (view == "comparison") == (source is None):
                 without.append(view)
     return files, without
 
@@ -70,21 +76,41 @@ def _slug(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9.]+", "-", name).strip("-.")[:80] or "kernel"
 
 
+def _plain(text: str, most: int = _NAME) -> str:
+    """Return a text for a figure: without what is not printed, and without its middle if it is longer than most."""
+    text = "".join(letter if letter.isprintable() else "?" for letter in text)
+    return text if len(text) <= most else f"{text[: most - 12]}…{text[-10:]}"
+
+
 class _Drawing:
     """What figures are drawn from."""
 
-    def __init__(self, source: Source, data: Json, kept: KeptBlocks) -> None:
-        """Give access to a trace's data as a page has them."""
-        self.data = data
-        self.kept = kept
-        self.is_steps = source.summary.trace.clock is Clock.STEPS
-        self._names = {kernel.kernel.id: kernel.kernel.demangled for kernel in source.summary.kernels}
-        self.summary = source.summary
+    def __init__(self, source: Source | None, comparison: Json) -> None:
+        """Prepare a trace's data as a page has them; what cannot be read is not drawn."""
+        self.kept = KeptBlocks()
+        self.comparison = comparison
+        self.data: Json = {}
+        self.kernels = source.summary.kernels if source else ()
+        self.is_steps = source is not None and source.summary.trace.clock is Clock.STEPS
+        self.not_probed = source.summary.not_probed if source else ()
+        self.probed = sum(kernel.submitted for kernel in self.kernels)
+        for name, prepare in DATA.items():
+            if source is None:
+                continue
+            try:
+                self.data[name] = prepare(source, self.kept)
+            except (NeutrinoError, ValueError):
+                self.data[name] = {}
+        self._names = {kernel.kernel.id: kernel.kernel.demangled for kernel in self.kernels}
+
+    def rows(self, name: str, key: str = "kernels") -> list[Json]:
+        """Return what was prepared of a view, by kernel; empty if it cannot be read."""
+        rows: list[Json] = self.data.get(name, {}).get(key, [])
+        return rows
 
     def name(self, kernel: int) -> str:
         """Return a kernel's name for titles: without what is not printed."""
-        text = "".join(letter if letter.isprintable() else "?" for letter in self._names.get(kernel, str(kernel)))
-        return text if len(text) <= _NAME else f"{text[: _NAME - 12]}…{text[-10:]}"
+        return _plain(self._names.get(kernel, str(kernel)))
 
     def unit(self, is_ns: bool) -> str:
         """Return the unit of times of a schedule."""
@@ -102,7 +128,7 @@ def _new(height: float, rows: int = 1, ratios: list[float] | None = None) -> tup
 
 def _kernels(drawing: _Drawing) -> Figures:
     """Draw kernels by the time of their launches."""
-    rows = drawing.data["spans"]["kernels"]
+    rows = drawing.rows("spans")
     for is_ns in (False,) if drawing.is_steps else (True, False):
         rows = [row | {"ns": False} for row in rows] if drawing.is_steps else rows
         chosen = sorted((row for row in rows if row["ns"] is is_ns), key=lambda row: -row["time"]["sum"])[:30]
@@ -119,8 +145,8 @@ def _kernels(drawing: _Drawing) -> Figures:
 
 def _launches(drawing: _Drawing) -> Figures:
     """Draw when launches were submitted, a row for each kernel."""
-    data = drawing.data["launches"]
-    if not data["launches"]:
+    data = drawing.data.get("launches", {})
+    if not data.get("launches"):
         return
     columns = drawing.kept.columns(data["block"])
     if data["kind"] == "exact":
@@ -145,7 +171,7 @@ def _launches(drawing: _Drawing) -> Figures:
 
 def _schedule(drawing: _Drawing) -> Figures:
     """Draw how many blocks were on each multiprocessor at each moment, and below it on all of them."""
-    for row in drawing.data["spans"]["kernels"]:
+    for row in drawing.rows("spans"):
         # The longest one that the page has.
         for drawn in sorted(row["drawn"], key=lambda drawn: -drawn["time"])[:1]:
             columns = drawing.kept.columns(drawn["block"])
@@ -200,7 +226,7 @@ def _residency(columns: dict[str, Array], time: int, shared: bool) -> Array:
 
 def _warps(drawing: _Drawing) -> Figures:
     """Draw the warps of one multiprocessor, each in a row of its own in the order of their begins."""
-    for row in drawing.data["spans"]["kernels"]:
+    for row in drawing.rows("spans"):
         for drawn in row["drawn"][:1]:
             if "warps" not in drawn:
                 continue
@@ -220,7 +246,7 @@ def _warps(drawing: _Drawing) -> Figures:
 
 def _inside(drawing: _Drawing) -> Figures:
     """Draw the ranges and marks of the first multiprocessor's warps."""
-    for row in drawing.data["ranges"]["kernels"]:
+    for row in drawing.rows("ranges"):
         columns = drawing.kept.columns(row["block"])
         warps = np.flatnonzero(columns["sm"] == columns["sm"][0])[:64]
         chosen = np.flatnonzero(columns["row"] <= warps[-1])
@@ -234,7 +260,7 @@ def _inside(drawing: _Drawing) -> Figures:
             text = row["names"][name] if name < len(row["names"]) else "other"
             axes.barh(
                 columns["row"][mine], length, left=columns["from"][mine], height=0.7, color=f"C{series}",
-                label="".join(letter if letter.isprintable() else "?" for letter in text)[:_NAME],
+                label=_plain(text),
             )  # fmt: skip
         axes.invert_yaxis()
         axes.set_ylabel("warp")
@@ -246,12 +272,12 @@ def _inside(drawing: _Drawing) -> Figures:
 
 def _maps(drawing: _Drawing) -> Figures:
     """Draw histograms, and the distributions of records' fields."""
-    for kernel in drawing.summary.kernels:
+    for kernel in drawing.kernels:
         for entry in kernel.maps:
             buckets = [(float(row.low), row.count) for row in entry.buckets]
             if any(count for _, count in buckets):
                 yield _bars(drawing, kernel.kernel.id, entry.name, "value", buckets)
-    for found in drawing.data["distributions"]["maps"]:
+    for found in drawing.rows("distributions", "maps"):
         for field in found["fields"]:
             buckets = [(row["low"], row["count"]) for row in field["buckets"] if not isinstance(row["low"], str)]
             if len([count for _, count in buckets if count]) > 1:
@@ -282,7 +308,7 @@ def _bars(
 
 def _memory(drawing: _Drawing) -> Figures:
     """Draw accesses by address and time."""
-    for row in drawing.data["accesses"]["kernels"]:
+    for row in drawing.rows("accesses"):
         for drawn in row["launches"]:
             if "fault" in drawn:
                 continue
@@ -304,8 +330,95 @@ def _memory(drawing: _Drawing) -> Figures:
             yield f"{drawing.name(row['kernel'])}-{drawn['launch']}", figure
 
 
+def _source(drawing: _Drawing) -> Figures:
+    """Draw what was recorded at lines of a kernel's text: those with most, in the order of the text."""
+    for row in drawing.rows("sources"):
+        text = drawing.kept.json(row["block"])
+        line_of, shown = dict(text["sites"]), dict(zip([at for at, _ in text["lines"]], text["shown"], strict=True))
+        lines = dict(text["lines"])
+        places = {line: f"{Path(row['files'][file]).name}:{at}" for line, file, at in text["places"]}
+        for measure in row["measures"][:_MEASURES]:
+            values = {line: value for line, value in _by_line(measure, line_of).items() if line in lines}
+            chosen = sorted(sorted(values, key=lambda line: -values[line])[:_LINES])
+            if not chosen:
+                continue
+            figure, axes = _new(0.8 + 0.18 * len(chosen))
+            axes.barh(range(len(chosen)), [values[line] for line in chosen], color="tab:orange")
+            labels = [
+                f"{_plain(' '.join(lines[line].split()))}  {_plain(places.get(line, f'line {shown[line]}'), 30)}"
+                for line in chosen
+            ]
+            axes.set_yticks(range(len(chosen)), labels, fontfamily="monospace", fontsize=6)
+            axes.invert_yaxis()
+            axes.set_xlabel(_plain(measure["name"]))
+            axes.set_title(drawing.name(row["kernel"]))
+            yield f"{drawing.name(row['kernel'])}-{measure['name']}", figure
+
+
+def _by_line(measure: Json, line_of: dict[int, int]) -> dict[int, float]:
+    """Return a measure's values by line. line_of: of sites."""
+    found: dict[int, list[tuple[float, int]]] = {}
+    for site, value, *count in measure["values"]:
+        if site in line_of:
+            found.setdefault(line_of[site], []).append((value, count[0] if count else 1))
+    if measure["kind"] in ("max", "min"):
+        best = max if measure["kind"] == "max" else min
+        return {line: best(value for value, _ in values) for line, values in found.items()}
+    sums = {line: sum(value for value, _ in values) for line, values in found.items()}
+    if measure["kind"] == "sum":
+        return sums
+    return {line: total / sum(count for _, count in found[line]) for line, total in sums.items()}
+
+
+def _coverage(drawing: _Drawing) -> Figures:
+    """Draw how many launches were probed, and how many were not by the reason."""
+    counts = {"probed": drawing.probed} if drawing.probed else {}
+    for row in drawing.not_probed:
+        counts[row.reason.word] = counts.get(row.reason.word, 0) + row.launches
+    if not counts:
+        return
+    figure, axes = _new(0.9 + 0.25 * len(counts))
+    reasons = ["probed"] * ("probed" in counts) + sorted(counts.keys() - {"probed"}, key=lambda word: -counts[word])
+    bars = axes.barh(range(len(reasons)), [counts[reason] for reason in reasons], color="tab:gray")
+    if "probed" in counts:
+        bars[0].set_color("tab:blue")
+    axes.bar_label(bars, [f"{counts[reason]:,}" for reason in reasons], padding=2)
+    axes.set_yticks(range(len(reasons)), reasons)
+    axes.invert_yaxis()
+    axes.margins(x=0.15)
+    axes.set_xlabel("launches")
+    yield "launches", figure
+
+
+def _comparison(drawing: _Drawing) -> Figures:
+    """Draw the changes of each kernel between two traces, with their intervals and the threshold."""
+    found = drawing.comparison or {"kernels": []}
+    for kernel in sorted(found["kernels"], key=lambda kernel: not kernel["changed"]):
+        judged = [row for row in (*kernel["figures"], *kernel["details"]) if row["verdict"] != "not judged"]
+        # Without an interval, or from 0, there is nothing to draw.
+        ends = ("ratio", "low", "high")
+        rows = [row for row in judged if all(isinstance(row[name], float | int) for name in ends)][:_LINES]
+        if not rows:
+            continue
+        figure, axes = _new(1.0 + 0.2 * len(rows))
+        threshold = found["threshold_percent"]
+        axes.axvspan(-threshold, threshold, color="0.9", linewidth=0)
+        axes.axvline(0, color="0.6", linewidth=0.6)
+        for at, row in enumerate(rows):
+            ratio, low, high = (100 * (row[name] - 1) for name in ("ratio", "low", "high"))
+            colour = "tab:red" if row["verdict"] == "changed" else "tab:gray"
+            axes.plot([low, high], [at, at], color=colour, linewidth=1.5)
+            axes.plot([ratio], [at], "o", color=colour, markersize=3)
+        labels = [_plain(f"{row['where']}, {row['name']}" if row["where"] else row["name"]) for row in rows]
+        axes.set_yticks(range(len(rows)), labels)
+        axes.invert_yaxis()
+        axes.set_xlabel("change, %; the grey band is the threshold")
+        axes.set_title(_plain(kernel["demangled"]))
+        yield f"{_plain(kernel['demangled'])}-{'x'.join(map(str, kernel['grid']))}", figure
+
+
 VIEWS: dict[str, Callable[[_Drawing], Figures]] = {
     "kernels": _kernels, "launches": _launches, "schedule": _schedule, "warps": _warps, "inside": _inside,
-    "maps": _maps, "memory": _memory,
+    "maps": _maps, "source": _source, "memory": _memory, "coverage": _coverage, "comparison": _comparison,
 }  # fmt: skip
-"""By the names of a page's views; those of text and tables alone are not drawn."""
+"""By the names of a page's views. The overview and the findings are sentences and tables, and are not drawn."""

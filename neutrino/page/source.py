@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import io
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,6 +78,10 @@ class KeptBlocks(Blocks):
     def columns(self, number: int) -> dict[str, Array]:
         """Return the columns of a block by name."""
         return read_columns(self._kept[number])
+
+    def json(self, number: int) -> Json:
+        """Return the JSON document of a block."""
+        return json.loads(gzip.decompress(self._kept[number]))
 
 
 def shortened(value: Json) -> Json:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 
+from neutrino.abi.reasons import Reason
 from neutrino.cli.report import main
 from neutrino.page import figures
+from neutrino.page.registry import VIEWS
 from neutrino.page.schedule import prepare_spans
 from neutrino.page.source import KeptBlocks, Source
 from neutrino.tracing import Trace, summarize
-from tests.page.made_pages import HOSTILE, write_schedule
-from tests.tracing.trace_writer import BLOCK_SCHED, TraceWriter, fill_regions
+from tests.page.made_pages import HOSTILE, probed_patterns, write_schedule
+from tests.tracing.test_comparison import run
+from tests.tracing.trace_writer import BLOCK_SCHED, GMEM_BYTES, TraceWriter, fill_regions
 
 pytest.importorskip("matplotlib", reason="Matplotlib is not installed (the extra viz)")
 
@@ -46,9 +50,11 @@ def test_files_of_a_trace_with_hostile_names(tmp_path: Path, form: str, capsys: 
     folder = tmp_path / "out"
     assert main([str(trace), f"--{form}", str(folder)]) == 0
     said = capsys.readouterr().err
-    assert f"pictures in {folder}; nothing to draw for inside, memory" in said
+    assert f"pictures in {folder}; nothing to draw for inside, source, memory" in said
     files = sorted(folder.iterdir())
-    assert {path.name.partition("-")[0] for path in files} == {"kernels", "launches", "schedule", "warps", "maps"}
+    assert {path.name.partition("-")[0] for path in files} == {
+        "kernels", "launches", "schedule", "warps", "maps", "coverage"
+    }  # fmt: skip
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "trace"]
     for path in files:
         data = path.read_bytes()
@@ -69,3 +75,61 @@ def test_pictures_are_the_same_each_time(tmp_path: Path) -> None:
     files = sorted((tmp_path / "one").iterdir())
     assert len(files) > 4
     assert all(path.read_bytes() == (tmp_path / "two" / path.name).read_bytes() for path in files)
+
+
+def test_every_view_but_sentences_has_a_picture() -> None:
+    assert {view.name for view in VIEWS} - set(figures.VIEWS) == {"overview", "findings"}
+
+
+def test_lines_are_drawn_with_what_the_page_has_of_them(tmp_path: Path) -> None:
+    """Bars, by their lengths and labels, are the records of each site at its line."""
+    trace = probed_patterns(tmp_path / "trace")
+    summary = summarize(Trace(trace))
+    drawing = figures._Drawing(Source(summary, {}), None)
+    found = dict(figures._source(drawing))
+    (axes,) = found["patterns-GlobalAccesses: records"].axes
+    (entry,) = (entry for entry in summary.kernels[0].maps if entry.name == "GlobalAccesses")
+    lines = {site["site"]: site["line"] for site in json.loads((trace / "kernel/1/manifest.json").read_text())["sites"]}
+    expected = sorted((lines[site.number], site.records) for site in entry.sites)
+    labels = [label.get_text() for label in axes.get_yticklabels()]
+    assert [bar.get_width() for bar in axes.patches] == [records for _, records in expected]
+    for (line, _), label in zip(expected, labels, strict=True):
+        assert label.endswith(f"line {line}")
+    (entry,) = (entry for entry in summary.kernels[0].maps if entry.name == "PerAccess")
+    means = sorted((lines[key.key], key.kept["sum"] / key.count) for key in entry.keys)
+    (axes,) = found["patterns-PerAccess: mean"].axes
+    assert [bar.get_width() for bar in axes.patches] == [mean for _, mean in means]
+
+
+def test_changes_are_drawn_with_their_intervals(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run(tmp_path / "a", 11)
+    run(tmp_path / "b", 13, slower={"gemm": 1.05}, slow_site=1.5)
+    command = [str(tmp_path / "a"), "--diff", str(tmp_path / "b")]
+    assert main([*command, "--json"]) == 1
+    document = json.loads(capsys.readouterr().out)
+    assert main([*command, "--svg", str(tmp_path / "out")]) == 1
+    assert f"4 pictures in {tmp_path / 'out'}" in capsys.readouterr().err
+    drawing = figures._Drawing(None, document)
+    for kernel, (name, figure) in zip(
+        sorted(document["kernels"], key=lambda kernel: not kernel["changed"]), figures._comparison(drawing), strict=True
+    ):
+        assert name.startswith(kernel["demangled"])
+        (axes,) = figure.axes
+        drawn = [line.get_xdata() for line in axes.lines if len(line.get_xdata()) == 2 and line.get_linewidth() > 1]
+        rows = [row for row in [*kernel["figures"], *kernel["details"]] if row["low"] is not None]
+        assert [list(ends) for ends in drawn] == [[100 * (row["low"] - 1), 100 * (row["high"] - 1)] for row in rows]
+    assert (tmp_path / "out/comparison-gemm-int-6x1x1.svg").is_file()
+
+
+def test_reasons_are_drawn_by_their_launches(tmp_path: Path) -> None:
+    writer = TraceWriter(tmp_path / "trace")
+    writer.kernel(1, "gemm", maps=[GMEM_BYTES])
+    writer.kernel(2, "vendor", Reason.NO_PTX)
+    writer.count(2, Reason.NO_PTX, 7)
+    for _ in range(3):
+        writer.launch(1, (1, 1, 1), (32, 1, 1), fill_regions([GMEM_BYTES], 1, {"GmemBytes": [(1, 2, 3, 4, 5)]}))
+    summary = summarize(Trace(writer.write()))
+    ((_, figure),) = figures._coverage(figures._Drawing(Source(summary, {}), None))
+    (axes,) = figure.axes
+    texts = [label.get_text() for label in axes.get_yticklabels()]
+    assert dict(zip(texts, (bar.get_width() for bar in axes.patches), strict=True)) == {"probed": 3, "no-ptx": 7}
