@@ -12,7 +12,6 @@ from typing import Any
 from neutrino.cli.kernel_names import demangled, shorten
 from neutrino.cli.report_faults import report_faults
 from neutrino.cli.report_messages import BAD_INPUT, DONE, fail, say
-from neutrino.cli.report_options import is_drawn
 from neutrino.cli.streams import escaped, print_anything
 from neutrino.cli.trace_choice import one_trace, print_lines
 from neutrino.errors import NeutrinoError
@@ -45,7 +44,7 @@ def print_comparison(options: argparse.Namespace) -> int:
         comparison = compare(first, second, partial(_is_selected, selection), options.threshold / 100, _roles)
     except NeutrinoError as error:
         return fail(error)
-    if is_drawn(options):
+    if options.html or options.open or options.png or options.svg:
         # Imported here: most comparisons are no page.
         from neutrino.cli.report_page import write_comparison
 

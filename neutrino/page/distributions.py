@@ -23,6 +23,8 @@ _MANTISSA = 52 - 3
 _MOST_BUCKETS = 96
 """Of a field; where there are more, neighbours are joined."""
 _MOST_FIELDS = 16
+_SMALL = 4096
+"""A range of whole numbers up to which buckets have one width, wherever it is."""
 _STEPS = 64
 """Buckets of one width."""
 
@@ -84,7 +86,8 @@ def _counted(source: Source, kernel: KernelSummary, entry: Map) -> Json:
 
 @dataclass(frozen=True)
 class _Steps:
-    """Buckets of one width, for whole numbers that are close together and far from zero, such as addresses.
+    """Buckets of one width, for whole numbers in a small range, and such as are close together and far from zero, as
+    addresses are.
 
     least, most: of the numbers. width: of a bucket.
     """
@@ -97,7 +100,9 @@ class _Steps:
     def of(cls, field: FieldSummary) -> _Steps | None:
         """Return buckets for a field by the range that it has; None where those by octaves show more."""
         least, most = field.minimum, field.maximum
-        if not isinstance(least, int) or not isinstance(most, int) or least < 64 or most >= 4 * least:
+        if not isinstance(least, int) or not isinstance(most, int) or least < 0:
+            return None
+        if most - least >= _SMALL and (least < 64 or most >= 4 * least):
             return None
         return cls(least, most, max(-(-(most + 1 - least) // _STEPS), 1))
 

@@ -374,6 +374,8 @@ def _coverage(drawing: _Drawing) -> Figures:
     """Draw how many launches were probed, and how many were not by the reason."""
     counts = {"probed": drawing.probed} if drawing.probed else {}
     for row in drawing.not_probed:
+        if not row.launches:
+            continue
         counts[row.reason.word] = counts.get(row.reason.word, 0) + row.launches
     if not counts:
         return

@@ -98,6 +98,8 @@ def prepare_spans(source: Source, blocks: Blocks) -> Json:
     The launches of all kernels are written by turns, until the page has enough blocks.
     """
     rows = [row for kernel in source.summary.kernels for row in _read_kernel(source, kernel)]
+    # Those with most time first: they have the most room, and views begin with the first.
+    rows.sort(key=lambda row: -sum(launch.time(shared=row.shared) for launch in row.launches))
     room, room_for_warps = MOST_BLOCKS, _MOST_WARPS
     documents: list[Json] = [_document(row) for row in rows]
     turns = [row.choice() for row in rows]

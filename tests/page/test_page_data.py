@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from neutrino.cli.report import main
 from neutrino.page import distributions, launch_times, schedule
 from neutrino.page.columns import Columns
-from neutrino.page.source import Blocks, Source, shortened
+from neutrino.page.source import Blocks, KeptBlocks, Source, shortened
 from neutrino.tracing import Trace, summarize
 from tests.page.made_pages import page_of, write_schedule
 from tests.tracing.trace_writer import BLOCK_SCHED, TraceWriter, fill_regions
@@ -200,3 +200,26 @@ def test_warps_of_zeros_are_no_warps(tmp_path: Path) -> None:
     assert {name: values.tolist() for name, values in found.items()} == {
         "sm": [1], "first": [0], "count": [1], "gap": [0], "took": [5], "block": [0],
     }  # fmt: skip
+
+
+def test_buckets_of_a_small_range_have_one_width(tmp_path: Path) -> None:
+    """All multiprocessors had as many blocks: their bars are of one height, but for the last, which may have fewer."""
+    writer = TraceWriter(tmp_path / "trace")
+    writer.kernel(1, "gemm", maps=[BLOCK_SCHED])
+    blocks = 132 * 6
+    rows = [(1000 + at, 50, at % 132) for at in range(blocks)]
+    writer.launch(1, (blocks, 1, 1), (32, 1, 1), fill_regions([BLOCK_SCHED], 1, {"BlockSched": rows}, blocks=blocks))
+    (found,) = distributions.prepare_distributions(Source(summarize(Trace(writer.write())), {}), KeptBlocks())["maps"]
+    (buckets,) = (field["buckets"] for field in found["fields"] if field["name"] == "cuid")
+    assert [bucket["count"] for bucket in buckets] == [3 * 6] * 44
+    assert [(bucket["low"], bucket["high"]) for bucket in buckets] == [(at, at + 2) for at in range(0, 132, 3)]
+
+
+def test_views_begin_with_the_kernel_that_took_most_time(tmp_path: Path) -> None:
+    writer = TraceWriter(tmp_path / "trace")
+    for identity, took in ((1, 50), (2, 900), (3, 200)):
+        writer.kernel(identity, f"k{identity}", maps=[BLOCK_SCHED])
+        regions = fill_regions([BLOCK_SCHED], 1, {"BlockSched": [(1000, took, 0)]})
+        writer.launch(identity, (1, 1, 1), (32, 1, 1), regions)
+    document = schedule.prepare_spans(Source(summarize(Trace(writer.write())), {}), KeptBlocks())
+    assert [row["kernel"] for row in document["kernels"]] == [2, 3, 1]

@@ -73,7 +73,10 @@ export function distribution(label, buckets, options = {}) {
     { title: "from", kind: "number", value: (row) => row.low }, { title: "to", kind: "number", value: (row) => row.high },
     { title: "count", kind: "number", value: (row) => row.count },
   ], seen.filter((bucket) => bucket.count), { most: 64, figures: options.figures });
-  return element("div", {}, drawn, element("details", {}, element("summary", {}, "as numbers"), numbers));
+  const widths = seen.filter((bucket) => typeof bucket.low === "number" && typeof bucket.high === "number").map((bucket) => bucket.high - bucket.low + 1);
+  const wider = widths.length > 1 && Math.max(widths[0], widths[widths.length - 1]) >= 2 * Math.min(widths[0], widths[widths.length - 1]);
+  const note = wider ? element("p", { class: "soft" }, "Buckets are wider the larger the values are: equal bars are fewer values each the further they are from 0.") : null;
+  return element("div", {}, drawn, note, element("details", {}, element("summary", {}, "as numbers"), numbers));
 }
 
 /** @param {any} value @param {number | null} from */

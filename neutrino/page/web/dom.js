@@ -32,6 +32,11 @@ export function append(parent, children) {
   }
 }
 
+/** A sentence in whose options and names of files lines do not end. @param {string} text @returns {Child[]} */
+export function unbroken(text) {
+  return text.split(/(?<!\S)(--?[\w-]+)/).map((part, at) => (at % 2 ? element("span", { class: "option" }, part) : part));
+}
+
 /** Say something to a screen reader. @param {string} text */
 export function say(text) {
   const place = document.getElementById("said");

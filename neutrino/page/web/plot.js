@@ -127,7 +127,7 @@ export class Plot {
       const y = label.at * tall;
       if (y - below < 13 * ratio) continue;
       below = y;
-      context.fillText(label.text, gutter - 5 * ratio, Math.min(Math.max(y, 6 * ratio), tall - 6 * ratio), gutter - 6 * ratio);
+      context.fillText(fitted(context, label.text, gutter - 8 * ratio), gutter - 5 * ratio, Math.min(Math.max(y, 6 * ratio), tall - 6 * ratio));
     }
     context.textBaseline = "alphabetic";
     const written = this.options.tick ?? short;
@@ -245,6 +245,18 @@ export class Plot {
     say(text || "nothing there");
     this.redraw();
   }
+}
+
+/**
+ * A text without its middle, where it is too wide.
+ * @param {CanvasRenderingContext2D} context @param {string} text @param {number} room in the canvas's pixels @returns {string}
+ */
+function fitted(context, text, room) {
+  if (context.measureText(text).width <= room) return text;
+  let kept = Math.max(Math.floor((text.length * room) / context.measureText(text).width), 2);
+  const cut = () => `${text.slice(0, Math.ceil(kept / 2))}…${text.slice(text.length - Math.floor(kept / 2))}`;
+  while (kept > 2 && context.measureText(cut()).width > room) kept -= 1;
+  return cut();
 }
 
 /**

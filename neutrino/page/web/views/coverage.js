@@ -2,13 +2,15 @@
 // What was not probed, why, and what helps.
 
 import { bar } from "../chart.js";
-import { element, line } from "../dom.js";
-import { number, share } from "../format.js";
+import { element, line, unbroken } from "../dom.js";
+import { number, share, shown } from "../format.js";
 import { table } from "../table.js";
 
 /** @param {HTMLElement} place @param {import("../main.js").TracePart} trace */
 export function draw(place, trace) {
-  const { coverage, not_probed: rows, kernels } = trace.document;
+  const { coverage, kernels } = trace.document;
+  // Those that were not chosen are not missed: they come last.
+  const rows = trace.document.not_probed.filter((/** @type {any} */ row) => row.launches > 0).sort((/** @type {any} */ a, /** @type {any} */ b) => last(a) - last(b));
   place.append(line([
     [`${number(coverage.probed)} of ${number(coverage.launches)}`, `launches probed (${share(coverage.probed, coverage.launches)})`],
     [`${number(coverage.kernels_probed)} of ${number(coverage.kernels)}`, "kernels"],
@@ -22,7 +24,7 @@ export function draw(place, trace) {
     known.kernels += 1;
     reasons.set(row.reason, known);
   }
-  const all = [...reasons.values()].sort((a, b) => b.launches - a.launches);
+  const all = [...reasons.values()].sort((a, b) => last(a) - last(b) || b.launches - a.launches);
   const most = Math.max(...all.map((row) => row.launches), 1);
   if (!all.length) place.append(element("p", {}, "Every launch that was chosen was probed."));
   else {
@@ -32,7 +34,7 @@ export function draw(place, trace) {
         { title: "reason", kind: "name", value: (row) => `${row.reason}: ${row.text}` },
         { title: "", value: (row) => row.launches, cell: (row) => bar(row.launches / most) },
         { title: "launches", kind: "number", value: (row) => row.launches }, { title: "kernels", kind: "number", value: (row) => row.kernels },
-        { title: "what helps", value: (row) => row.remedy || (row.reason === "not-selected" ? "choose them, too" : "nothing is known") },
+        { title: "what helps", value: remedyOf, cell: (row) => element("span", {}, unbroken(shown(remedyOf(row), 1000))) },
       ], all, { figures: "reasons" }),
       element("h3", {}, "Kernels"),
       table("Kernels that were not probed", [
@@ -56,4 +58,14 @@ export function draw(place, trace) {
     ], cost));
   }
   if (trace.document.notes.length) place.append(element("p", { class: "soft" }, "Notes are in Overview."));
+}
+
+/** @param {any} row @returns {number} */
+function last(row) {
+  return row.reason === "not-selected" ? 1 : 0;
+}
+
+/** @param {any} row @returns {string} */
+function remedyOf(row) {
+  return row.remedy || (row.reason === "not-selected" ? "choose them, too" : "nothing is known");
 }

@@ -1,9 +1,11 @@
 // @ts-check
 // What the analyses found, the worst first.
 
-import { element } from "../dom.js";
+import { element, unbroken } from "../dom.js";
 import { counted, shown } from "../format.js";
 
+/** Of a state that are seen at once. */
+const MOST = 8;
 const WORDS = { issue: "Issue", minor: "Minor", ok: "Within its thresholds" };
 
 /** @param {HTMLElement} place @param {import("../main.js").TracePart} trace */
@@ -14,6 +16,7 @@ export function draw(place, trace) {
     const found = (findings ?? []).filter((/** @type {any} */ finding) => finding.state === state);
     if (!found.length) continue;
     const cards = found.map((/** @type {any} */ finding) => card(finding, state));
+    if (state !== "ok" && cards.length > MOST + 1) cards.push(element("details", { class: "calm" }, element("summary", {}, `${cards.length - MOST} more: ${WORDS[state].toLowerCase()}`), cards.splice(MOST)));
     if (state === "ok") place.append(element("details", { class: "calm" }, element("summary", {}, `${counted(found.length, "finding")} within their thresholds`), cards));
     else place.append(...cards);
   }
@@ -32,7 +35,7 @@ function card(finding, state) {
       element("dt", { title: shown(figure.meaning) }, shown(figure.name)), element("dd", { "data-figure": `finding/${finding.analysis}/${figure.name}` }, shown(figure.text)),
     ]).flat()),
     finding.places.length ? element("ul", {}, finding.places.map((/** @type {any} */ entry) => element("li", { class: "name" }, shown([entry.place, entry.instruction].filter(Boolean).join(" · ") || "an unknown place"), entry.note ? `: ${shown(entry.note)}` : ""))) : null,
-    finding.remedies.length && state !== "ok" ? element("p", {}, element("b", {}, "What to try: "), shown(finding.remedies.join("; "), 1000)) : null,
+    finding.remedies.length && state !== "ok" ? element("p", {}, element("b", {}, "What to try: "), unbroken(shown(finding.remedies.join("; "), 1000))) : null,
     element("p", { class: "soft" }, `How sure: ${finding.sure.word}: ${shown(finding.sure.sentences.join("; "), 2000)}`),
     finding.thresholds.length ? element("p", { class: "soft" }, finding.thresholds.map(threshold).join("; ")) : null,
     element("p", { class: "soft" }, "Again: ", element("code", {}, shown(finding.command, 1000))),

@@ -17,7 +17,7 @@ export async function draw(place, trace) {
     place.append(element("p", {}, data.fault ? shown(data.fault) : "No map of this trace has accesses to memory. Probe with ", element("code", {}, "-p dmat"), "."));
     return;
   }
-  const state = { kernel: 0, launch: 0, against: "time", kind: "all" };
+  const state = { kernel: 0, launch: 0, against: "", kind: "all" };
   const controls = element("div", { class: "controls" });
   const picture = element("div");
   place.append(controls, picture);
@@ -37,11 +37,12 @@ export async function draw(place, trace) {
       return;
     }
     const found = await columns(drawn.block);
-    const plot = state.against === "time" ? byTime(drawn, found, unit) : byWarp(drawn, found);
+    const against = state.against || (areFarApart(drawn) ? "warp" : "time");
+    const plot = against === "time" ? byTime(drawn, found, unit) : byWarp(drawn, found);
     controls.replaceChildren(
       ...choices,
-      choice("Addresses against", [{ value: "time", text: "time" }, { value: "warp", text: "warps of the grid" }], state.against, (value) => { state.against = value; void show(); }),
-      state.against === "time" ? choice("Accesses", [{ value: "all", text: "all" }, ...drawn.kinds.map((/** @type {number} */ kind) => ({ value: String(kind), text: data.kinds[kind] }))], state.kind, (value) => { state.kind = value; void show(); }) : "",
+      choice("Addresses against", [{ value: "time", text: "time" }, { value: "warp", text: "warps of the grid" }], against, (value) => { state.against = value; void show(); }),
+      against === "time" ? choice("Accesses", [{ value: "all", text: "all" }, ...drawn.kinds.map((/** @type {number} */ kind) => ({ value: String(kind), text: data.kinds[kind] }))], state.kind, (value) => { state.kind = value; void show(); }) : "",
       element("span", { class: "zoom" }, plot.buttons()),
     );
     picture.replaceChildren(
@@ -152,11 +153,16 @@ function paint(ground, shades, across, range, drawn) {
   return touched;
 }
 
+/** Whether clocks of multiprocessors differ by so much that a picture over time shows little else. @param {any} drawn @returns {boolean} */
+function areFarApart(drawn) {
+  return drawn.starts_apart !== null && drawn.starts_apart > drawn.time / 2;
+}
+
 /** @param {any} drawn @param {string} unit @param {string} clock @returns {string} */
 function clocks(drawn, unit, clock) {
   const strange = drawn.strange ? ` ${counted(drawn.strange, "record has", "records have")} no instruction or kind that there is, and are left out.` : "";
   if (clock === "steps") return `Times are steps of the interpreter, the same for all.${strange}`;
-  return `Clocks of different multiprocessors have no common order; ${drawn.starts_apart === null ? "how far they are apart is not known" : `the first accesses of blocks that begin together were ${number(drawn.starts_apart)} ${unit} apart`}.${strange}`;
+  return `Clocks of different multiprocessors have no common order; ${drawn.starts_apart === null ? "how far they are apart is not known" : `the first accesses of blocks that begin together were ${number(drawn.starts_apart)} ${unit} apart`}.${areFarApart(drawn) ? " That is more than half of the whole time: the picture begins with the warps of the grid." : ""}${strange}`;
 }
 
 /** @param {any} drawn */
