@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 import copy
+import json
 from typing import Any
 
 import numpy as np
 import pytest
 
-from bench.published import ACTIVE, ACTIVE_MOST, FILL, PAIRS, WARPS, judge, measured, read_counters, short, table
+from bench.published import (
+    ACTIVE,
+    ACTIVE_MOST,
+    FILL,
+    PAIRS,
+    RESULTS,
+    WARPS,
+    judge,
+    measured,
+    read_counters,
+    short,
+    table,
+)
+from bench.road import ROOT
 from neutrino.tracing.analyses.block_times import gaps, places
 
 MULTIPROCESSORS = 132
@@ -73,6 +87,11 @@ def good() -> Any:
 def test_good_samples_are_good(good: Any) -> None:
     assert [(verdict.case, verdict.figure) for verdict in judge(good) if verdict.word != "ok"] == []
     assert "  tried: gemm_stream_k: 2000.0 → 1000.0 µs; then ok: idle" in table(good).splitlines()
+
+
+def test_the_gallery_shows_the_record() -> None:
+    page = (ROOT / "docs" / "gallery.md").read_text()
+    assert f"```text\n{table(json.loads(RESULTS.read_text()))}\n```" in page
 
 
 def _set_state(case: Any, kernel: str, analysis: str, state: str) -> None:
