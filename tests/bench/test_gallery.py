@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from bench.gallery import MOST_BYTES, MOST_TRACE_BYTES, PAGE, RECIPES, RECORD, TRACES, WORKLOADS, packed, table, unpack
 from bench.gallery_pictures import MOST_BYTES as MOST_OF_PICTURES
-from bench.gallery_pictures import MOST_PICTURE_BYTES, PICTURES, SHOWN
+from bench.gallery_pictures import MOST_PICTURE_BYTES, PICTURES, SHOWN, draw
 from neutrino.page.registry import VIEWS
+from tests.page.browser import chromium
 
 ROWS = json.loads((TRACES / RECORD).read_text())["traces"]
 
@@ -46,3 +48,19 @@ def test_every_view_has_a_picture_on_the_page() -> None:
         assert f"](pictures/{picture.path})" in page
         assert (PICTURES / picture.path).read_bytes().startswith(b"\x89PNG")
     assert table(ROWS) in page
+
+
+def test_a_picture_is_drawn_from_a_kept_trace(tmp_path: Path) -> None:
+    """What is chosen in the view is drawn, and a trace that is not there is said."""
+    image = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
+    with chromium():
+        pass
+    (schedule,) = (picture for picture in SHOWN if picture.view == "schedule")
+    folders = {"eleven": unpack("eleven", tmp_path / "traces")}
+    assert draw(folders, tmp_path / "out", [schedule]) == []
+    first = replace(schedule, choose={"Kernel and map": "gemm"}, name="other")
+    missing = replace(schedule, traces=("none",), name="missing")
+    assert draw(folders, tmp_path / "out", [first, missing]) == ["missing.png: no trace none"]
+    pictures = [image.open(tmp_path / "out" / name) for name in ("schedule.png", "other.png")]
+    assert all(picture.width > 1000 and 500 < picture.height <= schedule.height for picture in pictures)
+    assert pictures[0].convert("RGB").tobytes() != pictures[1].convert("RGB").tobytes()

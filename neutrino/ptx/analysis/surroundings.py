@@ -26,11 +26,9 @@ from neutrino.ptx.text.body import Body, Label
 from neutrino.ptx.text.module import NOT_CODE, Module
 
 _MARK = re.compile(
-    r"(?://|/\*)[ \t]*neutrino[ \t]+(?P<side>begin|end)[ \t]+(?P<name>[\w.-]+)[ \t\r]*(?:\*/|$)",
+    r"(?://|/\*)[ \t]*neutrino[ \t]+(?P<side>begin|end)[ \t]+(?P<name>[\w.-]+)[ \t\r]*(?:\*/|$)"
+    r"|\{\s*\.reg\s+\.b32\s+neutrino_(?P<code_side>begin|end)_(?P<code_name>\w+)\s*;\s*\}",
     re.ASCII | re.MULTILINE,
-)
-_NAMED = re.compile(
-    r"\{\s*\.reg\s+\.b32\s+neutrino_(?P<side>begin|end)_(?P<name>\w+)\s*;\s*\}", re.ASCII
 )
 _CLOSED, _OPEN, _BOTH = 1, 2, 3
 """States of a range at a place, as bits; 0 where no thread comes to it."""
@@ -187,19 +185,18 @@ def _find_marks(text: str, start: int, end: int) -> list[Mark]:
     """Return the marks of ranges in a text from start to end: comments such as ``// neutrino begin NAME``."""
     if text.find("neutrino", start, end) < 0:
         return []
-    found = {match.start(): match for match in _MARK.finditer(text, start, end)}
-    named = {match.start(): match for match in _NAMED.finditer(text, start, end)}
-    if not found and not named:
-        return []
+    found = list(_MARK.finditer(text, start, end))
     # What looks like a mark may be part of a string or of a longer comment.
-    others = [(match.start(), match.end()) for match in NOT_CODE.finditer(text, start, end)]
-    comments = [found[first] for first, _ in others if first in found]
-    code = [match for at, match in named.items() if not _is_within(at, others)]
-    return [
-        Mark(match.start(), match["name"], match["side"] == "begin", f"// neutrino {match['side']} {match['name']}"
-             if match.re is _NAMED else match[0].strip())
-        for match in sorted((*comments, *code), key=lambda match: match.start())
-    ]  # fmt: skip
+    others = [match.span() for match in NOT_CODE.finditer(text, start, end)] if found else []
+    begins = {first for first, _ in others}
+    marks = []
+    for match in found:
+        if match["name"] is not None and match.start() in begins:
+            marks.append(Mark(match.start(), match["name"], match["side"] == "begin", match[0].strip()))
+        elif match["code_name"] is not None and not _is_within(match.start(), others):
+            side, name = match["code_side"], match["code_name"]
+            marks.append(Mark(match.start(), name, side == "begin", f"// neutrino {side} {name}"))
+    return marks
 
 
 def _is_within(position: int, stretches: list[tuple[int, int]]) -> bool:
