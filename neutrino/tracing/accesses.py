@@ -8,7 +8,6 @@ passes over the records.
 from __future__ import annotations
 
 import ctypes
-import functools
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from enum import Enum
@@ -20,8 +19,9 @@ import numpy.typing as npt
 from neutrino.abi.levels import Level
 from neutrino.errors import NeutrinoError
 from neutrino.maps.declaration import Layout, Map
-from neutrino.maps.log_reading import LOG_CONTROL, LOG_OWN, read_log, slot_slices
+from neutrino.maps.log_reading import read_log, slot_slices
 from neutrino.tracing.aggregate import LIBRARY
+from neutrino.tracing.log_records import address_of, groups_of, log_library
 from neutrino.tracing.views import MapView
 
 Array = npt.NDArray[Any]
@@ -31,7 +31,6 @@ LINE = 128
 """Bytes of a line, of which the working set and the distances of reuse are told."""
 INTERVALS = 64
 """Of a launch, of equal length, for each of which there is a working set."""
-_INTERFACE = 2
 _WANTED = ("address", "clock", "site", "bytes", "kind")
 _PAGE_BITS = 12
 _COLUMNS, _TIMES, _WARP_ROWS = 1024, 256, 256
@@ -190,26 +189,14 @@ def read_accesses(view: MapView, sites: int, together: int = 0) -> AccessFacts:
     return _Reader(view, sites, together).read()
 
 
-@functools.cache
 def _library() -> ctypes.CDLL:
     """Return the library that does the passes. Raises NeutrinoError if it is missing or of another version."""
-    try:
-        library = ctypes.CDLL(str(LIBRARY))
-        is_ours = library.nt_accesses_interface() == _INTERFACE
-    except (OSError, AttributeError):
-        is_ours = False
-    if not is_ours:
+    library = log_library()
+    if library is None:
         raise NeutrinoError(
             f"{LIBRARY}: cannot be loaded, which reads accesses; build it: python -m neutrino.tracing.build"
         )
-    for name in ("nt_accesses_chunks", "nt_accesses_reuse"):
-        getattr(library, name).restype = ctypes.c_int64
     return library
-
-
-def _at(array: Array) -> ctypes.c_void_p:
-    """Return an array's address, for C."""
-    return ctypes.c_void_p(array.ctypes.data)
 
 
 @dataclass(frozen=True)
@@ -240,38 +227,24 @@ class _Reader:
         self._facts = np.zeros((), _FACTS)
         self._facts["sites"], self._facts["site_count"] = self._sites.ctypes.data, sites
         self._facts["first_clocks"], self._facts["slot_count"] = self._first_clocks.ctypes.data, self._slots
-        region = view.records
-        own, own_each = region[LOG_OWN : LOG_OWN + 16].view("<u8").tolist()
-        taken = int(region[:8].view("<u8")[0]) + own
-        self._log = np.ascontiguousarray(region[LOG_CONTROL : LOG_CONTROL + 32 * taken])
-        count = self._chunks(own, own_each, np.empty((0, 4), "<u8"))
-        self._groups = np.empty((max(count, 0), 4), "<u8") if count >= 0 else None
-        if self._groups is not None:
-            self._chunks(own, own_each, self._groups)
-
-    def _chunks(self, own: int, own_each: int, found: Array) -> int:
-        """Find the chunks of groups, as ``nt_accesses_chunks`` does."""
-        return int(self._library.nt_accesses_chunks(
-            _at(self._log), ctypes.c_uint64(len(self._log)), ctypes.c_uint64(own), ctypes.c_uint64(own_each),
-            _at(found), ctypes.c_uint64(len(found)),
-        ))  # fmt: skip
+        self._log, self._groups = groups_of(self._library, view.records)
 
     def read(self) -> AccessFacts:
         """Do both passes, and return what they found."""
         facts, library = self._facts, self._library
         try:
-            if not library.nt_accesses_begin(_at(facts)):
+            if not library.nt_accesses_begin(address_of(facts)):
                 raise _no_memory()
             self._pass()
-            library.nt_accesses_count(_at(facts))
+            library.nt_accesses_count(address_of(facts))
             pages = np.empty(int(facts["page_count"]), "<u8")
-            if facts["is_out_of_memory"] or not library.nt_accesses_number(_at(facts), _at(pages)):
+            if facts["is_out_of_memory"] or not library.nt_accesses_number(address_of(facts), address_of(pages)):
                 raise _no_memory()
             room = self._prepare(pages)
             self._pass()
             return self._found(pages, room)
         finally:
-            library.nt_accesses_end(_at(facts))
+            library.nt_accesses_end(address_of(facts))
 
     def _pass(self) -> None:
         """Go through all records once."""
@@ -284,12 +257,12 @@ class _Reader:
                     kind, offset = of_records[name][:2]
                     places[1 + number], places[1 + len(_WANTED) + number] = offset, kind.itemsize
             self._library.nt_accesses_of_groups(
-                _at(self._facts), _at(places), _at(self._log), ctypes.c_uint64(len(self._log)), _at(self._groups),
-                ctypes.c_uint64(len(self._groups)),
+                address_of(self._facts), address_of(places), address_of(self._log), ctypes.c_uint64(len(self._log)),
+                address_of(self._groups), ctypes.c_uint64(len(self._groups)),
             )  # fmt: skip
             return
         for accesses in self._decoded():
-            self._library.nt_accesses_add(_at(self._facts), _at(accesses), ctypes.c_uint64(len(accesses)))
+            self._library.nt_accesses_add(address_of(self._facts), address_of(accesses), ctypes.c_uint64(len(accesses)))
 
     def _decoded(self) -> Iterator[Array]:
         """Yield the records of a log that is not of groups, those of an execution after one another."""
@@ -343,7 +316,7 @@ class _Reader:
         reuse, first, share = self._reuse(room.sample_clocks, room.sample_lines)
         line = 1 << int(facts["granule_bits"])
         working, begun = np.zeros(INTERVALS, "<u8"), np.zeros(INTERVALS, "<u8")
-        self._library.nt_accesses_intervals(_at(facts), _at(working), _at(begun))
+        self._library.nt_accesses_intervals(address_of(facts), address_of(working), address_of(begun))
         footprint = np.cumsum(begun.astype(np.int64))
         is_any = bool(self._sites["accesses"].any())
         return AccessFacts(
@@ -365,7 +338,7 @@ class _Reader:
         followed = np.ascontiguousarray(numbers[order], "<u4")
         distances = np.zeros(65, "<u8")
         first = self._library.nt_accesses_reuse(
-            _at(followed), ctypes.c_uint64(count), ctypes.c_uint64(len(names)), _at(distances)
+            address_of(followed), ctypes.c_uint64(count), ctypes.c_uint64(len(names)), address_of(distances)
         )
         if first < 0:
             raise _no_memory()

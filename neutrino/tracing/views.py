@@ -17,6 +17,7 @@ from neutrino.maps.log_reading import LOG_CONTROL, chunks, first_slots, slices
 from neutrino.maps.owners import row_owners
 from neutrino.maps.regions import Region, copies_of, copy_stride, row_stride, rows_of
 from neutrino.tracing.aggregate import Tiles, plain_bytes, ranges_of, saves_of
+from neutrino.tracing.log_records import records_of_groups
 
 Array = npt.NDArray[Any]
 _COUNT = np.dtype("<u4")
@@ -153,6 +154,10 @@ class MapView:
         elif self.map.kind.layout is Layout.CHUNKS:
             document = self.map.document()
             for region in self.records.reshape(-1, self.records.shape[-1]):
+                found = records_of_groups(region, self.map.dtype)
+                if found is not None:
+                    yield from map(Tiles.of, found)
+                    continue
                 for part in slices(region, self.map.size, _LOG_BATCH):
                     records = self.map.kind.read(part, document)["record"]
                     yield Tiles.of(np.ascontiguousarray(records).view(self.map.dtype))

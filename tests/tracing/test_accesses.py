@@ -335,15 +335,18 @@ _UNDER_SANITIZERS = """
 import sys
 from pathlib import Path
 import numpy as np
-from neutrino.tracing import accesses
-accesses.LIBRARY = Path(sys.argv[1])
+from neutrino.tracing import accesses, log_records
+log_records.LIBRARY = Path(sys.argv[1])
 from neutrino.verification import load_probes
 from tests.tracing.test_accesses import damaged, log_of
 entry = next(entry for entry in load_probes(["dmat"]).maps if entry.name == "GlobalAccesses")
 region = np.load(sys.argv[2])
 for other in [region, *damaged(region, 400, 11)]:
     # In memory of its own, so that a byte too far is seen.
-    accesses.read_accesses(log_of(entry, np.array(other)), int(sys.argv[3]))
+    view = log_of(entry, np.array(other))
+    accesses.read_accesses(view, int(sys.argv[3]))
+    for _ in view.pieces():
+        pass
 print("done")
 """
 

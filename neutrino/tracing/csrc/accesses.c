@@ -7,7 +7,7 @@
 #include "accesses.h"
 
 enum {
-    ACCESSES_INTERFACE = 2,
+    ACCESSES_INTERFACE = 3,
     PAGE_BITS = 12,   /* of an address within a page */
     AREA_BITS = 10,   /* of a page within an area */
     PAGES = 1 << AREA_BITS,

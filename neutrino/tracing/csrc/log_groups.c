@@ -35,7 +35,7 @@ static uint64_t align(uint64_t value, uint64_t to)
 
 /* How the records of groups lie, by the shape in the head of their chunk. */
 struct group_layout {
-    unsigned count, sizes[FIELDS], wanted[WANTED];
+    unsigned count, sizes[FIELDS], offsets[FIELDS], wanted[WANTED];
     uint64_t mask_bytes, strides, rows_at, record, head, later, further, record_size;
     int are_rows_after_head;
 };
@@ -57,6 +57,7 @@ static int lay_out(uint64_t shape, const struct fields *fields, struct group_lay
         for (unsigned i = 0; i < WANTED; i++)
             if (fields->sizes[i] == size && fields->offsets[i] == offset)
                 layout->wanted[i] = layout->count;
+        layout->offsets[layout->count] = (unsigned)offset;
         layout->sizes[layout->count++] = size;
         end = offset + size;
         widest = size > widest ? size : widest;
@@ -96,11 +97,62 @@ static void list_lanes(struct lanes *lanes, uint64_t mask, uint64_t own)
     }
 }
 
-/* A group, and where in it are the areas and strides of its fields. */
+/* A group, where in it are the areas and strides of its fields, and how many records each lane has. */
 struct group {
-    const uint8_t *begin, *areas[FIELDS];
+    const uint8_t *begin, *after, *areas[FIELDS], *further;
     uint64_t stride_at[FIELDS], mask, forms;
+    unsigned times;
 };
+
+/* Read the head of the group at `begin`. Returns whether there is a whole one before `end`. */
+static int read_group(const uint8_t *begin, const uint8_t *end, const struct group_layout *layout, struct group *group)
+{
+    uint64_t next_stride = layout->strides, size = layout->head, room = (uint64_t)(end - begin);
+    if (room < layout->head)
+        return 0;
+    group->begin = begin;
+    group->mask = load(begin, (unsigned)layout->mask_bytes), group->forms = load(begin + layout->mask_bytes, 4);
+    unsigned count = (unsigned)__builtin_popcountll(group->mask);
+    for (unsigned i = 0; i < layout->count; i++) {
+        unsigned form = group->forms >> 2 * i & 3, width = (1u << form) & ~1u;
+        width = width < layout->sizes[i] ? width : layout->sizes[i];
+        group->areas[i] = begin + size;
+        size += layout->sizes[i] <= 2 && form == 1 ? 2 * layout->mask_bytes : align((uint64_t)count * width, 8);
+        group->stride_at[i] = next_stride;
+        next_stride += layout->sizes[i] == 8 ? 4 : 0;
+        if (size > room)
+            return 0;
+    }
+    size = align(size, 16) + (layout->are_rows_after_head && group->forms >> 20 & 7 ? 16 : 0);
+    group->times = 1 + (unsigned)(group->forms >> 28 & 15);
+    uint64_t further_at = size;
+    size += layout->further * (group->times - 1);
+    if (!count || size > room)
+        return 0;
+    group->further = begin + further_at;
+    group->after = begin + size;
+    return 1;
+}
+
+/* The first or a further record of a group's lowest lane. */
+static const uint8_t *record_of(const struct group *group, const struct group_layout *layout, unsigned part)
+{
+    return part ? group->further + (part - 1) * layout->further : group->begin + layout->record;
+}
+
+/* Where such a record has the mask of the lanes with it, or of those with another value. */
+static const uint8_t *mask_of(const uint8_t *record, const struct group_layout *layout)
+{
+    return record + layout->later + 4;
+}
+
+/* The lanes that have the first or a further record of a group. */
+static uint64_t lanes_of(const struct group *group, const struct group_layout *layout, unsigned part)
+{
+    if (!part || !(group->forms >> 23 & 1))
+        return group->mask;
+    return load(mask_of(record_of(group, layout, part), layout), (unsigned)layout->mask_bytes) & group->mask;
+}
 
 /* How a field of a group is written: FORM_SAME and FORM_STRIDES have nothing for each lane. */
 enum { FORM_SAME, FORM_STRIDES, FORM_TWO, FORM_16, FORM_32, FORM_ALL };
@@ -110,27 +162,31 @@ static unsigned form_of(const struct group *group, const struct group_layout *la
     unsigned size = layout->sizes[number], form = group->forms >> 2 * number & 3;
     if (size <= 2 && form == 1)
         return FORM_TWO;
-    if (form && !is_further)
-        return form == 1 ? FORM_16 : form == 2 ? FORM_32 : FORM_ALL;
+    if (form && !is_further) {
+        /* Differences are of wider fields than they are themselves. */
+        unsigned width = 1u << form;
+        return form == 3 ? FORM_ALL : width >= size ? FORM_SAME : form == 1 ? FORM_16 : FORM_32;
+    }
     if (size < 8)
         return FORM_SAME;
     int has_rows = (group->forms >> 24 & 15) == number && group->forms >> 20 & 7;
     return has_rows || load(group->begin + group->stride_at[number], 4) ? FORM_STRIDES : FORM_SAME;
 }
 
-/* Values of a field of a group's lanes. base: of the lowest lane. others: the lanes with the other one of two. */
+/* Values of a field of a group's lanes that have a record. is_further: it is not the first. */
 static void values_of(
-    const struct group *group, const struct group_layout *layout, unsigned number, unsigned form, uint64_t base,
-    uint64_t others, const struct lanes *lanes, uint64_t *values)
+    const struct group *group, const struct group_layout *layout, unsigned number, unsigned form,
+    const uint8_t *record, int is_further, const struct lanes *lanes, uint64_t *values)
 {
     unsigned size = layout->sizes[number], count = lanes->count;
     uint64_t most = size == 8 ? UINT64_MAX : ((uint64_t)1 << 8 * size) - 1;
     const uint8_t *area = group->areas[number], *ranks = lanes->ranks;
-    uint64_t other, stride, to_next;
+    uint64_t base = load(record + layout->offsets[number], size), other, others, stride, to_next;
     unsigned log;
     switch (form) {
     case FORM_TWO:
         other = load(area + layout->mask_bytes, size);
+        others = load(is_further ? mask_of(record, layout) : area, (unsigned)layout->mask_bytes);
         for (unsigned i = 0; i < count; i++)
             values[i] = others >> lanes->numbers[i] & 1 ? other : base;
         return;
@@ -225,40 +281,15 @@ static void put_lanes(struct decoder *decoder, unsigned count, uint64_t (*values
 
 /* Decode a chunk of groups into executions. begin: of the first group, end: of the chunk. */
 static void decode_chunk(
-    struct decoder *decoder, const struct group_layout *layout, const struct fields *fields, const uint8_t *begin,
-    const uint8_t *end)
+    struct decoder *decoder, const struct group_layout *layout, const uint8_t *begin, const uint8_t *end)
 {
     struct lanes lanes = { 0 };
     uint64_t listed = 0, values[WANTED][LANES];
     int is_same[WANTED];
-    for (uint64_t size; (size_t)(end - begin) >= layout->head; begin += size) {
-        struct group group = { .begin = begin };
-        uint64_t next_stride = layout->strides;
-        size = layout->head;
-        group.mask = load(begin, (unsigned)layout->mask_bytes), group.forms = load(begin + layout->mask_bytes, 4);
-        unsigned count = (unsigned)__builtin_popcountll(group.mask);
-        for (unsigned i = 0; i < layout->count; i++) {
-            unsigned form = group.forms >> 2 * i & 3, width = (1u << form) & ~1u;
-            width = width < layout->sizes[i] ? width : layout->sizes[i];
-            group.areas[i] = begin + size;
-            size += layout->sizes[i] <= 2 && form == 1 ? 2 * layout->mask_bytes : align((uint64_t)count * width, 8);
-            group.stride_at[i] = next_stride;
-            next_stride += layout->sizes[i] == 8 ? 4 : 0;
-            if (size > (size_t)(end - begin))
-                return;
-        }
-        size = align(size, 16) + (layout->are_rows_after_head && group.forms >> 20 & 7 ? 16 : 0);
-        unsigned times = 1 + (unsigned)(group.forms >> 28 & 15);
-        uint64_t further_at = size;
-        size += layout->further * (times - 1);
-        if (!count || size > (size_t)(end - begin))
-            return;
-        for (unsigned part = 0; part < times; part++) {
-            const uint8_t *record = part ? begin + further_at + (part - 1) * layout->further : begin + layout->record;
-            const uint8_t *others = record + layout->later + 4;
-            uint64_t own = group.mask;
-            if (part && group.forms >> 23 & 1)
-                own = load(others, (unsigned)layout->mask_bytes) & group.mask;
+    for (struct group group; read_group(begin, end, layout, &group); begin = group.after) {
+        for (unsigned part = 0; part < group.times; part++) {
+            const uint8_t *record = record_of(&group, layout, part);
+            uint64_t own = lanes_of(&group, layout, part);
             if (!own)
                 continue;
             /* Most groups have the lanes of the one before. */
@@ -271,16 +302,12 @@ static void decode_chunk(
                 values[i][0] = 0;
                 if (number == FIELDS)
                     continue;
-                uint64_t base = load(record + fields->offsets[i], layout->sizes[number]);
                 unsigned form = form_of(&group, layout, number, part > 0);
                 if (form == FORM_SAME && i) {
-                    values[i][0] = base;
+                    values[i][0] = load(record + layout->offsets[number], layout->sizes[number]);
                     continue;
                 }
-                /* The area of another form may end where the chunk does. */
-                uint64_t with_other = form != FORM_TWO ? 0
-                    : load(part ? others : group.areas[number], (unsigned)layout->mask_bytes);
-                values_of(&group, layout, number, form, base, with_other, &lanes,
+                values_of(&group, layout, number, form, record, part > 0, &lanes,
                           i ? values[i] : decoder->next->addresses);
                 is_same[i] = 0;
             }
@@ -288,6 +315,48 @@ static void decode_chunk(
             put_lanes(decoder, lanes.count, values, is_same);
         }
     }
+}
+
+/* Write the records of a chunk of groups, lane by lane, if there is somewhere; return how many there are. */
+static uint64_t write_chunk(
+    const struct group_layout *layout, const uint8_t *begin, const uint8_t *end, uint8_t *records)
+{
+    struct lanes lanes = { 0 };
+    uint64_t listed = 0, values[LANES], size = layout->record_size, count = 0;
+    for (struct group group; read_group(begin, end, layout, &group); begin = group.after) {
+        for (unsigned part = 0; part < group.times; part++) {
+            const uint8_t *record = record_of(&group, layout, part);
+            uint64_t own = lanes_of(&group, layout, part);
+            uint8_t *rows = records ? records + count * size : NULL;
+            count += (uint64_t)__builtin_popcountll(own);
+            if (!records || !own)
+                continue;
+            if (own != group.mask || own != listed)
+                list_lanes(&lanes, group.mask, own);
+            listed = own == group.mask ? own : 0;
+            memset(rows, 0, lanes.count * size);
+            for (unsigned number = 0; number < layout->count; number++) {
+                unsigned width = layout->sizes[number];
+                uint8_t *at = rows + layout->offsets[number];
+                values_of(&group, layout, number, form_of(&group, layout, number, part > 0), record, part > 0, &lanes,
+                          values);
+                switch (width) {
+                case 8:
+                    for (unsigned i = 0; i < lanes.count; i++, at += size)
+                        memcpy(at, &values[i], 8);
+                    break;
+                case 4:
+                    for (unsigned i = 0; i < lanes.count; i++, at += size)
+                        memcpy(at, &values[i], 4);
+                    break;
+                default:
+                    for (unsigned i = 0; i < lanes.count; i++, at += size)
+                        memcpy(at, &values[i], width);
+                }
+            }
+        }
+    }
+    return count;
 }
 
 /*
@@ -348,7 +417,33 @@ EXPORTED void nt_accesses_of_groups(
         if (!is_ours)
             continue;
         decoder.slot = (uint32_t)chunks[i][2];
-        decode_chunk(&decoder, &layout, fields, log + chunks[i][0] + 16, log + chunks[i][1]);
+        decode_chunk(&decoder, &layout, log + chunks[i][0] + 16, log + chunks[i][1]);
     }
     nt_accesses_look_at(facts, decoder.last);
+}
+
+/*
+ * Write the records of a log's chunks of groups, each of record_size bytes, one after the other; return how many there
+ * are. records: NULL to count them.
+ *
+ * log, length, chunks, count: as above.
+ */
+EXPORTED uint64_t nt_log_records(
+    const uint8_t *log, uint64_t length, const uint64_t (*chunks)[4], uint64_t count, uint64_t record_size,
+    uint8_t *records)
+{
+    struct fields fields = { .size = record_size };
+    struct group_layout layout;
+    uint64_t shape = UINT64_MAX, found = 0;
+    int is_ours = 0;
+    for (uint64_t i = 0; i < count; i++) {
+        if (chunks[i][1] > length || chunks[i][0] + 16 > chunks[i][1])
+            continue;
+        if (chunks[i][3] != shape)
+            is_ours = lay_out(shape = chunks[i][3], &fields, &layout);
+        if (is_ours)
+            found += write_chunk(&layout, log + chunks[i][0] + 16, log + chunks[i][1],
+                                 records ? records + found * record_size : NULL);
+    }
+    return found;
 }
