@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from neutrino.tracing.views import MapView
 
 _FLUSH_MS = 60_000
+_MOST_LISTENERS = 4
+"""Sets of probes after the first whose listeners, two processes each, are kept for the next kernels."""
 
 
 class _State:
@@ -37,6 +40,8 @@ class _State:
         self.hook: Hook | None = None
         self.request: Request | None = None
         self.sets: dict[str, int] = {}
+        # Of sets after the first, by digest, what their listeners live by; the one that was asked for last is last.
+        self.lifelines: dict[str, int] = {}
         self.current = 1
         self.usual: int | None = None
         # How many blocks are open.
@@ -179,14 +184,19 @@ def _number(hook: Hook, first: Request, request: Request) -> int:
     from neutrino.run.start import may_ask_again
 
     digest = _digest(request)
-    if digest not in _state.sets:
+    if digest in _state.lifelines:
+        _state.lifelines[digest] = _state.lifelines.pop(digest)
+    elif _state.sets.get(digest) != 1:
         if not may_ask_again(first):
             raise NeutrinoError(
                 "this process has other probes already: with wait=False, hot or memusage they are chosen once"
             )
-        _state.sets[digest] = hook.bring(
+        _state.sets[digest], _state.lifelines[digest] = hook.bring(
             replace(first, probes=request.probes, probe_names=request.probe_names, selection=request.selection)
         )
+        # The others are started again if they are asked for again.
+        while len(_state.lifelines) > _MOST_LISTENERS:
+            os.close(_state.lifelines.pop(next(iter(_state.lifelines))))
     return _state.sets[digest]
 
 
@@ -382,12 +392,20 @@ class Recording:
     @cached_property
     def kernels(self) -> tuple[RecordedKernel, ...]:
         """The probed kernels with launches in the block, in the order in which the process obtained them."""
-        found = []
+        import numpy as np
+
+        records, found = self.trace.launches, []
+        times = records["submit_ns"]
+        numbers = np.flatnonzero((times >= self._begin) & (times <= (self.end or 0)))
+        if not numbers.size:
+            return ()
+        # Only files of these are opened: a process that asks often has many kernels.
+        chosen, launched = builtins.range(numbers[0], numbers[-1] + 1), np.unique(records["kernel"][numbers])
         for kernel in self.trace.kernels:
-            if not self._selection.selects(kernel.name, kernel.demangled):
+            if kernel.id not in launched or not self._selection.selects(kernel.name, kernel.demangled):
                 continue
             launches = tuple(
-                launch for launch in kernel.launches()
+                launch for launch in kernel.launches(chosen)
                 if self.end is not None and self._begin <= launch.record["submit_ns"] <= self.end
             )  # fmt: skip
             if launches:

@@ -43,13 +43,15 @@ class Settings:
 
     twins: what its maker needs to make twins (instrumented kernels). scripts: those to run for every trace. unused:
     says it if no process has called by COMMAND's end; None to be silent. cache_lock: descriptor of a cache that is
-    removed at the run's end, None for one that stays.
+    removed at the run's end, None for one that stays. lifeline: the reading end of a pipe; once all writing ends are
+    closed, nobody asks any more. None: as long as there are processes that may ask.
     """
 
     twins: TwinSettings
     scripts: Scripts = NO_SCRIPTS
     unused: Unused | None = None
     cache_lock: int | None = None
+    lifeline: int | None = None
 
 
 def start_listener(settings: Settings, pid: int | None = None) -> Path:
@@ -82,8 +84,8 @@ def start_listener(settings: Settings, pid: int | None = None) -> Path:
         try:
             os.setsid()
             if os.fork() == 0:
-                locks = {lock, scratch_lock} | ({settings.cache_lock} if settings.cache_lock is not None else set())
-                _detach({listening.fileno(), command_pidfd, *locks})
+                others = {lock, scratch_lock, settings.cache_lock, settings.lifeline} - {None}
+                _detach({listening.fileno(), command_pidfd, *(one for one in others if one is not None)})
                 # Of this process and all that it forks, so that nothing stays behind if they are killed.
                 tempfile.tempdir = str(scratch)
                 _listen(listening, command_pidfd, pid, settings)
@@ -165,12 +167,18 @@ def _listen(listening: socket.socket, command_pidfd: int, command_pid: int, sett
     poll = select.poll()
     poll.register(listening, select.POLLIN)
     poll.register(command_pidfd, select.POLLIN)
+    if settings.lifeline is not None:
+        poll.register(settings.lifeline, select.POLLIN)
     has_call = False
     # The final poll finds a connection that was made while the last caller ended.
     while callers or workers or poll.poll(0):
         # Without a pidfd, the end of a worker is noticed only by asking from time to time.
         timeout_ms = 500 if any(key < 0 for key in workers) else None
         ready = {descriptor for descriptor, _ in poll.poll(timeout_ms)}
+        if settings.lifeline in ready:
+            poll.unregister(settings.lifeline)
+            # As if they had ended.
+            ready |= callers.keys()
         _forget_ended(poll, ready, callers, workers)
         if listening.fileno() not in ready:
             continue

@@ -64,11 +64,23 @@ class Hook:
         """End the range of launches that this thread has begun last."""
         self._library.neutrino_range_pop()
 
-    def bring(self, request: Request) -> int:
-        """Make a set of probes known to the hook, and start what makes its twins; return its number.
+    def bring(self, request: Request) -> tuple[int, int]:
+        """Make a set of probes known to the hook, and start what makes its twins.
 
-        request: as for ``attach``, with the options of the process. Raises NeutrinoError, and OSError as ``prepare``.
+        request: as for ``attach``, with the options of the process. Returns its number, and a descriptor: what makes
+        twins ends when that is closed. Raises NeutrinoError, and OSError as ``prepare``.
         """
+        reading, lifeline = os.pipe2(os.O_CLOEXEC)
+        try:
+            return self._brought(replace(request, lifeline=reading)), lifeline
+        except BaseException:
+            os.close(lifeline)
+            raise
+        finally:
+            os.close(reading)
+
+    def _brought(self, request: Request) -> int:
+        """Do what ``bring`` does, and return the number of the set."""
         environment = {**os.environ, **_prepared(request)}
         texts = [
             os.fsencode(environment.get(name) or "")
@@ -146,6 +158,7 @@ def _prepared(request: Request) -> dict[str, str | None]:
     done = subprocess.run(
         [sys.executable, "-c", script],
         input=pickle.dumps(replace(request, pid=os.getpid())), stdout=subprocess.PIPE, check=False,
+        pass_fds=() if request.lifeline is None else (request.lifeline,),
     )  # fmt: skip
     try:
         given = json.loads(done.stdout)

@@ -78,7 +78,8 @@ class Request:
     measures_only: whether launches run their originals, and only the memory that their twins would take is measured.
     pid: of the process that is probed, None for this one, which becomes COMMAND. is_switched: whether that process
     switches recording on and off. benchmark: the seed by which launches run originals and twins in random order and are
-    timed, 0 for no benchmark. says_long: whether to say on a terminal that an assembler takes long even if quiet.
+    timed, 0 for no benchmark. lifeline: the reading end of a pipe at whose end the listener ends, None if it lasts as
+    long as the process. says_long: whether to say on a terminal that an assembler takes long even if quiet.
     """
 
     command: list[str]
@@ -110,6 +111,7 @@ class Request:
     is_switched: bool = False
     benchmark: int = 0
     says_long: bool = False
+    lifeline: int | None = None
 
 
 def prepare(request: Request) -> dict[str, str]:
@@ -271,6 +273,7 @@ def _start_probing(
             scripts=Scripts.of(probes) if request.scripts and not request.measures_only else NO_SCRIPTS,
             unused=unused,
             cache_lock=lock,
+            lifeline=request.lifeline,
         ),
         request.pid,
     )

@@ -230,3 +230,33 @@ def test_under_the_command_probes_are_its_own(folder: Folder) -> None:
         env={"PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": str(folder.path / "cache"), "PATH": "/usr/bin:/bin"},
     )  # fmt: skip
     assert "its probes are those of -p" in done.stderr
+
+
+def test_processes_that_make_twins_end_when_others_are_asked_for(folder: Folder) -> None:
+    """And start again for what is asked again."""
+    (found,) = _run(
+        folder, """
+import os, time
+vector = load()
+def makers():
+    found = 0
+    for name in os.listdir("/proc"):
+        try:
+            if name.isdigit() and b"own_process" in open(f"/proc/{name}/cmdline", "rb").read():
+                found += os.environb[b"XDG_CACHE_HOME"] in open(f"/proc/{name}/environ", "rb").read()
+        except OSError:
+            pass
+    return found
+launches = []
+for number in [*range(8), 0, 1]:
+    with neutrino.trace("gmem_bytes", exclude=f"no {number}", device="embedded", quiet=True) as t:
+        saxpy(vector)
+    launches.append([int(t.maps["GmemBytes"].valid()["load"].sum()), t.kernels[0].kernel.set])
+until = time.monotonic() + 30
+while makers() > 10 and time.monotonic() < until:
+    time.sleep(0.1)
+say(launches=launches, makers=makers())
+""")
+    assert found["launches"] == [[8000, number + 1] for number in [*range(8), 0, 1]]
+    # Of the first set and of four others, a listener and a maker each.
+    assert 0 < found["makers"] <= 10
