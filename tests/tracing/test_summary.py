@@ -28,7 +28,18 @@ from neutrino.maps.log_reading import LOG_CONTROL, LOG_UNIT, slices
 from neutrino.maps.regions import copies_of
 from neutrino.maps.ring import Ring
 from neutrino.maps.topk import TopK
-from neutrino.tracing import MapView, Trace, aggregate, map_records, sampling, summarize, summary, trace, views
+from neutrino.tracing import (
+    MapView,
+    Trace,
+    aggregate,
+    log_records,
+    map_records,
+    sampling,
+    summarize,
+    summary,
+    trace,
+    views,
+)
 from neutrino.tracing.aggregate import Tiles, ranges_of
 from neutrino.tracing.sampling import Sample, medians_near
 from neutrino.tracing.summary import MapSummary
@@ -189,6 +200,7 @@ def test_a_log_in_slices_has_each_record_once(level: str, most: int, monkeypatch
     level, _, arch = level.partition(" ")
     view = run(probes_of('type = "log"', "u32", level), values, "u32", arch or "sm_90")
     monkeypatch.setattr(views, "_LOG_BATCH", most)
+    monkeypatch.setattr(log_records, "_BATCH", most)
     parts = [tiles.records.reshape(-1) for tiles in view.pieces()]
     assert len(parts) > 2 or most > 100
     assert np.sort(np.concatenate(parts)["value"]).tobytes() == np.sort(view.valid()["value"]).tobytes()
