@@ -197,6 +197,7 @@ def prepare(request: Request) -> dict[str, str]:
         # "all" replaces what an outer neutrino has set.
         "FOLLOW": "all" if request.follows else "none",
         "NO_ARGV": 1 if request.hides_arguments else None,
+        "KERNELS": _said_of(request.selection),
         "MAX_TRACE_SIZE": request.max_trace_size,
         "ONLY_RANKS": ",".join(map(str, request.ranks)) or None,
         **dict(request.choice.variables()),
@@ -204,6 +205,16 @@ def prepare(request: Request) -> dict[str, str]:
         if value is not None:
             environment[f"NEUTRINO_{name}"] = str(value)
     return environment
+
+
+def _said_of(selection: Selection) -> str | None:
+    """Return what is said if ``-k`` has chosen no kernel that was launched; None if ``--filter`` counts, too."""
+    if not selection.keep or selection.drop:
+        return None
+    text = " or ".join(selection.keep)
+    is_part = not any(character in pattern for pattern in selection.keep for character in "*?[/:")
+    said = f"no kernel has {text} in its name" if is_part else f"no kernel matches {text}"
+    return "".join(character if character.isprintable() else "?" for character in said)[:300]
 
 
 def may_ask_again(request: Request) -> bool:
@@ -216,7 +227,7 @@ _RUN_VARIABLES = (
     "NEUTRINO_READER", "NEUTRINO_RUN", "NEUTRINO_ONLY_RANKS", "NEUTRINO_LAUNCHES", "NEUTRINO_EVERY",
     "NEUTRINO_ONLY_DEVICES", "NEUTRINO_DURATION", "NEUTRINO_SWITCHED", "NEUTRINO_NO_WAIT", "NEUTRINO_HOT",
     "NEUTRINO_RANGES", "NEUTRINO_RANGE_SCOPE", "NEUTRINO_PID", "NEUTRINO_MEMUSAGE", "NEUTRINO_BENCHMARK",
-    "NEUTRINO_MACHINE_CODE", "NEUTRINO_ASKS", OWN_INJECTION,
+    "NEUTRINO_MACHINE_CODE", "NEUTRINO_ASKS", "NEUTRINO_KERNELS", OWN_INJECTION,
 )  # fmt: skip
 """Variables by which the hook knows what a run probes; not all runs set all of them."""
 

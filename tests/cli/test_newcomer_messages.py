@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +15,7 @@ from neutrino.cli.run import main
 from neutrino.errors import NeutrinoError
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.verification import load_probes
+from tests.cli.pages import ROOT, Folder
 
 ONE_LINERS = {
     "ld.global { @ = hist(SIZE) }": "did you mean BYTES?",
@@ -104,3 +108,31 @@ def test_lists_of_probes_are_taken() -> None:
     assert one.digest == neutrino.load_probes(["block_sched", "gmem_bytes"]).digest
     with pytest.raises(NeutrinoError, match="3 is no probe"):
         neutrino.load_probes([["block_sched", 3]])  # type: ignore[list-item]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Folder:
+    folder = Folder(tmp_path_factory.mktemp("newcomer"), tmp_path_factory.getbasetemp() / "cache")
+    folder.build()
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (("-k", "softmax"), "no kernel has softmax in its name; launched: saxpy, sum"),
+        (("-k", "soft*", "-k", "re/lu"), "no kernel matches soft* or re/lu; launched: saxpy, sum"),
+        (("--device", "7"), "the program has device 0 only"),
+        # These have left out some, too.
+        (("-k", "saxpy", "--filter", "saxpy"), "none of 4 launches was chosen (-k, "),
+        (("-k", "saxpy", "--launches", "90:91"), "none of 4 launches was chosen (-k, "),
+    ],
+)
+def test_what_chooses_nothing_says_what_there_is(folder: Folder, options: tuple[str, ...], text: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "neutrino.cli.run", "--device", "embedded", "-p", "gmem_bytes", *options, "./program"],
+        cwd=folder.path, capture_output=True, text=True, check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": str(folder.path / "cache")},
+    )  # fmt: skip
+    assert done.returncode == 0
+    assert done.stderr.splitlines()[-1].startswith(f"neutrino: nothing was probed: {text}")

@@ -7,11 +7,16 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/driver.h"
+#include "base/settings.h"
 #include "image/image.h"
 #include "memory/own_memory.h"
 #include "trace/trace.h"
 
 #define REASONS_SAID 3
+/* Kernels that are named, and bytes of a name. */
+#define NAMES_SAID 8u
+#define NAME_SAID 60
 
 /* Launches and kernels of the process. Chosen: not left out by an option such as -k. */
 struct coverage {
@@ -103,6 +108,45 @@ static void count_launches(struct coverage *ret)
 	ret->by_reason[NEUTRINO_REASON_NO_SITE] = 0;
 }
 
+/* How many devices the program has, where some are chosen by --device; 0: not known. */
+static int device_count;
+
+/* When the trace begins, in a thread of the program: ask the driver for what is said at the end. */
+void nt_coverage_begin(void)
+{
+	if (nt_settings()->devices && nt_driver.cuDeviceGetCount(&device_count) != CUDA_SUCCESS)
+		device_count = 0;
+}
+
+/* Whether --device chooses none of the devices that there are: then say so. */
+static bool add_devices(struct text *text)
+{
+	if (device_count < 1 || device_count >= 64 || nt_settings()->devices & ((UINT64_C(1) << device_count) - 1))
+		return false;
+	if (device_count == 1)
+		append(text, "the program has device 0 only");
+	else
+		append(text, "the program has devices 0 to %d only", device_count - 1);
+	return true;
+}
+
+/* Whether -k chooses none of the kernels that were launched: then say so, and which these are. */
+static bool add_kernels(struct text *text)
+{
+	const char *names[NAMES_SAID];
+	bool are_unselected;
+	uint32_t count = nt_settings()->kernels ? nt_image_launched(names, NAMES_SAID, &are_unselected) : 0;
+
+	if (!count || !are_unselected)
+		return false;
+	append(text, "%s; launched: ", nt_settings()->kernels);
+	for (uint32_t i = 0; i < count && i < NAMES_SAID; i++)
+		append(text, "%s%.*s%s", i ? ", " : "", NAME_SAID, names[i], strlen(names[i]) > NAME_SAID ? "..." : "");
+	if (count > NAMES_SAID)
+		append(text, " and %u more", count - NAMES_SAID);
+	return true;
+}
+
 /* Add how many launches and kernels were probed. Coverage.sentence of neutrino/tracing/coverage.py says the same. */
 static void add_share(struct text *text, const struct coverage *coverage)
 {
@@ -110,6 +154,8 @@ static void add_share(struct text *text, const struct coverage *coverage)
 
 	if (!coverage->chosen) {
 		append(text, "%s", nothing);
+		if (coverage->left_out && (add_devices(text) || add_kernels(text)))
+			return;
 		if (coverage->left_out) {
 			append(text, "none of ");
 			add_number(text, coverage->left_out);

@@ -430,6 +430,7 @@ bool nt_process_trace(void)
 		bool started = nt_trace_start();
 		if (started) {
 			nt_choice_begin();
+			nt_coverage_begin();
 			nt_benchmark_start();
 			nt_background_begin();
 			log_process();

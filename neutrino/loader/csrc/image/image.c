@@ -600,6 +600,38 @@ void nt_image_keep_needs(void)
 	nt_lock_release(&mutex);
 }
 
+/*
+ * Write the names of kernels that were launched to ret, of `most` at most, each once; returns how many there are.
+ * *are_unselected: whether all of them have no twin (copy with probes) because -k or --filter has not chosen them.
+ */
+uint32_t nt_image_launched(const char **ret, uint32_t most, bool *are_unselected)
+{
+	uint32_t count = 0;
+
+	*are_unselected = true;
+	nt_lock_take(&mutex);
+	for (uint32_t i = 0; images.buckets && i < 1u << images.bits; i++)
+		for (const struct nt_hashed *record = images.buckets[i]; record; record = record->next) {
+			const struct nt_image *image = (const struct nt_image *)record;
+			for (uint32_t j = 0; image->kernels.buckets && j < 1u << image->kernels.bits; j++)
+				for (const struct nt_hashed *row = image->kernels.buckets[j]; row; row = row->next) {
+					const struct nt_kernel *kernel = (const struct nt_kernel *)row;
+					bool is_known = false;
+					if (!nt_counters_total(kernel->id, NEUTRINO_REASON_NOT_SELECTED))
+						continue;
+					*are_unselected &= image->reason == NEUTRINO_REASON_PROBED &&
+							   nt_kernel_reason(kernel) == NEUTRINO_REASON_NOT_SELECTED;
+					for (uint32_t k = 0; k < count && k < most; k++)
+						is_known |= strcmp(ret[k], kernel->name) == 0;
+					if (!is_known && count < most)
+						ret[count] = kernel->name;
+					count += !is_known;
+				}
+		}
+	nt_lock_release(&mutex);
+	return count;
+}
+
 /* How many kernels there are in all images: their ids are 1 to this number. */
 uint32_t nt_image_kernels(void)
 {

@@ -109,6 +109,12 @@ struct nt_kernel *nt_image_kernel(struct nt_image *image, const char *name);
 /* How many kernels there are in all images: their ids are 1 to this number. */
 uint32_t nt_image_kernels(void);
 
+/*
+ * Kernels with launches, by name, at most so many; returns how many there are. *are_unselected: whether they have no twin since
+ * -k or --filter left them out, all of them.
+ */
+uint32_t nt_image_launched(const char **ret, uint32_t most, bool *are_unselected);
+
 /* How many kernels have twins without some of the run's probes. */
 uint32_t nt_image_incomplete(void);
 
