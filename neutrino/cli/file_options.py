@@ -10,7 +10,7 @@ _ASKED = ("perfetto", "iket", "diff")
 """Of which one can be asked for."""
 _ALLOWED = {
     "perfetto": ("launch", "rank"), "iket": ("launch", "rank"), "events": ("json", "all", "wide"),
-    "diff": ("threshold", "rank", "json", "all", "wide", "html", "png", "svg", "open", "source"),
+    "diff": ("threshold", "rank", "json", "all", "wide", "html", "png", "svg", "open", "source", "sass"),
 }  # fmt: skip
 """The options that go with each; a file of events is one more."""
 

@@ -77,6 +77,12 @@ def report_parser() -> argparse.ArgumentParser:
         help="with --html: where the program's sources are, for those that are not where they were compiled",
     )
     parser.add_argument(
+        "--sass",
+        action="store_true",
+        help="with --html: also machine code of the kernels launched most, their PTX assembled here by ptxas and "
+        "disassembled by nvdisasm, beside the source",
+    )
+    parser.add_argument(
         "--open", action="store_true", help="show the page in a browser; without --html it is in the trace"
     )
     parser.add_argument(

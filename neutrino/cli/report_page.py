@@ -85,7 +85,7 @@ def _written(summaries: Sequence[TraceSummary], options: argparse.Namespace, com
     folders = [Path(folder) for folder in options.source]
     target = Path(options.html) if options.html else summaries[-1].trace.path / PAGE
     try:
-        write_file(summaries, target, options.launch, folders, comparison)
+        write_file(summaries, target, options.launch, folders, comparison, is_assembled=options.sass)
     except OSError as error:
         return fail(f"{target}: {error.strerror or error}")
     say(f"page in {target}")
@@ -100,11 +100,13 @@ def write_file(
     launches: range | None = None,
     folders: Sequence[Path] = (),
     comparison: Any = None,
+    *,
+    is_assembled: bool = False,
 ) -> None:
     """Write a page about some traces into a file, which is replaced once the page is whole.
 
     launches: the numbers of those whose records are read. folders: in which sources are looked for. comparison: of the
-    first two. Raises OSError.
+    first two. is_assembled: whether it has machine code. Raises OSError.
     """
     # Imported here: most reports are no page.
     from neutrino.cli.report_json import trace_document
@@ -113,7 +115,9 @@ def write_file(
     from neutrino.tracing.analyses.run import findings_of
 
     sources = [
-        Source(summary, trace_document(summary, findings_of(summary, launches=launches)), launches, folders)
+        Source(
+            summary, trace_document(summary, findings_of(summary, launches=launches)), launches, folders, is_assembled
+        )
         for summary in summaries
     ]
     descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name[:100]}.")

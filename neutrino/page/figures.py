@@ -136,7 +136,7 @@ def _kernels(drawing: _Drawing) -> Figures:
             continue
         figure, axes = _new(0.8 + 0.25 * len(chosen))
         labels = [f"{drawing.name(row['kernel'])} · {row['map']}" for row in chosen]
-        axes.barh(range(len(chosen)), [row["time"]["sum"] for row in chosen], color="tab:blue")
+        axes.barh(range(len(chosen)), [float(row["time"]["sum"]) for row in chosen], color="tab:blue")
         axes.set_yticks(range(len(chosen)), labels)
         axes.invert_yaxis()
         axes.set_xlabel(f"time of all launches, {drawing.unit(is_ns)}")
@@ -291,7 +291,7 @@ def _bars(
     filled = [at for at, (_, count) in enumerate(buckets) if count]
     seen = [row for row in buckets[filled[0] : filled[-1] + 1] if math.isfinite(row[0])]
     figure, axes = _new(2.2)
-    axes.bar(range(len(seen)), [count for _, count in seen], width=0.9, color="tab:blue")
+    axes.bar(range(len(seen)), [float(count) for _, count in seen], width=0.9, color="tab:blue")
     step = max(len(seen) // 8, 1)
     first = seen[0][0]
     # Of values that are close together and far from zero, such as addresses, how far they are from the first.
@@ -343,7 +343,7 @@ def _source(drawing: _Drawing) -> Figures:
             if not chosen:
                 continue
             figure, axes = _new(0.8 + 0.18 * len(chosen))
-            axes.barh(range(len(chosen)), [values[line] for line in chosen], color="tab:orange")
+            axes.barh(range(len(chosen)), [float(values[line]) for line in chosen], color="tab:orange")
             labels = [
                 f"{_plain(' '.join(lines[line].split()))}  {_plain(places.get(line, f'line {shown[line]}'), 30)}"
                 for line in chosen
@@ -381,7 +381,7 @@ def _coverage(drawing: _Drawing) -> Figures:
         return
     figure, axes = _new(0.9 + 0.25 * len(counts))
     reasons = ["probed"] * ("probed" in counts) + sorted(counts.keys() - {"probed"}, key=lambda word: -counts[word])
-    bars = axes.barh(range(len(reasons)), [counts[reason] for reason in reasons], color="tab:gray")
+    bars = axes.barh(range(len(reasons)), [float(counts[reason]) for reason in reasons], color="tab:gray")
     if "probed" in counts:
         bars[0].set_color("tab:blue")
     axes.bar_label(bars, [f"{counts[reason]:,}" for reason in reasons], padding=2)

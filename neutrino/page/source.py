@@ -21,13 +21,15 @@ MOST_TEXT = 4096
 @dataclass(frozen=True)
 class Source:
     """A trace for a page. document: its object of ``neutrino-report --json``. launches: the numbers of those whose
-    records are read; None for all. folders: in which sources of programs are looked for.
+    records are read; None for all. folders: in which sources of programs are looked for. is_assembled: whether texts
+    of kernels are assembled, to show machine code.
     """
 
     summary: TraceSummary
     document: Json
     launches: range | None = None
     folders: Sequence[Path] = ()
+    is_assembled: bool = False
 
 
 class Blocks:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from neutrino.page.machine_code import machine_code
 from neutrino.page.source import Blocks, Json, Source
 from neutrino.tracing.manifest import Manifest
 from neutrino.tracing.summary import KernelSummary, MapSummary
@@ -26,6 +27,7 @@ _MOST_LINES = 6000
 _AROUND = 25
 """Lines before and after one with a site that are in a page of a longer text."""
 _MOST_KERNELS = 64
+_MOST_ASSEMBLED = 8
 _LOC = re.compile(r"^\s*\.loc\s+(\d+)\s+(\d+)")
 _FILE = re.compile(r'^\s*\.file\s+(\d+)\s+(?:"((?:[^"\\]|\\.)*)"\s+)?"((?:[^"\\]|\\.)*)"')
 _GCN_LOC = re.compile(r"^\s*;\s+(\S+):(\d+)(?::\d+)?\s*$")
@@ -49,7 +51,9 @@ def prepare_sources(source: Source, blocks: Blocks) -> Json:
 
     Of a source file it is what the file has now: whether it has changed since is not known.
     """
-    kernels = []
+    kernels: list[Json] = []
+    version = source.summary.trace.process.get("driver_version")
+    driver = version if isinstance(version, int) and not isinstance(version, bool) else None
     files: dict[str, int | str] = {}
     shown = sorted(source.summary.kernels, key=lambda kernel: -kernel.submitted)
     for kernel in shown[:_MOST_KERNELS]:
@@ -67,12 +71,17 @@ def prepare_sources(source: Source, blocks: Blocks) -> Json:
             if path not in files:
                 files[path] = _source_file(path, _folders(source), blocks)
         number_of = {path: at for at, path in enumerate(named)}
-        document = {
+        document: Json = {
             "lines": [[line, text.lines[line - 1][:400]] for line in lines],
             "shown": [line + text.later.get(line, 0) for line in lines],
             "places": [[line, number_of[path], at] for line, (path, at) in sorted(places.items())],
             "sites": [[number, line] for number, (line, _) in sorted(sites.items())],
         }
+        if source.is_assembled and text.name.endswith(".ptx"):
+            document["code"] = (
+                machine_code(manifest, text.lines, driver) if len(kernels) < _MOST_ASSEMBLED
+                else {"fault": f"the page has machine code of the first {_MOST_ASSEMBLED} kernels"}
+            )  # fmt: skip
         kernels.append({
             "kernel": kernel.kernel.id, "text": text.name, "cut": len(lines) < len(text.lines),
             "block": blocks.add_json(document), "files": named, "measures": list(_measures(kernel.maps)),

@@ -20,7 +20,8 @@ export async function draw(place, trace) {
   const controls = element("div", { class: "controls" });
   const panes = element("div", { class: "panes" });
   const readout = element("div", { class: "readout" });
-  place.append(element("p", {}, "Numbers are what the probes recorded at a line; the stronger its colour, the more. Choose a line, by a click or by arrow keys, to see which ones belong together."), controls, readout, panes);
+  const below = element("p", { class: "soft" });
+  place.append(element("p", {}, "Numbers are what the probes recorded at a line; the stronger its colour, the more. Choose a line, by a click or by arrow keys, to see which ones belong together."), controls, readout, panes, below);
   await show();
 
   async function show() {
@@ -62,24 +63,50 @@ export async function draw(place, trace) {
     }
     const right = pane(`${kernel.text}${kernel.cut ? ", of this kernel" : ""}`, text.lines, values, text.shown, (line) => {
       const found = placeOf.get(line);
-      choose([line], found && found[0] === state.file ? [found[1]] : [], true);
+      choose([line], found && found[0] === state.file ? [found[1]] : [], "text");
     });
     const seen = lines.length ? window_(lines, [...textLinesOf.keys(), ...sourceValues.keys()]) : [];
-    const left = seen.length ? pane(shown(path, 120), seen, sourceValues, null, (line) => choose(textLinesOf.get(line) ?? [], [line], false)) : null;
-    panes.replaceChildren(...(left ? [left.root, right.root] : [right.root]));
+    const left = seen.length ? pane(shown(path, 120), seen, sourceValues, null, (line) => choose(textLinesOf.get(line) ?? [], [line], "source")) : null;
+    const code = text.code?.lines ? codePane(text.code.lines, (line) => {
+      const found = placeOf.get(line);
+      choose(line ? [line] : [], found && found[0] === state.file ? [found[1]] : [], "code");
+    }) : null;
+    panes.replaceChildren(...[left, right, code].flatMap((one) => (one ? [one.root] : [])));
     readout.replaceChildren(left ? "" : note(path, block));
+    below.textContent = shown(text.code?.says ?? text.code?.fault ?? (kernel.text.endsWith(".ptx") ? "neutrino-report --html PAGE --sass adds machine code." : ""), 1000);
     right.find([...values.keys()].sort((a, b) => a - b)[0]);
     left?.find([...sourceValues.keys()].sort((a, b) => a - b)[0]);
 
-    /** @param {number[]} texts @param {number[]} sources @param {boolean} fromText */
-    function choose(texts, sources, fromText) {
-      right.mark(texts, !fromText);
-      left?.mark(sources, fromText);
+    /** @param {number[]} texts @param {number[]} sources @param {string} from the pane whose line is chosen */
+    function choose(texts, sources, from) {
+      right.mark(texts, from !== "text");
+      left?.mark(sources, from !== "source");
+      code?.mark(texts, from !== "code");
       const parts = [sources.length ? `line ${sources[0]} of the source${sourceValues.has(sources[0]) ? `: ${number(sourceValues.get(sources[0]))}` : ""}` : "", `${counted(texts.length, "line")} of the text`];
       readout.textContent = parts.filter(Boolean).join(", ");
       say(readout.textContent);
     }
   }
+}
+
+/**
+ * Machine code beside the text. Lines are marked by those of the text that they come from.
+ * @param {[string, string, number][]} lines offset, instruction, and the text's line, 0 if that is not known
+ * @param {(line: number) => void} chosen
+ */
+function codePane(lines, chosen) {
+  /** @type {Map<number, number[]>} */
+  const rowsOf = new Map();
+  lines.forEach(([, , line], at) => { if (line) rowsOf.set(line, [...(rowsOf.get(line) ?? []), at]); });
+  const made = pane("machine code", lines.map(([, text], at) => [at, text]), new Map(), lines.map(([offset]) => offset), (at) => chosen(lines[at][2]));
+  made.root.classList.add("machine");
+  return {
+    root: made.root,
+    /** @param {number[]} texts @param {boolean} scrolls */
+    mark(texts, scrolls) {
+      made.mark(texts.flatMap((line) => rowsOf.get(line) ?? []).sort((a, b) => a - b), scrolls);
+    },
+  };
 }
 
 /** @param {string | undefined} path @param {any} why */
@@ -115,7 +142,7 @@ function window_(lines, used) {
 
 /**
  * A text with a value at some lines.
- * @param {string} title @param {[number, string][]} lines @param {Values} values @param {number[] | null} named other numbers to show
+ * @param {string} title @param {[number, string][]} lines @param {Values} values @param {(number | string)[] | null} named what to show for their numbers
  * @param {(line: number) => void} chosen
  */
 function pane(title, lines, values, named, chosen) {
@@ -153,7 +180,7 @@ function pane(title, lines, values, named, chosen) {
       for (const line of marked) rows.get(line)?.classList.add("marked");
       const at = lines.findIndex(([line]) => line === marked[0]);
       if (at >= 0) current = at;
-      if (scrolls) this.find(marked[0]);
+      if (scrolls && marked.length) this.find(marked[0]);
     },
     /** Scroll to a line. @param {number} line */
     find(line) {
