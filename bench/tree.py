@@ -96,9 +96,9 @@ JUDGED: Mapping[str, tuple[str, ...]] = {
 
 OVERTAKEN: tuple[str, ...] = (
     "ahead_h200", "ahead_size", "ahead_speed", "benchmark_option_h200", "calls_h200", "check_corpus",
-    "compatibility_h200", "corpus", "examples", "first_runs_h200", "gcn_second", "graphs_h200", "listing",
-    "notebooks_h200", "parsing", "pictures", "probed_amd", "published_h200", "reading", "registers", "road_h200",
-    "scale", "signals", "soak", "soak_h200",
+    "compatibility_h200", "corpus", "corpus_amd", "exact_amd", "exact_faults", "examples", "first_runs_h200",
+    "gcn_second", "graphs_h200", "hip_amd", "listing", "notebooks_h200", "parsing", "pictures", "probed_amd",
+    "published_h200", "reading", "registers", "road_h200", "scale", "signals", "soak", "soak_h200", "twins_amd",
 )  # fmt: skip
 """Results whose files have changed since they were recorded, and which are to be recorded again."""
 

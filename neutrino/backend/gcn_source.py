@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from neutrino.backend.gcn_devices import picked_image, processor_of
 from neutrino.fatbin.code_object import descriptor_bytes, descriptors_of, metadata_of, open_code_object
+from neutrino.fatbin.compressed_bundle import forget_decoded
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -98,7 +99,10 @@ def find_code_object(container: Container, arch: str) -> CodeObjectSource:
     image = picked_image(container, arch)
     if image is None:
         return CodeObjectSource(None, arch, b"")
-    return CodeObjectSource(image.index, image.arch, bytes(image.data))
+    data = bytes(image.data)
+    # To make its twins takes seconds, and memory; the next image is soon decoded again.
+    forget_decoded()
+    return CodeObjectSource(image.index, image.arch, data)
 
 
 def parameters_of(data: bytes | memoryview, name: str) -> dict[str, Parameters]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping, Set
 from typing import NamedTuple
 
@@ -53,6 +54,20 @@ def function_text(function: Function, moved: Mapping[int, int] | None = None, fi
     return FunctionText(tuple(lines), places)
 
 
+def line_numbers(function: Function, first: int = 1) -> dict[int, int]:
+    """Return by an instruction's offset the number of its line in ``function_text``; by the code's size that of the
+    line after the last one. first: as there."""
+    labels = {row.target for row in function.instructions if row.target}
+    line = first
+    found = {}
+    for row in function.instructions:
+        # A label is a line of its own.
+        line += 2 if row.offset in labels else 1
+        found[row.offset] = line
+    found[len(function.code)] = line + 1
+    return found
+
+
 def paired_lines(
     original: FunctionText, probed: FunctionText, moved: Mapping[int, int], first: int
 ) -> tuple[int | None, ...]:
@@ -73,14 +88,22 @@ def paired_lines(
 
 
 def _kept_names(function: Function, moved: Mapping[int, int], targets: Set[int]) -> dict[int, str]:
-    """Return the names of labels in a twin by their offsets. moved: see ``function_text``. targets: of branches."""
-    ends = {instruction.offset: instruction.end for instruction in function.instructions}
-    names = {target: f".Lp{target:x}" for target in targets}
-    end = 0
-    for now, before in sorted((now, before) for before, now in moved.items()):
+    """Return the names of labels in a twin by their offsets. moved: see ``function_text``, ascending. targets: of
+    branches."""
+    rows = function.instructions
+    offsets = [row.offset for row in rows]
+    befores, places = list(moved), list(moved.values())
+    names = {}
+    for target in targets:
+        names[target] = f".Lp{target:x}"
         # What was inserted before an instruction may belong to whoever branches to it, or be left out then.
-        at = now if now in targets else end
-        if at in targets:
-            names[at] = f".L{before:x}"
-        end = ends.get(now, now)
+        index = bisect_left(places, target)
+        if index == len(places):
+            continue
+        if places[index] != target:
+            before = bisect_left(offsets, places[index - 1]) if index else len(rows)
+            end = 0 if not index else rows[before].end if before < len(rows) else places[index - 1]
+            if end != target or places[index] in targets:
+                continue
+        names[target] = f".L{befores[index]:x}"
     return names

@@ -12,7 +12,7 @@ from neutrino.abi.reasons import Reason
 from neutrino.assemble.dump import Dump
 from neutrino.backend.gcn_devices import DEVICES, SUPPORTED
 from neutrino.backend.gcn_source import CodeObjectSource, kernel_figures
-from neutrino.backend.gcn_text import function_text
+from neutrino.backend.gcn_text import line_numbers
 from neutrino.backend.gcn_values import GcnCode, GcnFunction, GcnKernel, GcnPlan, GcnTwin, Place
 from neutrino.backend.manifest import MANIFEST, probed_entry, unassembled_manifest
 from neutrino.backend.protocol import BackendResult
@@ -89,6 +89,11 @@ class GcnTwins:
         return Calls(self.source.module, PROCESSORS[self.source.processor].generation)
 
     @cached_property
+    def _matched_names(self) -> dict[tuple[object, ...], tuple[Probe, ...]]:
+        """What ``Matching`` knows of instructions."""
+        return {}
+
+    @cached_property
     def _without_instruction(self) -> str:
         """Which operations that the probes name the processor has no instruction for, if it has none for any of them:
         in words; "" otherwise."""
@@ -118,20 +123,22 @@ class GcnTwins:
         line = 1
         number = itertools.count()
         for function, redirected in zip(reach.copied, reach.redirected, strict=True):
-            text = function_text(function, first=line)
             at = self._matched(function)
-            for instruction in function.instructions:
+            lines = line_numbers(function, line)
+            for instruction in function.instructions if at else ():
                 if instruction.offset in at:
                     site = next(number)
                     sites += [
                         Site(
-                            probe.name, probe.tracepoint.text, text.places[instruction.offset], instruction.text, site,
+                            probe.name, probe.tracepoint.text, lines[instruction.offset], instruction.text, site,
                             function=function.name,
                         )
                         for probe in at[instruction.offset]
                     ]  # fmt: skip
-            functions.append(GcnFunction(function, line, len(text.lines), at, redirected))
-            line += len(text.lines)
+            # The size leads to the line behind the last one.
+            count = lines[len(function.code)] - line
+            functions.append(GcnFunction(function, line, count, at, redirected))
+            line += count
         left_out = [row for function in reach.originals for row in self._left_out(function, kernel_probes)]
         if not sites:
             if left_out:
@@ -146,20 +153,24 @@ class GcnTwins:
 
     def _matched(self, function: Function) -> dict[int, tuple[Probe, ...]]:
         """Return the probes at each instruction of a function, by its offset."""
+        from neutrino.gcn.analysis.flow_graph import FlowGraph
         from neutrino.gcn.analysis.scratch_buffers import scratch_accesses
         from neutrino.gcn.processors import PROCESSORS
         from neutrino.gcn.snippets.opcodes import Matching, parameter_loads
 
-        name, processor = function.name, PROCESSORS[self.source.processor]
-        properties = self.source.properties[name] if function.is_kernel else 1
-        parameters = parameter_loads(function, properties) if function.is_kernel else ()
-        scratch = scratch_accesses(function, processor.name, processor.generation, properties)
-        begin = self.source.begins(name) if function.is_kernel else 0
         probes = [
             probe for probe in self.probes.probes
             if any(pattern.has_operands for pattern in probe.tracepoint.patterns)
         ]  # fmt: skip
-        matching = Matching(function, probes, parameters, scratch)
+        if not probes:
+            return {}
+        name, processor = function.name, PROCESSORS[self.source.processor]
+        graph = FlowGraph(function)
+        properties = self.source.properties[name] if function.is_kernel else 1
+        parameters = parameter_loads(graph, properties) if function.is_kernel else ()
+        scratch = scratch_accesses(graph, processor.name, processor.generation, properties)
+        begin = self.source.begins(name) if function.is_kernel else 0
+        matching = Matching(function, probes, parameters, scratch, self._matched_names)
         return {
             instruction.offset: found for instruction in function.instructions
             if instruction.offset >= begin and (found := matching.probes_at(instruction))
@@ -169,14 +180,14 @@ class GcnTwins:
         """Yield what is not probed in a function that runs as it is. kernel_probes: those at kernels' ends."""
         from neutrino.gcn.code import is_end
 
-        text = function_text(function)
+        places = line_numbers(function)
         at = self._matched(function)
         ends = [probe for probe in kernel_probes if probe.after is not None]
         for instruction in function.instructions:
             probes = at.get(instruction.offset, ())
             for probe in (*probes, *(ends if is_end(instruction) else ())):
                 yield LeftOut(
-                    probe.name, probe.tracepoint.text, text.places[instruction.offset], instruction.text, "",
+                    probe.name, probe.tracepoint.text, places[instruction.offset], instruction.text, "",
                     _BY_ADDRESS, function.name,
                 )  # fmt: skip
 

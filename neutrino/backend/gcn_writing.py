@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from neutrino.abi.reasons import Reason
 from neutrino.backend.gcn_source import CodeObjectSource
-from neutrino.backend.gcn_text import function_text, paired_lines
+from neutrino.backend.gcn_text import function_text, line_numbers, paired_lines
 from neutrino.backend.gcn_values import ORIGINAL, PROBED, GcnCode, GcnKernel, GcnTwin, block_of, copy_names, twin_name
 from neutrino.backend.protocol import TwinText
 from neutrino.errors import PatchError
@@ -51,7 +51,7 @@ def inserted_into(kernel: GcnKernel, llvm: Llvm) -> Inserted | Refusal:
     source = kernel.source
     request = Request(
         source.module, tuple((one.function, one.at) for one in kernel.functions), kernel.probes,
-        source.descriptors[kernel.name], block_of(kernel).offset, kernel.figures.vgprs,
+        source.descriptors[kernel.name], block_of(kernel).offset, kernel.figures.vgprs, kernel.named,
     )  # fmt: skip
     try:
         found = write(request, llvm)
@@ -63,7 +63,7 @@ def inserted_into(kernel: GcnKernel, llvm: Llvm) -> Inserted | Refusal:
         if not not_probed:
             continue
         texts = {row.offset: row.text for row in member.function.instructions}
-        places = member.text().places
+        places = line_numbers(member.function, member.first)
         left_out += [
             LeftOut(
                 one.probe, tracepoints[one.probe], places[one.offset], texts[one.offset], "", one.reason,
@@ -186,19 +186,19 @@ def _twin(
 
     parts: whether it is to have the texts of its functions.
     """
-    from neutrino.gcn.code import decode_each
+    from neutrino.gcn.code import instructions_of, wave_features
 
     module = kernel.source.module
     original, probed, added = [], [], 0
     shown: list[TwinText] = []
     for name, one, part in zip(copy_names(kernel), kernel.functions, spliced.members, strict=True):
-        # By the original's address, which nothing of the text shows.
-        row = name, one.function.address, part.code, one.function.is_kernel, one.function.wave
-        (function,) = decode_each([row], module.processor, module.features, llvm)
+        features = wave_features(module.processor, module.features, one.function.wave)
+        rows = instructions_of(part.code, module.processor, features, llvm)
+        function = replace(one.function, name=name, code=part.code, decoded=rows, literals=())
         before, after = one.text(), function_text(function, part.moved)
         original.append(before.text)
         probed.append(after.text)
-        added += len(function.instructions) - len(one.function.instructions)
+        added += len(rows) - len(one.function.instructions)
         if parts:
             pairs = paired_lines(before, after, part.moved, one.first)
             shown.append(

@@ -15,6 +15,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from neutrino.elf.constants import (
@@ -53,6 +54,7 @@ from neutrino.elf.rows import (
     Note,
     Section,
     Segment,
+    Symbol,
 )
 from neutrino.errors import PatchError
 from neutrino.fatbin.code_object import (
@@ -358,9 +360,14 @@ class _Writer:
             raise self.refusal(kernel, f"there is no kernel {kernel.like}")
         return known[kernel.like]
 
+    @cached_property
+    def _descriptors(self) -> Mapping[str, Symbol]:
+        """The symbols of the object's kernel descriptors."""
+        return descriptors_of(self.elf)
+
     def changed(self, kernel: Appended, original: Mapping[str, Any]) -> tuple[dict[str, Any], bytes]:
         """Return the metadata and the descriptor of an appended kernel. original: metadata of the one it is like."""
-        symbol = descriptors_of(self.elf).get(original[".symbol"])
+        symbol = self._descriptors.get(original[".symbol"])
         if symbol is None:
             raise self.refusal(kernel, "it has no descriptor")
         descriptor = bytearray(kernel.descriptor or descriptor_bytes(self.elf, symbol))

@@ -266,6 +266,13 @@ def _cached(key: _ByIdentity) -> bytes:
     return decoded
 
 
+def forget_decoded() -> None:
+    """Free what is kept of decoded bundles for further images of theirs: a ZSTD stream alone takes as much as its
+    bundle."""
+    _idle_streams.clear()
+    _cached.cache_clear()
+
+
 def is_compressed_bundle(data: memoryview, offset: int = 0) -> bool:
     """Whether the magic number of a compressed bundle is at that offset."""
     return bytes(data[offset : offset + len(MAGIC)]) == MAGIC

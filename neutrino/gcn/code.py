@@ -50,16 +50,15 @@ _LITERAL_AT = 4
 """Offset in bytes of the literal in the instructions that have one."""
 _SEARCHED = 12
 """Instructions behind the one that reads the program counter, among which its sums are looked for."""
-_MOST_PARSED = 30_000
+_MOST_PARSED = 20_000
 """Texts whose parts are kept."""
-_MOST_DECODED = 300_000
-"""Instructions of a code object that are kept, together some 45 MB."""
+_MOST_DECODED = 100_000
+"""Instructions of a code object that are kept, together some 15 MB."""
 _REGISTERS = re.compile(r"s(?:(\d+)|\[(\d+):(\d+)\])")
 _ADDRESSES = 1 << 64
 
 
-@dataclass(frozen=True, slots=True)
-class Instruction:
+class Instruction(NamedTuple):
     """A decoded instruction, or data.
 
     offset: in bytes from the function's beginning; size: in bytes. mnemonic, text: as LLVM prints them, both "" for
@@ -212,7 +211,7 @@ def decode(functions: Iterable[tuple[str, int, bytes, bool, int]], processor: st
     def decode_one(number: int) -> tuple[Instruction, ...]:
         """Return the instructions of a function once more."""
         _, _, code, _, wave = rows[number]
-        return _instructions(code, processor, wave_features(processor, features, wave), llvm)
+        return instructions_of(code, processor, wave_features(processor, features, wave), llvm)
 
     recent = _Recent(decode_one)
     found = []
@@ -230,7 +229,7 @@ def decode_each(
     A large code object has millions of instructions, which together would fill the memory.
     """
     for name, address, code, is_kernel, wave in functions:
-        instructions = _instructions(code, processor, wave_features(processor, features, wave), llvm)
+        instructions = instructions_of(code, processor, wave_features(processor, features, wave), llvm)
         literals, problem = _literals(instructions, code, address)
         refused = problem or _problem(instructions, len(code))
         if not wave:
@@ -240,21 +239,19 @@ def decode_each(
         yield Function(name, address, code, is_kernel, wave or 32, instructions, tuple(literals), refused)
 
 
-def _instructions(code: bytes, processor: str, features: str, llvm: Llvm) -> tuple[Instruction, ...]:
-    """Decode the instructions of a function."""
+def instructions_of(code: bytes, processor: str, features: str, llvm: Llvm) -> tuple[Instruction, ...]:
+    """Decode the instructions of a function. features: with that of the wave size, as ``wave_features`` gives them."""
     instructions = []
     for offset, size, text in llvm.disassemble(code, processor, features):
         if text is None:
             instructions.append(Instruction(offset, size, "", (), (), ""))
             continue
-        parts = _parts(text)
+        mnemonic, operands, modifiers, second, is_branch = _parts(text)
         target = None
-        if parts.is_branch:
+        if is_branch:
             words = int.from_bytes(code[offset : offset + 2], "little", signed=True)
             target = offset + size + WORD * words
-        instructions.append(
-            Instruction(offset, size, parts.mnemonic, parts.operands, parts.modifiers, text, target, parts.second)
-        )
+        instructions.append(Instruction(offset, size, mnemonic, operands, modifiers, text, target, second))
     return tuple(instructions)
 
 

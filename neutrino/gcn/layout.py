@@ -19,7 +19,8 @@ FARTHEST = 1 << 15
 _MARGIN = 1 << 9
 """Words less than that to a new island: others may yet come in between."""
 _MOST_ROUNDS = 50
-_SHORT = (FARTHEST - 1) * WORD
+SHORT = (FARTHEST - 1) * WORD
+"""Bytes of code in which each branch reaches."""
 _LEAVES = frozenset({*ENDS, "s_setpc_b64", "s_branch"})
 """Mnemonics of what does not run on to the next instruction."""
 _SOPP, _SOPP_SHIFT, _SOPP_CODE = 0x17F, 7, 0x7F
@@ -69,7 +70,7 @@ def laid_out(
     front of. Where no islands help, there are none.
     """
     layout = _layout(function, sizes, {})
-    if layout.size <= _SHORT:
+    if layout.size <= SHORT:
         return layout
     branches = [
         (row.offset, row.size, Target(row.target, row.offset < header)) for row in function.instructions
@@ -130,10 +131,11 @@ def _layout(
 ) -> Layout:
     """Return where instructions are. islands: what is led to by those in front of each instruction."""
     layout = Layout()
+    moved, labels, ahead = layout.moved, layout.labels, layout.ahead
     at = 0
     size = len(function.code)
     falls = False
-    rows = [(row.offset, row.end, row.mnemonic) for row in function.instructions]
+    rows = [(row.offset, row.offset + row.size, row.mnemonic) for row in function.instructions]
     for begin, end, mnemonic in [*rows, (size, size, "")]:
         if begin in islands:
             if falls:
@@ -143,11 +145,12 @@ def _layout(
             for target in islands[begin]:
                 layout.islands[begin][target] = at
                 at += WORD
-        layout.ahead[begin] = at
-        inserted = sizes.get(begin, ())
-        layout.labels[begin] = at + sum(length for length, is_ahead in inserted if not is_ahead)
-        at += sum(length for length, _ in inserted)
-        layout.moved[begin] = at
+        ahead[begin] = labels[begin] = at
+        for length, is_ahead in sizes.get(begin, ()):
+            at += length
+            if not is_ahead:
+                labels[begin] += length
+        moved[begin] = at
         at += end - begin
         falls = mnemonic not in _LEAVES
     layout.size = at

@@ -45,7 +45,9 @@ _NOT_DISASSEMBLED = ("gfx6", "gfx7")
 """Processors for which it ends the process ("disassembly not yet supported for subtarget")."""
 _LONGER: Final = "longer"
 """In place of a text: the words are the beginning of an instruction."""
-_MOST_TEXTS = 80_000
+_MOST_CODES = 2_000
+"""Assembled texts that are kept."""
+_MOST_TEXTS = 40_000
 """Limit of the texts that are kept, of all processors together."""
 _LONGEST = 20
 """Bytes of the longest instruction of any processor."""
@@ -158,6 +160,8 @@ class Llvm:
         self._texts: dict[tuple[str, str], dict[bytes, str]] = {}
         """Texts of instructions by their words, for each processor and its features."""
         self._kept = 0
+        self._codes: dict[tuple[str, str, str], bytes] = {}
+        """Machine code of texts that were assembled apart, by processor, its features and the text."""
 
     def knows(self, processor: str) -> bool:
         """Whether this LLVM has the instructions of a processor, such as ``gfx942``."""
@@ -247,10 +251,14 @@ class Llvm:
     def assemble_each(self, texts: Sequence[str], processor: str, features: str = "") -> list[bytes]:
         """Assemble texts, none of which refers to another; return the machine code of each. Errors as ``assemble``.
 
-        Those without a common label are assembled at once, since the assembler takes a millisecond to begin.
+        Those without a common label are assembled at once, since the assembler takes a millisecond to begin. What was
+        assembled lately is remembered: twins of different kernels have much code in common.
         """
-        found: dict[int, bytes] = {}
-        waiting = list(enumerate(texts))
+        if len(self._codes) > _MOST_CODES:
+            self._codes.clear()
+        keys = [(processor, features, text) for text in texts]
+        found = {number: self._codes[key] for number, key in enumerate(keys) if key in self._codes}
+        waiting = [(number, text) for number, text in enumerate(texts) if number not in found]
         while waiting:
             taken: set[str] = set()
             now: list[tuple[int, str]] = []
@@ -263,7 +271,7 @@ class Llvm:
             code, defined = self._assembled(together, processor, features, {})
             ends = [*(defined[f"{_PIECE}{number}"] for number, _ in now[1:]), len(code)]
             for (number, _), end in zip(now, ends, strict=True):
-                found[number] = code[defined[f"{_PIECE}{number}"] : end]
+                found[number] = self._codes[keys[number]] = code[defined[f"{_PIECE}{number}"] : end]
             waiting = later
         return [found[number] for number in range(len(texts))]
 

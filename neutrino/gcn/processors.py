@@ -57,11 +57,6 @@ class Processor:
     is_unified: bool = False
     is_probed: bool = False
 
-    @property
-    def wave_sizes(self) -> tuple[int, ...]:
-        """How many lanes a wave of this processor may have: 32, 64 or either."""
-        return tuple(self.files)
-
     def allocated_vectors(self, vgprs: int, wave: int) -> int:
         """Return how many VGPRs the hardware gives a wave that asks for this many: it hands them out in units.
 

@@ -19,7 +19,7 @@ from types import MappingProxyType
 
 from neutrino.errors import NeutrinoError
 from neutrino.gcn.code import Function, is_call
-from neutrino.gcn.layout import FARTHEST, Layout, Target, branch_word, laid_out, next_place
+from neutrino.gcn.layout import FARTHEST, SHORT, Layout, Target, branch_word, laid_out, next_place
 from neutrino.gcn.llvm import WORD
 
 _FIELD = struct.Struct("<h")
@@ -149,12 +149,15 @@ def _splice(member: Member, address: int, copies: Mapping[int, int]) -> Spliced:
     if function.refused:
         raise SpliceError(f"{function.name}: {function.refused}")
     size = len(function.code)
-    inserted = _by_place(function, member.insertions, header)
+    closed = _inside_clauses(function)
+    inserted = _by_place(function, member.insertions, header, closed)
 
-    layout = _laid_out(member, inserted)
+    layout = _laid_out(member, inserted, closed)
     moved, labels = layout.moved, layout.labels
     code = bytearray(layout.size)
-    for begin, end in [*((row.offset, row.end) for row in function.instructions), (size, size)]:
+    # Between these places nothing is inserted.
+    begins = sorted({0, size, *inserted, *layout.islands})
+    for begin, end in zip(begins, [*begins[1:], size], strict=True):
         at = layout.ahead[begin]
         for is_ahead in (False, True):
             for row in inserted.get(begin, ()):
@@ -182,8 +185,9 @@ def _splice(member: Member, address: int, copies: Mapping[int, int]) -> Spliced:
                     f" {instruction.target:#x}, {words} words away with the inserted code"
                 )
             _FIELD.pack_into(code, begin, words)
-    ends = {instruction.offset: instruction.end for instruction in function.instructions}
-    owners = {place: row.offset for row in function.instructions for place in range(row.offset, row.end, WORD)}
+    if function.literals:
+        ends = {instruction.offset: instruction.end for instruction in function.instructions}
+        owners = {place: row.offset for row in function.instructions for place in range(row.offset, row.end, WORD)}
     for get_pc, low, high, target in function.literals:
         inside = target - function.address
         if get_pc in member.redirected:
@@ -223,35 +227,43 @@ def _write_islands(function: Function, layout: Layout, code: bytearray) -> dict[
     return written
 
 
-def _laid_out(member: Member, inserted: Mapping[int, Sequence[Insertion]]) -> Layout:
-    """Return where a function's instructions are. inserted: by the offsets of the instructions that it is before."""
+def _laid_out(member: Member, inserted: Mapping[int, Sequence[Insertion]], closed: set[int]) -> Layout:
+    """Return where a function's instructions are. inserted: by the offsets of the instructions that it is before.
+    closed: as ``_inside_clauses`` gives them."""
     sizes = {offset: [(len(row.code), row.ahead_of_label) for row in rows] for offset, rows in inserted.items()}
-    return laid_out(member.function, sizes, member.header, _inside_clauses(member.function))
+    return laid_out(member.function, sizes, member.header, closed)
 
 
 def _size(member: Member) -> int:
     """Return the size in bytes that a function has in a group. Of one that cannot be spliced it is not known."""
     if member.function.refused:
         return len(member.function.code)
+    size = len(member.function.code) + sum(len(insertion.code) for insertion in member.insertions)
+    if size <= SHORT:
+        return size
     inserted: dict[int, list[Insertion]] = defaultdict(list)
     for insertion in member.insertions:
         inserted[insertion.before].append(insertion)
-    return _laid_out(member, inserted).size
+    return _laid_out(member, inserted, _inside_clauses(member.function)).size
 
 
-def _by_place(function: Function, insertions: Iterable[Insertion], header: int) -> Mapping[int, list[Insertion]]:
-    """Return the insertions by the offset that they are before. Raises SpliceError for one that cannot be there."""
+def _by_place(
+    function: Function, insertions: Iterable[Insertion], header: int, closed: set[int]
+) -> Mapping[int, list[Insertion]]:
+    """Return the insertions by the offset that they are before. closed: as ``_inside_clauses`` gives them.
+
+    Raises SpliceError for one that cannot be there.
+    """
     starts = {row.offset for row in function.instructions} | {len(function.code)}
     if header not in starts:
         raise SpliceError(f"{function.name}: no instruction begins behind the {header} bytes of its header")
-    in_clause = _inside_clauses(function)
     found: dict[int, list[Insertion]] = defaultdict(list)
     for insertion in insertions:
         before = insertion.before
         where = (
             "where no instruction begins" if before not in starts
             else "in the kernel's header" if before < header
-            else "inside a clause" if before in in_clause
+            else "inside a clause" if before in closed
             else ""
         )  # fmt: skip
         if where:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import NamedTuple
 
 from neutrino.errors import Diagnostic, Span, ToolMissingError
+from neutrino.gcn.analysis.flow_graph import FlowGraph
 from neutrino.gcn.code import Function, Instruction, Module, decode
 from neutrino.gcn.instrument.compute import CannotError
 from neutrino.gcn.instrument.twin import Request, write
@@ -168,7 +169,7 @@ def trial(probes: ProbeSet, processor: str) -> list[Impossible]:
         module, function, descriptor, llvm = _kernel(processor)
     except ToolMissingError:
         return []
-    parameters = parameter_loads(function, _HAS_ARGUMENTS)
+    parameters = parameter_loads(FlowGraph(function), _HAS_ARGUMENTS)
 
     def why_not(chosen: ProbeSet, at: Mapping[int, Sequence[Probe]]) -> str:
         """Return why probes cannot be at these places, "" if they can."""

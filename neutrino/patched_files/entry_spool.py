@@ -34,6 +34,12 @@ class EntrySpool:
         )
         self._turn = turn or Slots(1)
 
+    @property
+    def turn(self) -> Slots:
+        """What only one of the processes has at a time, in a ``with``: while it appends an entry, or for other work
+        that is short and takes much memory."""
+        return self._turn
+
     def __reduce__(self) -> tuple[Any, ...]:
         """Say how a worker that does not share this process's descriptors gets the file: while it is started."""
         return _of_worker, (self._folder, reduction.DupFd(self._file.fileno()), self._turn)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 from collections.abc import Callable, Sequence
@@ -132,7 +133,10 @@ class _TwinMaker:
             dump.write("image.bin", b"".join(driver_bytes(container)))
         options = Options(settings.device, settings.emit, settings.unproven, settings.max_registers, dump=dump)
         target = target_of_device(planned.arch)
-        shipped = target.find(container, self._units, planned.arch, settings.device, retarget=settings.retarget)
+        # An image of a compressed bundle is decoded with all of it.
+        is_large = any(image.within is not None for image in container.images)
+        with self._spool.turn if is_large else contextlib.nullcontext():
+            shipped = target.find(container, self._units, planned.arch, settings.device, retarget=settings.retarget)
         tools, notes = target.tools(container, shipped, options)
         if tools is not None:
             tools = tools.limited(self._slots)

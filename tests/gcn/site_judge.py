@@ -19,6 +19,7 @@ from neutrino.emulator.gcn.memory import BASE
 from neutrino.emulator.gcn.program import Program
 from neutrino.emulator.gcn.trace import Trace
 from neutrino.emulator.gcn.wave import Wave
+from neutrino.gcn.analysis.flow_graph import FlowGraph
 from neutrino.gcn.analysis.free_registers import KernelRegisters
 from neutrino.gcn.analysis.placement import Placement
 from neutrino.gcn.analysis.scratch_buffers import scratch_accesses
@@ -102,7 +103,7 @@ class SiteJudge:
         self._features = wave_features(module.processor, module.features, function.wave)
         self._placement = Placement(function)
         generation = self._machine.generation
-        self._scratch = scratch_accesses(function, module.processor, generation, descriptor.properties)
+        self._scratch = scratch_accesses(FlowGraph(function), module.processor, generation, descriptor.properties)
         registers = KernelRegisters(module, function, PROCESSORS[module.processor])
         assert not registers.refused, registers.refused
         self._scalars = registers.free_scalars()

@@ -12,6 +12,7 @@ from neutrino.emulator.gcn.object_file import LoadedObject
 from neutrino.emulator.gcn.trace import Trace
 from neutrino.fatbin.code_object_functions import code_object_functions
 from neutrino.gcn.analysis.exec_regions import ExecRegions
+from neutrino.gcn.analysis.flow_graph import FlowGraph
 from neutrino.gcn.code import Function, decode, split_target
 from neutrino.gcn.processors import PROCESSORS
 from tests.emulator.gcn import judge
@@ -37,7 +38,7 @@ def test_a_region_is_executed_as_its_head_is(tmp_path: Path, processor: str, lev
     for kernel in judge.kernels()[::step]:
         function = module.function(kernel.name)
         assert isinstance(function, Function)
-        exec_regions = ExecRegions(function, PROCESSORS[processor].generation)
+        exec_regions = ExecRegions(FlowGraph(function), PROCESSORS[processor].generation)
         heads = {row.offset: exec_regions.head(row.offset) for row in function.instructions}
         regions += len(set(heads.values()))
         instructions += len(heads)
@@ -54,4 +55,4 @@ def test_nothing_is_counted_in_front_of_where_a_kernel_begins() -> None:
     llvm = need_llvm()
     code = llvm.assemble("s_nop 0\ns_nop 1\ns_nop 2\ns_mov_b64 exec, 1\ns_nop 3\ns_endpgm", "gfx90a", "")
     (function,) = decode([("kernel", 0, code, True, 64)], "gfx90a", "", llvm).functions
-    assert [ExecRegions(function, 9, 4).head(offset) for offset in (4, 8, 12, 16, 20)] == [4, 4, 4, 16, 16]
+    assert [ExecRegions(FlowGraph(function), 9, 4).head(offset) for offset in (4, 8, 12, 16, 20)] == [4, 4, 4, 16, 16]

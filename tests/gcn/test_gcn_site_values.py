@@ -9,6 +9,7 @@ import pytest
 
 from neutrino.emulator.gcn.launch import launch
 from neutrino.emulator.gcn.memory import Memory
+from neutrino.gcn.analysis.flow_graph import FlowGraph
 from neutrino.gcn.analysis.placement import Placement
 from neutrino.gcn.analysis.scratch_buffers import scratch_accesses
 from neutrino.gcn.code import Module, decode, wave_features
@@ -348,10 +349,10 @@ buffer_load_dword v1, off, s[0:3], 0 offset:4
 s_endpgm"""
     function = _module(text, "gfx1030", 32, llvm).functions[0]
     rows = [row for row in function.instructions if row.mnemonic.startswith("buffer_")]
-    found = scratch_accesses(function, "gfx1030", 10)
+    found = scratch_accesses(FlowGraph(function), "gfx1030", 10)
     assert [row.offset in found for row in rows] == [True, True, False, False]
-    assert not scratch_accesses(function, "gfx1030", 10, properties=8)
-    assert not scratch_accesses(function, "gfx1100", 11)
+    assert not scratch_accesses(FlowGraph(function), "gfx1030", 10, properties=8)
+    assert not scratch_accesses(FlowGraph(function), "gfx1100", 11)
     assert ("st", "local", "b32") in names_of(rows[0].mnemonic, is_scratch=True).opcodes
     assert ("st", "global", "b32") in names_of(rows[0].mnemonic).opcodes
     machine = Machine(PROCESSORS["gfx1030"], 32)

@@ -6,6 +6,7 @@ import itertools
 
 import pytest
 
+from neutrino.gcn.analysis.flow_graph import FlowGraph
 from neutrino.gcn.analysis.neighbours import Neighbours
 from neutrino.gcn.code import decode, written
 from neutrino.gcn.instrument.code import Scalar, Vector
@@ -259,16 +260,16 @@ s_cbranch_scc0 65534
 s_endpgm"""
     function = decode([("k", 0, llvm.assemble(text, "gfx942", ""), True, 64)], "gfx942", "", llvm).functions[0]
     rows = function.instructions
-    ways = Neighbours(function).before(rows[6].offset, 3)
+    ways = Neighbours(FlowGraph(function)).before(rows[6].offset, 3)
     assert ways is not None
     # Past one branch, past the other, and from the loop's end.
     assert sorted([row.offset for row in way] for way in ways) == [
         [4, 8, 20], [8, 12, 16], [16, 24, 28], [20, 24, 28], [28, 24, 28],
     ]  # fmt: skip
-    start = Neighbours(function).before(rows[1].offset, 5)
+    start = Neighbours(FlowGraph(function)).before(rows[1].offset, 5)
     assert start is not None
     assert [[row.mnemonic for row in way] for way in start] == [["s_mov_b32"]]
-    behind = Neighbours(function).after(rows[7].offset, 4)
+    behind = Neighbours(FlowGraph(function)).after(rows[7].offset, 4)
     assert behind is not None
     assert sorted([row.mnemonic for row in way] for way in behind) == [
         ["s_cbranch_scc0", "s_endpgm"], ["s_cbranch_scc0", "s_mov_b32", "s_cbranch_scc0", "s_endpgm"],
@@ -280,7 +281,7 @@ def test_other_snippets_may_stand_just_before() -> None:
     llvm = need_llvm()
     text = "s_nop 0\nv_mov_b32_e32 v1, v2\ns_endpgm"
     function = decode([("k", 0, llvm.assemble(text, "gfx942", ""), True, 64)], "gfx942", "", llvm).functions[0]
-    fences = Fences(function, Machine(PROCESSORS["gfx942"], 64))
+    fences = Fences(FlowGraph(function), Machine(PROCESSORS["gfx942"], 64))
     lines = ["v_readlane_b32 s60, v100, 1", "global_store_dword v1, v2, s[62:63]"]
     assert fences.around(4, lines) == lines
     # A register that another one keeps, of lanes and of the wave.

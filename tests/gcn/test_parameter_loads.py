@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from neutrino.gcn.analysis.flow_graph import FlowGraph
 from neutrino.gcn.code import decode
 from neutrino.gcn.snippets.opcodes import parameter_loads
 from tests.gcn.objects import need_llvm
@@ -16,7 +17,7 @@ def loads_of_arguments(*lines: str, processor: str = "gfx1100") -> list[str]:
     code = llvm.assemble("\n".join(lines), processor)
     wave = 64 if processor.startswith("gfx9") else 32
     (function,) = decode([("tried", 0, code, True, wave)], processor, "", llvm).functions
-    found = parameter_loads(function, _HAS_ARGUMENTS)
+    found = parameter_loads(FlowGraph(function), _HAS_ARGUMENTS)
     return [row.text for row in function.instructions if row.offset in found]
 
 

@@ -7,21 +7,22 @@ from functools import cached_property
 
 from neutrino.gcn.analysis.flow_graph import FlowGraph
 from neutrino.gcn.analysis.placement import Placement
-from neutrino.gcn.code import Function, is_call
-from neutrino.gcn.isa.effects import effects
+from neutrino.gcn.code import is_call
+from neutrino.gcn.isa.effects import effects_of
 from neutrino.gcn.isa.registers import EXEC
 
 
 @dataclass(frozen=True, eq=False)
 class ExecRegions:
-    """The regions of a function: stretches of a basic block in which nothing writes EXEC and no function is called.
+    """The regions of the function of a flow graph: stretches of a basic block in which nothing writes EXEC and no
+    function is called.
 
     A wave that executes one instruction of a region executes all of them, and the same lanes do. generation: of the
     processor, 9 to 12. entry: where the hardware begins to run it, by an offset: after the header of a kernel with
     preloaded arguments.
     """
 
-    function: Function
+    graph: FlowGraph
     generation: int
     entry: int = 0
 
@@ -36,15 +37,15 @@ class ExecRegions:
     @cached_property
     def _heads(self) -> dict[int, int]:
         """For each instruction, by its offset, where code goes that runs once before the instruction's region."""
-        rows = self.function.instructions
-        placement = Placement(self.function)
+        rows = self.graph.function.instructions
+        placement = Placement(self.graph.function)
         heads: dict[int, int] = {}
-        for block in FlowGraph(self.function).blocks:
+        for block in self.graph.blocks:
             begin = block.begin
             for index in range(block.begin, block.end):
                 if rows[index].offset == self.entry:
                     begin = index
                 heads[rows[index].offset] = placement.before(rows[begin].offset)
-                if is_call(rows[index]) or effects(rows[index], self.generation).writes & EXEC:
+                if is_call(rows[index]) or effects_of(rows[index].text, self.generation).writes & EXEC:
                     begin = index + 1
         return heads

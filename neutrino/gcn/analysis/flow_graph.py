@@ -7,6 +7,8 @@ from functools import cached_property
 
 from neutrino.gcn.code import ENDS, Function, Instruction, is_call
 
+_RETURN = "s[30:31]"
+"""Where a caller leaves the address to return to."""
 _LEAVES = frozenset({*ENDS, "s_setpc_b64", "s_branch"})
 
 
@@ -78,6 +80,19 @@ class FlowGraph:
                 seen.add(number)
                 waiting += self.blocks[number].successors
         return frozenset(seen)
+
+    @cached_property
+    def ways(self) -> tuple[tuple[int, ...], ...]:
+        """For each block, by its number, the blocks that may run after it: its successors, and after a jump by a
+        register all blocks whose addresses the function makes, of which it may be to any."""
+        made = {literal.target - self.function.address for literal in self.function.literals}
+        heads = {self.block_of(self.index_at[offset]) for offset in made if offset in self.index_at}
+        found = []
+        for block in self.blocks:
+            last = self.function.instructions[block.end - 1]
+            is_jump = last.mnemonic == "s_setpc_b64" and (self.function.is_kernel or last.operands != (_RETURN,))
+            found.append((*block.successors, *sorted(heads - {*block.successors})) if is_jump else block.successors)
+        return tuple(found)
 
     def block_of(self, index: int) -> int:
         """Return the number of the block that has an instruction. index: the instruction's."""

@@ -16,13 +16,13 @@ from neutrino.gcn.processors import Processor
 class KernelRegisters:
     """The registers of a kernel, and of all that it may call.
 
-    module: that the kernel is in. known_calls: the module's, where they are known already.
+    module: that the kernel is in. known_functions: itself and those that it may call, where they are known already.
     """
 
     module: Module
     kernel: Function
     processor: Processor
-    known_calls: Calls | None = None
+    known_functions: tuple[Function, ...] = ()
 
     @cached_property
     def liveness(self) -> Liveness:
@@ -42,13 +42,12 @@ class KernelRegisters:
     @cached_property
     def reach(self) -> Reach:
         """The functions that the kernel may call. Raises UnknownCallError, UnknownInstructionError."""
-        calls = self.known_calls or Calls(self.module, self.processor.generation)
-        return calls.reach(self.kernel)
+        return Calls(self.module, self.processor.generation).reach(self.kernel)
 
     @property
     def functions(self) -> tuple[Function, ...]:
         """The kernel and those that it may call: all whose registers must be left alone. Raises as ``reach``."""
-        return self.reach.named
+        return self.known_functions or self.reach.named
 
     @cached_property
     def named(self) -> int:

@@ -7,7 +7,7 @@ from functools import cached_property
 
 from neutrino.gcn.analysis.flow_graph import FlowGraph
 from neutrino.gcn.code import Instruction, is_call
-from neutrino.gcn.isa.effects import effects
+from neutrino.gcn.isa.effects import effects_of
 from neutrino.gcn.isa.memory import access_of
 from neutrino.gcn.isa.registers import ALL_SCALARS, UnknownInstructionError
 
@@ -69,6 +69,6 @@ class LaterWrites:
         if row.mnemonic.startswith("s_") and access_of(row) is not None:
             return 0
         try:
-            return effects(row, self.generation).writes & ALL_SCALARS
+            return effects_of(row.text, self.generation).writes & ALL_SCALARS
         except UnknownInstructionError:
             return ALL_SCALARS

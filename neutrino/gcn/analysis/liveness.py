@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from neutrino.gcn.analysis.flow_graph import FlowGraph
-from neutrino.gcn.code import Function
-from neutrino.gcn.isa.effects import Effects, effects
+from neutrino.gcn.code import Function, Instruction
+from neutrino.gcn.isa.effects import Effects, effects_of
 from neutrino.gcn.isa.memory import access_of
 from neutrino.gcn.isa.registers import (
     ALL_VECTORS,
@@ -46,11 +46,16 @@ class Liveness:
         return FlowGraph(self.function)
 
     @cached_property
+    def _rows(self) -> tuple[Instruction, ...]:
+        """The function's instructions, which it may decode anew each time."""
+        return self.function.instructions
+
+    @cached_property
     def effects(self) -> dict[int, Effects]:
         """What each instruction does that some way leads to, by its index. Raises UnknownInstructionError."""
-        rows = self.function.instructions
+        rows = self._rows
         return {
-            index: effects(rows[index], self.generation)
+            index: effects_of(rows[index].text, self.generation)
             for number in sorted(self.graph.reachable)
             for index in range(self.graph.blocks[number].begin, self.graph.blocks[number].end)
         }
@@ -62,12 +67,12 @@ class Liveness:
         Those that no way leads to count too, as far as they are known: a jump by a register may lead there. Raises
         UnknownInstructionError.
         """
-        found = 0
-        for index, instruction in enumerate(self.function.instructions):
-            row = self.effects.get(index)
+        found, known = 0, self.effects
+        for index, instruction in enumerate(self._rows):
+            row = known.get(index)
             if row is None:
                 try:
-                    row = effects(instruction, self.generation)
+                    row = effects_of(instruction.text, self.generation)
                 except UnknownInstructionError:
                     continue
             found |= row.named
@@ -123,10 +128,22 @@ class Liveness:
         graph = self.graph
         index = graph.index_at[offset]
         number = graph.block_of(index)
-        pending = self._pending_at_entry.get(number, _LOADED)
-        for place in range(graph.blocks[number].begin, index):
-            pending = self._pending_through(place, pending)
-        return pending
+        block = graph.blocks[number]
+        if number not in self._pending_in_blocks:
+            pending = self._pending_at_entry.get(number, _LOADED)
+            sets = [pending]
+            for place in range(block.begin, block.end - 1):
+                kept, added = self._pending_through(place)
+                pending = pending & kept | added
+                sets.append(pending)
+            self._pending_in_blocks[number] = sets
+        return self._pending_in_blocks[number][index - block.begin]
+
+    @cached_property
+    def _pending_in_blocks(self) -> dict[int, list[int]]:
+        """For each of the function's instructions, by number of its block, what loads may be under way to in front of
+        it. Blocks are filled in when they are first asked for."""
+        return {}
 
     def _through(self, index: int, live: int) -> int:
         """Return the registers in use in front of an instruction. live: those in use after it."""
@@ -177,32 +194,36 @@ class Liveness:
         pending = dict.fromkeys(graph.reachable, 0)
         if not self.function.is_kernel and 0 in pending:
             pending[0] = _LOADED
+        through = {}
+        for number in graph.reachable:
+            kept, added = _LOADED, 0
+            for index in range(graph.blocks[number].begin, graph.blocks[number].end):
+                own_kept, own_added = self._pending_through(index)
+                kept, added = kept & own_kept, added & own_kept | own_added
+            through[number] = kept, added
         changed = True
         while changed:
             changed = False
             for number in sorted(graph.reachable):
-                block = graph.blocks[number]
-                state = pending[number]
-                for index in range(block.begin, block.end):
-                    state = self._pending_through(index, state)
-                for successor in block.successors:
+                kept, added = through[number]
+                state = pending[number] & kept | added
+                for successor in graph.blocks[number].successors:
                     if state & ~pending[successor]:
                         pending[successor] |= state
                         changed = True
         return pending
 
-    def _pending_through(self, index: int, pending: int) -> int:
-        """Return the registers that loads may still be writing after an instruction. pending: those in front of it.
+    def _pending_through(self, index: int) -> tuple[int, int]:
+        """Return of which registers loads that were under way in front of an instruction may still be after it, and to
+        which others one is then.
 
         What reads or overwrites a register has waited for it: the compiler's code is right.
         """
         row = self.effects.get(index)
         if row is None or row.calls:
-            return _LOADED
+            return 0, _LOADED
         if row.is_indexed:
-            return pending
-        pending &= ~(row.reads | row.writes)
-        instruction = self.function.instructions[index]
-        if access_of(instruction) is not None or instruction.mnemonic.startswith(_COME_LATE):
-            pending |= row.writes & _LOADED
-        return pending
+            return _LOADED, 0
+        instruction = self._rows[index]
+        is_late = access_of(instruction) is not None or instruction.mnemonic.startswith(_COME_LATE)
+        return _LOADED & ~(row.reads | row.writes), row.writes & _LOADED if is_late else 0

@@ -14,15 +14,20 @@ Ways = list[list[Instruction]]
 
 @dataclass(frozen=True, eq=False)
 class Neighbours:
-    """Of one function. start: where a wave begins in it, behind the header of a kernel that has one."""
+    """Of the function of a flow graph. start: where a wave begins in it, behind the header of a kernel that has one."""
 
-    function: Function
+    graph: FlowGraph
     start: int = 0
 
+    @property
+    def function(self) -> Function:
+        """The function."""
+        return self.graph.function
+
     @cached_property
-    def graph(self) -> FlowGraph:
-        """The function's blocks."""
-        return FlowGraph(self.function)
+    def _has_calls(self) -> bool:
+        """Whether the function calls others."""
+        return any(map(is_call, self.function.instructions))
 
     @cached_property
     def _predecessors(self) -> list[list[int]]:
@@ -49,12 +54,11 @@ class Neighbours:
             if len(waiting) + len(found) > _MOST_WAYS:
                 return None
             number, index, way = waiting.pop()
-            begin = graph.blocks[number].begin
-            while index > begin and len(way) < count:
-                index -= 1
-                if is_call(rows[index]):
-                    return None
-                way.insert(0, rows[index])
+            begin = max(graph.blocks[number].begin, index - (count - len(way)))
+            more = rows[begin:index]
+            if self._has_calls and any(map(is_call, more)):
+                return None
+            way, index = [*more, *way], begin
             if len(way) >= count:
                 found.append(way)
                 continue
@@ -66,7 +70,7 @@ class Neighbours:
             elif not leading:
                 # A jump by a register may lead here, or nothing does.
                 return None
-            waiting += [(each, graph.blocks[each].end, list(way)) for each in leading]
+            waiting += [(each, graph.blocks[each].end, way) for each in leading]
         return found
 
     def after(self, offset: int, count: int) -> Ways | None:

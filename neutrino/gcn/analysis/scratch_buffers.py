@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 
-from neutrino.gcn.code import Function, Instruction, is_call
+from neutrino.gcn.analysis.flow_graph import FlowGraph
+from neutrino.gcn.code import Instruction, is_call
 from neutrino.gcn.isa.effects import effects
 from neutrino.gcn.isa.memory import Space, access_of, operands_of
 from neutrino.gcn.isa.registers import UnknownInstructionError, scalars_in
@@ -19,10 +20,11 @@ _SUMS = frozenset({"s_add_u32", "s_addc_u32"})
 _COPIES = frozenset({"s_mov_b32", "s_mov_b64"})
 
 
-def scratch_accesses(function: Function, processor: str, generation: int, properties: int = 1) -> frozenset[int]:
+def scratch_accesses(graph: FlowGraph, processor: str, generation: int, properties: int = 1) -> frozenset[int]:
     """Return the offsets of the instructions that access scratch memory as a buffer.
 
-    properties: ``kernel_code_properties`` of a kernel's descriptor. Copies of the buffer's descriptor in other scalar
+    graph: of the function. properties: ``kernel_code_properties`` of a kernel's descriptor. Copies of the buffer's
+    descriptor in other scalar
     registers are followed, in the order of the code.
     """
     if processor.startswith(_ARCHITECTED) or not properties & 1:
@@ -30,7 +32,7 @@ def scratch_accesses(function: Function, processor: str, generation: int, proper
     words = {number: number for number in range(_WORDS)}
     """Which word of the descriptor a scalar register has."""
     found = set()
-    for row in function.instructions:
+    for row in graph.function.instructions:
         access = access_of(row)
         if access is not None and access.space is Space.BUFFER:
             numbers = _numbers(operands_of(row, access).base)

@@ -193,7 +193,12 @@ def _set_of(numbers: Iterable[int]) -> int:
 
 def _numbers_in(numbers: int) -> frozenset[int]:
     """Return the numbers in a set that has a bit for each."""
-    return frozenset(number for number in range(numbers.bit_length()) if numbers >> number & 1)
+    found = []
+    while numbers:
+        lowest = numbers & -numbers
+        found.append(lowest.bit_length() - 1)
+        numbers ^= lowest
+    return frozenset(found)
 
 
 def _text(kind: str, first: int, words: int) -> str:

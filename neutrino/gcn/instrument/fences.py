@@ -4,26 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from neutrino.gcn.analysis.flow_graph import FlowGraph
 from neutrino.gcn.analysis.later_writes import LaterWrites
 from neutrino.gcn.analysis.neighbours import Neighbours
-from neutrino.gcn.code import Function
 from neutrino.gcn.instrument.code import Place, Vector
 from neutrino.gcn.instrument.hazard_facts import SGPRS
-from neutrino.gcn.instrument.hazards import BEHIND, WINDOW, with_fences
+from neutrino.gcn.instrument.hazards import BEHIND, WINDOW, depends_on_before, with_fences
 from neutrino.gcn.instrument.machine import Machine
 from neutrino.gcn.isa.registers import VCC, VECTORS
 
 
 class Fences:
-    """Of one function. start: where a wave begins to run it, if it is a kernel. named: the registers that the kernel
-    and what it calls name, as a set of ``isa.registers``."""
+    """Of the function of a flow graph. start: where a wave begins to run it, if it is a kernel. named: the registers
+    that the kernel and what it calls name, as a set of ``isa.registers``."""
 
-    def __init__(self, function: Function, machine: Machine, start: int = 0, named: int = VCC) -> None:
+    def __init__(self, graph: FlowGraph, machine: Machine, start: int = 0, named: int = VCC) -> None:
         """Find the ways through the function when they are first needed."""
-        self._neighbours = Neighbours(function, start)
+        self._neighbours = Neighbours(graph, start)
         self._machine = machine
         self._named = named
-        self._later = LaterWrites(self._neighbours.graph, machine.generation)
+        self._known: dict[tuple[str, ...], list[str]] = {}
+        self._later = LaterWrites(graph, machine.generation)
 
     def around(
         self, offset: int, lines: Sequence[str], kept: Iterable[Place] = (), read_by_vectors: int = SGPRS
@@ -33,6 +34,11 @@ class Fences:
         offset: the instruction's, or the code's size. kept: registers that other snippets write, which may be just
         before this one. read_by_vectors: as for ``with_fences``.
         """
+        if not depends_on_before(lines, self._machine):
+            key = tuple(lines)
+            if key not in self._known:
+                self._known[key] = with_fences([], lines, [], self._machine, is_start=True, named=self._named)
+            return list(self._known[key])
         before = self._neighbours.before(offset, WINDOW)
         after = self._neighbours.after(offset, BEHIND)
         return with_fences(

@@ -208,6 +208,11 @@ class Frame:
         """The number of the first VGPR after those that the kernel names and that are kept."""
         return self._vector_count + self._taken_vectors
 
+    @property
+    def has_few_scalars(self) -> bool:
+        """Whether snippets get SGPRs that are not in use at their places."""
+        return self._spare.has_few
+
     def entry_lines(self) -> list[str]:
         """Return the code at the entry: what is kept goes where it is kept, and SGPRs to where the kernel has them."""
         machine, lines = self.machine, []

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
-from neutrino.gcn.code import Instruction
+from neutrino.gcn.code import Instruction, written
 from neutrino.gcn.isa.effects import effects
 from neutrino.gcn.isa.memory import Kind, Space, access_of, operands_of
 from neutrino.gcn.isa.mnemonics import plain
@@ -89,7 +89,14 @@ class Facts:
         return self.name.startswith("v_cmpx_")
 
 
-@lru_cache(maxsize=1 << 14)
+@lru_cache(maxsize=1 << 13)
+def facts_of_text(text: str, generation: int) -> Facts:
+    """Return what of an instruction, given by its whole text, matters for the hazards of its neighbours."""
+    row = written(text)
+    return facts_of(row.mnemonic, row.operands, row.modifiers, row.second, generation)
+
+
+@lru_cache(maxsize=1 << 10)
 def facts_of(
     mnemonic: str,
     operands: tuple[str, ...],

@@ -18,7 +18,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from neutrino.gcn.code import Instruction, written
-from neutrino.gcn.instrument.hazard_facts import LANES, SGPRS, Facts, facts_of, reach_of
+from neutrino.gcn.instrument.hazard_facts import LANES, SGPRS, Facts, facts_of_text, reach_of
 from neutrino.gcn.instrument.machine import Machine
 from neutrino.gcn.isa.registers import ALL_VECTORS, EXEC, VCC
 
@@ -68,8 +68,7 @@ class _State:
 
     def add_kept(self, registers: int, generation: int) -> None:
         """Note that instructions of the vector and the scalar unit have just written registers."""
-        moves = Facts("v_mov_b32", 0, registers, is_vector=True)
-        self.recent[replace(moves, reach=reach_of(moves, generation))] = 0
+        self.recent[_moves(registers, generation)] = 0
         self.scalar_writes |= registers & SGPRS
         self.vector_writes |= registers & SGPRS
 
@@ -95,6 +94,10 @@ class _State:
         self.pass_states(facts.states)
         if facts.reach:
             self.recent[facts] = 0
+        self.write(facts)
+
+    def write(self, facts: Facts) -> None:
+        """Note what an instruction that has just run wrote, and has waited for."""
         if facts.waits:
             self.wait(facts.waits)
         if facts.is_memory:
@@ -110,6 +113,13 @@ class _State:
             if facts.is_transcendental:
                 self.transcendental |= facts.writes & ALL_VECTORS
             self.comparison = facts.compares_to_exec
+
+
+@lru_cache(maxsize=1 << 10)
+def _moves(registers: int, generation: int) -> Facts:
+    """Return what matters of vector instructions that write registers. generation: of the processor."""
+    moves = Facts("v_mov_b32", 0, registers, is_vector=True)
+    return replace(moves, reach=reach_of(moves, generation))
 
 
 class Hazards:
@@ -129,7 +139,7 @@ class Hazards:
 
     def facts(self, row: Instruction) -> Facts:
         """Return what of an instruction matters for the hazards of its neighbours."""
-        return facts_of(row.mnemonic, row.operands, row.modifiers, row.second, self.generation)
+        return facts_of_text(row.text, self.generation)
 
     def state_behind(self, rows: Sequence[Instruction], *, is_start: bool = False) -> _State:
         """Return what has just run after instructions that ran one after the other.
@@ -143,9 +153,18 @@ class Hazards:
             state.masks = VCC
             if len(rows) < WINDOW:
                 state = self.worst()
-        for row in rows:
-            if row.mnemonic:
-                state.run(self.facts(row))
+        ran = [self.facts(row) for row in rows if row.mnemonic]
+        passed = 0
+        recent: dict[Facts, int] = {}
+        for facts in reversed(ran):
+            if passed < facts.reach and facts not in recent:
+                recent[facts] = passed
+            passed += facts.states
+        state.pass_states(passed)
+        state.recent = {**state.recent, **recent}
+        if self.generation > 9:
+            for facts in ran:
+                state.write(facts)
         return state
 
     def worst(self) -> _State:
@@ -306,6 +325,18 @@ def _pairs(registers: int) -> int:
     return registers | (registers & even) << 1 | registers >> 1 & even
 
 
+def depends_on_before(lines: Iterable[str], machine: Machine) -> bool:
+    """Return whether the fences of a snippet may depend on what runs before it, or on its place."""
+    generation = machine.generation
+    if generation == 12 or (generation == 11 and machine.wave == 64):
+        return True
+    found = (facts for line in lines if (facts := _line(line, generation).facts) is not None)
+    if generation == 10:
+        return any(facts.name.startswith(("v_permlane", "s_denorm_mode")) or facts.reach for facts in found)
+    # The scalar unit waits by itself for all but what sets hardware registers.
+    return any(not facts.is_scalar or facts.hardware or facts.reach for facts in found)
+
+
 def with_fences(
     before: Sequence[Sequence[Instruction]] | None,
     lines: Sequence[str],
@@ -357,7 +388,7 @@ def with_fences(
 
 def _missing_behind(rules: Hazards, end: _State, after: Sequence[Sequence[Instruction]] | None) -> int:
     """Return how many wait states are missing between a snippet's end and the kernel's instructions after it."""
-    if rules.generation > 10:
+    if rules.generation > 10 or not end.recent:
         return 0
     if after is None:
         after = [
@@ -472,7 +503,7 @@ def _line(line: str, generation: int) -> _Line:
     if _NO_STATE.fullmatch(text):
         return _Line(line, text.removesuffix(":"), None, "", "")
     row = written(text)
-    facts = facts_of(row.mnemonic, row.operands, row.modifiers, row.second, generation)
+    facts = facts_of_text(text, generation)
     target = row.operands[-1] if row.operands and _BRANCH.fullmatch(row.mnemonic) else ""
     return _Line(line, "", facts, target, row.operands[1] if facts.name.startswith("v_permlane") else "")
 

@@ -8,7 +8,7 @@ what is loaded with 64 bits, both are the value.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from neutrino.gcn.code import Instruction
 from neutrino.gcn.isa.memory import ACROSS_LANES, Access, Kind, Operands, access_of, operands_of
@@ -67,7 +67,7 @@ class SiteOperandTexts:
         """Take the instruction's operands apart."""
         if part.half is not None and instruction.second is not None:
             mnemonic, operands = instruction.second if part.half else (instruction.mnemonic, instruction.operands)
-            instruction = replace(instruction, mnemonic=mnemonic, operands=operands, second=None)
+            instruction = instruction._replace(mnemonic=mnemonic, operands=operands, second=None)
         self.instruction = instruction
         self.access: Access | None = access_of(instruction)
         self._generation = generation

@@ -166,10 +166,10 @@ class Attempt:
         if code is None:
             raise ValueError("nothing is written yet")
         spare, machine = self.spare, self.spare.machine
+        used = code.scalars_used if self.borrowed else ()
         lent = [
-            (number, spare.borrowed_at + index) for index, number in enumerate(self.borrowed)
-            if number in code.scalars_used
-        ]  # fmt: skip
+            (number, spare.borrowed_at + index) for index, number in enumerate(self.borrowed) if number in used
+        ]
         kept = [(name, place) for name in self.names if isinstance(place := spare.kept[name], Lanes)]
         if not lent and not kept:
             return list(code.lines)

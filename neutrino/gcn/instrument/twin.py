@@ -13,7 +13,7 @@ from neutrino.gcn.analysis.exec_regions import ExecRegions
 from neutrino.gcn.analysis.free_registers import KernelRegisters
 from neutrino.gcn.analysis.liveness import Liveness
 from neutrino.gcn.analysis.scratch_buffers import scratch_accesses
-from neutrino.gcn.code import Function, Module, wave_features
+from neutrino.gcn.code import Function, Instruction, Module, wave_features
 from neutrino.gcn.instrument.additions import Additions, additions_of
 from neutrino.gcn.instrument.code import Mask, NoRegistersError, Vector
 from neutrino.gcn.instrument.compute import CannotError, varying
@@ -21,7 +21,7 @@ from neutrino.gcn.instrument.counting import Counted, has_amounts, sums_of
 from neutrino.gcn.instrument.counting import count as count_in
 from neutrino.gcn.instrument.fences import Fences
 from neutrino.gcn.instrument.frame import Build, Frame, Here, Needs, add_home, words_of
-from neutrino.gcn.instrument.hazard_facts import SGPRS, facts_of
+from neutrino.gcn.instrument.hazard_facts import SGPRS
 from neutrino.gcn.instrument.hazards import read_by_vectors
 from neutrino.gcn.instrument.kernel_facts import EntryState
 from neutrino.gcn.instrument.machine import Machine
@@ -29,6 +29,7 @@ from neutrino.gcn.instrument.probe_registers import names_in, saves_in, shared_i
 from neutrino.gcn.instrument.saves import Total, kept_registers, lower_entry, lower_settle, why_not
 from neutrino.gcn.instrument.site_snippets import NotProbed, Piece, SiteSnippets
 from neutrino.gcn.instrument.snippet import SnippetCode
+from neutrino.gcn.isa.effects import effects_of
 from neutrino.gcn.llvm import Llvm
 from neutrino.gcn.processors import processor_named
 from neutrino.gcn.splice import Insertion
@@ -61,7 +62,7 @@ class TwinCode:
 class Request:
     """What is asked for. functions: the kernel and those that it calls, each with the probes at its instructions, by
     their offsets. descriptor: the kernel's. block: where the probe block is among the twin's arguments. vgprs: that the
-    kernel has."""
+    kernel has. named: the functions whose registers must be left alone, the kernel among them, if they are known."""
 
     module: Module
     functions: tuple[tuple[Function, Mapping[int, Sequence[Probe]]], ...]
@@ -69,33 +70,41 @@ class Request:
     descriptor: bytes
     block: int
     vgprs: int
+    named: tuple[Function, ...] = ()
 
 
 def write(request: Request, llvm: Llvm) -> TwinCode:
     """Return the code of probes in a kernel. Raises CannotError with what is not possible."""
     try:
         # Once for what the probes take, and once with the registers for that.
-        measuring = _Writer(request, llvm)
-        measuring.written()
-        return _Writer(request, llvm, measuring).written()
+        with _Writer(request, llvm) as measuring:
+            measuring.written()
+            with _Writer(request, llvm, measuring) as writer:
+                return writer.written()
     except NoRegistersError as error:
         raise CannotError(str(error), "registers") from None
+
+
+_SnippetSite = tuple[Instruction, Probe, int, Additions | None]
+"""A site with code of its own: the arguments of ``SiteSnippets.code``."""
 
 
 class _Member:
     """A function of a twin. at: the probes at its instructions. begins: where it begins to run."""
 
     def __init__(
-        self, function: Function, at: Mapping[int, Sequence[Probe]], machine: Machine, begins: int, named: int
-    ) -> None:
-        """Find the ends of waves in it. named: registers that the kernel and what it calls name. Raises CannotError for
-        what cannot be probed."""
-        self.function, self.at = function, at
-        self.liveness = Liveness(function, machine.generation)
-        self.regions = ExecRegions(function, machine.generation, begins)
-        self.instructions = {one.offset: one for one in function.instructions}
-        self.ends = dict(_ends(function))
-        self.fences = Fences(function, machine, begins, named)
+        self, liveness: Liveness, at: Mapping[int, Sequence[Probe]], machine: Machine, begins: int, named: int,
+        properties: int,
+    ) -> None:  # fmt: skip
+        """Find the ends of waves in it. named: registers that the kernel and what it calls name. properties: as of
+        ``scratch_accesses``. Raises CannotError for what cannot be probed."""
+        self.function, self.at, self.liveness = liveness.function, at, liveness
+        self.regions = ExecRegions(liveness.graph, machine.generation, begins)
+        self.instructions = {one.offset: one for one in self.function.instructions}
+        self.ends = dict(_ends(self.function))
+        self.fences = Fences(liveness.graph, machine, begins, named)
+        self.scratch = scratch_accesses(liveness.graph, machine.processor, machine.generation, properties) if at else ()
+        self.sites: tuple[Mapping[int, Mapping[Counted, int]], Sequence[_SnippetSite]] | None = None
         self.snippets: SiteSnippets
 
     def place(self, offset: int) -> int:
@@ -118,8 +127,9 @@ class _Writer:
         self._features = wave_features(processor.name, request.module.features, self._function.wave)
         # What is found out of the kernel itself holds for both.
         self._registers: KernelRegisters = (
-            KernelRegisters(request.module, self._function, processor) if measuring is None else measuring._registers
-        )
+            KernelRegisters(request.module, self._function, processor, request.named)
+            if measuring is None else measuring._registers
+        )  # fmt: skip
         if self._registers.refused:
             raise CannotError(self._registers.refused, "code")
         generation = processor.generation
@@ -137,21 +147,31 @@ class _Writer:
         self._passing: dict[str, bool] = {}
         self._kept_in_passing: dict[bool, list[Register]] = {False: [], True: []}
         self._members: list[_Member] = [copy(member) for member in measuring._members] if measuring is not None else [
-            _Member(
-                function, at, self._machine, entry.begins if function is self._function else 0, self._registers.named
-            )
+            _Member(self._registers.liveness, at, self._machine, entry.begins, self._registers.named,
+                    int(entry.has_scratch_buffer))
+            if function is self._function
+            else _Member(Liveness(function, generation), at, self._machine, 0, self._registers.named, 1)
             for function, at in request.functions
-        ]
+        ]  # fmt: skip
         for member in self._members:
-            properties = int(entry.has_scratch_buffer) if member.function is self._function else 1
-            scratch = scratch_accesses(member.function, processor.name, generation, properties)
             member.snippets = SiteSnippets(
                 self._frame, member.function, member.liveness, request.probes, place=member.place,
-                vectors=self._vectors, label=self._label, scratch=scratch,
+                vectors=self._vectors, label=self._label, scratch=member.scratch,
             )  # fmt: skip
+        self._counting_code: dict[tuple[object, ...], list[str]] = {}
         self._sites = count()
         self._read_by_vectors = SGPRS
         self._labels = 0
+
+    def __enter__(self) -> _Writer:
+        """Return itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Free what refers to this in a circle: it would wait for the garbage collector, with all that is known of the
+        kernel."""
+        for member in self._members:
+            del member.snippets
 
     @property
     def needs(self) -> Needs:
@@ -222,7 +242,7 @@ class _Writer:
         for function in self._registers.functions:
             for row in function.instructions:
                 if row.mnemonic.startswith("v_"):
-                    found |= facts_of(row.mnemonic, row.operands, row.modifiers, row.second, generation).reads
+                    found |= effects_of(row.text, generation).reads
         return found & SGPRS
 
     def _set_exec(self, here: Here) -> None:
@@ -415,25 +435,44 @@ class _Writer:
 
     def _site_code(self, member: _Member) -> Iterator[Piece]:
         """Yield the code of probes at a function's instructions."""
+        if member.sites is None:
+            member.sites = self._sites_of(member)
+        counted, others = member.sites
+        for site in others:
+            yield from member.snippets.code(*site)
+        for place, sums in counted.items():
+            yield Piece(member.place(place), self._counting(member, place, sums))
+
+    def _sites_of(self, member: _Member) -> tuple[Mapping[int, Mapping[Counted, int]], Sequence[_SnippetSite]]:
+        """Return what is counted in a function, by the place where its code goes, and the sites with code of their
+        own."""
         counted: dict[int, dict[Counted, int]] = {}
+        others: list[_SnippetSite] = []
+        wave = self._machine.wave
+        # Of probes whose amounts no instruction has a say in.
+        plain: dict[int, Mapping[Counted, int]] = {}
         for offset, probes in sorted(member.at.items()):
             number, instruction = next(self._sites), member.instructions[offset]
             for probe in probes:
                 if probe.tracepoint.is_kernel:
                     continue
-                additions = self._counted(probe)
-                if additions is None or not has_amounts(additions, instruction, self._machine.wave):
-                    yield from member.snippets.code(instruction, probe, number)
-                    continue
-                if additions.conditions:
-                    yield from member.snippets.code(instruction, probe, number, additions)
-                    continue
+                amounts = plain.get(id(probe))
+                if amounts is None:
+                    additions = self._counted(probe)
+                    if additions is None or not has_amounts(additions, instruction, wave):
+                        others.append((instruction, probe, number, None))
+                        continue
+                    if additions.conditions:
+                        others.append((instruction, probe, number, additions))
+                        continue
+                    amounts = sums_of(additions, instruction, wave)
+                    if not any(isinstance(row.amount, str) for row in additions.rows):
+                        plain[id(probe)] = amounts
                 sums = counted.setdefault(member.regions.head(offset), {})
                 parts = len(member.snippets.parts(instruction, probe))
-                for key, amount in sums_of(additions, instruction, self._machine.wave).items():
+                for key, amount in amounts.items():
                     sums[key] = sums.get(key, 0) + parts * amount
-        for place, sums in counted.items():
-            yield Piece(member.place(place), self._counting(member, place, sums))
+        return counted, others
 
     def _counted(self, probe: Probe) -> Additions | None:
         """Return what a probe adds to registers, if it does nothing else, and no probe at an instruction does anything
@@ -445,10 +484,18 @@ class _Writer:
     def _counting(self, member: _Member, place: int, sums: Mapping[Counted, int]) -> list[str]:
         """Return the code that adds to registers at a place."""
         liveness = member.liveness
-        return self._frame.lowered(
-            partial(count_in, sums=sums), labels=self._label(), offset=place, liveness=liveness,
-            scc=liveness.scc_live_at(place), vcc=liveness.vcc_live_at(place), is_exec_known=False,
-        )  # fmt: skip
+        scc, vcc = liveness.scc_live_at(place), liveness.vcc_live_at(place)
+        # What it takes does not depend on the amounts.
+        amounts = frozenset((name, amount == 1 if self._is_measuring else amount) for name, amount in sums.items())
+        key = amounts, scc, vcc
+        # Where SGPRs are left the code does not depend on its place.
+        known = None if self._frame.has_few_scalars else self._counting_code.get(key)
+        if known is None:
+            known = self._counting_code[key] = self._frame.lowered(
+                partial(count_in, sums=sums), labels=self._label(), offset=place, liveness=liveness, scc=scc, vcc=vcc,
+                is_exec_known=False,
+            )  # fmt: skip
+        return list(known)
 
     def _assembled(self, members: Sequence[Sequence[Piece]]) -> tuple[tuple[Insertion, ...], ...]:
         """Return the code of each member as machine code; that of equal lines is assembled once."""

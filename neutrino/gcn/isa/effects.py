@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import NamedTuple
 
-from neutrino.gcn.code import Instruction
+from neutrino.gcn.code import Instruction, written
 from neutrino.gcn.isa.memory import ACROSS_LANES, CACHES, Access, Kind, Space, access_of, gives_result
 from neutrino.gcn.isa.mnemonics import plain, rows
 from neutrino.gcn.isa.registers import (
@@ -57,7 +57,13 @@ def effects(instruction: Instruction, generation: int) -> Effects:
     return _effects(instruction.mnemonic, instruction.operands, instruction.modifiers, instruction.second, generation)
 
 
-@lru_cache(maxsize=1 << 15)
+@lru_cache(maxsize=1 << 14)
+def effects_of(text: str, generation: int) -> Effects:
+    """Return what an instruction reads and writes, as ``effects``, by its whole text. It is found faster so."""
+    return effects(written(text), generation)
+
+
+@lru_cache(maxsize=1 << 12)
 def _effects(
     mnemonic: str,
     operands: tuple[str, ...],

@@ -190,31 +190,38 @@ def named_on(tracepoint: Tracepoint, processor: str) -> tuple[list[str], list[st
 
 class Matching:
     """Which probes match the instructions of a function. parameters, scratch: offsets of instructions that load
-    arguments of the kernel, and that access scratch memory as a buffer."""
+    arguments of the kernel, and that access scratch memory as a buffer. known: what has been found for these probes in
+    other functions; it is added to."""
 
     def __init__(
-        self, function: Function, probes: Sequence[Probe], parameters: Container[int], scratch: Container[int]
-    ) -> None:
+        self, function: Function, probes: Sequence[Probe], parameters: Container[int], scratch: Container[int],
+        known: dict[tuple[object, ...], tuple[Probe, ...]] | None = None,
+    ) -> None:  # fmt: skip
         """Find the steps of divisions, which have no names."""
         self._probes, self._parameters, self._scratch = probes, parameters, scratch
         self._steps = division_steps(function)
-        self._known: dict[tuple[object, ...], tuple[Probe, ...]] = {}
+        self._known = {} if known is None else known
 
     def probes_at(self, instruction: Instruction) -> tuple[Probe, ...]:
         """Return the probes at an instruction."""
-        offset = instruction.offset
-        flags = {"is_parameter": offset in self._parameters, "is_scratch": offset in self._scratch}
-        # All that matters of it; a numbered modifier, such as an offset, rarely does.
+        offset, modifiers, steps = instruction.offset, instruction.modifiers, self._steps
+        is_parameter, is_scratch = offset in self._parameters, offset in self._scratch
+        if modifiers:
+            # A numbered one, such as an offset, rarely matters.
+            modifiers = tuple([word for word in modifiers if ":" not in word or word.startswith(_COUNTING)])
+        # All that matters of it.
         key = (
-            instruction.mnemonic, instruction.second and instruction.second[0], *flags.values(),
-            (offset, 0) in self._steps, (offset, 1) in self._steps,
-            *(word for word in instruction.modifiers if ":" not in word or word.startswith(_COUNTING)),
+            instruction.mnemonic, instruction.second and instruction.second[0], is_parameter, is_scratch,
+            bool(steps) and ((offset, 0) in steps, (offset, 1) in steps), modifiers,
         )  # fmt: skip
         found = self._known.get(key)
         if found is None:
             found = self._known[key] = tuple(
-                probe for probe in self._probes if matches(probe.tracepoint, instruction, **flags, steps=self._steps)
-            )
+                probe for probe in self._probes
+                if matches(
+                    probe.tracepoint, instruction, is_parameter=is_parameter, is_scratch=is_scratch, steps=steps
+                )
+            )  # fmt: skip
         return found
 
 
@@ -328,15 +335,15 @@ def _access(plain: str, modifiers: tuple[str, ...]) -> Set[str]:
     return frozenset()
 
 
-def parameter_loads(function: Function, properties: int) -> frozenset[int]:
+def parameter_loads(graph: FlowGraph, properties: int) -> frozenset[int]:
     """Return the offsets of the instructions of a kernel that load what a launch passes to it: its arguments, and the
-    packet that it was launched by.
+    packet that it was launched by. graph: the kernel's.
 
     properties: ``kernel_code_properties`` of its descriptor, which says where their addresses are. Copies of these in
     other scalar registers are followed on every way through the code; what is loaded by one that went through a vector
     register, or that is there on some of the ways alone, counts as global memory.
     """
-    graph = FlowGraph(function)
+    rows = graph.function.instructions
     found: set[int] = set()
     # A block that was not reached has none: what is on all ways to a block shrinks until nothing changes.
     before: dict[int, frozenset[str]] = {0: frozenset(_launch_pointers(properties))} if graph.blocks else {}
@@ -345,9 +352,9 @@ def parameter_loads(function: Function, properties: int) -> frozenset[int]:
         number = waiting.pop()
         block = graph.blocks[number]
         pairs = before[number]
-        for instruction in function.instructions[block.begin : block.end]:
+        for instruction in rows[block.begin : block.end]:
             pairs = _pointers_after(instruction, pairs)
-        for successor in block.successors:
+        for successor in graph.ways[number]:
             known = before.get(successor)
             shared = pairs if known is None else known & pairs
             if shared != known:
@@ -355,7 +362,7 @@ def parameter_loads(function: Function, properties: int) -> frozenset[int]:
                 waiting.append(successor)
     for number, pairs in before.items():
         block = graph.blocks[number]
-        for instruction in function.instructions[block.begin : block.end]:
+        for instruction in rows[block.begin : block.end]:
             if not pairs:
                 break
             sources = instruction.operands[1:2]
@@ -373,9 +380,11 @@ def _pointers_after(instruction: Instruction, pairs: frozenset[str]) -> frozense
     operands = instruction.operands
     if not pairs or not operands:
         return pairs
+    if not any(operand.startswith("s") for operand in operands[:2]):
+        return pairs
     copied = instruction.mnemonic == "s_mov_b64" and operands[1:2] and operands[1] in pairs
     written = [] if instruction.mnemonic.startswith(_WRITE_NOTHING) else [operands[0]]
-    if _CARRIES.fullmatch(instruction.mnemonic):
+    if len(operands) > 1 and operands[1].startswith("s") and _CARRIES.fullmatch(instruction.mnemonic):
         written.append(operands[1])
     if any(_overlap(operand, pair) for operand in written for pair in pairs):
         pairs = frozenset(pair for pair in pairs if not any(_overlap(operand, pair) for operand in written))
@@ -400,6 +409,7 @@ _CARRIES = re.compile(r"v_(?:(?:add|sub|subrev)_co(?:_ci)?|(?:addc|subb|subbrev)
 _RANGE = re.compile(r"s(?:(\d+)|\[(\d+):(\d+)\])")
 
 
+@functools.lru_cache(maxsize=1 << 12)
 def _overlap(operand: str, pair: str) -> bool:
     """Return whether two operands have a scalar register in common."""
     one, other = _RANGE.fullmatch(operand), _RANGE.fullmatch(pair)
