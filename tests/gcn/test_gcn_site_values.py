@@ -364,3 +364,26 @@ s_endpgm"""
         "s_lshr_b32 s60, s32, 5", "s_add_u32 s62, s60, 0x8", "s_mov_b32 s63, 0", "v_add_nc_u32_e32 v100, s62, v2",
         "v_mov_b32_e32 v101, 0",
     ]  # fmt: skip
+
+
+def test_scratch_memory_is_followed_on_every_way() -> None:
+    """Compilers put a block's copy at the end, after code that has other uses for the registers."""
+    llvm = need_llvm()
+
+    def found(*lines: str) -> list[bool]:
+        """Of each access to a buffer, whether it is one to scratch memory."""
+        function = _module("\n".join(lines), "gfx90a", 64, llvm).functions[0]
+        scratch = scratch_accesses(FlowGraph(function), "gfx90a", 9)
+        return [row.offset in scratch for row in function.instructions if row.mnemonic.startswith("buffer_")]
+
+    access, other = "buffer_load_dword v1, off, s[0:3], 0 offset:4", "s_mov_b32 s2, 0"
+    # What is overwritten on a way of its own is there on the other one.
+    assert found("s_cbranch_execnz 4", other, access, "s_endpgm", access, "s_endpgm") == [False, True]
+    # What is overwritten on some of the ways alone is another buffer.
+    assert found("s_cbranch_execnz 1", other, access, "s_endpgm") == [False]
+    assert found(access, other, "s_cbranch_execnz 65532", "s_endpgm") == [False]
+    # A jump by a register may lead to where the function makes an address of.
+    # s_add_u32 and s_addc_u32 with literals, which no assembler writes of such small numbers.
+    away = ("s_getpc_b64 s[6:7]", ".long 0x8006ff06, 32, 0x8207ff07, 0", "s_setpc_b64 s[6:7]")
+    assert found(*away, "s_nop 0", "s_nop 0", "s_endpgm", access, "s_endpgm") == [True]
+    assert found(other, *away, "s_nop 0", "s_nop 0", "s_endpgm", access, "s_endpgm") == [False]
