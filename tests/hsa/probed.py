@@ -1,9 +1,10 @@
 """Kernels with shipped probes, launched by AMD's HIP runtime out of bundles, and executed by the interpreter.
 
-A process of its own, ``python -m tests.hsa.probed FOLDER KERNELS PROBES``. FOLDER has ``ARCH.hsaco`` of each processor;
-the runtime's GPU gets twins of the kernels, which are named with commas between, as are the probes ("" for all that
-load). Each twin is launched twice, with its arguments and its block by ``kernelParams`` and by ``extra``. What came of
-it is printed as JSON, by probe and kernel: what is wrong ("" if nothing is) and how many records there are, or why
+A process of its own, ``python -m tests.hsa.probed FOLDER KERNELS PROBES [file]``. FOLDER has ``ARCH.hsaco`` of each
+processor; the runtime's GPU gets twins of the kernels, which are named with commas between, as are the probes ("" for
+all that load). With ``file`` originals are those of the file that ``neutrino-patch`` writes, and twins those that it
+carries. Each twin is launched twice, with its arguments and its block by ``kernelParams`` and by ``extra``. What came
+of it is printed as JSON, by probe and kernel: what is wrong ("" if nothing is) and how many records there are, or why
 there is no twin.
 """
 
@@ -27,12 +28,15 @@ from neutrino.backend.gcn_target import GcnTarget
 from neutrino.backend.gcn_twin import GcnTwins
 from neutrino.backend.gcn_values import GcnKernel, GcnTwin
 from neutrino.backend.launch_memory import LaunchMemory
+from neutrino.elf.reader import Elf
 from neutrino.emulator.gcn.memory import BASE
 from neutrino.fatbin.code_object import metadata_of, open_code_object
 from neutrino.fatbin.code_object_functions import code_object_functions
 from neutrino.gcn.snippets.meaning import typed
 from neutrino.maps.declaration import Layout
+from neutrino.patched_files.section import read_section
 from neutrino.twins.able import able_probes
+from neutrino.twins.cache_entry import read_entry
 from tests.gcn.exact import faults, left_out_of, numbers_of, portable_probes, views_of
 from tests.gcn.executed import Ran, Recorder, ticking
 from tests.gcn.trace_models import Launch
@@ -52,7 +56,9 @@ _NUMBER = 100
 class Bench:
     """The runtime with one GPU, for which kernels get twins."""
 
-    def __init__(self, folder: Path, processor: str) -> None:
+    def __init__(self, folder: Path, processor: str, *, is_of_file: bool = False) -> None:
+        self._path = folder / f"{processor}.hsaco"
+        self._is_of_file = is_of_file
         self._originals = {path.stem: path.read_bytes() for path in sorted(folder.glob("*.hsaco"))}
         self._processor = processor
         self._data = self._originals[processor]
@@ -71,12 +77,30 @@ class Bench:
         refusals = {**plan.refused, **code.refused}
         found: dict[str, Any] = {name: f"{why.name.lower()}: {detail}" for name, (why, detail) in refusals.items()}
         if code.twins:
-            self._device.take(code.image)
-            module = self._device.hip.module(self._bundle(code.image))
+            image, carrier = self._patched(probe, kernels) if self._is_of_file else (code.image, code.image)
+            self._device.take(image)
+            module = self._device.hip.module(self._bundle(image))
+            originals = module if carrier is image else self._device.hip.module(self._bundle(carrier))
             planned = {kernel.name: kernel for kernel in plan.kernels}
             for twin in code.twins:
-                found[twin.name] = self._launched(module, probe, planned[twin.name], twin)
+                found[twin.name] = self._launched(originals, module, probe, planned[twin.name], twin)
         return found
+
+    def _patched(self, probe: str, kernels: Sequence[str]) -> tuple[bytes, bytes]:
+        """The code object with twins that is in the file that ``neutrino-patch`` writes, and that file."""
+        with tempfile.TemporaryDirectory() as name:
+            to = Path(name) / "patched.hsaco"
+            chosen = [word for kernel in kernels for word in ("-k", kernel)]
+            argv = [sys.executable, "-m", "neutrino.cli.patch", str(self._path), "-p", probe, *chosen, "-o", str(to)]
+            # Without the stand-in of the HSA, by which it would look for GPUs.
+            environment = {key: value for key, value in os.environ.items() if key != "LD_LIBRARY_PATH"}
+            subprocess.run(argv, check=True, stdout=subprocess.DEVNULL, env=environment)
+            data = to.read_bytes()
+        found = Elf(memoryview(data), "patched").section(".neutrino")
+        assert found is not None
+        carried = read_section(data[found.offset : found.offset + found.size], "patched", found.offset)
+        (image,) = read_entry(bytes(carried.entries[0]), "patched").images
+        return image, data
 
     def _bundle(self, image: bytes) -> bytes:
         """A bundle of all code objects, the patched one for this GPU."""
@@ -94,8 +118,9 @@ class Bench:
             )  # fmt: skip
             return (folder / "bundle").read_bytes()
 
-    def _launched(self, module: Any, probe: str, kernel: GcnKernel, twin: GcnTwin) -> list[Any]:
-        """Launch a kernel, and its twin in both ways. Returns what is wrong, and how many records there are."""
+    def _launched(self, originals: Any, module: Any, probe: str, kernel: GcnKernel, twin: GcnTwin) -> list[Any]:
+        """Launch a kernel, and its twin in both ways. originals, module: that have them. Returns what is wrong, and how
+        many records there are."""
         hip, device = self._device.hip, self._device
         random = np.random.default_rng(5)
         grid = (2 if kernel.name in _TWO else 1, 1, 1)
@@ -123,7 +148,7 @@ class Bench:
             return recorders[0].observe
 
         device.name, device.observing, device.options = kernel.name, observing, {}
-        hip.launch(hip.function(module, kernel.name), grid, BLOCK, arguments)
+        hip.launch(hip.function(originals, kernel.name), grid, BLOCK, arguments)
         results = after()
         passed = BASE + _ARENA_SIZE // 2
         noted = recorders[0]
@@ -168,11 +193,11 @@ class Bench:
         return bytes(packed)
 
 
-def main(folder: str, kernels: str, probes: str) -> dict[str, dict[str, Any]]:
+def main(folder: str, kernels: str, probes: str, source: str = "") -> dict[str, dict[str, Any]]:
     """Judge all probes. Returns what is printed."""
     match = re.search(r"gfx\w+", os.environ["HSA_STAND_IN_ISA"])
     assert match is not None
-    bench = Bench(Path(folder), match[0])
+    bench = Bench(Path(folder), match[0], is_of_file=source == "file")
     names = probes.split(",") if probes else list(portable_probes())
     return {probe: bench.judge(probe, kernels.split(",")) for probe in names}
 

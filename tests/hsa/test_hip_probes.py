@@ -59,3 +59,22 @@ def test_patched_bundles_run_with_each_probe(
         assert records or probe == "nan_finder"
         twins += 1
     assert twins >= 12
+
+
+@pytest.mark.parametrize("processor", ISAS)
+def test_a_file_of_neutrino_patch_runs(
+    processor: str, stand_in: Path, objects: Mapping[str, Path], tmp_path: Path
+) -> None:
+    """AMD's runtime loads what the tool has written: the kernel's results stay, and records are what it executed."""
+    need_llvm()
+    if shutil.which(BUNDLER) is None:
+        pytest.skip(f"no {BUNDLER} on PATH")
+    for each in ISAS:
+        shutil.copy(objects[f"{each}-O2"], tmp_path / f"{each}.hsaco")
+    probes = "gmem_bytes,block_sched"
+    found = start(stand_in, processor, "tests.hsa.probed", str(tmp_path), KERNELS[processor], probes, "file")
+    assert [*found] == probes.split(",")
+    for each in found.values():
+        wrong, records = each[KERNELS[processor]]
+        assert not wrong
+        assert records
