@@ -63,8 +63,8 @@ PACKAGES = (
     Package("bitsandbytes==0.50.2", "bitsandbytes-0.50.2-*.whl", "sm_90"),
     Package("nvidia-curand-cu11==10.3.0.86", "nvidia_curand_cu11-10.3.0.86-*.whl"),
 )
-PLATFORMS = ("manylinux_2_28_x86_64", "manylinux_2_27_x86_64", "manylinux_2_24_x86_64", "manylinux_2_17_x86_64",
-             "manylinux2014_x86_64")  # fmt: skip
+PLATFORMS = ("manylinux_2_32_x86_64", "manylinux_2_28_x86_64", "manylinux_2_27_x86_64", "manylinux_2_24_x86_64",
+             "manylinux_2_17_x86_64", "manylinux2014_x86_64")  # fmt: skip
 COLUMNS = ("file", "containers", "images", "kernels", "identical", "patched", "loads")
 
 

@@ -13,6 +13,8 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import lzma
+import pickle
 import re
 import struct
 import sys
@@ -250,10 +252,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--kernels", default="", help="their names; nothing is written then")
     parser.add_argument("--slow", action="store_true", help="kernels that are left out otherwise, too")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
+    parser.add_argument("--pack", type=Path, metavar="FILE", help="write what is judged to it, and judge nothing")
+    parser.add_argument("--packed", type=Path, metavar="FILE", help="what --pack wrote, on a machine without clang")
     options = parser.parse_args(arguments)
     if options.judge:
         return judge_files([RESULTS], "python -m bench.exact_amd", ("rows",), say)
     builds = options.builds.split(",") if options.builds else BUILDS
+    if options.packed is not None:
+        # It is our own.
+        results = record(pickle.loads(lzma.decompress(options.packed.read_bytes())), options.jobs, options.slow)
+        RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+        return say(results)
     with tempfile.TemporaryDirectory() as folder:
         names = set(filter(None, options.kernels.split(",")))
         jobs = [
@@ -262,6 +271,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 if build in CLANG else triton_jobs(options.triton, [build], options.slow)
             ) if not names or job.kernel in names
         ]  # fmt: skip
+        if options.pack is not None:
+            options.pack.write_bytes(lzma.compress(pickle.dumps(jobs), preset=1))
+            return 0
         results = record(jobs, options.jobs, options.slow)
     if not names:
         RESULTS.write_text(json.dumps(results, indent=1) + "\n")

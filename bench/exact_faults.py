@@ -3,10 +3,11 @@
 Kernels of ``judged.hip`` in the tests get shipped probes. The twin as it is written is the control, which must be right
 by the judge of ``bench.exact_amd``. Then, one at a time, each instruction that was inserted is left out: a fault is
 noticed if the interpreter refuses to run the twin (a wait is missing, a register was never written, memory of nobody is
-accessed), a result of the kernel differs, or a record does. Not all can be noticed: much of the code is for launches of
-other shapes, carries of sums, and wait states, which LLVM's recognizer judges
-(``tests/gcn/test_inserted_hazards.py``). ``bench.gcn_faults`` has faults of what is moved, the descriptor, the note and
-waits. Writes ``bench/results/exact_faults.json``; ``--judge`` judges it.
+accessed), a result of the kernel differs, or a record does. Not all can be noticed, and of the others it is found out
+why: ``never run``, since in this launch the wave goes around it (a trap in its place is not reached either); ``waits``
+and wait states, which LLVM's recognizer judges (``tests/gcn/test_inserted_hazards.py``); and ``same value``: what it
+writes is there already, such as the upper half of a small sum. ``bench.gcn_faults`` has faults of what is moved, the
+descriptor, the note and waits. Writes ``bench/results/exact_faults.json``; ``--judge`` judges it.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ CASES = (("left_early", "block_sched"), ("left_early", "gmem_bytes"))
 """Kernels, and probes that they get."""
 LEAST = 60
 """Faults that must be noticed, of each build."""
-_NOP = "s_nop 0"
+_NOP, _TRAP = "s_nop 0", "s_trap 2"
+_WAITS = ("s_nop", "s_wait", "ds_nop")
 
 
 def inserted(written: Written, processor: str) -> list[tuple[int, str]]:
@@ -60,7 +62,7 @@ def inserted(written: Written, processor: str) -> list[tuple[int, str]]:
 
 
 def judged(one: Judge, written: Written, processor: str) -> Iterator[dict[str, str]]:
-    """Yield a row for the control, and for each fault what has noticed it, "" if nothing has."""
+    """Yield a row for the control, and for each fault what has noticed it, "" if nothing has, and then why not."""
     llvm = find_llvm(processor)
     yield {"fault": "", "noticed": one.run(written).why}
     for address, text in inserted(written, processor):
@@ -68,15 +70,22 @@ def judged(one: Judge, written: Written, processor: str) -> Iterator[dict[str, s
             row for row in code_object_functions(written.image, "").functions if row.name == written.twin.twin_name
         ]
 
-        def disassemble(
-            code: bytes, cpu: str, features: str, at: int = address - function.address, probed: bytes = function.code
-        ) -> list[tuple[int, int, str | None]]:
-            rows = llvm.disassemble(code, cpu, features)
-            if code != probed:
-                return rows
-            return [(offset, size, _NOP if offset == at else text) for offset, size, text in rows]
+        def noticed(other: str, at: int = address - function.address, probed: bytes = function.code) -> str:
+            """Return what notices another text at the instruction's place."""
 
-        yield {"fault": text, "noticed": one.run(written, disassemble).why[:80]}
+            def disassemble(code: bytes, cpu: str, features: str) -> list[tuple[int, int, str | None]]:
+                rows = llvm.disassemble(code, cpu, features)
+                if code != probed:
+                    return rows
+                return [(offset, size, other if offset == at else text) for offset, size, text in rows]
+
+            return one.run(written, disassemble).why[:80]
+
+        found = {"fault": text, "noticed": noticed(_NOP)}
+        if not found["noticed"]:
+            is_run = noticed(_TRAP)
+            found["why"] = "never run" if not is_run else "waits" if text.startswith(_WAITS) else "same value"
+        yield found
 
 
 def _how(noticed: str) -> str:
@@ -104,6 +113,8 @@ def record() -> dict[str, Json]:
                             "build": build, "kernel": job.kernel, "probe": probe, "control": found[0]["noticed"],
                             "faults": len(found) - 1, "noticed": sum(bool(row["noticed"]) for row in found[1:]),
                             "by": dict(Counter(_how(row["noticed"]) for row in found[1:])),
+                            "not noticed": dict(Counter(row["why"] for row in found[1:] if not row["noticed"])),
+                            "same value": [row["fault"] for row in found[1:] if row.get("why") == "same value"],
                         }
                     )  # fmt: skip
                     print(json.dumps(rows[-1]), flush=True)
@@ -121,6 +132,8 @@ def verdicts(results: Mapping[str, Json]) -> list[tuple[str, bool]]:
             (f"{build}: {noticed} of {count} faults are noticed, at least {LEAST}", noticed >= LEAST),
             (f"{build}: {len(rows)} controls are right, of {len(CASES)}", not controls and len(rows) == len(CASES)),
             (f"{build}: all are accounted for", all(sum(row["by"].values()) == row["faults"] for row in rows)),
+            (f"{build}: it is known why {count - noticed} are not",
+             sum(sum(row["not noticed"].values()) for row in rows) == count - noticed),
         ]  # fmt: skip
     return found
 

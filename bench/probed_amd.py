@@ -16,9 +16,11 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import io
 import json
 import subprocess
 import sys
+import tarfile
 import time
 import zipfile
 from collections import Counter
@@ -261,7 +263,7 @@ class Probed:
             tally.scalars += now.sgprs - before.sgprs
             tally.vectors += now.vgprs - before.vgprs
             try:
-                named = KernelRegisters(source.module, kernel.function, processor).scalar_count
+                named = KernelRegisters(source.module, kernel.function, processor, kernel.named).scalar_count
             except UnknownInstructionError:
                 named = before.sgprs
             waves = processor.waves(before.vgprs, twin.lanes, named)
@@ -378,11 +380,11 @@ def record(
     seen: set[tuple[str, bytes]] = set()
     for part, name, data in sources:
         content = hashlib.sha256(data).digest()
-        digest.update(content)
         # Libraries for several versions of ROCm have the same code objects.
-        if (part, content) in seen:
+        if (part, content) in seen or not has_chosen(part, name, bytes(data)):
             continue
         seen.add((part, content))
+        digest.update(content)
         job = part, name, bytes(data), tuple(probes)
         order.append(key := key_of(job))
         work += [job] if key not in known else []
@@ -413,6 +415,39 @@ def of_xla(wheels: Path) -> Iterator[tuple[str, str, bytes]]:
             yield "xla", name, image.data
 
 
+def has_chosen(part: str, name: str, data: bytes) -> bool:
+    """Return whether probes go into a kernel of a code object."""
+    found = code_object_functions(data, name)
+    if split_target(found.target)[0] not in PROCESSORS:
+        return False
+    filled = [function.name for function in found.functions if function.is_kernel and function.code]
+    return any(chosen(filled, name, share) for share in SHARES[part])
+
+
+def pack(sources: Iterable[tuple[str, str, bytes]], file: Path) -> None:
+    """Write the code objects into which probes go to a file, for a machine that has none of what they are made with."""
+    seen: set[tuple[str, bytes]] = set()
+    with tarfile.open(file, "w:xz", preset=2) as archive:
+        for part, name, data in sources:
+            content = bytes(data)
+            if (part, content) in seen or not has_chosen(part, name, content):
+                continue
+            seen.add((part, content))
+            member = tarfile.TarInfo(f"{part}/{name}")
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+
+
+def unpacked(file: Path) -> Iterator[tuple[str, str, bytes]]:
+    """Yield the code objects of a file that ``pack`` wrote."""
+    with tarfile.open(file) as archive:
+        for member in archive:
+            part, _, name = member.name.partition("/")
+            content = archive.extractfile(member)
+            if content is not None:
+                yield part, name, content.read()
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Record the corpus and judge it; ``--judge`` judges what is recorded."""
     parser = argparse.ArgumentParser("python -m bench.probed_amd", description=__doc__.split("\n", 1)[0])
@@ -421,6 +456,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--triton", type=Path, metavar="PYTHON", help="of an environment with Triton for AMD's GPUs")
     parser.add_argument("--clang", action="store_true", help="what clang 19 makes of HIP")
     parser.add_argument("--wheels", type=Path, help="the folder where the wheels are, or go")
+    parser.add_argument("--pack", type=Path, metavar="FILE", help="write the code objects to it, and count nothing")
+    parser.add_argument("--packed", type=Path, metavar="FILE", help="the code objects that --pack wrote")
     parser.add_argument("--folder", type=Path, help="code objects, instead of the corpus")
     parser.add_argument("--probes", help="their names, with commas; else all that AMD's target can do")
     parser.add_argument("--jobs", type=int, default=2)
@@ -433,6 +470,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
 
     def sources() -> Iterator[tuple[str, str, bytes]]:
+        if options.packed is not None:
+            yield from unpacked(options.packed)
+            return
         if options.folder is not None:
             for path in sorted(options.folder.rglob("*.hsaco")):
                 yield "triton", path.name, path.read_bytes()
@@ -446,6 +486,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             yield from of_xla(options.wheels)
 
     try:
+        if options.pack is not None:
+            pack(sources(), options.pack)
+            return 0
         probes = portable() if options.probes is None else options.probes.split(",")
         results = record(sources(), probes, options.jobs, options.out.with_suffix(".part.jsonl"))
     except (CorpusError, zipfile.BadZipFile, subprocess.CalledProcessError) as error:
