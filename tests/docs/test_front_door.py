@@ -13,6 +13,7 @@ from neutrino.abi.reasons import REASON_REMEDY, Reason
 from tests.docs.test_links import PAGES, ROOT
 
 README = (ROOT / "README.md").read_text()
+_CONSOLE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 
 
 def test_the_readme_is_short() -> None:
@@ -49,12 +50,12 @@ def test_targets_of_make_that_the_pages_name_are_there() -> None:
 
 
 def test_options_that_the_pages_name_are_there() -> None:
-    """Of the commands in blocks of text; those in console blocks are run."""
+    """Of the commands in blocks of text and in sentences; those in console blocks are run."""
     helps: dict[str, str] = {}
     wrong = set()
-    line = re.compile(r"^    (neutrino(?:-\w+)?) (.*?)(?: {2,}#.*)?$", re.MULTILINE)
+    line = re.compile(r"(?:^    |(?<!`)`)(neutrino(?:-\w+)?) ([^`\n]*?)(?: {2,}#.*)?(?:$|`)", re.MULTILINE)
     for page in PAGES:
-        for command, words in line.findall(page.read_text()):
+        for command, words in line.findall(_CONSOLE.sub("", page.read_text())):
             module = "run" if command == "neutrino" else command.partition("-")[2]
             if command not in helps:
                 asked = [sys.executable, "-m", f"neutrino.cli.{module}", "--help"]
@@ -87,3 +88,15 @@ def test_python_on_the_pages_is_python() -> None:
     assert len(blocks) > 20
     for name, block in blocks:
         compile(block, name, "exec", ast.PyCF_ONLY_AST)
+
+
+def test_every_page_can_be_found_from_the_readme() -> None:
+    found, to_read = set(), [ROOT / "README.md"]
+    while to_read:
+        page = to_read.pop()
+        found.add(page)
+        for target in re.findall(r"\]\(([^():#]+\.md)", page.read_text()):
+            linked = (page.parent / target).resolve()
+            if linked not in found:
+                to_read.append(linked)
+    assert set((ROOT / "docs").glob("*.md")) <= found
