@@ -80,7 +80,8 @@ const HIDDEN = /[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u115f\u1160\u17b4\u17b5\
  */
 export function shown(text, most = 400) {
   const all = String(text ?? "");
-  const cut = all.length > most ? `${all.slice(0, most - 60)} … ${all.slice(-50)}` : all;
+  const end = Math.min(Math.floor(most / 3), 50);
+  const cut = all.length > most ? `${all.slice(0, most - end - 3)} … ${all.slice(-end)}` : all;
   return cut.replace(HIDDEN, (character) => `\\u{${(character.codePointAt(0) ?? 0).toString(16)}}`);
 }
 

@@ -25,6 +25,9 @@ import { short, ticks } from "./format.js";
  */
 
 const BOTTOM = 22;
+/** Between labels of rows and the picture. */
+const GAP = 5;
+const FONT = "system-ui, sans-serif";
 
 /** How much was drawn last, for tests: in the page's `data-drawn`. @param {string} label @param {number} records @param {number} pixels @param {number} ms */
 function noted(label, records, pixels, ms) {
@@ -48,6 +51,8 @@ export class Plot {
     this.root = element("div", {}, element("div", { class: "plot" }, this.canvas, this.tip), this.readout);
     this._listen();
     this._queued = false;
+    /** The width of the longest label. */
+    this._widest = 0;
     this._sizes = new ResizeObserver(() => this.redraw());
     this._sizes.observe(this.canvas);
     this._scheme = matchMedia("(prefers-color-scheme: dark)");
@@ -94,7 +99,12 @@ export class Plot {
 
   _gutter() {
     if (!this.options.rowLabels?.length) return 0;
-    return Math.min(Math.max(...this.options.rowLabels.map((label) => label.text.length)) * 7 + 8, this.canvas.clientWidth / 4);
+    if (!this._widest) {
+      const context = /** @type {CanvasRenderingContext2D} */ (this.canvas.getContext("2d"));
+      context.font = `12px ${FONT}`;
+      this._widest = this.options.rowLabels.reduce((most, label) => Math.max(most, context.measureText(label.text).width), 1);
+    }
+    return Math.min(Math.ceil(this._widest) + GAP + 4, this.canvas.clientWidth / 4);
   }
 
   _draw() {
@@ -118,7 +128,7 @@ export class Plot {
 
   /** @param {CanvasRenderingContext2D} context @param {number} gutter @param {number} inner @param {number} tall @param {number} ratio */
   _axis(context, gutter, inner, tall, ratio) {
-    context.font = `${12 * ratio}px system-ui, sans-serif`;
+    context.font = `${12 * ratio}px ${FONT}`;
     context.fillStyle = colourText("soft");
     context.textBaseline = "middle";
     context.textAlign = "right";
@@ -127,7 +137,7 @@ export class Plot {
       const y = label.at * tall;
       if (y - below < 13 * ratio) continue;
       below = y;
-      context.fillText(fitted(context, label.text, gutter - 8 * ratio), gutter - 5 * ratio, Math.min(Math.max(y, 6 * ratio), tall - 6 * ratio));
+      context.fillText(fitted(context, label.text, gutter - (GAP + 1) * ratio), gutter - GAP * ratio, Math.min(Math.max(y, 6 * ratio), tall - 6 * ratio));
     }
     context.textBaseline = "alphabetic";
     const written = this.options.tick ?? short;

@@ -31,7 +31,7 @@ export function draw(place, trace) {
     place.append(
       element("h3", {}, "Reasons"),
       table("Reasons why launches were not probed", [
-        { title: "reason", kind: "name", value: (row) => `${row.reason}: ${row.text}` },
+        { title: "reason", kind: "name", value: (row) => `${row.reason}: ${row.text}`, cell: (row) => element("span", {}, unbroken(shown(`${row.reason}: ${row.text}`))) },
         { title: "", value: (row) => row.launches, cell: (row) => bar(row.launches / most) },
         { title: "launches", kind: "number", value: (row) => row.launches }, { title: "kernels", kind: "number", value: (row) => row.kernels },
         { title: "what helps", value: remedyOf, cell: (row) => element("span", {}, unbroken(shown(remedyOf(row), 1000))) },
