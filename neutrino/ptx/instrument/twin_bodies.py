@@ -30,6 +30,7 @@ from neutrino.ptx.instrument.module_parts import (
 from neutrino.ptx.instrument.plan import BodyPlan, KernelPlan
 from neutrino.ptx.instrument.registers import LongLived
 from neutrino.ptx.instrument.rewriting import Rewriting
+from neutrino.ptx.instrument.settled_clocks import settle_clocks
 from neutrino.ptx.instrument.site_values import PlaceOperands
 from neutrino.ptx.instrument.site_writer import SiteGroupWriter, SiteWriter
 from neutrino.ptx.instrument.twin import TwinKernel
@@ -320,6 +321,7 @@ class FunctionRewriter(BodyRewriter):
         is_recursive: this one calls itself, directly or not.
         """
         callee, module = self.callee, self.callee.module
+        settle_clocks(callee.body, self.edits, is_kernel=False)
         # Numbers of the modules that call it; it has to be visible to those other than its own.
         numbers = {user.linkage.number for user in users if any(call.callee == callee.key for call in user.calls)}
         callers = frozenset(numbers - {callee.linkage.number})
@@ -503,6 +505,7 @@ class KernelRewriter(BodyRewriter):
         header = twin_header(
             module, kernel, callee.body.start, plan.twin_name, self.rewriting.names.block, plan.block_size
         )
+        settle_clocks(callee.body, self.edits, is_kernel=True)
         own_arithmetic: Counter[str] = Counter()
         for body in bodies:
             own_arithmetic.update(body.arithmetic)

@@ -1,0 +1,88 @@
+"""Clocks after barriers: what makes a warp wait at a barrier before it reads one.
+
+``bar.sync`` becomes ``BAR.SYNC.DEFER_BLOCKING``: a warp goes on with arithmetic, and only stops at an instruction that
+the barrier must precede, such as a load. ptxas does not count a read of a clock as one. So on an H200 a clock read
+after a barrier showed 2 cycles where the warp waited for 30,000, and 67 after sixteen multiplications. ``pmevent``,
+which counts an event for profilers and does nothing else, is such an instruction: with it right before the clock, the
+times were right after all forms of barriers, also with arithmetic between. ``bench/clocks.py`` measures it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+
+from neutrino.ptx.analysis.flow_graph import FlowGraph
+from neutrino.ptx.text.body import Body
+from neutrino.ptx.text.inserted import Edits, Inserted, Line, op
+
+_CLOCKS = ("%clock", "%globaltimer")
+"""How the names of the registers that are clocks begin."""
+_BARRIERS = frozenset({"bar", "barrier"})
+_NO_BARRIER = frozenset({"warp", "arrive"})
+"""Parts of their opcodes that do not have warps wait for each other."""
+_SETTLING: Line = op("pmevent", "0")
+
+
+def settle_clocks(body: Body, edits: Edits, *, is_kernel: bool) -> None:
+    """Put an instruction that waits for barriers before inserted code that reads a clock, where one may be pending.
+
+    Called when all code is written, since code reads clocks in many ways: helpers, and users' own assembly. edits: of
+    the body. is_kernel: no barrier is pending where the body begins.
+    """
+    barriers = {
+        mnemonic for mnemonic in body.opcodes
+        if mnemonic.word in _BARRIERS and _NO_BARRIER.isdisjoint(mnemonic.parts)
+    }  # fmt: skip
+    pending = [*body.where(barriers), *body.calls]
+    if is_kernel and not pending:
+        return
+    # By the statement that the code goes before or after, the edits with clocks.
+    readers: defaultdict[int, list[int]] = defaultdict(list)
+    for number, (begin, _, new) in enumerate(edits.edits):
+        if isinstance(new, Inserted) and any(clock in new.text for clock in _CLOCKS):
+            # After a statement: twice its index and 1; before it, twice its index.
+            index = bisect_right(body.ends, begin)
+            readers[2 * index - 1 if new.is_after and index else 2 * index].append(number)
+    if not readers:
+        return
+    graph = FlowGraph(body)
+    # In the order of execution within a block: a barrier stands between the code before it and that after it.
+    events = sorted([(2 * index + 0.5, -1) for index in pending]
+                    + [(at, number) for at, numbers in readers.items() for number in numbers])  # fmt: skip
+    of_block: defaultdict[int, list[int]] = defaultdict(list)
+    for at, number in events:
+        of_block[graph.block(int(at) // 2)].append(number)
+    for number in _unsettled(graph, of_block, is_kernel=is_kernel):
+        begin, end, new = edits.edits[number]
+        assert isinstance(new, Inserted)
+        edits.edits[number] = (begin, end, Inserted((_SETTLING, *new.lines), is_after=new.is_after))
+
+
+def _unsettled(graph: FlowGraph, of_block: dict[int, list[int]], *, is_kernel: bool) -> list[int]:
+    """Return the numbers of the edits with clocks at which a barrier may be pending.
+
+    of_block: by block, in order, the numbers of edits with clocks, and -1 for each barrier. Once such an edit waits for
+    the barrier, none is pending after it.
+    """
+    # Whether a barrier is pending where a block begins. It only ever becomes true.
+    pending = [False] * len(graph.successors)
+    pending[0] = not is_kernel
+    work = list(range(len(graph.starts)))
+    while work:
+        block = work.pop()
+        events = of_block.get(block)
+        if not (events[-1] < 0 if events else pending[block]):
+            continue
+        for successor in graph.successors[block]:
+            if not pending[successor]:
+                pending[successor] = True
+                work.append(successor)
+    found = []
+    for block, events in of_block.items():
+        is_pending = pending[block]
+        for number in events:
+            if number >= 0 and is_pending:
+                found.append(number)
+            is_pending = number < 0
+    return found
