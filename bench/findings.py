@@ -5,7 +5,7 @@
 
 ``workloads/triton_eleven.py`` has the kernels. It runs once as it is, once for each set of probes of ``RUNS``, those
 about times alone on the GPU, and once under ncu. The file has the findings of each run, and of each kernel's last
-launch under ncu all metrics and what its source page has, by opcode. ``findings_verdicts.py`` says which metric
+launch under ncu metrics and what its source page has, by opcode. ``findings_verdicts.py`` says which metric
 confirms or denies an analysis, and from which value on. FOLDER: for ncu's own pages. Exit status: 0 all good, 1 a
 verdict is not, 2 the file cannot be judged.
 """
@@ -39,6 +39,8 @@ Json = Any
 RESULTS = ROOT / "bench" / "results" / "findings_h200.json"
 PROGRAM = ROOT / "bench" / "workloads" / "triton_eleven.py"
 _LIMIT = 150.0
+_NO_FAULT = {Reason.NOT_SELECTED.word, Reason.NO_SITE.word}
+"""Why launches ran without probes: drawn by --benchmark, or there is no instruction that the probes look at."""
 _KERNEL = f"/^({'|'.join(KERNELS)})$/"
 
 
@@ -112,9 +114,8 @@ class _Drive:
         return {
             "outputs": self.outputs(run.name),
             "launches": {row["name"]: row["launches"] for document in documents for row in document["kernels"]},
-            # Of a kernel with --benchmark some launches are drawn to run as they are.
             "not_probed": [[row["name"], row["reason"], row["detail"]] for row in documents[0]["not_probed"]
-                           if row["name"] in KERNELS and row["reason"] != Reason.NOT_SELECTED.word],
+                           if row["name"] in KERNELS and row["reason"] not in _NO_FAULT],
             "findings": [_finding(row) for document in documents for row in document["findings"]],
         }  # fmt: skip
 

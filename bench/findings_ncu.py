@@ -25,9 +25,20 @@ METRICS = (
 """Beside those of its full set; see the section "Metrics" of ``ncu --query-metrics``."""
 _NUMBER = re.compile(r"-?[\d,]*\.?\d+(?:[eE][-+]?\d+)?")
 _OPCODE = re.compile(r"(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9_]*)((?:\.[A-Za-z0-9_]+)*)")
-_METRIC = re.compile(r"\w+__|memory_")
-_KEPT = re.compile(r"samples|sampling|stall_|executed|sectors global|wavefronts shared", re.IGNORECASE)
-"""Titles of columns of the source page that are added up by opcode."""
+_ALSO = re.compile(
+    r"smsp__average_warps_issue_stalled_\w+_per_issue_active\.ratio"
+    r"|sm__(inst_executed_)?pipe_\w+\.avg\.pct_of_peak_sustained_active"
+    r"|(gpu__compute_memory|gpu__dram|sm_|l1tex_|lts_)_throughput\.avg\.pct_of_peak_sustained_elapsed"
+    r"|sm__warps_active\.avg\.pct_of_peak_sustained_active|sm__maximum_warps_per_active_cycle_pct"
+    r"|gpu__time_duration\.sum|launch__(waves_per_multiprocessor|registers_per_thread)"
+    r"|smsp__thread_inst_executed_per_inst_executed\.ratio"
+)
+"""Metrics of the full set that are kept."""
+_KEPT = re.compile(
+    r"(Warp Stall Sampling \(All Samples\)|# Samples|stall_(barrier|long_sb|gmma|membar)|Instructions Executed"
+    r"|L2 Theoretical Sectors Global( Ideal)?|L1 Wavefronts Shared( Ideal)?)"
+)
+"""Columns of the source page that are added up by opcode."""
 
 
 def record_command(ncu: str, report: Path, program: Sequence[str], kernels: Sequence[str]) -> list[str]:
@@ -85,8 +96,9 @@ def _metrics(text: str) -> Iterator[Json]:
         if not row[title.index("ID")].strip():
             continue
         named = zip(title, map(number, row), strict=False)
-        # Other columns are of the process and the device.
-        metrics = {name: value for name, value in named if value is not None and _METRIC.match(name)}
+        metrics = {
+            name: value for name, value in named if value is not None and (name in METRICS or _ALSO.fullmatch(name))
+        }
         yield {"kernel": _base(row[title.index("Kernel Name")]), "metrics": metrics}
 
 
@@ -128,7 +140,7 @@ def _by_opcode(rows: Sequence[Mapping[str, str]]) -> dict[str, dict[str, float]]
             continue
         opcode = match[1] + (match[2] if match[1] in {"WARPGROUP", "SYNCS"} else "")
         for title, text in row.items():
-            value = number(text) if _KEPT.search(title) else None
+            value = number(text) if _KEPT.fullmatch(title) else None
             if value:
                 sums = found.setdefault(opcode, {})
                 sums[title] = sums.get(title, 0) + value

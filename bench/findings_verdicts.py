@@ -227,7 +227,53 @@ CRITERIA: dict[str, Criterion] = {
 """By analysis. ``first_nan`` and ``roles`` are not here, of which Nsight Compute sees nothing. The program's own check
 against PyTorch takes no NaN, and all warps of these kernels run the same code: so both have to say nothing.
 """
-UNLIKE: dict[tuple[str, str], str] = {}
+NOTHING_TO_SEE = {"coalescing": {"streamk_gemm"}, "nan": {"streamk_gemm", "pool", "embedding", "gather"}}
+"""By the run, kernels without an instruction that its probes look at."""
+
+
+def _of(analysis: str, kernels: str, reason: str) -> dict[tuple[str, str], str]:
+    """Return entries of ``UNLIKE`` with one reason. kernels: with blanks between."""
+    return {(kernel, analysis): reason for kernel in kernels.split()}
+
+
+UNLIKE: dict[tuple[str, str], str] = {
+    **_of(
+        "access_patterns", "conv",
+        "false alarm: copies that fill with zeros, at the border of the image, have no bytes, and were counted as a "
+        "sector each",
+    ),
+    **_of(
+        "latency", "layernorm",
+        "false alarm: its worst load takes 1,318 cycles where every load is waited for; without the probe warps wait "
+        "for shared memory, shuffles and their queue, and 13 % of the time for loads",
+    ),
+    **_of(
+        "side", "gemm attention",
+        "caches serve nearly all bytes, and neither memory nor arithmetic is near its limit",
+    ),
+    **_of(
+        "barrier_wait", "gemm conv grouped_gemm",
+        "missed: the probes are outside of the waits and make the kernel several times as long, so that the share is "
+        "too small; with `--benchmark` it is of the time without them",
+    ),
+    **_of(
+        "barrier_wait", "total",
+        "missed by Nsight Compute's samples, 867 in a launch of 7 µs, of which 13 % wait; its counter of stalls at "
+        "barriers has 3 %, and the finding 0.4 %",
+    ),
+    **_of(
+        "latency", "streamk_gemm conv grouped_gemm",
+        "missed: warps wait for asynchronous copies, which the probe does not time",
+    ),
+    **_of(
+        "latency", "total embedding",
+        "missed: no load takes as long as one from memory, but warps wait for little else",
+    ),
+    **_of(
+        "roofline", "gemm conv grouped_gemm attention embedding",
+        "missed: caches serve most bytes, so that less of memory's limit is reached than the finding can tell",
+    ),
+}  # fmt: skip
 """Kernel and analysis of false alarms, and of what is missed, with the reason; docs/findings.md lists them. ``side``:
 what ``roofline`` says of the nearer limit.
 """
@@ -277,10 +323,9 @@ def _run(results: Json, run: Run) -> str:
     need(tuple(results["plain"]) == KERNELS, f"kernels of the plain run are {', '.join(results['plain'])}")
     need(found["outputs"] == results["plain"], "outputs differ from the plain run's")
     need(not found["not_probed"], f"not probed: {found['not_probed']}")
-    for kernel in KERNELS:
-        launches = found["launches"].get(kernel, {})
-        need(launches.get("written", 0) > 0, f"{kernel}: no launch was recorded")
-    return f"{len(KERNELS)} kernels, outputs as in the plain run"
+    without = [kernel for kernel in KERNELS if not found["launches"].get(kernel, {}).get("written", 0)]
+    need(set(without) <= NOTHING_TO_SEE.get(run.name, set()), f"no launch was recorded of {', '.join(without)}")
+    return f"{len(KERNELS) - len(without)} kernels, outputs as in the plain run"
 
 
 def _agrees(results: Json, analysis: str) -> str:
@@ -353,4 +398,8 @@ def table(results: Json) -> str:
 def page_lines() -> list[str]:
     """Return what docs/findings.md has of the criteria, and of what is unlike."""
     lines = [f"| {row.figure} | {row.bound} | `{name}` |" for name, row in CRITERIA.items()]
-    return lines + [f"- `{kernel}`, `{analysis}`: {reason}" for (kernel, analysis), reason in UNLIKE.items()]
+    of_reasons: dict[tuple[str, str], list[str]] = {}
+    for (kernel, analysis), reason in UNLIKE.items():
+        of_reasons.setdefault((analysis, reason), []).append(f"`{kernel}`")
+    listed = ((analysis, ", ".join(names), reason) for (analysis, reason), names in of_reasons.items())
+    return lines + [f"- `{analysis}` of {names}: {reason}" for analysis, names, reason in listed]

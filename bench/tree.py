@@ -45,6 +45,7 @@ JUDGED: Mapping[str, tuple[str, ...]] = {
         "tests/gcn/exact.py", "tests/gcn/twin_reader.py",
     ),
     "examples": ("examples",),
+    "findings_h200": ("bench/workloads/triton_eleven.py", "neutrino/tracing/analyses", "probes", *_TWINS),
     "first_runs_h200": ("neutrino/run", "neutrino/maker", f"{_HOOK}/image"),
     "gcn_faults": ("neutrino/emulator/gcn", "tests/emulator/gcn/judged.hip"),
     "gcn_judge": ("neutrino/emulator/gcn", "tests/emulator/gcn/judged.hip"),

@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 
-from bench import accesses
+from bench import accesses, findings
 from bench.findings_ncu import read
-from bench.findings_verdicts import CRITERIA, KERNELS, RUNS, UNLIKE, Criterion, judge, page_lines, table
+from bench.findings_verdicts import CRITERIA, KERNELS, RUNS, UNLIKE, Criterion, judge, page_lines, rows, table
 from bench.road import ROOT
 from neutrino.tracing.analyses.registry import ANALYSES
 
+LISTED = dict(UNLIKE)
+"""Of the committed samples; most tests have none."""
 _RAW = '''==PROF== Connected to process 7
 "ID","Process ID","Kernel Name","Block Size","sm__cycles_active.avg","launch__func_cache_config","dram__bytes.sum"
 "","","","","cycle","","byte"
@@ -181,5 +183,15 @@ def test_the_page_has_the_measured_latencies_of_memory() -> None:
 
 def test_the_page_lists_criteria_and_what_is_unlike() -> None:
     page = (ROOT / "docs" / "findings.md").read_text()
+    UNLIKE.update(LISTED)
     missing = [line for line in page_lines() if line not in page.splitlines()]
     assert missing == []
+
+
+def test_the_page_says_how_many_agree() -> None:
+    results = json.loads(findings.RESULTS.read_text())
+    outcomes = [row.outcome for name in CRITERIA for row in rows(results, name)]
+    sides = sum(analysis == "side" for _, analysis in LISTED)
+    agree, every = outcomes.count("agree") + len(KERNELS) - sides, len(outcomes) + len(KERNELS)
+    assert every - agree == len(LISTED)
+    assert f"{agree} of {every} agree" in (ROOT / "docs" / "findings.md").read_text()

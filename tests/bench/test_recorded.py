@@ -20,6 +20,8 @@ from bench import (
     check_corpus,
     choice,
     compatibility,
+    findings,
+    findings_verdicts,
     first_runs,
     graphs,
     listing,
@@ -79,6 +81,9 @@ _BENCHES: dict[str, tuple[Path, Callable[[Json], list[str]], tuple[str | int, ..
     ),
     "published": (
         published.RESULTS, _unmet(published.judge), ("cases", "gemm", "launches", "gemm_tiles", 0, "resident"), 2
+    ),
+    "findings": (
+        findings.RESULTS, _unmet(findings_verdicts.judge), ("ncu", "pool", "metrics", "lts__t_sectors.max"), 1e9
     ),
     "parsing": (parsing.RESULTS, parsing.judge, ("sources", 0, "bytes"), 1),
     "listing": (listing.RESULTS, listing.judge, ("huge", "run", "peak_bytes"), listing.MOST_BYTES + 1),
