@@ -47,7 +47,7 @@ RUNS = (
     Run("accesses", ("dmat",), ("access_patterns", "roles"), 0,
         options=("--max-device-memory", "16G", "--launches", "1:2")),
     Run("blocks", ("block_sched",), ("tail", "scheduling"), 4, is_timed=True),
-    Run("waits", ("barrier_wait", "warp_timeline"), ("barrier_wait",), 2, is_timed=True),
+    Run("waits", ("barrier_wait", "warp_timeline"), ("barrier_wait",), 24, is_timed=True, options=("--benchmark",)),
     Run("latency", ("latency",), ("latency",), 2, is_timed=True),
     Run("arithmetic", ("gmem_bytes", "opcode_mix", "tensorop"), ("tensor_cores", "roofline"), 24, is_timed=True,
         options=("--benchmark",)),

@@ -30,9 +30,13 @@ def run(analysis: Analysis, evidence: Evidence) -> Iterator[Finding]:
     sentence = (
         f"a warp waits {brief(values['mean'])} {unit} at a barrier or for a copy on average, {brief(least)} at least"
     )
+    cost = evidence.cost
     if of_warps:
-        values["share"] = max(total - least * waits, 0.0) / of_warps
-        sentence += f"; beyond that least, {percent(values['share'])} of the time of all warps"
+        # What the probes cost is outside of the waits: without it these are a larger share.
+        ratio = 1.0 if cost is None else cost.ratio
+        values["share"] = min(max(total - least * waits, 0.0) * ratio / of_warps, 1.0)
+        whose = "the time of all warps" if cost is None else "the time that all warps take without probes"
+        sentence += f"; beyond that least, {percent(values['share'])} of {whose}"
     places = tuple(
         Place(
             key.place, key.instruction,
@@ -47,6 +51,8 @@ def run(analysis: Analysis, evidence: Evidence) -> Iterator[Finding]:
         judged = {"mean": values["mean"]} if evidence.has_time else {"mean_over_least": values["mean_over_least"]}
     state = analysis.state(judged)
     caveats = [] if of_warps else ["the time of the warps is not in this trace: add -p warp_timeline for the share"]
+    if of_warps and cost is None:
+        caveats.append("the probes are in the time of the warps and not in the waits: without them the share is larger")
     certainty = evidence.certainty(["PerWait"], is_timed=True, caveats=caveats)
     if state is not State.OK:
         sentence += f"; most at {places[0].place or 'an unknown place'}"

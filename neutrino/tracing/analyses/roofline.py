@@ -41,28 +41,43 @@ def run(analysis: Analysis, evidence: Evidence) -> Iterator[Finding]:
     if table is not None and tensor > single:
         low = high = table.tensor_ridge
     where = f"on a {table.name}" if table is not None else "on all devices of the table"
-    limit = {"memory": "memory is the nearer limit", "arithmetic": "arithmetic is", "either": "either may be"}
+    limit = {
+        "memory": "memory is the nearer limit unless caches serve them", "arithmetic": "arithmetic is",
+        "either": "either may be",
+    }  # fmt: skip
     if intensity < low:
         nearer, side = "memory", f"below the {brief(low)} from which arithmetic is the limit {where}"
     elif least / size > high:
         nearer, side = "arithmetic", f"above the {brief(high)} up to which memory is the limit {where}"
     else:
         nearer, side = "either", f"near the {brief(low)} to {brief(high)} at which the limit changes"
+    asked = f"a launch asks for {brief(size / launches)} bytes of global memory"
     sentence = (
-        f"a launch asks for {brief(size / launches)} bytes of global memory and does up to {brief(most / launches)} "
-        f"floating-point operations, {brief(intensity)} for each byte: {side}, so {limit[nearer]}"
+        f"{asked} and does up to {brief(most / launches)} floating-point operations, {brief(intensity)} for each byte: "
+        f"{side}, so {limit[nearer]}"
     )
-    values["side"] = nearer
     seconds = _seconds(evidence) if table is not None else 0.0
     remedies: tuple[str, ...] = ()
     if table is not None and seconds:
         peak = table.tensor if tensor > single else table.single
-        reached = max(size / launches / seconds / table.memory, most / launches / seconds / peak)
-        values |= {"seconds": seconds, "reached": reached}
-        sentence += f"; it reaches {percent(reached)} of that limit in {brief(seconds * 1e6)} µs"
-        remedies = (
-            "more loads in flight: more warps at a time, wider or more independent loads, asynchronous copies",
-        )
+        by_memory, by_arithmetic = size / launches / seconds / table.memory, most / launches / seconds / peak
+        values["seconds"] = seconds
+        if by_memory > 1:
+            # Which limit is nearer depends on what memory moves, of which nothing is known but that it is less.
+            nearer = "either"
+            values["cached"] = 1 - 1 / by_memory
+            sentence = (
+                f"{asked}, of which memory can move {percent(1 / by_memory)} at most in {brief(seconds * 1e6)} µs: "
+                f"caches serve the rest; of the limit of arithmetic it reaches {percent(by_arithmetic)}"
+            )
+        else:
+            reached = max(by_memory, by_arithmetic)
+            values["reached"] = reached
+            sentence += f"; it reaches {percent(reached)} of that limit at most, in {brief(seconds * 1e6)} µs"
+            remedies = (
+                "more loads in flight: more warps at a time, wider or more independent loads, asynchronous copies",
+            )
+    values["side"] = nearer
     certainty = evidence.certainty(["GmemBytes", "OpcodeMix"], is_timed="seconds" in values, caveats=caveats)
     yield analysis.finding(evidence, sentence, values, certainty, remedies=remedies)
 
@@ -90,7 +105,8 @@ ANALYSIS = Analysis(
         FigureKind("intensity_least", "", "operations for each byte, each instruction as one"),
         FigureKind("side", "", "memory, arithmetic, or either: which limit is nearer"),
         FigureKind("seconds", "s", "of a launch"),
-        FigureKind("reached", "share", "of the nearer limit of the device"),
+        FigureKind("reached", "share", "of the nearer limit of the device, if no cache serves what is asked for"),
+        FigureKind("cached", "share", "bytes that caches must have served, since memory cannot move all in that time"),
     ),
     (Threshold("reached", 0.4, 0.15, below=True),),
     run,

@@ -78,7 +78,8 @@ def timed(path: Path, original_ns: int, probed_ns: int, floor_ns: int = 0) -> Pa
 
 
 def of_keys(
-    path: Path, device: str, *tables: tuple[str, list[KeySummary]], sites: Sequence[dict[str, Any]] = (), **sums: int
+    path: Path, device: str, *tables: tuple[str, list[KeySummary]], sites: Sequence[dict[str, Any]] = (),
+    benchmark: tuple[int, int] | None = None, **sums: int,
 ) -> Findings:
     """The findings of a kernel with one launch whose maps have these keys, and ``elapsed`` of all warps if it is given.
     """
@@ -86,7 +87,8 @@ def of_keys(
     writer.kernel(1, "k", maps=[DIVERGENCE], sites=list(sites))
     values = {"BranchDivergence": [(0, 0, 0, 0)] * copies_in(1)}
     writer.launch(1, (1, 1, 1), (32, 1, 1), fill_regions([DIVERGENCE], 1, values))
-    summary = summarize(Trace(writer.write()))
+    written = writer.write()
+    summary = summarize(Trace(timed(written, *benchmark) if benchmark else written))
     maps = [
         MapSummary(name, Hash(), Level.THREAD, 1, 0, 1, 0, (), keys=tuple(keys), key_name="site")
         for name, keys in tables

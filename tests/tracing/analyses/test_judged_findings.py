@@ -9,7 +9,7 @@ import pytest
 from neutrino.maps.regions import copies_in
 from neutrino.tracing.analyses.finding import State, percent
 from neutrino.tracing.summary import KeySummary
-from tests.tracing.analyses.test_findings import found_in, key, of_keys, only
+from tests.tracing.analyses.test_findings import found_in, key, of_keys, only, timed
 from tests.tracing.trace_writer import BLOCK_SCHED, GMEM_BYTES, TraceWriter, fill_regions, make_map
 
 WORK = make_map("Work", "array", "warp", {"copy": "u32", "tensor": "u32", "store": "u32", "waited": "u32"})
@@ -87,3 +87,32 @@ def test_what_may_be_a_product_is_told_from_what_reduces(
     values = {name: [row] + [(0,) * len(row)] * (copies_in(1) - 1) for name, row in rows.items()}
     writer.launch(1, (1, 1, 1), (32, 1, 1), fill_regions(maps, 1, values))
     assert only(found_in(writer.write()), "tensor_cores").state is state
+
+
+def test_bytes_that_memory_cannot_move_are_those_of_caches(tmp_path: Path) -> None:
+    """Threads ask for 71 MB in 10 µs, in which an H200's memory moves 48: what it did move is not known."""
+    mix = make_map("OpcodeMix", "sum", "thread", dict.fromkeys(("fp16", "fp32", "fp64"), "u64"))
+    maps = [GMEM_BYTES, mix]
+    writer = TraceWriter(tmp_path / "t")
+    writer.kernel(1, "gemm", maps=maps)
+    rows = {"GmemBytes": (71_000_000, 0, 0, 0, 0), "OpcodeMix": (0, 66_900_000, 0)}
+    values = {name: [row] + [(0,) * len(row)] * (copies_in(1) - 1) for name, row in rows.items()}
+    writer.launch(1, (2, 1, 1), (32, 1, 1), fill_regions(maps, 1, values))
+    finding = only(found_in(timed(writer.write(), 10_000, 10_000)), "roofline")
+    assert (finding.value("side"), finding.value("reached"), finding.state) == ("either", None, State.OK)
+    assert finding.value("cached") == pytest.approx(1 - 48 / 71)
+    assert "of the limit of arithmetic it reaches 20 %" in finding.sentence
+
+
+def test_waiting_is_of_the_time_without_probes_if_that_is_known(tmp_path: Path) -> None:
+    """Warps live 80,000 cycles, in a kernel that takes eight times as long with the probes, and wait 2,000."""
+    waits = [KeySummary(3, 10, {"sum": 2_000, "min": 0, "max": 300}, "k.cu:3", "bar.sync 0;")]
+    for name, ratio in (("alone", 1), ("measured", 8)):
+        path = tmp_path / name
+        findings = of_keys(path, "NVIDIA H200", ("PerWait", waits), elapsed=80_000, benchmark=(1_000, ratio * 1_000))
+        finding = only(findings, "barrier_wait")
+        assert finding.value("share") == pytest.approx(ratio * 2_000 / 80_000)
+        assert "take without probes" in finding.sentence
+    finding = only(of_keys(tmp_path / "u", "NVIDIA H200", ("PerWait", waits), elapsed=80_000), "barrier_wait")
+    assert finding.value("share") == 2_000 / 80_000
+    assert any("without them the share is larger" in caveat for caveat in finding.certainty.caveats)
