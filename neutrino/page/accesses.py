@@ -82,6 +82,7 @@ def _document(kernel: KernelSummary, facts: AccessFacts, blocks: Blocks) -> Json
         "accesses": facts.accesses,
         "bytes": facts.bytes,
         "strange": facts.strange,
+        "empty": facts.empty,
         "time": facts.last_clock - facts.first_clock,
         "line": facts.line,
         "working_set": facts.working_set.tolist(),

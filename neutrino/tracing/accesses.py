@@ -55,7 +55,7 @@ _FACTS = np.dtype([(name, "<u8") for name in (
     "page_count", "area_count", "table_bits", "columns", "column_pages", "column_parts", "times", "column_accesses",
     "page_accesses", "is_shared", "grid", "warp_rows", "warp_grid", "granule_bits", "granules", "touched",
     "late", "late_count", "sample_mask", "sample_count", "sample_room", "sample_clocks", "sample_lines", "pass",
-    "is_out_of_memory",
+    "is_out_of_memory", "are_sized", "empty",
 )])  # fmt: skip
 """Structures of ``accesses.c``."""
 
@@ -137,7 +137,7 @@ class AccessFacts:
     line: bytes of what these count. reuse: how many line accesses came again after i bits of other lines, scaled;
     reuse_first: those of lines that came for the first time, scaled; reuse_sample: the share of lines followed.
     starts_apart: how far apart, in ticks of the clock, the first accesses of the blocks were that begin together; None
-    if that is not known.
+    if that is not known. empty: records of 0 bytes, as of masked copies, which access nothing: in no other figure.
     """
 
     accesses: int
@@ -158,6 +158,7 @@ class AccessFacts:
     reuse_first: int
     reuse_sample: float
     starts_apart: int | None
+    empty: int
 
     def hit_rate(self, size: int) -> float | None:
         """Return the share of line accesses that a fully associative cache of ``size`` bytes with LRU would hit, in the
@@ -226,6 +227,7 @@ class _Reader:
         self._first_clocks = np.full(self._slots, (1 << 64) - 1, "<u8")
         self._facts = np.zeros((), _FACTS)
         self._facts["sites"], self._facts["site_count"] = self._sites.ctypes.data, sites
+        self._facts["are_sized"] = "bytes" in (view.map.dtype.names or ())
         self._facts["first_clocks"], self._facts["slot_count"] = self._first_clocks.ctypes.data, self._slots
         self._log, self._groups = groups_of(self._library, view.records)
 
@@ -274,7 +276,8 @@ class _Reader:
             for name in _WANTED:
                 if name in (records.dtype.names or ()):
                     values = records[name]
-                    accesses[name] = np.minimum(values, len(KINDS)) if name == "kind" else values
+                    most = {"kind": len(KINDS), "bytes": 0xFFFF}.get(name)
+                    accesses[name] = values if most is None else np.minimum(values, most)
             accesses["slot"], accesses["lane"] = rows["slot"], rows["lane"]
             order = np.lexsort((accesses["lane"], accesses["site"], accesses["clock"], accesses["slot"]))
             yield accesses[order]
@@ -325,6 +328,7 @@ class _Reader:
             page_bytes << together, firsts.reshape(-1), tuple(_regions(pages, room, together, parts)),
             room.grid, room.warp_grid, int(facts["first_clock"]) if is_any else 0, int(facts["last_clock"]), line,
             working.astype(np.int64) * line, footprint * line, reuse, first, share, self._starts_apart(),
+            int(facts["empty"]),
         )  # fmt: skip
 
     def _reuse(self, clocks: Array, lines: Array) -> tuple[Array, int, float]:

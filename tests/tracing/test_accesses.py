@@ -94,6 +94,9 @@ def executions(view: MapView) -> dict[tuple[int, int, int, int], list[tuple[int,
     found: dict[tuple[int, int, int, int], list[tuple[int, int, int, int]]] = {}
     places = view.places()
     for number, record in enumerate(view.valid()):
+        # Nothing is accessed where there are no bytes.
+        if not record["bytes"]:
+            continue
         key = (int(places["block"][number]), int(places["warp"][number]), int(record["clock"]), int(record["site"]))
         found.setdefault(key, []).append(
             (int(places["lane"][number]), int(record["address"]), int(record["bytes"]), int(record["kind"]))
@@ -111,7 +114,9 @@ def pieces(lanes: list[tuple[int, int, int, int]], size: int) -> set[int]:
 def check_all(view: MapView, facts: AccessFacts) -> None:
     """Every figure, against sums in Python."""
     groups = executions(view)
-    records = view.valid()
+    everything = view.valid()
+    records = everything[everything["bytes"] > 0]
+    assert facts.empty == len(everything) - len(records)
     assert (facts.accesses, facts.bytes, facts.strange) == (len(records), int(records["bytes"].sum()), 0)
     for site in facts.sites:
         own = {key: lanes for key, lanes in groups.items() if key[3] == site.site}
@@ -243,6 +248,20 @@ def test_scattered_accesses_equal_numpy(seed: int) -> None:
     firsts = [region.columns[0] for region in facts.regions]
     assert len(set(firsts)) < len(firsts)
     check_all(view, facts)
+
+
+def test_a_masked_copy_accesses_nothing() -> None:
+    """Its address may be anywhere: no sector, line, page or execution is its own, and a warp of such ones is none."""
+    entry = next(entry for entry in load_probes(["dmat"]).maps if entry.name == "GlobalAccesses")
+    masked = dict.fromkeys(range(16, 32), (1 << 40, 9, 0, 0, 4))
+    lanes = {lane: (4096 + 16 * lane, 9, 0, 16, 4) for lane in range(16)}
+    alone = dict.fromkeys(range(32), (1 << 41, 11, 1, 0, 4))
+    facts = read_accesses(made_log(entry, [[made_group(entry, 0, lanes | masked), made_group(entry, 1, alone)]]), 2)
+    (site,) = facts.sites
+    assert (site.accesses, site.bytes, site.executions, site.patterns) == (16, 256, 1, {Pattern.LINEAR: 1})
+    assert (site.sectors, site.lines, site.highest) == (8, 2, 4096 + 256)
+    assert (facts.accesses, facts.empty, len(facts.regions)) == (16, 48, 1)
+    assert (facts.footprint[-1], facts.reuse_first) == (256, 2)
 
 
 def test_an_execution_may_be_in_several_groups() -> None:

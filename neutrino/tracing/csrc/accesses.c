@@ -7,7 +7,7 @@
 #include "accesses.h"
 
 enum {
-    ACCESSES_INTERFACE = 3,
+    ACCESSES_INTERFACE = 4,
     PAGE_BITS = 12,   /* of an address within a page */
     AREA_BITS = 10,   /* of a page within an area */
     PAGES = 1 << AREA_BITS,
@@ -65,6 +65,8 @@ struct facts {
     uint64_t sample_mask, sample_count, sample_room;
     uint64_t *sample_clocks, *sample_lines;
     uint64_t pass, is_out_of_memory;
+    uint64_t are_sized; /* whether records say how many bytes */
+    uint64_t empty;     /* records that say none: they access nothing */
 };
 
 static uint64_t mixed(uint64_t value)
@@ -434,8 +436,30 @@ static void fill(struct facts *facts, const struct execution *execution)
     }
 }
 
-void nt_accesses_look_at(struct facts *facts, const struct execution *execution)
+/* Leave out the lanes that access nothing, as those of a masked copy; say how many they are. */
+static unsigned leave_out_empty(struct execution *execution)
 {
+    unsigned kept = 0, count = execution->count;
+    for (unsigned i = 0; i < count; i++) {
+        execution->addresses[kept] = execution->addresses[i];
+        execution->bytes[kept] = execution->bytes[i];
+        execution->kinds[kept] = execution->kinds[i];
+        execution->lanes[kept] = execution->lanes[i];
+        kept += execution->bytes[i] != 0;
+    }
+    execution->count = kept;
+    return count - kept;
+}
+
+void nt_accesses_look_at(struct facts *facts, struct execution *execution)
+{
+    unsigned has_empty = 0;
+    for (unsigned i = 0; i < execution->count; i++)
+        has_empty |= !execution->bytes[i];
+    if (has_empty && facts->are_sized) {
+        unsigned empty = leave_out_empty(execution);
+        facts->empty += facts->pass == 1 ? empty : 0;
+    }
     if (execution->count)
         (facts->pass == 1 ? survey : fill)(facts, execution);
 }

@@ -38,4 +38,5 @@ struct fields {
 
 struct facts;
 
-void nt_accesses_look_at(struct facts *facts, const struct execution *execution);
+/* The execution is not needed afterwards. */
+void nt_accesses_look_at(struct facts *facts, struct execution *execution);

@@ -247,6 +247,12 @@ static void put_next(struct decoder *decoder)
     decoder->next = last;
 }
 
+/* As many bytes as an execution has room for: more are no fewer than that. */
+static inline uint16_t bytes_of(uint64_t bytes)
+{
+    return bytes > UINT16_MAX ? UINT16_MAX : (uint16_t)bytes;
+}
+
 /*
  * Put the accesses of lanes, whose addresses and lanes the next execution has. values: of the fields of WANTED; is_same:
  * whether the first one is that of all lanes.
@@ -257,7 +263,7 @@ static void put_lanes(struct decoder *decoder, unsigned count, uint64_t (*values
     next->slot = decoder->slot, next->count = count;
     next->clock = values[1][0], next->site = (uint32_t)values[2][0];
     for (unsigned i = 0; i < count; i++)
-        next->bytes[i] = (uint16_t)values[3][is_same[3] ? 0 : i];
+        next->bytes[i] = bytes_of(values[3][is_same[3] ? 0 : i]);
     next->is_one_kind = is_same[4];
     for (unsigned i = 0; i < count; i++) {
         uint64_t kind = values[4][is_same[4] ? 0 : i];

@@ -161,8 +161,9 @@ function areFarApart(drawn) {
 /** @param {any} drawn @param {string} unit @param {string} clock @returns {string} */
 function clocks(drawn, unit, clock) {
   const strange = drawn.strange ? ` ${counted(drawn.strange, "record has", "records have")} no instruction or kind that there is, and are left out.` : "";
-  if (clock === "steps") return `Times are steps of the interpreter, the same for all.${strange}`;
-  return `Clocks of different multiprocessors have no common order; ${drawn.starts_apart === null ? "how far they are apart is not known" : `the first accesses of blocks that begin together were ${number(drawn.starts_apart)} ${unit} apart`}.${areFarApart(drawn) ? " That is more than half of the whole time: the picture begins with the warps of the grid." : ""}${strange}`;
+  const empty = drawn.empty ? ` ${counted(drawn.empty, "record is", "records are")} of 0 bytes, as of masked copies: they access nothing and are not counted.` : "";
+  if (clock === "steps") return `Times are steps of the interpreter, the same for all.${strange}${empty}`;
+  return `Clocks of different multiprocessors have no common order; ${drawn.starts_apart === null ? "how far they are apart is not known" : `the first accesses of blocks that begin together were ${number(drawn.starts_apart)} ${unit} apart`}.${areFarApart(drawn) ? " That is more than half of the whole time: the picture begins with the warps of the grid." : ""}${strange}${empty}`;
 }
 
 /** @param {any} drawn */
