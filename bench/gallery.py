@@ -89,8 +89,6 @@ RECIPES = (
            ("-p", "block_sched", "-p", "barrier_wait", "--launches", "2:18"), (*_CUDA, "-DFENCED")),
     Recipe("unfenced", "roles.cu", ("--seeds", "18", "--out", "REPORT"),
            ("-p", "block_sched", "-p", "barrier_wait", "--launches", "2:18"), _CUDA),
-    Recipe("latency", "sparse.cu", ("--seeds", "2", "--out", "REPORT"),
-           ("-p", "latency", "-D", "HISTOGRAM=1", "--launches", "1:2"), _CUDA),
     Recipe("eleven", "triton_eleven.py",
            ("--kernels", "gemm", "streamk_gemm", "conv", "attention", "softmax", "total", "--rounds", "3", "--out",
             "REPORT"), ("-p", "block_sched", "--launches", "2:4")),

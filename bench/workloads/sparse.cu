@@ -9,12 +9,8 @@ extern "C" __global__ void sparse(const int *begins, const int *columns, const f
     if (row >= rows)
         return;
     float sum = 0;
-    int end = begins[row + 1];
-    for (int at = begins[row] + int(threadIdx.x); at < end; at += 32) {
-        int column = columns[at];
-        float value = values[at];
-        sum += value * x[column];
-    }
+    for (int at = begins[row] + int(threadIdx.x), end = begins[row + 1]; at < end; at += 32)
+        sum += values[at] * x[columns[at]];
     for (int apart = 16; apart; apart /= 2)
         sum += __shfl_xor_sync(~0u, sum, apart);
     if (threadIdx.x == 0)
