@@ -84,8 +84,7 @@ def arrive():
 
 @probe(pos="bar.sync | cp.async.wait_group", level="thread", after=True)
 def leave():
-    # Of 32 bits: the longer clock may be read while the warp is still waiting.
-    elapsed = nl.u64(nl.u32(nl.clock()) - nl.u32(arrived))
+    elapsed = nl.clock() - arrived
     waits += elapsed
     if nl.leader:
         Wait.save(arrived, elapsed)
