@@ -62,6 +62,7 @@ JUDGED: Mapping[str, tuple[str, ...]] = {
     "notebooks_h200": ("neutrino/session.py", "neutrino/loader/install.py", f"{_HOOK}/front"),
     "overhead_h200": ("bench/workloads/triton_eleven.py", "probes", *_TWINS),
     "parsing": ("neutrino/ptx/text", "neutrino/ptx/analysis"),
+    "patching_amd": ("neutrino/gcn", "neutrino/backend/gcn_*.py", "neutrino/fatbin/code_object_append.py", "probes"),
     "pictures": (
         "neutrino/page", "neutrino/tracing/accesses.py", "neutrino/tracing/csrc/accesses.*",
         "neutrino/tracing/csrc/log_groups.c",
