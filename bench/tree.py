@@ -74,7 +74,7 @@ JUDGED: Mapping[str, tuple[str, ...]] = {
     ),
     "published_h200": (
         "bench/workloads/published*", "probes/block_sched.*", "neutrino/tracing/analyses/block_times.py",
-        "neutrino/tracing/analyses/scheduling.py", "neutrino/tracing/analyses/tail.py",
+        "neutrino/tracing/analyses/scheduling.py", "neutrino/tracing/analyses/tail.py", *_TWINS,
     ),
     "questions": ("bench/workloads/questions_vector.py", "neutrino/session.py", f"{_HOOK}/image", f"{_HOOK}/front"),
     "reading": ("neutrino/tracing",),
