@@ -35,28 +35,37 @@ def load_probes(
     """Read probes, verify them, and merge them, as the option ``-p`` does: files first, in this order.
 
     names: one or several, also in lists. A ``str`` without a ``/`` that does not end in ``.toml`` or ``.py`` names a
-    probe that ships with Neutrino; any other is a path. A function with ``@nl.probe`` is read from the file or the
-    notebook's cell that it stands in, with the maps, registers, constants and functions there. source: the text of a
-    probe file in Python.
+    probe that ships with Neutrino; one with braces is a probe in one line, as of ``-e``; any other is a path. A
+    function with ``@nl.probe`` is read from the file or the notebook's cell that it stands in, with the maps,
+    registers, constants and functions there. source: the text of a probe file in Python.
     defines: other values of the constants of probes in Python, by name, as the option ``-D`` gives them.
 
     Raises ProbeError with every error of every file, NeutrinoError for a file or shipped probe that does not exist, a
     function whose text is not known, and a constant that no file has.
     """
-    given = list(_flattened(names))
+    given = list(flattened(names))
     for name in given:
         if not _is_probe(name):
             raise NeutrinoError(f"{name!r} is no probe: give names, paths, or functions with @nl.probe")
     functions = [name for name in given if callable(name)]
-    paths = [name if isinstance(name, str) else _path(name) for name in given if not callable(name)]
-    return load_all(paths, functions, source, defines=defines)
+    one_liners = [name for name in given if _is_one_liner(name)]
+    paths = [
+        name if isinstance(name, str) else _path(name)
+        for name in given if not callable(name) and not _is_one_liner(name)
+    ]  # fmt: skip
+    return load_all(paths, functions, source, one_liners, defines=defines)
 
 
-def _flattened(given: object) -> Iterator[Any]:
+def _is_one_liner(given: object) -> bool:
+    """Return whether an argument is the text of probes in one line, as of ``-e``: it has braces, as no name has."""
+    return isinstance(given, str) and "{" in given and "}" in given
+
+
+def flattened(given: object) -> Iterator[Any]:
     """Yield what a list has, and the lists in it."""
     if isinstance(given, Iterable) and not _is_probe(given):
         for part in given:
-            yield from _flattened(part)
+            yield from flattened(part)
     else:
         yield given
 

@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from neutrino.api import Function, Name, load_probes
+from neutrino.api import Function, Name, flattened, load_probes
 from neutrino.errors import NeutrinoError
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.selection import Selection
@@ -126,7 +126,7 @@ def install(
     request = Request(
         [],
         RunProbes.of(chosen),
-        tuple(str(probe) for probe in probes if isinstance(probe, (str, os.PathLike))) or ("install()",),
+        tuple(map(_name, flattened(probes))),
         selection,
         tracedir=Path(tracedir),
         device=EmbeddedDevice.parse(device) if device is not None else None,
@@ -418,6 +418,26 @@ class Recording:
         every = [launch for kernel in self.kernels for launch in kernel.launches]
         return tuple(sorted(every, key=lambda launch: int(launch.record["submit_ns"])))
 
+    def to_pandas(self) -> Any:
+        """Return the launches as a pandas DataFrame, a row each, in the order of submission: number, kernel, grid,
+        block, device, stream, time (nanoseconds since the block began) and graph. Raises NeutrinoError without pandas.
+        """
+        from neutrino.tracing.views import data_frame
+
+        named = {launch.index: kernel.name for kernel in self.kernels for launch in kernel.launches}
+        launches = self.launches
+        columns: dict[str, Any] = {
+            "launch": [launch.index for launch in launches],
+            "kernel": [named[launch.index] for launch in launches],
+        }
+        for name in ("grid", "block"):
+            for number, axis in enumerate("xyz"):
+                columns[f"{name}_{axis}"] = [int(launch.record[name][number]) for launch in launches]
+        for name in ("shared", "device", "stream", "graph"):
+            columns[name] = [int(launch.record[name]) for launch in launches]
+        columns["time_ns"] = [int(launch.record["submit_ns"]) - self._begin for launch in launches]
+        return data_frame(columns)
+
     @property
     def maps(self) -> dict[str, MapView]:
         """By name, the view of a map whose first axis is the launch, where one kernel has launches in the block. Raises
@@ -526,13 +546,21 @@ def _present_for_ranges() -> Hook | None:
 
 def _merged(probes: Sequence[Name | Function | ProbeSet], defines: Mapping[str, int | float] | None) -> ProbeSet:
     """The probes of ``install``'s arguments."""
-    sets = [probe for probe in probes if isinstance(probe, ProbeSet)]
-    others: list[Name | Callable[[], None]] = [probe for probe in probes if not isinstance(probe, ProbeSet)]
-    if not probes:
+    given = list(flattened(probes))
+    sets = [probe for probe in given if isinstance(probe, ProbeSet)]
+    others: list[Name | Callable[[], None]] = [probe for probe in given if not isinstance(probe, ProbeSet)]
+    if not given:
         raise NeutrinoError("no probes: name some, as install('gmem_bytes')")
     if sets and (len(sets) > 1 or others or defines):
         raise NeutrinoError("one ProbeSet, or names and functions: load_probes() merges several")
     return sets[0] if sets else load_probes(others, defines=defines)
+
+
+def _name(probe: object) -> str:
+    """What a trace calls a probe that ``install`` got."""
+    if isinstance(probe, ProbeSet):
+        return probe.file or "probes"
+    return str(probe) if isinstance(probe, (str, os.PathLike)) else str(getattr(probe, "__name__", "probe"))
 
 
 def _patterns(name: str, given: str | Sequence[str]) -> tuple[str, ...]:

@@ -205,8 +205,16 @@ class TraceKernel:
         numbers = self.indices[self.written]
         return numbers if chosen is None else numbers[(numbers >= chosen.start) & (numbers < chosen.stop)]
 
-    def launches(self, chosen: range | None = None) -> Iterator[TraceLaunch]:
-        """Yield the launches whose data are in the trace, in the order of submission. chosen: only of these numbers."""
+    @property
+    def launches(self) -> KernelLaunches:
+        """The launches whose data are in the trace, in the order of submission: a sequence, read as it is asked for.
+
+        ``kernel.launches(chosen)`` yields those of some numbers only, ``kernel.launches()`` all.
+        """
+        return KernelLaunches(self)
+
+    def _yield_launches(self, chosen: range | None) -> Iterator[TraceLaunch]:
+        """Yield the launches whose data are in the trace. chosen: only of these numbers, None for all."""
         result = self.result
         # The kernel has no twin.
         if result is None:
@@ -290,6 +298,45 @@ class TraceKernel:
                     self._trace.tolerate(error)
                 return None
         return result
+
+
+class KernelLaunches(Sequence[TraceLaunch]):
+    """The launches of a kernel whose data are in the trace, in the order of submission. Each is read when it is
+    asked for.
+    """
+
+    def __init__(self, kernel: TraceKernel) -> None:
+        """Give access to a kernel's launches."""
+        self._kernel = kernel
+
+    def __call__(self, chosen: range | None = None) -> Iterator[TraceLaunch]:
+        """Yield the launches. chosen: only of these numbers, None for all."""
+        return self._kernel._yield_launches(chosen)
+
+    def __iter__(self) -> Iterator[TraceLaunch]:
+        """Yield all launches."""
+        return self()
+
+    def __len__(self) -> int:
+        """How many there are; 0 for a kernel without a twin (copy with probes)."""
+        return 0 if self._kernel.result is None else len(self._kernel.written_numbers())
+
+    @overload
+    def __getitem__(self, key: int) -> TraceLaunch: ...
+    @overload
+    def __getitem__(self, key: slice) -> tuple[TraceLaunch, ...]: ...
+    def __getitem__(self, key: int | slice) -> TraceLaunch | tuple[TraceLaunch, ...]:
+        """Return a launch by its position among these, not by its number in the trace. Raises IndexError."""
+        if isinstance(key, slice):
+            return tuple(self[position] for position in range(*key.indices(len(self))))
+        if not len(self):
+            raise IndexError("the kernel has no launches whose data are in the trace")
+        number = int(self._kernel.written_numbers()[key])
+        return next(self(range(number, number + 1)))
+
+    def __repr__(self) -> str:
+        """How many there are, in short."""
+        return f"<{len(self)} launches of {_shown(self._kernel)}>"
 
 
 class TraceKernels(tuple[TraceKernel, ...]):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -11,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from neutrino.abi.levels import Level, Per
-from neutrino.errors import TraceError
+from neutrino.errors import NeutrinoError, TraceError
 from neutrino.maps.declaration import Layout, Map, Report, has_no_count
 from neutrino.maps.log_reading import LOG_CONTROL, chunks, first_slots, slices
 from neutrino.maps.owners import row_owners
@@ -53,7 +54,7 @@ class Geometry:
         return -(-self.threads // self.lanes)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class MapView:
     """The records of one map, of one launch or of several launches of one geometry, which then are the first axis.
 
@@ -69,6 +70,34 @@ class MapView:
     geometry: Geometry
     records: Array
     counts: Array | None
+
+    def __repr__(self) -> str:
+        """The view in short: the map's name, and the shape and the fields of its records."""
+        shape = " x ".join(map(str, self.records.shape)) or "1"
+        return f"<map {self.map.name}: {shape} records of {', '.join(self.map.dtype.names or ())}>"
+
+    def to_pandas(self) -> Any:
+        """Return the saved records as a pandas DataFrame: a column per field, in the order of ``valid``; and columns of
+        whose they are, where ``places`` says that.
+
+        Raises NeutrinoError without pandas.
+        """
+        return data_frame(self._columns())
+
+    def _columns(self) -> dict[str, Array]:
+        """What ``to_pandas`` has: columns by name."""
+        records = self.valid()
+        columns: dict[str, Array] = {}
+        # Only of one launch, and not of all types.
+        with suppress(ValueError):
+            places = self.places()
+            if all(len(column) == len(records) for column in places.values()):
+                columns.update(places)
+        for name in records.dtype.names or ():
+            values = records[name].reshape(len(records), -1)
+            parts = [name] if values.shape[1] == 1 else [f"{name}{part}" for part in range(values.shape[1])]
+            columns.update({part: values[:, number] for number, part in enumerate(parts)})
+        return columns
 
     @property
     def cap(self) -> int:
@@ -380,6 +409,15 @@ class Frames:
     offset: int
     stride: int
     launches: int
+
+
+def data_frame(columns: Mapping[str, Any]) -> Any:
+    """Return a pandas DataFrame of columns by name. Raises NeutrinoError without pandas."""
+    try:
+        import pandas
+    except ImportError:
+        raise NeutrinoError("pandas is not installed: pip install pandas") from None
+    return pandas.DataFrame(dict(columns))
 
 
 class MapViews(dict[str, "MapView"]):

@@ -260,3 +260,71 @@ say(launches=launches, makers=makers())
     assert found["launches"] == [[8000, number + 1] for number in [*range(8), 0, 1]]
     # Of the first set and of four others, a listener and a maker each.
     assert 0 < found["makers"] <= 10
+
+
+def test_probes_in_every_form(folder: Folder) -> None:
+    """A list of a name, a path and a text in one line; and a function."""
+    (folder.path / "counts.py").write_text("""
+import neutrino.language as nl
+@nl.Map(type="sum", level="thread")
+class Loads:
+    n: nl.u64
+@nl.probe(pos="ld.global", level="thread", before=True)
+def loads():
+    Loads.save(1)
+""")
+    (found,) = _run(
+        folder, """
+vector = load()
+import counts
+import pathlib
+names = []
+for probes in (["gmem_bytes", pathlib.Path("counts.py")], [["ld.global { @n = count() }"]], counts.loads):
+    with neutrino.trace(probes, device="embedded", quiet=True) as t:
+        saxpy(vector)
+    names.append(sorted(t.maps))
+say(names=names, sets=[one.probes for one in t.trace.sets], set=repr(t.trace.sets[1]))
+""")
+    assert found["names"] == [["GmemBytes", "Loads"], ["n"], ["Loads"]]
+    assert found["sets"] == ["gmem_bytes counts.py", "ld.global { @n = count() }", "loads"]
+    assert found["set"] == "<set 2: ld.global { @n = count() }>"
+
+
+def test_what_a_notebook_shows_is_short(folder: Folder) -> None:
+    (found,) = _run(
+        folder, """
+import sys, types
+pandas = types.ModuleType("pandas")
+class DataFrame(dict):
+    pass
+pandas.DataFrame = DataFrame
+vector = load()
+probes = neutrino.load_probes("gmem_bytes")
+with neutrino.trace(probes, device="embedded", quiet=True) as t:
+    saxpy(vector)
+    sums(vector)
+    saxpy(vector)
+try:
+    t.to_pandas()
+except neutrino.NeutrinoError as error:
+    message = str(error)
+sys.modules["pandas"] = pandas
+kernel = t.kernels[0].kernel
+launches = kernel.launches
+view = launches[0].maps["GmemBytes"]
+shown = [repr(one) for one in (probes, view, launches[0], launches, t, t.kernels[0])]
+table, rows = t.to_pandas(), view.to_pandas()
+say(shown=shown, message=message, columns=list(table), kernels=table["kernel"], grids=table["grid_x"],
+    load=rows["load"].tolist(), count=[len(launches), len(list(launches)), len(list(kernel.launches()))],
+    numbers=[launches[-1].index, launches[1].index, [one.index for one in launches[:2]]])
+""")
+    assert all(text.count("\n") < 3 and len(text) < 240 for text in found["shown"])
+    assert found["shown"][0].startswith("<ProbeSet of ")
+    assert found["shown"][1].startswith("<map GmemBytes: ")
+    assert found["shown"][1].endswith(" records of load, store, atomic, async, uncounted>")
+    assert found["message"] == "pandas is not installed: pip install pandas"
+    assert found["columns"][:3] == ["launch", "kernel", "grid_x"]
+    assert found["kernels"] == ["saxpy", "sum", "saxpy"]
+    assert found["load"] == [8000]
+    assert found["count"] == [2, 2, 2]
+    assert found["numbers"] == [2, 2, [0, 2]]

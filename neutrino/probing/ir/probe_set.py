@@ -83,7 +83,11 @@ class _Seal:
 _SEAL = _Seal()
 
 
-@dataclass(frozen=True)
+_SHOWN = 6
+"""Maps that are named in short."""
+
+
+@dataclass(frozen=True, repr=False)
 class ProbeSet:
     """All probes of a run, verified. At a site they run in the order of ``probes``.
 
@@ -115,6 +119,13 @@ class ProbeSet:
         # So that no set exists that the verifier has not seen.
         if seal is not _SEAL:
             raise TypeError("a ProbeSet is made by neutrino.load_probes, which verifies what is in it")
+
+    def __repr__(self) -> str:
+        """The set in short: where it is from, its probes and maps."""
+        maps = ", ".join(entry.name for entry in self.maps[:_SHOWN])
+        more = f" and {len(self.maps) - _SHOWN} more" if len(self.maps) > _SHOWN else ""
+        count = "1 probe" if len(self.probes) == 1 else f"{len(self.probes)} probes"
+        return f"<ProbeSet of {self.file}: {count}, maps {maps}{more}>"
 
     def __hash__(self) -> int:
         """Return a hash of the path and text: sets are keys of caches, and hashing all members would be slow."""
