@@ -77,6 +77,9 @@ JUDGED: Mapping[str, tuple[str, ...]] = {
         "neutrino/tracing/analyses/scheduling.py", "neutrino/tracing/analyses/tail.py", *_TWINS,
     ),
     "questions": ("bench/workloads/questions_vector.py", "neutrino/session.py", f"{_HOOK}/image", f"{_HOOK}/front"),
+    "questions_h200": (
+        "bench/workloads/questions_*.py", "neutrino/session.py", f"{_HOOK}/image", f"{_HOOK}/graph", f"{_HOOK}/front",
+    ),
     "reading": ("neutrino/tracing",),
     "registers": ("bench/hand", "probes", *_TWINS),
     "road_h200": (_HOOK, *_TWINS),
@@ -99,8 +102,8 @@ JUDGED: Mapping[str, tuple[str, ...]] = {
 OVERTAKEN: tuple[str, ...] = (
     "accesses_h200", "ahead_h200", "ahead_size", "ahead_speed", "benchmark_option_h200", "calls_h200", "check_corpus",
     "compatibility_h200", "corpus", "corpus_amd", "exact_amd", "exact_faults", "examples", "findings_h200",
-    "first_runs_h200", "gcn_second", "graphs_h200", "hip_amd", "listing", "notebooks_h200", "overhead_h200",
-    "parsing", "placed_h200", "probed_amd", "published_h200", "reading", "registers", "road_h200",
+    "first_runs_h200", "gcn_second", "graphs_h200", "hip_amd", "listing", "notebooks_h200", "overhead_h200", "parsing",
+    "placed_h200", "probed_amd", "published_h200", "questions_h200", "reading", "registers", "road_h200",
     "rounding_h200", "scale", "signals", "slowdown_h200", "soak", "soak_h200", "twins_amd", "values_h200",
 )  # fmt: skip
 """Results whose files have changed since they were recorded, and which are to be recorded again."""

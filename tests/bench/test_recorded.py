@@ -31,6 +31,7 @@ from bench import (
     pictures,
     placed_verdicts,
     published,
+    questions,
     reading,
     registers,
     rounding_verdicts,
@@ -68,6 +69,7 @@ _BENCHES: dict[str, tuple[Path, Callable[[Json], list[str]], tuple[str | int, ..
     ),
     "first runs": (first_runs.RESULTS, _unmet(first_runs.judge), ("runs", "torch.compile", "second", 0, "result"), "0"),
     "notebooks": (notebooks.RESULTS, _unmet(notebooks.judge), ("runs", "CuPy", "late", "records", 0, 1), "0" * 16),
+    "questions": (questions.RESULTS, _unmet(questions.judge), ("runs", "JAX", "three", "asked", 1, "result"), "0" * 16),
     "choice": (choice.RESULTS, _unmet(choice.judge), ("runs", "off", 0, "launches", "probed"), 10_001),
     "benchmark option": (
         benchmark_option.RESULTS, _unmet(benchmark_option.judge), ("plain", 1, "kernels", "vecadd", "output"), "0",
