@@ -629,6 +629,8 @@ class SnippetReader:
             raise LanguageError(name)
         if not isinstance(function, ast.Attribute) or function.attr != "save" or name not in self._maps:
             hint = f"a probe calls the save of its maps, {self._alias}.save, and functions of its file"
+            if isinstance(function, ast.Attribute) and function.attr == "save" and name.isidentifier():
+                hint = f"there is no map {name} here: put it into the file, or the notebook's cell, that has the probe"
             raise self._faults.refuse(call, "python-call", f"'{self._faults.quote(function)}' is called", hint)
         target = self._maps[name]
         fields = target.saved_fields
