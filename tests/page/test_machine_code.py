@@ -16,6 +16,8 @@ from neutrino.page.source import KeptBlocks, Source
 from neutrino.page.sources import prepare_sources
 from neutrino.toolchain.location import find_tool
 from neutrino.toolchain.process import run_tool
+from neutrino.toolchain.ptxas import Assembler
+from neutrino.toolchain.refusal import AssemblyError
 from neutrino.toolchain.tool_choice import find_assembler
 from neutrino.tracing import Trace, summarize
 from tests.page.browser import chromium, opened
@@ -84,6 +86,20 @@ def test_other_registers_are_other_code(trace: Path) -> None:
     assert "17 registers, the original 40: that is other code" in code_of(trace, registers=registers)["says"]
 
 
+def test_variables_of_the_module_are_declared(trace: Path) -> None:
+    """Triton's shared memory, and a variable in global memory, are no part of a kernel's text."""
+    lines = [
+        ".visible .entry patterns(.param .u64 out)", "{", ".reg .b32 %r<4>;", ".reg .b64 %rd<4>;", ".shared .b32 own;",
+        "mov.b32 %r1, global_smem;", "mov.u64 %rd1, table;", "mov.u32 %r3, own;", "ld.shared.u32 %r2, [%r1];",
+        "st.global.u32 [%rd1], %r2;", "st.shared.u32 [%r3], %r2;", "ret;", "}",
+    ]  # fmt: skip
+    found = code_of(trace, lines)
+    assert found["says"].endswith("what the text lacks: global_smem, table.")
+    lines_of = {text.partition(" ")[0]: line for _, text, line in found["lines"]}
+    assert lines_of["LDS"] == 1 + lines.index("ld.shared.u32 %r2, [%r1];")
+    assert lines_of["EXIT"] == 1 + lines.index("ret;")
+
+
 @pytest.mark.parametrize(
     ("lines", "changes", "fault"),
     [
@@ -96,6 +112,21 @@ def test_what_has_no_code_says_why(trace: Path, lines: Any, changes: dict[str, s
     found = code_of(trace, lines, **changes)
     assert list(found) == ["fault"]
     assert fault in found["fault"]
+
+
+def test_a_crash_over_lines_leaves_the_code(trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = Assembler.assemble
+
+    def crashing(self: Assembler, text: str, arch: str, options: Any = (), **more: Any) -> Any:
+        if "-lineinfo" in options:
+            raise AssemblyError(["ptxas"], -6, "")
+        return whole(self, text, arch, options, **more)
+
+    monkeypatch.setattr(Assembler, "assemble", crashing)
+    found = code_of(trace)
+    assert len(found["lines"]) > 40
+    assert {line for _, _, line in found["lines"]} == {0}
+    assert found["says"].endswith("Which line an instruction is of is not known.")
 
 
 def test_without_the_tools_the_page_says_which_is_missing(trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
