@@ -86,7 +86,7 @@ def patch_file(
     probes: ProbeSet,
     output: Name | None = None,
     *,
-    archs: Sequence[str] = (),
+    archs: str | Sequence[str] = (),
     keep: Sequence[str] = (),
     drop: Sequence[str] = (),
     jobs: int | None = None,
@@ -109,8 +109,9 @@ def patch_file(
     # Only a set that was merged from several files has parts.
     names = [part.file for part in probes.parts] or [probes.file]
     settings = Settings(probes, Selection(tuple(keep), tuple(drop)))
+    wanted = [archs] if isinstance(archs, str) else archs
     return patch_library(
-        source, target, settings, names=names, archs=[device_arch(arch) for arch in archs], jobs=jobs
+        source, target, settings, names=names, archs=[device_arch(arch) for arch in wanted], jobs=jobs,
     )  # fmt: skip
 
 

@@ -7,21 +7,40 @@ import re
 from typing import NoReturn
 
 _UNKNOWN = re.compile(r"unrecognized arguments: (?P<words>.*)", re.DOTALL)
+_CHOICE = re.compile(r"invalid choice: '(?P<word>[^']*)' \(choose from (?P<known>.*)\)", re.DOTALL)
+_OTHER_WORDS = {
+    "stop": "off", "pause": "off", "disable": "off", "start": "on", "resume": "on", "enable": "on", "dump": "flush",
+    "info": "status", "run": "try", "validate": "check", "verify": "check", "init": "new", "create": "new",
+    "ls": "list", "build": "compile", "match": "sites", "diff": "show",
+}  # fmt: skip
+"""What others call a command."""
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse's, whose errors suggest options."""
+    """argparse's, whose errors are one line and suggest what may be meant."""
 
     def error(self, message: str) -> NoReturn:
-        """Exit with argparse's status 2, its usage, and a message."""
-        super().error(suggested(self, message))
+        """Exit with argparse's status 2 and a message."""
+        self.exit(2, f"{self.prog}: {suggested(self, message)}; see {self.prog} --help\n")
 
 
 def suggested(parser: argparse.ArgumentParser, message: str) -> str:
-    """Return an error of argparse; of an option that the parser has not, with the one that may be meant."""
+    """Return an error of argparse; of an option or a choice that the parser has not, with the one that may be meant."""
+    if (choice := _CHOICE.search(message)) is not None:
+        from neutrino.probing.nearest import nearest
+
+        known = re.findall(r"[\w-]+", choice["known"])
+        meant = _OTHER_WORDS.get(choice["word"])
+        meant = meant if meant in known else nearest(choice["word"], known)
+        return f"{message}; did you mean {meant}?" if meant else message
     match = _UNKNOWN.fullmatch(message)
-    option = next((word for word in match["words"].split() if word.startswith("--")), "") if match else ""
+    words = match["words"].split() if match else []
+    option = next((word for word in words if word.startswith("--")), "")
     if not option:
+        # Of another case: -P for -p.
+        short = next((word[:2] for word in words if re.match(r"-[a-zA-Z]", word)), "")
+        if short and short.swapcase() in parser._option_string_actions:
+            return f"{message}; did you mean {short.swapcase()}?"
         return message
     # Imported here: only a mistake needs it.
     from neutrino.probing.nearest import nearest

@@ -57,7 +57,10 @@ def _count(text: str) -> int:
 def _pid(text: str) -> int:
     """Parse the number of a process, for argparse."""
     if not text.isascii() or not text.isdigit() or not 0 < int(text) < 1 << 31:
-        raise argparse.ArgumentTypeError(f"{text!r} is not the number of a process")
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not the number of a process, which ends the name of its trace and comes first: "
+            "neutrino-ctl PID COMMAND"
+        )
     return int(text)
 
 

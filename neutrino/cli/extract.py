@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from neutrino.cli.arguments import Parser
 from neutrino.cli.diagnostics import print_diagnostics
+from neutrino.cli.kernel_names import some_of
 from neutrino.cli.listing import Row, Shown, Tables
 from neutrino.cli.listing_json import JsonListing
 from neutrino.cli.progress import Progress
@@ -196,6 +197,7 @@ class _Extraction:
         self.progress = Progress(_NAME)
         self._options = options
         self._selection = _selection(options)
+        self._seen: set[str] = set()
         self._probes: ProbeSet | None = None
         self._namer: Namer | None = None
         self._printed = 0
@@ -270,6 +272,7 @@ class _Extraction:
 
         single: whether its JSON object is the whole document, not one of a list.
         """
+        self._seen.clear()
         # The file's containers, and the images in them that --arch selects.
         try:
             data = input_.data()
@@ -409,6 +412,8 @@ class _Extraction:
             return True
         from neutrino.demangle import demangle
 
+        self._seen.add(name)
+
         return self._selection.selects(name, demangle(name))
 
     def _coverage(self, shown: Shown, vendor: str | None) -> list[Coverage]:
@@ -534,12 +539,19 @@ class _Extraction:
             self._say(f"{shown.input.name}: {message}{f'; {hint}' if hint else ''}")
         self._without_text, self._disassembled = {}, 0
 
+    def _there_are(self, shown: Shown) -> str:
+        """Say in words what a file has of which nothing was selected."""
+        archs = dict.fromkeys(image.arch for each in shown.containers for image in each.images if image.arch)
+        if not self._seen:
+            return f"its images are for {', '.join(archs) or 'no architecture'}"
+        return f"its kernels are {some_of(self._seen)}"
+
     def _say_empty(self, shown: Shown) -> None:
         """Report that a file has no device code, or none that is selected."""
         if any(container.images for container in shown.containers):
             # A vendor-licensed library that is not disassembled has no rows either, and that has been reported.
             if not self._is_refused:
-                self._say(f"{shown.input.name}: no image or kernel matches")
+                self._say(f"{shown.input.name}: no image or kernel matches; {self._there_are(shown)}")
         else:
             self._say(f"{shown.input.name}: no device code found")
 

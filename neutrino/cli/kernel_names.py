@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
+
+from neutrino.demangle import demangle
 
 if TYPE_CHECKING:
     from neutrino.tracing.trace import TraceKernel
 
 _PARTS = re.compile(r"\(anonymous namespace\)|<unnamed>|->|.", re.DOTALL)
 """Single characters, but for words whose brackets are no parameters and no template arguments."""
+_MOST_NAMED = 12
+"""Kernels that are named in a sentence."""
+_IN_SENTENCES = 60
+"""Characters of a kernel's name in a sentence."""
 _WITHOUT_BRACKETS = {"(anonymous namespace)": "{anonymous}", "<unnamed>": "{unnamed}"}
 
 
@@ -85,3 +92,10 @@ def _without_templates(name: str, max_depth: int) -> str:
 def demangled(kernel: TraceKernel) -> str:
     """Return a kernel's demangled name: from the trace, which has it for probed kernels only, else computed here."""
     return kernel.full_name
+
+
+def some_of(names: Iterable[str]) -> str:
+    """Return kernels in words, after "there are": some of them, demangled and shortened. names: mangled ones."""
+    shown = sorted({shorten(demangle(name), _IN_SENTENCES) for name in names})
+    more = f" and {len(shown) - _MOST_NAMED:,} more" if len(shown) > _MOST_NAMED else ""
+    return ", ".join(shown[:_MOST_NAMED]) + more

@@ -39,6 +39,10 @@ _MOST_KEYS = 20
 UNNAMED, SAVE, PRINT = "unnamed", "save", "print"
 _OF_OTHER_TYPE = re.compile(r"(field '\w+' is \w+): make the field (\w+), or save ([\w.]+)\.bits$")
 """What is said of probe files."""
+_WRONG_TYPE = re.compile(r"\b(OUT|IN\d) is \.[busf]\d+(?=, but .* take it as one of)")
+_INSTRUCTION = re.compile(r"'(?:@\S+ )?([a-z]\w*\.[\w.:]*)")
+_TYPES = re.compile(r"\.([busf]\d+)\b")
+_LACKS = re.compile(r"([a-z][\w.:]*) has no (OUT|IN\d)\b")
 _RANKS = ("RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID")
 _HISTOGRAMS = ("hist", "lhist")
 _TOTALS = {"count": "total", "sum": "total", "avg": "mean", "topk": "total", "min": "least", "max": "greatest"}
@@ -218,7 +222,7 @@ def _results(
         # Such as an operand of another type than the one-liner takes it for.
         refused = [kernel for kernel in trace.kernels if kernel.reason is Reason.UNSUPPORTED and kernel.counters]
         for kernel in refused[:_MOST_REFUSED]:
-            detail = _OF_OTHER_TYPE.sub(_remedy, kernel.detail)
+            detail = one_remedy(_OF_OTHER_TYPE.sub(_remedy, kernel.detail))
             lines.append(f"  {shortened(names[kernel.id])}: {escaped(detail)}")
     return "\n".join([*lines, ""]) + "\n"
 
@@ -229,6 +233,21 @@ def _remedy(said: re.Match[str]) -> str:
     said: the match of that message.
     """
     return f"{said[1]}: write {said[2]}({said[3]})"
+
+
+def one_remedy(detail: str) -> str:
+    """Return why a kernel was not probed, with one remedy where an operand is of another type than a one-liner takes it
+    for: it holds for all instructions that the one-liner then matches, whatever else it matched before.
+    """
+    if (lacking := _LACKS.search(detail)) is not None:
+        return f"{detail}: narrow the position to instructions that have {lacking[2]}, as in 'load & global & f32'"
+    found = _WRONG_TYPE.search(detail)
+    # The type in the instruction's name, which is what patterns match: OUT of ld.u32 has 32 bits of no type.
+    types = _TYPES.findall(instruction[1]) if (instruction := _INSTRUCTION.search(detail)) else []
+    if found is None or not types or types[-1] not in ("u32", "s32", "f32", "u64", "s64", "f64"):
+        return detail
+    clause = f"{{ … {types[-1]}({found[1]}) … }}"
+    return f"{detail[: found.end()]}: write 'POSITION & {types[-1]} {clause}', and a clause for each other type"
 
 
 def _result(use: Use, view: Any, kernel: TraceKernel) -> _Result:

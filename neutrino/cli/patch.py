@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from neutrino.cli.arguments import Parser
 from neutrino.cli.diagnostics import print_diagnostics
+from neutrino.cli.kernel_names import some_of
 from neutrino.cli.max_registers import add_max_registers
 from neutrino.cli.streams import escaped, print_anything
 from neutrino.cli.table import counted
@@ -273,7 +274,7 @@ def _patch(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     probes = load_for_file(options.file, first, options.probe)
     if options.device is not None:
         # For its check alone: a file takes twins for the embedded device, not the device's settings.
-        EmbeddedDevice.parse(options.device)
+        EmbeddedDevice.parse(options.device, without="make twins for the GPUs of --arch")
     kind = DeviceKind.GPU if options.device is None else DeviceKind.EMBEDDED
     archs = [device_arch(arch) for arch in options.arch]
     if kind is DeviceKind.EMBEDDED and any(arch != EMBEDDED_DEVICE for arch in archs):
@@ -452,7 +453,7 @@ def _why_none_probed(report: Report) -> str:
         return "no CUDA kernels found"
     # The only reason, so -k and --filter excluded all kernels.
     if [reason.word for reason, _ in report.skipped] == ["not-selected"]:
-        return "no kernel matched"
+        return f"no kernel matched; there are {some_of(kernel.name for kernel in report.kernels)}"
     return "no kernel could be probed"
 
 

@@ -110,7 +110,7 @@ class Kernels:
             return DONE
         # The kernels of vendor-licensed libraries, which are reported themselves, are not looked at.
         if not self._kernel_count and not self._vendor_count:
-            say(f"{self._name}: no kernel matches")
+            say(f"{self._name}: no kernel matches; neutrino-extract {self._name} --kernels lists them")
         return DONE if found else NOTHING
 
     def _file(self, input_: Input) -> Iterator[tuple[File, Iterator[Preview]]]:

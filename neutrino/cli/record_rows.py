@@ -243,7 +243,7 @@ def addresses_of(kernels: Sequence[TraceKernel], name: str) -> frozenset[str]:
     the map, what probes save to, of that name.
     """
     from neutrino.cli.report_sources import meanings_in
-    from neutrino.probing.ir.saved_values import Meaning
+    from neutrino.tracing.saved_values import Meaning
 
     found = {"addr", "address"}
     for trace in {kernel.trace.path: kernel.trace for kernel in kernels}.values():

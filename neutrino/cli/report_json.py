@@ -16,8 +16,8 @@ from neutrino.cli.occupancy import occupancy_document
 from neutrino.cli.report_sources import meanings_in
 from neutrino.cli.why import coverage_document
 from neutrino.maps.declaration import Layout, Report, has_no_count
-from neutrino.probing.ir.saved_values import Field, Meaning
 from neutrino.tracing.analyses.run import Findings
+from neutrino.tracing.saved_values import Field, Meaning
 from neutrino.tracing.shown.maps import Known, of_map
 from neutrino.tracing.shown.report import readable_benchmark
 from neutrino.tracing.summary import BucketSummary, KernelSummary, KeySummary, MapSummary, TraceSummary

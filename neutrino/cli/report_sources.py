@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from neutrino.cli.nothing_saved import NothingSaved
-    from neutrino.probing.ir.saved_values import Field, Meaning
+    from neutrino.tracing.saved_values import Field, Meaning
     from neutrino.tracing.summary import KernelSummary
     from neutrino.tracing.trace import Trace, TraceKernel
 
@@ -49,7 +49,7 @@ def meanings_in(trace: Trace) -> Mapping[Field, Meaning]:
 def _meanings(path: Path) -> Mapping[Field, Meaning]:
     """Read the probes of a trace."""
     # Here, since many reports need not wait for what reads probes.
-    from neutrino.probing.ir.saved_values import meanings_of
+    from neutrino.tracing.saved_values import meanings_of
     from neutrino.verification import load_probes
 
     found: dict[Field, Meaning] = {}

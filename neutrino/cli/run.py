@@ -8,6 +8,7 @@ import importlib
 import os
 import re
 import shlex
+import shutil
 import signal
 import sys
 import threading
@@ -362,6 +363,13 @@ def _parser() -> _Parser:
     return parser
 
 
+def _taken(given: Sequence[str]) -> str:
+    """Say which option has taken what may be COMMAND as its value, after "no COMMAND to run"; "" if none has."""
+    if len(given) > 1 and given[-2].startswith("-") and (shutil.which(given[-1]) or Path(given[-1]).is_file()):
+        return f": {given[-2]} needs a value, and took {given[-1]}"
+    return ""
+
+
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run COMMAND with probes, in place of this process, or beneath it where results are printed at the end.
 
@@ -379,7 +387,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     # A "--" ends the options of neutrino, and is no part of COMMAND.
     command = options.command[1:] if options.command[:1] == ["--"] else options.command
     if not command:
-        _parser().error("no COMMAND to run")
+        _parser().error(f"no COMMAND to run{_taken(given)}")
     if options.benchmark and (options.launches != (0, None) or options.every > 1):
         _parser().error("--benchmark draws which launches are probed: it goes without --launches and --every")
     if options.hot and options.when == "load":
@@ -389,8 +397,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     if options.memusage:
         _refuse_options_that_probe(options)
     try:
-        options.expression, intervals = take_intervals(options.expression)
         _refuse_file_names(options.expression)
+        options.expression, intervals = take_intervals(options.expression)
         device, ordinals = _devices(options)
         # None: the run records with the twins that patched libraries carry.
         probes = None
@@ -514,8 +522,10 @@ def _run_probes(options: argparse.Namespace) -> RunProbes:
 
 
 def _refuse_file_names(texts: Sequence[str]) -> None:
-    """Raise NeutrinoError for a one-liner that is the name of a file."""
+    """Raise NeutrinoError for a one-liner that is the name of a file, or empty."""
     for text in texts:
+        if not text.strip():
+            raise NeutrinoError("-e has an empty text; write it as in -e 'ld.global { @bytes = sum(BYTES) }'")
         if "{" not in text and Path(text).is_file():
             raise NeutrinoError(f'-e {text}: -e takes the probes themselves: -e "$(cat {shlex.quote(text)})"')
 

@@ -13,20 +13,15 @@ from pathlib import Path
 import numpy as np
 
 from neutrino.abi.launches import LaunchState
-from neutrino.cli.kernel_names import shorten
+from neutrino.cli.kernel_names import some_of
 from neutrino.cli.report_messages import DONE, fail, say
 from neutrino.cli.streams import escaped
 from neutrino.cli.table import counted
-from neutrino.demangle import demangle
 from neutrino.errors import NeutrinoError, TraceError
 from neutrino.tracing import Trace, find_traces
 
 _DEFAULT_FOLDER = "trace"
 """Where ``neutrino`` writes traces without ``--tracedir``."""
-_MOST_NAMED = 12
-"""Kernels that are named."""
-_NAME_WIDTH = 60
-"""Characters of a kernel's name."""
 
 
 def add_choices(parser: argparse.ArgumentParser) -> None:
@@ -139,9 +134,10 @@ def newest_of_ranks(paths: Sequence[Path], ranks: Sequence[int]) -> list[Path]:
 
 
 def one_trace(names: Sequence[str], ranks: Sequence[int]) -> Path:
-    """Return the one trace at some paths; the newest of those in ``./trace`` without a path. ranks: of the processes.
+    """Return the one trace at some paths: of a folder, and of ``./trace`` without a path, the newest. ranks: of the
+    processes.
 
-    Raises NeutrinoError if there is none, or several.
+    Raises NeutrinoError if there is none, or several paths.
     """
     found: list[Path] = []
     try:
@@ -151,7 +147,9 @@ def one_trace(names: Sequence[str], ranks: Sequence[int]) -> Path:
         if names:
             raise
         raise NeutrinoError(f"{error}; give the path of a trace") from error
-    found = of_ranks(found, ranks) if names else newest_of_ranks(found, ranks)
+    if len(names) == 1 and len(found) > 1 and not ranks:
+        say(f"{names[0]}: the newest trace; {counted(len(found) - 1, 'other trace')} there")
+    found = of_ranks(found, ranks) if len(names) > 1 else newest_of_ranks(found, ranks)
     if len(found) != 1:
         raise NeutrinoError(f"{' '.join(names)}: {len(found)} traces; one is needed: name it, or choose it by --rank")
     return found[0]
@@ -195,8 +193,7 @@ def require_launches(traces: Sequence[Trace], chosen: range | None) -> None:
 
 def why_no_kernel(traces: Sequence[Trace], options: argparse.Namespace) -> str:
     """Return what to say where no kernel is left: by -k and --filter, or because there is none."""
-    names = sorted({shorten(demangle(kernel.name), _NAME_WIDTH) for trace in traces for kernel in trace.kernels})
+    names = [kernel.name for trace in traces for kernel in trace.kernels]
     if not names or not (options.kernel or options.filter):
         return "no kernel to report"
-    more = f" and {len(names) - _MOST_NAMED:,} more" if len(names) > _MOST_NAMED else ""
-    return escaped(f"-k and --filter leave no kernel; there are {', '.join(names[:_MOST_NAMED])}{more}")
+    return escaped(f"-k and --filter leave no kernel; there are {some_of(names)}")

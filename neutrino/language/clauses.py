@@ -189,6 +189,10 @@ def _hint(written: str, *, is_expression: bool) -> str:
         return "write @name = count()"
     if _COMPOUND.match(written):
         return "write it in one line, as in if CONDITION: STATEMENT; longer probes go in a .py file"
+    if re.search(r"\)\s*if\b", written):
+        return "write if CONDITION: STATEMENT, or a filter: POSITION /CONDITION/ { … }"
+    if is_expression and re.search(r"\b(?:and|or|not)\s*$", written):
+        return "the condition ends too early"
     return "statements have a ; between them" if re.search(r"\)\s*[@\w]", written) else ""
 
 

@@ -27,6 +27,7 @@ from neutrino.language.faults import Faults, LanguageError
 from neutrino.language.known import OPERATORS, ConstantReader
 from neutrino.language.literals import Number
 from neutrino.language.locals import Result
+from neutrino.language.other_words import hint_of
 from neutrino.language.vocabulary import (
     CHANGING,
     ELSEWHERE,
@@ -132,13 +133,13 @@ class ExpressionReader(ConstantReader):
         if isinstance(node, ast.Attribute) and self._is_language(node):
             guess = ELSEWHERE.get(node.attr) or nearest(node.attr, [*SITE_OPERANDS, *HELPERS, *FUNCTIONS, *TYPES])
             hint = "the values of an instruction are " + ", ".join(f"{self._alias}.{name}" for name in SITE_OPERANDS)
-            if guess:
+            if node.attr in FUNCTIONS or node.attr in HELPERS:
+                values = ", ".join(["…"] * FUNCTIONS.get(node.attr, 0))
+                hint = f"call it: {self._alias}.{node.attr}({values})"
+            elif guess:
                 hint = f"did you mean {self._alias}.{guess}?"
             raise self._faults.refuse(node, "python-name", f"the language has no value '{node.attr}'", hint)
-        hint = ""
-        if isinstance(node, ast.Tuple):
-            hint = "there is one value here, also as a key: join them, as in ctaid * 1024 + tid"
-        raise self._faults.refuse(node, "python-expression", f"'{self._faults.quote(node)}' in a probe", hint)
+        raise self._faults.refuse(node, "python-expression", f"'{self._faults.quote(node)}' in a probe", hint_of(node))
 
     def _named(self, node: ast.Name) -> Result:
         """Return the value of a name: of a variable or parameter, else of a constant of the file."""

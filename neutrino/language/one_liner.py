@@ -31,6 +31,7 @@ from neutrino.ir.types import Type
 from neutrino.language.clauses import UNNAMED, Clause, ClauseText, map_of
 from neutrino.language.faults import Faults, LanguageError, TooManyFaultsError
 from neutrino.language.locals import Result
+from neutrino.language.other_words import OF_MAPS, OTHER_FUNCTIONS, RESULTS, VALUES
 from neutrino.language.probe_bodies import Names, SnippetReader
 from neutrino.language.uses import (
     ALL_FUNCTIONS,
@@ -105,19 +106,15 @@ class _OneLineFaults(Faults):
 
     def report(self, node: Any, code: str, message: str, hint: str = "") -> None:
         """Add a fault; names of ``neutrino.language`` are those of a one-liner, without ``nl.``."""
-        if code == "python-name" and isinstance(node, ast.Name) and not hint:
-            guess = _OTHER_WORDS.get(node.id.lower()) or ELSEWHERE.get(node.id) or nearest(node.id, _SHOWN_WORDS)
+        if code == "python-name" and isinstance(node, ast.Name) and (map_name := self.quote(node)).startswith("@"):
+            message = f"{map_name} is a map, which a probe cannot read"
+            hint = "its results are there when COMMAND ends; a value that a probe goes on with needs no @"
+        elif code == "python-name" and isinstance(node, ast.Name) and not hint:
+            guess = VALUES.get(node.id.lower()) or ELSEWHERE.get(node.id) or nearest(node.id, _SHOWN_WORDS)
             hint = f"did you mean {guess}?" if guess else "the values of an instruction are ADDR, BYTES, OUT, IN1 …"
+            if node.id.lower() in RESULTS:
+                hint = "results are shown for each kernel anyway, and each process has a trace of its own"
         super().report(node, code, *(_LANGUAGE.sub(r"\1", text) for text in (message, hint)))
-
-
-_OTHER_WORDS = {
-    "size": "BYTES", "width": "BYTES", "nbytes": "BYTES", "length": "BYTES", "address": "ADDR", "addr": "ADDR",
-    "ptr": "ADDR", "pointer": "ADDR", "value": "OUT", "val": "OUT", "result": "OUT", "retval": "OUT", "dst": "OUT",
-    "src": "IN1", "arg0": "IN1", "arg1": "IN2", "arg2": "IN3",
-}  # fmt: skip
-"""What others call a value of an instruction, in lower case → its word here."""
-
 
 class _Words(ast.NodeTransformer):
     """Gives words such as ``BYTES`` and ``clock`` their meaning in ``neutrino.language``."""
@@ -294,7 +291,9 @@ class _ClauseReader(SnippetReader):
         if isinstance(method, ast.Attribute) and hasattr(method.value, "map_name"):
             values = ", ".join(self._faults.quote(argument) for argument in call.args)
             return f"write {self._faults.quote(method.value)} = {method.attr}({values})"
-        guess = nearest(function, ALL_FUNCTIONS) if function else None
+        if function.lower() in OF_MAPS:
+            return "a probe only saves; results are printed when COMMAND ends, or by interval:1s { print }"
+        guess = OTHER_FUNCTIONS.get(function.lower()) or (nearest(function, ALL_FUNCTIONS) if function else None)
         return f"did you mean {guess}?" if guess else ""
 
     def _own_save_of(self, node: ast.stmt) -> None:
@@ -305,7 +304,7 @@ class _ClauseReader(SnippetReader):
         word = call.func.id if isinstance(call.func, ast.Name) else ""
         function = FUNCTIONS.get(word)
         if function is None and word not in ROWS:
-            guess = nearest(word, ALL_FUNCTIONS) if word else None
+            guess = OTHER_FUNCTIONS.get(word.lower()) or (nearest(word, ALL_FUNCTIONS) if word else None)
             hint = f"did you mean {guess}?" if guess else f"there are {', '.join(ALL_FUNCTIONS)}"
             raise self._faults.refuse(call, "one-liner", f"'{self._faults.quote(call.func)}' makes no map", hint)
         if key is not None and (function is None or function.keep is None):

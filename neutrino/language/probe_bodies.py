@@ -629,11 +629,18 @@ class SnippetReader:
             raise LanguageError(name)
         if not isinstance(function, ast.Attribute) or function.attr != "save" or name not in self._maps:
             hint = f"a probe calls the save of its maps, {self._alias}.save, and functions of its file"
-            if isinstance(function, ast.Attribute) and function.attr == "save" and name.isidentifier():
+            if name in self._maps:
+                values = ", ".join(self._faults.quote(argument) for argument in call.args)
+                hint = f"write {name}.save({values})"
+            elif isinstance(function, ast.Attribute) and function.attr == "save" and name.isidentifier():
                 hint = f"there is no map {name} here: put it into the file, or the notebook's cell, that has the probe"
             raise self._faults.refuse(call, "python-call", f"'{self._faults.quote(function)}' is called", hint)
         target = self._maps[name]
         fields = target.saved_fields
+        if len(call.args) == 1 and isinstance(call.args[0], ast.Tuple):
+            values = ", ".join(self._faults.quote(value) for value in call.args[0].elts)
+            hint = f"write {name}.save({values})"
+            raise self._faults.refuse(call, "python-call", "a tuple is saved", hint)
         if len(call.args) != len(fields) or call.keywords:
             names = ", ".join(field.name for field in fields)
             message = f"{len(call.args)} values for the {len(fields)} fields of {name}"

@@ -412,7 +412,8 @@ class _Reader:
             raise self._faults.refuse(node, "python-decorator", f"function {node.name} is no probe", hint)
         arguments = node.args
         if arguments.args or arguments.vararg or arguments.kwarg or arguments.kwonlyargs or arguments.posonlyargs:
-            raise self._faults.refuse(node, "python-statement", f"probe {node.name} takes no arguments")
+            hint = f"its values are those of the instruction, such as {self._alias}.addr, and registers of the file"
+            raise self._faults.refuse(node, "python-statement", f"probe {node.name} takes no arguments", hint)
         self._declare(node.name, node)
 
         # Its statements are read for their faults even where it is not known where they go.

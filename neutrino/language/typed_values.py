@@ -143,7 +143,9 @@ class ValueWriter:
         """
         value = constant(type_, number)
         if value is None:
-            raise self._faults.refuse(node, "python-type", f"{shown(number)} does not fit in {type_}")
+            is_fraction = isinstance(number, float) and not number.is_integer() and not type_.is_float
+            hint = f"convert the other value, as in f32(…) * {shown(number)}" if is_fraction else ""
+            raise self._faults.refuse(node, "python-type", f"{shown(number)} does not fit in {type_}", hint)
         return value
 
     # Registers

@@ -22,6 +22,10 @@ _SIZE_SHIFTS = {"": 0, "K": 10, "M": 20, "G": 30}
 """The suffixes of sizes, as powers of two."""
 
 
+_WITHOUT = "use the machine's GPU, or a number to probe only that GPU"
+"""What else may be meant, of a run."""
+
+
 @dataclass(frozen=True)
 class EmbeddedDevice:
     """The user's settings of the embedded device, the emulator behind a stand-in driver; None for a default.
@@ -35,13 +39,15 @@ class EmbeddedDevice:
     memory: int | None = None
 
     @classmethod
-    def parse(cls, text: str) -> EmbeddedDevice:
-        """Parse ``embedded`` or ``embedded:seed=3,delay=200,memory=1G``. Raises NeutrinoError for anything else."""
+    def parse(cls, text: str, *, without: str = _WITHOUT) -> EmbeddedDevice:
+        """Parse ``embedded`` or ``embedded:seed=3,delay=200,memory=1G``. Raises NeutrinoError for anything else.
+
+        without: what leaving it out does, for the message.
+        """
         name, _, options = text.partition(":")
         if name != "embedded":
             raise NeutrinoError(
-                f"--device {text}: there is no device of that name; use embedded, or leave --device out to use the "
-                "machine's GPU, or a number to probe only that GPU"
+                f"--device {text}: there is no device of that name; use embedded, or leave --device out to {without}"
             )
         option_names = [field.name for field in fields(cls)]
         values = {}

@@ -56,6 +56,7 @@ _SOURCE_ENDINGS = frozenset({"c", "cc", "cpp", "cu", "cuh", "cxx", "h", "hpp", "
 _FLOW = {subject.value: subject for subject in FLOW_SUBJECTS}
 OTHER_PLACES = {
     "loop": "loop-head", "loops": "loop-head", "loophead": "loop-head", "loop_head": "loop-head", "header": "loop-head",
+    "entry": "kernel", "prologue": "kernel", "epilogue": "kernel",
     "backedge": "back-edge", "back_edge": "back-edge", "latch": "back-edge", "bb": "block", "basicblock": "block",
 }  # fmt: skip
 """Names that places in the flow graph may go by, in lower case → what they are called here."""
@@ -387,6 +388,9 @@ def _line_number(start: int, digits: str) -> int:
 
 def _joined(piece: str, target: Words) -> str:
     """Say how several patterns are joined, for a text that has them with something else between them; else ""."""
+    kind, _, named = piece.strip().partition(":")
+    if kind in ("kernel", "kprobe", "uprobe") and re.fullmatch(r"\w+", named) and named not in {*CLASSES, *_FLOW}:
+        return f'"kernel" alone is where threads begin; the option -k {named} selects kernels, func:{named} functions'
     parts = [part.strip() for part in _SEPARATORS.split(piece) if part.strip()]
     if len(parts) == 1 and len(words := piece.split()) > 1:
         # With nothing but spaces: a modifier after an opcode is none.

@@ -181,7 +181,9 @@ class _Reader:
         except SyntaxError as error:
             # Without a place it is the end, where something is missing.
             at = begin + error.offset - 1 if error.offset else len(self._text)
-            raise ExpressionError(self._text, min(at, len(self._text)), error.msg.split(" (<")[0]) from None
+            message = error.msg.split(" (<")[0]
+            hint = "write the number in digits alone, as 10000" if message.startswith("invalid decimal") else ""
+            raise ExpressionError(self._text, min(at, len(self._text)), message, hint) from None
         except (ValueError, MemoryError, RecursionError):
             # A character that no text of Python has, or very deep nesting.
             raise ExpressionError(self._text, begin, "cannot be parsed") from None

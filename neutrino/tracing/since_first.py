@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from neutrino.abi.levels import Per
 from neutrino.maps.declaration import Layout, Map, Report
-from neutrino.probing.ir.saved_values import Field, Meaning
 from neutrino.tracing.aggregate import MOST_RECORDS, Tiles, medians_of, ranges_of
+from neutrino.tracing.saved_values import Field, Meaning
 from neutrino.tracing.trace import TraceKernel
 from neutrino.tracing.views import MapView
 

@@ -682,6 +682,8 @@ def find_traces(path: str | Path) -> list[Path]:
         return [folder]
     try:
         inside = [entry for entry in folder.iterdir() if os.path.lexists(entry / "events.jsonl")]
+    except NotADirectoryError as error:
+        raise TraceError(f"{path}: a file, and traces are folders: give one, or a folder of them") from error
     except OSError as error:
         raise TraceError(f"{path}: cannot be read: {error.strerror or error}") from error
     if not inside:

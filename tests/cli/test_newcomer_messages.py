@@ -12,9 +12,11 @@ import pytest
 
 import neutrino
 from neutrino.cli import ctl, extract, patch, probe, report
+from neutrino.cli.one_liner_results import one_remedy
 from neutrino.cli.run import main
 from neutrino.errors import NeutrinoError
 from neutrino.probing.ir.probe_set import ProbeSet
+from neutrino.tracing.expression import Expression
 from neutrino.verification import load_probes
 from tests.cli.pages import ROOT, Folder
 
@@ -31,7 +33,142 @@ ONE_LINERS = {
     "ld.global/tid == 0/{ @ = count() }": "a filter has a space before it: ld.global /…/",
     "ld.global { @[ctaid, tid] = count() }": "join them, as in ctaid * 1024 + tid",
     "LD.GLOBAL { @ = count() }": 'writes opcodes in lower case: "ld.global"',
+    # Of kinds that were found by trying.
+    "ld.global { @ = mean(BYTES) }": "did you mean avg?",
+    "ld.global { @ = quantize(BYTES) }": "did you mean hist?",
+    "ld.global { record(BYTES) }": "did you mean save?",
+    "kernel { @ = max(cycles) }": "did you mean elapsed?",
+    "kernel { @ = max(Duration) }": "did you mean elapsed?",
+    "ld.global { @[kernel] = count() }": "results are shown for each kernel anyway",
+    "ld.global { @[pid] = count() }": "each process has a trace of its own",
+    "kernel:saxpy { @ = count() }": "the option -k saxpy selects kernels",
+    "entry { @ = count() }": "did you mean 'kernel'?",
+    "ld.global { @[blockIdx.x] = count() }": "did you mean ctaid?",
+    "ld.global /tid == 0 && warpid == 1/ { @ = count() }": "write 'and' and 'or'",
+    "ld.global { @ = avg(BYTES * 0.5) }": "convert the other value, as in f32(…) * 0.5",
+    'ld.global /line == "a.cu:3"/ { @ = count() }': "a source line is a position, as in saxpy.cu:42",
+    "ld.global /BYTES in (4, 8)/ { @ = count() }": "compare one by one: x == 4 or x == 8",
+    "ld.global /BYTES > 4 and/ { @ = count() }": "the condition ends too early",
+    "ld.global { @ = count() if BYTES > 4 }": "or a filter: POSITION /CONDITION/ {",
+    "ld.global { @x = sum(@y) }": "@y is a map, which a probe cannot read",
+    "ld.global { clear(@x) }": "results are printed when COMMAND ends",
+    "ld.global { @ = max(tid.w) }": "places have x, y and z",
+    "": "-e has an empty text",
+    'ld.global { print("%d", BYTES) }': "write {} instead of %d",
 }
+
+
+IN_PYTHON = {
+    "S.save(nl.clock)": "call it: nl.clock()",
+    "S.save(nl.min)": "call it: nl.min(…, …)",
+    "S.append(nl.addr)": "write S.save(nl.addr)",
+    "S.save((nl.addr, nl.bytes))": "write S.save(nl.addr, nl.bytes)",
+    "S.save(nl.address)": "did you mean nl.addr?",
+    "S.save(nl.program_id)": "did you mean nl.block?",
+    "x.save(1)": "there is no map x here",
+}
+HEAD = """from neutrino import Map, probe
+import neutrino.language as nl
+
+
+@Map(level="thread", type="log")
+class S:
+    value: nl.u64
+
+
+"""
+
+
+@pytest.mark.parametrize("text", IN_PYTHON)
+def test_probes_in_python(text: str, tmp_path: Path) -> None:
+    file = tmp_path / "p.py"
+    file.write_text(f'{HEAD}@probe(pos="ld.global", level="thread")\ndef p():\n    {text}\n')
+    with pytest.raises(NeutrinoError) as raised:
+        load_probes([str(file)])
+    assert IN_PYTHON[text] in str(raised.value)
+
+
+def test_a_probe_takes_no_arguments_and_a_map_is_saved_at_its_level(tmp_path: Path) -> None:
+    file = tmp_path / "p.py"
+    file.write_text(f'{HEAD}@probe(pos="ld.global", level="thread")\ndef p(address):\n    S.save(address)\n')
+    with pytest.raises(NeutrinoError, match=r"its values are those of the instruction, such as nl\.addr"):
+        load_probes([str(file)])
+    file.write_text(f'{HEAD}@probe(pos="kernel", level="warp")\ndef p():\n    S.save(nl.clock())\n')
+    with pytest.raises(NeutrinoError, match='give both the same level: level = "thread"'):
+        load_probes([str(file)])
+
+
+# What tools are given, by their first word, and what they say.
+GIVEN = [
+    (ctl, ["off"], "comes first: neutrino-ctl PID COMMAND"),
+    (ctl, ["1", "of"], "did you mean off?"),
+    (ctl, ["1", "stop"], "did you mean off?"),
+    (probe, ["validate", "x.py"], "did you mean check?"),
+    (patch, ["x.so", "-P", "block_sched"], "did you mean -p?"),
+    (probe, ["lst"], "did you mean list?"),
+    (patch, ["x.so", "-p", "block_sched", "--emit", "pttx"], "did you mean ptx?"),
+    (report, ["--rows", "x"], "'x' is not a number of rows"),
+    (report, ["--csv", "--json"], "--csv without --json"),
+]
+
+
+@pytest.mark.parametrize(("command", "arguments", "hint"), GIVEN)
+def test_tools_say_it_in_a_line(
+    command: object, arguments: list[str], hint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        command.main(arguments)  # type: ignore[attr-defined]
+    text = capsys.readouterr().err
+    assert (ended.value.code, hint in text, text.count("\n")) == (2, True, 1), text
+
+
+def test_what_reports_are_given(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "x.bin"
+    file.write_bytes(b"x")
+    for arguments, hint in {
+        (str(file),): "a file, and traces are folders",
+        ("--fail-if", "nan_count => 0"): "write it as in nan_count > 0",
+    }.items():
+        assert report.main(arguments) == 2
+        assert hint in capsys.readouterr().err
+    with pytest.raises(NeutrinoError) as raised:
+        Expression.read("elapsed > 10k", {"elapsed": False})
+    assert raised.value.hint == "write the number in digits alone, as 10000"  # type: ignore[attr-defined]
+
+
+def test_an_option_without_its_value_has_taken_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "no COMMAND to run: -k needs a value, and took true" in said(["-p", "block_sched", "-k", "true"], capsys)
+    assert "no COMMAND to run; see neutrino --help" in said(["-p", "block_sched", "-k", "nosuch"], capsys)
+
+
+LIBRARY = Path(__file__).parents[2] / "examples" / "amd" / "libvector.so"
+
+
+def test_what_a_file_has_that_was_not_chosen(capsys: pytest.CaptureFixture[str]) -> None:
+    extract.main([str(LIBRARY), "--kernels", "-k", "nosuch"])
+    assert "no image or kernel matches; its kernels are saxpy, sum" in capsys.readouterr().err
+    extract.main([str(LIBRARY), "--arch", "gfx90a"])
+    assert "no image or kernel matches; its images are for gfx1100, gfx942" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("detail", "said"),
+    [
+        (
+            "probe 'e1' at line 27: 'ld.param.u64 %x': OUT is .b64, but 'mov.b32' takes .b32: take it as one of 64",
+            "OUT is .b64: write 'POSITION & u64 { … u64(OUT) … }', and a clause for each other type",
+        ),
+        (
+            "probe 'e1' at line 9: '@%p ld.global.f32 %v, [%x]': OUT of ld.global.f32 is .f32, but field 'sum' is u64: "
+            "write f32(OUT)",
+            "but field 'sum' is u64: write f32(OUT)",
+        ),
+        ("probe 'e1' at line 39: 'st.global.f32 [%y], %r': st.global.f32 has no OUT", "instructions that have OUT, as"),
+        ("the kernel refers to a texture", "the kernel refers to a texture"),
+    ],
+)
+def test_operands_of_several_types_have_one_remedy(detail: str, said: str) -> None:
+    assert said in one_remedy(detail)
 
 
 def said(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
@@ -56,6 +193,7 @@ def test_options_and_probes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
         ("-p", "block_shed"): "did you mean block_sched?",
         ("-p", "nonesuch"): "neutrino-probe list has them all",
         ("-p", str(one_liner)): f'neutrino -e "$(cat {one_liner})"',
+        ("-p", "examples/embedded/kernels.ptx"): "GPU code or a program, and no probe",
         ("-e", str(one_liner)): f'-e "$(cat {one_liner})"',
     }.items():
         text = said([*arguments, "true"], capsys)

@@ -178,7 +178,7 @@ def test_stages_are_kept(library: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "status", "words"),
     [
-        (["-k", "nothing"], 3, "libk.so: no kernel matched; no file was written"),
+        (["-k", "nothing"], 3, "libk.so: no kernel matched; there are bare, clear, scale, store; no file was written"),
         (["-k", "bare"], 3, "libk.so: no kernel could be probed; no file was written"),
         (["-o", "libk.so"], 2, "libk.so: is the input itself; name another output with -o"),
         (["-o", "absent/out.so"], 2, "patch: absent/out.so: No such file or directory\n"),

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from neutrino.cli.report import main
-from neutrino.probing.ir.saved_values import Meaning, meanings_of
 from neutrino.targets import lowered, trace_text
 from neutrino.tracing import Trace
+from neutrino.tracing.saved_values import Meaning, meanings_of
 from neutrino.tracing.since_first import times_since_first
 from neutrino.verification import load_probes
 from tests.tracing.trace_writer import BLOCK_SCHED, TraceWriter, fill_regions, make_map

@@ -127,7 +127,7 @@ def read_condition(text: str) -> Condition:
         tree = ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         reason = error.msg if isinstance(error, SyntaxError) else str(error)
-        raise ConditionError(f"{text}: not a condition: {reason}") from error
+        raise ConditionError(f"{text}: not a condition: {reason}; write it as in nan_count > 0") from error
     names: dict[str, None] = {}
     _check(tree, text, names, 0)
     if not names:

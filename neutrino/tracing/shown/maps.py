@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from neutrino.abi.levels import Level
 from neutrino.maps.declaration import Layout, Report, all_zero_words, result_words
-from neutrino.probing.ir.saved_values import Meaning
+from neutrino.tracing.saved_values import Meaning
 from neutrino.tracing.shown.exact_numbers import bucket_ends, exact
 from neutrino.tracing.shown.model import Cell, Column, Kind, Line, Section, Table, counted
 from neutrino.tracing.shown.names import whole_of, words_of

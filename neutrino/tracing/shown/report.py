@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from neutrino.abi.reasons import Reason
 from neutrino.errors import TraceError
-from neutrino.probing.ir.saved_values import Field, Meaning
 from neutrino.tracing.analyses.run import Findings
 from neutrino.tracing.benchmark import Benchmark
 from neutrino.tracing.manifest import Assembly, Retargeted, Spills
 from neutrino.tracing.memory_usage import is_measured
+from neutrino.tracing.saved_values import Field, Meaning
 from neutrino.tracing.shown.benchmark import shown_benchmark
 from neutrino.tracing.shown.findings import brief_findings
 from neutrino.tracing.shown.maps import NOTHING_KNOWN, Known, empty_maps, may_be_of_first, of_map, shown_map
