@@ -91,3 +91,12 @@ def test_counts_of_parts_are_added() -> None:
     one.add(probed_amd.Tally(kernels=3, refused=Counter(registers=2, map=1), examples=examples))
     assert (one.kernels, one.refused) == (5, Counter(registers=3, map=1))
     assert one.examples == {"registers": "first", "map": "x"}
+
+
+def test_what_is_packed_for_another_machine_comes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probed_amd, "has_chosen", lambda part, name, data: data != b"no kernel of it")
+    objects = [("clang", "a.hsaco", b"one"), ("xla", "lib.so: 5.20", b"one"), ("wheels", "b", b"no kernel of it")]
+    file = tmp_path / "packed"
+    # The same code object twice in a part is one.
+    probed_amd.pack([*objects, ("clang", "c.hsaco", b"one")], file)
+    assert list(probed_amd.unpacked(file)) == objects[:2]
