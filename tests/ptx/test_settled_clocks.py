@@ -65,6 +65,18 @@ def test_called_functions_and_calls(probe_set):
     assert copy.text.count("pmevent") == 1
 
 
+def test_products_and_their_sums_are_fused_as_before(probe_set, tools, tmp_path):
+    """The clock stands between both, what waits for the barrier above them."""
+    body = "bar.sync 0;\nmul.f32 %f1, %f2, %f3;\nadd.u32 %r1, %r1, 1;\nadd.f32 %f1, %f1, %f2;\n"
+    probes = probe_set(array(["u64"], 8) + probe("add.u32", before=CLOCK))
+    text = kernel("ld.global.f32 %f2, [%rd1]; ld.global.f32 %f3, [%rd1+4];\n" + body
+                  + "st.global.f32 [%rd1], %f1; st.global.u32 [%rd1+8], %r1; ret;")  # fmt: skip
+    twins = probe_module(parse(text), probes)
+    found = lines(only(twins))
+    assert found.index("bar.sync 0;") < found.index("pmevent 0;") < found.index("mul.f32 %f1, %f2, %f3;")
+    assert "FFMA" in " ".join(machine_code(twins.render(), "sm_90", tmp_path)["k__neutrino"])
+
+
 @pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_89", "sm_90", "sm_100", "sm_120"])
 @pytest.mark.parametrize("barrier", ["bar.sync 0;", "barrier.sync %r2;", "bar.sync %r2, %r1;"])
 def test_ptxas_keeps_their_order(arch, barrier, probe_set, tools, tmp_path):

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
+from collections.abc import Callable
 
 from neutrino.ptx.analysis.flow_graph import FlowGraph
 from neutrino.ptx.text.body import Body
@@ -24,17 +25,19 @@ _NO_BARRIER = frozenset({"warp", "arrive"})
 _SETTLING: Line = op("pmevent", "0")
 
 
-def settle_clocks(body: Body, edits: Edits, *, is_kernel: bool) -> None:
+def settle_clocks(body: Body, edits: Edits, is_clear: Callable[[int], bool], *, is_kernel: bool) -> None:
     """Put an instruction that waits for barriers before inserted code that reads a clock, where one may be pending.
 
-    Called when all code is written, since code reads clocks in many ways: helpers, and users' own assembly. edits: of
-    the body. is_kernel: no barrier is pending where the body begins.
+    Called when all code is written, since code reads clocks in many ways: helpers, and users' own assembly. Where that
+    code stands between a product and a sum, which ptxas fuses only if nothing of the kind is between, the instruction
+    goes further up. edits: of the body. is_clear: whether it may stand at a position. is_kernel: no barrier is pending
+    where the body begins.
     """
     barriers = {
         mnemonic for mnemonic in body.opcodes
         if mnemonic.word in _BARRIERS and _NO_BARRIER.isdisjoint(mnemonic.parts)
     }  # fmt: skip
-    pending = [*body.where(barriers), *body.calls]
+    pending = {*body.where(barriers), *body.calls}
     if is_kernel and not pending:
         return
     # By the statement that the code goes before or after, the edits with clocks.
@@ -55,8 +58,28 @@ def settle_clocks(body: Body, edits: Edits, *, is_kernel: bool) -> None:
         of_block[graph.block(int(at) // 2)].append(number)
     for number in _unsettled(graph, of_block, is_kernel=is_kernel):
         begin, end, new = edits.edits[number]
-        assert isinstance(new, Inserted)
-        edits.edits[number] = (begin, end, Inserted((_SETTLING, *new.lines), is_after=new.is_after))
+        above = None if is_clear(begin) else _clear_above(body, graph, begin, pending, is_clear)
+        if above is not None:
+            edits.insert_before(above, [_SETTLING])
+        elif isinstance(new, Inserted):
+            edits.edits[number] = (begin, end, Inserted((_SETTLING, *new.lines), is_after=new.is_after))
+
+
+def _clear_above(
+    body: Body, graph: FlowGraph, position: int, pending: set[int], is_clear: Callable[[int], bool]
+) -> int | None:
+    """Return the last clear position above one, in its block and after what may leave a barrier pending; None without.
+
+    pending: the statements that may, by index.
+    """
+    index = bisect_right(body.ends, position) - 1
+    first = graph.starts[graph.block(max(index, 0))]
+    while index >= first and index not in pending:
+        start = body.statement(index).start
+        if is_clear(start):
+            return start
+        index -= 1
+    return None
 
 
 def _unsettled(graph: FlowGraph, of_block: dict[int, list[int]], *, is_kernel: bool) -> list[int]:

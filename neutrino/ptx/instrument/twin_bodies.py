@@ -5,7 +5,7 @@ calls and that get copies (``module_parts.py`` says what copies are).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from neutrino.abi.structures import align_up
 from neutrino.lazy import lazy
@@ -93,6 +93,8 @@ class BodyRewriter:
         # How many labels were used, which numbers the next one.
         self._labels = 0
         self._order = order
+        # Whether code that ends a basic block may stand at a position; set with the code of sites.
+        self.is_clear: Callable[[int], bool] = lambda position: True
 
     def replace_variables(self) -> None:
         """Replace the module's variables that the body names by registers with their addresses, as the twin uses the
@@ -132,6 +134,7 @@ class BodyRewriter:
         for placed in self.plan.placed:
             writer.write_snippets(placed)
         writer.write_collected()
+        self.is_clear = writer.is_clear
         groups = SiteGroupWriter(
             self.callee.body, self.plan.site_groups, self.rewriting.facts, self.emission, self.edits
         )
@@ -321,7 +324,7 @@ class FunctionRewriter(BodyRewriter):
         is_recursive: this one calls itself, directly or not.
         """
         callee, module = self.callee, self.callee.module
-        settle_clocks(callee.body, self.edits, is_kernel=False)
+        settle_clocks(callee.body, self.edits, self.is_clear, is_kernel=False)
         # Numbers of the modules that call it; it has to be visible to those other than its own.
         numbers = {user.linkage.number for user in users if any(call.callee == callee.key for call in user.calls)}
         callers = frozenset(numbers - {callee.linkage.number})
@@ -505,7 +508,7 @@ class KernelRewriter(BodyRewriter):
         header = twin_header(
             module, kernel, callee.body.start, plan.twin_name, self.rewriting.names.block, plan.block_size
         )
-        settle_clocks(callee.body, self.edits, is_kernel=True)
+        settle_clocks(callee.body, self.edits, self.is_clear, is_kernel=True)
         own_arithmetic: Counter[str] = Counter()
         for body in bodies:
             own_arithmetic.update(body.arithmetic)
