@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from bench.verdicts import BrokenError, Verdict, need, run_checks
+from bench.verdicts import BrokenError, Missed, Verdict, need, run_checks
 
 Json = Any
 
@@ -236,30 +236,22 @@ def _of(analysis: str, kernels: str, reason: str) -> dict[tuple[str, str], str]:
     return {(kernel, analysis): reason for kernel in kernels.split()}
 
 
+LEFT_OUT = {"nan": {"layernorm"}}
+"""By run, kernels without a twin: the tree of the record had an instruction between a product and a sum there."""
 UNLIKE: dict[tuple[str, str], str] = {
-    **_of(
-        "access_patterns", "conv",
-        "false alarm: copies that fill with zeros, at the border of the image, have no bytes, and were counted as a "
-        "sector each",
-    ),
     **_of(
         "latency", "layernorm",
         "false alarm: its worst load takes 1,318 cycles where every load is waited for; without the probe warps wait "
         "for shared memory, shuffles and their queue, and 13 % of the time for loads",
     ),
     **_of(
-        "side", "gemm attention",
+        "side", "attention",
         "caches serve nearly all bytes, and neither memory nor arithmetic is near its limit",
     ),
     **_of(
-        "barrier_wait", "gemm conv grouped_gemm",
-        "missed: the probes are outside of the waits and make the kernel several times as long, so that the share is "
-        "too small; with `--benchmark` it is of the time without them",
-    ),
-    **_of(
-        "barrier_wait", "total",
-        "missed by Nsight Compute's samples, 867 in a launch of 7 µs, of which 13 % wait; its counter of stalls at "
-        "barriers has 3 %, and the finding 0.4 %",
+        "barrier_wait", "streamk_gemm softmax",
+        "false alarm: the probe's own clocks lie within the waits, in a kernel of 8 to 40 µs; 6 and 7 % of the time "
+        "without it are spent at barriers",
     ),
     **_of(
         "latency", "streamk_gemm conv grouped_gemm",
@@ -322,10 +314,13 @@ def _run(results: Json, run: Run) -> str:
     need("failed" not in found, str(found.get("failed")))
     need(tuple(results["plain"]) == KERNELS, f"kernels of the plain run are {', '.join(results['plain'])}")
     need(found["outputs"] == results["plain"], "outputs differ from the plain run's")
-    need(not found["not_probed"], f"not probed: {found['not_probed']}")
+    left_out = {kernel for kernel, *_ in found["not_probed"]}
+    need(left_out <= LEFT_OUT.get(run.name, set()), f"not probed: {found['not_probed']}")
     without = [kernel for kernel in KERNELS if not found["launches"].get(kernel, {}).get("written", 0)]
-    need(set(without) <= NOTHING_TO_SEE.get(run.name, set()), f"no launch was recorded of {', '.join(without)}")
-    return f"{len(KERNELS) - len(without)} kernels, outputs as in the plain run"
+    seen = set(without) - left_out <= NOTHING_TO_SEE.get(run.name, set())
+    need(seen, f"no launch was recorded of {', '.join(without)}")
+    said = f"{len(KERNELS) - len(without)} kernels, outputs as in the plain run"
+    return Missed(f"{said}; wanted: a twin of {', '.join(sorted(left_out))}, too") if left_out else said
 
 
 def _agrees(results: Json, analysis: str) -> str:

@@ -24,6 +24,10 @@ JUDGED: Mapping[str, tuple[str, ...]] = {
     ),
     "calls_h200": (f"{_HOOK}/base/cuda_functions.h", f"{_HOOK}/front/hook.c"),
     "check_corpus": ("neutrino/fatbin", "neutrino/sass", "neutrino/elf", "neutrino/patched_files"),
+    "clocks_h200": (
+        "bench/workloads/barriers.cu", "bench/probes/clocks_at_barriers.py", "probes/barrier_wait.*",
+        "probes/block_sched.*", *_TWINS,
+    ),
     "choice_h200": ("bench/workloads/submit.cu", f"{_HOOK}/launch", f"{_HOOK}/image/choice.*"),
     "compatibility_h200": ("bench/workloads/forms.cu", "bench/workloads/submit.cu", _HOOK),
     "corpus_amd": (
@@ -101,7 +105,7 @@ JUDGED: Mapping[str, tuple[str, ...]] = {
 
 OVERTAKEN: tuple[str, ...] = (
     "accesses_h200", "ahead_h200", "ahead_size", "ahead_speed", "benchmark_option_h200", "calls_h200", "check_corpus",
-    "compatibility_h200", "corpus", "corpus_amd", "exact_amd", "examples", "findings_h200", "first_runs_h200",
+    "clocks_h200", "compatibility_h200", "corpus", "corpus_amd", "examples", "findings_h200", "first_runs_h200",
     "gcn_second", "graphs_h200", "listing", "notebooks_h200", "overhead_h200", "parsing", "placed_h200", "probed_amd",
     "published_h200", "questions_h200", "reading", "registers", "road_h200", "rounding_h200", "scale", "slowdown_h200",
     "soak", "soak_h200", "twins_amd", "values_h200",
