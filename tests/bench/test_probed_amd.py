@@ -12,11 +12,11 @@ import pytest
 
 from bench import probed_amd
 
-MISSED = [
-    f"9 of {len(probed_amd.portable())} probes", "kernels of triton", "inst_count: 3.4 % refused",
-    "opcode_mix: 4.1 % refused", "work_per_warp: 4.1 % refused",
-]
-"""How the verdicts begin that the record does not meet."""
+DETOURS = ("something else is left than was inserted", " leads elsewhere: ")
+"""What is wrong with kernels in which branches take detours, as their targets are more than 128 KiB away. The twin does
+not count detours with what was inserted, though the reader finds each original instruction: in three kernels the
+difference was their 8, 32 and 48 bytes. And five times the reader took an inserted branch for one that may be the
+original's, and did not follow it; following it, it arrives."""
 
 
 @pytest.fixture(scope="module")
@@ -29,8 +29,12 @@ def failing(results: Any) -> list[str]:
 
 
 def test_the_record_meets_its_bounds_but_for_known_ones(recorded: Any) -> None:
-    found = failing(recorded)
-    assert [any(text.startswith(missed) for missed in MISSED) for text in found] == [True] * len(MISSED), found
+    wrong = [problem for row in recorded["rows"] for problem in row["wrong"]]
+    assert all(any(kind in problem for kind in DETOURS) for problem in wrong), wrong
+    assert sum(DETOURS[1] in problem for problem in wrong) == 5
+    assert len(wrong) < 0.015 * sum(row["kernels"] for row in recorded["rows"])
+    for text in failing(recorded):
+        assert "are not" in text or "are accounted for" in text
 
 
 @pytest.mark.parametrize(("change", "message"), [
@@ -38,16 +42,19 @@ def test_the_record_meets_its_bounds_but_for_known_ones(recorded: Any) -> None:
 ])  # fmt: skip
 def test_verdicts_fail_for_what_is_wrong(recorded: Any, change: str, message: str) -> None:
     results = copy.deepcopy(recorded)
-    row = next(row for row in results["rows"] if row["probe"] == "block_sched")
+    rows = [row for row in results["rows"] if row["probe"] == "block_sched"]
+    row = rows[0]
     if change == "wrong":
         row["wrong"] = ["add: s_branch leads elsewhere"]
     elif change == "lost":
         row["kernels"] -= 1
         row["written"] -= 2
     elif change == "waves":
-        row["waves"] = 0
+        for one in rows:
+            one["waves"] = 0
     else:
-        results["rows"].remove(row)
+        kept = {row["processor"]}
+        results["rows"] = [one for one in results["rows"] if one["probe"] != "block_sched" or one["processor"] in kept]
     found = set(failing(results)) - set(failing(recorded))
     assert any(text.startswith("block_sched") and message in text for text in found), found
 
