@@ -1,0 +1,275 @@
+"""What each shipped probe costs on kernels that hurt, measured in one run by ``neutrino --benchmark``, on a GPU.
+
+    python3 -m bench.prices record [--out FILE] [--rounds N] [--probes PROBE …] [--sizes SIZE …]   on a GPU, with Triton
+    python3 -m bench.prices judge [--out FILE]                                    recomputes table and verdicts
+
+``workloads/triton_prices.py`` has the kernels and their sizes, fixed before anything was measured. Of each launch
+either the original or the twin runs, drawn at random; so a clock that changes meets both alike. ``PLAIN`` compares
+every other launch of the originals with those between: what is left is noise. The verdicts hold that every launch gave
+the same bits, and what probes cost (``LIMITS``). Exit status: 0 all good, 1 a verdict is not, 2 the file cannot be
+judged.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bench.command_line import Bench
+from bench.programs import run_program
+from bench.road import ROOT, query_gpu
+from bench.tree import made_of
+from bench.verdicts import Missed, Verdict, need, run_checks
+from neutrino.abi.benchmark_file import SampleKind
+from neutrino.resources import shipped_probes
+from neutrino.tracing import find_traces
+from neutrino.tracing.trace import Trace
+
+Json = Any
+
+RESULTS = ROOT / "bench" / "results" / "prices_h200.json"
+PROGRAM = ROOT / "bench" / "workloads" / "triton_prices.py"
+PLAIN = "plain"
+SIZES = ("quarter", "usual", "large")
+VARIANTS = ("transposed", "odd", "fp32")
+KERNELS = (
+    "gemm", "streamk_gemm", "conv", "grouped_gemm", "attention", "layernorm", "softmax", "total", "pool", "embedding",
+    "gather",
+    *(f"{name}_{variant}" for name in ("softmax", "layernorm", "embedding", "rotary") for variant in VARIANTS),
+)  # fmt: skip
+"""Those of the program, in its order."""
+_UNTIMED = 2
+LONG_US = 50.0
+"""Limits of ratios are for kernels that take so long without a probe; of shorter ones, for microseconds added."""
+_LIMIT = 400.0
+
+
+@dataclass(frozen=True)
+class Limit:
+    """What a probe may cost. mean, each: times as long, kernels of ``LONG_US``. added: microseconds, shorter ones."""
+
+    mean: float
+    each: float
+    added: float = 1.0
+
+
+_LIGHT = Limit(1.01, 1.05, 0.3)
+_COUNTING = Limit(1.05, 1.12)
+_OTHER = Limit(1.5, 2.5)
+LIMITS: Mapping[str, Limit] = {
+    "block_sched": _LIGHT, "gmem_bytes": _LIGHT, "tensorop": _LIGHT, "branch_divergence": _LIGHT,
+    "inst_count": _COUNTING, "opcode_mix": _COUNTING, "work_per_warp": _COUNTING,
+    "barrier_wait": Limit(1.15, 1.3), "latency": Limit(1.3, 1.8), "value_watch": Limit(1.2, 2.0),
+    "nan_finder": Limit(1.15, 2.0), "coalescing": Limit(1.8, 3.0), "hot_lines": Limit(1.5, 4.0),
+    "smem_bank_conflict": _OTHER, "reuse_distance": _OTHER, "atomic_contention": _OTHER, "program_progress": _OTHER,
+    "dmat": Limit(2.0, 3.5), "launch_skew": _LIGHT, "warp_timeline": _OTHER,
+}  # fmt: skip
+"""By the probe: what is wanted."""
+COMPLETE = frozenset({"dmat"})
+"""Probes that record every access: with a large pool, and fewer launches."""
+
+
+def record(neutrino: Sequence[str], rounds: int, probes: Sequence[str], sizes: Sequence[str]) -> Json:
+    """Run the program once with each probe under ``--benchmark``; return medians by probe, kernel and size.
+
+    rounds: launches of each kernel, half of them without the probe. A probe whose run fails has its ``error``, and the
+    others go on.
+    """
+    start = time.time()
+    runs: dict[str, Json] = {}
+    with tempfile.TemporaryDirectory(prefix="prices_", ignore_cleanup_errors=True) as name:
+        for probe in probes:
+            runs[probe] = _run(neutrino, probe, rounds, sizes, Path(name))
+            print(f"{probe}: {runs[probe]['seconds']} s {runs[probe].get('error', '')}", file=sys.stderr)
+    return {
+        "device": query_gpu("name"), "driver": query_gpu("driver_version"), **made_of("prices_h200"),
+        "started": int(start), "seconds": round(time.time() - start, 1), "rounds": rounds, "sizes": list(sizes),
+        "runs": runs,
+    }  # fmt: skip
+
+
+def _run(neutrino: Sequence[str], probe: str, rounds: int, sizes: Sequence[str], folder: Path) -> Json:
+    """Run the program once with a probe: rows by kernel and size, or an error."""
+    report, traces = folder / f"{probe}.json", folder / probe
+    rounds = max(8, rounds // 2) if probe in COMPLETE else rounds
+    room = ["--max-device-memory", "24G", "--max-trace-size", "12G"] if probe in COMPLETE else []
+    argv = [
+        *neutrino, "-q", "--benchmark", "-p", probe, *room, "--tracedir", str(traces), sys.executable, str(PROGRAM),
+        "--rounds", str(rounds), "--sizes", *sizes, "--out", str(report),
+    ]  # fmt: skip
+    caches = {"XDG_CACHE_HOME": str(folder / "cache"), "TRITON_CACHE_DIR": str(folder / "triton")}
+    done = run_program(argv, {**os.environ, **caches}, folder, probe, _LIMIT)
+    try:
+        if done.status != 0:
+            return {"seconds": done.seconds,
+                    "error": f"{shlex.join(argv)}: exit status {done.status}: {done.stderr[-600:]}"}  # fmt: skip
+        rows = json.loads(report.read_text())["kernels"]
+        return {"seconds": done.seconds, **_measured(traces, rows, rounds + _UNTIMED)}
+    finally:
+        shutil.rmtree(traces, ignore_errors=True)
+
+
+def _measured(traces: Path, rows: Mapping[str, Json], launches: int) -> Json:
+    """Cut the samples of the trace into those of each row, which launched its kernel so often, one row after another.
+
+    A row without samples had nothing to probe.
+    """
+    (path,) = find_traces(traces)
+    trace = Trace(path)
+    benchmark = trace.benchmark
+    if benchmark is None:
+        return {"error": "the trace has no benchmark"}
+    samples = benchmark.samples[benchmark.samples["kind"] <= SampleKind.PROBED]
+    names = {kernel.id: kernel.name for kernel in trace.kernels}
+    found: dict[str, Json] = {}
+    begin = 0
+    for row, report in rows.items():
+        part = samples[begin : begin + launches]
+        ours = {names.get(number) for number in part["kernel"].tolist()}
+        if _function(row.split()[0]) not in ours:
+            found[row] = {"output": report["output"]}
+            continue
+        if len(part) != launches or len(ours) != 1:
+            return {"error": f"samples {begin} to {begin + launches} are of {ours}, expected {row}", "rows": found}
+        begin += launches
+        sides = [part["elapsed_ns"][_UNTIMED:][part["kind"][_UNTIMED:] == kind].tolist()
+                 for kind in (SampleKind.ORIGINAL, SampleKind.PROBED)]  # fmt: skip
+        found[row] = {
+            "ns": [_median(side) for side in sides], "launches": [len(side) for side in sides],
+            "halves": [_median(sides[0][::2]), _median(sides[0][1::2])], "output": report["output"],
+        }  # fmt: skip
+    if begin != len(samples):
+        return {"error": f"{len(samples) - begin} samples belong to no row", "rows": found}
+    views = [view for kernel in trace.kernels for launch in kernel.launches() for view in launch.maps.values()]
+    return {"rows": found, "dropped": sum(int(view.dropped) for view in views)}
+
+
+def _function(kernel: str) -> str:
+    """The name of the kernel's function in the program, and in traces."""
+    name, _, variant = kernel.rpartition("_")
+    return kernel if variant not in VARIANTS else name if name == "rotary" else f"row_{name}"
+
+
+def _median(values: Sequence[float]) -> float:
+    """The median, 0 of nothing."""
+    return float(np.median(values)) if len(values) else 0.0
+
+
+def ratios(results: Json, probe: str, least_us: float = 0.0) -> dict[str, float]:
+    """Return by row how many times as long it takes with a probe, of rows of so many microseconds without it."""
+    rows = _probed(results, probe)
+    return {name: row["ns"][1] / row["ns"][0] for name, row in rows.items() if row["ns"][0] >= 1e3 * least_us}
+
+
+def _probed(results: Json, probe: str) -> dict[str, Json]:
+    """The rows of a probe in which there was something to probe."""
+    rows = results["runs"][probe].get("rows", {})
+    return {name: row for name, row in rows.items() if row.get("ns", (0,))[0]}
+
+
+def judge(results: Json) -> list[Verdict]:
+    """Check the recorded runs; return a verdict, good or bad, on each check, for the table that people read."""
+    runs = results["runs"]
+    outputs: dict[str, str] = {}
+    for run in runs.values():
+        for name, row in run.get("rows", {}).items():
+            outputs.setdefault(name, row["output"])
+    found = run_checks([("every shipped probe", partial(_all_probes, runs))])
+    for probe in runs:
+        checks = [("outputs", partial(_outputs, results, probe, outputs)), ("times", partial(_times, results, probe))]
+        found += run_checks([(f"{probe}: {title}", check) for title, check in checks])
+    return found
+
+
+def _all_probes(runs: Mapping[str, Json]) -> str:
+    """Check that every probe that is shipped was measured, and has limits."""
+    shipped = set(shipped_probes())
+    need(set(LIMITS) == shipped, f"limits of {sorted(set(LIMITS) ^ shipped)} or no such probe")
+    missing = sorted(shipped - set(runs))
+    need(not missing, f"not measured: {', '.join(missing)}")
+    return f"{len(runs)} probes"
+
+
+def _outputs(results: Json, probe: str, outputs: Mapping[str, str]) -> str:
+    """Check that all launches of each kernel, probed or not, gave the same bits."""
+    run = results["runs"][probe]
+    need("error" not in run, str(run.get("error")))
+    expected = [f"{name} {size}" for size in results["sizes"] for name in KERNELS]
+    need(list(run["rows"]) == expected, f"{len(run['rows'])} rows, {len(expected)} are wanted")
+    varied = [name for name, row in run["rows"].items() if " " in row["output"] or row["output"] != outputs[name]]
+    need(not varied, f"launches of {', '.join(varied)} gave several outputs")
+    few = [name for name, row in _probed(results, probe).items() if min(row["launches"]) < 3]
+    need(not few, f"fewer than 3 launches with or without the probe: {', '.join(few)}")
+    return f"{len(expected)} kernels, {len(_probed(results, probe))} of them probed, the same bits with and without"
+
+
+def _times(results: Json, probe: str) -> str:
+    """Check what a probe costs; a ``Missed`` where more than is wanted."""
+    run, limit = results["runs"][probe], LIMITS[probe]
+    need("error" not in run and bool(run.get("rows")), "no rows")
+    long = ratios(results, probe, LONG_US)
+    need(bool(long), f"no kernel takes {LONG_US:g} µs")
+    mean = statistics.fmean(long.values())
+    worst, most = max(long.items(), key=lambda entry: entry[1])
+    rows = _probed(results, probe)
+    added = {name: (row["ns"][1] - row["ns"][0]) / 1e3 for name, row in rows.items() if name not in long}
+    slowest, longest = max(added.items(), key=lambda entry: entry[1], default=("none", 0.0))
+    missed = [text for broken, text in (
+        (mean > limit.mean, f"mean {limit.mean:g}"), (most > limit.each, f"each {limit.each:g}"),
+        (longest > limit.added, f"+{limit.added:g} µs")) if broken]  # fmt: skip
+    said = f"mean {mean:.3f}, at most {most:.2f} ({worst}); short ones +{longest:.1f} µs at most ({slowest})"
+    return Missed(f"{said}; wanted: {', '.join(missed)}") if missed else said
+
+
+def table(results: Json) -> str:
+    """Return a table for people: by probe the mean and the worst ratio of long kernels, and by size the mean of all."""
+    runs = results["runs"]
+    sizes = "".join(f"{size:>9}" for size in results["sizes"])
+    lines = [f"{results['device']}, driver {results['driver']}",
+             f"{'':20}{'mean':>8}{'worst':>8}  {'worst kernel':26}{sizes}"]  # fmt: skip
+    halves = [row["halves"] for probe in runs for row in _probed(results, probe).values() if all(row["halves"])]
+    if halves:
+        noise = [max(one, two) / min(one, two) for one, two in halves]
+        lines.append(f"{PLAIN + ' against plain':20}{statistics.fmean(noise):8.3f}{max(noise):8.2f}")
+    for probe in runs:
+        long = ratios(results, probe, LONG_US)
+        if not long:
+            continue
+        worst, most = max(long.items(), key=lambda entry: entry[1])
+        every = ratios(results, probe)
+        of_size = [[ratio for name, ratio in every.items() if name.endswith(f" {size}")] for size in results["sizes"]]
+        means = [statistics.fmean(values) if values else float("nan") for values in of_size]
+        lines.append(f"{probe:20}{statistics.fmean(long.values()):8.3f}{most:8.2f}  {worst:26}"
+                     + "".join(f"{mean:9.3f}" for mean in means))  # fmt: skip
+    return "\n".join(lines)
+
+
+def _add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of what is measured to the command line."""
+    parser.add_argument("--probes", nargs="+", choices=LIMITS, default=list(LIMITS), help="all by default")
+    parser.add_argument("--sizes", nargs="+", choices=SIZES, default=list(SIZES), help="all by default")
+
+
+main = Bench(
+    "prices", RESULTS, ("device", "driver", "runs"),
+    lambda options, neutrino: record(neutrino, options.rounds, options.probes, options.sizes), judge, table, 16,
+    _add_options,
+).main  # fmt: skip
+
+
+if __name__ == "__main__":
+    sys.exit(main())
