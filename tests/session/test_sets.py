@@ -328,3 +328,32 @@ say(shown=shown, message=message, columns=list(table), kernels=table["kernel"], 
     assert found["load"] == [8000]
     assert found["count"] == [2, 2, 2]
     assert found["numbers"] == [2, 2, [0, 2]]
+
+
+@pytest.mark.parametrize("mode", [0, 1, 2])
+@pytest.mark.parametrize("probes", ["inst_count", "gmem_bytes"])
+def test_a_capture_outlives_a_block_that_begins_meanwhile(folder: Folder, mode: int, probes: str) -> None:
+    """Whether the block is refused, as one with other probes, or not: waiting for the GPU would invalidate it."""
+    (found,) = _run(
+        folder, f"""
+import ctypes
+vector = load()
+with neutrino.trace("gmem_bytes", device="embedded", quiet=True):
+    saxpy(vector)
+cuda = ctypes.CDLL("libcuda.so.1")
+stream, graph = ctypes.c_void_p(), ctypes.c_void_p()
+results = [cuda.cuStreamCreate(ctypes.byref(stream), 1), cuda.cuStreamBeginCapture_v2(stream, {mode})]
+said = ""
+try:
+    with neutrino.trace("{probes}"):
+        pass
+except neutrino.NeutrinoError as error:
+    said = str(error)
+results.append(cuda.cuStreamEndCapture(stream, ctypes.byref(graph)))
+with neutrino.trace("{probes}") as t:
+    saxpy(vector)
+say(results=results, said=said, probed=t.coverage.probed)
+""")
+    assert found["results"] == [0, 0, 0]
+    assert ("a stream is being captured" in found["said"]) == (probes == "inst_count")
+    assert found["probed"] == 1

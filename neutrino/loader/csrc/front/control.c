@@ -1,5 +1,6 @@
 #include "front/control.h"
 
+#include "base/captures.h"
 #include "base/clock.h"
 #include "base/mode.h"
 #include "base/settings.h"
@@ -30,7 +31,8 @@ EXPORTED int neutrino_flush(uint32_t milliseconds)
 
 	if (nt_mode_of_process() != NT_TRACING)
 		return 0;
-	bool all = nt_pool_flush_all(milliseconds);
+	/* To wait for the GPU would invalidate the capture of a stream. */
+	bool all = !nt_captures_are_any() && nt_pool_flush_all(milliseconds);
 	/* Also counters, and records of launches without data. */
 	nt_writer_wake();
 	return nt_writer_flush(deadline, false) && all;
