@@ -26,10 +26,14 @@ from neutrino.targets import LANGUAGES
 _ABOUT_REGISTERS = frozenset({"undeclared-register", "register-type", "not-a-predicate", "save-type"})
 """Codes of faults that may only be caused by a register declaration that could not be read."""
 
-_CODE = frozenset({".so", ".a", ".o", ".whl", *(f".{language.words.file_ending}" for language in LANGUAGES.values())})
-"""Ends of names of files that probes are put into."""
 _Read = Callable[[], WrittenProbes | DraftProbes]
 NO_PROBE = "no probe is named; name a shipped probe (-p), or the path of a .toml or .py file"
+
+
+def _endings_of_code() -> frozenset[str]:
+    """Return the ends of names of files that probes are put into. Imports all languages."""
+    texts = (f".{language.words.file_ending}" for language in LANGUAGES.values())
+    return frozenset({".so", ".a", ".o", ".whl", *texts})
 
 
 @dataclass(frozen=True)
@@ -320,7 +324,7 @@ def _find(name: str, platform: str) -> Path:
     Raises NeutrinoError for any other name that is not a shipped probe's.
     """
     path = probe_path(name, platform)
-    if path is not None and path.suffix in _CODE:
+    if path is not None and path.suffix not in {".toml", ".py"} and path.suffix in _endings_of_code():
         raise NeutrinoError(f"{name}: GPU code or a program, and no probe; probes are .toml and .py files, named first")
     if path is not None:
         return path

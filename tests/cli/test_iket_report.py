@@ -53,7 +53,8 @@ def test_it_is_written_again(events: Path, tmp_path: Path) -> None:
     ("arguments", "status", "says"),
     [
         (["{events}", "-k", "none"], 3, "no kernel to report"), (["{wrong}"], 2, "has no stringTable"),
-        (["{text}"], 2, "cannot be read"), (["{events}", "--perfetto", "x"], 2, "--perfetto is of a trace"),
+        (["{text}"], 2, "a file, and traces are folders"),
+        (["{events}", "--perfetto", "x"], 2, "--perfetto is of a trace"),
         (["{events}", "--rows", "3"], 2, "events.json and --rows do not go together"),
         (["{events}", "--launch", "1"], 2, "events.json and --launch do not go together"),
         (["{events}", "--iket", "nowhere/x"], 2, "nowhere/x: No such file or directory"),
