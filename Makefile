@@ -1,9 +1,9 @@
 # Everything runs in a virtual environment of its own, made on first use.
 VENV ?= .venv
 PYTHON ?= python3
-# As many processes run tests at the same time: four more than there are processors, since tests also wait: for programs
+# As many processes run tests at the same time: two more than there are processors, since tests also wait: for programs
 # that they start, which end by the clock or write to the disk.
-JOBS ?= $(shell expr $$(nproc) + 4)
+JOBS ?= $(shell expr $$(nproc) + 2)
 BIN := $(VENV)/bin
 SOURCES := $(wildcard neutrino/loader/csrc/*/*.[ch]) neutrino/loader/build.py
 EMBEDDED := $(wildcard neutrino/emulator/csrc/*.[ch]) neutrino/emulator/build.py
