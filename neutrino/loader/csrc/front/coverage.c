@@ -147,7 +147,10 @@ static bool add_kernels(struct text *text)
 	return true;
 }
 
-/* Add how many launches and kernels were probed. Coverage.sentence of neutrino/tracing/coverage.py says the same. */
+/*
+ * Add how many launches and kernels were probed. Coverage.sentence of neutrino/tracing/coverage.py says the same, but for
+ * what was chosen by --device and -k where that is nothing.
+ */
 static void add_share(struct text *text, const struct coverage *coverage)
 {
 	const char *nothing = nt_own_memory_is_memusage ? "nothing would be probed: " : "nothing was probed: ";
