@@ -38,8 +38,8 @@ EMBEDDED_RESULTS = ROOT / "bench" / "results" / "questions.json"
 PROBES = ("gmem_bytes", "inst_count", "opcode_mix")
 WORKLOADS: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "PyTorch": ("questions_torch.py", {}),
-    # XLA keeps PTX in its images only with line information.
-    "JAX": ("questions_jax.py", {"XLA_FLAGS": "--xla_gpu_generate_line_info=true"}),
+    # XLA keeps PTX in its images only with line information. Tuning chooses other kernels in one process of eight.
+    "JAX": ("questions_jax.py", {"XLA_FLAGS": "--xla_gpu_generate_line_info=true --xla_gpu_autotune_level=0"}),
 }
 """By name: the program, whose text is a cell, and its environment."""
 WITH_GRAPHS = frozenset({"PyTorch"})
