@@ -1,13 +1,15 @@
 """What each shipped probe costs on kernels that hurt, measured in one run by ``neutrino --benchmark``, on a GPU.
 
-    python3 -m bench.prices record [--out FILE] [--rounds N] [--probes PROBE …] [--sizes SIZE …]   on a GPU, with Triton
+    python3 -m bench.prices record [--out FILE] [--rounds N] [--probes PROBE …] [--sizes SIZE …] [--caches FOLDER]
+                                                                                  on a GPU, with Triton
     python3 -m bench.prices judge [--out FILE]                                    recomputes table and verdicts
 
 ``workloads/triton_prices.py`` has the kernels and their sizes, fixed before anything was measured. Of each launch
 either the original or the twin runs, drawn at random; so a clock that changes meets both alike. ``PLAIN`` compares
-every other launch of the originals with those between: what is left is noise. The verdicts hold that every launch gave
-the same bits, and what probes cost (``LIMITS``). Exit status: 0 all good, 1 a verdict is not, 2 the file cannot be
-judged.
+every other launch of the originals with those between: what is left is noise. Kernels and twins are made beforehand,
+several at a time, and each probe is then measured alone. ``record`` adds to a file of the same tree, rounds and sizes,
+so that probes can be measured one after another. The verdicts hold that every launch gave the same bits, and what
+probes cost (``LIMITS``). Exit status: 0 all good, 1 a verdict is not, 2 the file cannot be judged.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -30,7 +33,7 @@ from typing import Any
 import numpy as np
 
 from bench.command_line import Bench
-from bench.programs import run_program
+from bench.programs import Finished, run_program
 from bench.road import ROOT, query_gpu
 from bench.tree import made_of
 from bench.verdicts import Missed, Verdict, need, run_checks
@@ -52,7 +55,13 @@ KERNELS = (
     *(f"{name}_{variant}" for name in ("softmax", "layernorm", "embedding", "rotary") for variant in VARIANTS),
 )  # fmt: skip
 """Those of the program, in its order."""
+FUNCTIONS = frozenset((
+    *KERNELS[:11], "row_softmax", "row_layernorm", "row_embedding", "rotary",
+))  # fmt: skip
+"""Names of their functions, in traces."""
 _UNTIMED = 2
+_AT_ONCE = 8
+"""Processes that make kernels and twins: their tensors share the GPU's memory."""
 LONG_US = 50.0
 """Limits of ratios are for kernels that take so long without a probe; of shorter ones, for microseconds added."""
 _LIMIT = 400.0
@@ -83,41 +92,81 @@ COMPLETE = frozenset({"dmat"})
 """Probes that record every access: with a large pool, and fewer launches."""
 
 
-def record(neutrino: Sequence[str], rounds: int, probes: Sequence[str], sizes: Sequence[str]) -> Json:
+def record(
+    neutrino: Sequence[str], rounds: int, probes: Sequence[str], sizes: Sequence[str], caches: Path | None, out: Path
+) -> Json:
     """Run the program once with each probe under ``--benchmark``; return medians by probe, kernel and size.
 
-    rounds: launches of each kernel, half of them without the probe. A probe whose run fails has its ``error``, and the
-    others go on.
+    rounds: launches of each kernel, half of them without the probe. caches: where kernels and twins are kept, a folder
+    of this run alone by default. out: what it has of the same tree, rounds and sizes stays. A probe whose run fails has
+    its ``error``, and the others go on.
     """
     start = time.time()
-    runs: dict[str, Json] = {}
-    with tempfile.TemporaryDirectory(prefix="prices_", ignore_cleanup_errors=True) as name:
-        for probe in probes:
-            runs[probe] = _run(neutrino, probe, rounds, sizes, Path(name))
-            print(f"{probe}: {runs[probe]['seconds']} s {runs[probe].get('error', '')}", file=sys.stderr)
-    return {
+    results: Json = {
         "device": query_gpu("name"), "driver": query_gpu("driver_version"), **made_of("prices_h200"),
-        "started": int(start), "seconds": round(time.time() - start, 1), "rounds": rounds, "sizes": list(sizes),
-        "runs": runs,
+        "started": int(start), "seconds": 0.0, "rounds": rounds, "sizes": list(sizes), "runs": {},
     }  # fmt: skip
+    if out.exists():
+        earlier = json.loads(out.read_text())
+        if all(earlier.get(key) == results[key] for key in ("device", "files", "rounds", "sizes")):
+            results |= {key: earlier[key] for key in ("started", "seconds", "runs")}
+    with tempfile.TemporaryDirectory(prefix="prices_", ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        _make(neutrino, probes, sizes, folder, caches or folder)
+        print(f"made in {time.time() - start:.1f} s", file=sys.stderr)
+        for probe in probes:
+            results["runs"][probe] = _run(neutrino, probe, rounds, sizes, folder, caches or folder)
+            print(f"{probe}: {results['runs'][probe]['seconds']} s {results['runs'][probe].get('error', '')}",
+                  file=sys.stderr)  # fmt: skip
+    results["seconds"] = round(results["seconds"] + time.time() - start, 1)
+    return results
 
 
-def _run(neutrino: Sequence[str], probe: str, rounds: int, sizes: Sequence[str], folder: Path) -> Json:
-    """Run the program once with a probe: rows by kernel and size, or an error."""
-    report, traces = folder / f"{probe}.json", folder / probe
-    rounds = max(8, rounds // 2) if probe in COMPLETE else rounds
+def _make(neutrino: Sequence[str], probes: Sequence[str], sizes: Sequence[str], folder: Path, caches: Path) -> None:
+    """Fill the caches of Triton and of twins. All sizes of a kernel are one text, so the first one is launched.
+
+    What fails here fails again when it is measured, and is said there.
+    """
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        plain = [KERNELS[number::_AT_ONCE] for number in range(_AT_ONCE)]
+        list(pool.map(lambda kernels: _launch(
+            [], f"make_{kernels[0]}", ["--rounds", "0", "--kernels", *kernels, "--sizes", sizes[0]], folder, caches,
+        ), plain))  # fmt: skip
+        list(pool.map(lambda probe: _launch(
+            _under(neutrino, probe, folder / f"make_{probe}"), f"make_{probe}", ["--rounds", "0", "--sizes", sizes[0]],
+            folder, caches,
+        ), probes))  # fmt: skip
+
+
+def _under(neutrino: Sequence[str], probe: str, traces: Path) -> list[str]:
+    """The command that probes these kernels, and none of PyTorch's, in front of the program."""
     room = ["--max-device-memory", "24G", "--max-trace-size", "12G"] if probe in COMPLETE else []
-    argv = [
-        *neutrino, "-q", "--benchmark", "-p", probe, *room, "--tracedir", str(traces), sys.executable, str(PROGRAM),
-        "--rounds", str(rounds), "--sizes", *sizes, "--out", str(report),
-    ]  # fmt: skip
-    caches = {"XDG_CACHE_HOME": str(folder / "cache"), "TRITON_CACHE_DIR": str(folder / "triton")}
-    done = run_program(argv, {**os.environ, **caches}, folder, probe, _LIMIT)
+    ours = f"/^(?:{'|'.join(sorted(FUNCTIONS))})$/"
+    return [*neutrino, "-q", "--benchmark", "-p", probe, "-k", ours, *room, "--tracedir", str(traces)]
+
+
+def _launch(
+    under: Sequence[str], name: str, options: Sequence[str], folder: Path, caches: Path
+) -> tuple[Finished, str]:
+    """Run the program under a command, its report in NAME.json in ``folder``. Returns how it ended, and its words."""
+    argv = [*under, sys.executable, str(PROGRAM), *options, "--out", str(folder / f"{name}.json")]
+    kept = {"XDG_CACHE_HOME": str(caches / "cache"), "TRITON_CACHE_DIR": str(caches / "triton")}
+    return run_program(argv, {**os.environ, **kept}, folder, name, _LIMIT), shlex.join(argv)
+
+
+def _run(
+    neutrino: Sequence[str], probe: str, rounds: int, sizes: Sequence[str], folder: Path, caches: Path
+) -> Json:
+    """Run the program once with a probe: rows by kernel and size, or an error."""
+    traces = folder / probe
+    rounds = max(8, rounds // 2) if probe in COMPLETE else rounds
+    done, words = _launch(
+        _under(neutrino, probe, traces), probe, ["--rounds", str(rounds), "--sizes", *sizes], folder, caches
+    )
     try:
         if done.status != 0:
-            return {"seconds": done.seconds,
-                    "error": f"{shlex.join(argv)}: exit status {done.status}: {done.stderr[-600:]}"}  # fmt: skip
-        rows = json.loads(report.read_text())["kernels"]
+            return {"seconds": done.seconds, "error": f"{words}: exit status {done.status}: {done.stderr[-600:]}"}
+        rows = json.loads((folder / f"{probe}.json").read_text())["kernels"]
         return {"seconds": done.seconds, **_measured(traces, rows, rounds + _UNTIMED)}
     finally:
         shutil.rmtree(traces, ignore_errors=True)
@@ -133,8 +182,9 @@ def _measured(traces: Path, rows: Mapping[str, Json], launches: int) -> Json:
     benchmark = trace.benchmark
     if benchmark is None:
         return {"error": "the trace has no benchmark"}
+    names = {kernel.id: kernel.name for kernel in trace.kernels if kernel.name in FUNCTIONS}
     samples = benchmark.samples[benchmark.samples["kind"] <= SampleKind.PROBED]
-    names = {kernel.id: kernel.name for kernel in trace.kernels}
+    samples = samples[np.isin(samples["kernel"], list(names))]
     found: dict[str, Json] = {}
     begin = 0
     for row, report in rows.items():
@@ -262,12 +312,14 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of what is measured to the command line."""
     parser.add_argument("--probes", nargs="+", choices=LIMITS, default=list(LIMITS), help="all by default")
     parser.add_argument("--sizes", nargs="+", choices=SIZES, default=list(SIZES), help="all by default")
+    parser.add_argument("--caches", type=Path, help="keep kernels and twins in this folder, for the next time")
 
 
 main = Bench(
     "prices", RESULTS, ("device", "driver", "runs"),
-    lambda options, neutrino: record(neutrino, options.rounds, options.probes, options.sizes), judge, table, 16,
-    _add_options,
+    lambda options, neutrino: record(
+        neutrino, options.rounds, options.probes, options.sizes, options.caches, options.out
+    ), judge, table, 16, _add_options,
 ).main  # fmt: skip
 
 
