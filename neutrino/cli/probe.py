@@ -9,7 +9,16 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from neutrino.cli import probe_check, probe_compile, probe_list, probe_new, probe_show, probe_sites, probe_try
+from neutrino.cli import (
+    probe_check,
+    probe_compile,
+    probe_list,
+    probe_new,
+    probe_opcodes,
+    probe_show,
+    probe_sites,
+    probe_try,
+)
 from neutrino.cli.arguments import Parser
 from neutrino.cli.diagnostics import print_diagnostics
 from neutrino.cli.probe_status import BAD_INPUT, DONE, Commands, say
@@ -84,7 +93,8 @@ def _parser() -> tuple[argparse.ArgumentParser, Commands]:
     )
     parser.add_argument("--version", action="version", version=f"neutrino {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for command in (probe_new, probe_check, probe_compile, probe_list, probe_sites, probe_show, probe_try):
+    every = probe_new, probe_check, probe_compile, probe_list, probe_opcodes, probe_sites, probe_show, probe_try
+    for command in every:
         command.configure(commands)
     return parser, commands
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from bisect import bisect_right
 from pathlib import Path
 
@@ -13,6 +11,8 @@ from isa_examples import EXAMPLES
 from machine import ptxas_version, refused_lines, run_ptxas
 from ptx_text import array
 
+from neutrino import opcode_rows
+from neutrino.cli import probe
 from neutrino.probing.model import CLASSES
 from neutrino.ptx.instrument.programs import probe_module
 from neutrino.ptx.instrument.registers import Scratch, UnsupportedError
@@ -222,7 +222,37 @@ def test_the_most_exact_row_counts(opcode, row):
     assert found.text == row
 
 
-def test_the_documentation_is_the_table():
-    docs = Path(__file__).parents[2] / "docs"
-    page = subprocess.run([sys.executable, docs / "opcodes_page.py"], capture_output=True, text=True, check=True).stdout
-    assert (docs / "opcodes.md").read_text() == page, "python docs/opcodes_page.py > docs/opcodes.md"
+def test_every_instruction_is_listed():
+    listed = list(opcode_rows.rows())
+    assert [row[0] for row in listed] == [opcode.text for opcode in OPCODES]
+    assert {len(row) for row in listed} == {len(opcode_rows.HEAD)}
+    of_classes = {row[0]: set(row[2].split(", ")) - {""} for row in listed}
+    assert of_classes == {opcode.text: set(opcode.classes) for opcode in OPCODES}
+    for group in CLASSES:
+        assert [row[0] for row in opcode_rows.rows(group)] == [name for name, of in of_classes.items() if group in of]
+
+
+@pytest.mark.parametrize(("word", "first", "number"), [
+    ("ld.global.v4.f32", ("ld", "1.0 sm_10", "memory, load", "yes", "a v?", "yes", "type × vector", ""), 1),
+    ("ld.global.nc", ("ld.global.nc", "3.1 sm_32", "memory, load", "yes", "a v?", "yes", "type × vector", ""), 1),
+    ("mma.sp", ("mma.sp", "7.1 sm_80", "tensor", "yes", "v v v v*", "", "", "2·m·n·k / 32"), 1),
+    ("mbarrier", ("mbarrier.init", "7.0 sm_80", "", "", "a v", "yes", "", ""), 9),
+    ("add.bf16x2", ("add.bf16|bf16x2", "7.8 sm_90", "", "yes", "v v", "", "", ""), 1),
+    ("cp.async.bulk.tensor", ("cp.async.bulk.tensor", "8.0 sm_90", "memory, load, store", "", "o o v*", "", "", ""), 1),
+])  # fmt: skip
+def test_a_word_lists_what_it_names(word, first, number):
+    listed = list(opcode_rows.rows(word))
+    assert (listed[0], len(listed)) == (first, number)
+
+
+def test_the_command_prints_the_rows(capsys):
+    assert probe.main(["opcodes", "tensor"]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    # No tensor instruction has BYTES.
+    assert printed[0].split() == ["instruction", "since", "classes", "OUT", "inputs", "ADDR", "OPS"]
+    listed = [line.split()[0] for line in printed[1 : printed.index("")]]
+    assert listed == [row[0] for row in opcode_rows.rows("tensor")]
+    assert probe.main(["opcodes", "lod"]) == 2
+    said = capsys.readouterr()
+    assert said.err == "neutrino-probe: lod: no class or instruction of PTX ISA 9.0; did you mean load?\n"
+    assert not said.out

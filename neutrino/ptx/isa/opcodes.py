@@ -1,7 +1,7 @@
 """The instructions of PTX: the operands of each, the classes that it belongs to, and what BYTES and OPS of it mean.
 
-One table, by the sections of the PTX ISA 9.0 manual. Matching, operands, the verifier of snippets and the
-documentation read it. ``python docs/opcodes_page.py`` writes docs/opcodes.md from it.
+One table, by the sections of the PTX ISA 9.0 manual. Matching, operands and the verifier of snippets read it, and
+``neutrino-probe opcodes`` prints it.
 """
 
 from __future__ import annotations
