@@ -2,9 +2,10 @@
 
     python -m tests.cli.pages docs/cookbook.md ...     run each command and put outputs that differ into the page
 
-A ``console`` block has commands after ``$ ``, each followed by its output. They run in order in a folder with the
-program of examples/embedded; a ``python`` block whose first line is ``# NAME.py`` is that file there. Tests run
-one-liners of a page together where each has maps of its own: what they print is then the same, one after the other.
+A ``console`` block has commands after ``$ ``, each followed by its output, in which a line ``…`` stands for any lines
+that the page leaves out. They run in order in a folder with the program of examples/embedded; a ``python`` block whose
+first line is ``# NAME.py`` is that file there. Tests run one-liners of a page together where each has maps of its own:
+what they print is then the same, one after the other.
 """
 
 from __future__ import annotations
@@ -75,6 +76,17 @@ def comparable(output: str) -> str:
     return _ADDRESS.sub("ADDRESS", without_names(_OTHERS.sub("", output)))
 
 
+def is_as_shown(printed: str, shown: str) -> bool:
+    """Whether a command printed what a page has of it."""
+    parts = [comparable(part) for part in re.split(r"^ *…\n", shown, flags=re.MULTILINE)]
+    if len(parts) == 1:
+        return parts[0] == comparable(printed)
+    # With spaces around the dots, so that words match whole: also before dots at the beginning, and after those at the
+    # end.
+    padded = f"{'' if parts[0] else ' '}{comparable(printed)}{'' if parts[-1] else ' '}"
+    return re.fullmatch(" .+? ".join(map(re.escape, parts)), padded) is not None
+
+
 class Folder:
     """A folder with the program, in which commands run. home: for traces of folded runs, and the cache."""
 
@@ -141,7 +153,7 @@ def differences(page: Path, folder: Folder) -> list[str]:
             group.append(example)
             continue
         for example, printed in zip(run, _complete(folder, *(each.command for each in run)), strict=True):
-            if comparable(printed) != comparable(example.output):
+            if not is_as_shown(printed, example.output):
                 wrong.append(f"$ {example.command}\n{printed}")
     for group in groups:
         texts = " ".join(f"-e {shlex.quote(shlex.split(example.command)[5])}" for example in group)
@@ -150,7 +162,7 @@ def differences(page: Path, folder: Folder) -> list[str]:
         expected = PROGRAM + "".join(example.output.removeprefix(PROGRAM) for example in group)
         if not all(example.output.startswith(PROGRAM) for example in group):
             wrong.append("a one-liner's output does not begin with the program's")
-        if comparable(printed) != comparable(expected):
+        if not is_as_shown(printed, expected):
             wrong.append(f"$ {texts}\n{printed}")
     return wrong
 
@@ -213,8 +225,7 @@ def main(pages: Sequence[str]) -> None:
             outputs = []
             for example in examples(text):
                 printed = folder.run(example.command)
-                is_same = comparable(printed) == comparable(example.output)
-                outputs.append(example.output if is_same else printed)
+                outputs.append(example.output if is_as_shown(printed, example.output) else printed)
             page.write_text(filled(text, dict(enumerate(outputs))))
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.pages import PAGES, Folder, differences, examples, filled
+from tests.cli.pages import PAGES, Folder, differences, examples, filled, is_as_shown
 
 
 @pytest.fixture(scope="module")
@@ -35,6 +35,16 @@ def test_pages_have_examples() -> None:
         # Each has an output, and none is lost on the way.
         assert all(example.output for example in found)
         assert filled(text, {number: example.output for number, example in enumerate(found)}) == text
+
+
+@pytest.mark.parametrize(("shown", "is_shown"), [
+    ("one\n…\nfour\n", True), ("  …\nfour\n", True), ("one\n…\n", True), ("one\ntwo\nthree\nfour\n", True),
+    ("one\n…\nthree\n", False), ("…\nfive\n", False), ("one\n…\ntwo\n…\nfour\n", False),
+    ("one\ntwo…\nfour\n", False), ("o.e\n…\n", False),
+])  # fmt: skip
+def test_dots_stand_for_lines_that_are_left_out(shown: str, is_shown: bool) -> None:
+    """For one line or more."""
+    assert is_as_shown("one\ntwo\nthree\nfour\n", shown) == is_shown
 
 
 def test_a_wrong_output_is_found(folder: Folder, tmp_path: Path) -> None:
