@@ -73,8 +73,16 @@ def _exported_lines(path: str, exported: Exported) -> Iterator[str]:
     if others := exported.timebases - {"ns"}:
         units = " and ".join(sorted(others))
         yield f"note: times are {units}, as timebase of each launch says: scripts take them for ns"
+    if exported.missing:
+        yield f"note: {_counted(exported.missing, 'warp has', 'warps have')} no times in the trace"
+    if exported.left_out:
+        names = ", ".join(sorted(exported.left_out))
+        yield f"note: {names}: left out, since no map tells the warps' times by its clock"
     if not exported.launches:
-        yield "note: no map tells when warps ran (begin and end, or start and elapsed, of each warp)"
+        yield (
+            "note: no record tells when warps ran (begin and end, or start and elapsed, of each warp, or marks of its "
+            "entry)"
+        )
 
 
 def _counted(number: int, one: str, many: str) -> str:

@@ -18,8 +18,6 @@ _BEGIN = ("start", "begin", "began")
 _END = ("end", "finish", "finished")
 _TOOK = ("elapsed", "cycles", "duration")
 _PLACE = ("cuid", "sm", "smid", "cu")
-_SHARED = frozenset({"WarpTimes"})
-"""Shipped maps whose times are nanoseconds, which all multiprocessors share."""
 _RECORDS = 1 << 16
 """That are read at once."""
 
@@ -29,7 +27,7 @@ class SpanFields:
     """A map (what probes save to) with a span of time in each record, and the names of the fields that say so.
 
     begin, sm: names. end, took: one of them, the other is "". shared: whether all multiprocessors have the same clock,
-    in nanoseconds; else each has one of its own.
+    in nanoseconds, as "begin" with "end" says; else each has one of its own.
     """
 
     map: Map
@@ -68,7 +66,7 @@ def span_fields(entry: Map) -> SpanFields | None:
     begin, end, took, place = first(_BEGIN), first(_END), first(_TOOK), first(_PLACE)
     if not begin or not place or not (end or took):
         return None
-    return SpanFields(entry, begin, end, "" if end else took, place, entry.name in _SHARED)
+    return SpanFields(entry, begin, end, "" if end else took, place, (begin, end) == ("begin", "end"))
 
 
 def read_spans(view: MapView, fields: SpanFields) -> Iterator[Spans]:

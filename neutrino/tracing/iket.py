@@ -354,13 +354,17 @@ def launch_document(launch: Launch) -> Json:
 
 @dataclass
 class Exported:
-    """What a file of events has that was written from a trace."""
+    """What a file of events has that was written from a trace. missing: warps without times, of the launches that are
+    in the file. left_out: maps whose times are of another clock than the warps'.
+    """
 
     launches: int = 0
     lifetimes: int = 0
     ranges: int = 0
     markers: int = 0
+    missing: int = 0
     timebases: set[str] = field(default_factory=set)
+    left_out: set[str] = field(default_factory=set)
 
 
 def write_iket(
@@ -498,7 +502,9 @@ class _Writer:
             rows_file.close()
         put("]}")
         self._written.launches += 1
+        self._written.missing += span.missing
         self._written.timebases.add(launch.unit.value)
+        self._written.left_out.update(launch.sources.left_out)
 
     @staticmethod
     def _wait(file: IO[str], document: Json) -> None:

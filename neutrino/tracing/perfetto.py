@@ -92,7 +92,7 @@ _TRACKS = (Column("uuid", pb.TRACK_UUID, 5), Column("parent", pb.TRACK_PARENT, 5
 @dataclass
 class Written:
     """What a file for Perfetto has. slices: with begin and end. left_out: maps whose times are of another clock than
-    the warps'. without_times: kernels of which nothing tells when warps ran."""
+    the warps'. without_times: kernels of which nothing tells when warps ran in any launch."""
 
     launches: int = 0
     slices: int = 0
@@ -126,8 +126,8 @@ class Written:
         if self.without_times:
             what = "kernel has" if self.without_times == 1 else "kernels have"
             notes.append(
-                f"{self.without_times:,} {what} no map that tells when warps ran (begin and end, or start and elapsed, "
-                "of each warp): their launches are drawn at their submission"
+                f"{self.without_times:,} {what} no record that tells when warps ran (begin and end, or start and "
+                "elapsed, of each warp, or marks of its entry): their launches are drawn at their submission"
             )
         return notes
 
@@ -189,17 +189,17 @@ class _Writer:
         """Write all packets."""
         chosen = list(self._trace.kernels if kernels is None else kernels)
         self._head()
-        timed = set()
+        timed: set[int] = set()
         offsets, kept = self._offsets(chosen, launches)
         for launch in kept or timelines(self._trace, chosen, self._names, launches):
-            timed.add(launch.kernel.id)
-            self._launch(launch, offsets.get(int(launch.record["device"])))
+            if launch.span.warps:
+                timed.add(launch.number)
+                self._launch(launch, offsets.get(int(launch.record["device"])))
         for kernel in chosen:
-            if kernel.id in timed:
-                continue
-            numbers = kernel.written_numbers(launches)
-            self._written.without_times += bool(len(numbers))
-            for number in numbers.tolist():
+            numbers = kernel.written_numbers(launches).tolist()
+            rest = [number for number in numbers if number not in timed]
+            self._written.without_times += bool(numbers) and len(rest) == len(numbers)
+            for number in rest:
                 self._submission(number, kernel)
                 self._counters(kernel, number, int(self._trace.launches["submit_ns"][number]), None)
         return self._written

@@ -14,7 +14,8 @@ fields                                meaning
 ``token``, ``payload``                of a range that is started and ended; a number to show
 ====================================  ===============================================================================
 
-One record of the first two kinds for each warp is when it ran; further ones are ranges.
+One record of the first two kinds for each warp is when it ran; further ones are ranges. Where there is none, the
+moments of a warp's entry and end are; those of other instructions tell neither.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ _MOST_SMS = 1 << 16
 """Numbers of multiprocessors; greater ones are no numbers of any."""
 LATEST = 1 << 61
 """Nanoseconds or cycles: later times are none, and are taken for this one, so that sums of two have 64 bits."""
+_NEVER = np.iinfo(np.int64).max
 _SMS = ("sm", "smid", "cuid")
 _UNKNOWN_SM = -1
 
@@ -150,10 +152,21 @@ def _has_records(entry: Map) -> bool:
     return entry.kind.layout in (Layout.SLOTS, Layout.CHUNKS) and entry.level is not Level.BLOCK
 
 
+def _has_site(entry: Map) -> bool:
+    """Whether the records of a map say of which instruction they are."""
+    return any(field.name == "site" for field in entry.fields)
+
+
+def _has_entries(kernel: TraceKernel) -> bool:
+    """Whether a probe was at a kernel's entry, which has no number as a site (an instruction that a probe matched)."""
+    return any(site.get("site") is None for site in (kernel.manifest.sites if kernel.manifest else ()))
+
+
 @dataclass(frozen=True)
 class Sources:
     """Which maps of a kernel tell times. lifetimes: one record for each warp; None: marks of the entry and the end tell
-    when it ran. intervals, moments: of ranges and of marks. left_out: maps whose times are of another clock."""
+    when it ran, of warps that have one of the entry. intervals, moments: of ranges and of marks. left_out: maps whose
+    times are of another clock."""
 
     lifetimes: Map | None
     intervals: tuple[Map, ...]
@@ -173,15 +186,16 @@ class Sources:
         lifetimes: dict[Unit, Map] = {}
         for entry in maps:
             way = _interval(entry)
-            if way is not None and is_of_warps(entry) and "site" not in {field.name for field in entry.fields}:
+            if way is not None and is_of_warps(entry) and not _has_site(entry):
                 lifetimes.setdefault(way.unit, entry)
         others = [entry for entry in maps if _has_records(entry) and entry not in lifetimes.values()]
         ranges = {entry: way.unit for entry in others if (way := _interval(entry)) is not None}
         marks = {entry: _MOMENTS[name] for entry in others if entry not in ranges and (name := _moment(entry))}
-        # Events need lifetimes of their own clock, which marks of the entry give, too.
-        of_marks = {unit for entry, unit in marks.items() if "site" in {field.name for field in entry.fields}}
-        wanted = [unit for unit in (*ranges.values(), *marks.values()) if unit in lifetimes or unit in of_marks]
+        # Events need lifetimes of their own clock.
+        wanted = [unit for unit in (*ranges.values(), *marks.values()) if unit in lifetimes]
         order = [*wanted, *(unit for unit in (Unit.NS, Unit.CYCLES) if unit in lifetimes)]
+        if not order and _has_entries(kernel):
+            order = [unit for entry, unit in marks.items() if _has_site(entry)]
         if not order:
             return None
         unit = order[0]
@@ -336,26 +350,28 @@ class LaunchTimeline:
             yield first * self.warps + np.arange(len(records)), records
 
     def _marked_lifetimes(self) -> Iterator[Lifetimes]:
-        """Yield when warps ran by the marks of their entries and ends; a warp without an end is open. All at once."""
-        begin = np.full(self.blocks * self.warps, np.iinfo(np.int64).max)
+        """Yield when warps ran by the marks of their entries and ends, all at once. A warp without an end is open, one
+        without an entry is left out.
+        """
+        begin = np.full(self.blocks * self.warps, _NEVER)
         end = np.zeros(len(begin), np.int64)
         where = np.full(len(begin), _UNKNOWN_SM)
         ended = np.zeros(len(begin), bool)
-        for entry in self.sources.moments:
+        for entry in filter(_has_site, self.sources.moments):
             field = _moment(entry)
             for warp, records in self._records(entry):
                 time = times_of(records[field])
-                np.minimum.at(begin, warp, time)
+                is_entry = records["site"] == ENTRY
+                np.minimum.at(begin, warp[is_entry], time[is_entry])
                 np.maximum.at(end, warp, time)
                 names = records.dtype.names or ()
                 for name in _SMS:
                     if name in names:
                         where[warp] = records[name]
-                if "site" in names:
-                    ended[warp[records["site"] == EXIT]] = True
-        there = np.flatnonzero(end)
+                ended[warp[records["site"] == EXIT]] = True
+        there = np.flatnonzero(begin != _NEVER)
         sm = np.where((where >= 0) & (where < _MOST_SMS), where, _UNKNOWN_SM)
-        yield Lifetimes(there, sm[there], begin[there], end[there], ~ended[there])
+        yield Lifetimes(there, sm[there], begin[there], np.maximum(begin, end)[there], ~ended[there])
 
     def _records(self, entry: Map) -> Iterator[tuple[Array, Array]]:
         """Yield the records of a map, those of a warp in the order of saving, after the numbers of their warps."""

@@ -76,7 +76,7 @@ def test_a_trace_without_times(tmp_path: Path, capsys: pytest.CaptureFixture[str
     writer.launch(1, (1, 1, 1), (32, 1, 1), fill_regions([GMEM_BYTES], 1, {"GmemBytes": [(1, 2, 3, 4, 5)]}))
     writer.write()
     assert main(["--perfetto", str(tmp_path / "out"), str(tmp_path / "trace")]) == 0
-    assert "1 kernel has no map that tells when warps ran" in capsys.readouterr().out
+    assert "1 kernel has no record that tells when warps ran" in capsys.readouterr().out
 
 
 def test_roles_are_named_and_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -22,7 +22,7 @@ from neutrino.page.columns import Columns
 from neutrino.page.source import Blocks, KeptBlocks, Source, shortened
 from neutrino.tracing import Trace, summarize
 from tests.page.made_pages import page_of, write_schedule
-from tests.tracing.trace_writer import BLOCK_SCHED, TraceWriter, fill_regions
+from tests.tracing.trace_writer import BLOCK_SCHED, TraceWriter, fill_regions, make_map
 
 
 def read_columns(data: bytes) -> dict[str, Any]:
@@ -213,6 +213,19 @@ def test_buckets_of_a_small_range_have_one_width(tmp_path: Path) -> None:
     (buckets,) = (field["buckets"] for field in found["fields"] if field["name"] == "cuid")
     assert [bucket["count"] for bucket in buckets] == [3 * 6] * 44
     assert [(bucket["low"], bucket["high"]) for bucket in buckets] == [(at, at + 2) for at in range(0, 132, 3)]
+
+
+@pytest.mark.parametrize(("fields", "is_shared"), [(("begin", "end"), True), (("begin", "took"), False)])
+def test_begin_with_end_is_of_one_clock(tmp_path: Path, fields: tuple[str, str], is_shared: bool) -> None:
+    """As in files for Perfetto, whatever the map is called."""
+    first, last = fields[0], {"took": "elapsed"}.get(fields[1], fields[1])
+    mine = make_map("Mine", "array", "warp", {first: "u64", last: "u64", "sm": "u32"})
+    writer = TraceWriter(tmp_path / "trace")
+    writer.kernel(1, "gemm", maps=[mine])
+    rows = [(1000, 1400, 0), (1300, 1700, 1)] if is_shared else [(1000, 400, 0), (1300, 400, 1)]
+    writer.launch(1, (2, 1, 1), (32, 1, 1), fill_regions([mine], 1, {"Mine": rows}, blocks=2))
+    (row,) = schedule.prepare_spans(source_of(writer.write()), Blocks(io.StringIO()))["kernels"]
+    assert (row["shared"], row["ns"], row["time"]["max"]) == (is_shared, is_shared, 700 if is_shared else 400)
 
 
 def test_views_begin_with_the_kernel_that_took_most_time(tmp_path: Path) -> None:

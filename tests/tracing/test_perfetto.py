@@ -16,7 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as messages
 
+from neutrino.cli.probe import main as probe
 from neutrino.tracing import Trace, perfetto, perfetto_packets
+from neutrino.tracing.iket import read_iket, write_iket
 from neutrino.tracing.perfetto import write_perfetto
 from tests.tracing.test_timeline import EVENTS, WAITS
 from tests.tracing.trace_writer import BLOCK_SCHED, GMEM_BYTES, TraceWriter, fill_regions, make_map
@@ -243,6 +245,30 @@ def test_sums_of_launches_are_counters(tmp_path: Path) -> None:
     kernel = ("python on node", "gemm(int*)")
     assert found.counters[(*kernel, "GmemBytes.load")] == [(base, 4096), (base + 100, 0)]
     assert found.counters[(*kernel, "GmemBytes.atomic")] == [(base, float((1 << 64) - 1)), (base + 100, 0)]
+
+
+def test_warps_of_two_probes_have_the_times_of_their_own_map(tmp_path: Path) -> None:
+    """Of a run on the embedded device: not those of the log of another probe, which has a clock, too."""
+    root = Path(__file__).resolve().parents[2]
+    kernel = [str(root / "examples/patterns.ptx"), "-k", "patterns", "--grid", "3", "--block", "72"]
+    probes = ["program_progress", "dmat", "warp_timeline"]
+    assert probe(["try", *probes, *kernel, "--tracedir", str(tmp_path / "trace")]) == 0
+    (folder,) = (tmp_path / "trace").iterdir()
+    trace = Trace(folder)
+    (views,) = trace.kernels[0].stacks()
+    records, accesses = (views[name].valid() for name in ("WarpTimes", "GlobalAccesses"))
+    written = write_perfetto(trace, tmp_path / "out.pftrace")
+    found = seen(tmp_path / "out.pftrace")
+    lives = [row for rows in found.slices.values() for row in rows if row.name == "WarpLifeTime"]
+    lengths = sorted((records["end"] - records["begin"]).tolist())
+    assert sorted(row.end - row.begin for row in lives) == lengths
+    # What the log alone would give.
+    assert np.ptp(accesses["clock"]) < min(lengths)
+    assert written.left_out >= {"ProgramProgress", "GlobalAccesses"}
+    exported = write_iket(trace, tmp_path / "out.json")
+    lifetimes = read_iket(tmp_path / "out.json").launches[0].lifetimes
+    assert sorted(one.end - one.begin for one in lifetimes) == lengths
+    assert exported.left_out == written.left_out
 
 
 def test_a_kernel_without_times_is_drawn_at_its_submission(tmp_path: Path) -> None:

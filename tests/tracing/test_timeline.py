@@ -17,6 +17,9 @@ EVENTS = make_map(
     "Events", "array", "warp", {"clock": "u64", "verb": "u32", "name": "u32", "token": "u32", "payload": "s32"}, 8
 )
 WAITS = make_map("Waits", "array", "warp", {"start": "u64", "elapsed": "u32", "site": "u32"}, 4)
+PROGRESS = make_map("Progress", "array", "warp", {"clock": "u64", "site": "u32", "sm": "u32"}, 4)
+ACCESSES = make_map("Accesses", "array", "thread", {"address": "u64", "clock": "u64", "site": "u32"}, 2)
+TIMES = make_map("Times", "array", "warp", {"begin": "u64", "end": "u64", "sm": "u32"})
 
 
 @settings(max_examples=300, deadline=None)
@@ -38,7 +41,8 @@ def test_pairs_are_brackets(rows: list[tuple[int, bool]]) -> None:
 def one_launch(path: Path, maps: list, values: dict, *, blocks: int = 2, threads: int = 64) -> LaunchTimeline:
     writer = TraceWriter(path)
     writer.kernel(1, "gemm", maps=maps, sites=[
-        {"site": 3, "probe": "p", "tracepoint": "bar", "line": 7, "instruction": "bar.sync 0;", "source": "gemm.cu:42"}
+        {"site": 3, "probe": "p", "tracepoint": "bar", "line": 7, "instruction": "bar.sync 0;", "source": "gemm.cu:42"},
+        {"site": None, "probe": "p", "tracepoint": "kernel", "line": 1, "instruction": ".entry gemm", "source": None},
     ])  # fmt: skip
     warps = -(-threads // 32)
     writer.launch(1, (blocks, 1, 1), (threads, 1, 1), fill_regions(maps, warps, values, blocks=blocks))
@@ -62,9 +66,8 @@ def test_warps_of_multiprocessors_begin_with_their_first(tmp_path: Path) -> None
 
 
 def test_nanoseconds_are_of_one_clock(tmp_path: Path) -> None:
-    times = make_map("Times", "array", "warp", {"begin": "u64", "end": "u64", "sm": "u32"})
     rows = [(1000, 1010, 0), (1100, 1180, 0), (1050, 1057, 1), (1001, 0, 1)]
-    launch = one_launch(tmp_path / "trace", [times], {"Times": rows})
+    launch = one_launch(tmp_path / "trace", [TIMES], {"Times": rows})
     assert launch.unit is Unit.NS
     assert (launch.span.begin, launch.span.duration) == (1000, 180)
     (piece,) = launch.pieces()
@@ -114,11 +117,10 @@ def test_intervals_are_named_by_their_instructions(tmp_path: Path) -> None:
 
 
 def test_marks_of_entry_and_end_tell_lifetimes(tmp_path: Path) -> None:
-    progress = make_map("Progress", "array", "warp", {"clock": "u64", "site": "u32", "sm": "u32"}, 4)
-    rows = np.zeros((2, 4), progress.dtype)
+    rows = np.zeros((2, 4), PROGRESS.dtype)
     rows[0, :3] = [(100, 0xFFFFFFFF, 4), (110, 3, 4), (130, 0xFFFFFFFE, 4)]
     rows[1, :2] = [(105, 0xFFFFFFFF, 4), (120, 3, 4)]
-    launch = one_launch(tmp_path / "trace", [progress], {"Progress": rows, "Progress.counts": [3, 2]}, threads=32)
+    launch = one_launch(tmp_path / "trace", [PROGRESS], {"Progress": rows, "Progress.counts": [3, 2]}, threads=32)
     (piece,) = launch.pieces()
     assert (piece.lifetimes.begin.tolist(), piece.lifetimes.end.tolist()) == ([0, 5], [30, 30])
     assert piece.lifetimes.is_open.tolist() == [False, True]
@@ -126,6 +128,38 @@ def test_marks_of_entry_and_end_tell_lifetimes(tmp_path: Path) -> None:
     assert [row[:3] for row in _ranges_of(piece, launch._names.texts)] == [
         ("bar.sync 0 (gemm.cu:42)", 0, 10), ("bar.sync 0 (gemm.cu:42)", 1, 20)
     ]  # fmt: skip
+
+
+def test_marks_of_another_clock_tell_no_lifetimes_beside_a_map_that_does(tmp_path: Path) -> None:
+    progress = np.zeros((2, 4), PROGRESS.dtype)
+    progress[:, :2] = [(100, 0xFFFFFFFF, 4), (130, 0xFFFFFFFE, 4)]
+    values = {"Progress": progress, "Progress.counts": [2, 2], "Times": [(70_000, 70_900, 4), (70_100, 70_300, 4)]}
+    for maps in ([PROGRESS, TIMES], [TIMES, PROGRESS]):
+        launch = one_launch(tmp_path / maps[0].name, maps, values, threads=32)
+        (piece,) = launch.pieces()
+        assert (launch.unit, launch.sources.left_out) == (Unit.NS, ("Progress",))
+        assert piece.lifetimes.begin.tolist() == [0, 100]
+        assert piece.lifetimes.end.tolist() == [900, 300]
+
+
+def test_a_warp_has_no_lifetime_by_marks_of_other_instructions(tmp_path: Path) -> None:
+    """The first access of a warp is later than its begin, and its last one earlier than its end."""
+    accesses = np.zeros((2, 2, 32), ACCESSES.dtype)
+    accesses[:, 0] = (4096, 500, 3)
+    values = {"Accesses": accesses, "Accesses.counts": np.ones((2, 32))}
+    launch = one_launch(tmp_path / "alone", [ACCESSES], values, threads=32)
+    assert (launch.span.warps, launch.span.missing, list(launch.pieces())) == (0, 2, [])
+
+    # A warp of which the mark of the entry was lost is left out; the accesses of the other are marks on it.
+    progress = np.zeros((2, 4), PROGRESS.dtype)
+    progress[0, :2] = [(400, 0xFFFFFFFF, 4), (700, 0xFFFFFFFE, 4)]
+    progress[1, :1] = [(720, 0xFFFFFFFE, 4)]
+    values |= {"Progress": progress, "Progress.counts": [2, 1]}
+    launch = one_launch(tmp_path / "both", [ACCESSES, PROGRESS], values, threads=32)
+    (piece,) = launch.pieces()
+    assert (launch.span.warps, launch.span.missing) == (1, 1)
+    assert (piece.lifetimes.warp.tolist(), piece.lifetimes.end.tolist()) == ([0], [300])
+    assert _ranges_of(piece, launch._names.texts) == [("bar.sync 0 (gemm.cu:42)", 0, 100, 100, False)] * 32
 
 
 def test_a_trace_without_times_has_no_timeline(tmp_path: Path) -> None:
