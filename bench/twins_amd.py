@@ -37,7 +37,7 @@ from neutrino.gcn.code import Function, decode, split_target, wave_features
 from neutrino.gcn.isa.registers import UnknownInstructionError
 from neutrino.gcn.llvm import find_llvm
 from neutrino.gcn.processors import PROCESSORS as KNOWN
-from neutrino.gcn.splice import Insertion, Member, SplicedGroup, SpliceError, group_size, splice_group
+from neutrino.gcn.splice import Insertion, Member, Spliced, SplicedGroup, SpliceError, group_size, splice_group
 from tests.gcn.twin_reader import Listing, NotATwinError, listing_of, read_twin
 
 Json = Any
@@ -177,7 +177,7 @@ class Twins:
             except NotATwinError as error:
                 tally.wrong.append(f"{name}: {kernel}: {error}")
                 return False
-            if reading.inserted != _expected(member.insertions) or reading.to_copies != member.redirected:
+            if reading.inserted != _expected(one, member.insertions) or reading.to_copies != member.redirected:
                 tally.wrong.append(f"{name}: {kernel}: something else is left than was inserted in {original.name}")
                 return False
         return True
@@ -211,9 +211,12 @@ def _headers(data: bytes) -> Mapping[str, int]:
     }
 
 
-def _expected(marks: Iterable[Insertion]) -> Mapping[int, bytes]:
-    """Return what should be in front of each instruction."""
-    return {mark.before: mark.code for mark in marks}
+def _expected(spliced: Spliced, marks: Iterable[Insertion]) -> Mapping[int, bytes]:
+    """Return what should be in front of each instruction: detours of branches, and the mark."""
+    found = dict(spliced.islands)
+    for mark in marks:
+        found[mark.before] = found.get(mark.before, b"") + mark.code
+    return found
 
 
 def verdicts(results: Mapping[str, Json]) -> list[tuple[str, bool]]:

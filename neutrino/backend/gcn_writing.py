@@ -212,6 +212,12 @@ def _twin(
         kernel.name, twin_name(kernel), kernel.parameters, block.offset, block.size, kernel.function.wave,
         kernel.probes.maps, kernel.sites, (*kernel.left_out, *code.left_out), kernel.probes_left_out,
         {name: spool.put(text.encode()) for name, text in texts.items()}, code.sgprs, (kernel.figures.vgprs, vgprs),
-        added, sum(len(one.code) for rows in code.insertions for one in rows), tuple(shown),
+        added, _inserted_size(code, spliced), tuple(shown),
         (*("address" for _ in kernel.left_out), *code.kinds),
     )  # fmt: skip
+
+
+def _inserted_size(code: Inserted, spliced: SplicedGroup) -> int:
+    """Return how many bytes a twin has more than its original: probes' code, and detours of branches that it parts."""
+    probes = sum(len(one.code) for rows in code.insertions for one in rows)
+    return probes + sum(len(island) for part in spliced.members for island in part.islands.values())

@@ -180,11 +180,12 @@ def read_twin(
         passed[ours[number].address - at] = to - begin
         return begin <= to <= theirs[last[at_label]].address and to in starts
 
-    placed = {theirs[place].address for place in (*first, *last)}
+    # Where the kernel's own branch may be at one of several places, any of them may be an inserted one.
+    kept = {theirs[place].address for place, other in zip(first, last, strict=True) if place == other}
     branches = {
         row.address: row.target
         for row in theirs
-        if row.mnemonic == "s_branch" and row.target is not None and row.address not in placed
+        if row.mnemonic == "s_branch" and row.target is not None and row.address not in kept
     }
 
     def arrives(number: int, label: int, to: int) -> bool:
