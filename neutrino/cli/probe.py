@@ -11,6 +11,7 @@ from typing import NoReturn
 
 from neutrino.cli import (
     probe_check,
+    probe_codes,
     probe_compile,
     probe_list,
     probe_new,
@@ -93,7 +94,10 @@ def _parser() -> tuple[argparse.ArgumentParser, Commands]:
     )
     parser.add_argument("--version", action="version", version=f"neutrino {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    every = probe_new, probe_check, probe_compile, probe_list, probe_opcodes, probe_sites, probe_show, probe_try
+    every = (
+        probe_new, probe_check, probe_codes, probe_compile, probe_list, probe_opcodes, probe_sites, probe_show,
+        probe_try,
+    )  # fmt: skip
     for command in every:
         command.configure(commands)
     return parser, commands

@@ -61,7 +61,7 @@ def test_options_that_the_pages_name_are_there() -> None:
                 asked = [sys.executable, "-m", f"neutrino.cli.{module}", "--help"]
                 helps[command] = subprocess.run(asked, capture_output=True, text=True, check=True).stdout
                 if command == "neutrino-probe":
-                    for one in ("check", "compile", "list", "new", "opcodes", "show", "sites", "try"):
+                    for one in ("check", "codes", "compile", "list", "new", "opcodes", "show", "sites", "try"):
                         more = subprocess.run([*asked[:3], one, "--help"], capture_output=True, text=True, check=True)
                         helps[command] += more.stdout
             ours = words.partition("./")[0].partition("python")[0]

@@ -1,4 +1,4 @@
-"""The examples of docs/ir.md, and the codes of probes in Python that docs/diagnostics.md lists."""
+"""The examples and tables of docs/ir.md."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ from pathlib import Path
 from neutrino.ir.operands import Special
 from neutrino.ir.statements import Operator, Reduction, Relation
 from neutrino.ir.types import Type
-from neutrino.language.faults import FAULTS as PYTHON_FAULTS
 from neutrino.probing.ir.verifier import BUDGET, DEPTH
-from neutrino.probing.ir.verifier import FAULTS as IR_FAULTS
 from neutrino.verification import load_probe_file
 from tests.oracle.bench import Kernel
 from tests.oracle.kernels import MEMORY
@@ -18,7 +16,6 @@ from tests.oracle.typed import run
 
 DOCS = Path(__file__).parents[2] / "docs"
 IR = (DOCS / "ir.md").read_text()
-DIAGNOSTICS = (DOCS / "diagnostics.md").read_text()
 
 
 def _blocks(page: str, language: str) -> list[str]:
@@ -47,9 +44,3 @@ def test_the_tables_are_whole() -> None:
     assert {kind.value for kind in Type} <= words
     assert f"at most {BUDGET} statements" in IR
     assert f"at most {DEPTH} deep" in IR
-
-
-def test_the_codes_are_listed() -> None:
-    section = DIAGNOSTICS.partition("## Codes")[2].partition("### Python\n")[2].partition("\n#")[0]
-    listed = {**PYTHON_FAULTS, **IR_FAULTS}
-    assert section.split("\n") == [f"- `{code}`: {words}" for code, words in listed.items()] + [""]

@@ -42,7 +42,7 @@ MODULES = [
 ]  # fmt: skip
 
 PUBLISHED: Mapping[str, tuple[str, ...]] = {
-    # What two codes mean, in docs/diagnostics.md: programs know the codes.
+    # What two codes mean: programs know the codes.
     "probing/faults.py": ("a `.reg` that cannot be read", "`%P2` after `.reg %P<2>`, declared"),
     # CUDA C++ calls it __activemask.
     "language/vocabulary.py": ("activemask",),

@@ -428,14 +428,6 @@ def test_every_code_is_provoked(tmp_path: Path) -> None:
     assert codes - set(SNIPPET_FAULTS) | {"unreadable-file", "not-utf-8", "too-large"} == set(FAULTS)
 
 
-def test_the_documentation_lists_every_code() -> None:
-    text = (Path(__file__).parents[2] / "docs" / "diagnostics.md").read_text().partition("## Codes")[2]
-    tables = {"The file": FAULTS, "Accepted with a warning": WARNINGS, "Snippets": SNIPPET_FAULTS}
-    for title, table in tables.items():
-        section = text.partition(f"### {title}\n")[2].partition("\n#")[0]
-        assert section.split("\n") == [f"- `{code}`: {words}" for code, words in table.items()] + [""]
-
-
 def test_the_right_file_has_no_fault(tmp_path: Path) -> None:
     """The frame of the cases above is valid: what each of them reports is its own fault."""
     path = tmp_path / "probe.toml"

@@ -340,4 +340,4 @@ FAULTS: dict[str, str] = {
     "save-range": "a number that does not fit in its field",
     "early-clock": "a warning: a time is taken after a load that may still be under way",
 }
-"""Code of a fault → its meaning, as docs/diagnostics.md lists it."""
+"""Code of a fault → its meaning, as ``neutrino-probe codes`` prints it."""
