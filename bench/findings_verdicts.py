@@ -390,11 +390,15 @@ def table(results: Json) -> str:
     return "\n".join(lines)
 
 
-def page_lines() -> list[str]:
-    """Return what docs/findings.md has of the criteria, and of what is unlike."""
-    lines = [f"| {row.figure} | {row.bound} | `{name}` |" for name, row in CRITERIA.items()]
+def criteria_lines() -> list[str]:
+    """Return what bench/README.md has of the criteria."""
+    return [f"| {row.figure} | {row.bound} | `{name}` |" for name, row in CRITERIA.items()]
+
+
+def unlike_lines() -> list[str]:
+    """Return what docs/findings.md has of what is unlike."""
     of_reasons: dict[tuple[str, str], list[str]] = {}
     for (kernel, analysis), reason in UNLIKE.items():
         of_reasons.setdefault((analysis, reason), []).append(f"`{kernel}`")
     listed = ((analysis, ", ".join(names), reason) for (analysis, reason), names in of_reasons.items())
-    return lines + [f"- `{analysis}` of {names}: {reason}" for analysis, names, reason in listed]
+    return [f"- `{analysis}` of {names}: {reason}" for analysis, names, reason in listed]
