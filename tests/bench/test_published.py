@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 from typing import Any
 
 import numpy as np
@@ -91,7 +92,15 @@ def test_good_samples_are_good(good: Any) -> None:
 
 def test_the_gallery_shows_the_record() -> None:
     page = (ROOT / "docs" / "gallery.md").read_text()
-    assert f"```text\n{table(json.loads(RESULTS.read_text()))}\n```" in page
+    figures, *found = table(json.loads(RESULTS.read_text())).split("\n\n")
+    assert f"```text\n{figures}\n```" in page
+    said = " ".join(page.split())
+    assert len(found) == 4
+    for one in found:
+        before, after = re.findall(r"tried: \w+: ([\d.]+) → ([\d.]+) µs", one)[0]
+        (share,) = re.findall(r" (\d+) % of (?:their time|a launch)", one.partition("\n  try:")[0].replace("\n   ", ""))
+        assert f"{before} → {after} µs" in said
+        assert f"{share} % " in said
 
 
 def _set_state(case: Any, kernel: str, analysis: str, state: str) -> None:
