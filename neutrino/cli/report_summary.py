@@ -72,10 +72,14 @@ def _lines(summary: TraceSummary, findings: Findings) -> Iterator[str]:
             yield f"  try: {finding.remedies[0]}"
     if len(bad) > _MOST_FINDINGS:
         yield f"findings: and {len(bad) - _MOST_FINDINGS:,} more (--findings)"
-    good = findings.of_state(State.OK)
+    rest = findings.of_state(State.OK)
+    good, others = ([one for one in rest if bool(one.thresholds) is judged] for judged in (True, False))
     if good:
         names = dict.fromkeys(finding.analysis for finding in good)
         yield f"ok: {', '.join(names)} ({counted(len(good), 'finding', 'findings')} within the thresholds)"
+    if others:
+        names = dict.fromkeys(finding.analysis for finding in others)
+        yield f"not judged: {', '.join(names)} (times are steps of the embedded device, no durations)"
     if findings.not_run:
         yield f"not analysed: no data for {', '.join(findings.not_run)} (--findings names the probes)"
     for reason in folded([row for row in summary.not_probed if row.launches])[:_MOST_REASONS]:

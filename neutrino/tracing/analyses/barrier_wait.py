@@ -45,11 +45,8 @@ def run(analysis: Analysis, evidence: Evidence) -> Iterator[Finding]:
         )
         for key in keys[:_MOST_PLACES]
     )  # fmt: skip
-    # Without a share of the time: by how it differs, which is only said of the step clock; and by how long it is.
-    judged = {"share": values["share"]} if of_warps else {}
-    if not judged:
-        judged = {"mean": values["mean"]} if evidence.has_time else {"mean_over_least": values["mean_over_least"]}
-    state = analysis.state(judged)
+    judged = "share" if of_warps else "mean"
+    state = analysis.state({judged: values[judged]})
     caveats = [] if of_warps else ["the time of the warps is not in this trace: add -p warp_timeline for the share"]
     if of_warps and cost is None:
         caveats.append("the probes are in the time of the warps and not in the waits: without them the share is larger")
@@ -85,8 +82,6 @@ ANALYSIS = Analysis(
         FigureKind("waits", "", "of warps, or of parts of them that come apart"),
         FigureKind("share", "share", "waiting beyond the least, of the time of all warps"),
     ),
-    (
-        Threshold("share", 0.1, 0.3), Threshold("mean", 500, 2000), Threshold("mean_over_least", 4, 16),
-    ),
+    (Threshold("share", 0.1, 0.3), Threshold("mean", 500, 2000)),
     run,
-)  # fmt: skip
+)

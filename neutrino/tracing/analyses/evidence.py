@@ -158,7 +158,7 @@ class Evidence:
         launched = sum(count for reason, count in kernel.counters.items() if reason is not Reason.NOT_SELECTED)
         notes = list(caveats)
         if is_timed and not self.has_time:
-            notes.append("times are steps of the embedded device, an order of events and no durations")
+            notes.append("times are steps of the embedded device, an order of events and no durations: not judged")
         others = [entry.name for entry in self.summary.maps if entry.name not in names]
         if is_timed and others:
             notes.append(f"the probes that save to {', '.join(others)} are in these times, too")
@@ -248,16 +248,18 @@ class Analysis:
         **more: Any,
     ) -> Finding:
         """Return a finding. values: of figures, by name. more: members of ``Finding``; state: by the thresholds unless
-        it is given; remedies: left out where nothing is to mend.
+        it is given; remedies: left out where nothing is to mend. Times that are no durations are not judged.
         """
         kernel = evidence.summary.kernel
         numbers = {name: float(value) for name, value in values.items() if not isinstance(value, str)}
-        state = more.pop("state", None) or self.state(numbers)
+        state, thresholds = more.pop("state", None) or self.state(numbers), self.thresholds
+        if certainty.is_timed and not evidence.has_time:
+            state, thresholds = State.OK, ()
         if state is State.OK:
             more.pop("remedies", None)
         found = Finding(
             self.name, kernel.id, kernel.full_name, kernel.name, state, sentence,
-            tuple(self.figure(name, value) for name, value in values.items()), self.thresholds, certainty,
+            tuple(self.figure(name, value) for name, value in values.items()), thresholds, certainty,
             command=evidence.command(self.probes[0]),
         )  # fmt: skip
         return replace(found, **more)

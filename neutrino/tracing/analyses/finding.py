@@ -183,8 +183,8 @@ class Finding:
     """What one analysis found in one kernel.
 
     analysis: its name. kernel: the id in the trace. name, mangled: the kernel's. sentence: what was found, without the
-    kernel's name. places: source lines and instructions, that which matters most first. remedies: what to try.
-    command: that records it again, for a shell.
+    kernel's name. thresholds: none where the figures are not judged, which makes the state OK. places: source lines and
+    instructions, that which matters most first. remedies: what to try. command: that records it again, for a shell.
     """
 
     analysis: str
@@ -199,6 +199,11 @@ class Finding:
     places: tuple[Place, ...] = ()
     remedies: tuple[str, ...] = ()
     command: str = ""
+
+    @property
+    def word(self) -> str:
+        """The state, or ``not judged``."""
+        return self.state.value if self.thresholds else "not judged"
 
     def value(self, name: str) -> Value | None:
         """Return the value of a figure; None without it."""

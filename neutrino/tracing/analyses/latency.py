@@ -46,10 +46,9 @@ def run(analysis: Analysis, evidence: Evidence) -> Iterator[Finding]:
         f"a load takes {brief(values['mean'])} {unit} on average; {percent(values['worst_share'])} of all waiting is "
         f"at {places[0].place or 'one instruction'}, {brief(values['worst_mean'])} {unit} each"
     )
-    left_out = set() if evidence.has_time else {"worst_mean"}
-    if evidence.has_time and values["worst_mean"] < _LONG:
-        left_out.add("concentrated")
-    judged = {name: float(value) for name, value in values.items() if name not in left_out}
+    judged = {name: float(value) for name, value in values.items()}
+    if values["worst_mean"] < _LONG:
+        del judged["concentrated"]
     state = analysis.state(judged)
     remedies = (
         "begin the load earlier (software pipelining, asynchronous copies), or have more warps at a time to hide it",

@@ -28,7 +28,7 @@ def brief_findings(findings: Findings, *, show_all: bool = False) -> Section | N
 def full_findings(findings: Findings) -> Iterator[Section]:
     """Yield a section for each finding with all that is known of it, then one on what was not looked at."""
     for finding in findings.found:
-        title = Line.of(f"{finding.state.value}: {finding.analysis} in ", Name(finding.name, finding.kernel))
+        title = Line.of(f"{finding.word}: {finding.analysis} in ", Name(finding.name, finding.kernel))
         yield Section("finding", title, tuple(_details(finding)), finding.kernel, finding.analysis)
     lines = []
     if not findings.found:
@@ -55,7 +55,7 @@ def not_run_lines(findings: Findings) -> list[Line]:
 def sentence(finding: Finding, indent: int = 0) -> Line:
     """Return a finding as one line: its state, the kernel, and what was found."""
     parts: Sequence[str | Name] = (
-        f"{finding.state.value}: ", Name(finding.name, finding.kernel), f": {finding.sentence}"
+        f"{finding.word}: ", Name(finding.name, finding.kernel), f": {finding.sentence}"
     )  # fmt: skip
     return Line.of(*parts, indent=indent)
 

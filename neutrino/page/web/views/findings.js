@@ -6,24 +6,30 @@ import { counted, shown } from "../format.js";
 
 /** Of a state that are seen at once. */
 const MOST = 8;
-const WORDS = { issue: "Issue", minor: "Minor", ok: "Within its thresholds" };
+const WORDS = { issue: "Issue", minor: "Minor", ok: "Within its thresholds", open: "Not judged" };
 
 /** @param {HTMLElement} place @param {import("../main.js").TracePart} trace */
 export function draw(place, trace) {
   const { findings, not_analysed: notRun } = trace.document;
   if (!findings?.length) place.append(element("p", {}, "No finding: the trace has nothing that an analysis looks at."));
-  for (const state of /** @type {(keyof typeof WORDS)[]} */ (["issue", "minor", "ok"])) {
-    const found = (findings ?? []).filter((/** @type {any} */ finding) => finding.state === state);
+  for (const state of /** @type {(keyof typeof WORDS)[]} */ (["issue", "minor", "ok", "open"])) {
+    const found = (findings ?? []).filter((/** @type {any} */ finding) => stateOf(finding) === state);
     if (!found.length) continue;
     const cards = found.map((/** @type {any} */ finding) => card(finding, state));
-    if (state !== "ok" && cards.length > MOST + 1) cards.push(element("details", { class: "calm" }, element("summary", {}, `${cards.length - MOST} more: ${WORDS[state].toLowerCase()}`), cards.splice(MOST)));
-    if (state === "ok") place.append(element("details", { class: "calm" }, element("summary", {}, `${counted(found.length, "finding")} within their thresholds`), cards));
+    const isBad = state === "issue" || state === "minor";
+    if (isBad && cards.length > MOST + 1) cards.push(element("details", { class: "calm" }, element("summary", {}, `${cards.length - MOST} more: ${WORDS[state].toLowerCase()}`), cards.splice(MOST)));
+    if (!isBad) place.append(element("details", { class: "calm" }, element("summary", {}, `${counted(found.length, "finding")} ${state === "ok" ? "within their thresholds" : "not judged"}`), cards));
     else place.append(...cards);
   }
   if (notRun?.length) {
     place.append(element("h3", {}, "Not looked at"), element("p", {}, "The trace has no data for these; the probes would give them."),
       element("ul", {}, notRun.map((/** @type {any} */ row) => element("li", {}, `${shown(row.analysis)}: `, element("code", {}, row.probes.map((/** @type {string} */ probe) => `-p ${shown(probe)}`).join(" "))))));
   }
+}
+
+/** @param {any} finding @returns {keyof typeof WORDS} */
+function stateOf(finding) {
+  return finding.thresholds.length ? finding.state : "open";
 }
 
 /** @param {any} finding @param {keyof typeof WORDS} state */
