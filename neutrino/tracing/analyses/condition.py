@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import ast
 import difflib
+import math
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,6 +37,18 @@ _COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
 _ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
 }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Values:
+    """What a part of a condition can be. words: of a text, () for any; None for a number, from least to most."""
+
+    words: tuple[str, ...] | None = None
+    least: float = -math.inf
+    most: float = math.inf
+
+
+_TRUTH = _Values(None, 0, 1)
 
 
 class ConditionError(NeutrinoError):
@@ -76,7 +89,9 @@ class Condition:
         for own in kernels.values():
             figures = known | {
                 f"{finding.analysis}.{figure.kind.name}": figure.value for finding in own for figure in finding.figures
-            } | {f"{finding.analysis}.state": finding.state.value for finding in own}  # fmt: skip
+            } | {
+                f"{finding.analysis}.state": finding.state.value for finding in own if finding.thresholds
+            }  # fmt: skip
             if all(name in figures for name in self.names):
                 tried = True
                 hits += self._held(own[0].name, figures)
@@ -100,6 +115,10 @@ class Condition:
                 probes = " ".join(f"-p {probe}" for probe in findings.not_run[analysis])
                 return f"the trace has nothing for {name}: record it with {probes}"
             has_it = any(found.analysis == analysis and found.value(figure) is not None for found in findings.found)
+            if figure == "state" and any(
+                found.analysis == analysis and not found.thresholds for found in findings.found
+            ):
+                return f"{analysis} is not judged in this trace: its times are no durations"
             if figure not in ("", "state") and not has_it:
                 return f"no finding of this trace has {name}"
         return f"no kernel has all of {', '.join(self.names)}"
@@ -116,6 +135,17 @@ def known_names() -> dict[str, str]:
     return names | states | _OF_TRACE
 
 
+def _values_of(name: str) -> _Values:
+    """Return what a figure can be. name: as ``known_names`` has it."""
+    analysis, _, figure = name.partition(".")
+    if not figure:
+        return _TRUTH if name == "coverage" else _Values(None, 0)
+    if figure == "state":
+        return _Values(tuple(state.value for state in State))
+    kind = next(kind for kind in ANALYSES[analysis].figures if kind.name == figure)
+    return _Values(kind.words, 0, 1 if kind.unit == "share" and kind.is_bounded else math.inf)
+
+
 def read_condition(text: str) -> Condition:
     """Read a condition. A figure that only one analysis has may stand without the analysis's name.
 
@@ -129,34 +159,99 @@ def read_condition(text: str) -> Condition:
         reason = error.msg if isinstance(error, SyntaxError) else str(error)
         raise ConditionError(f"{text}: not a condition: {reason}; write it as in nan_count > 0") from error
     names: dict[str, None] = {}
-    _check(tree, text, names, 0)
+    _check_truth(tree, text, _check(tree, text, names, 0))
     if not names:
         raise ConditionError(f"{text}: there is no figure in it; {_listed(known_names())}")
     return Condition(text, tuple(names), tree)
 
 
-def _check(node: ast.expr, text: str, names: dict[str, None], depth: int) -> None:
-    """Hold a part of a condition against the allow-list, and collect its names. Raises ConditionError."""
+def _check(node: ast.expr, text: str, names: dict[str, None], depth: int) -> _Values:
+    """Hold a part of a condition against the allow-list, and collect its names; return what it can be.
+
+    Raises ConditionError, also for a comparison that no trace could decide.
+    """
     if depth > _MOST_NESTED:
         raise ConditionError(f"{text}: nested more than {_MOST_NESTED} deep")
     if (name := _name(node)) is not None:
-        names[_resolved(name, text)] = None
-        return
-    parts: Sequence[ast.expr]
+        whole = _resolved(name, text)
+        names[whole] = None
+        return _values_of(whole)
     if isinstance(node, ast.Constant) and isinstance(node.value, (int, float, str)):
-        return
-    if isinstance(node, ast.BoolOp):
-        parts = node.values
-    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.Not, ast.USub)):
-        parts = [node.operand]
-    elif isinstance(node, ast.BinOp) and type(node.op) in _ARITHMETIC:
-        parts = [node.left, node.right]
-    elif isinstance(node, ast.Compare) and all(type(sign) in _COMPARISONS for sign in node.ops):
+        value = node.value
+        return _Values((value,)) if isinstance(value, str) else _Values(None, value, value)
+    if isinstance(node, ast.BoolOp) or (isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not)):
+        for part in node.values if isinstance(node, ast.BoolOp) else [node.operand]:
+            _check_truth(part, text, _check(part, text, names, depth + 1))
+        return _TRUTH
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        inner = _number_of(node.operand, text, names, depth)
+        return _Values(None, -inner.most, -inner.least)
+    if isinstance(node, ast.BinOp) and type(node.op) in _ARITHMETIC:
+        for part in (node.left, node.right):
+            _number_of(part, text, names, depth)
+        return _Values()
+    if isinstance(node, ast.Compare) and all(type(sign) in _COMPARISONS for sign in node.ops):
         parts = [node.left, *node.comparators]
+        found = [_check(part, text, names, depth + 1) for part in parts]
+        for number, sign in enumerate(node.ops):
+            both = parts[number : number + 2]
+            if not all(isinstance(part, ast.Constant) for part in both):
+                pair = ast.unparse(ast.Compare(both[0], [sign], both[1:]))
+                _check_pair(found[number], type(sign), found[number + 1], f"{text}: {pair[:80]}")
+        return _TRUTH
+    raise ConditionError(f"{text}: {ast.unparse(node)[:80]!r} is not allowed; there are {_ALLOWED}")
+
+
+def _check_truth(node: ast.expr, text: str, values: _Values) -> None:
+    """Raise ConditionError for a text in place of something that holds or does not."""
+    if values.words is not None:
+        raise ConditionError(f"{text}: {ast.unparse(node)[:80]} is a text, and holds always: compare it by == or !=")
+
+
+def _number_of(node: ast.expr, text: str, names: dict[str, None], depth: int) -> _Values:
+    """Check a part that must be a number. Raises ConditionError for a text."""
+    values = _check(node, text, names, depth + 1)
+    if values.words is not None:
+        raise ConditionError(f"{text}: {ast.unparse(node)[:80]} is a text and no number")
+    return values
+
+
+def _check_pair(left: _Values, sign: type[ast.cmpop], right: _Values, where: str) -> None:
+    """Raise ConditionError for a comparison of a text with a number, or of which it is known how it ends.
+
+    where: the condition and the comparison in it.
+    """
+    if left.words is not None and right.words is not None:
+        if sign not in (ast.Eq, ast.NotEq):
+            raise ConditionError(f"{where}: texts have no order; compare them by == or !=")
+        _check_words(left.words, right.words, where)
+        return
+    if left.words is not None or right.words is not None:
+        raise ConditionError(f"{where}: a text and a number cannot be compared")
+    if sign in (ast.Gt, ast.GtE):
+        left, right, sign = right, left, ast.Lt if sign is ast.Gt else ast.LtE
+    apart = left.most < right.least or left.least > right.most
+    if sign in (ast.Eq, ast.NotEq):
+        same = left.least == left.most == right.least == right.most
+        always, never = (same, apart) if sign is ast.Eq else (apart, same)
+    elif sign is ast.Lt:
+        always, never = left.most < right.least, left.least >= right.most
     else:
-        raise ConditionError(f"{text}: {ast.unparse(node)[:80]!r} is not allowed; there are {_ALLOWED}")
-    for part in parts:
-        _check(part, text, names, depth + 1)
+        always, never = left.most <= right.least, left.least > right.most
+    if always or never:
+        is_share = 1 in (left.most, right.most) and 0 in (left.least, right.least)
+        scale = "shares are from 0 to 1" if is_share else "figures are 0 or more"
+        raise ConditionError(f"{where} is {'always' if always else 'never'} true: {scale}")
+
+
+def _check_words(left: tuple[str, ...], right: tuple[str, ...], where: str) -> None:
+    """Raise ConditionError if no text is among both, which names those that are. (): any text."""
+    if not left or not right or set(left) & set(right):
+        return
+    wrong, known = (left, right) if len(left) == 1 else (right, left)
+    close = difflib.get_close_matches(wrong[0].lower(), known, 1)
+    hint = f" (did you mean {close[0]!r}?)" if close else ""
+    raise ConditionError(f"{where}: it is never {wrong[0]!r}{hint}; there are {', '.join(map(repr, known))}")
 
 
 def _name(node: ast.expr) -> str | None:

@@ -24,11 +24,16 @@ class State(Enum):
 class FigureKind:
     """A figure that an analysis computes: its name, as in ``--fail-if``; its unit, "" for counts and ratios; and what
     it is, in words.
+
+    words: of a text, those that it may be, () for any; None for numbers, of which none is below 0. is_bounded: whether
+    a share is 1 at most.
     """
 
     name: str
     unit: str
     meaning: str
+    words: tuple[str, ...] | None = None
+    is_bounded: bool = True
 
 
 @dataclass(frozen=True)

@@ -58,8 +58,10 @@ ANALYSIS = Analysis(
     (("program_progress",), ("dmat",)),
     (
         FigureKind("roles", "", "kinds of warps of a block, by what they execute"),
-        FigureKind("named", "", "the roles, each with how many warps of a block have it"),
-        FigureKind("critical", "", "the role that waits least, or whose warps end last"),
+        FigureKind("named", "", "the roles, each with how many warps of a block have it", words=()),
+        FigureKind(
+            "critical", "", "the role that waits least, or whose warps end last", tuple(role.value for role in Role)
+        ),
         FigureKind("critical_waiting", "share", "time that its warps wait, of their own"),
         FigureKind("most_waiting", "share", "the same, of the role that waits most"),
         FigureKind("overlap", "share", "time of a block in which warps of two roles or more are there"),

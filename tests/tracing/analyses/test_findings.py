@@ -355,6 +355,12 @@ def test_conditions(text: str, holds: bool, tmp_path: Path) -> None:
         ("diverged > 1; 2", "not a condition"), ("diverged > (lambda: 1)()", "not all"), ("f'{diverged}'", "not all"),
         ("not " * 60 + "diverged", "nested"), ("(" * 900 + "1", "not a condition"), ("1 + " * 400 + "1", "more than"),
         ("divergence.state > 1", "cannot be compared"), ("diverged / 0", "division"), ("-divergence.state", "no numb"),
+        ("divergence.state == 'isue'", "did you mean 'issue'?); there are 'ok', 'minor', 'issue'"),
+        ("'tma' != roles.critical", "there are 'mma', 'producer'"), ("side == 'cache'", "there are 'memory', 'arithm"),
+        ("tail.state == divergence.state == side", "it is never 'memory'"), ("divergence.state > 'ok'", "no order"),
+        ("diverged > 0 or divergence.state", "is a text, and holds always"), ("not side", "is a text, and holds"),
+        ("divergence.share > 25", "is never true: shares are from 0 to 1"), ("coverage < 90", "is always true"),
+        ("0 <= diverged < 7", "is always true: figures are 0"), ("-diverged > 0", "is never true"),
         ("nan_count > 0", "record it with -p nan_finder"), ("uncoalesced.state == 'ok'", "-p coalescing"),
     ],
 )  # fmt: skip
@@ -364,6 +370,20 @@ def test_wrong_conditions_say_what_is_wrong(
     path = of_sums(tmp_path / "t", DIVERGENCE, (300, 90, 0, 0)).write()
     assert main([str(path), "--fail-if", text]) == 2
     assert says in capsys.readouterr().err
+
+
+def test_what_is_not_judged_has_no_state(tmp_path: Path) -> None:
+    """A test in CI does not pass because times were those of the embedded device."""
+    condition = read_condition("latency.state == 'issue'")
+    for device in ("Neutrino embedded device", "NVIDIA H200"):
+        found = of_keys(tmp_path / device, device, ("PerLoad", [key(7, 10, 10 * 300, 200, 400)]))
+        coverage = Trace(tmp_path / device).coverage
+        if device == "NVIDIA H200":
+            assert condition.hits(coverage, found) == []
+        else:
+            with pytest.raises(ConditionError, match="latency is not judged"):
+                condition.hits(coverage, found)
+        assert read_condition("latency.mean > 100").hits(coverage, found)
 
 
 def test_conditions_are_of_one_kernel(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -380,8 +400,15 @@ def test_conditions_are_of_one_kernel(tmp_path: Path, capsys: pytest.CaptureFixt
 
 
 def test_every_figure_can_be_asked_for() -> None:
-    for name in known_names():
-        assert read_condition(f"{name} == 0").names == (name,)
+    for name, meaning in known_names().items():
+        for value in ("0", "'ok'", "'memory'", "'mma'"):
+            try:
+                assert read_condition(f"{name} == {value}").names == (name,)
+                break
+            except ConditionError as error:
+                assert value == "0" or "there are" in str(error), meaning  # noqa: PT017
+        else:
+            pytest.fail(f"nothing can be asked of {name}")
 
 
 def test_an_analysis_that_there_is_not(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
