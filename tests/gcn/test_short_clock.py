@@ -14,7 +14,7 @@ from tests.gcn.objects import compiled, need_llvm
 from tests.gcn.operation_trace import probed
 from tests.gcn.probe_model import Shape
 
-PAGE = Path(__file__).parents[2] / "docs" / "probes.md"
+PROBE = str(Path(__file__).parents[2] / "examples" / "amd" / "elapsed.toml")
 SHAPE = Shape((16, 1, 1), (128, 1, 1))
 TOO_LONG = 2**32 - 1
 SOURCE = """
@@ -23,14 +23,6 @@ __attribute__((global)) void doubled(unsigned *x) {
   x[i] *= 2;
 }
 """
-
-
-def documented(folder: Path) -> str:
-    """The probe of the page, as a file."""
-    _, _, rest = PAGE.read_text().partition("# elapsed.toml\n")
-    path = folder / "elapsed.toml"
-    path.write_text(rest.partition("```")[0])
-    return str(path)
 
 
 def test_a_difference_is_exact_or_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,8 +42,7 @@ def test_a_difference_is_exact_or_too_long(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(Wave, "tick", tick)
     data = compiled(SOURCE, tmp_path, "--offload-arch=gfx1100", "-O2").read_bytes()
     arguments = (np.arange(2048, dtype=np.uint32),)
-    probe = documented(tmp_path)
-    found = probed(data, "gfx1100", "_Z7doubledPj", probe, SHAPE, arguments, tmp_path / "run", seed=None)
+    found = probed(data, "gfx1100", "_Z7doubledPj", PROBE, SHAPE, arguments, tmp_path / "run", seed=None)
     assert found.same
     view = found.views["Elapsed"]
     places, records = view.places(), view.valid()
