@@ -3,7 +3,8 @@
 For each code object: does its text assemble to the same bytes, which words are data in it and why, which functions are
 refused, and how fast is it. The code objects are those of wheels of PyPI, of ``tests/gcn/kernels.hip`` by clang 19, and
 of ``bench/workloads/triton_amd.py`` where a Triton for AMD's GPUs is installed. Writes
-``bench/results/corpus_amd.json``: counts and digests alone; ``verdicts`` judges them, here and in the tests.
+``bench/results/corpus_amd.json``: counts and digests alone; ``verdicts`` judges them, here and in the tests. ``--pack``
+writes the code objects to a file, for ``--packed`` of this bench and of ``bench.twins_amd`` on another machine.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.check_corpus import CorpusError, Package, fetch
+from bench.packed import pack, unpacked
 from bench.recorded import judge_files
 from bench.tree import made_of
 from neutrino.fatbin import Image, ImageKind
@@ -178,12 +180,14 @@ def of_wheels(wheels: Path) -> Iterator[tuple[str, str, bytes]]:
 
 
 def code_objects_in(wheel: Path) -> Iterator[tuple[str, Image]]:
-    """Yield the code objects of a wheel, with their names. Raises CorpusError for what cannot be read."""
+    """Yield the code objects of a wheel, with their names, which begin with the wheel's. Raises CorpusError for what
+    cannot be read."""
     for input_ in find_inputs([str(wheel)], _raise, lambda _: None):
+        file = input_.name.removeprefix(f"{wheel.parent}/")
         for container in input_.read(input_.data(), search_data=True):
             for image in container.images:
                 if image.kind is ImageKind.CODE_OBJECT:
-                    yield f"{input_.name}: {container.index}.{image.index}", image
+                    yield f"{file}: {container.index}.{image.index}", image
 
 
 def _raise(name: str, error: Exception) -> None:
@@ -213,6 +217,15 @@ def of_triton(python: Path, folder: Path) -> Iterator[tuple[str, str, bytes]]:
     subprocess.run([python, TRITON, folder, *TRITON_ARCHS], check=True)
     for path in sorted(folder.glob("*.hsaco")):
         yield "triton", path.name, path.read_bytes()
+
+
+def corpus(triton: Path | None, wheels: Path) -> Iterator[tuple[str, str, bytes]]:
+    """Yield the code objects of all sources: source, name and bytes. triton: Python of an environment with Triton;
+    None: without its kernels. wheels: the folder where the wheels are, or go."""
+    yield from of_clang(BUILT / "clang")
+    if triton is not None:
+        yield from of_triton(triton, BUILT / "triton")
+    yield from of_wheels(wheels)
 
 
 def verdicts(results: Mapping[str, Json]) -> list[tuple[str, bool]]:
@@ -282,23 +295,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--judge", action="store_true", help="judge the recorded results, and read nothing")
     parser.add_argument("--wheels", type=Path, default=WHEELS, help="where the wheels are, or go")
     parser.add_argument("--triton", type=Path, metavar="PYTHON", help="of an environment with Triton for AMD's GPUs")
+    parser.add_argument("--pack", type=Path, metavar="FILE", help="write the code objects to it, and judge nothing")
+    parser.add_argument("--packed", type=Path, metavar="FILE", help="the code objects that --pack wrote")
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args(arguments)
     if options.judge:
         return judge_files([options.out], "make corpus-amd", ["rows"], say)
-    if shutil.which(CLANG) is None:
+    if options.packed is None and shutil.which(CLANG) is None:
         print(f"no {CLANG} on PATH", file=sys.stderr)
         return 2
-
-    def sources() -> Iterator[tuple[str, str, bytes]]:
-        """Yield the code objects of all sources: clang, Triton if its Python is given, and wheels."""
-        yield from of_clang(BUILT / "clang")
-        if options.triton is not None:
-            yield from of_triton(options.triton, BUILT / "triton")
-        yield from of_wheels(options.wheels)
-
     try:
-        results = record(sources())
+        found = corpus(options.triton, options.wheels) if options.packed is None else unpacked(options.packed)
+        if options.pack is not None:
+            pack(found, options.pack)
+            return 0
+        results = record(found)
     except (CorpusError, zipfile.BadZipFile, subprocess.CalledProcessError) as error:
         print(error, file=sys.stderr)
         return 2

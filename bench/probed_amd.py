@@ -16,11 +16,9 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import io
 import json
 import subprocess
 import sys
-import tarfile
 import time
 import zipfile
 from collections import Counter
@@ -43,6 +41,7 @@ from bench.corpus_amd import (
     of_wheels,
     print_verdicts,
 )
+from bench.packed import pack, unpacked
 from bench.recorded import judge_files
 from bench.tree import made_of
 from bench.twins_amd import PROCESSORS
@@ -377,15 +376,9 @@ def record(
     digest = hashlib.sha256()
     work: list[_Job] = []
     order: list[str] = []
-    seen: set[tuple[str, bytes]] = set()
-    for part, name, data in sources:
-        content = hashlib.sha256(data).digest()
-        # Libraries for several versions of ROCm have the same code objects.
-        if (part, content) in seen or not has_chosen(part, name, bytes(data)):
-            continue
-        seen.add((part, content))
-        digest.update(content)
-        job = part, name, bytes(data), tuple(probes)
+    for part, name, data in chosen_once(sources):
+        digest.update(hashlib.sha256(data).digest())
+        job = part, name, data, tuple(probes)
         order.append(key := key_of(job))
         work += [job] if key not in known else []
     with kept.open("w") as file:
@@ -424,28 +417,15 @@ def has_chosen(part: str, name: str, data: bytes) -> bool:
     return any(chosen(filled, name, share) for share in SHARES[part])
 
 
-def pack(sources: Iterable[tuple[str, str, bytes]], file: Path) -> None:
-    """Write the code objects into which probes go to a file, for a machine that has none of what they are made with."""
+def chosen_once(sources: Iterable[tuple[str, str, bytes]]) -> Iterator[tuple[str, str, bytes]]:
+    """Yield the code objects into which probes go, each of a part of the corpus once: libraries for several versions
+    of ROCm have the same."""
     seen: set[tuple[str, bytes]] = set()
-    with tarfile.open(file, "w:xz", preset=2) as archive:
-        for part, name, data in sources:
-            content = bytes(data)
-            if (part, content) in seen or not has_chosen(part, name, content):
-                continue
+    for part, name, data in sources:
+        content = bytes(data)
+        if (part, content) not in seen and has_chosen(part, name, content):
             seen.add((part, content))
-            member = tarfile.TarInfo(f"{part}/{name}")
-            member.size = len(content)
-            archive.addfile(member, io.BytesIO(content))
-
-
-def unpacked(file: Path) -> Iterator[tuple[str, str, bytes]]:
-    """Yield the code objects of a file that ``pack`` wrote."""
-    with tarfile.open(file) as archive:
-        for member in archive:
-            part, _, name = member.name.partition("/")
-            content = archive.extractfile(member)
-            if content is not None:
-                yield part, name, content.read()
+            yield part, name, content
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -487,7 +467,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     try:
         if options.pack is not None:
-            pack(sources(), options.pack)
+            pack(chosen_once(sources()), options.pack)
             return 0
         probes = portable() if options.probes is None else options.probes.split(",")
         results = record(sources(), probes, options.jobs, options.out.with_suffix(".part.jsonl"))

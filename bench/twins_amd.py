@@ -19,13 +19,14 @@ import sys
 import time
 import zipfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from bench.check_corpus import CorpusError
-from bench.corpus_amd import BUILT, ROOT, WHEELS, of_clang, of_triton, of_wheels, print_verdicts
+from bench.corpus_amd import ROOT, WHEELS, corpus, print_verdicts
+from bench.packed import unpacked
 from bench.recorded import judge_files
 from bench.tree import made_of
 from neutrino.errors import PatchError
@@ -262,20 +263,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--judge", action="store_true", help="judge the recorded results, and write nothing")
     parser.add_argument("--wheels", type=Path, default=WHEELS, help="where the wheels are, or go")
     parser.add_argument("--triton", type=Path, metavar="PYTHON", help="of an environment with Triton for AMD's GPUs")
+    parser.add_argument("--packed", type=Path, metavar="FILE", help="the code objects that bench.corpus_amd packed")
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args(arguments)
     if options.judge:
         return judge_files([options.out], "make corpus-amd", ["rows"], say)
-
-    def sources() -> Iterator[tuple[str, str, bytes]]:
-        """Yield the code objects that are judged, of clang, of Triton if it is there, and of the wheels."""
-        yield from of_clang(BUILT / "clang")
-        if options.triton is not None:
-            yield from of_triton(options.triton, BUILT / "triton")
-        yield from of_wheels(options.wheels)
-
     try:
-        results = record(sources())
+        found = corpus(options.triton, options.wheels) if options.packed is None else unpacked(options.packed)
+        results = record(found)
     except (CorpusError, zipfile.BadZipFile, subprocess.CalledProcessError) as error:
         print(error, file=sys.stderr)
         return 2

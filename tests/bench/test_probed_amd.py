@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from bench import probed_amd
+from bench.packed import pack, unpacked
 
 DETOURS = ("something else is left than was inserted", " leads elsewhere: ")
 """What is wrong with kernels in which branches take detours, as their targets are more than 128 KiB away. The twin does
@@ -105,5 +106,5 @@ def test_what_is_packed_for_another_machine_comes_back(tmp_path: Path, monkeypat
     objects = [("clang", "a.hsaco", b"one"), ("xla", "lib.so: 5.20", b"one"), ("wheels", "b", b"no kernel of it")]
     file = tmp_path / "packed"
     # The same code object twice in a part is one.
-    probed_amd.pack([*objects, ("clang", "c.hsaco", b"one")], file)
-    assert list(probed_amd.unpacked(file)) == objects[:2]
+    pack(probed_amd.chosen_once([*objects, ("clang", "c.hsaco", b"one")]), file)
+    assert list(unpacked(file)) == objects[:2]
