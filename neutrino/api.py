@@ -18,7 +18,7 @@ from neutrino.patched_files.patching import patch_file as patch_library
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.selection import Selection
 from neutrino.tracing.trace import Trace, find_traces
-from neutrino.verification import load_all
+from neutrino.verification import is_one_liner, load_all
 
 Name = str | os.PathLike[str]
 """A path; for a probe, also the name of one that ships with Neutrino."""
@@ -57,8 +57,8 @@ def load_probes(
 
 
 def _is_one_liner(given: object) -> bool:
-    """Return whether an argument is the text of probes in one line, as of ``-e``: it has braces, as no name has."""
-    return isinstance(given, str) and "{" in given and "}" in given
+    """Return whether an argument is the text of probes in one line."""
+    return isinstance(given, str) and is_one_liner(given)
 
 
 def flattened(given: object) -> Iterator[Any]:

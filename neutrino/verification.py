@@ -175,6 +175,11 @@ def check_probes(
     return _check(readers, None if device is None else (platform, device))
 
 
+def is_one_liner(name: str) -> bool:
+    """Return whether what names a probe is the text of probes in one line, as of ``-e``: it has braces."""
+    return "{" in name and "}" in name
+
+
 def _read_one_liners(texts: Sequence[str], platform: str = DEFAULT_PLATFORM) -> DraftProbes:
     """Read probes in one line each: a fault in the second text is in line 2. Raises ProbeError."""
     # Imported here because most runs have none.

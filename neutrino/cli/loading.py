@@ -8,15 +8,17 @@ from pathlib import Path
 from neutrino.cli.diagnostics import print_diagnostics
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.model import DEFAULT_PLATFORM
-from neutrino.verification import check_probes, require_constants
+from neutrino.verification import check_probes, is_one_liner, require_constants
 
 
 def load(
-    names: Sequence[str], one_liners: Sequence[str] = (), *, defines: Iterable[tuple[str, int | float]] = (),
-    platform: str = DEFAULT_PLATFORM,
-) -> ProbeSet:  # fmt: skip
-    """Load and verify probes, and print their warnings. As ``load_printing``."""
-    probes, _ = load_printing(names, one_liners, defines=defines, platform=platform)
+    names: Sequence[str], *, defines: Iterable[tuple[str, int | float]] = (), platform: str = DEFAULT_PLATFORM
+) -> ProbeSet:
+    """Load and verify probes, and print their warnings. As ``load_printing``, but a name may be the text of probes in
+    one line, too, all of which are one file."""
+    files = [name for name in names if not is_one_liner(name)]
+    one_liners = [name for name in names if is_one_liner(name)]
+    probes, _ = load_printing(files, one_liners, defines=defines, platform=platform)
     return probes
 
 
@@ -53,3 +55,8 @@ def load_for_file(
     from neutrino.backend.registry import platform_of_file
 
     return load(names, defines=defines, platform=platform_of_file(Path(file), arch))
+
+
+def short_names(names: Iterable[str]) -> tuple[str, ...]:
+    """Return names of probes for files, where they stand between spaces: ``-e`` for all probes in one line."""
+    return tuple(dict.fromkeys("-e" if is_one_liner(name) else name for name in names))

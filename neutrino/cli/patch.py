@@ -117,7 +117,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("file", nargs="?", type=Path, metavar="FILE", help="the library or program; never changed")
     parser.add_argument(
         "-p", "--probe", action="append", default=[], metavar="PROBE",
-        help="a shipped probe's name, or the path of a .toml or .py file; repeatable",
+        help="a shipped probe's name, the path of a .toml or .py file, or probes in one line; repeatable",
     )  # fmt: skip
     parser.add_argument(
         "-o", "--output", metavar="OUTPUT",
@@ -262,7 +262,7 @@ def _patch(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     # Imported here: help and errors of the command line need none of it.
     from neutrino.assemble.emit import Emit
     from neutrino.backend.registry import EMBEDDED_DEVICE, device_arch
-    from neutrino.cli.loading import load_for_file
+    from neutrino.cli.loading import load_for_file, short_names
     from neutrino.loader.embedded_driver import EmbeddedDevice
     from neutrino.patched_files.image_twins import Settings
     from neutrino.patched_files.patch_report import Report
@@ -271,7 +271,7 @@ def _patch(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
 
     # What to make, from the options.
     first = options.arch[0] if options.arch else None
-    probes = load_for_file(options.file, first, options.probe)
+    probes, names = load_for_file(options.file, first, options.probe), short_names(options.probe)
     if options.device is not None:
         # For its check alone: a file takes twins for the embedded device, not the device's settings.
         EmbeddedDevice.parse(options.device, without="make twins for the GPUs of --arch")
@@ -302,12 +302,12 @@ def _patch(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
         try:
             report = patch_file(
                 options.file, target, settings,
-                names=options.probe, archs=archs, jobs=options.jobs, stub=stub, progress=progress,
+                names=names, archs=archs, jobs=options.jobs, stub=stub, progress=progress,
             )  # fmt: skip
         except PatchError as error:
             # Programs that read stdout get a document for a refused file too, besides the error on stderr.
             if options.json:
-                refused = Report(options.file, None, tuple(options.probe), tuple(archs), (), refused=error.reason)
+                refused = Report(options.file, None, names, tuple(archs), (), refused=error.reason)
                 print(json.dumps(refused.document(), indent=1))
             raise
 

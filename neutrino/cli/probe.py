@@ -29,7 +29,8 @@ from neutrino.version import __version__
 
 _DESCRIPTION = "Check and try probes before they are used on a program. No GPU is needed."
 _EPILOG = """\
-PROBE is a path, with a / or ending in .toml or .py, or the name of a probe that ships with Neutrino.
+PROBE is a path, with a / or ending in .toml or .py, the name of a probe that ships with Neutrino, or probes in one
+line, as for neutrino -e: 'ld.global { @bytes = sum(BYTES) }'.
 See neutrino-probe COMMAND --help for the options of a command.
 
 exit status: 0 done; 1 the kernel's outputs differ with the probe (try); 2 bad input, an invalid probe or a fault;

@@ -35,7 +35,7 @@ def configure(commands: Commands) -> None:
         "what they record and how many instructions their snippets have.",
         epilog="Each file is checked on its own. Exit status: 0 all are valid, with or without warnings; 2 one is not.",
     )
-    parser.add_argument("probe", nargs="+", metavar="PROBE", help="a probe file, or the name of a shipped probe")
+    parser.add_argument("probe", nargs="+", metavar="PROBE", help="a probe file, a shipped probe or probes in one line")
     add_define(parser)
     parser.add_argument(
         "--target", metavar="ARCH", help="architecture of the devices that files in Python are for, such as sm_90 or "
@@ -96,14 +96,16 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _check(name: str, defines: Mapping[str, int | float], platform: str, device: str | None) -> _Checked:
-    """Check one probe file. name: its path, or the name of a shipped probe. defines: values of ``-D`` by name.
+    """Check one probe file. name: its path, the name of a shipped probe, or probes in one line. defines: values of
+    ``-D`` by name.
 
     platform: for what names none. device: the architecture that is to run it; None if any may.
     """
-    from neutrino.verification import check_probes
+    from neutrino.verification import check_probes, is_one_liner
 
+    names, one_liners = ([], [name]) if is_one_liner(name) else ([name], [])
     try:
-        checked = check_probes([name], defines=defines, platform=platform, device=device)
+        checked = check_probes(names, one_liners, defines=defines, platform=platform, device=device)
     except NeutrinoError as error:
         # Such as of a file that does not exist; what is wrong in a file is a diagnostic.
         return _Checked(name, None, [_unreadable(name, str(error))])

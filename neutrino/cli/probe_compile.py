@@ -19,7 +19,7 @@ def configure(commands: Commands) -> None:
         "same as the probes that it is made of. Several PROBEs are merged, as -p does.",
         epilog="Exit status: 0 done; 2 an invalid probe, or a file that cannot be written.",
     )
-    parser.add_argument("probe", nargs="+", metavar="PROBE", help="a probe file, or the name of a shipped probe")
+    parser.add_argument("probe", nargs="+", metavar="PROBE", help="a probe file, a shipped probe or probes in one line")
     add_define(parser)
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write the file there, not to stdout")
     parser.add_argument(

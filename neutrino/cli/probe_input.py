@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the arguments for the probes and the file, and the options that select kernels and the architecture."""
-    parser.add_argument("probe", nargs="+", metavar="PROBE", help="a probe file, or the name of a shipped probe")
+    parser.add_argument("probe", nargs="+", metavar="PROBE", help="a probe file, a shipped probe or probes in one line")
     add_define(parser)
     parser.add_argument(
         "file", metavar="FILE",

@@ -140,7 +140,7 @@ def run(options: argparse.Namespace) -> int:
     """
     from neutrino.abi.reasons import REASON_TEXT, Reason
     from neutrino.backend.registry import platform_of_file
-    from neutrino.cli.loading import load
+    from neutrino.cli.loading import load, short_names
     from neutrino.loader.embedded_driver import EmbeddedDevice
     from neutrino.playground.attempt import AttemptRequest, attempt
     from neutrino.playground.code_attempt import CodeRequest, attempt_code
@@ -162,7 +162,7 @@ def run(options: argparse.Namespace) -> int:
         else tempfile.TemporaryDirectory(prefix="neutrino-try-", dir=scratch_parent())
     )
     with folder as tracedir:
-        parent, names = Path(tracedir).absolute(), tuple(options.probe)
+        parent, names = Path(tracedir).absolute(), short_names(options.probe)
         with _notice_if_slow(options.timeout):
             if platform == DEFAULT_PLATFORM:
                 text, kernel_name = find_kernel(options.file, selection)
