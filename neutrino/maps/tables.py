@@ -66,7 +66,8 @@ def add_to_site(
     value = next(iter(values.values()), None)
     is_short = all(each is value and each.type is Type.U32 for each in values.values())
     if is_short and saved.may_branch and _can_reduce_over_lanes(entry, lanes):
-        _add_in_lane_registers(code, table, site, value, saves, lanes)
+        is_same = value is not None and saved.is_same(1)
+        _add_in_lane_registers(code, table, site, value, saves, lanes, is_same=is_same)
         return
     here = code.here() if _combines(entry, table, lanes) else None
     inner = code
@@ -117,33 +118,43 @@ def bring_sites(code: Builder, table: KeyTable, kept: Sequence[Kept], lanes: Lan
 
 
 def _add_in_lane_registers(
-    code: Builder, table: KeyTable, site: int, value: Register | None, saves: Register | None, lanes: Lanes
+    code: Builder, table: KeyTable, site: int, value: Register | None, saves: Register | None, lanes: Lanes, *,
+    is_same: bool,
 ) -> None:  # fmt: skip
     """Append the code that adds a save, for the whole warp, to registers of the one lane that holds its site's values.
 
     Lane n holds what is saved at site n, so that memory is changed at the warp's end only. If that lane is not here, or
     for sites beyond the lanes' registers, memory is changed. value: what is saved, a u32, None without. saves: a
-    predicate, None for always.
+    predicate, None for always. is_same: the value is the same in all lanes.
     """
     is_held, keep = site < _MOST_GROUPS * lanes.number, table.keep
     here = saving = code.here()
     if saves:
         saving = code.over(here, Reduction.BALLOT, saves)
     least = value
-    if value and saves:
+    if value and saves and not is_same:
         least, value = code.select(saves, value, -1, Type.U32), code.select(saves, value, 0, Type.U32)
-    totals: dict[str, Register | Constant] = {}
-    least_of = code.over(here, Reduction.MIN, least) if least and "min" in keep else None
-    greatest_of = code.over(here, Reduction.MAX, value) if value and "max" in keep else None
-    if least_of:
-        totals["min"] = least_of
-    if greatest_of:
-        totals["max"] = greatest_of
-    # Clocks are the same in all lanes: if the values are, their sum is a product.
-    is_product = is_held and {"sum", "min", "max"} == set(keep)
-    if value and "sum" in keep and not is_product:
-        totals["sum"] = code.over(here, Reduction.SUM, value, Type.U64)
     number = code.compute(Operator.POPC, saving, type_=Type.U32)
+    least_of = greatest_of = None
+    if value and is_same:
+        # Without lanes that save, nothing changes.
+        is_any = code.compare(Relation.NE, number, 0) if saves and keep != ("sum",) else None
+        least_of = code.select(is_any, value, -1, Type.U32) if is_any and "min" in keep else value
+        greatest_of = code.select(is_any, value, 0, Type.U32) if is_any and "max" in keep else value
+    elif value:
+        least_of = code.over(here, Reduction.MIN, least) if least and "min" in keep else None
+        greatest_of = code.over(here, Reduction.MAX, value) if "max" in keep else None
+    totals: dict[str, Register | Constant] = {}
+    if least_of and "min" in keep:
+        totals["min"] = least_of
+    if greatest_of and "max" in keep:
+        totals["max"] = greatest_of
+    # The sum of a value that is the same in all lanes is a product. Of others it is seen while the kernel runs, where
+    # the least and the greatest are at hand: clocks mostly are.
+    is_tested = not is_same and is_held and {"sum", "min", "max"} == set(keep)
+    factor = value if is_same else least_of if is_tested else None
+    if value and "sum" in keep and not factor:
+        totals["sum"] = code.over(here, Reduction.SUM, value, Type.U64)
     together, apart = code.inner(), code.inner()
     if is_held:
         group, holder = divmod(site, lanes.number)
@@ -155,11 +166,13 @@ def _add_in_lane_registers(
             total = totals.get(name)
             if total is not None:
                 together.change(registers[name], _OPERATORS[name], total, leads)
-            elif least_of is not None:
-                together.add_product(registers[name], least_of, number, leads)
+            elif factor is not None:
+                together.add_product(registers[name], factor, number, leads)
     memory = apart if is_held else code
-    if value and is_product:
+    if value and is_tested:
         totals["sum"] = memory.over(here, Reduction.SUM, value, Type.U64)
+    elif value and is_same and "sum" in keep:
+        totals["sum"] = memory.compute(Operator.MUL, memory.convert(Type.U64, value), memory.convert(Type.U64, number))
     below = memory.below(here)
     shares = not is_held and ("sum" in keep or {"min", "max"} <= set(keep))
     if shares:
@@ -183,7 +196,7 @@ def _add_in_lane_registers(
     memory.apart(leads, adding, here)
     if is_held:
         condition = code.absent(here, holder)
-        if is_product and least_of and greatest_of:
+        if is_tested and least_of and greatest_of:
             differs = code.compare(Relation.NE, least_of, greatest_of)
             condition = code.compute(Operator.OR, differs, condition)
         code.branch(condition, apart, together)

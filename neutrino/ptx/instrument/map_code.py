@@ -477,7 +477,10 @@ class SaveCode(AtMap):
 
     def is_same(self, number: int) -> bool:
         """Return whether an operand of the save has one value in all lanes that save it together."""
-        return self.is_read_together(number) or self._written.is_constant(self._value(number), self._guard)
+        value = self._value(number)
+        if self.is_read_together(number) or self._written.is_constant(value, self._guard):
+            return True
+        return takes_whole(self._save.map.fields[number], value) and self._written.is_uniform(value)
 
     def is_read_together(self, number: int) -> bool:
         """Return whether it has one since they read it together, as a clock."""

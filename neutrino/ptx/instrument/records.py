@@ -25,6 +25,10 @@ NO_ROOM = "0xffffffff"
 """In place of a chunk's first unit: the chunk is after the end of the region. Records in it are not stored."""
 LOST = 8
 """Offset of the count of lost records in the region."""
+_SAME_FOR_ALL = frozenset({"vote", "redux"})
+"""Instructions that give all lanes together the same, whatever each puts in."""
+_OF_LANES = frozenset({"activemask", "match", "shfl", "ld", "atom"})
+"""Instructions whose result may differ between lanes even if what they read does not."""
 _HALVES = frozenset({"f16", "bf16"})
 _FLOAT_FIELDS = frozenset({ScalarType.F32, ScalarType.F64})
 
@@ -174,6 +178,27 @@ class Written:
         """
         source = _source(value.text, _is_conversion, guard, self.instructions)
         return value.type is None or (value.type != "pred" and source.removeprefix("-")[:1].isdigit())
+
+    def is_uniform(self, value: Value) -> bool:
+        """Return whether a value is known to be the same in all lanes that run the snippet together.
+
+        It was computed after the last label or branch, by instructions without a predicate, from numbers and from what
+        votes and reductions over these lanes give.
+        """
+        found: set[str] = set()
+        seen: set[str] = set()
+        for instruction in self.instructions[: self.parted]:
+            seen.update(instruction.written)
+        for instruction in self.instructions[self.parted :]:
+            word = instruction.mnemonic.word
+            sources = [] if word in _SAME_FOR_ALL else instruction.operands[1:]
+            is_same = instruction.predicate is None and word not in _OF_LANES and len(instruction.written) == 1
+            is_same = is_same and all(source in found or source[:1].isdigit() for source in sources)
+            for name in instruction.written:
+                # What is written twice may have been written in some lanes only.
+                (found.add if is_same and name not in seen else found.discard)(name)
+            seen.update(instruction.written)
+        return value.text in found
 
     def copied_from(self, value: Value, guard: Guard | None) -> str:
         """The register or number that an integer value is a copy of, extended or cut to another width; "" if it was
