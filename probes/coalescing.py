@@ -35,24 +35,40 @@ class PerAccess:
 
 
 def is_first(lanes: nl.u32):
-    return (lanes & ((nl.u32(1) << nl.lane) - 1)) == 0
+    return (lanes & nl.lanemask_lt) == 0
 
 
-# lanes: those of the request.
+# lanes: those of the request. Where addresses ascend from lane to lane, as they mostly do, a lane is the first with its
+# address, or with its sector, if the lane before it has another; else all are compared.
 def count_load(lanes):
     first = is_first(lanes)
-    first_of_sector = is_first(nl.warp.match(nl.addr >> 5))
-    distinct = nl.bytes if is_first(nl.warp.match(nl.addr)) else nl.u64(0)
+    before = nl.warp.shuffle(nl.addr, nl.lane - 1)
+    first_of_sector = first or (nl.addr ^ before) >> 5 != 0
+    first_of_address = first or nl.addr != before
+    if nl.warp.any(nl.addr < before or not (first or follows(lanes))):
+        first_of_sector = is_first(nl.warp.match(nl.addr >> 5))
+        first_of_address = is_first(nl.warp.match(nl.addr))
+    distinct = nl.bytes if first_of_address else nl.u64(0)
     LoadRequests.save(nl.u64(first), 1, nl.u64(first_of_sector), nl.bytes, distinct)
     count_site(first, first_of_sector)
 
 
 def count_store(lanes):
     first = is_first(lanes)
-    first_of_sector = is_first(nl.warp.match(nl.addr >> 5))
-    distinct = nl.bytes if is_first(nl.warp.match(nl.addr)) else nl.u64(0)
+    before = nl.warp.shuffle(nl.addr, nl.lane - 1)
+    first_of_sector = first or (nl.addr ^ before) >> 5 != 0
+    first_of_address = first or nl.addr != before
+    if nl.warp.any(nl.addr < before or not (first or follows(lanes))):
+        first_of_sector = is_first(nl.warp.match(nl.addr >> 5))
+        first_of_address = is_first(nl.warp.match(nl.addr))
+    distinct = nl.bytes if first_of_address else nl.u64(0)
     StoreRequests.save(nl.u64(first), 1, nl.u64(first_of_sector), nl.bytes, distinct)
     count_site(first, first_of_sector)
+
+
+# Whether the lane before this one is one of them.
+def follows(lanes: nl.u32):
+    return (lanes >> (nl.lane - 1)) & 1 == 1
 
 
 def count_site(first, first_of_sector):
