@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 import stat
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from neutrino.page.machine_code import machine_code
+from neutrino.page.site_lines import STARTS, KernelText, site_lines
 from neutrino.page.source import Blocks, Json, Source
-from neutrino.tracing.manifest import Manifest
 from neutrino.tracing.summary import KernelSummary, MapSummary
 
 _TEXTS = ("original.ptx", "original.s")
@@ -31,19 +30,6 @@ _MOST_ASSEMBLED = 8
 _LOC = re.compile(r"^\s*\.loc\s+(\d+)\s+(\d+)")
 _FILE = re.compile(r'^\s*\.file\s+(\d+)\s+(?:"((?:[^"\\]|\\.)*)"\s+)?"((?:[^"\\]|\\.)*)"')
 _GCN_LOC = re.compile(r"^\s*;\s+(\S+):(\d+)(?::\d+)?\s*$")
-_STARTS = re.compile(r"^\s*(?:\.visible\s+|\.weak\s+|\.extern\s+)*\.(entry|func)\b")
-
-
-@dataclass
-class _Text:
-    """A kernel's text. places: of lines, the file and line of the source, by the line's number from 1. later: how much
-    greater a line's number is in the whole module, which is what reports say.
-    """
-
-    name: str
-    lines: list[str]
-    places: dict[int, tuple[str, int]] = field(default_factory=dict)
-    later: dict[int, int] = field(default_factory=dict)
 
 
 def prepare_sources(source: Source, blocks: Blocks) -> Json:
@@ -61,7 +47,8 @@ def prepare_sources(source: Source, blocks: Blocks) -> Json:
         text = _text_of(kernel)
         if manifest is None or text is None:
             continue
-        sites = _sites(manifest, text)
+        sites = site_lines(manifest, text)
+        numbers = {site["site"] for site in manifest.sites if isinstance(site.get("site"), int)}
         lines = _chosen_lines(text, {line for line, _ in sites.values()})
         places = {line: text.places[line] for line in lines if line in text.places}
         # What the manifest says of sites is the module's, whose list of files the kernel's text may lack.
@@ -85,23 +72,24 @@ def prepare_sources(source: Source, blocks: Blocks) -> Json:
         kernels.append({
             "kernel": kernel.kernel.id, "text": text.name, "cut": len(lines) < len(text.lines),
             "block": blocks.add_json(document), "files": named, "measures": list(_measures(kernel.maps)),
+            "elsewhere": len(numbers - set(sites)),
         })  # fmt: skip
     return {"kernels": kernels, "files": files, "left_out": max(len(shown) - _MOST_KERNELS, 0)}
 
 
-def _text_of(kernel: KernelSummary) -> _Text | None:
+def _text_of(kernel: KernelSummary) -> KernelText | None:
     """Return the text that a kernel's twin (copy with probes) was made of; None if it cannot be read."""
     folder = kernel.kernel.trace_path / "kernel" / str(kernel.kernel.id)
     for name in _TEXTS:
         found = _read(folder / name)
         if found is not None:
-            text = _Text(name, found.split("\n"))
+            text = KernelText(name, found.split("\n"))
             _find_places(text)
             return text
     return None
 
 
-def _find_places(text: _Text) -> None:
+def _find_places(text: KernelText) -> None:
     """Find where the source of each line is: after ``.loc`` in PTX, after a comment of the disassembler in GCN."""
     files: dict[str, str] = {}
     for line in text.lines:
@@ -111,7 +99,7 @@ def _find_places(text: _Text) -> None:
             files[found[1]] = f"{folder}/{name}" if folder and not name.startswith("/") else name
     place: tuple[str, int] | None = None
     for number, line in enumerate(text.lines, 1):
-        if _STARTS.match(line):
+        if STARTS.match(line):
             place = None
         loc = _LOC.match(line)
         comment = None if loc else _GCN_LOC.match(line)
@@ -123,60 +111,7 @@ def _find_places(text: _Text) -> None:
             text.places[number] = place
 
 
-def _sites(manifest: Manifest, text: _Text) -> dict[int, tuple[int, str]]:
-    """Return the line in the text and the source's place of each site (matched instruction) of a kernel, by its number.
-
-    A text is a part of the module that lines of sites are of: each function's sites tell from where it is. Sites of a
-    function that is not found have none.
-    """
-    by_function: dict[str, list[dict[str, Any]]] = {}
-    for site in manifest.sites:
-        if isinstance(site.get("line"), int) and site.get("instruction"):
-            by_function.setdefault(str(site.get("function")), []).append(site)
-    plain = [_plain(line) for line in text.lines]
-    starts = [number for number, line in enumerate(text.lines, 1) if _STARTS.match(line)]
-    found: dict[int, tuple[int, str]] = {}
-    for sites in by_function.values():
-        later = _found_at(plain, sites)
-        if later is None:
-            continue
-        for site in sites:
-            line = site["line"] - later
-            if isinstance(site.get("site"), int):
-                found.setdefault(site["site"], (line, str(site.get("source") or "")))
-        # All lines of the function that has these sites.
-        at = max((start for start in starts if start <= sites[0]["line"] - later), default=1)
-        past = min((start for start in starts if start > at), default=len(plain) + 1)
-        text.later |= dict.fromkeys(range(at, past), later)
-    return found
-
-
-def _found_at(plain: list[str], sites: list[dict[str, Any]]) -> int | None:
-    """Return how much greater the lines of sites are than those of a text that has their instructions; None if it has
-    not.
-
-    plain: the text's lines, as ``_plain`` returns them.
-    """
-    wanted = {site["line"]: _plain(str(site["instruction"])) for site in sites}
-    first = next((line for line, instruction in wanted.items() if not instruction.startswith(".")), None)
-    if first is None:
-        return None
-    for number, line in enumerate(plain, 1):
-        later: int = first - number
-        if line == wanted[first] and all(
-            0 < at - later <= len(plain) and (plain[at - later - 1] == instruction or instruction.startswith("."))
-            for at, instruction in wanted.items()
-        ):
-            return later
-    return None
-
-
-def _plain(line: str) -> str:
-    """Return a line of a text without its comment, and with single spaces."""
-    return " ".join(line.partition("//")[0].rstrip().rstrip(";").split())
-
-
-def _chosen_lines(text: _Text, used: set[int]) -> list[int]:
+def _chosen_lines(text: KernelText, used: set[int]) -> list[int]:
     """Return the numbers of a text's lines that are in a page: all, or of long texts those about lines with sites."""
     if len(text.lines) <= _MOST_LINES:
         return list(range(1, len(text.lines) + 1))

@@ -73,7 +73,8 @@ export async function draw(place, trace) {
     }) : null;
     panes.replaceChildren(...[left, right, code].flatMap((one) => (one ? [one.root] : [])));
     readout.replaceChildren(left ? "" : note(path, block));
-    below.textContent = shown(text.code?.says ?? text.code?.fault ?? (kernel.text.endsWith(".ptx") ? "neutrino-report --html PAGE --sass adds machine code." : ""), 1000);
+    const elsewhere = kernel.elsewhere ? `${counted(kernel.elsewhere, "instruction")} that probes matched ${kernel.elsewhere === 1 ? "is" : "are"} in functions whose text the trace has not. ` : "";
+    below.textContent = elsewhere + shown(text.code?.says ?? text.code?.fault ?? (kernel.text.endsWith(".ptx") ? "neutrino-report --html PAGE --sass adds machine code." : ""), 1000);
     right.find([...values.keys()].sort((a, b) => a - b)[0]);
     left?.find([...sourceValues.keys()].sort((a, b) => a - b)[0]);
 
