@@ -37,7 +37,8 @@ def load_probes(
     names: one or several, also in lists. A ``str`` without a ``/`` that does not end in ``.toml`` or ``.py`` names a
     probe that ships with Neutrino; one with braces is a probe in one line, as of ``-e``; any other is a path. A
     function with ``@nl.probe`` is read from the file or the notebook's cell that it stands in, with the maps,
-    registers, constants and functions there. source: the text of a probe file in Python.
+    registers, constants and functions there, and with maps and constants of other cells. source: the text of a probe
+    file in Python.
     defines: other values of the constants of probes in Python, by name, as the option ``-D`` gives them.
 
     Raises ProbeError with every error of every file, NeutrinoError for a file or shipped probe that does not exist, a

@@ -28,6 +28,7 @@ _CLAUSE = re.compile(
     r"\{\s*(?P<body>[^{}]*?)\s*;?\s*\}\s*;?",
     re.ASCII,
 )  # fmt: skip
+_NO_UNIT = re.compile(r"(?:^|(?<=[};]))\s*interval:(?P<number>\d+(?:\.\d+)?)\s*\{", re.ASCII)
 _BODY = re.compile(r"print(?:\s*\(\s*(?P<maps>(?:@\w*\s*(?:,\s*@\w*\s*)*)?)\))?", re.ASCII)
 _FORM = "write it as in 'interval:1s { print(@bytes) }', or { print } for all maps"
 
@@ -56,6 +57,10 @@ def take_intervals(texts: Sequence[str]) -> tuple[list[str], list[Interval]]:
             # Places in what is left stay as they are, for messages.
             rest = rest[: match.start()] + " " * len(match[0]) + rest[match.end() :]
         if _WORD.search(rest):
+            unit = _NO_UNIT.search(rest)
+            if unit:
+                form = f"interval:{unit['number']}"
+                raise NeutrinoError(f"-e: {form} has no unit: write {form}s")
             raise NeutrinoError(f"-e {text!r}: that is no clause of interval; {_FORM}")
         if rest.strip():
             others.append(rest)
@@ -68,6 +73,8 @@ def _interval(match: re.Match[str]) -> Interval:
     """Return what a clause says. Raises NeutrinoError for another body than print, and for too short or long a time."""
     body = _BODY.fullmatch(match["body"])
     if body is None:
+        if re.match(r"print\s*\(", match["body"]):
+            raise NeutrinoError(f"-e: interval: {match['body']}: the names of maps begin with @; {_FORM}")
         raise NeutrinoError(f"-e: interval: {{ {match['body']} }} is not print; {_FORM}")
     seconds = float(match["number"]) * _UNITS[match["unit"]]
     if not _LEAST_S <= seconds <= _MOST_S:

@@ -16,6 +16,7 @@ checked when a probe is compiled.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any, Generic, Literal, NoReturn, TypeAlias, TypeVar, overload
 
@@ -131,7 +132,39 @@ _Number = TypeVar("_Number", int, float)
 
 def _refuse(name: str) -> NoReturn:
     """Raise TypeError: nothing of the language is run."""
-    raise TypeError(f"nl.{name} is for probes, which are compiled and not run: name the file with neutrino -p")
+    raise TypeError(
+        f"nl.{name} is for probes, which are compiled and not run: name the file with neutrino -p, or give the probe "
+        "to neutrino.trace"
+    )
+
+
+class _Save:
+    """The ``save`` of a map, which is called in probes alone."""
+
+    def __get__(self, _: object, owner: type) -> NoReturn:
+        """Raise TypeError: nothing of the language is run."""
+        raise TypeError(
+            f"{owner.__name__}.save is for probes, which are compiled and not run: give the probe to neutrino.trace"
+        )
+
+
+_PLACE = "__neutrino_place__"
+
+
+def place_of_map(value: object) -> tuple[str, int] | None:
+    """Return where a class with ``@Map`` was declared, as file and line; None for anything else."""
+    place: tuple[str, int] | None = value.__dict__.get(_PLACE) if isinstance(value, type) else None
+    return place
+
+
+def _as_map(declared: _Class) -> _Class:
+    """Return a class as it is, with where it is declared. Called in the module that declares it."""
+    # A class does not know its line.
+    frame = sys._getframe(1)
+    setattr(declared, _PLACE, (frame.f_code.co_filename, frame.f_lineno))
+    if "save" not in declared.__dict__:
+        declared.save = _Save()  # type: ignore[attr-defined]
+    return declared
 
 
 # Declarations
@@ -176,9 +209,9 @@ def Map(  # noqa: N802 - it is written as a class
     size: bytes of a record, which are checked if they are given. cap: records kept per thread, warp or block. options:
     of the type, such as the steps of a histogram.
 
-    Returns the class as it is. Raises nothing: a file's faults are reported when it is compiled.
+    Returns the class, whose ``save`` is for probes alone. Raises nothing: faults are reported when it is compiled.
     """
-    return lambda declared: declared
+    return _as_map
 
 
 def save(values: float | tuple[float, ...], dtype: type[int] | type[float]) -> None:

@@ -89,7 +89,8 @@ class ClauseText:
 
     def _body(self, brace: int) -> tuple[tuple[tuple[int, int], ...], int]:
         """Return the statements between a brace and the one that closes it, and where the text goes on after that."""
-        statements, expected, start = [], ["}"], brace + 1
+        # What closes each bracket, and where it was opened.
+        statements, expected, start = [], [("}", brace)], brace + 1
         at = brace
         while (at := at + 1) < len(self.text):
             character = self.text[at]
@@ -102,10 +103,12 @@ class ClauseText:
                 # A comment: up to the end of the line, which ends the statement.
                 at = (self.text + "\n").find("\n", at) - 1
             elif character in _BRACKETS:
-                expected.append(_BRACKETS[character])
+                expected.append((_BRACKETS[character], at))
             elif character in _BRACKETS.values():
-                if character != expected.pop():
-                    raise self.refuse(at, f"'{character}' closes nothing")
+                closing, opened = expected.pop()
+                if character != closing:
+                    hint = f"write a {closing} before the {character}"
+                    raise self.refuse(opened, f"the {self.text[opened]} is not closed", hint)
                 if not expected:
                     statements.append((start, at))
                     return tuple(statements), at + 1

@@ -27,7 +27,7 @@ from neutrino.language.faults import Faults, LanguageError
 from neutrino.language.known import OPERATORS, ConstantReader
 from neutrino.language.literals import Number
 from neutrino.language.locals import Result
-from neutrino.language.other_words import hint_of
+from neutrino.language.other_words import hint_of, hint_of_attribute, hint_of_call
 from neutrino.language.vocabulary import (
     CHANGING,
     ELSEWHERE,
@@ -46,7 +46,6 @@ from neutrino.language.vocabulary import (
 )
 from neutrino.probing.document import shown
 from neutrino.probing.ir.structured import Statement
-from neutrino.probing.nearest import nearest
 
 _RELATIONS: Mapping[type[ast.cmpop], Relation] = {
     ast.Eq: Relation.EQ, ast.NotEq: Relation.NE, ast.Lt: Relation.LT, ast.LtE: Relation.LE, ast.Gt: Relation.GT,
@@ -131,15 +130,11 @@ class ExpressionReader(ConstantReader):
             # threadIdx.x: what it is an attribute of has no value.
             return self.evaluate(node.value, code, expected)
         if isinstance(node, ast.Attribute) and self._is_language(node):
-            guess = ELSEWHERE.get(node.attr) or nearest(node.attr, [*SITE_OPERANDS, *HELPERS, *FUNCTIONS, *TYPES])
-            hint = "the values of an instruction are " + ", ".join(f"{self._alias}.{name}" for name in SITE_OPERANDS)
-            if node.attr in FUNCTIONS or node.attr in HELPERS:
-                values = ", ".join(["…"] * FUNCTIONS.get(node.attr, 0))
-                hint = f"call it: {self._alias}.{node.attr}({values})"
-            elif guess:
-                hint = f"did you mean {self._alias}.{guess}?"
+            hint = hint_of_attribute(node.attr, self._alias)
             raise self._faults.refuse(node, "python-name", f"the language has no value '{node.attr}'", hint)
-        raise self._faults.refuse(node, "python-expression", f"'{self._faults.quote(node)}' in a probe", hint_of(node))
+        quoted = self._faults.quote(node).strip("'")
+        hint = hint_of(node, self._alias)
+        raise self._faults.refuse(node, "python-expression", f"'{quoted}' in a probe", hint)
 
     def _named(self, node: ast.Name) -> Result:
         """Return the value of a name: of a variable or parameter, else of a constant of the file."""
@@ -318,14 +313,7 @@ class ExpressionReader(ConstantReader):
                 target_type = TYPES[function.attr]
                 result = self.evaluate(node.args[0], code, target_type)
                 return self.convert(result, target_type, node, code)
-        if isinstance(function, ast.Name) and function.id in {"min", "max", "abs"}:
-            hint = f"write {self._alias}.{function.id}(…)"
-        else:
-            names = (
-                "clock", "time", "cuid", "smid", *FUNCTIONS, "is_global", "has", "bits", "param",
-                *(f"warp.{name}" for name in (*REDUCTIONS, "shuffle")),
-            )
-            hint = "the language has " + ", ".join(f"{self._alias}.{name}()" for name in names)
+        hint = hint_of_call(function, self._alias)
         raise self._faults.refuse(node, "python-call", f"'{self._faults.quote(function)}' is called", hint)
 
     def _function(self, name: str, node: ast.Call, code: list[Statement], expected: Type | None) -> Result:

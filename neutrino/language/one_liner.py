@@ -31,7 +31,7 @@ from neutrino.ir.types import Type
 from neutrino.language.clauses import UNNAMED, Clause, ClauseText, map_of
 from neutrino.language.faults import Faults, LanguageError, TooManyFaultsError
 from neutrino.language.locals import Result
-from neutrino.language.other_words import OF_MAPS, OTHER_FUNCTIONS, RESULTS, VALUES
+from neutrino.language.other_words import OF_MAPS, OF_VALUES, OTHER_FUNCTIONS, RESULTS, VALUES
 from neutrino.language.probe_bodies import Names, SnippetReader
 from neutrino.language.uses import (
     ALL_FUNCTIONS,
@@ -112,6 +112,7 @@ class _OneLineFaults(Faults):
         elif code == "python-name" and isinstance(node, ast.Name) and not hint:
             guess = VALUES.get(node.id.lower()) or ELSEWHERE.get(node.id) or nearest(node.id, _SHOWN_WORDS)
             hint = f"did you mean {guess}?" if guess else "the values of an instruction are ADDR, BYTES, OUT, IN1 …"
+            hint = OF_VALUES.get(node.id.lower(), hint)
             if node.id.lower() in RESULTS:
                 hint = "results are shown for each kernel anyway, and each process has a trace of its own"
         super().report(node, code, *(_LANGUAGE.sub(r"\1", text) for text in (message, hint)))
@@ -281,6 +282,10 @@ class _ClauseReader(SnippetReader):
             raise self._faults.refuse(node, "one-liner", f"the map of {function} has no name", hint)
         elif isinstance(call, ast.Call) and isinstance(node, ast.Expr) and (hint := self._meant(call, function)):
             raise self._faults.refuse(node, "one-liner", f"'{self._faults.quote(call.func)}' is called", hint)
+        elif isinstance(call, ast.Call) and isinstance(node, ast.Assign) and _makes_map(node.targets[0], call):
+            target = self._faults.quote(node.targets[0])
+            hint = f"write @{target} = {self._faults.quote(call)}"
+            raise self._faults.refuse(node, "one-liner", f"{target} is no map: the name of a map begins with @", hint)
         else:
             super()._statement(node, code)
 
@@ -507,6 +512,15 @@ def _shown(name: str) -> str:
     return "@" if name == UNNAMED else f"@{name}"
 
 
+def _makes_map(target: ast.expr, call: ast.Call) -> bool:
+    """Return whether a map lacks its @: a call that is assigned makes one, as ``count()`` and ``max(x)``, and not
+    ``max(x, y)``. target: to what it is assigned."""
+    name = target.value if isinstance(target, ast.Subscript) else target
+    word = getattr(call.func, "id", "") or getattr(call.func, "attr", "")
+    is_map = word in ALL_FUNCTIONS and (word not in COMPUTING or len(call.args) < COMPUTING[word])
+    return is_map and isinstance(name, ast.Name) and not hasattr(name, "map_name")
+
+
 def _is_language(node: ast.expr) -> bool:
     """Return whether an expression is the name of the language, ``nl``."""
     return isinstance(node, ast.Name) and node.id == _ALIAS
@@ -637,8 +651,8 @@ class _Reader:
             self._registers[register.name] = register
             if tracepoint is not None and not has_start:
                 hint = (
-                    "write kernel { … } or range:NAME { … }; how long an instruction takes is another question: see "
-                    "the docs on latency"
+                    "write kernel { … } or range:NAME { … }; how long instructions take: -p latency (loads), "
+                    "-p barrier_wait (barriers)"
                 )
                 raise self._text.refuse(clause.position[0], "elapsed is of kernels, or of one range", hint)
         operand_type = _operand_type(tracepoint, self._faults.words) if tracepoint is not None else None

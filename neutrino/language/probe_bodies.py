@@ -19,6 +19,7 @@ from neutrino.language.functions import Function, assigned_names
 from neutrino.language.literals import Number
 from neutrino.language.literals import constant as literal
 from neutrino.language.locals import Result, Scope
+from neutrino.language.other_words import hint_of_target
 from neutrino.language.saves import PLACEHOLDER, Record, field_name
 from neutrino.language.vocabulary import settled, type_of_result
 from neutrino.maps.declaration import Map
@@ -227,7 +228,8 @@ class SnippetReader:
             return
         # The variable that is assigned, and its type where it is known already.
         if not isinstance(target, ast.Name):
-            raise self._faults.refuse(target, "python-statement", "a probe assigns to names alone")
+            hint = hint_of_target(target)
+            raise self._faults.refuse(target, "python-statement", "a probe assigns to names alone", hint)
         self._check_assignable(target)
         variable = self._locals.variable(target.id)
         if variable is not None and annotated not in {None, variable.type}:

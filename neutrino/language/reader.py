@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import ast
 import warnings
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from keyword import iskeyword
 from pathlib import Path
@@ -151,6 +151,8 @@ class _Reader:
         self._file = file
         self._source = source
         self._alias = "nl" if program is None else program.alias
+        # The name that neutrino itself has, of which probe and Map are attributes.
+        self._package = "neutrino" if program is None else program.package
         self._registers: dict[str, Register] = {}
         self._maps: dict[str, Map] = {}
         self._constants: dict[str, Number] = {}
@@ -227,20 +229,24 @@ class _Reader:
             self._assignment(node)
         # A constant alone is a docstring, or does nothing.
         elif not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)):
-            hint = "a probe file holds imports, constants, maps, registers, functions and probes"
+            hint = "a probe file, which is not run, holds imports, constants, maps, registers, functions and probes"
             raise self._faults.refuse(node, "python-statement", f"{statement_words(node)} at the top of the file", hint)
 
     def _import(self, node: ast.Import | ast.ImportFrom) -> None:
         """Check an import, and remember the name that ``neutrino.language`` gets.
 
-        Raises LanguageError for any other import than those of probe, Map, neutrino.language and from __future__.
+        Raises LanguageError for any other import than those of neutrino, probe, Map, neutrino.language and from
+        __future__.
         """
         if isinstance(node, ast.Import):
             for name in node.names:
-                if name.name != "neutrino.language" or name.asname is None:
-                    hint = "write import neutrino.language as nl"
+                if name.name == "neutrino":
+                    self._package = name.asname or name.name
+                elif name.name != "neutrino.language" or name.asname is None:
+                    hint = "a probe file is not run: it imports neutrino.language as nl, and probe and Map of neutrino"
                     raise self._faults.refuse(node, "python-statement", f"'import {name.name}'", hint)
-                self._alias = name.asname
+                else:
+                    self._alias = name.asname
         elif node.module != "__future__":
             # level counts the dots of a relative import, which a probe file cannot have.
             for name in node.names:
@@ -256,7 +262,8 @@ class _Reader:
         Maps, probes and registers have one namespace, as in Python.
         """
         if name in self._declared or name in {self._alias, "probe", "Map"}:
-            raise self._faults.refuse(node, "python-name", f"{name} stands for something else already")
+            hint = "a name is declared once; choose another"
+            raise self._faults.refuse(node, "python-name", f"{name} stands for something else already", hint)
         self._declared.add(name)
 
     def _register(self, node: ast.AnnAssign) -> None:
@@ -286,14 +293,15 @@ class _Reader:
         self._registers[name] = Register(name, register_type, initial, self._faults.span(node.target))
 
     def _assignment(self, node: ast.Assign) -> None:
-        """Read ``CALLBACK = "script.py"``, or ``NAME = NUMBER``, a constant, which ``defines`` may give another value.
+        """Read ``CALLBACK = "script.py"`` (in small letters, too), or ``NAME = NUMBER``, a constant, which ``defines``
+        may give another value.
 
         Raises LanguageError for another target or value.
         """
         (target, *others) = node.targets
         if not isinstance(target, ast.Name) or others:
             raise self._faults.refuse(node, "python-statement", "a constant is one name", "write NAME = 4")
-        if target.id == "CALLBACK":
+        if target.id in {"CALLBACK", "callback"}:
             self._callback(node)
             return
         # With the constants before it, and for constants alone, so without variables.
@@ -338,7 +346,7 @@ class _Reader:
                 raise self._faults.refuse(value, "script", message, 'write CALLBACK = "script.py"')
             path, problem = find_script(self._file, script)
             if problem:
-                message = f"CALLBACK {shown(script)} {problem}, and is not run"
+                message = f"script {shown(script)} {problem}, and is not run"
                 self._warn(value, "script-missing", message, "paths are relative to the probe file")
             elif path not in self._callbacks:
                 self._callbacks.append(path)
@@ -356,6 +364,8 @@ class _Reader:
         """
         if len(node.decorator_list) != 1 or not self._is_named(node.decorator_list[0], "Map") or node.bases:
             hint = 'write @Map(level="warp", size=16) above it'
+            if any(isinstance(member, ast.FunctionDef) for member in node.body):
+                hint = "classes are maps alone; probes are functions at the top of the file"
             raise self._faults.refuse(node, "python-decorator", f"class {node.name} is no map", hint)
         (decorator,) = node.decorator_list
         self._declare(node.name, node)
@@ -409,7 +419,11 @@ class _Reader:
         decorator = next((item for item in node.decorator_list if self._is_named(item, "probe")), None)
         if decorator is None or len(node.decorator_list) != 1:
             hint = 'write @probe(pos="kernel", level="warp") above it'
-            raise self._faults.refuse(node, "python-decorator", f"function {node.name} is no probe", hint)
+            message = f"function {node.name} is no probe"
+            if decorator is not None:
+                message = f"probe {node.name} has {len(node.decorator_list)} decorators"
+                hint = f'one @probe is above it; "|" joins positions, as in pos="{self._faults.words.load} | memory"'
+            raise self._faults.refuse(node, "python-decorator", message, hint)
         arguments = node.args
         if arguments.args or arguments.vararg or arguments.kwarg or arguments.kwonlyargs or arguments.posonlyargs:
             hint = f"its values are those of the instruction, such as {self._alias}.addr, and registers of the file"
@@ -445,7 +459,8 @@ class _Reader:
             snippet = Snippet(saving_to(None, snippet.statements))
             saves = (statement for statement in walk(snippet.statements) if isinstance(statement, Save))
             level = next((save.map.level for save in saves), Level.THREAD)
-        if not snippet.statements and len(self._faults.diagnostics) == fault_count:
+        # What it saves to may be a map with faults.
+        if not snippet.statements and len(self._faults.diagnostics) == fault_count and not self._failed:
             self._faults.report(node, "python-statement", f"probe {node.name} does nothing")
         before, after = (None, snippet) if is_after else (snippet, None)
         return Probe(node.name, tracepoint, level, before, after, self._faults.span(decorator), lanes=lanes)
@@ -461,6 +476,8 @@ class _Reader:
         position, place = table.get("pos") or table.get("position") or (None, decorator)
         if not isinstance(position, str):
             hint = f'write pos="kernel" or an opcode such as pos="{self._faults.words.load}"'
+            if isinstance(position, (list, tuple)) and position:
+                hint = f'join positions by "|": pos="{" | ".join(map(str, position))}"'
             self._faults.report(place, "python-decorator", f"probe {node.name} has no position", hint)
             return None
         tracepoint, tracepoint_faults = parse_tracepoint(position, self._faults.words)
@@ -535,24 +552,24 @@ class _Reader:
         if len(answers) > 1:
             hint = "write two, with before=True and with after=True"
             raise self._faults.refuse(decorator, "python-decorator", "a probe runs before or after", hint)
-        return answers.pop() if answers else not self._is_of_language(decorator)
+        return answers.pop() if answers else not self._is_of(decorator, {self._alias})
 
     # Decorators
 
     def _is_named(self, node: ast.expr, name: str) -> bool:
-        """Return whether a decorator is ``@NAME`` or ``@nl.NAME``, with or without arguments."""
+        """Return whether a decorator is ``@NAME``, ``@neutrino.NAME`` or ``@nl.NAME``, with or without arguments."""
         function = node.func if isinstance(node, ast.Call) else node
-        return (isinstance(function, ast.Name) and function.id == name) or (
-            self._is_of_language(node) and isinstance(function, ast.Attribute) and function.attr == name
-        )
+        if isinstance(function, ast.Attribute):
+            return function.attr == name and self._is_of(node, {self._alias, self._package})
+        return isinstance(function, ast.Name) and function.id == name
 
-    def _is_of_language(self, node: ast.expr) -> bool:
-        """Return whether a decorator is an attribute of ``neutrino.language``, as ``@nl.probe``."""
+    def _is_of(self, node: ast.expr, modules: Collection[str]) -> bool:
+        """Return whether a decorator is an attribute of one of some modules, as ``@nl.probe`` of ``nl``."""
         function = node.func if isinstance(node, ast.Call) else node
         return (
             isinstance(function, ast.Attribute)
             and isinstance(function.value, ast.Name)
-            and function.value.id == self._alias
+            and function.value.id in modules
         )
 
     def _arguments(self, node: ast.expr, known: tuple[str, ...]) -> dict[str, tuple[Any, ast.expr]]:
@@ -569,7 +586,9 @@ class _Reader:
                 raise self._faults.refuse(keyword, "python-decorator", what, hint)
             arguments[keyword.arg] = self._literal(keyword.value), keyword.value
         if isinstance(node, ast.Call) and node.args:
-            raise self._faults.refuse(node, "python-decorator", "arguments are given by name")
+            name = "pos" if known is PROBE_KEYS else "type"
+            hint = f"write {name}={self._faults.quote(node.args[0])}"
+            raise self._faults.refuse(node, "python-decorator", "arguments are given by name", hint)
         return arguments
 
     def _literal(self, node: ast.expr) -> Any:
@@ -587,7 +606,8 @@ class _Reader:
             return ast.literal_eval(node)
         except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
             message = f"'{self._faults.quote(node)}' is no constant"
-            raise self._faults.refuse(node, "python-expression", message) from None
+            hint = "write a number, or a text in quotes"
+            raise self._faults.refuse(node, "python-expression", message, hint) from None
 
 
 def _names_of(node: ast.stmt) -> set[str]:

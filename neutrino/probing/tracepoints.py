@@ -62,6 +62,10 @@ OTHER_PLACES = {
 """Names that places in the flow graph may go by, in lower case → what they are called here."""
 
 
+_SIDES = frozenset({"before", "after", "start", "end", "begin", "entry", "exit", "enter", "return", "pre", "post"})
+"""What others write after a pattern for the side of the instruction that a probe runs on."""
+_NO_FILES = frozenset({"line", "lines", "l", "loc", "ptx", "source", "src"})
+"""What others write before a number of a line, and is the name of no file."""
 _BPFTRACE = {
     "begin": 'there is no BEGIN: maps are empty at first; "kernel" is where each thread begins',
     "end": "there is no END: results are printed when COMMAND ends; a clause with elapsed runs where a thread ends",
@@ -243,7 +247,7 @@ def _alternative(text: str, start: int, end: int, target: Words) -> Pattern:
     words = list(_words(text, start, end))
     if not words:
         message = "position names nothing here" if text.strip() else "position is empty"
-        raise _SyntaxError(start, message, _examples(target))
+        raise _SyntaxError(start, message, 'one "|" joins patterns' if "||" in text else _examples(target))
     if len(words) > MAX_WORDS:
         message = f"more than {MAX_WORDS} words in one pattern"
         first_too_many = words[MAX_WORDS]
@@ -369,6 +373,9 @@ def _lines(word: _Word, words: Words) -> SourceLines | None:
             hint = 'write "file.cu:42" or "file.cu:42-50"'
             raise _SyntaxError(word.start, f"'{word.text}' names no source line", hint)
         return None
+    if match["file"].lower() in _NO_FILES:
+        message = f"'{word.text}' does not say of which file"
+        raise _SyntaxError(word.start, message, f'write "FILE:{match["first"]}", as in "saxpy.cu:{match["first"]}"')
     first_start = word.start + match.start("first")
     first = _line_number(first_start, match["first"])
     # A single line is a range of one.
@@ -391,6 +398,8 @@ def _joined(piece: str, target: Words) -> str:
     kind, _, named = piece.strip().partition(":")
     if kind in ("kernel", "kprobe", "uprobe") and re.fullmatch(r"\w+", named) and named not in {*CLASSES, *_FLOW}:
         return f'"kernel" alone is where threads begin; the option -k {named} selects kernels, func:{named} functions'
+    if named.strip().lower() in _SIDES and _begins_a_pattern(kind, target):
+        return f'"{kind}" is the position; @probe(pos="{kind}", …) has the side, as after=True, and a TOML file a key'
     parts = [part.strip() for part in _SEPARATORS.split(piece) if part.strip()]
     if len(parts) == 1 and len(words := piece.split()) > 1:
         # With nothing but spaces: a modifier after an opcode is none.

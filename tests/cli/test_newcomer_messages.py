@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import linecache
 import os
 import subprocess
 import sys
@@ -55,6 +54,14 @@ ONE_LINERS = {
     "ld.global { @ = max(tid.w) }": "places have x, y and z",
     "": "-e has an empty text",
     'ld.global { print("%d", BYTES) }': "write {} instead of %d",
+    "ld.global { @ = count( }": "write a ) before the }",
+    "ld.global { n = count() }": "write @n = count()",
+    "kernel { @ = median(elapsed) }": "did you mean hist?",
+    "ld.global { @ = avg(latency) }": "-p latency (loads)",
+    "st.global { @ = max(VALUE) }": "IN1, IN2 … what it takes",
+    "ld.global { @[file] = count() }": "line is the source line",
+    "ld.global { @x[line][smid] = count() }": "a map has one key: join several",
+    "line:35 { @ = count() }": "does not say of which file",
 }
 
 
@@ -247,21 +254,6 @@ def test_lists_of_probes_are_taken() -> None:
     assert one.digest == neutrino.load_probes(["block_sched", "gmem_bytes"]).digest
     with pytest.raises(NeutrinoError, match="3 is no probe"):
         neutrino.load_probes([["block_sched", 3]])  # type: ignore[list-item]
-
-
-def test_a_map_of_another_cell_is_said_to_belong_to_the_probes(monkeypatch: pytest.MonkeyPatch) -> None:
-    names: dict[str, object] = {"__name__": "__main__"}
-    for number, text in enumerate((
-        'import neutrino.language as nl\n@nl.Map(type="sum", level="thread")\nclass Loaded:\n    n: nl.u64\n',
-        '@nl.probe(pos="ld.global", level="thread", before=True)\ndef loads():\n    Loaded.save(1)\n',
-    )):  # fmt: skip
-        file = f"<cell {number}>"
-        monkeypatch.setitem(linecache.cache, file, (len(text), None, text.splitlines(keepends=True), file))
-        exec(compile(text, file, "exec"), names)
-    loads = names["loads"]
-    assert callable(loads)
-    with pytest.raises(NeutrinoError, match="put it into the file, or the notebook's cell, that has the probe"):
-        neutrino.load_probes(loads)
 
 
 @pytest.fixture(scope="module")

@@ -143,7 +143,7 @@ WRONG: dict[str, tuple[str, str, str]] = {
     "a save of no type": (at_load("nl.save(shared, dtype=¦8)"), "python-type", "'8' is no type"),
     "a second record": (at_load("nl.save(1, dtype=nl.u32)\nif shared > 1: ¦nl.save(2, dtype=nl.u32)"), "python-call",
                         "a second record"),
-    "two decorators": (HEAD + "\n@f\n@probe(pos='ld')\n¦def p(): pass\n", "python-decorator", "is no probe"),
+    "two decorators": (HEAD + "\n@f\n@probe(pos='ld')\n¦def p(): pass\n", "python-decorator", "has 2 decorators"),
     "an unknown argument": (HEAD + "\n@probe(¦at='ld')\ndef p(): pass\n", "python-decorator", "argument 'at'"),
     "arguments by a table": (HEAD + "\n@probe(¦**x)\ndef p(): pass\n", "python-decorator", "'**'"),
     "no position": (HEAD + "\n@¦probe(level='warp')\ndef p(): pass\n", "python-decorator", "has no position"),

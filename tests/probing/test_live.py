@@ -106,6 +106,58 @@ def test_two_cells_and_a_file(tmp_path: Path) -> None:
     assert {item.name for item in probes.maps} == {"BlockSched", "Seen", "other"}
 
 
+def test_a_map_and_constants_of_other_cells() -> None:
+    """As notebooks have it: one cell for the map, one for numbers, and two whose probes save to the map."""
+    names: dict[str, Any] = {}
+    cell("import neutrino\nimport neutrino.language as nl\nBASE, STEP = 3, 2\ntotal: int = 5\n", "<cell 20>", names)
+    cell("CAP = 2\nMASKED = 1 << 2\n", "<cell 21>", names)
+    head = '# the map\n@neutrino.Map(\n    level="thread",\n    cap=CAP)\n'
+    cell(head + "class Seen:\n    value: nl.u32\n\nshown = [1]\n", "<cell 22>", names)
+    head = '@neutrino.probe(pos="xor", level="thread", before=True)\n'
+    cell(head + "def first():\n    Seen.save(nl.u32(nl.in1) * STEP + MASKED)\n", "<cell 23>", names)
+    assert values(neutrino.load_probes(names["first"]))[0] == WANTED[0]
+    cell(head + "def second():\n    Seen.save(BASE)\n", "<cell 24>", names)
+    both = neutrino.load_probes([names["first"], names["second"]])
+    (seen,) = both.maps
+    assert (seen.name, seen.cap) == ("Seen", 2)
+    assert [item.name for item in both.probes] == ["first", "second"]
+    # A map that ran again has other fields.
+    cell('@neutrino.Map(level="thread")\nclass Seen:\n    value: nl.u32\n    more: nl.u32\n', "<cell 25>", names)
+    with pytest.raises(ProbeError, match="1 values for the 2 fields of Seen") as caught:
+        neutrino.load_probes(names["first"])
+    assert (caught.value.diagnostics[0].file, caught.value.diagnostics[0].line) == ("<cell 23>", 3)
+
+
+def test_a_map_of_another_cell_whose_text_is_gone() -> None:
+    names: dict[str, Any] = {}
+    text = 'import neutrino.language as nl\n@nl.Map(level="thread")\nclass Seen:\n    value: nl.u32\n'
+    cell(text, "<cell 26>", names)
+    cell('@nl.probe(pos="xor", level="thread")\ndef save():\n    Seen.save(1)\n', "<cell 27>", names)
+    linecache.cache["<cell 26>"] = (0, None, [], "<cell 26>")
+    with pytest.raises(NeutrinoError, match="the text of the map Seen is not known"):
+        neutrino.load_probes(names["save"])
+
+
+def test_a_map_of_a_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    head = "from neutrino import Map\nimport neutrino.language as nl\n\n\n"
+    tmp_path.joinpath("kept_maps.py").write_text(head + '@Map(level="thread")\nclass Seen:\n    value: nl.u32\n')
+    names: dict[str, Any] = {}
+    text = 'import neutrino.language as nl\nfrom kept_maps import Seen\n@nl.probe(pos="xor", level="thread")\n'
+    cell(text + "def save():\n    Seen.save(nl.u32(nl.in1) * 2 + 4)\n", "<cell 28>", names)
+    assert values(neutrino.load_probes(names["save"])) == WANTED
+    cell(text.replace("Seen", "Seen as S") + "def save():\n    S.save(1)\n", "<cell 30>", names)
+    with pytest.raises(NeutrinoError, match="the map Seen is called S here"):
+        neutrino.load_probes(names["save"])
+
+
+def test_what_is_of_probes_alone_says_so() -> None:
+    names: dict[str, Any] = {}
+    cell(CELL, "<cell 29>", names)
+    with pytest.raises(TypeError, match=r"Seen\.save is for probes, which are compiled and not run"):
+        names["Seen"].save(1)
+
+
 def test_a_cell_that_ran_again() -> None:
     """Under its old name there is other text: the function of the first run has none."""
     names: dict[str, Any] = {}

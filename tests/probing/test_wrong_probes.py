@@ -165,7 +165,11 @@ WRONG = {
     ),
     "position is upper case": (at_load("", position="¦LD.GLOBAL"), "'LD.GLOBAL' is no pattern", '"ld.global"'),
     "position is empty": (at_load("", position="¦"), "position is empty", 'write "kernel"'),
-    "alternative is empty": (at_load("", position="ld||st").replace("||", "|¦|"), "names nothing here", "an opcode"),
+    "alternative is empty": (
+        at_load("", position="ld||st").replace("||", "|¦|"), "names nothing here", 'one "|" joins patterns',
+    ),
+    "pattern with a side": (at_load("", position="¦ld:end"), "'ld:end' is no pattern", "after=True"),
+    "line of no file": (at_load("", position="¦line:35"), "does not say of which file", 'write "FILE:35"'),
     "alternative twice": (at_load("", position="ld | ¦ld"), "'ld' stands there twice", "once"),
     "patterns by commas": (at_load("", position="¦ld,st"), "'ld,st' is no pattern", 'join patterns by "|"'),
     "patterns by spaces": (at_load("", position="ld ¦st"), "'st' does not narrow", 'join patterns by "|"'),
