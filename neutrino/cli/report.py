@@ -339,7 +339,9 @@ def _print(
         from neutrino.cli.findings_json import SCHEMA
         from neutrino.cli.report_json import trace_document
 
-        documents = [*(usage_document(usage, keep) for usage in usages), *map(trace_document, summaries, found)]
+        documents = [*(usage_document(usage, keep) for usage in usages), *(
+            trace_document(*each, options.launch) for each in zip(summaries, found, strict=True)
+        )]
         document = {"schema": SCHEMA, "traces": documents}
         if options.xml:
             from neutrino.cli.report_xml import xml_text

@@ -15,18 +15,21 @@ from neutrino.cli.kernel_names import demangled
 from neutrino.cli.occupancy import occupancy_document
 from neutrino.cli.report_sources import meanings_in
 from neutrino.cli.why import coverage_document
+from neutrino.errors import TraceError
 from neutrino.maps.declaration import Layout, Report, has_no_count
 from neutrino.tracing.analyses.run import Findings
 from neutrino.tracing.saved_values import Field, Meaning
 from neutrino.tracing.shown.maps import Known, of_map
 from neutrino.tracing.shown.report import readable_benchmark
+from neutrino.tracing.since_first import times_since_first
 from neutrino.tracing.summary import BucketSummary, KernelSummary, KeySummary, MapSummary, TraceSummary
-from neutrino.tracing.trace import Clock
 
 
-def trace_document(summary: TraceSummary, findings: Findings | None = None) -> dict[str, Any]:
+def trace_document(
+    summary: TraceSummary, findings: Findings | None = None, launches: range | None = None
+) -> dict[str, Any]:
     """Return the object of a trace in the JSON document of ``neutrino-report --json``, from its summary and findings;
-    without those the object has none.
+    without those the object has none. launches: the numbers of those that are in the summary; None for all.
     """
     trace = summary.trace
     benchmark = readable_benchmark(trace)
@@ -38,7 +41,7 @@ def trace_document(summary: TraceSummary, findings: Findings | None = None) -> d
         "devices": list(trace.devices),
         "clock": trace.clock.value,
         "coverage": coverage_document(trace.coverage),
-        "kernels": [_kernel_document(kernel, meanings_in(trace), trace.clock) for kernel in summary.kernels],
+        "kernels": [_kernel_document(kernel, meanings_in(trace), launches) for kernel in summary.kernels],
         "not_probed": [
             {
                 "kernel": row.kernel.id,
@@ -57,10 +60,18 @@ def trace_document(summary: TraceSummary, findings: Findings | None = None) -> d
     }
 
 
-def _kernel_document(summary: KernelSummary, meanings: Mapping[Field, Meaning], clock: Clock) -> dict[str, Any]:
+def _kernel_document(
+    summary: KernelSummary, meanings: Mapping[Field, Meaning], launches: range | None
+) -> dict[str, Any]:
     """Return a probed kernel's object in the JSON document: its launches by outcome, its twin's facts and its maps
-    (what probes save to). meanings: what their fields hold. clock: the trace's.
+    (what probes save to). meanings: what their fields hold. launches: of the summary.
     """
+    clock = summary.kernel.trace.clock
+    try:
+        times = times_since_first(summary.kernel, meanings, launches)
+    except TraceError:
+        # Which is among the notes.
+        times = {}
     manifest = summary.kernel.manifest
     # The facts are as in manifest.json, null where it has none.
     raw = manifest.raw if manifest else {}
@@ -85,7 +96,8 @@ def _kernel_document(summary: KernelSummary, meanings: Mapping[Field, Meaning], 
         "retargeted": raw.get("retargeted"),
         "sites": len(manifest.sites) if manifest else 0,
         "maps": [
-            _map_document(entry, Known(of_map(meanings, entry.name), clock=clock)) for entry in summary.maps
+            _map_document(entry, Known(of_map(meanings, entry.name), of_map(times, entry.name), clock))
+            for entry in summary.maps
         ],
         "probes_left_out": [asdict(probe) for probe in manifest.probes_left_out] if manifest else [],
     }
@@ -96,7 +108,7 @@ def _map_document(entry: MapSummary, known: Known) -> dict[str, Any]:
     save to) with keys, and ``key``, what they are called; the cap of a log is null.
 
     known: of its fields. Numbers are as they were saved; what holds addresses or a clock's times has a ``unit``:
-    ``address``, ``cycles``, ``ns`` or ``steps``.
+    ``address``, ``cycles``, ``ns`` or ``steps``; and times ``since_first``, their range since their launch's first one.
     """
     has_cap = entry.kind.layout is not Layout.CHUNKS
     return {
@@ -119,6 +131,7 @@ def _map_document(entry: MapSummary, known: Known) -> dict[str, Any]:
                 "max": _plain(field.maximum),
                 "total": None if field.total is None else _plain(field.total),
                 **({} if field.mean is None else {"values": field.values, "mean": _plain(field.mean)}),
+                **_since_first(known, field.name),
             }
             for field in entry.fields
         ],
@@ -135,6 +148,15 @@ def _unit(known: Known, name: str) -> dict[str, str]:
     """Return the member ``unit`` of a field that holds addresses or a clock's times; nothing of others."""
     unit = "address" if known.is_address(name) else known.unit(name)
     return {"unit": unit} if unit else {}
+
+
+def _since_first(known: Known, name: str) -> dict[str, Any]:
+    """Return the member ``since_first`` of a field that holds times; nothing of others. zeros: records without one."""
+    times = known.times.get(name)
+    if times is None:
+        return {}
+    found = {"min": times.minimum, "median": times.median, "max": times.maximum, "zeros": times.zeros}
+    return {"since_first": found}
 
 
 def _bucket_document(bucket: BucketSummary) -> dict[str, Any]:

@@ -116,7 +116,8 @@ def write_file(
 
     sources = [
         Source(
-            summary, trace_document(summary, findings_of(summary, launches=launches)), launches, folders, is_assembled
+            summary, trace_document(summary, findings_of(summary, launches=launches), launches), launches, folders,
+            is_assembled,
         )
         for summary in summaries
     ]

@@ -214,9 +214,20 @@ def test_maps_of_a_run_are_those_of_the_report(
         found.go("maps")
         assert found.said == []
         for title in ("min", "median", "max"):
-            expected = [str(field[title]) for entry in kernel["maps"] for field in entry["fields"]]
-            assert expected
-            assert found.figures(f"fields/{title}") == expected
+            fields = [field for entry in kernel["maps"] for field in entry["fields"]]
+            assert fields
+            assert found.figures(f"fields/{title}") == [str(field[title]) for field in fields]
+            # As people read them: addresses in hexadecimal, times since the launch's first one.
+            texts = found.page.eval_on_selector_all(
+                f"[data-figure='fields/{title}']", "all => all.map(one => one.textContent)"
+            )
+            shown = [
+                hex(field[title]) if field.get("unit") == "address" else f"{field['since_first'][title]:,}"
+                for field in fields if field.keys() & {"since_first"} or field.get("unit") == "address"
+            ]  # fmt: skip
+            assert len(shown) > 8
+            assert [text for text, field in zip(texts, fields, strict=True)
+                    if field.get("unit") == "address" or "since_first" in field] == shown  # fmt: skip
         keys = [key for entry in kernel["maps"] for key in entry.get("keys", [])[:24]]
         assert found.figures("keys/count") == [str(key["count"]) for key in keys]
         sites = [site for entry in kernel["maps"] for site in entry["sites"][:24]]

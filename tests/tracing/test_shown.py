@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,35 @@ from tests.tracing.trace_writer import BLOCK_SCHED, GMEM_BYTES, VALUES, TraceWri
 
 HOSTILE = "k<b>\x1b[2J\u202e\n& "
 SCHED = [(10**18 + 1, 900, 0), (10**18 + 4, 800, 1), (10**18 + 9, 700, 131)]
+
+
+PAIRS = Path(__file__).parent / "analyses"
+
+
+def test_many_kernels_have_addresses_in_hexadecimal_and_times_since_the_first(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As each of them has alone; what none of them has recorded is in one line."""
+    monkeypatch.setenv("COLUMNS", "200")
+    kernels = [f"{name}_{way}" for name in ("uncoalesced", "divergence", "latency") for way in ("bad", "good")]
+    command = [sys.executable, "-m", "neutrino.cli.run", "--device", "embedded", "-q", "--tracedir", tmp_path]
+    program = [sys.executable, PAIRS / "launch_pairs.py", PAIRS / "pairs.ptx", *(f"{name}:2:64" for name in kernels)]
+    subprocess.run([*command, "-p", "dmat", "-p", "hot_lines", *program], check=True, timeout=300)
+    assert main([str(tmp_path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    at = lines.index("GlobalAccesses: records by thread")
+    assert "clock, steps since the first: median" in lines[at + 1]
+    rows = {line.split()[0]: line.split()[3:7] for line in lines[at + 2 : at + 2 + len(kernels)]}
+    assert rows.keys() == set(kernels)
+    for name in kernels:
+        assert main([str(tmp_path), "-k", name]) == 0
+        alone = [line.split() for line in capsys.readouterr().out.splitlines() if line.strip()]
+        fields = {words[0]: words for words in alone if words[0] in ("address", "clock")}
+        assert rows[name] == [*fields["address"][2:4], *fields["clock"][2:4]]
+        assert rows[name][0].startswith("0x")
+    assert "BulkCopies, TensorCopies, NotTraced: nothing was saved, or 0, in any kernel" in lines
+    at = lines.index("HotLines: the keys with most over all threads")
+    assert all(line.split()[3].startswith("0x") for line in lines[at + 2 : at + 2 + len(kernels)])
 
 
 def written(path: Path, kernels: int) -> Path:

@@ -23,10 +23,11 @@ function shape(tag, attributes, text = "") {
  * A distribution as bars side by side, with its numbers as a table below.
  * @param {string} label
  * @param {{low: any, high: any, count: number}[]} buckets
- * @param {{figures?: string, log?: boolean}} [options] figures: a name by which tests find the numbers; log: of the heights
+ * @param {{figures?: string, write?: (value: any) => string}} [options] figures: a name by which tests find the numbers; write: how values are written
  * @returns {HTMLElement}
  */
 export function distribution(label, buckets, options = {}) {
+  const write = options.write ?? number;
   const filled = buckets.flatMap((bucket, at) => (bucket.count ? [at] : []));
   const seen = filled.length ? buckets.slice(filled[0], filled[filled.length - 1] + 1) : [];
   const drawn = shape("svg", { class: "chart", role: "img", "aria-label": label });
@@ -57,10 +58,10 @@ export function distribution(label, buckets, options = {}) {
       const height = bucket.count ? Math.max((bucket.count / most) * tall, 1) : 0;
       const x = LEFT + at * wide;
       const mark = shape("rect", { class: "mark", x: x + Math.min(wide * 0.08, 1), y: 8 + tall - height, width: Math.max(wide - Math.min(wide * 0.16, 2), 0.5), height });
-      mark.append(shape("title", {}, `${ends(bucket)}: ${number(bucket.count)}`));
+      mark.append(shape("title", {}, `${ends(bucket, write)}: ${number(bucket.count)}`));
       drawn.append(mark);
       if (at % step) return;
-      const text = axisText(bucket.low, far && at ? first : null);
+      const text = options.write && !(far && at) ? write(bucket.low) : axisText(bucket.low, far && at ? first : null);
       const half = text.length * 3.2;
       const centre = Math.min(Math.max(x + wide / 2, half), across - half);
       if (centre - half < past) return;
@@ -70,7 +71,9 @@ export function distribution(label, buckets, options = {}) {
   }
 
   const numbers = table(label, [
-    { title: "from", kind: "number", value: (row) => row.low }, { title: "to", kind: "number", value: (row) => row.high },
+    .../** @type {[string, string][]} */ ([["from", "low"], ["to", "high"]]).map(([title, name]) => /** @type {import("./table.js").TableColumn} */ ({
+      title, kind: "number", value: (row) => row[name], ...(options.write ? { cell: (/** @type {any} */ row) => write(row[name]) } : {}),
+    })),
     { title: "count", kind: "number", value: (row) => row.count },
   ], seen.filter((bucket) => bucket.count), { most: 64, figures: options.figures });
   const widths = seen.filter((bucket) => typeof bucket.low === "number" && typeof bucket.high === "number").map((bucket) => bucket.high - bucket.low + 1);
@@ -85,9 +88,9 @@ function axisText(value, from) {
   return from === null ? (value > 1e6 ? number(value) : short(value)) : `+${short(value - from)}`;
 }
 
-/** @param {{low: any, high: any}} bucket */
-function ends(bucket) {
-  return bucket.low === bucket.high ? number(bucket.low) : `${number(bucket.low)} to ${number(bucket.high)}`;
+/** @param {{low: any, high: any}} bucket @param {(value: any) => string} write */
+function ends(bucket, write) {
+  return bucket.low === bucket.high ? write(bucket.low) : `${write(bucket.low)} to ${write(bucket.high)}`;
 }
 
 /** A bar of a table: a part of the whole. @param {number} part 0 to 1 @returns {HTMLElement} */

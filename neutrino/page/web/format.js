@@ -25,6 +25,13 @@ export function alike(values) {
   return (value) => (typeof value === "number" && !Number.isInteger(value) && Number.isFinite(value) ? value.toLocaleString("en", { minimumFractionDigits: decimals, maximumFractionDigits: decimals }) : number(value));
 }
 
+/** An address in hexadecimal. @param {any} value whole numbers; those beyond 2^53 as text @returns {string} */
+export function address(value) {
+  if (typeof value === "number" ? !Number.isSafeInteger(value) : !/^-?\d{1,400}$/.test(String(value))) return number(value);
+  const exact = BigInt(value);
+  return exact < 0n ? `-0x${(-exact).toString(16)}` : `0x${exact.toString(16)}`;
+}
+
 /** A number with a noun. @param {number} count @param {string} one @param {string} [many] @returns {string} */
 export function counted(count, one, many = `${one}s`) {
   return `${number(count)} ${count === 1 ? one : many}`;

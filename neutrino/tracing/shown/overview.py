@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from neutrino.maps.declaration import Layout, Report, result_words
 from neutrino.tracing.shown.exact_numbers import bucket_range, exact
+from neutrino.tracing.shown.maps import NOTHING_KNOWN, Known
 from neutrino.tracing.shown.model import Cell, Column, Kind, Line, Name, Section, Table, counted, joined
 from neutrino.tracing.summary import FieldSummary, KernelSummary, MapSummary
 
@@ -20,22 +21,44 @@ _MOST_FIELDS = 2
 """Fields of records whose medians are shown."""
 _MOST_NAMED = 8
 """Kernels that are named in one line."""
+_NONE = Cell("")
 _DURATIONS = ("elapsed", "cycles", "latency", "wait", "duration")
 """Names of fields that say how long something took: they are shown, if there are any, rather than the first ones."""
 
 
-def overview(kernels: Sequence[KernelSummary]) -> Iterator[Section]:
+def overview(
+    kernels: Sequence[KernelSummary], known_of: Callable[[KernelSummary], Callable[[str], Known]]
+) -> Iterator[Section]:
     """Yield a section for each map (what probes save to) of the kernels that were launched, with a line for each of
     them, the largest first; then one of lines about what the tables lack.
+
+    known_of: what gives for a kernel, and then for the name of a map, what is known of its numbers.
     """
     launched = [kernel for kernel in kernels if kernel.submitted]
+    asked: dict[int, Callable[[str], Known]] = {}
+
+    def known(kernel: KernelSummary, name: str) -> Known:
+        """Return what is known of a map of a kernel, whose times are read once."""
+        if kernel.kernel.id not in asked:
+            asked[kernel.kernel.id] = known_of(kernel)
+        return asked[kernel.kernel.id](name)
+
+    nothing: list[str] = []
     for name in dict.fromkeys(entry.name for kernel in launched for entry in kernel.maps):
         found = [(kernel, entry) for kernel in launched for entry in kernel.maps if entry.name == name]
+        if all(entry.is_nothing and not entry.dropped for _, entry in found):
+            nothing.append(name)
+            continue
         # The largest first; equal ones by their names.
         found.sort(key=lambda row: (-_size(row[1]), row[0].kernel.full_name))
-        heading, table = _table([entry for _, entry in found], [kernel for kernel, _ in found])
+        # Of kernels that have no line nothing is read.
+        numbers = [known(kernel, name) for kernel, _ in found[:MOST_ROWS]]
+        numbers += [NOTHING_KNOWN] * (len(found) - len(numbers))
+        heading, table = _table([entry for _, entry in found], [kernel for kernel, _ in found], numbers)
         yield Section("overview", Line.of(heading), (table,), name=name)
     lines = list(_not_probed(kernels))
+    if nothing:
+        lines.append(Line.of(f"{', '.join(nothing)}: nothing was saved, or 0, in any kernel"))
     idle = sum(not kernel.submitted for kernel in kernels)
     if idle:
         lines.append(Line.of(f"{counted(idle, 'kernel has', 'kernels have')} no probed launch"))
@@ -87,16 +110,18 @@ class _Columns:
         self.cells.append(list(cells))
 
 
-def _table(entries: Sequence[MapSummary], kernels: Sequence[KernelSummary]) -> tuple[str, Table]:
+def _table(
+    entries: Sequence[MapSummary], kernels: Sequence[KernelSummary], known: Sequence[Known]
+) -> tuple[str, Table]:
     """Return the heading and the table of one map (what probes save to), a row for each kernel.
 
-    entries: what the map has of each.
+    entries: what the map has of each; known: of its numbers.
     """
     first = entries[0]
     write = {
         Report.TOTALS: _totals, Report.MEANS: _means, Report.BUCKETS: _buckets, Report.KEYS: _keys,
     }.get(first.kind.report, _records)  # fmt: skip
-    columns = write(entries)
+    columns = write(entries, known)
     dropped = [entry.dropped for entry in entries]
     if any(dropped):
         columns.add("dropped", [_number(number) for number in dropped])
@@ -121,7 +146,7 @@ def _table(entries: Sequence[MapSummary], kernels: Sequence[KernelSummary]) -> t
     )
 
 
-def _totals(entries: Sequence[MapSummary]) -> _Columns:
+def _totals(entries: Sequence[MapSummary], _: Sequence[Known]) -> _Columns:
     """The columns of sums: the total of each field that is not 0 everywhere.
 
     entries: what the map (what probes save to) has of each kernel.
@@ -136,7 +161,7 @@ def _totals(entries: Sequence[MapSummary]) -> _Columns:
     return columns
 
 
-def _means(entries: Sequence[MapSummary]) -> _Columns:
+def _means(entries: Sequence[MapSummary], _: Sequence[Known]) -> _Columns:
     """The columns of averages: how many values, their mean, and the greatest mean of a launch.
 
     entries: of each kernel.
@@ -155,12 +180,12 @@ def _means(entries: Sequence[MapSummary]) -> _Columns:
     return columns
 
 
-def _buckets(entries: Sequence[MapSummary]) -> _Columns:
+def _buckets(entries: Sequence[MapSummary], known: Sequence[Known]) -> _Columns:
     """The columns of histograms: how many values, from where to where, and bars from the first to the last bucket that
     has any. entries: of each kernel.
     """
     counts, ranges, bars = [], [], []
-    for entry in entries:
+    for entry, its in zip(entries, known, strict=True):
         filled = [index for index, bucket in enumerate(entry.buckets) if bucket.count]
         counts.append(_number(sum(bucket.count for bucket in entry.buckets)))
         if not filled:
@@ -171,6 +196,8 @@ def _buckets(entries: Sequence[MapSummary]) -> _Columns:
         # Those of floating-point numbers may have a last bucket of NaNs.
         numbers = [bucket for bucket in shown if not math.isnan(bucket.low)]
         ends = bucket_range(numbers[0].low, numbers[-1].high) if numbers else ""
+        if numbers and its.is_address(entry.field_name):
+            ends = f"{int(numbers[0].low):#x} to {int(numbers[-1].high):#x}"
         more = ["not a number"] if len(numbers) < len(shown) and shown[-1].count else []
         ranges.append(Cell(", ".join([ends, *more] if ends else more)))
         bars.append(Cell(bar([bucket.count for bucket in shown])))
@@ -181,27 +208,29 @@ def _buckets(entries: Sequence[MapSummary]) -> _Columns:
     return columns
 
 
-def _keys(entries: Sequence[MapSummary]) -> _Columns:
+def _keys(entries: Sequence[MapSummary], known: Sequence[Known]) -> _Columns:
     """The columns of maps with keys: how many keys, and the first one's share of all saves. entries: of each kernel."""
     firsts = []
-    for entry in entries:
+    for entry, its in zip(entries, known, strict=True):
         saves = sum(key.count for key in entry.keys)
         if not saves:
             firsts.append(Cell(""))
             continue
         key = entry.keys[0]
         place = f" {key.place}" if key.place else ""
-        firsts.append(Cell(f"{exact(key.key)}{place} ({key.count / saves:.0%} of {saves:,})", key.count))
+        is_address = its.is_address(entry.field_name) and isinstance(key.key, int)
+        name = f"{key.key:#x}" if is_address else exact(key.key)
+        firsts.append(Cell(f"{name}{place} ({key.count / saves:.0%} of {saves:,})", key.count))
     columns = _Columns()
     columns.add("keys", [_number(len(entry.keys)) for entry in entries])
     columns.add("first", firsts, Kind.TEXT)
     return columns
 
 
-def _records(entries: Sequence[MapSummary]) -> _Columns:
+def _records(entries: Sequence[MapSummary], known: Sequence[Known]) -> _Columns:
     """The columns of records: how many, the median and the greatest value of a few fields, and where most are from.
 
-    entries: of each kernel.
+    entries: of each kernel. known: of its numbers: addresses are in hexadecimal, and times since a launch's first one.
     """
     columns = _Columns()
     columns.add("records", [_number(entry.records) for entry in entries])
@@ -211,8 +240,15 @@ def _records(entries: Sequence[MapSummary]) -> _Columns:
     durations = [name for name in names if name in _DURATIONS]
     for name in (durations or names)[:_MOST_FIELDS]:
         fields = [_field(entry, name) for entry in entries]
-        columns.add(f"{name}: median", [_number(found.median) if found else Cell("") for found in fields])
-        columns.add("max", [_number(found.maximum) if found else Cell("") for found in fields])
+        times = [its.times.get(name) for its in known]
+        if any(times):
+            unit = next(its.unit(name) for its in known if name in its.times)
+            columns.add(f"{name}, {unit} since the first: median", [_number(t.median) if t else _NONE for t in times])
+            columns.add("max", [_number(t.maximum) if t else _NONE for t in times])
+            continue
+        write = _address if any(its.is_address(name) for its in known) else _number
+        columns.add(f"{name}: median", [write(found.median) if found else _NONE for found in fields])
+        columns.add("max", [write(found.maximum) if found else _NONE for found in fields])
         if name in _DURATIONS:
             sums = [found.added if found else None for found in fields]
             columns.add("sum", [_number(added) if added is not None else Cell("") for added in sums])
@@ -244,6 +280,11 @@ def bar(counts: Sequence[int], width: int = _BAR_WIDTH) -> str:
     merged = [sum(counts[start : start + merge]) for start in range(0, len(counts), merge)]
     most = max(merged, default=0)
     return "".join(_BARS[-(-count * (len(_BARS) - 1) // most)] if most else _BARS[0] for count in merged).rstrip()
+
+
+def _address(value: int | float) -> Cell:
+    """Return the cell of an address."""
+    return Cell(f"{value:#x}", value) if isinstance(value, int) else _number(value)
 
 
 def _number(value: int | float) -> Cell:

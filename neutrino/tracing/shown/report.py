@@ -102,7 +102,7 @@ def shown_report(
             if kernel.kernel.manifest is not None
         ]
     else:
-        sections += overview(summary.kernels)
+        sections += overview(summary.kernels, lambda kernel: _known(kernel, trace, choice, sources))
     sections += _not_probed(summary.not_probed, choice)
     notes = tuple(Line.of(note, role="note") for note in summary.notes)
     return ShownReport(heading(trace), tuple(sections), notes)

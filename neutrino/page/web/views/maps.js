@@ -3,7 +3,7 @@
 
 import { bar, distribution } from "../chart.js";
 import { choice, element } from "../dom.js";
-import { counted, number, share, shown } from "../format.js";
+import { address, counted, number, share, shown } from "../format.js";
 import { table } from "../table.js";
 
 const MOST_FIELDS = 6;
@@ -29,15 +29,16 @@ export function draw(place, trace) {
   /** @param {any} kernel @param {any} map */
   function mapOf(kernel, map) {
     const section = element("section", {}, element("h3", {}, shown(map.name)), element("p", { class: "soft" }, says(map)));
-    if (map.buckets) section.append(distribution(`${map.name}: values by bucket`, map.buckets, { figures: "buckets" }));
+    if (map.buckets) section.append(distribution(`${map.name}: values by bucket`, map.buckets, { figures: "buckets", write: map.unit === "address" ? address : undefined }));
     if (map.keys) section.append(keysOf(map));
     if (map.fields.length) {
       const totals = map.fields.some((/** @type {any} */ field) => field.total !== null);
       section.append(table(`Fields of ${map.name}`, [
-        { title: "field", kind: "name", value: (row) => row.name }, { title: "min", kind: "number", value: (row) => row.min },
-        { title: "median", kind: "number", value: (row) => row.median }, { title: "max", kind: "number", value: (row) => row.max },
+        { title: "field", kind: "name", value: (row) => row.name },
+        ...["min", "median", "max"].map((title) => /** @type {import("../table.js").TableColumn} */ ({ title, kind: "number", value: (row) => row[title], cell: (row) => fieldText(row, title) })),
         .../** @type {any[]} */ (totals ? [{ title: "total", kind: "number", value: (/** @type {any} */ row) => row.total ?? "" }] : []),
         .../** @type {any[]} */ (map.fields.some((/** @type {any} */ field) => "mean" in field) ? [{ title: "values", kind: "number", value: (/** @type {any} */ row) => row.values }, { title: "mean", kind: "number", value: (/** @type {any} */ row) => row.mean }] : []),
+        .../** @type {any[]} */ (map.fields.some((/** @type {any} */ field) => field.since_first) ? [{ title: "since the launch’s first", value: (/** @type {any} */ row) => (row.since_first ? `in ${row.unit}` : "") }] : []),
       ], map.fields, { figures: "fields" }));
     }
     if (map.sites.length) section.append(sitesOf(map));
@@ -45,10 +46,15 @@ export function draw(place, trace) {
     for (const field of values?.fields.slice(0, MOST_FIELDS) ?? []) {
       if (field.buckets.filter((/** @type {any} */ bucket) => bucket.count).length < 2) continue;
       const part = values.counted < values.records ? ` of ${number(values.counted)} of ${number(values.records)} records` : "";
-      section.append(element("h4", {}, `${shown(field.name)}${part}`), distribution(`${map.name}.${field.name}: records by value`, field.buckets));
+      section.append(element("h4", {}, `${shown(field.name)}${part}`), distribution(`${map.name}.${field.name}: records by value`, field.buckets, { write: map.fields.find((/** @type {any} */ row) => row.name === field.name)?.unit === "address" ? address : undefined }));
     }
     return section;
   }
+}
+
+/** A number of a field: an address in hexadecimal, a time since its launch’s first one. @param {any} field @param {string} name @returns {string} */
+function fieldText(field, name) {
+  return field.unit === "address" ? address(field[name]) : number(field.since_first ? field.since_first[name] : field[name]);
 }
 
 /** @param {any} map @returns {string} */
@@ -71,7 +77,7 @@ function keysOf(map) {
   const places = map.keys.some((/** @type {any} */ row) => row.place || row.instruction);
   /** @type {import("../table.js").TableColumn[]} */
   const columns = [
-    { title: shown(map.key ?? "key"), kind: "number", value: (row) => row.key },
+    { title: shown(map.key ?? "key"), kind: "number", value: (row) => row.key, ...(map.unit === "address" ? { cell: (/** @type {any} */ row) => address(row.key) } : {}) },
     { title: "", value: size, cell: (row) => bar(size(row) / most) },
     { title: "count", kind: "number", value: (row) => row.count },
     ...kept.map((name) => /** @type {import("../table.js").TableColumn} */ ({ title: name, kind: "number", value: (row) => row.kept[name] })),
