@@ -1,4 +1,4 @@
-"""What docs/probes.md has about AMD's GPUs: its probe file and its commands, with what they print."""
+"""What docs/probes.md and docs/ahead.md have about AMD's GPUs: a probe file, kernels that are tried and patched."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import pytest
 
 from neutrino.cli import patch, probe
 from neutrino.gcn.llvm import find_llvm
-from tests.cli.pages import is_as_shown
 from tests.gcn.objects import need_clang, need_llvm
 
 PAGE = Path(__file__).parents[2] / "docs" / "probes.md"
@@ -35,24 +34,22 @@ def build(folder: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_its_commands_print_what_it_has(
+def test_kernels_in_files_of_their_own_are_tried(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    _, _, section = PAGE.read_text().partition("\n## Probes for AMD's GPUs\n")
-    section = section.partition("\n## ")[0]
-    console = "".join(re.findall(r"```console\n(.*?)```", section, re.DOTALL))
-    monkeypatch.setenv("COLUMNS", "100")
-    version = find_llvm().name
+    """Pointers and numbers are told apart by what the kernel does with them, and 256 threads load and store 4 bytes."""
     build(tmp_path)
     monkeypatch.chdir(tmp_path)
-    commands = re.findall(r"^\$ neutrino-probe (.*)\n((?:(?!\$ ).*\n)*)", console, re.MULTILINE)
-    assert commands
-    for words, expected in commands:
-        probe.main(words.split())
-        said = capsys.readouterr()
-        # Which LLVM it is depends on the machine.
-        printed = (said.out + said.err).replace(version, "LLVM 23.0.0")
-        assert is_as_shown(printed, expected), printed
+    assert probe.main(["sites", "gmem_bytes", "vector.hsaco", "-k", "add"]) == 0
+    assert "3 sites in 1 of 1 kernel" in capsys.readouterr().out
+    assert probe.main(["try", "gmem_bytes", "vector.hsaco", "-k", "add", "--block", "64"]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    for words in (
+        "4 blocks of 64 threads", "arg0 f32 × 262,144, random read, written", "arg1 256",
+        "The same bits with and without the probe.", f"3 sites; registers 3 → 4 by {find_llvm().name}",
+        "load store atomic async uncounted", "1024 1024 0 0 0",
+    ):
+        assert words.split() in lines, words
 
 
 def test_its_file_is_for_the_processors_that_have_its_instructions(
