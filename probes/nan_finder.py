@@ -17,11 +17,10 @@ class FirstNaN:
     time: nl.u64
 
 
-def keep_first(is_nan: nl.u32):
-    if is_nan > has_one:
-        when = nl.time()
-        has_one = 1
-        FirstNaN.save(nl.site, when)
+def keep_first():
+    when = nl.time()
+    has_one = 1
+    FirstNaN.save(nl.site, when)
 
 
 @probe(
@@ -31,7 +30,8 @@ def keep_first(is_nan: nl.u32):
 )  # fmt: skip
 def single():
     value: nl.f32 = nl.out
-    keep_first(nl.u32(value != value))
+    if nl.unlikely(has_one == 0 and value != value):
+        keep_first()
 
 
 @probe(
@@ -40,7 +40,8 @@ def single():
 )  # fmt: skip
 def double():
     value: nl.f64 = nl.out
-    keep_first(nl.u32(value != value))
+    if nl.unlikely(has_one == 0 and value != value):
+        keep_first()
 
 
 @probe(
@@ -49,7 +50,8 @@ def double():
 )  # fmt: skip
 def half():
     value: nl.f16 = nl.out
-    keep_first(nl.u32(value != value))
+    if nl.unlikely(has_one == 0 and value != value):
+        keep_first()
 
 
 @probe(
@@ -58,7 +60,8 @@ def half():
 )  # fmt: skip
 def half_pair():
     value: nl.u32 = nl.out
-    keep_first(nl.u32((value & 0x7FFF) > 0x7C00 or (value >> 16 & 0x7FFF) > 0x7C00))
+    if nl.unlikely(has_one == 0 and ((value & 0x7FFF) > 0x7C00 or (value >> 16 & 0x7FFF) > 0x7C00)):
+        keep_first()
 
 
 @probe(
@@ -67,7 +70,8 @@ def half_pair():
 )  # fmt: skip
 def brain():
     value: nl.bf16 = nl.out
-    keep_first(nl.u32(value != value))
+    if nl.unlikely(has_one == 0 and value != value):
+        keep_first()
 
 
 @probe(
@@ -76,4 +80,5 @@ def brain():
 )  # fmt: skip
 def brain_pair():
     value: nl.u32 = nl.out
-    keep_first(nl.u32((value & 0x7FFF) > 0x7F80 or (value >> 16 & 0x7FFF) > 0x7F80))
+    if nl.unlikely(has_one == 0 and ((value & 0x7FFF) > 0x7F80 or (value >> 16 & 0x7FFF) > 0x7F80)):
+        keep_first()

@@ -88,6 +88,7 @@ __all__ = [
     "u16",
     "u32",
     "u64",
+    "unlikely",
     "warp",
     "warpid",
 ]  # fmt: skip
@@ -481,6 +482,14 @@ def clz(value: int) -> int:
 def select(condition: float, then: _Number, otherwise: _Number) -> _Number:
     """Return ``then if condition else otherwise``: both are computed, and there is no branch."""
     _refuse("select")
+
+
+def unlikely(condition: bool) -> bool:
+    """Say of the condition of an ``if`` that it is nearly always false, so that testing it should cost little.
+
+    ``if nl.unlikely(condition):`` does the same as ``if condition:``, but may do so some instructions later.
+    """
+    _refuse("unlikely")
 
 
 def has(what: str | type[int] | type[float]) -> bool:

@@ -60,6 +60,17 @@ class ConstantReader(ValueWriter):
         found = self._known(node, {})
         return None if found is None else found.number
 
+    def without_hint(self, node: ast.expr) -> tuple[ast.expr, bool]:
+        """Return the condition of an ``if`` without ``nl.unlikely`` around it, and whether that was there.
+
+        Raises LanguageError unless it is given one condition.
+        """
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or node.func.attr != "unlikely":
+            return node, False
+        if not self._is_language(node.func) or len(node.args) != 1 or node.keywords:
+            raise self._faults.refuse(node, "python-call", f"{self._alias}.unlikely takes 1 condition")
+        return node.args[0], True
+
     def known_integer(self, node: ast.expr) -> int | None:
         """Return the integer constant that an expression evaluates to; None if it is computed at run time, or no
         integer.

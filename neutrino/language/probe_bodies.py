@@ -165,9 +165,10 @@ class SnippetReader:
             self._called |= names & self._functions.keys()
         elif isinstance(node, ast.If):
             with self._faults_inside(node):
-                condition = self._expressions.condition(node.test, code)
+                test, unlikely = self._expressions.without_hint(node.test)
+                condition = self._expressions.condition(test, code)
             then, otherwise = self._block(node.body), self._block(node.orelse)
-            code.append(If(condition, then, otherwise, self._faults.span(node)))
+            code.append(If(condition, then, otherwise, self._faults.span(node), unlikely))
         elif isinstance(node, ast.For):
             with self._faults_inside(node):
                 variable, values = self._head(node)
@@ -188,7 +189,7 @@ class SnippetReader:
 
     def _decided(self, node: ast.expr) -> bool | None:
         """Return whether a condition is true where constants decide it; None for one that is computed at run time."""
-        known = self._expressions.known(node)
+        known = self._expressions.known(self._expressions.without_hint(node)[0])
         return None if known is None else bool(known)
 
     def _check_augmented(self, target: ast.expr) -> None:

@@ -15,7 +15,7 @@ from neutrino.maps.declaration import Map, MapTable, MapType, Report
 from neutrino.maps.float_keys import as_key, kept_of
 from neutrino.maps.known_keys import KnownKeys
 from neutrino.maps.table_layout import KeyTable, lost_saves, places_for, row_type, rows_by_launch
-from neutrino.maps.tables import add_to_key, add_to_site, begin_sites, bring_sites
+from neutrino.maps.tables import add_to_key, add_to_numbered_site, add_to_site, begin_sites, bring_sites
 
 if TYPE_CHECKING:
     from neutrino.maps.declaration import Rows
@@ -118,6 +118,9 @@ class Keyed(MapType):
             add_to_site(code, entry, table, site, values, saved)
             return code.statements
         key = code.saved(0, entry.fields[0])
+        if self.known.is_by_site:
+            add_to_numbered_site(code, entry, table, key, values, saved)
+            return code.statements
         word = as_key(code, key) if key.type.is_float else code.as_bits(Type.U64, code.widened(key))
         add_to_key(code, entry, table, word, values, saved)
         return code.statements

@@ -80,6 +80,20 @@ def add_to_site(
         code.branch(code.over(here, Reduction.ANY, saves), inner, code.inner())
 
 
+def add_to_numbered_site(
+    code: Builder, entry: Map, table: KeyTable, site: Register, values: Mapping[str, Register], saved: SavedValues
+) -> None:  # fmt: skip
+    """Append the code by which each thread saves values under a site whose number is known at run time alone.
+
+    The parameters are those of ``add_to_site``, with the number in a register.
+    """
+    adds, totals = _alone(values, code.saving(saved))
+    stride = table.known.stride
+    fits = code.compare(Relation.LT, site, table.place_words // stride)
+    word = code.select(fits, code.compute(Operator.MUL, site, stride), table.count_of(table.place_words), Type.U32)
+    _add(code, table, code.locate(word, _site_base(code, entry, table)), 0, totals, adds)
+
+
 def begin_sites(code: Builder, entry: Map, table: KeyTable, kept: Sequence[Kept]) -> None:
     """Append the code for a kernel's start that sets the register with the address of known keys' cells, if saves use
     it.

@@ -18,7 +18,7 @@ from neutrino.probing.maps import MAP_KEYS
 ROOT = Path(__file__).parents[2]
 EXAMPLES = [*(ROOT / "tests" / "fixtures" / "probes").glob("*.py"), *(ROOT / "examples" / "probes").glob("*.py")]
 CALLED = ("clock", "time", "cuid", "smid", "array", "bits", "bound", "is_global", "has", "param", "save", "probe",
-          "Map")
+          "Map", "unlikely")
 # mypy is silent about installed packages; this one may be installed as editable.
 SETTINGS = """[mypy]
 plugins = neutrino.language.mypy_plugin
@@ -135,7 +135,7 @@ def test_what_is_wrong_is_found(tmp_path: Path) -> None:
 
 def test_it_names_what_the_compiler_takes() -> None:
     values = {*SITE_OPERANDS, *HELPERS, *FUNCTIONS, *TYPES, "array", "bits", "bound", "save", "probe", "Map", "warp"}
-    values |= {"is_global", "has", "param"}
+    values |= {"is_global", "has", "param", "unlikely"}
     assert values | {"Array", "Place", "Value", "Vector", "Warp"} == set(language.__all__)
     assert {*REDUCTIONS, "shuffle"} == {name for name in vars(language.Warp) if not name.startswith("_")}
     for name in (*FUNCTIONS, *CALLED):
@@ -158,7 +158,8 @@ def test_the_decorators_have_the_same_arguments() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [*HELPERS, *FUNCTIONS, *REDUCTIONS, "shuffle", "save", "array", "bits", "bound", "is_global", "has"]
+    "name",
+    [*HELPERS, *FUNCTIONS, *REDUCTIONS, "shuffle", "save", "array", "bits", "bound", "is_global", "has", "unlikely"],
 )
 def test_nothing_of_it_is_run(name: str) -> None:
     function = getattr(language if hasattr(language, name) else language.warp, name)

@@ -6,7 +6,7 @@ import enum
 import hashlib
 import json
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import InitVar, dataclass, fields, replace
+from dataclasses import InitVar, dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -21,9 +21,13 @@ from neutrino.probing.model import DEFAULT_PLATFORM, Lanes, Tracepoint
 
 @dataclass(frozen=True)
 class Snippet:
-    """The statements that a probe inserts before or after a site, in order."""
+    """The statements that a probe inserts before or after a site, in order.
+
+    deferral: of a lowered snippet, how it can be written in parts, if it can.
+    """
 
     statements: tuple[Statement, ...]
+    deferral: Deferral | None = field(default=None, compare=False)
 
     @cached_property
     def straight(self) -> tuple[Straight, ...]:
@@ -55,6 +59,25 @@ class Snippet:
         instructions = (statement for statement in self.straight if isinstance(statement, Assembly))
         written = (register for instruction in instructions for register in instruction.writes)
         return frozenset(register.name for register in written if not register.is_local)
+
+
+@dataclass(frozen=True)
+class Deferral:
+    """A lowered snippet in parts, of which one may run after a later site, as ``If.unlikely`` says.
+
+    here: what stays at the site, None for nothing. test: computes the predicates ``conditions`` there; unless all are
+    true, ``later`` does nothing. state: computes ``state_conditions`` where ``later`` is about to run, likewise; these
+    are the same for all sites. once: what ``later`` does where it does something, if it names nothing of its site but
+    the number, and ``state_conditions`` do not hold any more after it; None else.
+    """
+
+    here: Snippet | None
+    test: Snippet
+    conditions: tuple[Register, ...]
+    state: Snippet
+    state_conditions: tuple[Register, ...]
+    later: Snippet
+    once: Snippet | None
 
 
 @dataclass(frozen=True)

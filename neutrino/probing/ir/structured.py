@@ -22,12 +22,17 @@ from neutrino.maps.declaration import Map
 
 @dataclass(frozen=True)
 class If:
-    """Statements for threads in which a predicate is true (then) or false (otherwise). Lowered without a branch."""
+    """Statements for threads in which a predicate is true (then) or false (otherwise). Lowered without a branch.
+
+    unlikely: it is expected to be false in all threads, nearly always, so that a target may test the conditions of
+    several sites at once, and run ``then`` after the last of them.
+    """
 
     condition: Register
     then: tuple[Statement, ...]
     otherwise: tuple[Statement, ...]
     span: Span = field(compare=False)
+    unlikely: bool = False
 
 
 @dataclass(frozen=True)

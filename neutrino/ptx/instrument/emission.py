@@ -8,7 +8,7 @@ are live through the kernel.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from neutrino.abi.levels import Level
@@ -138,6 +138,8 @@ class Emission:
         self._for_functions: list[LongLived] = []
         # Registers for copies of products, with their types.
         self._products: list[tuple[str, str]] = []
+        # Registers that the body has once, by type.
+        self._of_body: dict[str, str] = {}
         self.numbers: Mapping[str, int] = {entry.name: index for index, entry in enumerate(probes.maps)}
         """Of the maps, by name."""
         self.scratch = Scratch(f"{prefix}t")
@@ -250,6 +252,18 @@ class Emission:
         if not waits:
             first_marks(code.lines, code.stores)
         return code
+
+    def conditions(
+        self, snippet: Snippet, conditions: Sequence[Register], resolve: Resolver = no_helpers
+    ) -> tuple[Lines, list[str]]:
+        """Return code that only computes predicates, and their registers. resolve: as of ``snippet``."""
+        code = self.snippet(snippet, resolve, level=Level.THREAD)
+        return code.lines, list(map(self._register, conditions))
+
+    def of_body(self, kind: str) -> str:
+        """Return a register of a type that the body has once, for what passes from one place to a later one."""
+        self._of_body[kind] = f"{self._prefix}o_{kind}"
+        return self._of_body[kind]
 
     def add_constants(self, constant_adds: ConstantAdds) -> Lines:
         """Return the code that adds constants to the thread's sums in registers. constant_adds: the constants, by map
@@ -378,6 +392,7 @@ class Emission:
         together."""
         declarations = self.scratch.declarations()
         declarations += [Declaration("reg", kind, name) for name, kind in self._products]
+        declarations += [Declaration("reg", kind, name) for kind, name in self._of_body.items()]
         maps = self._maps
         if maps.waiting_bytes:
             memory = Declaration("local", "b8", maps.waiting_memory, maps.waiting_bytes, align=WAITING_ALIGN)

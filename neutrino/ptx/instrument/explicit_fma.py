@@ -6,7 +6,8 @@ whatever code is put in between. Where ptxas makes the same machine code from it
 computes the same.
 
 The factors of a product that is fused are kept in registers of their own, as they were there: the fused instruction
-stands where the sum stood, and the program may have written the factors' registers anew in between.
+stands where the sum stood, and the program may have written the factors' registers anew in between. Where products are
+left as they are, ``Products`` says where code may stand, and gives copies for probes to read.
 """
 
 from __future__ import annotations
@@ -15,11 +16,18 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from neutrino.abi.probe_block import BLOCK_ZERO
+from neutrino.errors import PtxError
+from neutrino.lazy import lazy
+from neutrino.ptx.analysis.contraction import Contractions, is_hidden_product, product_type
+from neutrino.ptx.instrument.emission import Emission
+from neutrino.ptx.instrument.registers import Guard, bits, under
 from neutrino.ptx.isa.instruction import REGISTER, Mnemonic
 from neutrino.ptx.isa.opcodes import Flow
 from neutrino.ptx.text.body import Body, Declaration
 from neutrino.ptx.text.inserted import Declaration as Register
-from neutrino.ptx.text.inserted import op
+from neutrino.ptx.text.inserted import Edits, Lines, op
+from neutrino.ptx.text.module import Module
 
 _KINDS = ("mul", "add", "sub")
 _MODIFIERS = ((), ("ftz",), ("sat",), ("ftz", "sat"))
@@ -274,3 +282,115 @@ def _negated(number: str) -> str:
     digits = number[2:]
     sign = 1 << (4 * len(digits) - 1)
     return f"{number[:2]}{int(digits, 16) ^ sign:0{len(digits)}X}"
+
+
+class Products:
+    """The products of one body that ptxas (NVIDIA's assembler) may fuse with sums: where code may stand, and copies for
+    probes to read.
+
+    Code that ends a basic block between a product and its sum would keep ptxas from fusing them and change the result,
+    as would another reader of the product. edits, emission: of the body.
+    """
+
+    def __init__(self, module: Module, body: Body, edits: Edits, emission: Emission) -> None:
+        """Prepare to find the products of a body that ptxas may fuse with sums. edits, emission: see the class."""
+        self._module = module
+        self._body = body
+        self._edits = edits
+        self._emission = emission
+        self._copies: dict[int, str] = {}
+
+    @lazy
+    def _contractions(self) -> Contractions:
+        """The products of the body that ptxas may fuse, found when first asked for."""
+        return Contractions(self._body)
+
+    def first_clear(self, position: int) -> int:
+        """Return the first position, from this one on, where code that ends a basic block may be inserted, as
+        predicated stores.
+
+        That is not between a product and a sum that ptxas may fuse, and not within a call sequence.
+        """
+        if not self._contractions:
+            return position
+        # The end of a product's span may lie within a call sequence, and the reverse: until neither moves it on.
+        while True:
+            spot = self._contractions.first_clear(position)
+            sequence = self._body.call_sequence(spot)
+            if sequence is not None and spot > sequence[0]:
+                spot = sequence[1]
+            if spot == position:
+                return spot
+            position = spot
+
+    def may_exchange(self, position: int, guard: Guard | None) -> bool:
+        """Return whether instructions that exchange values between lanes may be inserted at a position, under a guard
+        (predicate).
+
+        They may not where they would keep ptxas from fusing a product with a sum. guard: None for no predicate.
+        """
+        if not self._contractions or self.first_clear(position) == position:
+            return True
+        return guard is None and self._contractions.may_exchange(position, self._emission.architecture)
+
+    def copy_of(self, position: int, register: str, is_out: bool) -> str | None:
+        """Return the register from which a probe can read the product that a register of the program holds.
+
+        None if it can read that register itself. If ptxas may fuse the product with a sum, another reader of it would
+        keep ptxas from that and change the result. So the probe gets a copy, computed by a second multiplication.
+        position: of the instruction whose operand the register is. is_out: the register is its result, else one of its
+        sources.
+        """
+        products = self._contractions
+        product = products.at(position) if is_out else products.open_product(register, position)
+        declared = self._body.declaration
+        # The same name in another scope is another register.
+        if product and not is_out and declared(register, product.start) != declared(register, position):
+            product = None
+        return self._private_copy(product.start) if product else None
+
+    def _private_copy(self, position: int) -> str:
+        """Return the register with a copy of the product of the instruction at a position, for probes to read.
+
+        The first call inserts the code: the multiplication once more, right before it, with ``.rn``, which ptxas does
+        not fuse; or a division once more, of an operand that ptxas cannot know to be the same, or it would compute both
+        at once. Raises PtxError if the statement there is neither.
+        """
+        if position in self._copies:
+            return self._copies[position]
+        statement = self._body.statement(self._body.index_at(position))
+        instruction = statement.instruction
+        kind = product_type(instruction.mnemonic) if instruction else ""
+        if instruction is None or not (kind or is_hidden_product(instruction.mnemonic)):
+            raise PtxError(self._module.line(position), statement.text[:80], "not a multiplication")
+        scalar = kind or "f32"
+        name = self._emission.product_copy(scalar)
+        self._copies[position] = name
+        *sources, last = instruction.operands[1:]
+        opcode = instruction.opcode
+        lines: Lines = []
+        if kind:
+            opcode = "mul.rn" + opcode[len("mul") :]
+        else:
+            last = self._hidden_from_ptxas(last, lines)
+        guard = Guard(instruction.predicate, instruction.negated) if instruction.predicate is not None else None
+        if guard is not None:
+            # Where the predicate is false the destination keeps its value.
+            lines.append(op(f"mov.b{bits(scalar)}", name, instruction.operands[0]))
+        lines.append(op(opcode, name, *sources, last, when=under(guard)))
+        self._edits.insert_before(statement.start, lines)
+        return name
+
+    def _hidden_from_ptxas(self, operand: str, lines: Lines) -> str:
+        """Return a register with the same bits as an operand of 32 bits, computed so that ptxas cannot know that they
+        are the same.
+
+        Appends the code to lines.
+        """
+        name, zero = self._emission.product_copy("f32"), self._emission.product_copy("f32")
+        lines += [
+            op("mov.b32", name, operand),
+            self._emission.block.load("u32", zero, BLOCK_ZERO),
+            op("xor.b32", name, name, zero),
+        ]
+        return name

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 
 from neutrino.ptx.analysis.flow_graph import FlowGraph
 from neutrino.ptx.text.body import Body
-from neutrino.ptx.text.inserted import Edits, Inserted, Line, op
+from neutrino.ptx.text.inserted import Edits, Inserted, Label, Line, Scope, op
 
 _CLOCKS = ("%clock", "%globaltimer")
 """How the names of the registers that are clocks begin."""
@@ -56,13 +56,46 @@ def settle_clocks(body: Body, edits: Edits, is_clear: Callable[[int], bool], *, 
     of_block: defaultdict[int, list[int]] = defaultdict(list)
     for at, number in events:
         of_block[graph.block(int(at) // 2)].append(number)
-    for number in _unsettled(graph, of_block, is_kernel=is_kernel):
+    skipped = {
+        number: place for numbers in readers.values() for number in numbers
+        if (place := _place_after_branch(edits.edits[number][2])) is not None
+    }  # fmt: skip
+    for number in _unsettled(graph, of_block, skipped.keys(), is_kernel=is_kernel):
         begin, end, new = edits.edits[number]
+        if number in skipped and isinstance(new, Inserted):
+            lines = (*new.lines[: skipped[number]], _SETTLING, *new.lines[skipped[number] :])
+            edits.edits[number] = (begin, end, Inserted(lines, is_after=new.is_after))
+            continue
         above = None if is_clear(begin) else _clear_above(body, graph, begin, pending, is_clear)
         if above is not None:
             edits.insert_before(above, [_SETTLING])
         elif isinstance(new, Inserted):
             edits.edits[number] = (begin, end, Inserted((_SETTLING, *new.lines), is_after=new.is_after))
+
+
+def _place_after_branch(new: str | Inserted) -> int | None:
+    """Return the place among inserted lines right after a branch over all lines that read clocks; None without one."""
+    if isinstance(new, str):
+        return None
+    readers = [place for place, line in enumerate(new.lines) if any(clock in line.text for clock in _CLOCKS)]
+    for place, line in enumerate(new.lines[: readers[0]]):
+        for instruction in line.instructions:
+            if instruction.opcode == "bra" and _label_after(new.lines, place, instruction.operands[0]) > readers[-1]:
+                return place + 1
+    return None
+
+
+def _label_after(lines: Sequence[Line], place: int, name: str) -> int:
+    """Return the place of a label that stands after a branch to it, in the braces around that; -1 if none does."""
+    depth = 0
+    for at in range(place + 1, len(lines)):
+        line = lines[at]
+        depth += (line is Scope.OPEN) - (line is Scope.CLOSE)
+        if depth < 0:
+            break
+        if depth == 0 and isinstance(line, Label) and line.name == name:
+            return at
+    return -1
 
 
 def _clear_above(
@@ -82,11 +115,13 @@ def _clear_above(
     return None
 
 
-def _unsettled(graph: FlowGraph, of_block: dict[int, list[int]], *, is_kernel: bool) -> list[int]:
+def _unsettled(
+    graph: FlowGraph, of_block: dict[int, list[int]], skipped: Collection[int], *, is_kernel: bool
+) -> list[int]:  # fmt: skip
     """Return the numbers of the edits with clocks at which a barrier may be pending.
 
     of_block: by block, in order, the numbers of edits with clocks, and -1 for each barrier. Once such an edit waits for
-    the barrier, none is pending after it.
+    the barrier, none is pending after it, unless it is one of those whose clocks a branch may skip.
     """
     # Whether a barrier is pending where a block begins. It only ever becomes true.
     pending = [False] * len(graph.successors)
@@ -94,7 +129,7 @@ def _unsettled(graph: FlowGraph, of_block: dict[int, list[int]], *, is_kernel: b
     work = list(range(len(graph.starts)))
     while work:
         block = work.pop()
-        events = of_block.get(block)
+        events = [number for number in of_block.get(block, ()) if number not in skipped]
         if not (events[-1] < 0 if events else pending[block]):
             continue
         for successor in graph.successors[block]:
@@ -107,5 +142,5 @@ def _unsettled(graph: FlowGraph, of_block: dict[int, list[int]], *, is_kernel: b
         for number in events:
             if number >= 0 and is_pending:
                 found.append(number)
-            is_pending = number < 0
+            is_pending = number < 0 or (is_pending and number in skipped)
     return found

@@ -3,38 +3,35 @@
 from __future__ import annotations
 
 import functools
-from bisect import bisect_left
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from neutrino.abi.levels import Level
-from neutrino.abi.probe_block import BLOCK_ZERO
 from neutrino.errors import PtxError
-from neutrino.lazy import lazy
-from neutrino.probing.ir.probe_set import Probe, Snippet
+from neutrino.probing.ir.probe_set import Deferral, Probe, Snippet
 from neutrino.probing.ir.structured import Save
 from neutrino.probing.model import Lanes
 from neutrino.ptx.analysis.additions import SiteGroup, SiteGroups, group_amounts, sums_added_to, with_amounts
-from neutrino.ptx.analysis.contraction import Contractions, is_hidden_product, product_type
 from neutrino.ptx.analysis.flow_graph import FlowGraph
 from neutrino.ptx.analysis.linkage import Callee
 from neutrino.ptx.analysis.matching import Hit, Spot
 from neutrino.ptx.analysis.register_values import Addresses, Pointers, PossibleValues, Sum
 from neutrino.ptx.analysis.surroundings import Locations
 from neutrino.ptx.instrument.emission import Emission
+from neutrino.ptx.instrument.explicit_fma import Products
 from neutrino.ptx.instrument.lanes_together import LaneMasks
 from neutrino.ptx.instrument.log_code import DeferredSaves
 from neutrino.ptx.instrument.map_code import ConstantAdds
-from neutrino.ptx.instrument.registers import Guard, UnsupportedError, bits, under
+from neutrino.ptx.instrument.registers import Guard, UnsupportedError
 from neutrino.ptx.instrument.rewriting import ProbeFacts
 from neutrino.ptx.instrument.site_values import PlaceOperands, SiteOperands
 from neutrino.ptx.instrument.twin import Shown
+from neutrino.ptx.instrument.unlikely_code import Meetings, UnlikelyCode
 from neutrino.ptx.isa.instruction import Instruction, guard_register, opcode_value
 from neutrino.ptx.snippets.folding import BY_OPCODE, specialized
 from neutrino.ptx.text.body import Body, Statement
 from neutrino.ptx.text.inserted import Edits, Inserted, Line, Lines, after, before, branches, op
-from neutrino.ptx.text.module import Module
 
 
 class SiteGroupWriter:
@@ -106,118 +103,6 @@ class SiteGroupWriter:
         return lines
 
 
-class Products:
-    """The products of one body that ptxas (NVIDIA's assembler) may fuse with sums: where code may stand, and copies for
-    probes to read.
-
-    Code that ends a basic block between a product and its sum would keep ptxas from fusing them and change the result,
-    as would another reader of the product. edits, emission: of the body.
-    """
-
-    def __init__(self, module: Module, body: Body, edits: Edits, emission: Emission) -> None:
-        """Prepare to find the products of a body that ptxas may fuse with sums. edits, emission: see the class."""
-        self._module = module
-        self._body = body
-        self._edits = edits
-        self._emission = emission
-        self._copies: dict[int, str] = {}
-
-    @lazy
-    def _contractions(self) -> Contractions:
-        """The products of the body that ptxas may fuse, found when first asked for."""
-        return Contractions(self._body)
-
-    def first_clear(self, position: int) -> int:
-        """Return the first position, from this one on, where code that ends a basic block may be inserted, as
-        predicated stores.
-
-        That is not between a product and a sum that ptxas may fuse, and not within a call sequence.
-        """
-        if not self._contractions:
-            return position
-        # The end of a product's span may lie within a call sequence, and the reverse: until neither moves it on.
-        while True:
-            spot = self._contractions.first_clear(position)
-            sequence = self._body.call_sequence(spot)
-            if sequence is not None and spot > sequence[0]:
-                spot = sequence[1]
-            if spot == position:
-                return spot
-            position = spot
-
-    def may_exchange(self, position: int, guard: Guard | None) -> bool:
-        """Return whether instructions that exchange values between lanes may be inserted at a position, under a guard
-        (predicate).
-
-        They may not where they would keep ptxas from fusing a product with a sum. guard: None for no predicate.
-        """
-        if not self._contractions or self.first_clear(position) == position:
-            return True
-        return guard is None and self._contractions.may_exchange(position, self._emission.architecture)
-
-    def copy_of(self, position: int, register: str, is_out: bool) -> str | None:
-        """Return the register from which a probe can read the product that a register of the program holds.
-
-        None if it can read that register itself. If ptxas may fuse the product with a sum, another reader of it would
-        keep ptxas from that and change the result. So the probe gets a copy, computed by a second multiplication.
-        position: of the instruction whose operand the register is. is_out: the register is its result, else one of its
-        sources.
-        """
-        products = self._contractions
-        product = products.at(position) if is_out else products.open_product(register, position)
-        declared = self._body.declaration
-        # The same name in another scope is another register.
-        if product and not is_out and declared(register, product.start) != declared(register, position):
-            product = None
-        return self._private_copy(product.start) if product else None
-
-    def _private_copy(self, position: int) -> str:
-        """Return the register with a copy of the product of the instruction at a position, for probes to read.
-
-        The first call inserts the code: the multiplication once more, right before it, with ``.rn``, which ptxas does
-        not fuse; or a division once more, of an operand that ptxas cannot know to be the same, or it would compute both
-        at once. Raises PtxError if the statement there is neither.
-        """
-        if position in self._copies:
-            return self._copies[position]
-        statement = self._body.statement(self._body.index_at(position))
-        instruction = statement.instruction
-        kind = product_type(instruction.mnemonic) if instruction else ""
-        if instruction is None or not (kind or is_hidden_product(instruction.mnemonic)):
-            raise PtxError(self._module.line(position), statement.text[:80], "not a multiplication")
-        scalar = kind or "f32"
-        name = self._emission.product_copy(scalar)
-        self._copies[position] = name
-        *sources, last = instruction.operands[1:]
-        opcode = instruction.opcode
-        lines: Lines = []
-        if kind:
-            opcode = "mul.rn" + opcode[len("mul") :]
-        else:
-            last = self._hidden_from_ptxas(last, lines)
-        guard = Guard(instruction.predicate, instruction.negated) if instruction.predicate is not None else None
-        if guard is not None:
-            # Where the predicate is false the destination keeps its value.
-            lines.append(op(f"mov.b{bits(scalar)}", name, instruction.operands[0]))
-        lines.append(op(opcode, name, *sources, last, when=under(guard)))
-        self._edits.insert_before(statement.start, lines)
-        return name
-
-    def _hidden_from_ptxas(self, operand: str, lines: Lines) -> str:
-        """Return a register with the same bits as an operand of 32 bits, computed so that ptxas cannot know that they
-        are the same.
-
-        Appends the code to lines.
-        """
-        name, zero = self._emission.product_copy("f32"), self._emission.product_copy("f32")
-        lines += [
-            op("mov.b32", name, operand),
-            self._emission.block.load("u32", zero, BLOCK_ZERO),
-            op("xor.b32", name, name, zero),
-        ]
-        return name
-
-
 class Placed(NamedTuple):
     """Where the code of one instruction's probes goes: ``before`` snippets at the position start, ``after`` snippets at
     the position end, those of the instruction or of the call sequence that it is part of.
@@ -249,11 +134,6 @@ class _ReusableCode:
     constant_adds: ConstantAdds
 
 
-# Opcodes at which lanes that are apart may meet within a basic block, but for those with one of these in their names.
-_MEETING = frozenset({"sync", "aligned"})
-_MEETING_WORDS = frozenset({"bar", "barrier", "call", "shfl", "vote"})
-
-
 class WaitingSaves:
     """The saves (records of probes) of one body whose code is written at the last of several sites, since it is shorter
     than that of each.
@@ -272,6 +152,7 @@ class WaitingSaves:
         self._emission = emission
         self._edits = edits
         self._groups = SiteGroups(body)
+        self._meetings = Meetings(body)
         self._pointers = Pointers(body)
         self._addresses = Addresses(body)
         self._group: SiteGroup | None = None
@@ -286,14 +167,6 @@ class WaitingSaves:
         # Whether no other save may join.
         self._is_closed = False
 
-    @lazy
-    def _meetings(self) -> list[int]:
-        """The instructions, by index in the body, at which threads of a warp that have diverged may converge again."""
-        return self._body.where({
-            mnemonic for mnemonic in set(self._body.mnemonics)
-            if mnemonic is not None and (mnemonic.word in _MEETING_WORDS or not _MEETING.isdisjoint(mnemonic.parts))
-        })  # fmt: skip
-
     def come_to(self, place: Placed) -> None:
         """Write the code of waiting saves (records of probes) that cannot wait any longer, since the code of another
         site comes next.
@@ -303,8 +176,7 @@ class WaitingSaves:
         statement = place.hit.statement
         group = self._groups.group_of(None, statement)
         if self._count:
-            following = bisect_left(self._meetings, self._index)
-            meets = following < len(self._meetings) and self._meetings[following] <= statement.index
+            meets = self._meetings.lie_between(self._index, statement.index)
             if group is not self._group or meets or self._is_closed or not self._may_wait(place):
                 self.write()
         self._group = group
@@ -390,6 +262,10 @@ def _is_plain(place: Placed) -> bool:
     return (place.start, place.end) == (statement.start, statement.end) and not place.hit.opens and not place.hit.closes
 
 
+_Defer = Callable[[Deferral, SiteOperands, Guard | None, int, Lines], bool]
+"""Has unlikely code run later: takes it, the values at the site, the guard, where its test goes and the lines there."""
+
+
 class SiteWriter:
     """Writes the code of one body's sites (the instructions that probes match), in text order.
 
@@ -427,6 +303,7 @@ class SiteWriter:
         # What all threads count at sites, in text order: the instruction, and where its code goes.
         self._constant_adds: list[tuple[Statement, int, ConstantAdds]] = []
         self._waiting = WaitingSaves(self._body, self._products, emission, edits) if may_wait else None
+        self._unlikely = UnlikelyCode(self._body, self._products, emission, edits)
 
     def write_snippets(self, place: Placed) -> bool:
         """Insert the code of probes around one instruction, reusing that of an equal instruction where possible.
@@ -440,6 +317,7 @@ class SiteWriter:
         position, end = statement.position, statement.end
         if self._waiting is not None:
             self._waiting.come_to(place)
+        self._unlikely.come_to(statement)
         # Not plain: code of source lines, or an instruction that names its own predicate as an operand. If it writes
         # it, other code goes after it than after one that does not.
         plain = not hit.opens and not hit.closes and not (guard and guard_register(guard) in self._code[position:end])
@@ -470,6 +348,7 @@ class SiteWriter:
         """
         if self._waiting is not None:
             self._waiting.write()
+        self._unlikely.write()
         if not self._constant_adds:
             return
         groups = SiteGroups(self._body)
@@ -530,6 +409,14 @@ class SiteWriter:
         operands = self._operands(instruction, hit, masks_before, after=False)
         operands_after = self._operands(instruction, hit, masks_after, after=True)
         leaves = instruction.mnemonic.ends_block
+        # Unlikely code of a call or of source lines is not deferred.
+        may_defer = _is_plain(place) and hit.statement.index not in self._calls
+        deferrals = self._unlikely.count
+
+        def defer(*, after: bool) -> _Defer | None:
+            """Return what has unlikely code of one side run later."""
+            return functools.partial(self._defer, instruction, hit, after) if may_defer else None
+
         # Ids of the probes of the instruction itself; the others are those of source lines. Of those whose lines end
         # here: what SITE is, the number of the line's first instruction.
         own = {id(probe) for probe in probes}
@@ -549,7 +436,7 @@ class SiteWriter:
                     own_guard = guard if probe.lanes is Lanes.EXECUTING else None
                     waited |= self._snippet(
                         probe.before, operands, own_guard, start, first, constant_adds,
-                        level=probe.level, deferred=deferred
+                        level=probe.level, deferred=deferred, defer=defer(after=False)
                     )
                 else:
                     at_line = PlaceOperands("a source line", hit.number, line, scratch, masks_before)
@@ -563,7 +450,7 @@ class SiteWriter:
                     own_guard = guard_after if probe.lanes is Lanes.EXECUTING else None
                     waited |= self._snippet(
                         probe.after, operands_after, own_guard, end, last, constant_adds,
-                        level=probe.level, deferred=deferred
+                        level=probe.level, deferred=deferred, defer=defer(after=True)
                     )
                 else:
                     # Of lines that end with a branch the last place is before it.
@@ -587,6 +474,8 @@ class SiteWriter:
             # The registers stay in use: stores further down still read them.
             return None
         scratch.release(mark)
+        if self._unlikely.count != deferrals:
+            return None
         return None if operands.reads_operands or operands_after.reads_operands or early else code
 
     def write_spot(self, spot: Spot) -> None:
@@ -649,6 +538,15 @@ class SiteWriter:
             masks=masks,
         )
 
+    def _defer(
+        self, instruction: Instruction, hit: Hit, after: bool, deferral: Deferral, operands: SiteOperands,
+        guard: Guard | None, at: int, lines: Lines,
+    ) -> bool:  # fmt: skip
+        """Have the unlikely code of a snippet run later; see ``UnlikelyCode.add``. after: its side."""
+        masks = LaneMasks([])
+        values = self._operands(instruction, hit, masks, after=after)
+        return self._unlikely.add(deferral, operands, values, masks, guard, hit, at, lines)
+
     def _line(self, position: int) -> int:
         """Return the source line of the instruction at a position, 0 where the text does not say."""
         place = self._places.place(position)
@@ -665,13 +563,15 @@ class SiteWriter:
         *,
         level: Level,
         deferred: DeferredSaves | None = None,
+        defer: _Defer | None = None,
     ) -> bool:
         """Append the code of one snippet (a probe's code) to lines; return whether its stores are inserted elsewhere,
         further down.
 
         They are where lines go between a product and its sum, which stores would part. operands: give the values of
         helpers. guard: of the threads that the snippet is for, None for all. at: the position where lines will be
-        inserted. constant_adds, deferred: see ``Emission.snippet``. Raises UnsupportedError.
+        inserted. constant_adds, deferred: see ``Emission.snippet``. defer: has unlikely code run later, if it can.
+        Raises UnsupportedError.
         """
         original = snippet
         if isinstance(operands, SiteOperands):
@@ -685,6 +585,14 @@ class SiteWriter:
             raise UnsupportedError("an instruction between lanes would stand between a product and its sum")
         waits = spot != at
         operands.begin_snippet(guard)
+        deferral = snippet.deferral
+        if (
+            defer is not None and deferral is not None and isinstance(operands, SiteOperands)
+            and defer(deferral, operands, guard, at, lines)
+        ):  # fmt: skip
+            if deferral.here is None:
+                return False
+            snippet = deferral.here
         # Of the code for helpers' values, what earlier snippets at the site asked for is in lines already.
         already_inserted = len(operands.here)
         code = self._emission.snippet(

@@ -42,7 +42,8 @@ from neutrino.ir.statements import (
     Shuffle,
 )
 from neutrino.ir.types import Type
-from neutrino.probing.ir.probe_set import Probe, ProbeSet, Snippet
+from neutrino.probing.ir.deferral import Parts, deferrable
+from neutrino.probing.ir.probe_set import Deferral, Probe, ProbeSet, Snippet
 from neutrino.probing.ir.structured import For, If, Save, Statement, While, registers_of, walk
 from neutrino.ptx.snippets.folding import folded
 from neutrino.ptx.snippets.lanes import LaneWriter
@@ -108,28 +109,48 @@ def _lower(probes: ProbeSet) -> ProbeSet:
                 name += SCRATCH
             registers[register.name] = replace(registers[register.name], name=name)
     lowered: list[Probe] = []
+    deferred = deferrable(probes)
     for probe in probes.probes:
-        lowered.append(_straight(probe, registers, declared))
+        lowered.append(_straight(probe, registers, declared, deferred))
     statements = (statement for probe in lowered for snippet in _snippets(probe) for statement in snippet.straight)
     used = {register.name for statement in statements for register in registers_of(statement)}
     needed = tuple(register for register in registers.values() if not register.is_local or register.name in used)
     return probes.lowered(TARGET, needed, tuple(lowered))
 
 
-def _straight(probe: Probe, registers: dict[str, Register], declared: frozenset[str]) -> Probe:
+def _straight(
+    probe: Probe, registers: dict[str, Register], declared: frozenset[str], deferred: Mapping[int, Parts]
+) -> Probe:  # fmt: skip
     """Return a probe with straight-line snippets. One at level group becomes one at level thread whose saves ask for
     ``LEADER``.
 
-    registers, declared: see ``Writer``.
+    registers, declared: see ``Writer``. deferred: by the id of a snippet, its parts, if some may run later.
     """
     leads = probe.level is Level.GROUP
-    straight = probe.with_snippets(lambda snippet: _Lowering(registers, declared, leads).lowered(snippet))
+
+    def lowered(snippet: Snippet) -> Snippet:
+        """Return a snippet as straight-line code, and in parts where some may run later."""
+        whole = _Lowering(registers, declared, leads).lowered(snippet)
+        parts = deferred.get(id(snippet))
+        return whole if parts is None else replace(whole, deferral=_deferral(parts, registers, declared))
+
+    straight = probe.with_snippets(lowered)
     # Saves to records of a warp have their guard where they are written: there it is known which slot is the warp's.
     is_of_warp = any(
         isinstance(statement, Save) and statement.map.level is Level.WARP
         for snippet in _snippets(straight) for statement in snippet.straight
     )
     return replace(straight, level=Level.THREAD) if leads and not is_of_warp else straight
+
+
+def _deferral(parts: Parts, registers: dict[str, Register], declared: frozenset[str]) -> Deferral:
+    """Return the parts of a snippet as straight-line code. registers, declared: see ``Writer``."""
+    test, conditions = _Lowering(registers, declared).computed(parts.test, parts.conditions)
+    state, state_conditions = _Lowering(registers, declared).computed(parts.state, parts.state_conditions)
+    here = _Lowering(registers, declared).lowered(Snippet(parts.here)) if parts.here else None
+    later = _Lowering(registers, declared).lowered(Snippet(parts.later))
+    once = _Lowering(registers, declared).lowered(Snippet(parts.once)) if parts.once is not None else None
+    return Deferral(here, test, conditions, state, state_conditions, later, once)
 
 
 def _snippets(probe: Probe) -> Iterator[Snippet]:
@@ -177,6 +198,13 @@ class _Lowering(DivisionWriter, LaneWriter):
         self._mentions = _mentioned(snippet.statements)
         self._block(snippet.statements, None)
         return Snippet(tuple(self._code) if _is_straight(snippet) else folded(self._code))
+
+    def computed(
+        self, statements: Sequence[Statement], conditions: Sequence[Register]
+    ) -> tuple[Snippet, tuple[Register, ...]]:
+        """Return statements that compute predicates as PTX instructions, and the predicates' registers there."""
+        self._block(statements, None)
+        return Snippet(tuple(self._code)), tuple(map(self._declared_register, conditions))
 
     def _block(self, statements: Sequence[Statement], guard: Guard | None) -> None:
         """Append the PTX of statements. guard: the predicate under which they take effect; None if they always do."""

@@ -1,0 +1,247 @@
+"""Which code of probes may run later than at its site: what stands under a condition that is unlikely.
+
+On targets that defer code, ``if nl.unlikely(condition):`` becomes a test of the condition at the site, and its code
+after a later site, for several sites under one branch: if none of the conditions was true, none of the code would have
+done anything. There each condition is computed again, in the order of the sites, so that each sees what the code before
+it has changed. What of a condition does not depend on the site is tested once for all of them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from neutrino.abi.levels import Level
+from neutrino.ir.operands import Constant, Inverted, Pair, Register, SiteOperand, Special
+from neutrino.ir.statements import (
+    Assembly,
+    ClockAfter,
+    Collective,
+    Compare,
+    Computation,
+    Operation,
+    Operator,
+    Relation,
+    Shuffle,
+)
+from neutrino.maps.declaration import Layout, Map
+from neutrino.probing.ir.probe_set import ProbeSet
+from neutrino.probing.ir.structured import For, If, Save, Statement, While, walk
+
+_NOT_LATER = frozenset({"LANES", "LEADER", "HAS", "ELEMENTS"})
+"""Values of a site that other lanes have a part in; and those that snippets are specialized for."""
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The typed statements of a snippet with an unlikely ``If``, by where they go.
+
+    here: what stays at the site. test: what computes there whether the ``If`` may be taken: if all of ``conditions``
+    are true. state: the same of what does not depend on the site, and is computed where ``later`` stands, the ``If``
+    itself with all that it reads. once: see ``Deferral``.
+    """
+
+    here: tuple[Statement, ...]
+    test: tuple[Statement, ...]
+    conditions: tuple[Register, ...]
+    state: tuple[Statement, ...]
+    state_conditions: tuple[Register, ...]
+    later: tuple[Statement, ...]
+    once: tuple[Statement, ...] | None
+
+
+def deferrable(probes: ProbeSet) -> dict[int, Parts]:
+    """Return the parts of the snippets of a set whose unlikely code may run later, by the snippet's id.
+
+    It may if nothing else at sites reads or writes what it writes, nor writes what it reads: registers, and maps in
+    which the order of records counts. Code at a kernel's entry and ends comes before and after all of it.
+    """
+    found: dict[int, Parts] = {}
+    others: list[Statement] = []
+    for probe in probes.probes:
+        if probe.tracepoint.is_kernel:
+            continue
+        for snippet in (probe.before, probe.after):
+            parts = _parts(snippet.statements) if snippet is not None and probe.level is Level.THREAD else None
+            if snippet is not None and parts is not None:
+                found[id(snippet)] = parts
+            others += parts.here if parts is not None else snippet.statements if snippet is not None else ()
+    # What has to stay at its site may touch what others would do later.
+    while bad := [key for key, parts in found.items() if not _is_apart(parts.later, others)]:
+        for key in bad:
+            others += found.pop(key).later
+    return found
+
+
+def _is_apart(later: Sequence[Statement], others: Sequence[Statement]) -> bool:
+    """Whether deferred code shares nothing with code that stays at its sites."""
+    read, written = _shared(later)
+    others_read, others_written = _shared(others)
+    if not written.isdisjoint(others_read) or not (read | written).isdisjoint(others_written):
+        return False
+    return not any(_is_ordered(entry) and name in _saved(others) for name, entry in _saved(later).items())
+
+
+def _saved(statements: Iterable[Statement]) -> dict[str, Map]:
+    """The maps that statements save to, by name."""
+    return {each.map.name: each.map for each in walk(statements) if isinstance(each, Save)}
+
+
+def _is_ordered(entry: Map) -> bool:
+    """Whether the order in which a thread saves to a map counts. Each addition of floats rounds."""
+    return entry.kind.layout is not Layout.COPIES or any(kind.type.value[0] == "f" for kind in entry.fields)
+
+
+def _shared(statements: Iterable[Statement]) -> tuple[set[str], set[str]]:
+    """Return the registers, by name, that statements read, and that they write, of those that all snippets share."""
+    read: set[str] = set()
+    written: set[str] = set()
+    for statement in walk(statements):
+        read |= {register.name for register in _read(statement) if not register.is_local}
+        written |= {register.name for register in _written(statement) if not register.is_local}
+    return read, written
+
+
+def _parts(statements: Sequence[Statement]) -> Parts | None:
+    """Return the parts of a snippet; None if it has no unlikely ``If`` that may run later."""
+    branches = [statement for statement in statements if isinstance(statement, If) and statement.unlikely]
+    if len(branches) != 1 or branches[0].otherwise:
+        return None
+    (branch,) = branches
+    others = [statement for statement in statements if statement is not branch]
+    inside = {register.name for each in walk(branch.then) for register in _written(each) if register.is_local}
+    outside = {register.name for each in walk(others) for register in (*_read(each), *_written(each))}
+    read = {register.name for each in walk((branch,)) for register in _read(each) if register.is_local} - inside
+    values = _Values(others)
+    needed = values.of(read)
+    if needed is None or not inside.isdisjoint(outside) or not all(map(_may_wait, walk((*needed, branch)))):
+        return None
+    site: list[Register] = []
+    state: list[Register] = []
+    for leaf in values.conjuncts(branch.condition):
+        computed = values.of({leaf.name}) if leaf.is_local else ()
+        asks = any(isinstance(node, SiteOperand) for each in computed or () for node in _nodes(each))
+        (site if asks else state).append(leaf)
+    tests = values.of({leaf.name for leaf in site})
+    states = values.of({leaf.name for leaf in state if leaf.is_local})
+    if not site or tests is None or states is None:
+        return None
+    is_once = any(values.ends(leaf, branch.then) for leaf in state) and all(
+        node == SiteOperand("SITE") or (not isinstance(node, SiteOperand) and getattr(node, "name", "") not in read)
+        for each in walk(branch.then) for node in _nodes(each)
+    )  # fmt: skip
+    has_effect = any(not isinstance(each, Computation) or not each.destination.is_local for each in others)
+    return Parts(
+        tuple(others) if has_effect else (), tests, tuple(site), states, tuple(state), (*needed, branch),
+        branch.then if is_once else None,
+    )  # fmt: skip
+
+
+class _Values:
+    """The values that some statements of a snippet compute into local registers, each register by one statement."""
+
+    def __init__(self, statements: Sequence[Statement]) -> None:
+        """Collect the statements that compute values. Registers that several assign have none that is known."""
+        self._statements = statements
+        names = Counter(register.name for each in walk(statements) for register in _written(each))
+        self._known = {
+            each.destination.name: each for each in statements
+            if isinstance(each, Computation) and each.destination.is_local and names[each.destination.name] == 1
+        }  # fmt: skip
+
+    def of(self, names: Iterable[str]) -> tuple[Statement, ...] | None:
+        """Return the statements that compute local registers, in order; None where one is not known."""
+        work = list(names)
+        needed: set[str] = set()
+        while work:
+            name = work.pop()
+            if name in needed:
+                continue
+            if name not in self._known:
+                return None
+            needed.add(name)
+            work += [register.name for register in _read(self._known[name]) if register.is_local]
+        return tuple(self._known[name] for name in self._known if name in needed)
+
+    def conjuncts(self, condition: Register) -> Iterator[Register]:
+        """Yield the predicates all of which are true where a condition is."""
+        statement = self._known.get(condition.name)
+        if isinstance(statement, Operation) and statement.operator is Operator.AND:
+            for source in statement.sources:
+                if isinstance(source, Register):
+                    yield from self.conjuncts(source)
+        else:
+            yield condition
+
+
+    def ends(self, condition: Register, statements: Sequence[Statement]) -> bool:
+        """Whether a condition, that a register has some value, is false after statements, since they assign another."""
+        compare = self._known.get(condition.name)
+        if not isinstance(compare, Compare) or compare.relation is not Relation.EQ:
+            return False
+        register, wanted = compare.left, compare.right
+        if isinstance(register, Constant):
+            register, wanted = wanted, register
+        if not isinstance(register, Register) or register.is_local or not isinstance(wanted, Constant):
+            return False
+        if wanted.type.is_float:
+            return False
+        assigned = [each for each in walk(statements) if register in _written(each)]
+        return len(assigned) == 1 and assigned[0] in statements and _is_other(assigned[0], wanted)
+
+
+def _is_other(statement: Statement, number: Constant) -> bool:
+    """Whether a statement assigns a constant that is another one."""
+    if not isinstance(statement, Operation) or statement.operator is not Operator.MOVE:
+        return False
+    (source,) = statement.sources
+    return isinstance(source, Constant) and source.type == number.type and source.bits != number.bits
+
+
+def _may_wait(statement: Statement) -> bool:
+    """Whether a statement does the same some instructions later: but for times, which are those of then."""
+    if isinstance(statement, (Assembly, Collective, Shuffle, ClockAfter)):
+        return False
+    if isinstance(statement, Save) and statement.map.kind.layout is Layout.CHUNKS:
+        return False
+    return not any(
+        node is Special.CLOCK or (isinstance(node, SiteOperand) and node.name in _NOT_LATER)
+        for node in _nodes(statement)
+    )
+
+
+def _written(statement: Statement) -> tuple[Register, ...]:
+    """The registers that a statement itself assigns, not those inside it."""
+    if isinstance(statement, Computation):
+        return (statement.destination,)
+    if isinstance(statement, For):
+        return (statement.variable,)
+    return statement.writes if isinstance(statement, Assembly) else ()
+
+
+def _read(statement: Statement) -> list[Register]:
+    """The registers that a statement itself reads, not those inside it. Assembly may read all that it names."""
+    return [node for node in _nodes(statement) if isinstance(node, Register)]
+
+
+def _nodes(statement: Statement) -> Iterator[Any]:
+    """Yield the registers, constants and values of the site that a statement reads."""
+    if isinstance(statement, (If, While)):
+        yield statement.condition
+        return
+    work = [
+        getattr(statement, name) for name in statement.__dataclass_fields__
+        if name not in {"destination", "span", "map", "places", "body", "variable"}
+    ]  # fmt: skip
+    while work:
+        node = work.pop()
+        if isinstance(node, tuple):
+            work += node
+        elif isinstance(node, Inverted):
+            work.append(node.operand)
+        elif isinstance(node, Pair):
+            work += [node.first, node.second]
+        else:
+            yield node

@@ -1,0 +1,249 @@
+"""Code that nearly never does anything, of several sites under one branch after the last of them.
+
+A predicate is true once one of the conditions was; the code is skipped unless it is. ``snippets/deferral.py`` says
+which code that may be. Between the sites and it nothing may change what it reads: registers of the program.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from neutrino.abi.levels import Level
+from neutrino.ir.operands import Register
+from neutrino.lazy import lazy
+from neutrino.probing.ir.probe_set import Deferral, Snippet
+from neutrino.ptx.analysis.flow_graph import FlowGraph
+from neutrino.ptx.analysis.matching import Hit
+from neutrino.ptx.instrument.emission import Emission
+from neutrino.ptx.instrument.explicit_fma import Products
+from neutrino.ptx.instrument.lanes_together import LaneMasks
+from neutrino.ptx.instrument.registers import Guard, Resolver, Value, no_helpers, under
+from neutrino.ptx.instrument.site_values import SiteOperands
+from neutrino.ptx.isa.instruction import REGISTER
+from neutrino.ptx.text.body import Body, Statement
+from neutrino.ptx.text.inserted import Edits, Label, Line, Lines, Scope, after, before, op
+
+# Opcodes at which lanes that are apart may meet within a basic block, but for those with one of these in their names.
+_MEETING = frozenset({"sync", "aligned"})
+_MEETING_WORDS = frozenset({"bar", "barrier", "call", "shfl", "vote"})
+# Where code must not wait any longer: it would have the time after a barrier, or calls would have a state without it.
+_ENDING_WORDS = frozenset({"bar", "barrier", "call"})
+
+
+class Meetings:
+    """The instructions of a body at which threads of a warp that have diverged may converge again.
+
+    words: of those that begin with one of these alone.
+    """
+
+    def __init__(self, body: Body, words: frozenset[str] | None = None) -> None:
+        """Set up a search in a body; nothing is found before it is asked for."""
+        self._body = body
+        self._words = words
+
+    def lie_between(self, first: int, last: int) -> bool:
+        """Whether such an instruction is among those of the body from one index to another, both included."""
+        following = bisect_left(self._indices, first)
+        return following < len(self._indices) and self._indices[following] <= last
+
+    @lazy
+    def _indices(self) -> list[int]:
+        """The instructions, by index in the body, ascending."""
+        words, parts = (_MEETING_WORDS, _MEETING) if self._words is None else (self._words, frozenset[str]())
+        return self._body.where({
+            mnemonic for mnemonic in set(self._body.mnemonics)
+            if mnemonic is not None and (mnemonic.word in words or not parts.isdisjoint(mnemonic.parts))
+        })  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Waiting:
+    """The unlikely code of one site. code: all of it, or only what tests ``condition``, a predicate, for which the
+    snippet ``once`` has the rest. number: of the site."""
+
+    deferral: Deferral
+    code: Lines
+    condition: str
+    number: int
+
+
+class UnlikelyCode:
+    """Collects unlikely code of a body's sites, in text order, and inserts it after several of them."""
+
+    _MOST = 16
+
+    def __init__(self, body: Body, products: Products, emission: Emission, edits: Edits) -> None:
+        """Set up a writer that has collected nothing. Parameters: those of ``SiteWriter``."""
+        self._body = body
+        self._products = products
+        self._emission = emission
+        self._edits = edits
+        self._endings = Meetings(body, _ENDING_WORDS)
+        # What waits, in order; where it goes, and the index of the last instruction before that; the basic block; and
+        # the first instruction that overwrites a register that the code reads.
+        self._waiting: list[_Waiting] = []
+        self._at = 0
+        self._is_after = False
+        self._index = 0
+        self._block = -1
+        self._until = 0
+        self.count = 0
+        """How often code was deferred."""
+
+    def come_to(self, statement: Statement) -> None:
+        """Insert what waits if it cannot wait for the code of an instruction, which comes next."""
+        if self._waiting and (
+            self._graph.block(statement.index) != self._block
+            or self._endings.lie_between(self._index, statement.index)
+        ):
+            self.write()
+
+    def add(
+        self, deferral: Deferral, operands: SiteOperands, values: SiteOperands, masks: LaneMasks, guard: Guard | None,
+        hit: Hit, at: int, lines: Lines,
+    ) -> bool:  # fmt: skip
+        """Append the test of a snippet's condition to lines, and keep its unlikely code for later.
+
+        operands: of the site. values, masks: of the site likewise, for code of its own. guard: of the threads that the
+        snippet is for. at: where lines will be inserted, next to the instruction. Returns False, and has appended
+        nothing, where the code cannot wait at all.
+        """
+        if guard is not None and guard.register.startswith(self._emission.prefix):
+            return False
+        statement = hit.statement
+        spot = self._products.first_clear(at)
+        waiting = self._to_wait(deferral, values, masks, guard, hit.number or 0)
+        until = self._until_changed(waiting.code, statement, at, spot)
+        if values.early or until is None:
+            return False
+        index = bisect_right(self._body.ends, spot) - 1
+        if self._waiting and (
+            len(self._waiting) >= self._MOST or index >= self._until
+            or self._waiting[0].deferral.once != deferral.once
+        ):  # fmt: skip
+            self.write()
+        taken = len(operands.here)
+        tests, condition = self._condition(deferral.test, deferral.conditions, operands)
+        lines += [*operands.here[taken:], *tests]
+        any_ = self._emission.of_body("pred")
+        if self._waiting:
+            lines.append(op("or.pred", any_, any_, condition, when=under(guard)))
+        elif guard is not None:
+            lines.append(op("and.pred", any_, condition, guard.text))
+        else:
+            lines.append(op("mov.pred", any_, condition))
+        self._until = min(until, self._until) if self._waiting else until
+        self._waiting.append(waiting)
+        self.count += 1
+        self._at, self._is_after = spot, spot != statement.start
+        self._index, self._block = max(index, statement.index), self._graph.block(statement.index)
+        return True
+
+    def _to_wait(
+        self, deferral: Deferral, values: SiteOperands, masks: LaneMasks, guard: Guard | None, number: int
+    ) -> _Waiting:  # fmt: skip
+        """Write the unlikely code of a site. values, masks, guard: see ``add``; number: of the site."""
+        values.begin_snippet(guard)
+        if deferral.once is None:
+            code = self._emission.snippet(deferral.later, values, guard, level=Level.THREAD)
+            return _Waiting(deferral, [*masks.first, *values.here, *code.lines, *code.stores], "", number)
+        tests, condition = self._condition(deferral.test, deferral.conditions, values)
+        if guard is not None:
+            tests.append(op("and.pred", condition, condition, guard.text))
+        return _Waiting(deferral, [*masks.first, *values.here, *tests], condition, number)
+
+    def _condition(
+        self, snippet: Snippet, conditions: Sequence[Register], operands: Resolver = no_helpers
+    ) -> tuple[Lines, str]:  # fmt: skip
+        """Return the code of a test, and the predicate that is true where all of its conditions are."""
+        lines, (condition, *others) = self._emission.conditions(snippet, conditions, operands)
+        if others:
+            joined = self._emission.scratch.take("pred")
+            for other in others:
+                lines.append(op("and.pred", joined, condition, other))
+                condition = joined
+        return lines, condition
+
+    def write(self) -> None:
+        """Insert the code that waits; none waits any more then."""
+        if not self._waiting:
+            return
+        scratch = self._emission.scratch
+        mark = scratch.mark()
+        any_ = self._emission.of_body("pred")
+        lines: Lines = []
+        first = self._waiting[0].deferral
+        # The same for all of them, or left out: the code itself tests it again.
+        if first.state_conditions and all(waiting.deferral.state == first.state for waiting in self._waiting):
+            tests, condition = self._condition(first.state, first.state_conditions)
+            lines += [*tests, op("and.pred", any_, any_, condition)]
+        end = f"${self._emission.prefix.removeprefix('%')}likely"
+        lines += [Scope.OPEN, op("bra", end, when=f"!{any_}"), *self._rest(first.once), Label(end), Scope.CLOSE]
+        self._edits.insert(self._at, after(lines) if self._is_after else before(lines))
+        self._waiting.clear()
+        scratch.release(mark)
+
+    def _rest(self, once: Snippet | None) -> Lines:
+        """Return the code behind the branch. once: what the first of the sites does whose condition is true."""
+        lines: Lines = []
+        if once is None:
+            for waiting in self._waiting:
+                lines += waiting.code
+            return lines
+        number = self._emission.of_body("b32")
+        # The first of them is the last to be written.
+        for waiting in reversed(self._waiting):
+            lines += [*waiting.code, op("mov.u32", number, str(waiting.number), when=waiting.condition)]
+        code = self._emission.snippet(once, lambda name, element: Value(number, "u32"), level=Level.THREAD)
+        return [*lines, *code.lines, *code.stores]
+
+    def _until_changed(self, code: Iterable[Line], statement: Statement, at: int, spot: int) -> int | None:
+        """Return the index of the first instruction that changes a register which code reads that is to wait.
+
+        statement, at: its own, and where it would stand next to it; spot: where it can stand at the earliest. None
+        where that is too late, as a register has changed or is not in scope any more.
+        """
+        declaration = self._body.declaration
+        first = statement.index + (at > statement.start)
+        last = bisect_right(self._body.ends, spot) - 1
+        until = len(self._body.ends)
+        for name in self._named(code):
+            declared = declaration(name, at)
+            if declared is None:
+                continue
+            if declaration(name, spot) != declared:
+                return None
+            changes = self._changes.get(name, [])
+            following = bisect_left(changes, first)
+            if following < len(changes):
+                until = min(until, changes[following])
+            until = min(until, bisect_right(self._body.ends, declared.end))
+        return None if until <= last else until
+
+    def _named(self, code: Iterable[Line]) -> set[str]:
+        """The names of registers in code, without those of inserted code."""
+        names: set[str] = set()
+        for instruction in (each for line in code for each in line.instructions):
+            if instruction.predicate is not None:
+                names.add(instruction.predicate)
+            for operand in instruction.operands:
+                names.update(REGISTER.findall(operand))
+        return {name for name in names if not name.startswith(self._emission.prefix)}
+
+    @lazy
+    def _changes(self) -> dict[str, list[int]]:
+        """By name of a register of the program, the instructions that write it, by index in the body."""
+        changes: defaultdict[str, list[int]] = defaultdict(list)
+        for statement in self._body:
+            if statement.instruction is not None:
+                for name in statement.instruction.written:
+                    changes[name].append(statement.index)
+        return changes
+
+    @lazy
+    def _graph(self) -> FlowGraph:
+        """The basic blocks of the body."""
+        return FlowGraph(self._body)

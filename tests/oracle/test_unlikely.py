@@ -1,0 +1,219 @@
+"""Unlikely code, which runs after the last of several sites, records what it records at each site."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections import Counter
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis.strategies import sampled_from
+
+from neutrino.abi.reasons import Reason
+from neutrino.emulator.tracer import Tracer
+from neutrino.verification import load_probes
+from tests.oracle.bench import Bench, Kernel, make_twins, skip_of
+from tests.oracle.library import patterns
+from tests.oracle.random_kernels import kernels
+from tests.oracle.simulation import operands_of
+from tests.oracle.test_matrix import ALL
+from tests.oracle.twin_launch import LoadedTwin
+
+PATTERNS = patterns()
+_HEAD = """import neutrino.language as nl
+from neutrino import Map, probe
+
+"""
+_WORDS = 'pos="(add | sub | and | or | xor | shl | mad | mul) & (b32 | u32 | s32) & !wide", level="thread"'
+PROBES = {
+    "each": f"""
+@Map(level="thread", type="array", cap=64)
+class Seen:
+    site: nl.u32
+    value: nl.u32
+
+@probe({_WORDS}, after=True)
+def each():
+    value: nl.u32 = nl.out
+    if nl.unlikely(value % 8 == 3):
+        Seen.save(nl.site, value)
+""",
+    "first": f"""
+found: nl.u32 = 0
+
+@Map(level="thread", type="hash")
+class First:
+    site: nl.u32
+
+@probe({_WORDS}, after=True)
+def first():
+    value: nl.u32 = nl.out
+    if nl.unlikely(found == 0 and (value & 3 == 1 or value > 1000)):
+        found = 1
+        First.save(nl.site)
+""",
+    "rising": f"""
+greatest: nl.u32 = 5
+
+@Map(level="thread", type="array", cap=64)
+class Steps:
+    site: nl.u32
+    value: nl.u32
+    before: nl.u32
+
+@probe({_WORDS}, after=True)
+def rising():
+    value: nl.u32 = nl.out
+    if nl.unlikely(value > greatest):
+        Steps.save(nl.site, value, greatest)
+        greatest = value
+""",
+    "sources": f"""
+@Map(level="thread", type="array", cap=64)
+class Sources:
+    site: nl.u32
+    value: nl.u32
+
+@Map(level="thread", type="sum")
+class Sites:
+    number: nl.u64
+
+@probe({_WORDS}, before=True)
+def sources():
+    Sites.save(1)
+    value: nl.u32 = nl.in1
+    if nl.unlikely(value % 4 == 2):
+        Sources.save(nl.site, value)
+""",
+}
+KERNELS = (
+    "random", "memory", "matmul_mma_f16", "branches", "calls", "crc32", "early_returns", "formatting", "votes",
+    "counting_barriers", "triton_sort",
+)  # fmt: skip
+_FEW = 12
+
+
+@cache
+def bench(name: str) -> Bench:
+    return Bench(PATTERNS.get(name) or ALL[name], ())
+
+
+def recorded(source: Path, text: str, one: Bench) -> tuple[str, dict[str, Any]] | None:
+    """The twin's text, and the records of each map; None of a kernel without a site."""
+    source.write_text(_HEAD + text)
+    twins = make_twins(one.kernel, load_probes([str(source)]))
+    skip = skip_of(twins)
+    if skip is not None:
+        assert skip.reason is Reason.NO_SITE, skip
+        return None
+    (twin,) = twins.kernels
+    place = one.place(None)
+    loaded = LoadedTwin(twin, place.device.load(twins.render()), place.module.variables)
+    views = loaded.launch(place.device, place.launch())
+    assert place.results() == one.results(None)
+    records = {key: sorted(view.valid().reshape(-1).tolist()) if key == "First" else view.valid().tolist()
+               for key, view in views.items()}  # fmt: skip
+    return twins.render(), {key: (rows, views[key].dropped) for key, rows in records.items()}
+
+
+def compare(source: Path, probe: str, one: Bench) -> int:
+    """Compare with what the probe records without the hint; return how many pieces of code were deferred."""
+    plain = recorded(source, PROBES[probe].replace("nl.unlikely(", "("), one)
+    hinted = recorded(source, PROBES[probe], one)
+    if plain is None or hinted is None:
+        assert plain is hinted
+        return 0
+    assert "likely:" not in plain[0]
+    assert hinted[1] == plain[1]
+    return hinted[0].count("likely:")
+
+
+@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("probe", PROBES)
+def test_it_records_the_same_as_at_each_site(probe: str, name: str, tmp_path: Path) -> None:
+    assert compare(tmp_path / "probe.py", probe, bench(name)) > 0
+
+
+def test_of_random_kernels(tmp_path: Path, pytestconfig: pytest.Config) -> None:
+    count = pytestconfig.getoption("--random-rewrites") or _FEW
+    deferred = Counter[str]()
+
+    @settings(
+        max_examples=count, deadline=None, database=None, derandomize=count == _FEW,
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+    )  # fmt: skip
+    @given(kernels(), sampled_from(sorted(PROBES)))
+    def check(kernel: Kernel, probe: str) -> None:
+        deferred[probe] += compare(tmp_path / "probe.py", probe, Bench(kernel, ()))
+
+    check()
+    assert sum(deferred.values()) > 0
+
+
+# nan_finder
+
+
+_PLANTED = re.compile(r"(add|sub|mul|fma)\.(rn\.)?(ftz\.)?f32$")
+_TYPES = ("f32", "f16", "bf16", "f16x2", "bf16x2")
+
+
+def is_nan(opcode: str, words: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """Whether results of an instruction hold a NaN, by the first type that its opcode names."""
+    kind = next(part for part in opcode.split(".") if part in _TYPES)
+    if kind == "f32":
+        return (words & 0x7FFFFFFF) > 0x7F800000
+    infinity = 0x7F80 if kind.startswith("b") else 0x7C00
+    found = (words & 0x7FFF) > infinity
+    return found | ((words >> 16 & 0x7FFF) > infinity) if kind.endswith("x2") else found
+
+
+def first_nans(one: Bench) -> tuple[Counter[int], Counter[int], set[int]]:
+    """By line, in how many threads the first NaN comes from it: as the probe records it, and as the tracer saw it; and
+    the lines that were executed."""
+    twins = make_twins(one.kernel, load_probes(["nan_finder"]))
+    (twin,) = twins.kernels
+    place = one.place(None)
+    loaded = LoadedTwin(twin, place.device.load(twins.render()), place.module.variables)
+    view = loaded.launch(place.device, place.launch())["FirstNaN"]
+    assert view.dropped == 0
+    lines = {site.number: site.line for site in twin.sites if site.number is not None}
+    rows = view.valid().reshape(-1)
+    recorded = Counter(dict(zip(map(lines.get, rows["key"].tolist()), rows["count"].tolist(), strict=True)))
+    tracer = Tracer(lambda _: True, registers=True)
+    place = one.place(None)
+    launch = place.launch()
+    place.device.launch(
+        place.function, launch.grid, launch.block, launch.parameters, shared=launch.shared, observer=tracer
+    )
+    first: dict[int, int] = {}
+    for execution in tracer.executions:
+        if execution.site.line in set(lines.values()):
+            words = execution.after[operands_of(execution.site.text)[0]].view(np.uint32)
+            for thread in execution.threads[is_nan(execution.site.opcode, words)].tolist():
+                first.setdefault(thread, execution.site.line)
+    return recorded, Counter(first.values()), {execution.site.line for execution in tracer.executions}
+
+
+@pytest.mark.parametrize("name", ["triton_softmax_sm_90", "triton_attention_bf16_sm_90", "mandelbrot", "layernorm"])
+def test_a_nan_is_found_where_it_begins(name: str) -> None:
+    """One operand is a NaN, at each of five instructions by chance."""
+    kernel = ALL[name]
+    recorded, seen, executed = first_nans(Bench(kernel, ()))
+    assert recorded == seen
+    lines = kernel.text.split("\n")
+    found = re.compile(r"\s*(?:@!?%\w+ )?(\S+)\s[^;]*,([^,;]*);")
+    places = [number - 1 for number in sorted(executed)
+              if (match := found.match(lines[number - 1])) and _PLANTED.match(match[1])]  # fmt: skip
+    for number in random.Random(name).sample(places, 5):
+        head, _, _ = lines[number].rpartition(",")
+        changed = "\n".join([*lines[:number], f"{head}, 0f7FC00000;", *lines[number + 1 :]])
+        recorded, seen, _ = first_nans(Bench(replace(kernel, text=changed), ()))
+        assert recorded == seen
+        assert seen[number + 1] > 0
