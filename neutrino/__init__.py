@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         NeutrinoError,
         PatchError,
         ProbeError,
+        ProbeWarning,
         PtxError,
         ToolError,
         ToolMissingError,
@@ -37,6 +38,7 @@ __all__ = [
     "PatchError",
     "ProbeError",
     "ProbeSet",
+    "ProbeWarning",
     "PtxError",
     "Recording",
     "ToolError",
@@ -69,7 +71,8 @@ def __getattr__(name: str) -> Any:
     """Import a public name from its module when it is used. Raises AttributeError for any other name."""
     # Not earlier, because each command imports this package, and most need few of the names.
     if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        names = ", ".join(public for public in __all__ if public[0].islower())
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {names}")
     return getattr(import_module(_MODULES.get(name, _ERRORS)), name)
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import sys
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeGuard
 
 from neutrino.backend.registry import device_arch
-from neutrino.errors import NeutrinoError
+from neutrino.calls import names_arguments
+from neutrino.errors import Diagnostic, NeutrinoError, ProbeWarning, TraceError
 from neutrino.fatbin import Container, read_file
 from neutrino.fatbin.extraction import Namer, file_name, write_aside
 from neutrino.patched_files.image_twins import Settings
@@ -22,10 +25,13 @@ from neutrino.verification import is_one_liner, load_all
 
 Name = str | os.PathLike[str]
 """A path; for a probe, also the name of one that ships with Neutrino."""
+_INSIDE = frozenset({"neutrino", "contextlib"})
+"""Packages whose calls are not the program's own."""
 Function = Callable[[], None]
 """A probe of the running program, a function with ``@nl.probe``."""
 
 
+@names_arguments
 def load_probes(
     names: Name | Function | Sequence[Name | Function] = (),
     *,
@@ -41,7 +47,8 @@ def load_probes(
     file in Python.
     defines: other values of the constants of probes in Python, by name, as the option ``-D`` gives them.
 
-    Raises ProbeError with every error of every file, NeutrinoError for a file or shipped probe that does not exist, a
+    What may be wrong, as an opcode with an unknown modifier, is a ProbeWarning. Raises ProbeError with every error of
+    every file, NeutrinoError for a file or shipped probe that does not exist, a
     function whose text is not known, and a constant that no file has.
     """
     given = list(flattened(names))
@@ -54,7 +61,15 @@ def load_probes(
         name if isinstance(name, str) else _path(name)
         for name in given if not callable(name) and not _is_one_liner(name)
     ]  # fmt: skip
-    return load_all(paths, functions, source, one_liners, defines=defines)
+    return load_all(paths, functions, source, one_liners, defines=defines, warn=_warn)
+
+
+def _warn(diagnostic: Diagnostic) -> None:
+    """Warn of something in probes, in the line of the program that has asked for them."""
+    frame, number = sys._getframe(0), 0
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _INSIDE:
+        frame, number = frame.f_back, number + 1
+    warnings.warn(str(diagnostic), ProbeWarning, stacklevel=number + 1)
 
 
 def _is_one_liner(given: object) -> bool:
@@ -82,6 +97,7 @@ def _path(name: os.PathLike[str]) -> str:
     return path if "/" in path else f"./{path}"
 
 
+@names_arguments
 def patch_file(
     file: Name,
     probes: ProbeSet,
@@ -101,10 +117,12 @@ def patch_file(
 
     The report lists which kernels were probed and why others were not. Its ``output`` is None when no kernel could be
     probed and nothing was written. Raises PatchError for a file that cannot carry twins, FormatError for a damaged one,
-    ToolError when a tool is missing or failed, OSError when a file cannot be read or written.
+    ToolError when a tool is missing or failed, OSError when a file cannot be read or written, NeutrinoError for other
+    probes than a ProbeSet.
     """
     if not isinstance(probes, ProbeSet):
-        raise TypeError(f"probes are what load_probes returns, not {type(probes).__name__}")
+        given = type(probes).__name__
+        raise NeutrinoError(f"probes are what load_probes returns, not {given}: write load_probes({probes!r})")
     source = Path(file)
     target = output_path(source, os.fspath(output) if output is not None else None)
     # Only a set that was merged from several files has parts.
@@ -136,10 +154,12 @@ def extract(file: Name, output: Name | None = None) -> tuple[Container, ...]:
     return containers
 
 
-def open_trace(path: Name) -> Trace:
+def open_trace(path: Name = "trace") -> Trace:
     """Open a trace directory, or the newest one in a folder of trace directories, such as ``trace``.
 
-    Raises TraceError when it cannot be read, or when there is none.
+    Raises TraceError when it cannot be read, or when there is none, and for what is no path.
     """
+    if not isinstance(path, (str, os.PathLike)):
+        raise TraceError(f"{path!r} is no path of a trace, or of a folder of traces")
     *_, newest = find_traces(Path(path))
     return Trace(newest)

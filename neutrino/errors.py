@@ -24,6 +24,10 @@ def _unpickle(kind: type[NeutrinoError], args: tuple[object, ...], attributes: d
     return error
 
 
+class ProbeWarning(UserWarning):
+    """Something in probes that may be a mistake; they are used as they are."""
+
+
 class FormatError(NeutrinoError):
     """A file or an image is not valid in its format. The parameters are attributes of the same names."""
 

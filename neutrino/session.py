@@ -6,25 +6,29 @@ import builtins
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ContextDecorator, contextmanager
+from contextlib import AbstractContextManager, ContextDecorator, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from neutrino.api import Function, Name, flattened, load_probes
+from neutrino.calls import names_arguments, unknown_option
 from neutrino.errors import NeutrinoError
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.selection import Selection
 
 if TYPE_CHECKING:
+    from neutrino.loader.embedded_driver import EmbeddedDevice
     from neutrino.run.own_process import Hook
     from neutrino.run.start import Request
     from neutrino.tracing.coverage import Coverage
+    from neutrino.tracing.named_kernels import NamedKernels
     from neutrino.tracing.trace import Trace, TraceKernel, TraceLaunch
     from neutrino.tracing.views import MapView
 
 _FLUSH_MS = 60_000
+_NOT_ENDED = "the block has not ended yet, and its launches may be running: read it after the with block"
 _MOST_LISTENERS = 4
 """Sets of probes after the first whose listeners, two processes each, are kept for the next kernels."""
 
@@ -51,12 +55,13 @@ class _State:
 _state = _State()
 
 
+@names_arguments
 def install(
     *probes: Name | Function | ProbeSet,
     kernels: str | Sequence[str] = (),
     exclude: str | Sequence[str] = (),
     tracedir: Name = "trace",
-    device: str | None = None,
+    device: str | int | None = None,
     defines: Mapping[str, int | float] | None = None,
     max_device_memory: int | None = None,
     max_trace_size: int | None = None,
@@ -82,21 +87,20 @@ def install(
 
     probes: names of shipped probes, paths, functions with ``@nl.probe``, or what ``load_probes`` returns. kernels,
     exclude: patterns of kernel names, as of ``-k`` and ``--filter``. tracedir: the folder in which the trace is made.
-    device: ``embedded`` for the embedded device, without a GPU. defines: as for ``load_probes``. max_device_memory,
-    max_trace_size: in bytes. timeout: seconds that the program waits for the twins of an image. wait: False is
-    ``--no-wait``: launches run without probes until their twins are ready. hot: twins are made at that launch of a
-    kernel, from 1 (``--when launch``), and not waited for. retarget, max_registers, quiet: as the options.
-    only_blocks: whether only blocks of ``trace`` are recorded; other launches run their own machine code, as those do
-    that launches (from a number to below another, of each kernel), every, devices, duration (in seconds) and ranges (as
-    of ``--range``; range_scope: ``thread`` or ``process``) do not choose. memusage: ``--memusage``: nothing is probed,
-    and ``neutrino-report`` says what memory it would take; not with wait=False or hot.
+    device: ``embedded`` for the embedded device, without a GPU, or the number of the only one to probe. defines: as for
+    ``load_probes``. max_device_memory, max_trace_size: in bytes. timeout: seconds that the program waits for the twins
+    of an image. wait: False is ``--no-wait``: launches run without probes until their twins are ready. hot: twins are
+    made at that launch of a kernel, from 1 (``--when launch``), and not waited for. retarget, max_registers, quiet: as
+    the options. only_blocks: whether only blocks of ``trace`` are recorded; other launches run their own machine code,
+    as those do that launches (from a number to below another, of each kernel), every, devices, duration (in seconds)
+    and ranges (as of ``--range``; range_scope: ``thread`` or ``process``) do not choose. memusage: ``--memusage``:
+    nothing is probed, and ``neutrino-report`` says what memory it would take; not with wait=False or hot.
 
     Called again, it changes the probes, of all launches from then on; options of a process are chosen once. Processes
     that this one starts are not probed. Raises NeutrinoError if the process has other options, runs under ``neutrino``,
     or has a block of ``trace`` open with other probes; ProbeError, ToolError and OSError as the command would fail.
     """
     from neutrino.device.register_limits import LEAST_CAP, MOST_CAP
-    from neutrino.loader.embedded_driver import EmbeddedDevice
     from neutrino.run.launch_choice import MOST_DEVICES, Choice
     from neutrino.run.own_process import attach, find_hook
     from neutrino.run.probes import RunProbes
@@ -108,6 +112,7 @@ def install(
         raise NeutrinoError(f"launches={launches!r}: write two numbers, as (10, 20), or None as the second")
     _check("launches", launches[0], 0)
     _check("launches", launches[1], 1, is_optional=True)
+    embedded, devices = _devices(device, devices)
     if isinstance(devices, (int, str)):
         raise NeutrinoError(f"devices={devices!r}: write a list of numbers, as [0, 1]")
     for number in devices:
@@ -129,7 +134,7 @@ def install(
         tuple(map(_name, flattened(probes))),
         selection,
         tracedir=Path(tracedir),
-        device=EmbeddedDevice.parse(device) if device is not None else None,
+        device=embedded,
         pool=max_device_memory,
         timeout=timeout,
         waits=wait,
@@ -170,6 +175,26 @@ def install(
         _put_in_force(_state.hook, number)
         if _state.usual is not None:
             _state.usual = number
+
+
+def _devices(device: str | int | None, devices: Sequence[int]) -> tuple[EmbeddedDevice | None, Sequence[int]]:
+    """Return the embedded device if ``device`` names it, and the numbers of the devices to probe. Raises NeutrinoError
+    for another name."""
+    from neutrino.loader.embedded_driver import EmbeddedDevice
+
+    if device is None:
+        return None, devices
+    if isinstance(device, int) or (isinstance(device, str) and device.isdecimal()):
+        if devices:
+            raise NeutrinoError(f"device={device!r} and devices={devices!r}: give one of the two")
+        return None, [int(device)]
+    if not isinstance(device, str):
+        raise NeutrinoError(f"device={device!r}: write 'embedded', or the number of a GPU")
+    try:
+        return EmbeddedDevice.parse(device), devices
+    except NeutrinoError as error:
+        said = str(error).replace(f"--device {device}", f"device={device!r}").replace("--device", "device")
+        raise NeutrinoError(said) from None
 
 
 def _digest(request: Request) -> str:
@@ -263,10 +288,8 @@ def trace_dir() -> Path | None:
     return hook.trace_dir if hook is not None else None
 
 
-@contextmanager
-def trace(
-    *probes: Name | Function | ProbeSet, kernels: str | Sequence[str] = (), **options: Any
-) -> Iterator[Recording]:
+@names_arguments
+def trace(*probes: Name | Function | ProbeSet, kernels: str | Sequence[str] = (), **options: Any) -> Block:
     """Record what is launched in a ``with`` block: ``with neutrino.trace("gmem_bytes") as t: …``, then ``t.maps``.
 
     probes: as for ``install``, which is called with them, ``only_blocks`` and the options if the process has no probes
@@ -275,10 +298,56 @@ def trace(
     chose.
 
     The block waits for the GPU where it begins and where it ends. Launches of all threads count, so blocks may be
-    nested, and overlap in threads, if they have the same probes. Raises NeutrinoError without probes, and as
-    ``install``.
+    nested, and overlap in threads, if they have the same probes. Also above a function, each of whose calls is such a
+    block. Raises NeutrinoError without probes, for an option that ``install`` does not have, and as ``install``.
     """
-    selection = Selection(_patterns("kernels", kernels), ())
+    known = install.__wrapped__.__kwdefaults__  # type: ignore[attr-defined]
+    unknown = next((name for name in options if name not in known), None)
+    if unknown is not None:
+        raise NeutrinoError(unknown_option("trace", unknown, list(known)))
+    return Block(probes, Selection(_patterns("kernels", kernels), ()), options)
+
+
+class Block(ContextDecorator):
+    """What ``neutrino.trace`` returns, for ``with``."""
+
+    def __init__(
+        self, probes: Sequence[Name | Function | ProbeSet], selection: Selection, options: Mapping[str, Any]
+    ) -> None:
+        """Prepare to record. probes, options: of ``trace``. selection: of the kernels to show."""
+        self._probes = probes
+        self._selection = selection
+        self._options = options
+        # A function that calls itself has several open.
+        self._open: list[AbstractContextManager[Recording]] = []
+
+    def __enter__(self) -> Recording:
+        """Begin to record; return what can be read after the block. Raises as ``trace``."""
+        manager = _recorded(self._probes, self._selection, self._options)
+        recording = manager.__enter__()
+        self._open.append(manager)
+        return recording
+
+    def __exit__(self, *fault: Any) -> bool | None:
+        """End the recording. fault: what the block raises, which goes on."""
+        return self._open.pop().__exit__(*fault)
+
+    def __getattr__(self, name: str) -> Any:
+        """Raise NeutrinoError for what a recording has, AttributeError for other names: nothing is recorded yet."""
+        if name in Recording.__dict__ and not name.startswith("_"):
+            raise NeutrinoError(f"nothing is recorded yet: write with neutrino.trace(…) as t: and after it t.{name}")
+        raise AttributeError(f"a block of trace has no attribute {name!r}")
+
+    def __repr__(self) -> str:
+        """Say what it is for."""
+        return "<block of neutrino.trace, for with>"
+
+
+@contextmanager
+def _recorded(
+    probes: Sequence[Name | Function | ProbeSet], selection: Selection, options: Mapping[str, Any]
+) -> Iterator[Recording]:
+    """Record while the context is open. Raises as ``trace``."""
     with _state.lock:
         hook = _begin_block(probes, options)
     try:
@@ -342,17 +411,20 @@ class RecordedKernel:
         return self.kernel.demangled
 
     @property
+    def mangled(self) -> str:
+        """The name of the symbol."""
+        return self.kernel.name
+
+    @property
+    def set(self) -> int:
+        """The number of the probes that it ran with, of ``trace.sets``."""
+        return self.kernel.set
+
+    @property
     def maps(self) -> dict[str, MapView]:
         """By name, the view of a map whose first axis is the launch. Raises NeutrinoError if the launches have several
         shapes: then each of ``launches`` has its own."""
-        found = list(self.kernel.stacks(_numbers(self.launches))) if self.launches else []
-        if len(found) > 1:
-            raise NeutrinoError(f"{self.name}: its launches have several shapes; see launches, which have maps each")
-        if not found:
-            from neutrino.tracing.views import MapViews
-
-            return MapViews({})
-        return found[0]
+        return self.kernel.maps_of(_numbers(self.launches))
 
     def __repr__(self) -> str:
         """Return the kernel's name and number of launches as a notebook shows them."""
@@ -381,7 +453,7 @@ class Recording:
         from neutrino.tracing.trace import Trace
 
         if self.end is None:
-            raise NeutrinoError("the block has not ended yet: its launches may be running")
+            raise NeutrinoError(_NOT_ENDED)
         path = self._hook.trace_dir
         if path is None:
             raise NeutrinoError(
@@ -390,19 +462,26 @@ class Recording:
         return Trace(path)
 
     @cached_property
-    def kernels(self) -> tuple[RecordedKernel, ...]:
-        """The probed kernels with launches in the block, in the order in which the process obtained them."""
+    def kernels(self) -> NamedKernels[RecordedKernel]:
+        """The probed kernels with launches in the block, in the order in which the process obtained them, and by name.
+        """
+        return self._kernels(self._selection)
+
+    def _kernels(self, selection: Selection) -> NamedKernels[RecordedKernel]:
+        """Return the probed kernels that are chosen and have launches in the block."""
         import numpy as np
+
+        from neutrino.tracing.named_kernels import NamedKernels
 
         records, found = self.trace.launches, []
         times = records["submit_ns"]
         numbers = np.flatnonzero((times >= self._begin) & (times <= (self.end or 0)))
         if not numbers.size:
-            return ()
+            return NamedKernels()
         # Only files of these are opened: a process that asks often has many kernels.
         chosen, launched = builtins.range(numbers[0], numbers[-1] + 1), np.unique(records["kernel"][numbers])
         for kernel in self.trace.kernels:
-            if kernel.id not in launched or not self._selection.selects(kernel.name, kernel.demangled):
+            if kernel.id not in launched or not selection.selects(kernel.name, kernel.demangled):
                 continue
             launches = tuple(
                 launch for launch in kernel.launches(chosen)
@@ -410,7 +489,7 @@ class Recording:
             )  # fmt: skip
             if launches:
                 found.append(RecordedKernel(kernel, launches))
-        return tuple(found)
+        return NamedKernels(found)
 
     @property
     def launches(self) -> tuple[TraceLaunch, ...]:
@@ -441,15 +520,19 @@ class Recording:
     @property
     def maps(self) -> dict[str, MapView]:
         """By name, the view of a map whose first axis is the launch, where one kernel has launches in the block. Raises
-        NeutrinoError for several kernels, and as ``RecordedKernel`` does."""
-        if len(self.kernels) > 1:
-            names = ", ".join(kernel.name for kernel in self.kernels)
-            raise NeutrinoError(f"several kernels: {names}; see kernels, or give trace() a pattern")
-        if not self.kernels:
-            from neutrino.tracing.views import MapViews
+        NeutrinoError for several kernels, for patterns of ``trace`` that leave none, and as ``RecordedKernel`` does."""
+        from neutrino.tracing.named_kernels import listed
+        from neutrino.tracing.views import MapViews
 
-            return MapViews({})
-        return self.kernels[0].maps
+        if len(self.kernels) > 1:
+            names = listed(self.kernels)
+            raise NeutrinoError(f"several kernels: {names}; write t.kernels[NAME].maps, or give trace() a pattern")
+        if self.kernels:
+            return self.kernels[0].maps
+        hidden = self._kernels(Selection((), ()))
+        if hidden:
+            raise NeutrinoError(f"kernels={self._selection.keep!r} leaves none of the kernels: {listed(hidden)}")
+        return MapViews({})
 
     @property
     def coverage(self) -> Coverage:
@@ -460,7 +543,7 @@ class Recording:
         from neutrino.tracing.coverage import Coverage
 
         if self.end is None:
-            raise NeutrinoError("the block has not ended yet: its launches may be running")
+            raise NeutrinoError(_NOT_ENDED)
         counters = np.zeros((1, REASON_SLOTS), "<u8") if self.after is None else self.after.copy()
         if self._before is not None:
             counters[: len(self._before)] -= self._before

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -27,6 +28,8 @@ _ABOUT_REGISTERS = frozenset({"undeclared-register", "register-type", "not-a-pre
 """Codes of faults that may only be caused by a register declaration that could not be read."""
 
 _Read = Callable[[], WrittenProbes | DraftProbes]
+_BEGUN = 3
+"""Letters of a shipped probe's name that tell it from others."""
 NO_PROBE = "no probe is named; name a shipped probe (-p), or the path of a .toml or .py file"
 
 
@@ -110,13 +113,13 @@ def load_probe_file(path: str | Path) -> ProbeSet:
 def load_all(
     names: Sequence[str] = (), functions: Sequence[object] = (), source: str | None = None,
     one_liners: Sequence[str] = (), *, defines: Mapping[str, int | float] | None = None,
-    platform: str = DEFAULT_PLATFORM,
+    platform: str = DEFAULT_PLATFORM, warn: Callable[[Diagnostic], None] = lambda _: None,
 ) -> ProbeSet:  # fmt: skip
     """Read, verify and merge probes from files and from a running program, in this order.
 
     names, defines, platform: as for ``load_probes``. functions: those of the program with ``@nl.probe``. source: the
-    text of a probe file in Python. one_liners: texts of ``-e``. Raises as ``load_probes``, and NeutrinoError for a
-    function whose text is not known.
+    text of a probe file in Python. one_liners: texts of ``-e``. warn: is called with each warning. Raises as
+    ``load_probes``, and NeutrinoError for a function whose text is not known.
     """
     readers = [_reader(name, defines or {}, platform) for name in dict.fromkeys(names)]
     if functions or source is not None:
@@ -128,6 +131,9 @@ def load_all(
     checked = _check(readers)
     probes = checked.probe_set()
     require_constants(defines or {}, checked.written)
+    # Without errors these are warnings alone.
+    for diagnostic in checked.diagnostics:
+        warn(diagnostic)
     return probes
 
 
@@ -340,6 +346,15 @@ def _find(name: str, platform: str) -> Path:
     if "," in name and all(part.strip() in shipped for part in name.split(",")):
         options = " ".join(f"-p {part.strip()}" for part in name.split(","))
         raise NeutrinoError(f"{name}: one probe at a time: {options}")
+    # What begins with it, and a file of that name, are meant rather than what is only similar.
+    begun = [probe for probe in shipped if probe.startswith(name)] if len(name) >= _BEGUN else []
+    guess = begun[0] if len(begun) == 1 else guess
+    files = [f"./{name}{ending}" for ending in (".py", ".toml") if Path(f"{name}{ending}").is_file()]
+    if files:
+        raise NeutrinoError(f"{name}: no such shipped probe; for the file write {files[0]}")
+    if re.fullmatch(r"[a-z]+(?:\.\w+)+", name, re.ASCII):
+        example = f"'{name} {{ @n = count() }}'"
+        raise NeutrinoError(f"{name}: no such shipped probe; a probe in one line says what it does: {example}")
     suggestion = f"did you mean {guess}? " if guess else ""
     raise NeutrinoError(
         f"{name}: no such shipped probe; {suggestion}neutrino-probe list has them all, and a file's name needs a '/' "

@@ -53,6 +53,33 @@ def test_every_name_is_there_and_documented() -> None:
         neutrino.import_modules  # noqa: B018
 
 
+def test_wrong_arguments_name_the_right_ones() -> None:
+    for call, said in (
+        (lambda: neutrino.Map("sum"), r"Map\(\) takes its arguments by name, as level=…; it has level, type"),
+        (lambda: neutrino.probe("ld.global"), r"probe\(\) takes its arguments by name, as pos=…; it has pos"),
+        (lambda: neutrino.probe(where="ld", level="warp"), r"probe\(\) has no option where; it has pos, position"),
+        (lambda: neutrino.probe(pos="ld"), r"probe\(\): missing a required.* argument: 'level'; it has pos"),
+        (lambda: neutrino.load_probes("gmem_bytes", define={}), "has no option define; did you mean defines"),
+        (lambda: neutrino.open_trace(5), "5 is no path of a trace"),
+        (lambda: neutrino.open_trace("nothing/here"), "nothing/here: cannot be read: No such file"),
+        (lambda: neutrino.patch_file("x.so", "gmem_bytes"), r"not str: write load_probes\('gmem_bytes'\)"),
+    ):
+        with pytest.raises(NeutrinoError, match=said) as caught:
+            call()
+        assert caught.value.__cause__ is None
+    # What goes wrong inside is not taken for a wrong call.
+    with pytest.raises(TypeError, match="not int"):
+        neutrino.patch_file(5, neutrino.load_probes("gmem_bytes"))  # type: ignore[arg-type]
+    with pytest.raises(AttributeError, match="it has extract, install, load_probes, open_trace"):
+        neutrino.profile  # noqa: B018
+
+
+def test_what_may_be_wrong_in_probes_is_a_warning_where_they_are_named() -> None:
+    with pytest.warns(neutrino.ProbeWarning, match="no instruction of PTX has the modifier 'globl'") as found:
+        neutrino.load_probes("ld.globl { @n = count() }")
+    assert [warning.filename for warning in found] == [__file__]
+
+
 def test_importing_it_imports_little() -> None:
     script = "import neutrino, sys; sys.exit(len([name for name in sys.modules if name.startswith('neutrino')]) > 2)"
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0

@@ -20,6 +20,8 @@ import sys
 from collections.abc import Callable
 from typing import Any, Generic, Literal, NoReturn, TypeAlias, TypeVar, overload
 
+from neutrino.calls import names_arguments
+
 __all__ = [
     "Array",
     "Map",
@@ -171,6 +173,7 @@ def _as_map(declared: _Class) -> _Class:
 # Declarations
 
 
+@names_arguments
 def probe(
     *,
     pos: str = "",
@@ -193,6 +196,7 @@ def probe(
     return lambda function: function
 
 
+@names_arguments
 def Map(  # noqa: N802 - it is written as a class
     *,
     level: Level,

@@ -145,6 +145,8 @@ class _Reader:
         of the target that the probes are for. defines: values for the file's constants, by name. program: which probes
         to read, if the text is a program's; then functions that no probe calls are no fault."""
         self._is_program = program is not None
+        # The program's functions that were given as probes.
+        self._given = frozenset(program.names if program is not None else ())
         self._faults = faults
         self._language = language
         self._defines = defines
@@ -198,6 +200,9 @@ class _Reader:
                 unread.add(function.name)
         for name, own in self._functions.items():
             # After a fault, a call of it may be in what was not read.
+            if name in self._given:
+                hint = 'write @probe(pos="kernel", level="warp") above it'
+                self._faults.report(own.node, "python-decorator", f"function {name} is no probe", hint)
             if name not in self._called and not self._is_program and not self._faults.diagnostics:
                 hint = 'write @probe(pos="kernel", level="warp") above it, or remove it'
                 message = f"function {name} is no probe, and no probe calls it"

@@ -72,8 +72,21 @@ def _compile(option: str, arguments: tuple[str, ...]) -> tuple[_Pattern, ...]:
             # Both would match every name.
             if not word or word == "//":
                 raise NeutrinoError(f"{option} {argument!r}: an empty pattern; write a part of a name")
+            meant = _meant(word)
+            if meant:
+                raise NeutrinoError(f"{option} {argument!r}: {meant}")
             patterns.append(_Pattern(word, _regex(option, word)))
     return tuple(patterns)
+
+
+def _meant(word: str) -> str:
+    """Return what is meant by a pattern that is in no name; "" for any other."""
+    if word.startswith("^") or (word.endswith("$") and _GLOB & set(word)):
+        return f"a regular expression stands between slashes: '/{word}/'"
+    # Names of C++ have commas between < and >, and spaces after them.
+    if re.fullmatch(r"\w+(?:,\w+)+", word):
+        return f"a list has colons between its patterns: {word.replace(',', ':')}"
+    return ""
 
 
 def _regex(option: str, word: str) -> re.Pattern[str] | None:

@@ -57,7 +57,7 @@ def probe_file_text(path: str | Path, language: str) -> str:
     except (OSError, ValueError) as error:
         # Without the number and path that an OSError adds.
         reason = (error.strerror if isinstance(error, OSError) else None) or error
-        raise NeutrinoError(f"{path}: cannot read the probe file: {reason}") from error
+        raise NeutrinoError(f"{path}: cannot read the probe file: {reason}") from None
     if len(data) > 4 * MAX_SIZE:
         message = f"the file has more than {MAX_SIZE} characters"
         raise ProbeError([Diagnostic(str(path), 1, 1, "", message, "is it a probe file?", code="too-large")])

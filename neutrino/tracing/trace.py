@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -9,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
 from pathlib import Path
-from typing import Any, SupportsIndex, overload
+from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -25,14 +26,13 @@ from neutrino.tracing.coverage import Coverage
 from neutrino.tracing.events import Events, member, read_events
 from neutrino.tracing.launches import Launches, read_launches
 from neutrino.tracing.manifest import Manifest, read_manifest
+from neutrino.tracing.named_kernels import NamedKernels, shown
 from neutrino.tracing.probe_sets import RecordedSet, recorded_sets
 from neutrino.tracing.result import Result, WholeRun
-from neutrino.tracing.views import MapView
+from neutrino.tracing.views import MapView, MapViews
 
 Array = npt.NDArray[Any]
 _REASONS = {reason.word: reason for reason in Reason}
-_NAMED = 8
-"""Kernels whose names are listed."""
 _BATCH = 1 << 14
 """Launches whose records are read at once."""
 _FEWER_BLOCKS = 2
@@ -105,7 +105,7 @@ class TraceKernel:
 
     def __repr__(self) -> str:
         """The kernel in short: its name, outcome and number of launches."""
-        return f"<TraceKernel {self.id} {_shown(self)}: {self.reason.word}, {sum(self.counters.values()):,} launches>"
+        return f"<TraceKernel {self.id} {shown(self)}: {self.reason.word}, {sum(self.counters.values()):,} launches>"
 
     @cached_property
     def manifest(self) -> Manifest | None:
@@ -128,6 +128,11 @@ class TraceKernel:
     def trace_path(self) -> Path:
         """The path of the trace directory that has this kernel."""
         return self._trace.path
+
+    @property
+    def mangled(self) -> str:
+        """The name of the symbol, which is ``name``."""
+        return self.name
 
     @property
     def demangled(self) -> str:
@@ -244,6 +249,19 @@ class TraceKernel:
         for _, views in self.numbered_stacks(numbers, is_checked=is_checked):
             yield views
 
+    @property
+    def maps(self) -> dict[str, MapView]:
+        """By name, the view of a map whose first axis is the launch. Raises TraceError if the launches have several
+        shapes: then each of ``launches`` has its own, and ``stacks`` has those of each shape."""
+        return self.maps_of(self.written_numbers())
+
+    def maps_of(self, numbers: Array) -> dict[str, MapView]:
+        """Return ``maps`` of some launches. numbers: as of ``stacks``."""
+        found = list(itertools.islice(self.stacks(numbers), 2)) if len(numbers) else []
+        if len(found) > 1:
+            raise TraceError(f"{self.full_name}: its launches have several shapes; see launches, which have maps each")
+        return found[0] if found else MapViews({})
+
     def numbered_stacks(
         self, numbers: Array | None = None, *, is_checked: bool = False
     ) -> Iterator[tuple[Array, dict[str, MapView]]]:
@@ -336,49 +354,11 @@ class KernelLaunches(Sequence[TraceLaunch]):
 
     def __repr__(self) -> str:
         """How many there are, in short."""
-        return f"<{len(self)} launches of {_shown(self._kernel)}>"
+        return f"<{len(self)} launches of {shown(self._kernel)}>"
 
 
-class TraceKernels(tuple[TraceKernel, ...]):
-    """Kernels of a trace by number in the order of their ids, and by name: ``kernels["saxpy"]``."""
-
-    __slots__ = ()
-
-    @overload
-    def __getitem__(self, key: SupportsIndex | str) -> TraceKernel: ...
-    @overload
-    def __getitem__(self, key: slice) -> tuple[TraceKernel, ...]: ...
-    def __getitem__(self, key: SupportsIndex | slice | str) -> TraceKernel | tuple[TraceKernel, ...]:
-        """Return a kernel by its number or name: mangled, demangled, or that before the parameters.
-
-        Raises TraceError if no kernel has that name, or several have, which happens if a program loads it twice. key:
-        an index, a slice, or a name.
-        """
-        if not isinstance(key, str):
-            return super().__getitem__(key)
-        found = [kernel for kernel in self if key in (kernel.name, demangle(kernel.name), _shown(kernel))]
-        if len(found) == 1:
-            return found[0]
-        if found:
-            has_sets = len({kernel.set for kernel in found}) > 1
-            numbers = ", ".join(f"{kernel.id} (set {kernel.set})" if has_sets else str(kernel.id) for kernel in found)
-            raise TraceError(f"{key!r}: {len(found)} kernels have this name, with ids {numbers}")
-        raise TraceError(f"{key!r}: no kernel of the trace has this name; it has {_listed(self) or 'none'}")
-
-    def __repr__(self) -> str:
-        """The kernels in short: how many, and the first names."""
-        return f"<{len(self)} kernels: {_listed(self)}>"
-
-
-def _shown(kernel: TraceKernel) -> str:
-    """Return a kernel's demangled name without its parameters."""
-    return demangle(kernel.name).partition("(")[0]
-
-
-def _listed(kernels: Sequence[TraceKernel]) -> str:
-    """Return the names of the first _NAMED kernels, with how many more there are, in a line."""
-    more = f" and {len(kernels) - _NAMED} more" if len(kernels) > _NAMED else ""
-    return ", ".join(map(_shown, kernels[:_NAMED])) + more
+TraceKernels = NamedKernels[TraceKernel]
+"""Kernels of a trace in the order of their ids, and by name."""
 
 
 class Trace:
@@ -682,10 +662,13 @@ def find_traces(path: str | Path) -> list[Path]:
         return [folder]
     try:
         inside = [entry for entry in folder.iterdir() if os.path.lexists(entry / "events.jsonl")]
-    except NotADirectoryError as error:
-        raise TraceError(f"{path}: a file, and traces are folders: give one, or a folder of them") from error
+    except NotADirectoryError:
+        raise TraceError(f"{path}: a file, and traces are folders: give one, or a folder of them") from None
     except OSError as error:
-        raise TraceError(f"{path}: cannot be read: {error.strerror or error}") from error
+        raise TraceError(f"{path}: cannot be read: {error.strerror or error}") from None
+    outer = next((parent for parent in folder.absolute().parents if (parent / "events.jsonl").is_file()), None)
+    if not inside and outer is not None:
+        raise TraceError(f"{path}: a folder in a trace, and no trace: give {outer}")
     if not inside:
         raise TraceError(f"{path}: neither a trace directory nor a folder of them: there is no events.jsonl")
     return sorted(inside, key=_age)

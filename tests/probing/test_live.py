@@ -151,6 +151,13 @@ def test_a_map_of_a_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         neutrino.load_probes(names["save"])
 
 
+def test_a_function_of_a_cell_without_a_decorator() -> None:
+    names: dict[str, Any] = {}
+    cell(CELL, "<cell 31>", names)
+    with pytest.raises(ProbeError, match="function twice is no probe"):
+        neutrino.load_probes([names["seen"], names["twice"]])
+
+
 def test_what_is_of_probes_alone_says_so() -> None:
     names: dict[str, Any] = {}
     cell(CELL, "<cell 29>", names)

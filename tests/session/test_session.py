@@ -114,8 +114,8 @@ except neutrino.NeutrinoError as error:
 """,
     )
     assert counts == {"counts": [4, 2, 0], "probed": [4, 2, 1], "found": [1]}
-    assert shown == {"text": ["(<saxpy: 2 launches>,)", "()"], "dir": True}
-    assert several == {"error": "several kernels: saxpy, sum; see kernels, or give trace() a pattern"}
+    assert shown == {"text": ["<1 kernel: saxpy>", "<0 kernels>"], "dir": True}
+    assert several == {"error": "several kernels: saxpy, sum; write t.kernels[NAME].maps, or give trace() a pattern"}
 
 
 @pytest.mark.parametrize("installs", [True, False])
@@ -242,8 +242,21 @@ REFUSED = (
     ('neutrino.install("gmem_bytes", launches=(5, 9), every=10)',
      "--launches 5:9 --every 10: no launch has a number that both choose"),
     ('neutrino.install("gmem_bytes", device="other")',
-     "--device other: there is no device of that name; use embedded, or leave --device out to use the machine's "
+     "device='other': there is no device of that name; use embedded, or leave device out to use the machine's "
      "GPU, or a number to probe only that GPU"),
+    ('neutrino.install("gmem_bytes", device=1.5)', "device=1.5: write 'embedded', or the number of a GPU"),
+    ('neutrino.install("gmem_bytes", device=0, devices=[1])', "device=0 and devices=[1]: give one of the two"),
+    ('neutrino.install("gmem_bytes", device=64)', "devices=64: write an integer from 0 to 63"),
+    ('with neutrino.trace("gmem_bytes", device="embedded", quite=True): pass',
+     "trace() has no option quite; did you mean quiet?"),
+    ('neutrino.install("gmem_bytes", wat=True)', "install() has no option wat; did you mean wait?"),
+    ('neutrino.trace("gmem_bytes", device="embedded").kernels',
+     "nothing is recorded yet: write with neutrino.trace(…) as t: and after it t.kernels"),
+    ('neutrino.trace("ld.global").__enter__()',
+     "ld.global: no such shipped probe; a probe in one line says what it does: 'ld.global { @n = count() }'"),
+    ('neutrino.trace("gmem").__enter__()',
+     "gmem: no such shipped probe; did you mean gmem_bytes? neutrino-probe list has them all, and a file's name needs "
+     "a '/' or ends in .toml or .py"),
     ('neutrino.install("gmem_bytes", device="embedded", tracedir="/proc/x")',
      "--tracedir /proc/x: no trace can be written there: No such file or directory"),
     ("neutrino.install(None)", "None is no probe: give names, paths, or functions with @nl.probe"),
@@ -273,7 +286,7 @@ def test_wrong_arguments_install_nothing(folder: Folder) -> None:
          "this process is probed with other hot, launches, every, devices, duration or ranges already; options are "
          "chosen once, by install()"),
         ('with neutrino.trace("gmem_bytes", device="embedded") as t: t.kernels',
-         "the block has not ended yet: its launches may be running"),
+         "the block has not ended yet, and its launches may be running: read it after the with block"),
         ('with neutrino.trace("gmem_bytes", device="embedded") as t: pass\nt.kernels',
          "no trace: the process has loaded no GPU code since install(); what it had loaded before is not probed"),
     ],

@@ -315,7 +315,19 @@ launches = kernel.launches
 view = launches[0].maps["GmemBytes"]
 shown = [repr(one) for one in (probes, view, launches[0], launches, t, t.kernels[0])]
 table, rows = t.to_pandas(), view.to_pandas()
-say(shown=shown, message=message, columns=list(table), kernels=table["kernel"], grids=table["grid_x"],
+assert kernel.maps["GmemBytes"].valid().tobytes() == t.kernels["saxpy"].maps["GmemBytes"].valid().tobytes()
+with neutrino.trace("ld.globl { @n = count() }"):
+    saxpy(vector)
+with neutrino.trace("inst_count") as other:
+    saxpy(vector)
+every = other.trace.kernels
+named = [every["saxpy", 1].set, every["saxpy", 3].set, other.kernels["saxpy"].set]
+try:
+    every["saxpy"]
+except neutrino.TraceError as error:
+    ambiguous = str(error)
+say(shown=shown, named=named, ambiguous=ambiguous, message=message,
+    columns=list(table), kernels=table["kernel"], grids=table["grid_x"],
     load=rows["load"].tolist(), count=[len(launches), len(list(launches)), len(list(kernel.launches()))],
     numbers=[launches[-1].index, launches[1].index, [one.index for one in launches[:2]]])
 """)
@@ -329,6 +341,9 @@ say(shown=shown, message=message, columns=list(table), kernels=table["kernel"], 
     assert found["load"] == [8000]
     assert found["count"] == [2, 2, 2]
     assert found["numbers"] == [2, 2, [0, 2]]
+    assert found["named"] == [1, 3, 3]
+    assert found["ambiguous"].startswith("'saxpy': 3 kernels have this name: kernels[0] of set 1, kernels[")
+    assert found["ambiguous"].endswith(" of set 3; kernels['saxpy', 1] is that of set 1")
 
 
 @pytest.mark.parametrize("mode", [0, 1, 2])

@@ -443,8 +443,11 @@ def test_find_traces(tmp_path: Path) -> None:
     second = write_sched(tmp_path / "job" / "Nov20_131501_2")
     assert find_traces(first) == [first]
     assert sorted(find_traces(tmp_path / "job")) == [first, second]
-    with pytest.raises(TraceError, match="neither a trace directory nor a folder"):
+    with pytest.raises(TraceError, match=f"kernel: a folder in a trace, and no trace: give {first}"):
         find_traces(first / "kernel")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(TraceError, match="neither a trace directory nor a folder"):
+        find_traces(tmp_path / "empty")
     with pytest.raises(TraceError, match="cannot be read"):
         find_traces(tmp_path / "absent")
 
@@ -472,9 +475,13 @@ def test_kernels_by_name(tmp_path: Path) -> None:
         assert trace.kernels[name] is trace.kernels[0]
     assert trace.kernels["void lib::copy<float>"].id == 3
     assert [kernel.id for kernel in trace.kernels[1:3]] == [2, 3]
-    with pytest.raises(TraceError, match="'sum': 2 kernels have this name, with ids 2, 4"):
+    with pytest.raises(TraceError, match=r"'sum': 2 kernels have this name: kernels\[1\], kernels\[3\]$"):
         trace.kernels["sum"]
-    names = "scale, sum, void lib::copy<float>, sum"
+    with pytest.raises(TraceError, match="'sum': no kernel of set 2 has this name; there are those of set 1"):
+        trace.kernels["sum", 2]
+    with pytest.raises(IndexError, match="kernel 4: there are 4: scale"):
+        trace.kernels[4]
+    names = "scale, sum, void lib::copy<float>"
     with pytest.raises(TraceError, match=f"no kernel of the trace has this name; it has {names}"):
         trace.kernels["scal"]
     assert repr(trace.kernels) == f"<4 kernels: {names}>"
