@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bench.prices import KERNELS, LIMITS, PROGRAM, SIZES, judge, table
+from bench.prices import KERNELS, LIMITS, PROGRAM, SIZES, judge, of_one, table
 
 
 @pytest.fixture(scope="module")
@@ -78,3 +78,8 @@ def test_the_kernels_are_those_of_the_program() -> None:
     assert isinstance(names, ast.Dict)
     written = [key.value for key in names.keys if isinstance(key, ast.Constant)]
     assert tuple(written) == KERNELS[: len(written)]
+
+
+@pytest.mark.parametrize(("kernels", "first"), [([], 0), ([4], 1), ([4, 4, 4], 3), ([4, 4, 7, 4], 2)])
+def test_samples_are_cut_where_another_kernel_begins(kernels: list[int], first: int) -> None:
+    assert of_one(kernels) == first
