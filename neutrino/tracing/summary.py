@@ -217,8 +217,10 @@ def summarize(
                 summary = _summarize_kernel(kernel, launches, with_maps=False)
             kernels.append(summary)
             notes += _kernel_notes(summary)
-        elif kernel.reason is Reason.PROBED:
-            # The process died before the manifest was written, or it is among the trace's faults.
+        elif kernel.reason is Reason.PROBED and not any(
+            f"kernel/{kernel.id}/manifest.json" in fault for fault in trace.faults
+        ):
+            # The process died before the manifest was written.
             notes.append(f"{kernel.name}: kernel/{kernel.id}/manifest.json is missing: its data cannot be read")
         not_probed += not_probed_launches(kernel)
     if launches is not None:

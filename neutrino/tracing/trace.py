@@ -114,10 +114,14 @@ class TraceKernel:
         """
         path = self._trace.path / "kernel" / str(self.id) / "manifest.json"
         try:
-            return read_manifest(path) if os.path.lexists(path) else None
+            if os.path.lexists(path):
+                return read_manifest(path)
+            # Of a process that died it may not have been written yet.
+            if self.reason is Reason.PROBED and self._trace._has_ended:
+                raise TraceError(f"{path} is missing: the data of {self.name} cannot be read")
         except TraceError as error:
             self._trace.tolerate(error)
-            return None
+        return None
 
     @property
     def trace(self) -> Trace:

@@ -27,6 +27,7 @@ from neutrino.abi.levels import Level
 from neutrino.abi.reasons import Reason
 from neutrino.abi.records import record_dtype
 from neutrino.abi.results import FRAME
+from neutrino.cli.report import main
 from neutrino.errors import TraceError
 from neutrino.maps.declaration import Map
 from neutrino.maps.regions import copies_in
@@ -455,9 +456,27 @@ def test_find_traces(tmp_path: Path) -> None:
 def test_manifest_that_was_never_written_is_noted(tmp_path: Path) -> None:
     path = write_sched(tmp_path / "t")
     (path / "kernel/1/manifest.json").unlink()
-    summary = summarize(Trace(path))
+    events = (path / "events.jsonl").read_text().splitlines(keepends=True)
+    (path / "events.jsonl").write_text("".join(line for line in events if '"end"' not in line))
+    trace = Trace(path)
+    summary = summarize(trace)
     assert summary.kernels == ()
     assert any("manifest.json is missing" in note for note in summary.notes)
+    assert not trace.faults
+
+
+@pytest.mark.parametrize("option", ["--records", "--json", "--perfetto", "--why"])
+def test_a_manifest_that_is_gone_is_a_fault(
+    option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As a damaged one is: the program ended, so it was written."""
+    path = write_sched(tmp_path / "t")
+    (path / "kernel/1/manifest.json").unlink()
+    options = [option, str(tmp_path / "out")] if option == "--perfetto" else [option]
+    assert main([str(path), *options]) == 2
+    assert "kernel/1/manifest.json is missing: the data of vecadd cannot be read" in capsys.readouterr().err
+    with pytest.raises(TraceError, match="is missing"):
+        summarize(Trace(path))
 
 
 def test_the_writer_agrees_with_the_layout() -> None:
