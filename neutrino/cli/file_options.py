@@ -6,6 +6,8 @@ import argparse
 import math
 from pathlib import Path
 
+USUAL_THRESHOLD = 2.0
+"""Percent that a figure of two traces may differ beyond the noise, if --threshold does not say otherwise."""
 _ASKED = ("perfetto", "iket", "diff")
 """Of which one can be asked for."""
 _ALLOWED = {
@@ -43,8 +45,7 @@ def add_files(parser: argparse.ArgumentParser) -> None:
         "--threshold",
         type=_percent,
         metavar="PCT",
-        default=2.0,
-        help="with --diff: how many percent a figure may differ beyond the noise (2)",
+        help=f"with --diff: how many percent a figure may differ beyond the noise ({USUAL_THRESHOLD:g})",
     )
 
 

@@ -117,7 +117,7 @@ def _run(options: argparse.Namespace) -> int:
         try:
             paths = newest_traces(find_traces(_DEFAULT_FOLDER), options)
         except NeutrinoError as error:
-            return fail(f"{error}; give the path of a trace")
+            return fail(f"{error}; a program that loads no GPU code leaves no trace; give the path of one")
     for path in options.trace:
         try:
             paths += traces_at(path, options)
@@ -300,6 +300,15 @@ def _check_forms(options: argparse.Namespace) -> None:
     if len(asked) > 1 or (new and (more or options.rows)):
         first, second = (*asked, *more, "--rows")[:2]
         report_parser().error(f"{first} goes without {second}")
+    shows_page = bool(options.html or options.open)
+    alone = {
+        "--threshold goes with --diff": options.threshold is not None,
+        "--sass goes with --html or --open": options.sass and not shows_page,
+        "--source goes with --html, --open, --png or --svg": options.source and not is_drawn(options),
+    }  # fmt: skip
+    for says, is_wrong in alone.items():
+        if is_wrong:
+            report_parser().error(says)
     if options.fail_if and (options.why is not None or is_asked(options)):
         report_parser().error("--fail-if goes without --why and queries")
 

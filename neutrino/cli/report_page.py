@@ -39,7 +39,8 @@ def _drawn(summaries: Sequence[TraceSummary], options: argparse.Namespace) -> in
 
     for summary in summaries:
         name = summary.trace.path.name if len(summaries) > 1 else ""
-        if status := _draw(Source(summary, {}, options.launch), name, options):
+        source = Source(summary, {}, options.launch, [Path(folder) for folder in options.source])
+        if status := _draw(source, name, options):
             return status
     return DONE
 

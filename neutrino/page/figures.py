@@ -397,9 +397,11 @@ def _comparison(drawing: _Drawing) -> Figures:
     found = drawing.comparison or {"kernels": []}
     for kernel in sorted(found["kernels"], key=lambda kernel: not kernel["changed"]):
         judged = [row for row in (*kernel["figures"], *kernel["details"]) if row["verdict"] != "not judged"]
-        # Without an interval, or from 0, there is nothing to draw.
-        ends = ("ratio", "low", "high")
-        rows = [row for row in judged if all(isinstance(row[name], float | int) for name in ends)][:_LINES]
+        # From 0 on there is no ratio; of counts, which have no interval, only a change is something to draw.
+        rows = [
+            row for row in judged
+            if isinstance(row["ratio"], float | int) and (row["low"] is not None or row["verdict"] == "changed")
+        ][:_LINES]  # fmt: skip
         if not rows:
             continue
         figure, axes = _new(1.0 + 0.2 * len(rows))
@@ -407,9 +409,11 @@ def _comparison(drawing: _Drawing) -> Figures:
         axes.axvspan(-threshold, threshold, color="0.9", linewidth=0)
         axes.axvline(0, color="0.6", linewidth=0.6)
         for at, row in enumerate(rows):
-            ratio, low, high = (100 * (row[name] - 1) for name in ("ratio", "low", "high"))
+            ratio = 100 * (row["ratio"] - 1)
             colour = "tab:red" if row["verdict"] == "changed" else "tab:gray"
-            axes.plot([low, high], [at, at], color=colour, linewidth=1.5)
+            if row["low"] is not None:
+                ends = [100 * (row[name] - 1) for name in ("low", "high")]
+                axes.plot(ends, [at, at], color=colour, linewidth=1.5)
             axes.plot([ratio], [at], "o", color=colour, markersize=3)
         labels = [_plain(f"{row['where']}, {row['name']}" if row["where"] else row["name"]) for row in rows]
         axes.set_yticks(range(len(rows)), labels)

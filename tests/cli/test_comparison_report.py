@@ -10,7 +10,7 @@ import pytest
 from neutrino.abi.reasons import Reason
 from neutrino.cli.report import main
 from tests.tracing.test_comparison import KERNELS, run
-from tests.tracing.trace_writer import BLOCK_SCHED, TraceWriter, fill_regions
+from tests.tracing.trace_writer import BLOCK_SCHED, GMEM_BYTES, TraceWriter, fill_regions
 
 
 @pytest.fixture(scope="module")
@@ -104,6 +104,36 @@ def test_bad_input(
         status = int(error.code or 0)
     assert status == 2
     assert says in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("option", "says"),
+    [
+        (["--threshold", "3"], "--threshold goes with --diff"), (["--sass"], "--sass goes with --html or --open"),
+        (["--source", "x"], "--source goes with --html"), (["--png", "x", "--sass"], "--sass goes with --html"),
+    ],
+)  # fmt: skip
+def test_options_that_would_do_nothing_are_refused(
+    option: list[str], says: str, traces: dict[str, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main([str(traces["a"]), *option])
+    assert says in capsys.readouterr().err
+
+
+def test_pictures_have_counts_which_have_no_noise(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Those that are the same in all launches of each."""
+    for name, loaded in (("a", 4096), ("b", 8192)):
+        writer = TraceWriter(tmp_path / name)
+        writer.kernel(1, "gemm", maps=[GMEM_BYTES])
+        data = fill_regions([GMEM_BYTES], 1, {"GmemBytes": [(loaded, 0, 0, 0, 0)]})
+        for _ in range(12):
+            writer.launch(1, (1, 1, 1), (32, 1, 1), data)
+        writer.write()
+    assert main([str(tmp_path / "a"), "--diff", str(tmp_path / "b"), "--svg", str(tmp_path / "out")]) == 1
+    assert "1 picture in" in capsys.readouterr().err
+    (picture,) = (tmp_path / "out").iterdir()
+    assert "GmemBytes.load" in picture.read_text()
 
 
 def test_a_kernel_that_lost_its_probe_is_no_new_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -170,7 +170,8 @@ def test_without_a_path_the_newest_trace_is_shown(
     monkeypatch.chdir(newer)
     assert main([]) == 2
     assert capsys.readouterr().err == (
-        "neutrino-report: trace: cannot be read: No such file or directory; give the path of a trace\n"
+        "neutrino-report: trace: cannot be read: No such file or directory; a program that loads no GPU code leaves no "
+        "trace; give the path of one\n"
     )
 
 
