@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from neutrino.cli.file_options import USUAL_THRESHOLD
 from neutrino.cli.kernel_names import demangled, shorten
 from neutrino.cli.report_faults import report_faults
 from neutrino.cli.report_messages import BAD_INPUT, DONE, fail, say
@@ -42,8 +41,7 @@ def print_comparison(options: argparse.Namespace) -> int:
         selection = Selection(tuple(options.kernel), tuple(options.filter))
         first = Trace(one_trace(options.trace, options.rank), is_tolerant=True)
         second = Trace(one_trace([options.diff], options.rank), is_tolerant=True)
-        threshold = USUAL_THRESHOLD if options.threshold is None else options.threshold
-        comparison = compare(first, second, partial(_is_selected, selection), threshold / 100, _roles)
+        comparison = compare(first, second, partial(_is_selected, selection), options.threshold / 100, _roles)
     except NeutrinoError as error:
         return fail(error)
     if options.html or options.open or options.png or options.svg:

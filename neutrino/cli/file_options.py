@@ -6,7 +6,7 @@ import argparse
 import math
 from pathlib import Path
 
-USUAL_THRESHOLD = 2.0
+_USUAL_THRESHOLD = 2.0
 """Percent that a figure of two traces may differ beyond the noise, if --threshold does not say otherwise."""
 _ASKED = ("perfetto", "iket", "diff")
 """Of which one can be asked for."""
@@ -45,7 +45,7 @@ def add_files(parser: argparse.ArgumentParser) -> None:
         "--threshold",
         type=_percent,
         metavar="PCT",
-        help=f"with --diff: how many percent a figure may differ beyond the noise ({USUAL_THRESHOLD:g})",
+        help=f"with --diff: how many percent a figure may differ beyond the noise ({_USUAL_THRESHOLD:g})",
     )
 
 
@@ -90,6 +90,8 @@ def run_asked(options: argparse.Namespace, parser: argparse.ArgumentParser) -> i
     if options.diff is not None:
         from neutrino.cli.comparison_report import print_comparison
 
+        if options.threshold is None:
+            options.threshold = _USUAL_THRESHOLD
         return print_comparison(options)
     from neutrino.cli.report_files import write_files
 
