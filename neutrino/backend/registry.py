@@ -99,18 +99,19 @@ def is_unit(container: Container) -> bool:
     return any(target.is_unit(container) for target in TARGETS)
 
 
-def device_arch(word: str) -> str:
+def device_arch(word: str, option: str = "--arch") -> str:
     """Return the architecture of a device (``sm_90``) that a user's word names, which may be ``sm_90a`` or ``90``.
 
-    Raises NeutrinoError for anything else, and for one that is not supported.
+    option: what the word stands after, for messages. Raises NeutrinoError for anything else, and for one that is not
+    supported.
     """
     for target in TARGETS:
         device = target.device_named(word)
         if device is not None:
             if not target.supports(device):
-                raise NeutrinoError(f"--arch {word}: machine code is supported {target.supported}")
+                raise NeutrinoError(f"{option} {word}: machine code is supported {target.supported}")
             return device
-    raise NeutrinoError(f"--arch {word}: not an architecture; write it as {EMBEDDED_DEVICE}")
+    raise NeutrinoError(f"{option} {word}: not an architecture; write it as {EMBEDDED_DEVICE}")
 
 
 def supported_device(arch: str) -> str | None:

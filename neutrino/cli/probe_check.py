@@ -73,9 +73,11 @@ def run(options: argparse.Namespace) -> int:
 
     platform = DEFAULT_PLATFORM
     if options.target is not None:
+        from neutrino.backend.registry import device_arch
         from neutrino.targets import platform_of
 
         platform = platform_of(options.target)
+        device_arch(options.target, "--target")
     checked = [_check(name, defines, platform, options.target) for name in dict.fromkeys(options.probe)]
     # In a file that cannot be read, there may be any constant.
     if defines and all(item.probes is not None for item in checked):

@@ -81,6 +81,11 @@ def test_python_is_read_for_the_target_that_is_named(probe: Probe, tmp_path: Pat
     refused = probe("check", "--target", "amd", "sched.py")
     assert refused.status == 2
     assert "--target amd: not an architecture; write it as sm_90 or gfx1100" in refused.err
+    # Kernels of these get no twins.
+    for target, supported in (("gfx1250", "for gfx90a, gfx942"), ("gfx9999", "for gfx90a"), ("sm_35", "from sm_75 on")):
+        refused = probe("check", "--target", target, "sched.py")
+        assert refused.status == 2
+        assert f"--target {target}: machine code is supported {supported}" in refused.err
 
 
 PLACED = """\
