@@ -341,6 +341,8 @@ def _find(name: str, platform: str) -> Path:
         return path
     if not name:
         raise NeutrinoError("the name of a probe is empty; give a shipped probe or the path of a .toml or .py file")
+    if is_one_liner(name):
+        raise NeutrinoError(f"{name}: no such shipped probe; a probe in one line goes after -e")
     shipped = shipped_probes()
     guess = nearest(name, shipped)
     if "," in name and all(part.strip() in shipped for part in name.split(",")):

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from neutrino.cli import patch, probe
+from neutrino.errors import NeutrinoError
+from neutrino.verification import load_probes
 from tests.gcn.objects import need_llvm
 
 AMD = Path(__file__).parents[2] / "examples" / "amd" / "libvector.so"
@@ -61,6 +63,11 @@ def test_a_line_goes_into_files(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert report["totals"]["probed"] == 2
     assert patch.main(["--check", str(copy)]) == 0
     assert "2 twins by -e inst_count for gfx942" in capsys.readouterr().out
+
+
+def test_a_run_takes_lines_by_an_option_of_their_own() -> None:
+    with pytest.raises(NeutrinoError, match="a probe in one line goes after -e"):
+        load_probes([LINE])
 
 
 def test_faults_of_a_line_are_shown_in_it(capsys: pytest.CaptureFixture[str]) -> None:
