@@ -8,6 +8,13 @@ from typing import NoReturn
 
 _UNKNOWN = re.compile(r"unrecognized arguments: (?P<words>.*)", re.DOTALL)
 _CHOICE = re.compile(r"invalid choice: '(?P<word>[^']*)' \(choose from (?P<known>.*)\)", re.DOTALL)
+_NO_VALUE = re.compile(r"argument (?P<names>[-\w/]+): expected one argument")
+_OTHER_OPTIONS = {
+    "--output": ("--tracedir", "--html"), "--out": ("--tracedir", "--html"), "-o": ("--tracedir", "--html"),
+    "--verbose": ("--save-temps",), "--kernels": ("--kernel",), "--gpu": ("--device",), "--time": ("--duration",),
+    "--dir": ("--tracedir",), "--ptx": ("--output",), "--probes": ("--probe",),
+}  # fmt: skip
+"""What others call an option → what it may be here, of which the parser has one."""
 _OTHER_WORDS = {
     "stop": "off", "pause": "off", "disable": "off", "start": "on", "resume": "on", "enable": "on", "dump": "flush",
     "info": "status", "run": "try", "validate": "check", "verify": "check", "init": "new", "create": "new",
@@ -33,9 +40,29 @@ def suggested(parser: argparse.ArgumentParser, message: str) -> str:
         meant = _OTHER_WORDS.get(choice["word"])
         meant = meant if meant in known else nearest(choice["word"], known)
         return f"{message}; did you mean {meant}?" if meant else message
+    if (lacks := _NO_VALUE.fullmatch(message)) is not None:
+        names = lacks["names"].split("/")
+        action = next((each for each in parser._actions if names[-1] in each.option_strings), None)
+        metavar = action.metavar if action and isinstance(action.metavar, str) else "VALUE"
+        return f"{message}: write {names[-1]} {metavar}"
     match = _UNKNOWN.fullmatch(message)
     words = match["words"].split() if match else []
+    options = parser._option_string_actions
+    others = [name for word in words for name in _OTHER_OPTIONS.get(word.partition("=")[0], ()) if name in options]
+    if others:
+        return f"{message}; did you mean {others[0]}?"
+    if "--list" in words and "--probe" in options:
+        return f"{message}; neutrino probe list lists the probes"
     option = next((word for word in words if word.startswith("--")), "")
+    # As --format json, and a file after an option that prints.
+    following = [f"--{word}" for word in words[words.index(option) + 1 :]] if option else []
+    if following and following[0] in options:
+        return f"{message}; did you mean {following[0]}?"
+    positional = [action.dest for action in parser._actions if not action.option_strings]
+    if option.lstrip("-") in positional:
+        return f"{message}; it is given without {option}"
+    if words and not any(word.startswith("-") for word in words) and "--csv" in options:
+        return f"{message}; --csv, --json and --xml print on stdout: write > {words[0]}"
     if not option:
         # Of another case: -P for -p.
         short = next((word[:2] for word in words if re.match(r"-[a-zA-Z]", word)), "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import gc
 import itertools
 import os
@@ -238,6 +239,8 @@ class _Extraction:
         if options.output is not None:
             from neutrino.fatbin.extraction import Namer
 
+            if options.output.exists() and not options.output.is_dir():
+                raise NotADirectoryError(errno.ENOTDIR, "a file, and -o names a folder", str(options.output))
             options.output.mkdir(parents=True, exist_ok=True)
             self._namer = Namer()
 

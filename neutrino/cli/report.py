@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from neutrino.cli.file_options import is_file_asked, run_asked
-from neutrino.cli.kernel_names import demangled
+from neutrino.cli.kernel_names import demangled, some_of
 from neutrino.cli.memory_report import usage_document
 from neutrino.cli.record_options import is_asked, prepared
 from neutrino.cli.report_faults import report_faults
@@ -26,7 +26,7 @@ from neutrino.cli.report_options import is_drawn, report_parser
 from neutrino.cli.report_scripts import analyze_trace
 from neutrino.cli.report_sources import SOURCES
 from neutrino.cli.report_text import ReportText, report_console
-from neutrino.cli.streams import print_anything
+from neutrino.cli.streams import escaped, print_anything
 from neutrino.cli.table import stripped
 from neutrino.cli.trace_choice import (
     newest_of_ranks,
@@ -203,7 +203,9 @@ def _run(options: argparse.Namespace) -> int:
         if not any(why for _, why in reasons):
             unmatched = any(row.matches_nothing for trace, _ in reasons for row in not_probed_rows(trace))
             every = "every launch of a kernel with an instruction that matches" if unmatched else "every launch"
-            say(f"no kernel matches {options.why}" if options.why else f"{every} that was chosen was probed")
+            names = (kernel.name for trace, _ in reasons for kernel in trace.kernels)
+            said = f"no kernel matches {options.why}; there are {some_of(names)}" if options.why else ""
+            say(escaped(said) or f"{every} that was chosen was probed")
         is_found = any(trace.coverage.probed and (why or not options.why) for trace, why in reasons)
         return DONE if is_found else NOTHING
     has_kernels = any(summary.kernels for summary in summaries) or any(usage.kernels for usage in usages)

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from neutrino.cli.arguments import suggested
+from neutrino.cli.command_hints import hint_of_command, options_after
 from neutrino.cli.defines import add_define
 from neutrino.cli.intervals import Interval, print_meanwhile, take_intervals
 from neutrino.cli.max_registers import add_max_registers
@@ -444,7 +445,9 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
             measures_only=options.memusage,
             benchmark=int.from_bytes(os.urandom(7), "little") + 1 if options.benchmark else 0,
         )
-        start(request)
+        if after := options_after(command):
+            say(after)
+        start(request, hint_of_command)
     except ProbeError as error:
         from neutrino.cli.diagnostics import print_diagnostics
 

@@ -11,7 +11,7 @@ import stat
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -365,15 +365,15 @@ def _makes_at_loads(request: Request, kind: DeviceKind) -> bool:
     return kind is DeviceKind.GPU and not request.hot and request.save_temps is None
 
 
-def start(request: Request) -> NoReturn:
+def start(request: Request, hint: Callable[[Sequence[str]], str] = lambda _: "") -> NoReturn:
     """Replace this process by COMMAND, or, if results are printed at its end, start it as a child and end as it ends.
 
-    Exits with 127 if it is not found, and 126 if it cannot be run, as env(1) does. Raises NeutrinoError, OSError as
-    ``prepare``.
+    hint: returns what to write in place of a command that cannot be run, "" if nothing is known. Exits with 127 if it
+    is not found, and 126 if it cannot be run, as env(1) does. Raises NeutrinoError, OSError as ``prepare``.
     """
     _occupy_standard_descriptors()
     # Looked up before the listener is started, which a command that cannot run does not need.
-    program = _find_program(request.command[0])
+    program = _find_program(request.command, hint)
     if request.results is None:
         _become(request, program)
     tracedir = request.tracedir
@@ -441,12 +441,13 @@ def _explaining_cache_errors() -> Iterator[None]:
         ) from error
 
 
-def _find_program(name: str) -> str:
-    """Return the path of a command, which is looked up in PATH unless it has a slash.
+def _find_program(command: list[str], hint: Callable[[Sequence[str]], str]) -> str:
+    """Return the path of a command's program, which is looked up in PATH unless it has a slash. hint: as of ``start``.
 
     Prints a message and raises SystemExit with status 126 if there is only a file that cannot be executed, 127 if there
     is none.
     """
+    name = command[0]
     # A path is used as it is.
     is_path = "/" in name
     # An empty entry in PATH is the current folder.
@@ -462,7 +463,8 @@ def _find_program(name: str) -> str:
         exists = exists or stat.S_ISREG(mode) or is_path
         if stat.S_ISREG(mode) and os.access(path, os.X_OK):
             return str(path)
-    say(f"{name}: {'cannot be executed' if exists else 'command not found'}")
+    meant = hint(command)
+    say(f"{name}: {'cannot be executed' if exists else 'command not found'}{'; ' * bool(meant)}{meant}")
     raise SystemExit(126 if exists else 127)
 
 

@@ -152,6 +152,19 @@ class Expression:
         return _truth(self.values(columns, count), count)
 
 
+def _hint(text: str) -> str:
+    """Return how to write in Python what is written in another language; "" if nothing is known."""
+    if "&&" in text or "||" in text:
+        return "write 'and' and 'or'"
+    if re.search(r"(?<![=!<>])=(?!=)", text):
+        return "write == to compare"
+    if re.search(r"!(?!=)", text):
+        return "write 'not'"
+    if re.search(r"(?:and|or|not|[-+*/%&|^<>=])\s*$", text):
+        return "it ends where a value is missing"
+    return ""
+
+
 class _Reader:
     """Turns a text into nodes."""
 
@@ -183,6 +196,7 @@ class _Reader:
             at = begin + error.offset - 1 if error.offset else len(self._text)
             message = error.msg.split(" (<")[0]
             hint = "write the number in digits alone, as 10000" if message.startswith("invalid decimal") else ""
+            hint = hint or _hint(line[begin:])
             raise ExpressionError(self._text, min(at, len(self._text)), message, hint) from None
         except (ValueError, MemoryError, RecursionError):
             # A character that no text of Python has, or very deep nesting.
@@ -208,7 +222,8 @@ class _Reader:
 
         kind: what it is, in Python's tree.
         """
-        return self._fail(node, _REFUSED.get(type(kind), "this is not allowed"), f"there are {_ALLOWED}")
+        hint = "one value is here: join two, as in block * 32 + warp" if isinstance(kind, ast.Tuple) else ""
+        return self._fail(node, _REFUSED.get(type(kind), "this is not allowed"), hint or f"there are {_ALLOWED}")
 
     def _number(self, tree: ast.expr, depth: int) -> _Node:
         """Return the node of a part whose value must be a number to calculate with.

@@ -11,6 +11,7 @@ import pytest
 
 import neutrino
 from neutrino.cli import ctl, extract, patch, probe, report
+from neutrino.cli.command_hints import hint_of_command, options_after
 from neutrino.cli.one_liner_results import one_remedy
 from neutrino.cli.run import main
 from neutrino.errors import NeutrinoError
@@ -116,7 +117,77 @@ GIVEN = [
     (patch, ["x.so", "-p", "block_sched", "--emit", "pttx"], "did you mean ptx?"),
     (report, ["--rows", "x"], "'x' is not a number of rows"),
     (report, ["--csv", "--json"], "--csv without --json"),
+    (report, ["trace", "--csv", "out.csv"], "print on stdout: write > out.csv"),
+    (report, ["trace", "--html"], "write --html FILE"),
+    (report, ["--trace", "x"], "it is given without --trace"),
+    (report, ["x", "--format", "json"], "did you mean --json?"),
+    (report, ["x", "-o", "x.html"], "did you mean --html?"),
+    (extract, ["x.so", "--ptx"], "did you mean --output?"),
 ]
+
+
+COMMANDS = {
+    ("block_sched", "./program"): "before each probe stands -p: -p block_sched",
+    ("list",): "neutrino probe list is meant",
+    ("check", "mine.py"): "neutrino probe check … is meant",
+    ("status", "1234"): "neutrino ctl PID status is meant",
+    ("record", "./program"): "without it: neutrino [-p PROBE] COMMAND",
+    ("python -c 'print(1)'",): "neutrino … python -c 'print(1)'",
+    ("sleep 1 | cat",): "for a shell: neutrino … sh -c 'sleep 1 | cat'",
+    ("folder",): "it is a folder",
+    ("traces",): "to read a trace: neutrino report traces",
+    ("mine.py", "x"): "a probe stands after -p: -p ./mine.py",
+    ("script.py",): "a script: neutrino … python script.py",
+    ("mine.toml",): "a probe stands after -p: -p ./mine.toml",
+    ("program",): "of this folder: ./program",
+    ("kernel.cu",): "a source is compiled first",
+    ("nothing-like-it",): "",
+    ("sh", "-c", "true"): "",
+}
+"""What stands where COMMAND is, in a folder with such files → what is meant."""
+AFTER = {
+    ("./program", "-p", "gmem_bytes"): "-p gmem_bytes stands after COMMAND",
+    ("./program", "x", "--device", "embedded:seed=1"): "--device embedded:seed=1 stands after COMMAND",
+    ("./program", "-e", "ld.global { @n = count() }"): "stands after COMMAND",
+    ("./program", "-p", "mine.py"): "-p mine.py stands after COMMAND",
+    # Options of COMMAND's own.
+    ("ssh", "-p", "22"): "", ("python", "train.py", "--device", "cuda"): "", ("perl", "-e", "print {1}"): "",
+    ("./program", "-p"): "", ("./program",): "",
+}
+
+
+@pytest.fixture
+def with_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "traces" / "one").mkdir(parents=True)
+    (tmp_path / "traces" / "one" / "events.jsonl").touch()
+    texts = {"mine.py": "@nl.probe(pos='ld')\n", "script.py": "print('@probe(')\n", "mine.toml": "", "kernel.cu": ""}
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    (tmp_path / "program").touch(0o755)
+
+
+@pytest.mark.usefixtures("with_files")
+def test_what_is_meant_by_a_command_that_there_is_not() -> None:
+    for command, said in COMMANDS.items():
+        hint = hint_of_command(command)
+        assert (said in hint) if said else not hint, (command, hint)
+
+
+@pytest.mark.usefixtures("with_files")
+def test_options_after_the_command_are_said_to_be_its_own() -> None:
+    for command, said in AFTER.items():
+        after = options_after(command)
+        assert (said in after) if said else not after, (command, after)
+
+
+@pytest.mark.usefixtures("with_files")
+def test_a_command_that_there_is_not_ends_with_what_is_meant(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--device", "embedded", "-p", "gmem_bytes", "block_sched", "./program"])
+    said = "neutrino: block_sched: command not found; before each probe stands -p: -p block_sched\n"
+    assert (ended.value.code, capsys.readouterr().err) == (127, said)
 
 
 @pytest.mark.parametrize(("command", "arguments", "hint"), GIVEN)
@@ -141,6 +212,13 @@ def test_what_reports_are_given(tmp_path: Path, capsys: pytest.CaptureFixture[st
     with pytest.raises(NeutrinoError) as raised:
         Expression.read("elapsed > 10k", {"elapsed": False})
     assert raised.value.hint == "write the number in digits alone, as 10000"  # type: ignore[attr-defined]
+    for text, hint in {
+        "elapsed = 4": "write == to compare", "elapsed > 4 && elapsed < 9": "write 'and' and 'or'",
+        "elapsed >": "it ends where a value is missing", "!elapsed": "write 'not'", "elapsed, elapsed": "join two",
+    }.items():  # fmt: skip
+        with pytest.raises(NeutrinoError, match="error: ") as raised:
+            Expression.read(text, {"elapsed": False})
+        assert hint in str(raised.value)
 
 
 def test_an_option_without_its_value_has_taken_the_command(capsys: pytest.CaptureFixture[str]) -> None:
@@ -232,7 +310,7 @@ def test_a_first_word_is_the_command_of_that_name(
         assert ended.value.code == 0
         assert capsys.readouterr().out.startswith("neutrino")
     # After --, and anywhere else, it is COMMAND.
-    monkeypatch.setattr("neutrino.cli.run.start", lambda request: commands.append(request.command))
+    monkeypatch.setattr("neutrino.cli.run.start", lambda request, _: commands.append(request.command))
     commands: list[list[str]] = []
     for arguments in (["--", "patch"], ["patch", "x"]):
         main(["-p", "block_sched", "--device", "embedded", *arguments])
