@@ -143,7 +143,7 @@ def _small(data: bytes) -> bytes:
 
     image = Image.open(io.BytesIO(data)).convert("RGB")
     out = io.BytesIO()
-    table = image.quantize(_COLOURS, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
+    table = image.quantize(_COLOURS, method=Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
     table.save(out, "PNG", optimize=True)
     return out.getvalue()
 
