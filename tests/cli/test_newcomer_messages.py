@@ -216,9 +216,9 @@ def test_what_reports_are_given(tmp_path: Path, capsys: pytest.CaptureFixture[st
         "elapsed = 4": "write == to compare", "elapsed > 4 && elapsed < 9": "write 'and' and 'or'",
         "elapsed >": "it ends where a value is missing", "!elapsed": "write 'not'", "elapsed, elapsed": "join two",
     }.items():  # fmt: skip
-        with pytest.raises(NeutrinoError, match="error: ") as raised:
+        with pytest.raises(NeutrinoError) as raised:
             Expression.read(text, {"elapsed": False})
-        assert hint in str(raised.value)
+        assert hint in raised.value.hint  # type: ignore[attr-defined]
 
 
 def test_an_option_without_its_value_has_taken_the_command(capsys: pytest.CaptureFixture[str]) -> None:
