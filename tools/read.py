@@ -276,7 +276,8 @@ def numbers_of_places(words, kind):
 
 
 def row_type(row):
-    """Return the NumPy type of a result's rows: key, count, the aggregates that are kept, and missed.
+    """Return the NumPy type of a result's rows: key, count, the aggregates that are kept, of estimates the error, and
+    missed.
 
     row: the map's object in the manifest, with its fields and the names of the aggregates, ``kept``.
     """
@@ -285,7 +286,8 @@ def row_type(row):
     for name in row["kept"]:
         is_float = values[0][0] == "f"
         formats.append((name, "<u8" if not is_float else "<f8" if name == "sum" else f"<f{int(values[0][1:]) // 8}"))
-    return np.dtype([*formats, ("missed", "<u8")])
+    sampled = [("error", "<u8")] if "sample" in row else []
+    return np.dtype([*formats, *sampled, ("missed", "<u8")])
 
 
 def entries_in(tables, row):
@@ -323,6 +325,14 @@ def keys_of_entries(first, place, row):
     return numbers_of_keys(words, kind) if kind[0] == "f" else words.view("<i8" if kind[0] == "s" else "<u8")
 
 
+def scale_counts(rows, sample):
+    """Turn the counts of rows, of saves that were chosen, into estimates for all saves, and set the rows' ``error``."""
+    for name in ("count", "missed"):
+        rows[name] *= sample
+    # 1.96 standard deviations: 95 of 100 cases. A save of a warp counts for up to 32 lanes.
+    rows["error"] = np.ceil(1.96 * np.sqrt((sample - 1) * 32.0 * rows["count"]))
+
+
 def merged_rows(copies, row):
     """Return the rows of one launch, a row for each key, in the order of the keys: copies of its table are put
     together.
@@ -357,6 +367,8 @@ def merged_rows(copies, row):
     has_entry = np.zeros((len(keys), len(copies)), bool)
     has_entry[group, copy] = True
     rows["missed"] = (lost * ~has_entry).sum(axis=-1)
+    if "sample" in row:
+        scale_counts(rows, row["sample"])
     return rows
 
 
@@ -377,12 +389,13 @@ def lost_saves(copies, row):
     """
     kept = row["kept"]
     # The last entry of each table. By halves, since the sum of all may need more than 64 bits.
+    sample = row.get("sample", 1)
     entries = copies["words"][..., (row["places"] + 1) * (2 + len(kept)) :].reshape(-1, 2 + len(kept))
     values = entries[:, 2 + kept.index("sum")] if "sum" in kept else entries[:0, 0]
     if "sum" in kept and row["fields"][1]["type"][0] == "f":
         with np.errstate(over="ignore", invalid="ignore"):
             return int(entries[:, 1].sum()), float(np.ascontiguousarray(values).view("<f8").sum())
-    return int(entries[:, 1].sum()), (int((values >> 32).sum()) << 32) + int((values & 0xFFFFFFFF).sum())
+    return sample * int(entries[:, 1].sum()), (int((values >> 32).sum()) << 32) + int((values & 0xFFFFFFFF).sum())
 
 
 def row_owners(rows, per, warps, lanes, threads, keeps_all):
@@ -512,6 +525,8 @@ def _read_avg(copies, row):
 
 def _read_hash(copies, row):
     """Return a row for each key of each launch, in the order of the keys: key, count, what is kept, and missed.
+
+    Of a map with ``sample``, an error follows: half the width of the count's interval, see ``sampling.py``.
 
     missed: an upper bound of the saves of the key that found no place and are not counted. copies: the tables; the
     last axis is the copy, of which a launch has several. row: the map's object in the manifest.

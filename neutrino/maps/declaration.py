@@ -160,6 +160,15 @@ class MapType(ABC):
         """
         return self
 
+    def complete(self) -> MapType:
+        """Return the type without sampling: all saves are counted, as on targets where the code has no choice of them.
+        """
+        return self
+
+    def estimate_words(self) -> str:
+        """Say for users, after what a map of the type combines, that it is an estimate; "" if it is exact."""
+        return ""
+
     def number_of(self, key: int) -> int | None:
         """Return the number that ``for_keys`` gave a constant key, which tells its place in the table; None if it gave
         none."""
@@ -346,7 +355,8 @@ class Map:
 def result_words(kind: MapType, per: Per) -> str:
     """Say for users what a map of a type combines: ``a sum over all threads``, ``a sum per block``; "" if it combines
     nothing."""
-    return kind.whole if per is Per.LAUNCH else kind.whole.replace("over all threads", f"per {per.value}")
+    whole = kind.whole if per is Per.LAUNCH else kind.whole.replace("over all threads", f"per {per.value}")
+    return whole + kind.estimate_words()
 
 
 def has_no_count(kind: MapType, cap: int) -> bool:

@@ -14,6 +14,7 @@ from neutrino.maps.builder import Builder, Lanes, SavedValues
 from neutrino.maps.declaration import Map, MapTable, MapType, Report
 from neutrino.maps.float_keys import as_key, kept_of
 from neutrino.maps.known_keys import KnownKeys
+from neutrino.maps.sampling import begin_choice, choose_saves
 from neutrino.maps.table_layout import KeyTable, lost_saves, places_for, row_type, rows_by_launch
 from neutrino.maps.tables import add_to_key, add_to_numbered_site, add_to_site, begin_sites, bring_sites
 
@@ -34,11 +35,14 @@ class Keyed(MapType):
     place of its own instead: ``known_keys.py``.
 
     room: how many keys fit. keep: which ``AGGREGATES`` are kept, in their order. known: of the keys of a kernel.
+    sample: of the saves of a warp one in so many, chosen at random, is counted, and the counts that readers give are
+    estimates; 1 where keys are known, whose saves cost little.
     """
 
     room: int = DEFAULT_ROOM
     keep: tuple[str, ...] = ()
     known: KnownKeys = field(default=KnownKeys(), kw_only=True)
+    sample: int = field(default=1, kw_only=True)
 
     copies_bytes = 1 << 19
     field_hint = "write a key, and at most one value, of an unsigned or a floating-point type"
@@ -77,7 +81,7 @@ class Keyed(MapType):
 
         Their places in the table need no search.
         """
-        return replace(self, known=KnownKeys.of_sites(sites, self._table().place_words, len(self.keep)))
+        return replace(self, known=KnownKeys.of_sites(sites, self._table().place_words, len(self.keep)), sample=1)
 
     def for_keys(self: AnyKeyed, keys: Sequence[int]) -> AnyKeyed:
         """Return this type for a kernel that saves no keys but these constants; unchanged if the table has no room for
@@ -87,7 +91,18 @@ class Keyed(MapType):
         """
         if len(keys) > self.room:
             return self
-        return replace(self, known=KnownKeys.of_constants(keys, self._table().place_words, len(self.keep)))
+        known = KnownKeys.of_constants(keys, self._table().place_words, len(self.keep))
+        return replace(self, known=known, sample=1)
+
+    def complete(self: AnyKeyed) -> AnyKeyed:
+        """Return this type with all saves counted, none chosen."""
+        return replace(self, sample=1)
+
+    def estimate_words(self) -> str:
+        """Say that counts are estimates, with what the error beside each means; "" if they are exact."""
+        if self.sample == 1:
+            return ""
+        return f", estimated from one save in {self.sample}; in 95 of 100 cases a true count is within the error"
 
     def number_of(self, key: int) -> int | None:
         """Return the number of a constant key among those that ``for_keys`` was given; None if it is none of them."""
@@ -122,7 +137,8 @@ class Keyed(MapType):
             add_to_numbered_site(code, entry, table, key, values, saved)
             return code.statements
         word = as_key(code, key) if key.type.is_float else code.as_bits(Type.U64, code.widened(key))
-        add_to_key(code, entry, table, word, values, saved)
+        chosen = choose_saves(code, self.sample) if self.sample > 1 else None
+        add_to_key(code, entry, table, word, values, saved, chosen)
         return code.statements
 
     def begin(self, entry: Map, kept: Sequence[Kept], lanes: Lanes) -> Sequence[MapStatement]:
@@ -130,6 +146,7 @@ class Keyed(MapType):
         use."""
         code = Builder(entry.span)
         begin_sites(code, entry, self._table(), kept)
+        begin_choice(code, kept)
         return code.statements
 
     def settle(self, entry: Map, kept: Sequence[Kept], lanes: Lanes) -> Sequence[MapStatement]:
@@ -142,6 +159,8 @@ class Keyed(MapType):
     @staticmethod
     def read(copies: Rows, row: Mapping[str, Any]) -> Rows:
         """Return a row for each key of each launch, in the order of the keys: key, count, what is kept, and missed.
+
+        Of a map with ``sample``, an error follows: half the width of the count's interval, see ``sampling.py``.
 
         missed: an upper bound of the saves of the key that found no place and are not counted. copies: the tables; the
         last axis is the copy, of which a launch has several. row: the map's object in the manifest.

@@ -11,6 +11,7 @@ from neutrino.maps.float_keys import numbers_of_keys
 from neutrino.maps.float_sums import added_in_pairs
 from neutrino.maps.known_keys import KnownKeys, power_of_two
 from neutrino.maps.order import numbers_of_places
+from neutrino.maps.sampling import scale_counts
 
 if TYPE_CHECKING:
     import numpy as np
@@ -85,7 +86,8 @@ def most_room(kept: int) -> int:
 
 
 def row_type(row: Mapping[str, Any]) -> np.dtype[Any]:
-    """Return the NumPy type of a result's rows: key, count, the aggregates that are kept, and missed.
+    """Return the NumPy type of a result's rows: key, count, the aggregates that are kept, of estimates the error, and
+    missed.
 
     row: the map's object in the manifest, with its fields and the names of the aggregates, ``kept``.
     """
@@ -96,7 +98,8 @@ def row_type(row: Mapping[str, Any]) -> np.dtype[Any]:
     for name in row["kept"]:
         is_float = values[0][0] == "f"
         formats.append((name, "<u8" if not is_float else "<f8" if name == "sum" else f"<f{int(values[0][1:]) // 8}"))
-    return np.dtype([*formats, ("missed", "<u8")])
+    sampled = [("error", "<u8")] if "sample" in row else []
+    return np.dtype([*formats, *sampled, ("missed", "<u8")])
 
 
 def entries_in(tables: Array, row: Mapping[str, Any]) -> Array:
@@ -174,6 +177,8 @@ def merged_rows(copies: Array, row: Mapping[str, Any]) -> Array:
     has_entry = np.zeros((len(keys), len(copies)), bool)
     has_entry[group, copy] = True
     rows["missed"] = (lost * ~has_entry).sum(axis=-1)
+    if "sample" in row:
+        scale_counts(rows, row["sample"])
     return rows
 
 
@@ -198,9 +203,10 @@ def lost_saves(copies: Array, row: Mapping[str, Any]) -> tuple[int, int | float]
 
     kept = row["kept"]
     # The last entry of each table. By halves, since the sum of all may need more than 64 bits.
+    sample = row.get("sample", 1)
     entries = copies["words"][..., (row["places"] + 1) * (2 + len(kept)) :].reshape(-1, 2 + len(kept))
     values = entries[:, 2 + kept.index("sum")] if "sum" in kept else entries[:0, 0]
     if "sum" in kept and row["fields"][1]["type"][0] == "f":
         with np.errstate(over="ignore", invalid="ignore"):
             return int(entries[:, 1].sum()), float(np.ascontiguousarray(values).view("<f8").sum())
-    return int(entries[:, 1].sum()), (int((values >> 32).sum()) << 32) + int((values & 0xFFFFFFFF).sum())
+    return sample * int(entries[:, 1].sum()), (int((values >> 32).sum()) << 32) + int((values & 0xFFFFFFFF).sum())

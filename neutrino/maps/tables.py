@@ -31,14 +31,16 @@ _MULTIPLIER = 0x9E3779B97F4A7C15
 
 
 def add_to_key(
-    code: Builder, entry: Map, table: KeyTable, key: Register, values: Mapping[str, Register], saved: SavedValues
+    code: Builder, entry: Map, table: KeyTable, key: Register, values: Mapping[str, Register], saved: SavedValues,
+    chosen: Register | None = None,
 ) -> None:  # fmt: skip
     """Append the code by which a probe saves a key and values: it searches a table for the key's entry and adds to it.
 
     key: a u64. values: for each aggregate ("sum", "min", "max") that the entry keeps, the value that it gets: unsigned
-    numbers of 32 or 64 bits, or for a sum an f64. saved: what is known of the save.
+    numbers of 32 or 64 bits, or for a sum an f64. saved: what is known of the save. chosen: a predicate, which threads
+    save if the save is for them; None for all.
     """
-    saves = code.saving(saved)
+    saves = code.both(code.saving(saved), chosen)
     combines = _combines(entry, table, saved.lanes)
     here = code.here() if combines else None
     inner = code

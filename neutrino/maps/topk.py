@@ -14,18 +14,20 @@ from neutrino.maps.table_layout import most_room, row_type, rows_by_launch
 if TYPE_CHECKING:
     from neutrino.maps.declaration import Rows
 
+_SAMPLES = tuple(1 << power for power in range(17))
+
 
 @dataclass(frozen=True)
 class TopK(Keyed):
     """The n keys with the greatest sum of the values that were saved with them; without values, the greatest count.
 
-    n: how many.
+    n: how many. sample: one save in so many is counted (``Keyed``).
     """
 
     n: int = 0
 
     name = "topk"
-    keys = ("n", "room")
+    keys = ("n", "room", "sample")
     whole = "the keys with most over all threads"
 
     @classmethod
@@ -51,15 +53,25 @@ class TopK(Keyed):
         if room < n:
             table.fault("room", f"room is {room}, but n is {n}", f"write an integer from {n} to {most}")
             return None
-        return cls(room, keep, n)
+        sample = table.get("sample")
+        if sample is None:
+            return cls(room, keep, n)
+        if isinstance(sample, bool) or not isinstance(sample, int) or sample not in _SAMPLES:
+            table.fault("sample", f"sample is {sample!r:.40}", f"write a power of two from 1 to {_SAMPLES[-1]}")
+            return None
+        if keep and sample > 1:
+            table.fault("sample", "sample is for a map without values", "leave out the value, or sample")
+            return None
+        return cls(room, keep, n, sample=sample)
 
     def options(self) -> dict[str, Any]:
         """Return the keys of the map's table in a probe file, with their values."""
-        return {"n": self.n, "room": self.room}
+        return {"n": self.n, "room": self.room, **({"sample": self.sample} if self.sample > 1 else {})}
 
     def describe(self, entry: Map) -> str:
         """Describe a map of this type for users: ``the 20 keys with the greatest sum per launch``."""
-        return f"the {self.n} keys with the greatest {'sum' if self.keep else 'count'} per launch"
+        sampled = f", estimated from one save in {self.sample}" if self.sample > 1 else ""
+        return f"the {self.n} keys with the greatest {'sum' if self.keep else 'count'} per launch{sampled}"
 
     @staticmethod
     def read(copies: Rows, row: Mapping[str, Any]) -> Rows:

@@ -15,7 +15,7 @@ KEY = "key"
 """What maps with keys call them, unless all are sites or constants."""
 KEPT = ("sum", "min", "max")
 """Columns of what is kept of the values."""
-_TAKEN = frozenset({KEY, "count", "sum", "min", "max", "mean", "missed", "sites", "place", "instruction"})
+_TAKEN = frozenset({KEY, "count", "sum", "min", "max", "mean", "missed", "error", "sites", "place", "instruction"})
 """Names of other columns of tables."""
 
 
@@ -77,6 +77,11 @@ def combined(parts: Sequence[Array]) -> Array:
             combined[name] = np.nan
         # NaNs are not the least or the greatest, but the sum.
         extremes = {"min": np.fmin, "max": np.fmax} if is_float else {"min": np.minimum, "max": np.maximum}
+        if name == "error":
+            # Of launches that do not depend on each other.
+            squares = np.bincount(group, rows[name].astype(float) ** 2, len(keys))
+            combined[name] = np.ceil(np.sqrt(squares))
+            continue
         with np.errstate(over="ignore", invalid="ignore"):
             extremes.get(name, np.add).at(combined[name], group, rows[name])
     return combined

@@ -179,9 +179,10 @@ def _lines(found: Recorded, steps: Steps, number: int) -> None:
     counts: Counter[int] = Counter()
     for step in accesses(steps, "ld", "st", "atom", "red"):
         counts.update(address // 128 * 128 for address in step.addresses.values())
-    rows = {row["key"]: row["count"] for row in found.rows["HotLines"]}
-    same(rows, {line: counts[line] for line in rows})
-    same(sorted(rows.values()), sorted(sorted(counts.values())[-20:]))
+    # Estimates; tests/oracle has the exact counts of -D SAMPLE=1.
+    for row in found.rows["HotLines"]:
+        assert row["count"] % 32 == 0
+        assert abs(row["count"] - counts[row["key"]]) <= row["error"]
 
 
 @judge("inst_count")

@@ -159,7 +159,7 @@ def test_shipped_probes(name: str, recorded: dict[Any, tuple[dict[int, Recorded]
 
 def test_parts_of_the_accesses(folder: Folder) -> None:
     """dmat of each second block and warp and each third access, and hot_lines of pages."""
-    parts = ("-D", "BLOCKS=2", "-D", "WARPS=2", "-D", "ACCESSES=3", "-D", "LINE_BITS=12")
+    parts = ("-D", "BLOCKS=2", "-D", "WARPS=2", "-D", "ACCESSES=3", "-D", "LINE_BITS=12", "-D", "SAMPLE=1")
     launches, result = record(folder, "parts", *parts, "-p", "dmat", "-p", "hot_lines")
     for number, launch in launches.items():
         steps = [step for step in result.model.steps if step.launch == number]

@@ -218,7 +218,12 @@ def verified(
     callbacks: tuple[str, ...] = (),
     platform: str = DEFAULT_PLATFORM,
 ) -> ProbeSet:
-    """Create a set from its members, as in ``ProbeSet``. Call this only after the verifier has accepted them."""
+    """Create a set from its members, as in ``ProbeSet``. Call this only after the verifier has accepted them.
+
+    Saves are sampled for NVIDIA's GPUs alone; elsewhere all are counted.
+    """
+    if platform != DEFAULT_PLATFORM:
+        maps = tuple(replace(entry, kind=entry.kind.complete()) for entry in maps)
     # Without the seal, ProbeSet raises TypeError.
     return ProbeSet(
         file, source, reads_back, target, maps, registers, probes, warnings, parts, analyze_hooks, callbacks, platform,

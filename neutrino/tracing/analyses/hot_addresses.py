@@ -25,14 +25,18 @@ def run(analysis: Analysis, evidence: Evidence) -> Iterator[Finding]:
         counts = sorted((line.count for line in lines), reverse=True)
         # Of the lines that the probe keeps, those with most accesses.
         median = counts[(len(counts) - 1) // 2]
+        # Of estimates: by how much the counts of the hottest line and of the middle one may be wrong.
+        errors = {line.count: float(line.kept.get("error", 0)) for line in lines}
+        is_estimated = any(errors.values())
+        ratio = max(counts[0] - errors[counts[0]], 0) / (median + errors[median])
         values |= {
-            "top_share": counts[0] / sum(counts), "top_over_median": counts[0] / median, "top": counts[0],
-            "lines": len(counts),
+            "top_share": counts[0] / sum(counts), "top_over_median": ratio, "top": counts[0], "lines": len(counts),
         }  # fmt: skip
         hottest = max(lines, key=lambda line: line.count).key
         address = f"{hottest:#x}" if isinstance(hottest, int) else str(hottest)
+        count = f"{counts[0]:,} ± {errors[counts[0]]:,.0f}" if is_estimated else f"{counts[0]:,}"
         sentences.append(
-            f"the hottest line, {address}, has {counts[0]:,} accesses, {brief(counts[0] / median)} times "
+            f"the hottest line, {address}, has {count} accesses, {'at least ' * is_estimated}{brief(ratio)} times "
             f"the median of the {len(counts)} hottest and {percent(counts[0] / sum(counts))} of theirs"
         )
         maps.append("HotLines")

@@ -63,6 +63,19 @@ def test_a_hot_line_matters_where_there_are_atomics(instruction: str, state: Sta
     assert ("no atomics" in finding.sentence) == (state is State.OK)
 
 
+@pytest.mark.parametrize(("errors", "ratio", "state"), [((1_000, 50), 60, State.MINOR), ((9_900, 100), 0.5, State.OK)])
+def test_a_hot_line_of_estimates_is_judged_by_what_is_sure(
+    errors: tuple[int, int], ratio: float, state: State, tmp_path: Path
+) -> None:
+    first, others = errors
+    rows = [KeySummary(256 * line, 100 if line else 10_000, {"error": others if line else first}, "", "")
+            for line in range(5)]  # fmt: skip
+    finding = only(of_keys(tmp_path / "t", "NVIDIA H200", ("HotLines", rows)), "hot_addresses")
+    assert finding.value("top_over_median") == ratio
+    assert finding.state is state
+    assert f"10,000 ± {first:,} accesses, at least" in finding.sentence
+
+
 @pytest.mark.parametrize(
     ("ordinary", "loads", "size", "state"),
     [
