@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import neutrino
 from neutrino.errors import ProbeError
 from neutrino.language import __all__ as names_of_the_language
 from neutrino.language.expressions import MOST_ELEMENTS
@@ -24,8 +25,7 @@ from tests.oracle.typed import BLOCK, kernel, run
 from tests.probing.test_dialects import records
 
 PAGE = (Path(__file__).parents[2] / "docs" / "language.md").read_text()
-BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
-FILES = [block for block in BLOCKS if "load_probes" not in block]
+FILES = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 WORDS = np.arange(BLOCK, dtype=np.uint32)
 
 TEMPLATE = """import neutrino.language as nl
@@ -119,10 +119,17 @@ def test_each_value_of_an_instruction_is_taken() -> None:
     }  # fmt: skip
 
 
-def test_the_example_of_a_program() -> None:
-    (text,) = [block for block in BLOCKS if "load_probes" in block]
-    linecache.cache["<page>"] = (len(text), None, text.splitlines(keepends=True), "<page>")
-    exec(compile(text, "<page>", "exec"), {})
+def test_functions_of_a_program_are_the_probes_of_their_text() -> None:
+    probe = """import neutrino.language as nl
+@nl.probe(pos="ld.global", level="thread", cap=2)
+def loads():
+    nl.save(nl.addr, dtype=nl.u64)
+"""
+    program = f"import neutrino\n{probe}\nprobes = neutrino.load_probes(loads)\n"
+    linecache.cache["<page>"] = (len(program), None, program.splitlines(keepends=True), "<page>")
+    names: dict[str, Any] = {}
+    exec(compile(program, "<page>", "exec"), names)
+    assert names["probes"].digest == neutrino.load_probes(source=probe).digest
 
 
 def test_the_page_is_complete() -> None:
