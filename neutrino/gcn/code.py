@@ -8,31 +8,20 @@ is refused, with the instruction's name.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cached_property
 from typing import NamedTuple
 
+from neutrino.gcn.instruction_text import taken_apart
 from neutrino.gcn.llvm import WORD, Llvm
 
-_FLAGS = frozenset(
-    {
-        "glc", "slc", "dlc", "sc0", "sc1", "nt", "scc", "offen", "idxen", "addr64", "lds", "tfe", "lwe", "clamp", "gds",
-        "unorm", "a16", "d16", "da", "r128", "done", "vm", "row_en", "compr", "high", "nv",
-    }
-)  # fmt: skip
-"""Modifiers without a value. They follow the operands, but instructions without operands have them too."""
-_VALUED = re.compile(r"[a-z_0-9]+:")
-_WORDS = frozenset({"s_waitcnt", "s_waitcnt_depctr", "s_wait_alu", "s_delay_alu", "s_wait_event", "s_set_gpr_idx_mode"})
-"""Mnemonics whose operand is a list of words."""
-_OPENING, _CLOSING = "([{", ")]}"
-
-BRANCHES = re.compile(r"s_branch|s_cbranch_(scc[01]|vccn?z|execn?z|cdbg\w+)|s_call_[bi]64")
-"""Mnemonics with a branch field: a signed number of words in the low 16 bits, counted from the next instruction."""
 ENDS = frozenset({"s_endpgm", "s_endpgm_saved"})
 """Mnemonics of what ends a wave."""
-_CALLS = frozenset({"s_swappc_b64", "s_call_b64"})
+CALLS = frozenset({"s_swappc_b64", "s_call_b64"})
+"""Mnemonics of what calls a function."""
 MIXED_WAVES = "kernels with waves of 32 and of 64 lanes may call it"
 """Why a function is refused whose instructions are not known, as they are others in waves of another size."""
 _PC_RELATIVE = frozenset(
@@ -50,8 +39,6 @@ _LITERAL_AT = 4
 """Offset in bytes of the literal in the instructions that have one."""
 _SEARCHED = 12
 """Instructions behind the one that reads the program counter, among which its sums are looked for."""
-_MOST_PARSED = 20_000
-"""Texts whose parts are kept."""
 _MOST_DECODED = 100_000
 """Instructions of a code object that are kept, together some 15 MB."""
 _REGISTERS = re.compile(r"s(?:(\d+)|\[(\d+):(\d+)\])")
@@ -82,6 +69,55 @@ class Instruction(NamedTuple):
     def end(self) -> int:
         """The offset behind it."""
         return self.offset + self.size
+
+
+class Instructions(tuple[Instruction, ...]):
+    """The instructions of a function, in order. What is found out of them all is kept as long as they are."""
+
+    @cached_property
+    def offsets(self) -> list[int]:
+        """Their offsets, ascending."""
+        return [row.offset for row in self]
+
+    @cached_property
+    def branches(self) -> list[Instruction]:
+        """Those with a branch field, calls among them."""
+        return [row for row in self if row.target is not None]
+
+    @cached_property
+    def distinct(self) -> dict[str, Instruction]:
+        """One of each text, in order."""
+        return {row.text: row for row in self}
+
+    @cached_property
+    def index_at(self) -> dict[int, int]:
+        """The index of each, by its offset."""
+        return {offset: index for index, offset in enumerate(self.offsets)}
+
+    def begins(self, offset: int) -> bool:
+        """Return whether one begins at an offset."""
+        index = bisect_left(self.offsets, offset)
+        return index < len(self) and self.offsets[index] == offset
+
+    def having(self, offset: int) -> Instruction:
+        """Return the one that has the byte at an offset."""
+        return self[bisect_right(self.offsets, offset) - 1]
+
+    def named(self, *mnemonics: str) -> list[int]:
+        """Return the indices of those with one of these mnemonics, ascending for each."""
+        return [index for mnemonic in mnemonics for index in self._named.get(mnemonic, ())]
+
+    def beginning_with(self, beginning: str) -> list[int]:
+        """Return the indices, ascending, of those whose mnemonics begin with some characters."""
+        return sorted(index for name, each in self._named.items() if name.startswith(beginning) for index in each)
+
+    @cached_property
+    def _named(self) -> dict[str, list[int]]:
+        """The indices of instructions by their mnemonics."""
+        found: dict[str, list[int]] = {}
+        for index, row in enumerate(self):
+            found.setdefault(row.mnemonic, []).append(index)
+        return found
 
 
 class PcLiteral(NamedTuple):
@@ -116,9 +152,12 @@ class Function:
     refused: str = ""
 
     @property
-    def instructions(self) -> tuple[Instruction, ...]:
+    def instructions(self) -> Instructions:
         """Its instructions; they cover the code without a gap. They may be decoded anew each time."""
-        return self.decoded if isinstance(self.decoded, tuple) else self.decoded()
+        rows = self.decoded
+        if isinstance(rows, Instructions):
+            return rows
+        return Instructions(rows) if isinstance(rows, tuple) else rows()
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +167,7 @@ class DecodedAgain:
     recent: _Recent
     number: int
 
-    def __call__(self) -> tuple[Instruction, ...]:
+    def __call__(self) -> Instructions:
         """Return the instructions."""
         return self.recent.instructions(self.number)
 
@@ -137,13 +176,13 @@ class _Recent:
     """Keeps the instructions of some functions, those that were asked for last: of a large code object they take fifty
     times as much memory as its bytes."""
 
-    def __init__(self, decode_one: Callable[[int], tuple[Instruction, ...]]) -> None:
+    def __init__(self, decode_one: Callable[[int], Instructions]) -> None:
         """decode_one: returns the instructions of a function, by its number."""
         self._decode_one = decode_one
-        self._kept: OrderedDict[int, tuple[Instruction, ...]] = OrderedDict()
+        self._kept: OrderedDict[int, Instructions] = OrderedDict()
         self._count = 0
 
-    def keep(self, number: int, rows: tuple[Instruction, ...]) -> None:
+    def keep(self, number: int, rows: Instructions) -> None:
         """Keep the instructions of a function, and forget those that were asked for longest ago."""
         self._kept[number] = rows
         self._count += len(rows)
@@ -151,7 +190,7 @@ class _Recent:
             _, forgotten = self._kept.popitem(last=False)
             self._count -= len(forgotten)
 
-    def instructions(self, number: int) -> tuple[Instruction, ...]:
+    def instructions(self, number: int) -> Instructions:
         """Return the instructions of a function."""
         rows = self._kept.get(number)
         if rows is None:
@@ -179,7 +218,7 @@ class Module:
 
 def is_call(instruction: Instruction) -> bool:
     """Return whether an instruction calls a function, which comes back behind it."""
-    return instruction.mnemonic in _CALLS
+    return instruction.mnemonic in CALLS
 
 
 def is_end(instruction: Instruction) -> bool:
@@ -208,7 +247,7 @@ def decode(functions: Iterable[tuple[str, int, bytes, bool, int]], processor: st
     """
     rows = sorted(functions, key=lambda row: row[1])
 
-    def decode_one(number: int) -> tuple[Instruction, ...]:
+    def decode_one(number: int) -> Instructions:
         """Return the instructions of a function once more."""
         _, _, code, _, wave = rows[number]
         return instructions_of(code, processor, wave_features(processor, features, wave), llvm)
@@ -239,86 +278,24 @@ def decode_each(
         yield Function(name, address, code, is_kernel, wave or 32, instructions, tuple(literals), refused)
 
 
-def instructions_of(code: bytes, processor: str, features: str, llvm: Llvm) -> tuple[Instruction, ...]:
+def instructions_of(code: bytes, processor: str, features: str, llvm: Llvm) -> Instructions:
     """Decode the instructions of a function. features: with that of the wave size, as ``wave_features`` gives them."""
-    instructions = []
-    for offset, size, text in llvm.disassemble(code, processor, features):
-        if text is None:
-            instructions.append(Instruction(offset, size, "", (), (), ""))
-            continue
-        mnemonic, operands, modifiers, second, is_branch = _parts(text)
+    new = tuple.__new__
+    rows = []
+    for offset, row in llvm.decode(code, processor, features):
+        size, text, mnemonic, operands, modifiers, second, is_branch = row
         target = None
         if is_branch:
-            words = int.from_bytes(code[offset : offset + 2], "little", signed=True)
-            target = offset + size + WORD * words
-        instructions.append(Instruction(offset, size, mnemonic, operands, modifiers, text, target, second))
-    return tuple(instructions)
-
-
-class _Parts(NamedTuple):
-    """What a text says of an instruction without its place; fields as ``Instruction``."""
-
-    mnemonic: str
-    operands: tuple[str, ...]
-    modifiers: tuple[str, ...]
-    second: tuple[str, tuple[str, ...]] | None
-    is_branch: bool
+            target = offset + size + WORD * int.from_bytes(code[offset : offset + 2], "little", signed=True)
+        # There are millions: so it takes half of the time.
+        rows.append(new(Instruction, (offset, size, mnemonic, operands, modifiers, text, target, second)))
+    return Instructions(rows)
 
 
 def written(text: str) -> Instruction:
     """Return an instruction of a text that nothing has assembled: without a place, a size, and a branch's target."""
-    parts = _parts(text)
-    return Instruction(0, 0, parts.mnemonic, parts.operands, parts.modifiers, text, None, parts.second)
-
-
-@lru_cache(maxsize=_MOST_PARSED)
-def _parts(text: str) -> _Parts:
-    """Take an instruction's text apart. Most texts occur more than once."""
-    first, _, other = text.partition(" :: ")
-    mnemonic, operands, modifiers = _half(first)
-    second = None
-    if other:
-        second_mnemonic, second_operands, rest = _half(other)
-        second = second_mnemonic, second_operands
-        modifiers += rest
-    return _Parts(mnemonic, operands, modifiers, second, BRANCHES.fullmatch(mnemonic) is not None)
-
-
-def _half(text: str) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
-    """Return mnemonic, operands and modifiers of one instruction."""
-    mnemonic, _, rest = text.partition(" ")
-    rest = rest.strip()
-    if not rest:
-        return mnemonic, (), ()
-    if mnemonic in _WORDS:
-        return mnemonic, tuple(word for word in split_outside(rest, " ") if word != "|"), ()
-    *front, last = split_outside(rest, ",")
-    words = split_outside(last, " ")
-    # An instruction without operands begins with its modifiers.
-    is_operand = bool(front) or not (words[0] in _FLAGS or _VALUED.match(words[0]))
-    operands = (*front, words[0]) if is_operand else ()
-    return mnemonic, operands, tuple(words[is_operand:])
-
-
-def split_outside(text: str, separator: str) -> list[str]:
-    """Split a text at a character outside brackets and quotes; parts are stripped, and empty ones left out."""
-    if not any(character in text for character in '([{"'):
-        return [part.strip() for part in text.split(separator) if part.strip()]
-    parts, depth, begin, quoted = [], 0, 0, False
-    for at, character in enumerate(text):
-        if character == '"':
-            quoted = not quoted
-        elif quoted:
-            continue
-        elif character in _OPENING:
-            depth += 1
-        elif character in _CLOSING:
-            depth -= 1
-        elif character == separator and depth == 0:
-            parts.append(text[begin:at])
-            begin = at + 1
-    parts.append(text[begin:])
-    return [part.strip() for part in parts if part.strip()]
+    row = taken_apart(text)
+    return Instruction(0, 0, row.mnemonic, row.operands, row.modifiers, text, None, row.second)
 
 
 def _problem(instructions: Sequence[Instruction], size: int) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import NamedTuple
 
 from neutrino.gcn.code import ENDS, Function, is_call
@@ -36,6 +37,38 @@ class Target(NamedTuple):
     is_ahead: bool
 
 
+@dataclass(frozen=True, eq=False)
+class Moved(Mapping[int, int]):
+    """Where something of each instruction is when code is inserted, by its offset; of the end of the code, too.
+
+    offsets: of all of them, ascending. begins: of those that something is inserted in front of, ascending. shifts: how
+    much is inserted up to each of these, from 0 in front of the first one on. is_ahead: whether it is asked where that
+    begins which is inserted there, else where that ends. less: by an offset, bytes by which it is less than that.
+    """
+
+    offsets: Sequence[int]
+    begins: Sequence[int]
+    shifts: Sequence[int]
+    is_ahead: bool = False
+    less: Mapping[int, int] = field(default_factory=dict)
+
+    def __getitem__(self, offset: int) -> int:
+        """Return where it is of the instruction at an offset. Raises KeyError where none begins."""
+        index = bisect_left(self.offsets, offset)
+        if index == len(self.offsets) or self.offsets[index] != offset:
+            raise KeyError(offset)
+        find = bisect_left if self.is_ahead else bisect_right
+        return offset + self.shifts[find(self.begins, offset)] - self.less.get(offset, 0)
+
+    def __iter__(self) -> Iterator[int]:
+        """Yield the offsets."""
+        return iter(self.offsets)
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return len(self.offsets)
+
+
 @dataclass
 class Layout:
     """Where instructions are. moved: by their offsets in the original; the original's size leads to where the last one
@@ -43,9 +76,9 @@ class Layout:
     places of inserted branches, by the instruction that they are in front of and what they lead to. passed: of these
     instructions, those whose islands are jumped over. size: of the code, in bytes."""
 
-    moved: dict[int, int] = field(default_factory=dict)
-    labels: dict[int, int] = field(default_factory=dict)
-    ahead: dict[int, int] = field(default_factory=dict)
+    moved: Mapping[int, int]
+    labels: Mapping[int, int]
+    ahead: Mapping[int, int]
     islands: dict[int, dict[Target, int]] = field(default_factory=dict)
     passed: set[int] = field(default_factory=set)
     size: int = 0
@@ -69,11 +102,13 @@ def laid_out(
     order. header: bytes at the beginning that keep their place. closed: offsets of instructions that nothing goes in
     front of. Where no islands help, there are none.
     """
+    without = _without_islands(function, sizes)
+    if without.size <= SHORT:
+        return without
+    # Asked for each instruction, tables are faster.
     layout = _layout(function, sizes, {})
-    if layout.size <= SHORT:
-        return layout
     branches = [
-        (row.offset, row.size, Target(row.target, row.offset < header)) for row in function.instructions
+        (row.offset, row.size, Target(row.target, row.offset < header)) for row in function.instructions.branches
         if row.target is not None and not is_call(row)
     ]  # fmt: skip
     open_places = [row.offset for row in function.instructions if row.offset > header and row.offset not in closed]
@@ -86,7 +121,21 @@ def laid_out(
             if target not in islands.setdefault(offset, []):
                 islands[offset].append(target)
         layout = _layout(function, sizes, islands)
-    return _layout(function, sizes, {})
+    return without
+
+
+def _without_islands(function: Function, sizes: Mapping[int, Sequence[tuple[int, bool]]]) -> Layout:
+    """Return where instructions are without islands."""
+    size = len(function.code)
+    offsets = [*function.instructions.offsets, size]
+    begins = sorted(sizes)
+    lengths = [sum(length for length, _ in sizes[begin]) for begin in begins]
+    shifts = [0, *accumulate(lengths)]
+    less = {begin: sum(length for length, is_ahead in sizes[begin] if is_ahead) for begin in begins}
+    return Layout(
+        Moved(offsets, begins, shifts), Moved(offsets, begins, shifts, less=less),
+        Moved(offsets, begins, shifts, is_ahead=True), size=size + shifts[-1],
+    )  # fmt: skip
 
 
 def _wanted(
@@ -130,8 +179,10 @@ def _layout(
     function: Function, sizes: Mapping[int, Sequence[tuple[int, bool]]], islands: Mapping[int, Sequence[Target]]
 ) -> Layout:
     """Return where instructions are. islands: what is led to by those in front of each instruction."""
-    layout = Layout()
-    moved, labels, ahead = layout.moved, layout.labels, layout.ahead
+    moved: dict[int, int] = {}
+    labels: dict[int, int] = {}
+    ahead: dict[int, int] = {}
+    layout = Layout(moved, labels, ahead)
     at = 0
     size = len(function.code)
     falls = False
@@ -160,10 +211,9 @@ def _layout(
 def branch_word(function: Function, words: int) -> bytes:
     """Return ``s_branch``, as it is encoded for the function's processor. words: that it leads away."""
     upper = _OLD_BRANCH
-    for row in function.instructions:
-        if row.target is not None:
-            own = int.from_bytes(function.code[row.offset + 2 : row.offset + WORD], "little")
-            if own >> _SOPP_SHIFT == _SOPP:
-                upper = _NEW_BRANCH if own & _SOPP_CODE >= _FIRST_NEW_BRANCH else _OLD_BRANCH
-                break
+    for row in function.instructions.branches:
+        own = int.from_bytes(function.code[row.offset + 2 : row.offset + WORD], "little")
+        if own >> _SOPP_SHIFT == _SOPP:
+            upper = _NEW_BRANCH if own & _SOPP_CODE >= _FIRST_NEW_BRANCH else _OLD_BRANCH
+            break
     return (upper << 16 | words & 0xFFFF).to_bytes(WORD, "little")

@@ -9,16 +9,18 @@ from __future__ import annotations
 import ctypes
 import functools
 import re
+import struct
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from neutrino.elf.constants import SHT_SYMTAB
 from neutrino.elf.reader import Elf
 from neutrino.errors import NeutrinoError, ToolMissingError
+from neutrino.gcn.instruction_text import Decoded, decoded
 from neutrino.toolchain.llvm_location import LLVM_HINT, chosen_llvm, llvm_candidates, system_libraries
 
 TRIPLE = "amdgcn-amd-amdhsa"
@@ -43,12 +45,12 @@ _COMPARISON = 0x3E
 _RESERVED_SELECTION, _RESERVED_UNUSED = 7, 3
 _NOT_DISASSEMBLED = ("gfx6", "gfx7")
 """Processors for which it ends the process ("disassembly not yet supported for subtarget")."""
-_LONGER: Final = "longer"
-"""In place of a text: the words are the beginning of an instruction."""
+_DATA = Decoded(WORD, "", "", (), (), None, is_branch=False)
+"""A word that is no instruction."""
 _MOST_CODES = 2_000
 """Assembled texts that are kept."""
 _MOST_TEXTS = 40_000
-"""Limit of the texts that are kept, of all processors together."""
+"""Limit of the instructions that are kept, of all processors together."""
 _LONGEST = 20
 """Bytes of the longest instruction of any processor."""
 _END_OF_TEXT, _PIECE = "neutrino_end_of_text", "neutrino_piece"
@@ -157,8 +159,8 @@ class Llvm:
         self._machines: dict[tuple[str, str], int] = {}
         self._target = 0
         self._known: dict[str, bool] = {}
-        self._texts: dict[tuple[str, str], dict[bytes, str]] = {}
-        """Texts of instructions by their words, for each processor and its features."""
+        self._decoded: dict[tuple[str, str], dict[int, Any]] = {}
+        """Instructions by their first word, for each processor and its features; of longer ones by their next word."""
         self._kept = 0
         self._codes: dict[tuple[str, str, str], bytes] = {}
         """Machine code of texts that were assembled apart, by processor, its features and the text."""
@@ -186,42 +188,49 @@ class Llvm:
         of branches are numbers, as they are encoded. processor: such as ``gfx942``. features: LLVM's, such as
         ``+wavefrontsize64,-wavefrontsize32``. Raises ToolMissingError for a processor that it does not know.
         """
+        return [(offset, row.size, row.text or None) for offset, row in self.decode(code, processor, features)]
+
+    def decode(self, code: bytes | memoryview, processor: str, features: str = "") -> list[tuple[int, Decoded]]:
+        """Decode machine code: offset of each instruction, and what is known of it without its place; all fields but
+        the size are empty where ``disassemble`` has no text. Parameters and errors as there."""
         self._check(processor)
         if processor.startswith(_NOT_DISASSEMBLED):
             raise ToolMissingError("AMD's LLVM", f"{self.path} does not disassemble code for {processor}")
-        known = self._texts.setdefault((processor, features), {})
-        code, size = bytes(code), len(code)
-        found: list[tuple[int, int, str | None]] = []
-        offset = 0
-        while offset < size:
+        known = self._decoded.setdefault((processor, features), {})
+        code, count = bytes(code), len(code) // WORD
+        words = struct.unpack_from(f"<{count}I", code)
+        found: list[tuple[int, Decoded]] = []
+        index = 0
+        while index < count:
             # Most instructions occur more than once. What a word is not alone is looked up with the next one.
-            length = WORD
-            row = known.get(code[offset : offset + WORD])
-            while row is _LONGER and offset + length < size:
-                length += WORD
-                row = known.get(code[offset : offset + length])
-            if row is None or row is _LONGER:
-                length, text = self._instruction(code[offset : offset + _LONGEST], processor, features)
-                if text is not None:
-                    self._kept += 1
-                    if self._kept > _MOST_TEXTS:
-                        for texts in self._texts.values():
-                            texts.clear()
-                        self._kept = 0
-                    for part in range(WORD, length, WORD):
-                        known[code[offset : offset + part]] = _LONGER
-                    known[code[offset : offset + length]] = text
-            else:
-                text = row
-            found.append((offset, length, text))
-            offset += length
+            row, end = known.get(words[index]), index + 1
+            while row.__class__ is dict and end < count:
+                row, end = row.get(words[end]), end + 1
+            if row is None or row.__class__ is dict:
+                row = self._instruction(code[WORD * index : WORD * index + _LONGEST], processor, features)
+                end = index + row.size // WORD
+                if row.text:
+                    self._keep(row, words[index:end], known)
+            found.append((WORD * index, row))
+            index = end
+        if len(code) % WORD:
+            found.append((WORD * count, _DATA._replace(size=len(code) % WORD)))
         return found
 
-    def _instruction(self, code: bytes, processor: str, features: str) -> tuple[int, str | None]:
-        """Disassemble the instruction at the beginning of code. Returns its size in bytes, and its text, None if it is
-        none."""
-        is_printable = not (processor.startswith(_WITH_UNPRINTABLE) and _is_unprintable(code))
-        if is_printable and len(code) >= WORD:
+    def _keep(self, row: Decoded, words: Sequence[int], known: dict[int, Any]) -> None:
+        """Keep an instruction by its words. known: what is kept of its processor."""
+        self._kept += 1
+        if self._kept > _MOST_TEXTS:
+            for each in self._decoded.values():
+                each.clear()
+            self._kept = 1
+        for word in words[:-1]:
+            known = known.setdefault(word, {})
+        known[words[-1]] = row
+
+    def _instruction(self, code: bytes, processor: str, features: str) -> Decoded:
+        """Decode the instruction at the beginning of code, a word or more; data if it is none."""
+        if not (processor.startswith(_WITH_UNPRINTABLE) and _is_unprintable(code)):
             # It crashes on an instruction whose literal is cut off (LLVM 23), so there are always bytes after it.
             text = ctypes.create_string_buffer(_TEXT_SIZE)
             length: int = self._quick.LLVMDisasmInstruction(
@@ -233,8 +242,8 @@ class Llvm:
                 _TEXT_SIZE,
             )
             if 0 < length <= len(code):
-                return length, text.value.decode("ascii", "replace").replace("\t", " ").strip()
-        return min(WORD, len(code)), None
+                return decoded(length, text.value.decode("ascii", "replace").replace("\t", " ").strip())
+        return _DATA
 
     def assemble(
         self, text: str, processor: str, features: str = "", symbols: Mapping[str, int] | None = None

@@ -313,10 +313,10 @@ def division_steps(function: Function) -> frozenset[tuple[int, int]]:
     They are looked for from that instruction backwards, within its basic block, through what each reads.
     """
     rows = function.instructions
-    ends = [index for index, row in enumerate(rows) if row.mnemonic.startswith("v_div_fixup_")]
+    ends = rows.beginning_with("v_div_fixup_")
     if not ends:
         return frozenset()
-    targets = {row.target for row in rows if row.target is not None}
+    targets = {row.target for row in rows.branches}
     found: set[tuple[int, int]] = set()
     for index in ends:
         operands = rows[index].operands

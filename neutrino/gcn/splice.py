@@ -166,28 +166,26 @@ def _splice(member: Member, address: int, copies: Mapping[int, int]) -> Spliced:
                     at += len(row.code)
         code[at : at + end - begin] = function.code[begin:end]
     islands = _write_islands(function, layout, code)
-    for instruction in function.instructions:
-        if instruction.target is not None:
-            begin = moved[instruction.offset]
-            end = begin + instruction.size
-            if is_call(instruction):
-                called = function.address + instruction.target
-                own = labels.get(instruction.target)
-                to = copies.get(called, called if own is None else address + own) - address
-            else:
-                aim = Target(instruction.target, instruction.offset < header)
-                way = next_place(layout, end, aim)
-                to = layout.place(aim) if way is None else way
-            words, rest = divmod(to - end, WORD)
-            if rest or not -FARTHEST <= words < FARTHEST:
-                raise SpliceError(
-                    f"{function.name}: {instruction.mnemonic} at {instruction.offset:#x} cannot reach"
-                    f" {instruction.target:#x}, {words} words away with the inserted code"
-                )
-            _FIELD.pack_into(code, begin, words)
-    if function.literals:
-        ends = {instruction.offset: instruction.end for instruction in function.instructions}
-        owners = {place: row.offset for row in function.instructions for place in range(row.offset, row.end, WORD)}
+    rows = function.instructions
+    for instruction in rows.branches:
+        assert instruction.target is not None
+        begin = moved[instruction.offset]
+        end = begin + instruction.size
+        if is_call(instruction):
+            called = function.address + instruction.target
+            own = labels.get(instruction.target)
+            to = copies.get(called, called if own is None else address + own) - address
+        else:
+            aim = Target(instruction.target, instruction.offset < header)
+            way = next_place(layout, end, aim)
+            to = layout.place(aim) if way is None else way
+        words, rest = divmod(to - end, WORD)
+        if rest or not -FARTHEST <= words < FARTHEST:
+            raise SpliceError(
+                f"{function.name}: {instruction.mnemonic} at {instruction.offset:#x} cannot reach"
+                f" {instruction.target:#x}, {words} words away with the inserted code"
+            )
+        _FIELD.pack_into(code, begin, words)
     for get_pc, low, high, target in function.literals:
         inside = target - function.address
         if get_pc in member.redirected:
@@ -198,9 +196,10 @@ def _splice(member: Member, address: int, copies: Mapping[int, int]) -> Spliced:
             if inside not in labels:
                 raise SpliceError(f"{function.name}: the literal at {low:#x} leads into an instruction, to {inside:#x}")
             target = address + labels[inside]
-        distance = target - (address + moved[get_pc] + ends[get_pc] - get_pc)
+        distance = target - (address + moved[get_pc] + rows.having(get_pc).size)
         for half, shift in ((low, 0), (high, _LITERAL_BITS)):
-            place = moved[owners[half]] + half - owners[half]
+            owner = rows.having(half).offset
+            place = moved[owner] + half - owner
             _LITERAL.pack_into(code, place, distance >> shift & _LITERAL_MASK)
     return Spliced(bytes(code), MappingProxyType(moved), MappingProxyType(islands))
 
@@ -254,14 +253,14 @@ def _by_place(
 
     Raises SpliceError for one that cannot be there.
     """
-    starts = {row.offset for row in function.instructions} | {len(function.code)}
-    if header not in starts:
+    rows, size = function.instructions, len(function.code)
+    if header != size and not rows.begins(header):
         raise SpliceError(f"{function.name}: no instruction begins behind the {header} bytes of its header")
     found: dict[int, list[Insertion]] = defaultdict(list)
     for insertion in insertions:
         before = insertion.before
         where = (
-            "where no instruction begins" if before not in starts
+            "where no instruction begins" if before != size and not rows.begins(before)
             else "in the kernel's header" if before < header
             else "inside a clause" if before in closed
             else ""
@@ -278,12 +277,8 @@ def _inside_clauses(function: Function) -> set[int]:
     """Return the offsets of the instructions of clauses: nothing may go in front of any, since a clause's first word
     counts those behind it."""
     inside: set[int] = set()
-    left = 0
-    for instruction in function.instructions:
-        if left:
-            inside.add(instruction.offset)
-            left -= 1
-        if instruction.mnemonic == _CLAUSE:
-            first = int.from_bytes(function.code[instruction.offset : instruction.offset + WORD], "little")
-            left = (first & _CLAUSE_LENGTH) + 1
+    rows = function.instructions
+    for index in rows.named(_CLAUSE):
+        first = int.from_bytes(function.code[rows[index].offset : rows[index].offset + WORD], "little")
+        inside.update(rows.offsets[index + 1 : index + 2 + (first & _CLAUSE_LENGTH)])
     return inside

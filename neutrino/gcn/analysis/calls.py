@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from neutrino.errors import NeutrinoError
 from neutrino.gcn.analysis.flow_graph import FlowGraph
-from neutrino.gcn.code import MIXED_WAVES, Function, Instruction, Module, PcLiteral, is_call
+from neutrino.gcn.code import CALLS, MIXED_WAVES, Function, Instruction, Module, PcLiteral, is_call
 from neutrino.gcn.isa.effects import effects
 from neutrino.gcn.isa.registers import (
     ACCUMULATORS,
@@ -266,7 +266,7 @@ class _Search:
         """
         function = self._function
         taken = {literal.get_pc for literal in function.literals if literal.target in self._calls.by_address}
-        if not any(is_call(row) or row.mnemonic == "s_setpc_b64" for row in function.instructions):
+        if not function.instructions.named(*CALLS, "s_setpc_b64"):
             return FunctionCalls(escaped=frozenset(taken))
         graph = FlowGraph(function)
         at_entry: dict[int, _Known] = {0: {}}

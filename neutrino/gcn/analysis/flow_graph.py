@@ -33,7 +33,7 @@ class FlowGraph:
     @cached_property
     def index_at(self) -> dict[int, int]:
         """The index of each of the function's instructions, by its offset in bytes."""
-        return {row.offset: index for index, row in enumerate(self.function.instructions)}
+        return self.function.instructions.index_at
 
     @cached_property
     def blocks(self) -> tuple[Block, ...]:
@@ -42,12 +42,13 @@ class FlowGraph:
         # A jump may lead to a place whose address is made here.
         made = (literal.target - self.function.address for literal in self.function.literals)
         heads = {0, *(self.index_at[offset] for offset in made if offset in self.index_at)}
-        for index, row in enumerate(rows):
+        for row in rows.branches:
             target = _branch_target(row)
-            if target is not None and target in self.index_at:
-                heads.add(self.index_at[target])
-            if target is not None or row.mnemonic in _LEAVES:
-                heads.add(index + 1)
+            if target is not None:
+                heads.add(self.index_at[row.offset] + 1)
+                if target in self.index_at:
+                    heads.add(self.index_at[target])
+        heads.update(index + 1 for index in rows.named(*_LEAVES))
         begins = sorted(head for head in heads if head < len(rows))
         number = {begin: place for place, begin in enumerate(begins)}
         blocks = []

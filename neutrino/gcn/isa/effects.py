@@ -57,13 +57,13 @@ def effects(instruction: Instruction, generation: int) -> Effects:
     return _effects(instruction.mnemonic, instruction.operands, instruction.modifiers, instruction.second, generation)
 
 
-@lru_cache(maxsize=1 << 14)
+@lru_cache(maxsize=1 << 13)
 def effects_of(text: str, generation: int) -> Effects:
     """Return what an instruction reads and writes, as ``effects``, by its whole text. It is found faster so."""
     return effects(written(text), generation)
 
 
-@lru_cache(maxsize=1 << 12)
+@lru_cache(maxsize=1 << 14)
 def _effects(
     mnemonic: str,
     operands: tuple[str, ...],
@@ -80,11 +80,23 @@ def _effects(
     try:
         first = _single(mnemonic, operands, modifiers, generation)
         if second is None:
-            return first
+            return _shared(first)
         other = _single(second[0], second[1], (), generation)
     except UnknownInstructionError as error:
         raise UnknownInstructionError(f"{mnemonic}: {error}") from None
-    return Effects(first.reads | other.reads, first.writes | other.writes, 0, first.named | other.named)
+    return _shared(Effects(first.reads | other.reads, first.writes | other.writes, 0, first.named | other.named))
+
+
+def _shared(row: Effects) -> Effects:
+    """Return an equal value whose sets are those of others where these are equal: each has up to 200 bytes."""
+    if len(_SETS) > _MOST_SETS:
+        _SETS.clear()
+    reads, writes, replaces, named = (_SETS.setdefault(each, each) for each in row[:4])
+    return Effects(reads, writes, replaces, named, row.is_indexed, row.calls)
+
+
+_SETS: dict[int, int] = {}
+_MOST_SETS = 1 << 14
 
 
 def _single(mnemonic: str, operands: tuple[str, ...], modifiers: tuple[str, ...], generation: int) -> Effects:
