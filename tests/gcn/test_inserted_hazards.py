@@ -9,11 +9,10 @@ import pytest
 from neutrino.gcn.analysis.flow_graph import FlowGraph
 from neutrino.gcn.analysis.neighbours import Neighbours
 from neutrino.gcn.code import decode, written
-from neutrino.gcn.instrument.code import Scalar, Vector
 from neutrino.gcn.instrument.fences import Fences
 from neutrino.gcn.instrument.hazards import WINDOW, with_fences
 from neutrino.gcn.instrument.machine import Machine
-from neutrino.gcn.isa.registers import VCC
+from neutrino.gcn.isa.registers import VCC, VECTORS
 from neutrino.gcn.processors import PROCESSORS
 from tests.gcn.hazard_judge import HazardJudge
 from tests.gcn.objects import need_llvm
@@ -285,7 +284,7 @@ def test_other_snippets_may_stand_just_before() -> None:
     lines = ["v_readlane_b32 s60, v100, 1", "global_store_dword v1, v2, s[62:63]"]
     assert fences.around(4, lines) == lines
     # A register that another one keeps, of lanes and of the wave.
-    assert fences.around(4, lines, [Vector(100)]) == ["s_nop 0", *lines]
-    assert fences.around(4, lines, [Scalar(62, 2)]) == [lines[0], "s_nop 3", lines[1]]
+    assert fences.around(4, lines, 1 << VECTORS + 100) == ["s_nop 0", *lines]
+    assert fences.around(4, lines, 3 << 62) == [lines[0], "s_nop 3", lines[1]]
     assert fences.at_start(0, lines) == lines
     assert fences.around(8, lines[:1]) == lines[:1]

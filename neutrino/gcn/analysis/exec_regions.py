@@ -8,7 +8,7 @@ from functools import cached_property
 from neutrino.gcn.analysis.flow_graph import FlowGraph
 from neutrino.gcn.analysis.placement import Placement
 from neutrino.gcn.code import is_call
-from neutrino.gcn.isa.effects import effects_of
+from neutrino.gcn.isa.effects import effects
 from neutrino.gcn.isa.registers import EXEC
 
 
@@ -39,13 +39,18 @@ class ExecRegions:
         """For each instruction, by its offset, where code goes that runs once before the instruction's region."""
         rows = self.graph.function.instructions
         placement = Placement(self.graph.function)
+        ends = {
+            text for text, row in rows.distinct.items()
+            if is_call(row) or effects(row, self.generation).writes & EXEC
+        }  # fmt: skip
         heads: dict[int, int] = {}
         for block in self.graph.blocks:
-            begin = block.begin
-            for index in range(block.begin, block.end):
-                if rows[index].offset == self.entry:
-                    begin = index
-                heads[rows[index].offset] = placement.before(rows[begin].offset)
-                if is_call(rows[index]) or effects_of(rows[index].text, self.generation).writes & EXEC:
-                    begin = index + 1
+            head = -1
+            for row in rows[block.begin : block.end]:
+                offset = row.offset
+                if head < 0 or offset == self.entry:
+                    head = placement.before(offset)
+                heads[offset] = head
+                if row.text in ends:
+                    head = -1
         return heads

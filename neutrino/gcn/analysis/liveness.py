@@ -6,12 +6,13 @@ anywhere after a place is in use there.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 
 from neutrino.gcn.analysis.flow_graph import FlowGraph
-from neutrino.gcn.code import Function, Instruction
-from neutrino.gcn.isa.effects import Effects, effects_of
+from neutrino.gcn.code import Function, Instructions
+from neutrino.gcn.isa.effects import Effects, effects
 from neutrino.gcn.isa.memory import access_of
 from neutrino.gcn.isa.registers import (
     ALL_VECTORS,
@@ -19,8 +20,8 @@ from neutrino.gcn.isa.registers import (
     NAMED_SCALARS,
     SCC,
     VCC,
+    VECTORS,
     UnknownInstructionError,
-    scalars_in,
     vectors_in,
 )
 
@@ -46,19 +47,30 @@ class Liveness:
         return FlowGraph(self.function)
 
     @cached_property
-    def _rows(self) -> tuple[Instruction, ...]:
+    def _rows(self) -> Instructions:
         """The function's instructions, which it may decode anew each time."""
         return self.function.instructions
 
     @cached_property
     def effects(self) -> dict[int, Effects]:
         """What each instruction does that some way leads to, by its index. Raises UnknownInstructionError."""
-        rows = self._rows
-        return {
-            index: effects_of(rows[index].text, self.generation)
-            for number in sorted(self.graph.reachable)
-            for index in range(self.graph.blocks[number].begin, self.graph.blocks[number].end)
-        }
+        texts = [row.text for row in self._rows]
+        known = self._by_text
+        reachable = [self.graph.blocks[number] for number in sorted(self.graph.reachable)]
+        for index in (index for block in reachable for index in range(block.begin, block.end)):
+            if texts[index] not in known:
+                # It raises.
+                effects(self._rows[index], self.generation)
+        return {index: known[texts[index]] for block in reachable for index in range(block.begin, block.end)}
+
+    @cached_property
+    def _by_text(self) -> dict[str, Effects]:
+        """What each instruction does that is known, by its text."""
+        found = {}
+        for text, row in self._rows.distinct.items():
+            with suppress(UnknownInstructionError):
+                found[text] = effects(row, self.generation)
+        return found
 
     @cached_property
     def named(self) -> int:
@@ -67,14 +79,11 @@ class Liveness:
         Those that no way leads to count too, as far as they are known: a jump by a register may lead there. Raises
         UnknownInstructionError.
         """
-        found, known = 0, self.effects
-        for index, instruction in enumerate(self._rows):
-            row = known.get(index)
-            if row is None:
-                try:
-                    row = effects_of(instruction.text, self.generation)
-                except UnknownInstructionError:
-                    continue
+        if len(self._by_text) < len(self._rows.distinct):
+            # Where some way leads to one that is not known this raises.
+            _ = self.effects
+        found = 0
+        for row in self._by_text.values():
             found |= row.named
         return found
 
@@ -114,14 +123,12 @@ class Liveness:
 
         count: of VGPRs that the kernel has; those that it never names are among the result.
         """
-        taken = set(vectors_in(self.before(offset) | self.under_way_at(offset)))
-        return [vector for vector in range(count) if vector not in taken]
+        return list(vectors_in(self.free_at(offset) & (1 << count) - 1 << VECTORS))
 
-    def free_scalars_at(self, offset: int, count: int) -> list[int]:
-        """Return the SGPRs that may be overwritten in front of an instruction, as ``free_vectors_at``. count: of those
-        that a kernel may name."""
-        taken = set(scalars_in(self.before(offset) | self.under_way_at(offset)))
-        return [scalar for scalar in range(count) if scalar not in taken]
+    def free_at(self, offset: int) -> int:
+        """Return the registers that may be overwritten in front of an instruction, those included that the kernel does
+        not have: nothing reads them later, and no load is under way to them."""
+        return EVERYTHING & ~(self.before(offset) | self.under_way_at(offset))
 
     def under_way_at(self, offset: int) -> int:
         """Return the VGPRs and SGPRs that loads may be under way to in front of an instruction."""
@@ -219,11 +226,21 @@ class Liveness:
 
         What reads or overwrites a register has waited for it: the compiler's code is right.
         """
-        row = self.effects.get(index)
-        if row is None or row.calls:
+        if index not in self.effects:
             return 0, _LOADED
-        if row.is_indexed:
-            return _LOADED, 0
         instruction = self._rows[index]
-        is_late = access_of(instruction) is not None or instruction.mnemonic.startswith(_COME_LATE)
-        return _LOADED & ~(row.reads | row.writes), row.writes & _LOADED if is_late else 0
+        found = self._pending_by_text.get(instruction.text)
+        if found is None:
+            row = self._by_text[instruction.text]
+            is_late = access_of(instruction) is not None or instruction.mnemonic.startswith(_COME_LATE)
+            found = self._pending_by_text[instruction.text] = (
+                (0, _LOADED) if row.calls
+                else (_LOADED, 0) if row.is_indexed
+                else (_LOADED & ~(row.reads | row.writes), row.writes & _LOADED if is_late else 0)
+            )  # fmt: skip
+        return found
+
+    @cached_property
+    def _pending_by_text(self) -> dict[str, tuple[int, int]]:
+        """What ``_pending_through`` has found, by the texts of instructions."""
+        return {}

@@ -70,13 +70,16 @@ class Code:
     free there. changes_mode: whether floats are computed, for which the frame sets MODE around the snippet.
     """
 
-    def __init__(self, machine: Machine, scalars: Iterable[int], vectors: Iterable[int], labels: str = "") -> None:
-        """labels: what the names of labels begin with, besides ``.L``."""
+    def __init__(
+        self, machine: Machine, scalars: Iterable[int] | int, vectors: Iterable[int] | int, labels: str = ""
+    ) -> None:
+        """scalars, vectors: their numbers, or these as a set that has a bit for each. labels: what the names of labels
+        begin with, besides ``.L``."""
         self.machine = machine
         self.lines: list[str] = []
         self.changes_mode = False
         # Sets of numbers, a bit for each: they change with nearly every instruction.
-        self._free: dict[type[Place], int] = {Scalar: _set_of(scalars), Vector: _set_of(vectors)}
+        self._free: dict[type[Place], int] = {Scalar: set_of(scalars), Vector: set_of(vectors)}
         self._used: dict[type[Place], int] = {Scalar: 0, Vector: 0}
         self._pinned: dict[type[Place], int] = {Scalar: 0, Vector: 0}
         self._labels = labels
@@ -125,6 +128,11 @@ class Code:
     def scalars_used(self) -> frozenset[int]:
         """The numbers of the SGPRs that the snippet has taken, those included that it has given back."""
         return _numbers_in(self._used[Scalar])
+
+    @property
+    def used(self) -> tuple[int, int]:
+        """SGPRs and VGPRs that the snippet has taken, as sets that have a bit for each number."""
+        return self._used[Scalar], self._used[Vector]
 
     @property
     def vectors_used(self) -> frozenset[int]:
@@ -183,8 +191,10 @@ def _numbers(place: Place) -> tuple[type[Place], int]:
     return kind, (1 << place.words) - 1 << place.first
 
 
-def _set_of(numbers: Iterable[int]) -> int:
-    """Return numbers as a set: a bit for each."""
+def set_of(numbers: Iterable[int] | int) -> int:
+    """Return numbers as a set: a bit for each. They may be one already."""
+    if isinstance(numbers, int):
+        return numbers
     found = 0
     for number in numbers:
         found |= 1 << number

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from neutrino.gcn.analysis.flow_graph import FlowGraph
 from neutrino.gcn.analysis.later_writes import LaterWrites
 from neutrino.gcn.analysis.neighbours import Neighbours
-from neutrino.gcn.instrument.code import Place, Vector
 from neutrino.gcn.instrument.hazard_facts import SGPRS
 from neutrino.gcn.instrument.hazards import BEHIND, WINDOW, depends_on_before, with_fences
 from neutrino.gcn.instrument.machine import Machine
-from neutrino.gcn.isa.registers import VCC, VECTORS
+from neutrino.gcn.isa.registers import VCC
 
 
 class Fences:
@@ -27,12 +26,12 @@ class Fences:
         self._later = LaterWrites(graph, machine.generation)
 
     def around(
-        self, offset: int, lines: Sequence[str], kept: Iterable[Place] = (), read_by_vectors: int = SGPRS
+        self, offset: int, lines: Sequence[str], kept: int = 0, read_by_vectors: int = SGPRS
     ) -> list[str]:
         """Return a snippet, for the place in front of an instruction, with its fences.
 
         offset: the instruction's, or the code's size. kept: registers that other snippets write, which may be just
-        before this one. read_by_vectors: as for ``with_fences``.
+        before this one, as a set of ``isa.registers``. read_by_vectors: as for ``with_fences``.
         """
         if not depends_on_before(lines, self._machine):
             key = tuple(lines)
@@ -42,7 +41,7 @@ class Fences:
         before = self._neighbours.before(offset, WINDOW)
         after = self._neighbours.after(offset, BEHIND)
         return with_fences(
-            before, lines, after, self._machine, is_start=True, kept=_registers(kept), named=self._named,
+            before, lines, after, self._machine, is_start=True, kept=kept, named=self._named,
             written_later=self._written_later(offset), read_by_vectors=read_by_vectors,
         )  # fmt: skip
 
@@ -58,12 +57,3 @@ class Fences:
     def _written_later(self, offset: int) -> int:
         """Return the SGPRs that the kernel writes after a place, where that matters."""
         return self._later.behind(offset) & self._named if self._machine.generation == 12 else 0
-
-
-def _registers(places: Iterable[Place]) -> int:
-    """Return registers as a set of ``isa.registers``."""
-    found = 0
-    for place in places:
-        first = place.first + (VECTORS if isinstance(place, Vector) else 0)
-        found |= (1 << place.words) - 1 << first
-    return found

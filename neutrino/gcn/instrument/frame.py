@@ -4,19 +4,20 @@ snippet."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 
 from neutrino.abi.probe_block import block_size
 from neutrino.gcn.analysis.free_registers import KernelRegisters
 from neutrino.gcn.analysis.liveness import Liveness
-from neutrino.gcn.instrument.code import Code, Mask, NoRegistersError, Place, Scalar, Value, Vector
+from neutrino.gcn.instrument.code import Code, Mask, NoRegistersError, Place, Scalar, Value, Vector, set_of
 from neutrino.gcn.instrument.compute import CannotError
 from neutrino.gcn.instrument.kernel_facts import EntryState
 from neutrino.gcn.instrument.machine import Machine
 from neutrino.gcn.instrument.probe_registers import is_of_hardware
 from neutrino.gcn.instrument.spare_registers import Attempt, SpareRegisters, spare_registers
+from neutrino.gcn.isa.registers import VECTORS
 from neutrino.ir.operands import Register, SiteOperand, Special
 from neutrino.ir.types import Type
 
@@ -94,7 +95,11 @@ class Frame:
     _scratch: int = 0
     _entry_vectors: set[int] = field(default_factory=set)
     _end_vectors: set[int] = field(default_factory=set)
-    _taken: set[Place] = field(default_factory=set)
+    _taken: int = 0
+    _own_used: int | None = None
+    """SGPRs that the latest snippet took, as a set; None if those that are free did not suffice."""
+    _written: dict[object, list[tuple[int, int, list[str]]]] = field(default_factory=dict)
+    _borrowing: dict[object, list[str]] = field(default_factory=dict)
     _highest_scalar: int = 0
     _highest_vector: int = 0
 
@@ -149,23 +154,27 @@ class Frame:
         """Have VGPRs for a register that code at the kernel's entry alone uses, or at its ends alone: there those of
         the program are free. After all others have theirs. Raises CannotError."""
         passing = self._end_vectors if is_end else self._entry_vectors
-        taken = {*range(self._vector_count, self.first_vector), *self._spare.vectors, *passing}
-        free = set(range(_MOST_VECTORS) if is_end else self.vectors_at_entry) - taken
+        taken = self._kept_vectors | set_of(passing)
+        free = ((1 << _MOST_VECTORS) - 1 if is_end else self.vectors_at_entry) & ~taken
         step = 2 if words > 1 and self.machine.aligns_vectors else 1
         for first in range(0, _MOST_VECTORS - words, step):
-            numbers = range(first, first + words)
-            if free.issuperset(numbers):
-                passing.update(numbers)
+            numbers = (1 << words) - 1 << first
+            if not numbers & ~free:
+                passing.update(range(first, first + words))
                 self._homes[name] = Vector(first, words)
                 self._highest_vector = max(self._highest_vector, first + words)
                 return
         raise CannotError("no vector registers are left in it", "registers")
 
     @property
-    def vectors_at_entry(self) -> list[int]:
-        """The VGPRs that the entry's code may use: those without a work-item's numbers have no value yet."""
-        kept = {*range(self._vector_count, self.first_vector), *self._spare.vectors}
-        return [number for number in range(_ITEM_VECTORS, _MOST_VECTORS) if number not in kept]
+    def vectors_at_entry(self) -> int:
+        """The VGPRs that the entry's code may use, as a set: those without a work-item's numbers have no value yet."""
+        return (1 << _MOST_VECTORS) - (1 << _ITEM_VECTORS) & ~self._kept_vectors
+
+    @property
+    def _kept_vectors(self) -> int:
+        """The VGPRs that are kept for the whole kernel, as a set."""
+        return (1 << self.first_vector) - (1 << self._vector_count) | set_of(self._spare.vectors)
 
     def home(self, name: str) -> tuple[type[Scalar], int] | Vector:
         """Return the kind and the words of a probe's register, or the VGPRs that it is in."""
@@ -186,11 +195,10 @@ class Frame:
         return Vector((self._site_vectors.first if self._site_vectors is not None else 0) + first, words)
 
     @property
-    def taken(self) -> frozenset[Place]:
+    def taken(self) -> int:
         """The registers that snippets may write, as a set of ``isa.registers``."""
-        kept = range(self._vector_count, self.first_vector)
-        passing = self._entry_vectors | self._end_vectors
-        return frozenset(self._taken) | {Vector(number) for number in (*kept, *self._spare.vectors, *passing)}
+        passing = set_of(self._entry_vectors) | set_of(self._end_vectors)
+        return self._taken | (self._kept_vectors | passing) << VECTORS
 
     @property
     def scalars_named(self) -> int:
@@ -207,11 +215,6 @@ class Frame:
     def first_vector(self) -> int:
         """The number of the first VGPR after those that the kernel names and that are kept."""
         return self._vector_count + self._taken_vectors
-
-    @property
-    def has_few_scalars(self) -> bool:
-        """Whether snippets get SGPRs that are not in use at their places."""
-        return self._spare.has_few
 
     def entry_lines(self) -> list[str]:
         """Return the code at the entry: what is kept goes where it is kept, and SGPRs to where the kernel has them."""
@@ -274,28 +277,28 @@ class Frame:
 
     def lowered(
         self, build: Build, *, labels: str, offset: int | None = 0, liveness: Liveness | None = None,
-        vectors: Iterable[int] = (), site: int = 0, is_exec_known: bool = True, reads: int = 0, scc: bool = False,
+        vectors: int = 0, site: int = 0, is_exec_known: bool = True, reads: int = 0, scc: bool = False,
         vcc: bool = False, operands: Mapping[SiteOperand, Value] | None = None,
     ) -> list[str]:  # fmt: skip
         """Return the code of a snippet that ``build`` appends, and what is to be around it.
 
         ``build`` may be called several times, with more registers: what it does besides, it does each time. labels: of
         the snippet alone. offset: of the instruction that it is in front of; 0: the entry; None: a wave's end.
-        liveness: of its function, if that is not the kernel. vectors: VGPRs that are free there. reads: registers of
-        the program that it reads. scc, vcc: whether these are in use there. operands: values of the site's instruction.
+        liveness: of its function, if that is not the kernel. vectors: VGPRs that are free there, as a set that has a
+        bit for each. reads: registers of the program that it reads. scc, vcc: whether these are in use there. operands:
+        values of the site's instruction.
 
         Raises NoRegistersError.
         """
         passing = self._end_vectors if offset is None else self._entry_vectors if liveness is None else ()
-        kept = {*range(self._vector_count, self.first_vector), *passing}
-        free = [number for number in vectors if number not in kept]
+        free = vectors & ~(self._kept_vectors | set_of(passing))
         if offset == 0 and liveness is None:
             reads |= (1 << self._at_entry) - 1
         names: list[str] = []
         while True:
             missing = ""
             problem = NoRegistersError("no registers are left for a probe")
-            for attempt in self._spare.attempts(offset, names, reads, labels, liveness):
+            for number, attempt in enumerate(self._spare.attempts(offset, names, reads, labels, liveness)):
                 try:
                     code = attempt.begin(free)
                     saved = code.scalar() if scc else None
@@ -310,10 +313,38 @@ class Frame:
                 self._set_mode(code)
                 self._save_around(code, saved, saved_vcc)
                 self._note(code)
+                self._own_used = None if number else code.used[0]
                 return attempt.written()
             if not missing:
                 raise problem
             names.append(missing)
+
+    def lowered_once(
+        self, key: object, build: Build, *, label: Callable[[], str], offset: int, liveness: Liveness, scc: bool,
+        vcc: bool,
+    ) -> list[str]:  # fmt: skip
+        """Return code as ``lowered``, which takes no VGPRs and depends on its place by the SGPRs alone that it gets:
+        it is written once for all places where these are the same. key: all that ``build`` depends on besides. label:
+        returns what labels begin with. Raises NoRegistersError."""
+        free = self._spare.free_at(offset, 0, liveness)
+        # It takes the lowest ones that fit, so that those above do not matter.
+        known = self._written.setdefault((key, scc, vcc), [])
+        for mask, lowest, lines in known:
+            if free & mask == lowest:
+                return lines
+        # What borrows others depends on all that are in use.
+        in_use = (key, scc, vcc, free, liveness.under_way_at(offset) if self._spare.has_few else 0)
+        if in_use in self._borrowing:
+            return self._borrowing[in_use]
+        lines = self.lowered(
+            build, labels=label(), offset=offset, liveness=liveness, scc=scc, vcc=vcc, is_exec_known=False
+        )
+        if self._own_used is None:
+            self._borrowing[in_use] = lines
+        else:
+            mask = (1 << self._own_used.bit_length()) - 1
+            known.append((mask, free & mask, lines))
+        return lines
 
     def _set_mode(self, code: Code) -> None:
         """Set how floats are computed in a snippet that does so, and set it back after it. Raises CannotError."""
@@ -347,12 +378,12 @@ class Frame:
     def _note(self, code: Code) -> None:
         """Note which registers a snippet takes, so that the kernel's descriptor asks for as many."""
         if self.needs is None:
-            self._scratch = max(self._scratch, len(code.scalars_used))
+            self._scratch = max(self._scratch, code.used[0].bit_count())
             return
-        self._highest_scalar = max([self._highest_scalar, *(number + 1 for number in code.scalars_used)])
-        self._highest_vector = max([self._highest_vector, *(number + 1 for number in code.vectors_used)])
-        self._taken |= {Scalar(number) for number in code.scalars_used}
-        self._taken |= {Vector(number) for number in code.vectors_used}
+        scalars, vectors = code.used
+        self._highest_scalar = max(self._highest_scalar, scalars.bit_length())
+        self._highest_vector = max(self._highest_vector, vectors.bit_length())
+        self._taken |= scalars | vectors << VECTORS
 
     def place(self, attempt: Attempt, name: str, kind: type[Scalar], words: int) -> Scalar:
         """Return where a snippet has what is kept under a name. Raises _NotBroughtError."""
@@ -366,7 +397,7 @@ class Frame:
                 raise _NotBroughtError(name)
             found = kept
             self._highest_scalar = max(self._highest_scalar, found.first + words)
-            self._taken.add(found)
+            self._taken |= set_of(range(found.first, found.first + found.words))
         return kind(found.first, words)
 
 

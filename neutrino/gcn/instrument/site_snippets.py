@@ -23,7 +23,7 @@ from neutrino.gcn.instrument.site_operands import NoValueError
 from neutrino.gcn.instrument.site_values import SiteValues
 from neutrino.gcn.instrument.snippet import SnippetCode
 from neutrino.gcn.isa.effects import effects
-from neutrino.gcn.isa.registers import vectors_in
+from neutrino.gcn.isa.registers import VECTORS
 from neutrino.gcn.operation_names import division_steps, operations_of
 from neutrino.gcn.snippets.opcodes import WHOLE, Part, matched_parts
 from neutrino.ir.operands import Register, SiteOperand, Special
@@ -165,9 +165,8 @@ class SiteSnippets:
         own = self._frame.registers.vector_count
         named = self._named(instruction)
         # What the instruction reads may be of no use behind it, but for the snippet.
-        taken = set(vectors_in(named))
-        vectors = [number for number in liveness.free_vectors_at(where, own) if number not in taken]
-        vectors += range(self._frame.first_vector, 256)
+        vectors = (liveness.free_at(where) & ~named) >> VECTORS & (1 << own) - 1
+        vectors |= (1 << 256) - (1 << min(self._frame.first_vector, 256))
         return self._frame.lowered(
             build, labels=self._label(), offset=where, liveness=liveness, vectors=vectors, site=number,
             is_exec_known=False, reads=named, scc=liveness.scc_live_at(where),

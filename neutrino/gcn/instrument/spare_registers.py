@@ -15,9 +15,9 @@ from functools import cached_property
 
 from neutrino.gcn.analysis.free_registers import KernelRegisters
 from neutrino.gcn.analysis.liveness import Liveness
-from neutrino.gcn.instrument.code import Code, NoRegistersError, Scalar
+from neutrino.gcn.instrument.code import Code, NoRegistersError, Scalar, set_of
 from neutrino.gcn.instrument.machine import Machine
-from neutrino.gcn.isa.registers import VECTORS, registers_of, scalars_in
+from neutrino.gcn.isa.registers import NAMED_SCALARS, VECTORS, registers_of, scalars_in
 
 _BORROWED = 24
 """Lanes for SGPRs that are in use."""
@@ -64,61 +64,62 @@ class SpareRegisters:
         not_lent: registers that it reads of the program, as a set of ``isa.registers``, or that it must not touch for
         another reason. labels: as for ``Code``. liveness: of the function, if it is not the kernel.
         """
-        if not self.has_few:
-            yield Attempt(self, self.free, (), tuple(names), labels)
-            return
-        if offset is None:
-            taken = self._kept_numbers | set(self.free)
-            own = (*self.free, *(number for number in range(self._limit) if number not in taken))
+        own = self.free_at(offset, not_lent, liveness)
+        if offset is None or not self.has_few:
             yield Attempt(self, own, (), tuple(names), labels)
             return
-        liveness = liveness or self.registers.liveness
-        at_site = set(self._free_at(liveness, offset, not_lent))
         for count, waits in _ATTEMPTS if self.vectors else _ATTEMPTS[:1]:
             borrowed: list[int] = []
             if count:
-                taken = at_site | set(self.free) | self._never_lent | set(scalars_in(not_lent))
+                taken = own | self._never_lent | not_lent | self._kept_numbers
                 if not waits:
-                    taken |= set(scalars_in(liveness.under_way_at(offset)))
-                taken |= self._kept_numbers
-                number = 0
+                    taken |= (liveness or self.registers.liveness).under_way_at(offset)
                 # In pairs, so that two words fit.
-                while len(borrowed) < count and number < self._limit:
-                    if not {number, number + 1} & taken:
+                for number in range(0, self._limit, 2):
+                    if not taken >> number & 3:
                         borrowed += [number, number + 1]
-                    number += 2
-            own = (*self.free, *sorted(at_site))
+                        if len(borrowed) >= count:
+                            break
             yield Attempt(self, own, tuple(borrowed[:count]), tuple(names), labels, waits=waits)
 
+    def free_at(self, offset: int | None, not_lent: int = 0, liveness: Liveness | None = None) -> int:
+        """Return the SGPRs that a snippet may use without keeping their values, as a set that has a bit for each.
+        Parameters as ``attempts``."""
+        if not self.has_few:
+            return self._free
+        if offset is None:
+            return self._free | (1 << self._limit) - 1 & ~self._kept_numbers
+        at_site = (liveness or self.registers.liveness).free_at(offset) & self._lent
+        return self._free | at_site & ~not_lent
+
     @cached_property
-    def _kept_numbers(self) -> set[int]:
-        """The numbers of the SGPRs that have values which are kept for probes."""
+    def _free(self) -> int:
+        """``free`` as a set."""
+        return set_of(self.free)
+
+    @cached_property
+    def _lent(self) -> int:
+        """The SGPRs that the kernel names, and that snippets get where they are not in use."""
+        named = self.registers.named & NAMED_SCALARS & (1 << self._limit) - 1
+        return named & ~self._never_lent
+
+    @cached_property
+    def _kept_numbers(self) -> int:
+        """The SGPRs that have values which are kept for probes, as a set."""
         places = (place for place in self.kept.values() if isinstance(place, Scalar))
-        return {place.first + word for place in places for word in range(place.words)}
+        return set_of(place.first + word for place in places for word in range(place.words))
 
     @property
     def _limit(self) -> int:
         """How many SGPRs the kernel has in any case, among which some are lent to snippets."""
         return self.registers.scalar_count
 
-    def _free_at(self, liveness: Liveness, offset: int, not_lent: int) -> Iterator[int]:
-        """Yield the SGPRs of the kernel whose values nothing reads in front of an instruction."""
-        others = self._never_lent | set(scalars_in(not_lent))
-        for number in liveness.free_scalars_at(offset, self._limit):
-            if number not in others and number not in self._unnamed:
-                yield number
-
     @cached_property
-    def _unnamed(self) -> frozenset[int]:
-        """The SGPRs that the kernel has and that nothing of it names; those given to kept values are left out."""
-        return frozenset(range(self._limit)) - frozenset(scalars_in(self.registers.named))
-
-    @cached_property
-    def _never_lent(self) -> frozenset[int]:
+    def _never_lent(self) -> int:
         """SGPRs that vector instructions of the kernel read as masks of 64 lanes, on gfx11: what the scalar unit writes
         there afterwards can be read too early. Pairs count as one."""
         if self.machine.generation != 11 or self.machine.wave == 32:
-            return frozenset()
+            return 0
         found: set[int] = set()
         for function in self.registers.functions:
             for row in function.instructions:
@@ -126,15 +127,16 @@ class SpareRegisters:
                     continue
                 for operand in row.operands:
                     found |= {each for number in scalars_in(registers_of(operand)) for each in (number, number ^ 1)}
-        return frozenset(found)
+        return set_of(found)
 
 
 @dataclass(eq=False)
 class Attempt:
-    """A way to write one snippet: ``code`` has the SGPRs that it may use, ``places`` those with the kept values."""
+    """A way to write one snippet: ``places`` has the SGPRs with the kept values. free: those that it may use, as a set
+    that has a bit for each. borrowed: others, whose values it keeps meanwhile."""
 
     spare: SpareRegisters
-    free: tuple[int, ...]
+    free: int
     borrowed: tuple[int, ...]
     names: tuple[str, ...]
     labels: str = ""
@@ -142,14 +144,13 @@ class Attempt:
     places: dict[str, Scalar] = field(default_factory=dict)
     _code: Code | None = None
 
-    def begin(self, vectors: Iterable[int] = ()) -> Code:
+    def begin(self, vectors: int = 0) -> Code:
         """Return the text and registers that a snippet is written with. Raises NoRegistersError.
 
-        vectors: VGPRs that it may use.
+        vectors: VGPRs that it may use, as a set that has a bit for each.
         """
-        mine = set(self.spare.vectors)
         code = Code(
-            self.spare.machine, (*self.free, *self.borrowed), [one for one in vectors if one not in mine], self.labels
+            self.spare.machine, self.free | set_of(self.borrowed), vectors & ~set_of(self.spare.vectors), self.labels
         )
         for name in self.names:
             place = self.spare.kept[name]

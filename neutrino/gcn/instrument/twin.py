@@ -158,7 +158,6 @@ class _Writer:
                 self._frame, member.function, member.liveness, request.probes, place=member.place,
                 vectors=self._vectors, label=self._label, scratch=member.scratch,
             )  # fmt: skip
-        self._counting_code: dict[tuple[object, ...], list[str]] = {}
         self._sites = count()
         self._read_by_vectors = SGPRS
         self._labels = 0
@@ -426,12 +425,12 @@ class _Writer:
 
             yield from self._of_kernel(build, is_end=is_end)
 
-    def _kernel_vectors(self, *, is_end: bool) -> list[int]:
-        """Return the VGPRs that code at the kernel's entry or its ends may use."""
+    def _kernel_vectors(self, *, is_end: bool) -> int:
+        """Return the VGPRs that code at the kernel's entry or its ends may use, as a set."""
         if not is_end:
             return self._frame.vectors_at_entry
         # At ends no value of the program is needed any more. The lowest ones are taken first.
-        return list(range(256))
+        return (1 << 256) - 1
 
     def _site_code(self, member: _Member) -> Iterator[Piece]:
         """Yield the code of probes at a function's instructions."""
@@ -454,10 +453,10 @@ class _Writer:
         for offset, probes in sorted(member.at.items()):
             number, instruction = next(self._sites), member.instructions[offset]
             for probe in probes:
-                if probe.tracepoint.is_kernel:
-                    continue
                 amounts = plain.get(id(probe))
                 if amounts is None:
+                    if probe.tracepoint.is_kernel:
+                        continue
                     additions = self._counted(probe)
                     if additions is None or not has_amounts(additions, instruction, wave):
                         others.append((instruction, probe, number, None))
@@ -468,7 +467,10 @@ class _Writer:
                     amounts = sums_of(additions, instruction, wave)
                     if not any(isinstance(row.amount, str) for row in additions.rows):
                         plain[id(probe)] = amounts
-                sums = counted.setdefault(member.regions.head(offset), {})
+                head = member.regions.head(offset)
+                sums = counted.get(head)
+                if sums is None:
+                    sums = counted[head] = {}
                 parts = len(member.snippets.parts(instruction, probe))
                 for key, amount in amounts.items():
                     sums[key] = sums.get(key, 0) + parts * amount
@@ -487,15 +489,9 @@ class _Writer:
         scc, vcc = liveness.scc_live_at(place), liveness.vcc_live_at(place)
         # What it takes does not depend on the amounts.
         amounts = frozenset((name, amount == 1 if self._is_measuring else amount) for name, amount in sums.items())
-        key = amounts, scc, vcc
-        # Where SGPRs are left the code does not depend on its place.
-        known = None if self._frame.has_few_scalars else self._counting_code.get(key)
-        if known is None:
-            known = self._counting_code[key] = self._frame.lowered(
-                partial(count_in, sums=sums), labels=self._label(), offset=place, liveness=liveness, scc=scc, vcc=vcc,
-                is_exec_known=False,
-            )  # fmt: skip
-        return list(known)
+        return self._frame.lowered_once(
+            amounts, partial(count_in, sums=sums), label=self._label, offset=place, liveness=liveness, scc=scc, vcc=vcc
+        )
 
     def _assembled(self, members: Sequence[Sequence[Piece]]) -> tuple[tuple[Insertion, ...], ...]:
         """Return the code of each member as machine code; that of equal lines is assembled once."""
