@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Mapping, Set
-from typing import NamedTuple
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Mapping, Sequence, Set
+from typing import TYPE_CHECKING, NamedTuple
 
-from neutrino.gcn.code import Function
+from neutrino.gcn.code import Function, Instruction
+from neutrino.gcn.instruction_text import Decoded
+from neutrino.gcn.llvm import WORD
+
+if TYPE_CHECKING:
+    from neutrino.gcn.splice import Spliced
 
 
 class FunctionText(NamedTuple):
@@ -52,6 +57,143 @@ def function_text(function: Function, moved: Mapping[int, int] | None = None, fi
         lines.append(f"  {text}")
         places[instruction.offset] = first - 1 + len(lines)
     return FunctionText(tuple(lines), places)
+
+
+class Piece(NamedTuple):
+    """Code that is inserted. branches: by their indices. offsets: of its instructions. lines: of text."""
+
+    branches: Mapping[int, Decoded]
+    offsets: Sequence[int]
+    lines: Sequence[str]
+
+
+def original_text(function: Function) -> str:
+    """Write the text of ``function_text`` of a function that is no twin's. It takes less time so."""
+    lines = _lines(function)
+    rows, size = function.instructions, len(function.code)
+    targets = {row.target for row in rows.branches if row.target is not None and 0 < row.target < size}
+    for row in rows.branches:
+        if row.target in targets:
+            lines[bisect_left(rows.offsets, row.offset)] = _branch(row.mnemonic, row.operands, f".L{row.target:x}")
+    text = [f"{function.name}:"]
+    begin = 0
+    for target in sorted(targets):
+        end = bisect_left(rows.offsets, target)
+        text += lines[begin:end]
+        if rows.begins(target):
+            text.append(f".L{target:x}:")
+        begin = end
+    return "\n".join([*text, *lines[begin:], ""])
+
+
+def twin_text(
+    function: Function, name: str, inserted: Mapping[int, Sequence[bytes]], spliced: Spliced,
+    decode: Callable[[bytes], Sequence[tuple[int, Decoded]]], pieces: dict[bytes, Piece],
+) -> tuple[str, int]:  # fmt: skip
+    """Write the text of ``function_text`` of a twin without islands, of its original's lines, and of what is inserted;
+    return how many instructions that is, too. Nothing is decoded but that, and what depends on its place.
+
+    function: the original. inserted: code by the offset of the instruction that it is before, in order. decode: returns
+    instructions of machine code, with their offsets in it. pieces: what is inserted in many places, by its bytes.
+    """
+    rows, size, code, moved = function.instructions, len(function.code), spliced.code, spliced.moved
+    offsets, lines = rows.offsets, _lines(function)
+    # What is in between, by the places where it begins in the twin: offsets of instructions, lines, and the original's
+    # offset that these are from or in front of.
+    stretches: list[tuple[int, Sequence[int], list[str], int, bool]] = []
+    targets: dict[tuple[int, int], tuple[Decoded | Instruction, int]] = {}
+    """Of branches that lead somewhere in the twin, by the number of their stretch and index in it."""
+    count = 0
+
+    def leads_inside(at: int, index: int, row: Decoded | Instruction) -> bool:
+        """Return whether a branch leads to somewhere in the twin, and note that. at: where it is there. index: in the
+        last stretch."""
+        target = at + row.size + WORD * int.from_bytes(code[at : at + 2], "little", signed=True)
+        if 0 <= target < len(code):
+            targets[len(stretches) - 1, index] = row, target
+            return True
+        return False
+
+    literals = {rows.having(half).offset for row in function.literals for half in (row.low, row.high)}
+    changed = sorted({*literals, *(row.offset for row in rows.branches)})
+    def decoded(piece: bytes) -> Piece:
+        """Return the instructions of code that is inserted."""
+        if piece not in pieces:
+            found = decode(piece)
+            pieces[piece] = Piece(
+                {index: row for index, (_, row) in enumerate(found) if row.is_branch}, [at for at, _ in found],
+                [f"  {row.text}" if row.text else _data(piece[at : at + row.size]) for at, row in found],
+            )  # fmt: skip
+        return pieces[piece]
+
+    begin = place = 0
+    for before in [*sorted(inserted), size]:
+        first, last = bisect_left(offsets, begin), bisect_left(offsets, before)
+        if first < last:
+            stretches.append((place, offsets[first:last], lines[first:last], begin, False))
+            shift = place - begin
+            for offset in changed[bisect_left(changed, begin) : bisect_left(changed, before)]:
+                index = bisect_left(offsets, offset)
+                at, row = offset + shift, rows[index]
+                if row.target is None or not leads_inside(at, index - first, row):
+                    ((_, now),) = decode(code[at : at + row.size])
+                    stretches[-1][2][index - first] = f"  {now.text}"
+            place += before - begin
+        begin = before
+        if before not in inserted:
+            continue
+        for piece in filter(None, inserted[before]):
+            found, within, texts = decoded(piece)
+            stretches.append((place, within, list(texts), before, True))
+            count += len(texts)
+            for index in found:
+                leads_inside(place + within[index], index, found[index])
+            place += len(piece)
+    places = {target for _, target in targets.values()}
+    names = {target: f".Lp{target:x}" for target in places}
+    begins = [stretch[0] for stretch in stretches]
+    marks: dict[int, list[tuple[int, int]]] = {}
+    for target in sorted(places):
+        number = bisect_right(begins, target) - 1
+        at, within, _, original, is_inserted = stretches[number]
+        if not is_inserted:
+            target_of = original + target - at
+            if rows.begins(target_of):
+                names[target] = f".L{target_of:x}"
+        elif at == target and not (number and stretches[number - 1][4]) and moved[original] not in places:
+            # What was inserted before an instruction may belong to whoever branches to it, or be left out then.
+            names[target] = f".L{original:x}"
+        base = original if not is_inserted else 0
+        index = bisect_left(within, target - at + base)
+        if index < len(within) and within[index] == target - at + base:
+            marks.setdefault(number, []).append((index, target))
+    for (number, index), (branch, target) in targets.items():
+        stretches[number][2][index] = _branch(branch.mnemonic, branch.operands, names[target])
+    text = [f"{name}:"]
+    for number, (_, _, own, _, _) in enumerate(stretches):
+        begin = 0
+        for index, target in marks.get(number, ()):
+            text += own[begin:index]
+            text.append(f"{names[target]}:")
+            begin = index
+        text += own[begin:] if begin else own
+    return "\n".join([*text, ""]), count
+
+
+def _lines(function: Function) -> list[str]:
+    """Return a line for each instruction, in which branches lead to numbers."""
+    code = function.code
+    return [f"  {row.text}" if row.text else _data(code[row.offset : row.end]) for row in function.instructions]
+
+
+def _data(code: bytes) -> str:
+    """Return the line of words that are no instruction."""
+    return f"  .long {int.from_bytes(code, 'little'):#010x}"
+
+
+def _branch(mnemonic: str, operands: Sequence[str], label: str) -> str:
+    """Return the line of a branch to a label."""
+    return f"  {mnemonic} {', '.join((*operands[:-1], label))}"
 
 
 def line_numbers(function: Function, first: int = 1) -> dict[int, int]:

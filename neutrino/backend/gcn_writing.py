@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from neutrino.abi.reasons import Reason
 from neutrino.backend.gcn_source import CodeObjectSource
-from neutrino.backend.gcn_text import function_text, line_numbers, paired_lines
+from neutrino.backend.gcn_text import Piece, function_text, line_numbers, original_text, paired_lines, twin_text
 from neutrino.backend.gcn_values import ORIGINAL, PROBED, GcnCode, GcnKernel, GcnTwin, block_of, copy_names, twin_name
 from neutrino.backend.protocol import TwinText
 from neutrino.errors import PatchError
@@ -90,6 +91,7 @@ def write_twins(source: CodeObjectSource, kernels: Sequence[GcnKernel], *, parts
     refused: dict[str, Refusal] = {}
     waiting = _placed(source, kernels, llvm, refused)
     spool = Spool()
+    pieces: dict[str, dict[bytes, Piece]] = {}
     twins: list[GcnTwin] = []
     appended: list[Appended] = []
     (address,) = place(source.data, [0]) if waiting else (0,)
@@ -103,7 +105,7 @@ def write_twins(source: CodeObjectSource, kernels: Sequence[GcnKernel], *, parts
             continue
         address = next_place(address, size)
         appended.append(_appended(kernel, code, spliced.code, _parts(kernel, spliced)))
-        twins.append(_twin(kernel, code, spliced, llvm, spool, parts=parts))
+        twins.append(_twin(kernel, code, spliced, llvm, spool, pieces, parts=parts))
     try:
         image = append_kernels(source.data, appended)
     except PatchError as error:
@@ -179,20 +181,37 @@ def _unplaced(kernel: GcnKernel) -> tuple[Part, ...]:
     return tuple(Part(name, 0, 0) for name in copy_names(kernel))
 
 
+def _by_place(insertions: Sequence[Insertion]) -> dict[int, list[bytes]]:
+    """Return what is inserted in front of each instruction, by its offset, in order."""
+    found: dict[int, list[bytes]] = {}
+    for one in sorted(insertions, key=lambda one: one.ahead_of_label):
+        found.setdefault(one.before, []).append(one.code)
+    return found
+
+
 def _twin(
-    kernel: GcnKernel, code: Inserted, spliced: SplicedGroup, llvm: Llvm, spool: Spool, *, parts: bool
-) -> GcnTwin:
+    kernel: GcnKernel, code: Inserted, spliced: SplicedGroup, llvm: Llvm, spool: Spool,
+    pieces: dict[str, dict[bytes, Piece]], *, parts: bool,
+) -> GcnTwin:  # fmt: skip
     """Return a twin (instrumented copy of a kernel) with its assembly text, which the spool keeps.
 
-    parts: whether it is to have the texts of its functions.
+    pieces: what is known of inserted code, by LLVM's features. parts: whether it is to have the texts of its functions.
     """
     from neutrino.gcn.code import instructions_of, wave_features
 
     module = kernel.source.module
     original, probed, added = [], [], 0
     shown: list[TwinText] = []
-    for name, one, part in zip(copy_names(kernel), kernel.functions, spliced.members, strict=True):
+    for index, (name, one, part) in enumerate(zip(copy_names(kernel), kernel.functions, spliced.members, strict=True)):
         features = wave_features(module.processor, module.features, one.function.wave)
+        if not parts and not part.islands:
+            decode = partial(llvm.decode, processor=module.processor, features=features)
+            inserted = _by_place(code.insertions[index])
+            text, count = twin_text(one.function, name, inserted, part, decode, pieces.setdefault(features, {}))
+            original.append(original_text(one.function))
+            probed.append(text)
+            added += count
+            continue
         rows = instructions_of(part.code, module.processor, features, llvm)
         function = replace(one.function, name=name, code=part.code, decoded=rows, literals=())
         before, after = one.text(), function_text(function, part.moved)
