@@ -16,7 +16,6 @@ least: nl.f32 = INFINITY
 greatest: nl.f32 = -INFINITY
 least_wide: nl.f64 = INFINITY
 greatest_wide: nl.f64 = -INFINITY
-results: nl.u64 = 0
 nans: nl.u32 = 0
 infinities: nl.u32 = 0
 
@@ -45,17 +44,19 @@ def end():
     if low <= high:
         ValueLeast.save(low)
         ValueGreatest.save(high)
-    ValueCounts.save(results, nans, infinities)
+    ValueCounts.save(0, nans, infinities)
 
 
 def watch(value: nl.f32):
     size = nl.abs(value)
-    if size < INFINITY:
+    if nl.unlikely(not size < INFINITY):
+        if value != value:
+            nans += 1
+        else:
+            infinities += 1
+    else:
         least = nl.min(least, value)
         greatest = nl.max(greatest, value)
-    # As numbers, not by if: ptxas keeps fewer registers then.
-    nans += nl.u32(value != value)
-    infinities += nl.u32(size == INFINITY)
 
 
 @probe(
@@ -64,7 +65,7 @@ def watch(value: nl.f32):
     level="thread", after=True,
 )  # fmt: skip
 def single():
-    results += 1
+    ValueCounts.save(1, 0, 0)
     watch(nl.out)
 
 
@@ -73,14 +74,17 @@ def single():
     level="thread", after=True,
 )  # fmt: skip
 def double():
-    results += 1
+    ValueCounts.save(1, 0, 0)
     value: nl.f64 = nl.out
     size = nl.abs(value)
     if size < INFINITY:
         least_wide = nl.min(least_wide, value)
         greatest_wide = nl.max(greatest_wide, value)
-    nans += nl.u32(value != value)
-    infinities += nl.u32(size == INFINITY)
+    if nl.unlikely(not size < INFINITY):
+        if value != value:
+            nans += 1
+        else:
+            infinities += 1
 
 
 @probe(
@@ -88,7 +92,7 @@ def double():
     level="thread", after=True,
 )  # fmt: skip
 def half():
-    results += 1
+    ValueCounts.save(1, 0, 0)
     value: nl.f16 = nl.out
     watch(nl.f32(value))
 
@@ -98,7 +102,7 @@ def half():
     level="thread", after=True,
 )  # fmt: skip
 def half_pair():
-    results += 2
+    ValueCounts.save(2, 0, 0)
     pair: nl.u32 = nl.out
     low: nl.f16 = nl.bits(nl.u16(pair))
     watch(nl.f32(low))
@@ -112,7 +116,7 @@ def half_pair():
     level="thread", after=True,
 )  # fmt: skip
 def brain():
-    results += 1
+    ValueCounts.save(1, 0, 0)
     value: nl.bf16 = nl.out
     watch(nl.bits(nl.u32(nl.bits(value)) << 16))
 
@@ -122,7 +126,7 @@ def brain():
     level="thread", after=True,
 )  # fmt: skip
 def brain_pair():
-    results += 2
+    ValueCounts.save(2, 0, 0)
     pair: nl.u32 = nl.out
     watch(nl.bits(pair & 0xFFFF0000))
     watch(nl.bits(pair << 16))

@@ -18,6 +18,7 @@ from hypothesis.strategies import sampled_from
 
 from neutrino.abi.reasons import Reason
 from neutrino.emulator.tracer import Tracer
+from neutrino.resources import shipped_probes
 from neutrino.verification import load_probes
 from tests.oracle.bench import Bench, Kernel, make_twins, skip_of
 from tests.oracle.library import patterns
@@ -93,6 +94,14 @@ def sources():
         Sources.save(nl.site, value)
 """,
 }
+PROBES |= {
+    name: (shipped_probes()[name]).read_text().partition("import Map, probe")[2] for name in ("value_watch",)
+}
+OF_WORDS = ("each", "first", "rising", "sources")
+OF_FLOATS = (
+    "floats", "half_arithmetic", "half_pairs", "bf16_scale", "doubles", "odd_values", "roundings_f32",
+    "convert", "mandelbrot", "triton_softmax", "triton_attention_bf16_sm_90", "triton_layernorm_bf16",
+)  # fmt: skip
 KERNELS = (
     "random", "memory", "matmul_mma_f16", "branches", "calls", "crc32", "early_returns", "formatting", "votes",
     "counting_barriers", "triton_sort",
@@ -136,9 +145,14 @@ def compare(source: Path, probe: str, one: Bench) -> int:
 
 
 @pytest.mark.parametrize("name", KERNELS)
-@pytest.mark.parametrize("probe", PROBES)
+@pytest.mark.parametrize("probe", OF_WORDS)
 def test_it_records_the_same_as_at_each_site(probe: str, name: str, tmp_path: Path) -> None:
     assert compare(tmp_path / "probe.py", probe, bench(name)) > 0
+
+
+@pytest.mark.parametrize("name", OF_FLOATS)
+def test_it_watches_the_same_values(name: str, tmp_path: Path) -> None:
+    assert compare(tmp_path / "probe.py", "value_watch", bench(name)) > 0
 
 
 def test_of_random_kernels(tmp_path: Path, pytestconfig: pytest.Config) -> None:
@@ -149,7 +163,7 @@ def test_of_random_kernels(tmp_path: Path, pytestconfig: pytest.Config) -> None:
         max_examples=count, deadline=None, database=None, derandomize=count == _FEW,
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
     )  # fmt: skip
-    @given(kernels(), sampled_from(sorted(PROBES)))
+    @given(kernels(), sampled_from(OF_WORDS))
     def check(kernel: Kernel, probe: str) -> None:
         deferred[probe] += compare(tmp_path / "probe.py", probe, Bench(kernel, ()))
 

@@ -26,6 +26,7 @@ from neutrino.ir.statements import (
     Relation,
     Shuffle,
 )
+from neutrino.ir.types import Type
 from neutrino.maps.declaration import Layout, Map
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.ir.structured import For, If, Save, Statement, While, walk
@@ -34,13 +35,16 @@ _NOT_LATER = frozenset({"LANES", "LEADER", "HAS", "ELEMENTS"})
 """Values of a site that other lanes have a part in; and those that snippets are specialized for."""
 
 
+_INFINITY = Constant(Type.F32, 0x7F800000)
+
+
 @dataclass(frozen=True)
 class Parts:
     """The typed statements of a snippet with an unlikely ``If``, by where they go.
 
     here: what stays at the site. test: what computes there whether the ``If`` may be taken: if all of ``conditions``
     are true. state: the same of what does not depend on the site, and is computed where ``later`` stands, the ``If``
-    itself with all that it reads. once: see ``Deferral``.
+    itself with all that it reads. once, extremes: see ``Deferral``.
     """
 
     here: tuple[Statement, ...]
@@ -50,6 +54,7 @@ class Parts:
     state_conditions: tuple[Register, ...]
     later: tuple[Statement, ...]
     once: tuple[Statement, ...] | None
+    extremes: tuple[Register, Register] | None = None
 
 
 def deferrable(probes: ProbeSet) -> dict[int, Parts]:
@@ -107,6 +112,8 @@ def _shared(statements: Iterable[Statement]) -> tuple[set[str], set[str]]:
 def _parts(statements: Sequence[Statement]) -> Parts | None:
     """Return the parts of a snippet; None if it has no unlikely ``If`` that may run later."""
     branches = [statement for statement in statements if isinstance(statement, If) and statement.unlikely]
+    if branches and all(branch.otherwise for branch in branches):
+        return _extremes(statements, branches)
     if len(branches) != 1 or branches[0].otherwise:
         return None
     (branch,) = branches
@@ -132,11 +139,52 @@ def _parts(statements: Sequence[Statement]) -> Parts | None:
         node == SiteOperand("SITE") or (not isinstance(node, SiteOperand) and getattr(node, "name", "") not in read)
         for each in walk(branch.then) for node in _nodes(each)
     )  # fmt: skip
-    has_effect = any(not isinstance(each, Computation) or not each.destination.is_local for each in others)
     return Parts(
-        tuple(others) if has_effect else (), tests, tuple(site), states, tuple(state), (*needed, branch),
+        _with_effect(others), tests, tuple(site), states, tuple(state), (*needed, branch),
         branch.then if is_once else None,
     )  # fmt: skip
+
+
+def _with_effect(statements: Sequence[Statement]) -> tuple[Statement, ...]:
+    """Return statements, or none if they only compute local values."""
+    has_effect = any(not isinstance(each, Computation) or not each.destination.is_local for each in statements)
+    return tuple(statements) if has_effect else ()
+
+
+def _extremes(statements: Sequence[Statement], branches: Sequence[If]) -> Parts | None:
+    """Return the parts of a snippet that lowers and raises two registers to values, but where these are not finite.
+
+    Of several sites the least and the greatest value decide whether all are finite. None of any other snippet.
+    """
+    others = [statement for statement in statements if statement not in branches]
+    values = _Values(others)
+    found: list[Register] = []
+    extremes: set[tuple[Register, Register]] = set()
+    for branch in branches:
+        value = values.unless_finite(branch.condition)
+        raised = {each.operator: each.destination for each in branch.otherwise if isinstance(each, Operation)
+                  and each.operator in {Operator.MIN, Operator.MAX} and value in each.sources
+                  and each.destination in each.sources and not each.destination.is_local}  # fmt: skip
+        if value is None or len(raised) != 2 or len(branch.otherwise) != 2:
+            return None
+        found.append(value)
+        extremes.add((raised[Operator.MIN], raised[Operator.MAX]))
+    inside = {register.name for each in walk(branches) for register in _written(each) if register.is_local}
+    outside = {register.name for each in walk(others) for register in (*_read(each), *_written(each))}
+    needed = values.of({each.name for branch in walk(branches) for each in _read(branch) if each.is_local} - inside)
+    tests = values.of({value.name for value in found})
+    if needed is None or tests is None or len(extremes) != 1 or not inside.isdisjoint(outside):
+        return None
+    if any(not each.is_local for statement in needed for each in _read(statement)):
+        return None
+    if not all(map(_may_wait, walk((*needed, *branches)))):
+        return None
+    (pair,) = extremes
+    # What becomes of the two registers elsewhere in the branches would come too late.
+    if any(register in (*_read(each), *_written(each)) for each in walk(
+        [inner for branch in branches for inner in branch.then]) for register in pair):  # fmt: skip
+        return None
+    return Parts(_with_effect(others), tests, tuple(found), (), (), (*needed, *branches), None, pair)
 
 
 class _Values:
@@ -175,6 +223,20 @@ class _Values:
         else:
             yield condition
 
+
+    def unless_finite(self, condition: Register) -> Register | None:
+        """Return the f32 of which a condition says that it is infinite or a NaN: ``not abs(value) < infinity``."""
+        statement = self._known.get(condition.name)
+        if not isinstance(statement, Operation) or statement.operator is not Operator.NOT:
+            return None
+        compare = self._known.get(getattr(statement.sources[0], "name", ""))
+        if not isinstance(compare, Compare) or compare.relation is not Relation.LT:
+            return None
+        size = self._known.get(getattr(compare.left, "name", ""))
+        if not isinstance(size, Operation) or size.operator is not Operator.ABS or compare.right != _INFINITY:
+            return None
+        (value,) = size.sources
+        return value if isinstance(value, Register) and value.is_local else None
 
     def ends(self, condition: Register, statements: Sequence[Statement]) -> bool:
         """Whether a condition, that a register has some value, is false after statements, since they assign another."""

@@ -68,7 +68,9 @@ class Deferral:
     here: what stays at the site, None for nothing. test: computes the predicates ``conditions`` there; unless all are
     true, ``later`` does nothing. state: computes ``state_conditions`` where ``later`` is about to run, likewise; these
     are the same for all sites. once: what ``later`` does where it does something, if it names nothing of its site but
-    the number, and ``state_conditions`` do not hold any more after it; None else.
+    the number, and ``state_conditions`` do not hold any more after it; None else. extremes: two registers, of which
+    ``later`` does nothing but lower the one and raise the other to the floats ``conditions``, if all of these are
+    finite; None else.
     """
 
     here: Snippet | None
@@ -78,6 +80,7 @@ class Deferral:
     state_conditions: tuple[Register, ...]
     later: Snippet
     once: Snippet | None
+    extremes: tuple[Register, Register] | None
 
 
 @dataclass(frozen=True)

@@ -138,7 +138,7 @@ class Emission:
         self._for_functions: list[LongLived] = []
         # Registers for copies of products, with their types.
         self._products: list[tuple[str, str]] = []
-        # Registers that the body has once, by type.
+        # Registers that the body has once, with their types.
         self._of_body: dict[str, str] = {}
         self.numbers: Mapping[str, int] = {entry.name: index for index, entry in enumerate(probes.maps)}
         """Of the maps, by name."""
@@ -260,10 +260,14 @@ class Emission:
         code = self.snippet(snippet, resolve, level=Level.THREAD)
         return code.lines, list(map(self._register, conditions))
 
-    def of_body(self, kind: str) -> str:
-        """Return a register of a type that the body has once, for what passes from one place to a later one."""
-        self._of_body[kind] = f"{self._prefix}o_{kind}"
-        return self._of_body[kind]
+    def of_body(self, name: str, kind: str) -> str:
+        """Return a register that the body has once, for what passes from one place to a later one. kind: its type."""
+        self._of_body[f"{self._prefix}o_{name}"] = kind
+        return f"{self._prefix}o_{name}"
+
+    def shared(self, register: Register) -> str:
+        """Return the register in the kernel for one that all snippets share."""
+        return self.registers.use(register.name)
 
     def add_constants(self, constant_adds: ConstantAdds) -> Lines:
         """Return the code that adds constants to the thread's sums in registers. constant_adds: the constants, by map
@@ -392,7 +396,7 @@ class Emission:
         together."""
         declarations = self.scratch.declarations()
         declarations += [Declaration("reg", kind, name) for name, kind in self._products]
-        declarations += [Declaration("reg", kind, name) for kind, name in self._of_body.items()]
+        declarations += [Declaration("reg", kind, name) for name, kind in self._of_body.items()]
         maps = self._maps
         if maps.waiting_bytes:
             memory = Declaration("local", "b8", maps.waiting_memory, maps.waiting_bytes, align=WAITING_ALIGN)

@@ -593,6 +593,9 @@ class SiteWriter:
             if deferral.here is None:
                 return False
             snippet = deferral.here
+        elif original.deferral is not None:
+            # What waits comes first, since this code may read what that changes.
+            self._unlikely.write()
         # Of the code for helpers' values, what earlier snippets at the site asked for is in lines already.
         already_inserted = len(operands.here)
         code = self._emission.snippet(

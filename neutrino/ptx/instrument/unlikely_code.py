@@ -33,6 +33,10 @@ _MEETING_WORDS = frozenset({"bar", "barrier", "call", "shfl", "vote"})
 _ENDING_WORDS = frozenset({"bar", "barrier", "call"})
 
 
+_NAN = 80
+"""The first architecture whose minima and maxima of f32 can be NaNs: sm_80."""
+
+
 class Meetings:
     """The instructions of a body at which threads of a warp that have diverged may converge again.
 
@@ -113,6 +117,8 @@ class UnlikelyCode:
         """
         if guard is not None and guard.register.startswith(self._emission.prefix):
             return False
+        if deferral.extremes is not None and self._emission.architecture < _NAN:
+            return False
         statement = hit.statement
         spot = self._products.first_clear(at)
         waiting = self._to_wait(deferral, values, masks, guard, hit.number or 0)
@@ -123,24 +129,71 @@ class UnlikelyCode:
         if self._waiting and (
             len(self._waiting) >= self._MOST or index >= self._until
             or self._waiting[0].deferral.once != deferral.once
+            or self._waiting[0].deferral.extremes != deferral.extremes
         ):  # fmt: skip
             self.write()
         taken = len(operands.here)
+        if deferral.extremes is not None:
+            tests = self._to_extremes(deferral, operands, guard)
+            lines += [*operands.here[taken:], *tests]
+            self._note(waiting, until, spot, index, statement)
+            return True
         tests, condition = self._condition(deferral.test, deferral.conditions, operands)
         lines += [*operands.here[taken:], *tests]
-        any_ = self._emission.of_body("pred")
+        any_ = self._emission.of_body("any", "pred")
         if self._waiting:
             lines.append(op("or.pred", any_, any_, condition, when=under(guard)))
         elif guard is not None:
             lines.append(op("and.pred", any_, condition, guard.text))
         else:
             lines.append(op("mov.pred", any_, condition))
+        self._note(waiting, until, spot, index, statement)
+        return True
+
+    def _note(self, waiting: _Waiting, until: int, spot: int, index: int, statement: Statement) -> None:
+        """Note that code waits, until an instruction; that it can stand at a spot, after an instruction, from now on.
+
+        until, index: of the instructions. statement: its site.
+        """
         self._until = min(until, self._until) if self._waiting else until
         self._waiting.append(waiting)
         self.count += 1
         self._at, self._is_after = spot, spot != statement.start
         self._index, self._block = max(index, statement.index), self._graph.block(statement.index)
-        return True
+
+    def _to_extremes(self, deferral: Deferral, operands: SiteOperands, guard: Guard | None) -> Lines:
+        """Return the code that brings the values of a site to the least and the greatest one of those that wait.
+
+        The greatest is a NaN once a value was.
+        """
+        lines, values = self._emission.conditions(deferral.test, deferral.conditions, operands)
+        least, greatest = self._emission.of_body("least", "b32"), self._emission.of_body("greatest", "b32")
+        shared = map(self._emission.shared, deferral.extremes or ())
+        if not self._waiting:
+            first, *values = values
+            for register, elsewhere in zip((least, greatest), shared, strict=True):
+                if guard is None:
+                    lines.append(op("mov.b32", register, first))
+                else:
+                    choice = (elsewhere, first) if guard.negated else (first, elsewhere)
+                    lines.append(op("selp.b32", register, *choice, guard.register))
+        for value in values:
+            lines.append(op("min.f32", least, least, value, when=under(guard)))
+            lines.append(op("max.NaN.f32", greatest, greatest, value, when=under(guard)))
+        return lines
+
+    def _from_extremes(self, extremes: tuple[Register, Register], lines: Lines) -> str:
+        """Return the predicate that is true where all values that wait are finite, and use their extremes there."""
+        take = self._emission.scratch.take
+        least, greatest = self._emission.of_body("least", "b32"), self._emission.of_body("greatest", "b32")
+        size, low, high = take("b32"), take("pred"), take("pred")
+        for register, result in ((least, low), (greatest, high)):
+            lines += [op("abs.f32", size, register), op("setp.lt.f32", result, size, "0f7F800000")]
+        lines.append(op("and.pred", low, low, high))
+        for opcode, extreme, value in zip(("min.f32", "max.f32"), extremes, (least, greatest), strict=True):
+            shared = self._emission.shared(extreme)
+            lines.append(op(opcode, shared, shared, value, when=low))
+        return low
 
     def _to_wait(
         self, deferral: Deferral, values: SiteOperands, masks: LaneMasks, guard: Guard | None, number: int
@@ -173,18 +226,26 @@ class UnlikelyCode:
             return
         scratch = self._emission.scratch
         mark = scratch.mark()
-        any_ = self._emission.of_body("pred")
         lines: Lines = []
         first = self._waiting[0].deferral
+        is_none = self._is_none(first, lines)
+        end = f"${self._emission.prefix.removeprefix('%')}likely"
+        lines += [Scope.OPEN, op("bra", end, when=is_none), *self._rest(first.once), Label(end), Scope.CLOSE]
+        self._edits.insert(self._at, after(lines) if self._is_after else before(lines))
+        self._waiting.clear()
+        scratch.release(mark)
+
+    def _is_none(self, first: Deferral, lines: Lines) -> str:
+        """Return the guard of the threads in which none of what waits does anything. first: the deferral of the first.
+        """
+        if first.extremes is not None:
+            return self._from_extremes(first.extremes, lines)
+        any_ = self._emission.of_body("any", "pred")
         # The same for all of them, or left out: the code itself tests it again.
         if first.state_conditions and all(waiting.deferral.state == first.state for waiting in self._waiting):
             tests, condition = self._condition(first.state, first.state_conditions)
             lines += [*tests, op("and.pred", any_, any_, condition)]
-        end = f"${self._emission.prefix.removeprefix('%')}likely"
-        lines += [Scope.OPEN, op("bra", end, when=f"!{any_}"), *self._rest(first.once), Label(end), Scope.CLOSE]
-        self._edits.insert(self._at, after(lines) if self._is_after else before(lines))
-        self._waiting.clear()
-        scratch.release(mark)
+        return f"!{any_}"
 
     def _rest(self, once: Snippet | None) -> Lines:
         """Return the code behind the branch. once: what the first of the sites does whose condition is true."""
@@ -193,7 +254,7 @@ class UnlikelyCode:
             for waiting in self._waiting:
                 lines += waiting.code
             return lines
-        number = self._emission.of_body("b32")
+        number = self._emission.of_body("site", "b32")
         # The first of them is the last to be written.
         for waiting in reversed(self._waiting):
             lines += [*waiting.code, op("mov.u32", number, str(waiting.number), when=waiting.condition)]

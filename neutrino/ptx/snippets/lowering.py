@@ -150,7 +150,9 @@ def _deferral(parts: Parts, registers: dict[str, Register], declared: frozenset[
     here = _Lowering(registers, declared).lowered(Snippet(parts.here)) if parts.here else None
     later = _Lowering(registers, declared).lowered(Snippet(parts.later))
     once = _Lowering(registers, declared).lowered(Snippet(parts.once)) if parts.once is not None else None
-    return Deferral(here, test, conditions, state, state_conditions, later, once)
+    least, greatest = (registers[each.name] for each in parts.extremes) if parts.extremes is not None else (None, None)
+    extremes = (least, greatest) if least is not None and greatest is not None else None
+    return Deferral(here, test, conditions, state, state_conditions, later, once, extremes)
 
 
 def _snippets(probe: Probe) -> Iterator[Snippet]:
