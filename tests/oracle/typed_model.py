@@ -258,9 +258,7 @@ def computed(operator: Operator, kind: Type, sources: Sequence[Lanes]) -> Lanes:
     if kind.is_float:
         result = _of_floats(operator, sources)
         return rounded_to_bf16(result) if kind is Type.BF16 else result.astype(dtype_of(kind))
-    values = [[int(value) for value in source] for source in sources]
-    results = [_of_integers(operator, kind, *numbers) % (1 << kind.bits) for numbers in zip(*values, strict=True)]
-    return np.array(results, f"u{kind.bits // 8}").view(dtype_of(kind))
+    return _of_integers(operator, kind, sources)
 
 
 def _of_bits(operator: Operator, sources: Sequence[Lanes]) -> Lanes:
@@ -286,18 +284,34 @@ def _of_floats(operator: Operator, sources: Sequence[Lanes]) -> Lanes:
     return result
 
 
-def _of_integers(operator: Operator, kind: Type, first: int, second: int = 0) -> int:
+_WRAPPING: Mapping[Operator, np.ufunc] = {
+    Operator.ADD: np.add, Operator.SUB: np.subtract, Operator.MUL: np.multiply, Operator.MIN: np.minimum,
+    Operator.MAX: np.maximum, Operator.AND: np.bitwise_and, Operator.OR: np.bitwise_or, Operator.XOR: np.bitwise_xor,
+    Operator.NOT: np.invert, Operator.NEG: np.negative, Operator.ABS: np.absolute,
+}  # fmt: skip
+"""Of integers of one type: of results that are too large, NumPy keeps the low bits as well."""
+
+
+def _of_integers(operator: Operator, kind: Type, sources: Sequence[Lanes]) -> Lanes:
+    assert sources[0].dtype == dtype_of(kind), (operator, kind, sources[0].dtype)
     if operator in {Operator.SHL, Operator.SHR}:
-        amount = min(second, kind.bits)
-        return first << amount if operator is Operator.SHL else first >> amount
+        first, amounts = sources
+        within = np.minimum(amounts, kind.bits - 1).astype(first.dtype)
+        shifted = first << within if operator is Operator.SHL else first >> within
+        # Of signed integers, the highest bit is left.
+        is_filled = kind.is_signed and operator is Operator.SHR
+        return shifted if is_filled else np.where(amounts < kind.bits, shifted, first.dtype.type(0))
+    assert all(source.dtype == sources[0].dtype for source in sources), (operator, kind)
     if operator in {Operator.DIV, Operator.REM}:
-        if second == 0:
-            return 0
-        quotient = abs(first) // abs(second) * (1 if (first < 0) == (second < 0) else -1)
-        return quotient if operator is Operator.DIV else first - quotient * second
-    return {
-        Operator.ADD: first + second, Operator.SUB: first - second, Operator.MUL: first * second,
-        Operator.MIN: min(first, second), Operator.MAX: max(first, second), Operator.AND: first & second,
-        Operator.OR: first | second, Operator.XOR: first ^ second, Operator.NOT: ~first, Operator.NEG: -first,
-        Operator.ABS: abs(first),
-    }[operator]  # fmt: skip
+        numbers = zip(*(source.tolist() for source in sources), strict=True)
+        results = [_divided(operator, one, other) % (1 << kind.bits) for one, other in numbers]
+        return np.array(results, f"u{kind.bits // 8}").view(dtype_of(kind))
+    result: Lanes = _WRAPPING[operator](*sources)
+    return result
+
+
+def _divided(operator: Operator, first: int, second: int) -> int:
+    if second == 0:
+        return 0
+    quotient = abs(first) // abs(second) * (1 if (first < 0) == (second < 0) else -1)
+    return quotient if operator is Operator.DIV else first - quotient * second
