@@ -46,7 +46,8 @@ neutrino/gcn/lib/librocm_sysdeps_z.so.1: $(STAND_INS) | $(VENV)/installed
 	$(BIN)/python -m neutrino.gcn.build
 
 # mypy has one thread, so that tests run meanwhile.
-check: lint layers warnings
+check:
+	$(MAKE) --no-print-directory -j2 lint layers warnings collected
 	$(MAKE) --no-print-directory -j2 types test
 
 lint: setup-dev
@@ -64,8 +65,12 @@ layers: setup-dev
 warnings: setup-dev
 	$(BIN)/python .ci/warnings.py
 
+# Once, so that not each process of the tests rewrites all their assertions: pytest keeps what it has made of a file.
+collected: setup-dev
+	@found=$$($(BIN)/python -m pytest --collect-only -qq 2>&1) || { echo "$$found"; exit 1; }
+
 # Python starts hundreds of times there: what it compiles is kept, whatever the environment says.
-test: export PYTHONDONTWRITEBYTECODE =
+collected test: export PYTHONDONTWRITEBYTECODE =
 test: setup-dev
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
