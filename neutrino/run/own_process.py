@@ -142,6 +142,20 @@ def attach(request: Request) -> Hook:
     return Hook(ffi.dlopen(str(built(LATE)), ffi.RTLD_NOW | ffi.RTLD_LOCAL), driver)
 
 
+def importing(folder: str) -> str:
+    """Return the program text that imports neutrino from a folder, and from there alone.
+
+    The current folder, which ``-c`` puts first, is left out: others may write there. Of the given folder only neutrino
+    comes first, and the rest last: a checkout may have a file copy.so, which is no module of that name.
+    """
+    return (
+        "import sys; sys.path = [*filter(None, sys.path)]; from importlib import machinery, util; "
+        f"spec = machinery.PathFinder.find_spec('neutrino', [{folder!r}]); "
+        "sys.modules['neutrino'] = module = util.module_from_spec(spec); spec.loader.exec_module(module); "
+        f"sys.path.append({folder!r})"
+    )
+
+
 def _prepared(request: Request) -> dict[str, str | None]:
     """Return what ``prepare`` changes in the environment for this process; None for a variable that it removes.
 
@@ -150,11 +164,7 @@ def _prepared(request: Request) -> dict[str, str | None]:
     """
     # This package, whatever the current folder has.
     package = str(Path(__file__).resolve().parents[2])
-    # Without the current folder, which -c puts first, also before Python's own modules: others may write there.
-    script = (
-        f"import sys; sys.path = [{package!r}, *filter(None, sys.path)]; "
-        "from neutrino.run.own_process import answer; answer()"
-    )
+    script = f"{importing(package)}; from neutrino.run.own_process import answer; answer()"
     done = subprocess.run(
         [sys.executable, "-c", script],
         input=pickle.dumps(replace(request, pid=os.getpid())), stdout=subprocess.PIPE, check=False,

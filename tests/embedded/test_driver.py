@@ -6,12 +6,15 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
 
-from .conftest import SCENARIOS, Bench
+from neutrino.run.own_process import importing
+
+from .conftest import ROOT, SCENARIOS, Bench
 
 QUIET = (*SCENARIOS, "life bare-fork")
 
@@ -165,6 +168,27 @@ def test_a_broken_package_is_named(bench: Bench, tmp_path: Path) -> None:
     result = bench.run("life", "reuse", root=tmp_path)
     assert "error 100" in result.stdout
     assert "not today" in result.stderr
+
+
+def test_files_beside_the_package_are_no_modules(bench: Bench, tmp_path: Path) -> None:
+    """As a checkout has them after ``neutrino-patch libvector.so -o copy.so``; what is nowhere else is found there."""
+    (tmp_path / "neutrino").symlink_to(ROOT / "neutrino")
+    (tmp_path / "copy.so").write_bytes(b"\x7fELF")
+    (tmp_path / "struct.py").write_text("raise RuntimeError('no module')")
+    (tmp_path / "numpy.py").write_text("raise RuntimeError('no module')")
+    result = bench.run("basic", "vecadd", root=tmp_path)
+    assert (result.returncode, result.stderr) == (0, "")
+
+
+def test_another_process_of_the_session_takes_neutrino_alone_from_there(tmp_path: Path) -> None:
+    (tmp_path / "neutrino").symlink_to(ROOT / "neutrino")
+    (tmp_path / "copy.so").write_bytes(b"\x7fELF")
+    (tmp_path / "only_there.py").touch()
+    script = "import copy, dataclasses, only_there, neutrino.run.start; print(neutrino.__file__)"
+    done = subprocess.run(
+        [sys.executable, "-c", f"{importing(str(tmp_path))}; {script}"], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{tmp_path}/neutrino/__init__.py\n", "")
 
 
 IMAGES = {

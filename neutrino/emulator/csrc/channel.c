@@ -35,7 +35,11 @@ enum {
 	ENOUGH_FDS = 16, /* the interpreter reads a few files at a time */
 };
 
-/* What the interpreter runs. An exception that nothing handles is sent to the host as a reply with the id READY_ID. */
+/*
+ * What the interpreter runs. An exception that nothing handles is sent to the host as a reply with the id READY_ID. Only
+ * neutrino itself is taken from the folder that it is in: a file copy.so or numpy.py there, as in a checkout, would be
+ * imported in place of a module of that name. What neutrino needs may still be there, and is found last.
+ */
 #define PROGRAM                                                                                                        \
 	"import os, struct, sys, traceback\n"                                                                          \
 	"def last_words(*error):\n"                                                                                    \
@@ -43,7 +47,11 @@ enum {
 	"    body = body.encode(errors='replace')\n"                                                                   \
 	"    os.write(3, struct.pack('<IIQ', 100, len(body), 0) + body)\n"                                             \
 	"sys.excepthook = last_words\n"                                                                                \
-	"sys.path.insert(0, sys.argv[1])\n"                                                                            \
+	"from importlib import machinery, util\n"                                                                      \
+	"spec = machinery.PathFinder.find_spec('neutrino', [sys.argv[1]])\n"                                           \
+	"sys.modules['neutrino'] = package = util.module_from_spec(spec)\n"                                            \
+	"spec.loader.exec_module(package)\n"                                                                           \
+	"sys.path.append(sys.argv[1])\n"                                                                               \
 	"from neutrino.emulator.server import main\n"                                                                  \
 	"main(sys.argv[2:])\n"
 
