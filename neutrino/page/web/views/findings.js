@@ -37,9 +37,9 @@ function card(finding, state) {
   return element("article", { class: `finding ${state}`, "data-figure": "findings", "data-value": `${finding.analysis} ${finding.state}` },
     element("h3", {}, element("span", { class: "state" }, WORDS[state]), ` · ${shown(finding.analysis)} · `, element("span", { class: "name" }, shown(finding.demangled, 120))),
     element("p", { class: "sentence" }, shown(finding.sentence, 2000)),
-    element("dl", { class: "numbers" }, finding.figures.map((/** @type {any} */ figure) => [
+    element("dl", { class: "numbers" }, finding.figures.map((/** @type {any} */ figure) => element("div", {},
       element("dt", { title: shown(figure.meaning) }, shown(figure.name)), element("dd", { "data-figure": `finding/${finding.analysis}/${figure.name}` }, shown(figure.text)),
-    ]).flat()),
+    ))),
     finding.places.length ? element("ul", {}, finding.places.map((/** @type {any} */ entry) => element("li", { class: "name" }, shown([entry.place, entry.instruction].filter(Boolean).join(" · ") || "an unknown place"), entry.note ? `: ${shown(entry.note)}` : ""))) : null,
     finding.remedies.length && state !== "ok" ? element("p", {}, element("b", {}, "What to try: "), unbroken(shown(finding.remedies.join("; "), 1000))) : null,
     element("p", { class: "soft" }, `How sure: ${finding.sure.word}: ${shown(finding.sure.sentences.join("; "), 2000)}`),
