@@ -3,8 +3,9 @@
     python -m bench.examples record --out FOLDER   on a machine with a GPU: FOLDER/examples.json
     python -m bench.examples fill [DOCUMENT ...]   the documents get what bench/results/examples.json holds
 
-A block fenced as ``console`` holds commands after ``$ ``, each followed by its output. A block whose commands need no
-GPU (``Block.is_here``) is run by a test as it stands; the commands of all others must be in the recording.
+A block fenced as ``console`` holds commands after ``$ ``, each followed by its output, in which a line ``…`` stands for
+any lines that the page leaves out. A block whose commands need no GPU (``Block.is_here``) is run by a test as it
+stands; the commands of all others must be in the recording.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -112,6 +113,20 @@ def comparable(output: str) -> str:
     return output
 
 
+def is_as_shown(printed: str, shown: str, words: Callable[[str], str] = comparable) -> bool:
+    """Return whether a command printed what a page has of it, in which a line of dots stands for any lines.
+
+    words: of an output, as ``comparable``.
+    """
+    parts = [words(part) for part in re.split(r"^ *…\n", shown, flags=re.MULTILINE)]
+    if len(parts) == 1:
+        return parts[0] == words(printed)
+    # With spaces around the dots, so that words match whole: also before dots at the beginning, and after those at the
+    # end.
+    padded = f"{'' if parts[0] else ' '}{words(printed)}{'' if parts[-1] else ' '}"
+    return re.fullmatch(" .+? ".join(map(re.escape, parts)), padded) is not None
+
+
 def run(command: str, folder: Path) -> str:
     """Run a shell command in a folder; return its output, stderr included, as a terminal of 100 columns shows it."""
     with tempfile.TemporaryDirectory() as scratch:
@@ -173,7 +188,11 @@ def _filled(text: str, outputs: Mapping[str, str]) -> str:
         if block.is_here:
             with tempfile.TemporaryDirectory() as folder:
                 ran = run_block(block, Path(folder))
-            here.append({example.command: output for example, output in zip(block.examples, ran, strict=True)})
+            pairs = zip(block.examples, ran, strict=True)
+            here.append({
+                example.command: example.output if is_as_shown(output, example.output) else output
+                for example, output in pairs
+            })  # fmt: skip
     outputs_of = iter(here)
 
     def filled(match: re.Match[str]) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.examples import DOCUMENTS, README, RECORDING, Block, blocks, comparable, figures, run_block
+from bench.examples import DOCUMENTS, README, RECORDING, Block, blocks, figures, is_as_shown, run_block
 from neutrino.errors import ToolMissingError
 from neutrino.gcn.llvm import find_llvm
 
@@ -38,8 +38,8 @@ def test_the_output_is_what_the_commands_print(block: Block, tmp_path: Path) -> 
         pytest.skip("make is not on this machine")
     if block.is_of_amd:
         need_amd()
-    printed = [comparable(output) for output in run_block(block, tmp_path)]
-    assert printed == [comparable(example.output) for example in block.examples]
+    for example, printed in zip(block.examples, run_block(block, tmp_path), strict=True):
+        assert is_as_shown(printed, example.output), f"$ {example.command}\n{printed}"
 
 
 @pytest.mark.parametrize("block", [block for block in ALL if not block.is_here], ids=_name)

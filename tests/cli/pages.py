@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench import examples as examples_of_documents
 from bench.examples import comparable as without_names
 from neutrino.cli import probe, report
 
@@ -78,13 +79,7 @@ def comparable(output: str) -> str:
 
 def is_as_shown(printed: str, shown: str) -> bool:
     """Whether a command printed what a page has of it."""
-    parts = [comparable(part) for part in re.split(r"^ *…\n", shown, flags=re.MULTILINE)]
-    if len(parts) == 1:
-        return parts[0] == comparable(printed)
-    # With spaces around the dots, so that words match whole: also before dots at the beginning, and after those at the
-    # end.
-    padded = f"{'' if parts[0] else ' '}{comparable(printed)}{'' if parts[-1] else ' '}"
-    return re.fullmatch(" .+? ".join(map(re.escape, parts)), padded) is not None
+    return examples_of_documents.is_as_shown(printed, shown, comparable)
 
 
 class Folder:

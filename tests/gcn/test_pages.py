@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 import subprocess
 from pathlib import Path
 
@@ -11,7 +10,6 @@ import pytest
 
 from neutrino.cli import patch, probe
 from neutrino.gcn.llvm import find_llvm
-from tests.cli.pages import examples, is_as_shown
 from tests.gcn.objects import need_clang, need_llvm
 
 PAGE = Path(__file__).parents[2] / "docs" / "probes.md"
@@ -34,21 +32,6 @@ def build(folder: Path) -> None:
     command = [clang, *flags, "--offload-arch=gfx942", "vector.hip", "-o", "vector.hsaco"]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-
-
-def test_its_commands_print_what_it_has(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    need_llvm()
-    _, _, section = PAGE.read_text().partition("\n## Probes for AMD's GPUs\n")
-    monkeypatch.setenv("COLUMNS", "100")
-    monkeypatch.chdir(PAGE.parents[1])
-    shown = examples(section.partition("\n## ")[0])
-    assert len(shown) == 2
-    for example in shown:
-        probe.main(shlex.split(example.command)[1:])
-        said = capsys.readouterr()
-        assert is_as_shown(said.err + said.out, example.output), said.err + said.out
 
 
 def test_kernels_in_files_of_their_own_are_tried(
