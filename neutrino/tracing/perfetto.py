@@ -21,6 +21,7 @@ import numpy.typing as npt
 from neutrino.errors import TraceError
 from neutrino.maps.declaration import Map, Report
 from neutrino.tracing import perfetto_packets as pb
+from neutrino.tracing.block_begins import BlockBegins, begins_map, block_begins
 from neutrino.tracing.perfetto_packets import Column
 from neutrino.tracing.residency import slots_of
 from neutrino.tracing.timeline import (
@@ -35,7 +36,7 @@ from neutrino.tracing.timeline import (
     paired,
     timelines,
 )
-from neutrino.tracing.trace import Trace, TraceKernel
+from neutrino.tracing.trace import Clock, Trace, TraceKernel
 
 Array = npt.NDArray[Any]
 LIFETIME, WAVE_LIFETIME, UNCLOSED = "WarpLifeTime", "Wave Span", " (unclosed)"
@@ -85,6 +86,9 @@ _FRACTION_EVENT = _with_payload(Column("payload", pb.ARGUMENT_DOUBLE, is_fixed=T
 _BLOCK = pb.named_form(
     _TIME, _SEQUENCE, message=pb.TRACK_EVENT, inner=(pb.number(pb.EVENT_TYPE, pb.SLICE_BEGIN), _TRACK),
     name=pb.EVENT_NAME,
+)  # fmt: skip
+_BEGUN = pb.named_form(
+    _TIME, _SEQUENCE, message=pb.TRACK_EVENT, inner=(pb.number(pb.EVENT_TYPE, pb.INSTANT), _TRACK), name=pb.EVENT_NAME
 )  # fmt: skip
 _TRACKS = (Column("uuid", pb.TRACK_UUID, 5), Column("parent", pb.TRACK_PARENT, 5))
 
@@ -198,10 +202,14 @@ class _Writer:
         for kernel in chosen:
             numbers = kernel.written_numbers(launches).tolist()
             rest = [number for number in numbers if number not in timed]
-            self._written.without_times += bool(numbers) and len(rest) == len(numbers)
+            is_known = len(rest) < len(numbers)
             for number in rest:
                 self._submission(number, kernel)
-                self._counters(kernel, number, int(self._trace.launches["submit_ns"][number]), None)
+                begin = int(self._trace.launches["submit_ns"][number])
+                for begun in block_begins(kernel, np.array([number])):
+                    is_known, begin = True, self._begins(begun, kernel, begin, offsets)
+                self._counters(kernel, number, begin, None)
+            self._written.without_times += bool(numbers) and not is_known
         return self._written
 
     def _put(self, *fields: bytes) -> None:
@@ -284,6 +292,11 @@ class _Writer:
             if kept is not None:
                 kept.append(launch)
                 kept = kept if len(kept) <= _KEPT_LAUNCHES else None
+        for kernel in kernels if self._trace.clock is not Clock.STEPS else ():
+            for begun in block_begins(kernel, kernel.written_numbers(launches)) if begins_map(kernel) else ():
+                record = self._trace.launches[begun.number]
+                device, late = int(record["device"]), int(record["submit_ns"]) - begun.first
+                offsets[device] = max(offsets.get(device, late), late)
         return offsets, kept or []
 
     def _launch(self, launch: LaunchTimeline, offset: int | None) -> None:
@@ -329,6 +342,38 @@ class _Writer:
             self._intern()
             self._piece(launch, piece, begin, track)
         del self._tracks["launch", launch.number]
+
+    def _begins(self, begun: BlockBegins, kernel: TraceKernel, submitted: int, offsets: Mapping[int, int]) -> int:
+        """Write when each block of a launch began, of which nothing else is known; return the launch's begin.
+
+        submitted: when it was. offsets: of the devices' clocks.
+        """
+        record = self._trace.launches[begun.number]
+        offset = offsets.get(int(record["device"]))
+        begin = min(max(submitted if offset is None else begun.first + offset, 0), LATEST)
+        self._written.units.add(Unit.STEPS if self._trace.clock is Clock.STEPS else Unit.NS)
+        self._written.launches += 1
+        self._written.marks += len(begun.block)
+        number = begun.number
+        parent = self._track(
+            ("launch", number), f"Launch {number}: begins of blocks", self._kernel_track(kernel), number & 0x7FFFFFFF
+        )
+        is_amd = _is_amd(kernel)
+        sms, sm_of = np.unique(begun.sm, return_inverse=True)
+        first = self._new_tracks(len(sms))
+        for index, sm in enumerate(sms.tolist()):
+            ids = pb.number(pb.TRACK_UUID, first + index) + pb.number(pb.TRACK_PARENT, parent)
+            self._put(pb.data(pb.TRACK_DESCRIPTOR, ids + _described(f"{'CU' if is_amd else 'SM'} {sm}", sm)))
+        x, y, _ = (int(size) for size in record["grid"])
+        for at in range(0, len(begun.block), _ROWS):
+            block, track = begun.block[at : at + _ROWS], first + sm_of.reshape(-1)[at : at + _ROWS]
+            names, lengths = pb.decimals(
+                [b"WG(" if is_amd else b"CTA(", block % x, b", ", block // x % y, b", ", block // (x * y), b")"]
+            )
+            times = begin + begun.since[at : at + _ROWS]
+            self._file.write(pb.joined(_BEGUN.rows(names, lengths, time=times, track=track)))
+        del self._tracks["launch", number]
+        return begin
 
     def _kernel_track(self, kernel: TraceKernel) -> int:
         """Return the track of a kernel."""

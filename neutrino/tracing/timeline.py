@@ -47,7 +47,8 @@ _MOST_SMS = 1 << 16
 LATEST = 1 << 61
 """Nanoseconds or cycles: later times are none, and are taken for this one, so that sums of two have 64 bits."""
 _NEVER = np.iinfo(np.int64).max
-_SMS = ("sm", "smid", "cuid")
+SMS = ("sm", "smid", "cuid")
+"""Fields that tell the multiprocessor."""
 _UNKNOWN_SM = -1
 
 
@@ -328,7 +329,7 @@ class LaunchTimeline:
         for warp, records in self._rows(self._views[entry.name].of(0)):
             names = records.dtype.names or ()
             first, last = (times_of(records[name]) for name in (way.first, way.last))
-            sm = next((records[name] for name in _SMS if name in names), None)
+            sm = next((records[name] for name in SMS if name in names), None)
             where = np.full(len(warp), _UNKNOWN_SM) if sm is None else sm.astype(np.int64)
             where = np.where((where >= 0) & (where < _MOST_SMS), where, _UNKNOWN_SM)
             # A warp that never came to its end saved nothing.
@@ -365,7 +366,7 @@ class LaunchTimeline:
                 np.minimum.at(begin, warp[is_entry], time[is_entry])
                 np.maximum.at(end, warp, time)
                 names = records.dtype.names or ()
-                for name in _SMS:
+                for name in SMS:
                     if name in names:
                         where[warp] = records[name]
                 ended[warp[records["site"] == EXIT]] = True

@@ -271,6 +271,27 @@ def test_warps_of_two_probes_have_the_times_of_their_own_map(tmp_path: Path) -> 
     assert exported.left_out == written.left_out
 
 
+def test_blocks_that_only_began_are_marks_on_their_multiprocessor(tmp_path: Path) -> None:
+    """As launch_skew has them: the GPU's clock is behind by 4,500 at least, by the second launch."""
+    begins = make_map("Begins", "array", "block", {"time": "u64", "sm": "u32", "cycle": "u32"})
+    writer = TraceWriter(tmp_path / "trace")
+    writer.kernel(1, "gemm", maps=[begins])
+    for rows in ([(1000, 3, 0), (1700, 5, 0), (1200, 3, 0), (0, 0, 0)], [(9500, 5, 0), (9400, 3, 0)]):
+        data = fill_regions([begins], 1, {"Begins": rows}, blocks=len(rows))
+        writer.launch(1, (2, len(rows) // 2, 1), (32, 1, 1), data)
+    writer.records[0]["submit_ns"], writer.records[1]["submit_ns"] = 5000, 13_900
+    written = write_perfetto(Trace(writer.write()), tmp_path / "out.pftrace")
+    found = seen(tmp_path / "out.pftrace")
+    root = ("python on node", "gemm(int*)", "Launch 0: begins of blocks")
+    assert found.marks[(*root, "SM 3")] == [(5500, "CTA(0, 0, 0)"), (5700, "CTA(0, 1, 0)")]
+    assert found.marks[(*root, "SM 5")] == [(6200, "CTA(1, 0, 0)")]
+    second = (*root[:2], "Launch 1: begins of blocks")
+    assert found.marks[(*second, "SM 3")] == [(13_900, "CTA(1, 0, 0)")]
+    assert not found.slices
+    assert (written.marks, written.launches, written.without_times) == (5, 2, 0)
+    assert len(written.notes()) == 1
+
+
 def test_a_kernel_without_times_is_drawn_at_its_submission(tmp_path: Path) -> None:
     gemm(tmp_path / "trace", [GMEM_BYTES], {"GmemBytes": [(1, 2, 3, 4, 5)]}, blocks=1, threads=32).write()
     written = write_perfetto(Trace(tmp_path / "trace"), tmp_path / "out.pftrace")
