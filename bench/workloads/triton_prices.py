@@ -271,8 +271,10 @@ def _rotary(variant: str, size: str) -> Prepared:
     rows *= 1 if size == "check" else 4
     half, length = width // 2, 3 if size == "check" else 4096
     x = _matrix(rows, 2 * half, variant)
-    angles = torch.arange(length)[:, None] * (10000 ** (-torch.arange(half) / half))[None, :]
-    cosine, sine = angles.cos().to(DEVICE), angles.sin().to(DEVICE)
+    # On the device: processors round differently in one run or another.
+    frequency = 10000 ** (-torch.arange(half, device=DEVICE) / half)
+    angles = torch.arange(length, device=DEVICE)[:, None] * frequency[None, :]
+    cosine, sine = angles.cos(), angles.sin()
     y = torch.empty_like(x)
     place = torch.arange(rows, device=DEVICE) % length
     left, right, cos, sin = x[:, :half].float(), x[:, half:].float(), cosine[place], sine[place]
