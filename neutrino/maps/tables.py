@@ -48,7 +48,7 @@ def add_to_key(
     if saves and here and saved.may_branch:
         inner = code.inner()
     adds, totals = _together(inner, table, here, key, values, saves) if here else _alone(values, saves)
-    place = _find(inner, table, key, adds)
+    place = _find(inner, table, key, adds, reads_first=here is not None)
     # After the key.
     _add(inner, table, place, 1, totals, adds)
     if saves and here and inner is not code:
@@ -271,12 +271,15 @@ def _together(
     return leads, totals
 
 
-def _find(code: Builder, table: KeyTable, key: Register, adds: Register | None) -> Register:
+def _find(
+    code: Builder, table: KeyTable, key: Register, adds: Register | None, *, reads_first: bool
+) -> Register:  # fmt: skip
     """Append the search for a key's entry in a hash table; return its address, or the last entry's if the key finds no
     place.
 
     A free entry is taken by an atomic compare-and-swap. The search starts at a hash of the key, and tries
-    ``table.probes`` places. adds: a predicate, which threads search; None for all.
+    ``table.probes`` places. adds: a predicate, which threads search; None for all. reads_first: a place is read before,
+    and one that is taken gets no compare-and-swap, which takes longer. An entry never changes its key.
     """
     places, base = table.places, code.base()
     word = code.compute(Operator.NOT, key)
@@ -295,7 +298,11 @@ def _find(code: Builder, table: KeyTable, key: Register, adds: Register | None) 
         if number:
             place = code.compute(Operator.AND, code.compute(Operator.ADD, place, step), places - 1)
         code.relocate(found, place, base, table.words, searches)
-        code.swap(old, At(found, 0), 0, word, searches)
+        takes = searches
+        if reads_first:
+            code.change(old, Operator.MOVE, code.load(At(found, 0), searches))
+            takes = code.compare(Relation.EQ, old, 0, searches)
+        code.swap(old, At(found, 0), 0, word, takes)
         # Neither free nor the key's.
         searches = code.compute(Operator.AND, code.compare(Relation.NE, old, 0), searches)
         searches = code.compute(Operator.AND, code.compare(Relation.NE, old, word), searches)
