@@ -418,7 +418,7 @@ class SaveCode(AtMap):
                 check_architecture(self._maps.architecture)
             if part.is_store:
                 self._lines = self._code.stores
-            if part.of_place or self._ending:
+            if part.of_place or self._ending or self._maps.block.is_apart:
                 self.write(part.statements)
                 continue
             key = (self._index, *self._maps.block.where, self._label)

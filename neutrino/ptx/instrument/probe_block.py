@@ -56,6 +56,8 @@ class ProbeBlock:
         # What is added to the addresses of maps, in a register from the kernel's entry on; whether code names it.
         self._displacement = f"{prefix}b"
         self._has_displacement = False
+        self.is_apart = False
+        """Whether code is being written that nearly never runs."""
 
     @property
     def where(self) -> tuple[str, str, int]:
@@ -87,6 +89,16 @@ class ProbeBlock:
             noted.reads, noted.has_shift = self.reads, self._has_displacement
             self.reads, self._has_displacement = before, had_shift
 
+    @contextmanager
+    def apart(self) -> Iterator[None]:
+        """While the context is open, code stands behind a branch that is nearly never taken: it loads what it needs
+        itself, so that no register holds that through the kernel."""
+        self.is_apart = True
+        try:
+            yield
+        finally:
+            self.is_apart = False
+
     def load(self, kind: str, register: str, offset: int) -> Instruction:
         """Return the instruction that loads a word of the probe block into a register; the word counts as read.
 
@@ -117,7 +129,7 @@ class ProbeBlock:
             # In the state, what is added stands in the cell's place.
             shift = take("b64")
             lines.append(self.load("u64", shift, BLOCK_CELL))
-        elif ending and not self._has_displacement:
+        elif (ending or self.is_apart) and not self._has_displacement:
             shift = take("b64")
             lines += self._load_displacement(shift, users)
         else:

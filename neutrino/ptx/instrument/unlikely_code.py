@@ -77,7 +77,7 @@ class _Waiting:
 class UnlikelyCode:
     """Collects unlikely code of a body's sites, in text order, and inserts it after several of them."""
 
-    _MOST = 16
+    _MOST = 8
 
     def __init__(self, body: Body, products: Products, emission: Emission, edits: Edits) -> None:
         """Set up a writer that has collected nothing. Parameters: those of ``SiteWriter``."""
@@ -201,7 +201,8 @@ class UnlikelyCode:
         """Write the unlikely code of a site. values, masks, guard: see ``add``; number: of the site."""
         values.begin_snippet(guard)
         if deferral.once is None:
-            code = self._emission.snippet(deferral.later, values, guard, level=Level.THREAD)
+            with self._emission.block.apart():
+                code = self._emission.snippet(deferral.later, values, guard, level=Level.THREAD)
             return _Waiting(deferral, [*masks.first, *values.here, *code.lines, *code.stores], "", number)
         tests, condition = self._condition(deferral.test, deferral.conditions, values)
         if guard is not None:
@@ -258,7 +259,8 @@ class UnlikelyCode:
         # The first of them is the last to be written.
         for waiting in reversed(self._waiting):
             lines += [*waiting.code, op("mov.u32", number, str(waiting.number), when=waiting.condition)]
-        code = self._emission.snippet(once, lambda name, element: Value(number, "u32"), level=Level.THREAD)
+        with self._emission.block.apart():
+            code = self._emission.snippet(once, lambda name, element: Value(number, "u32"), level=Level.THREAD)
         return [*lines, *code.lines, *code.stores]
 
     def _until_changed(self, code: Iterable[Line], statement: Statement, at: int, spot: int) -> int | None:
