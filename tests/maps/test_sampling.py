@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from neutrino.errors import ProbeError
 from neutrino.maps.sampling import _INCREMENT, _MIXING, _MULTIPLIER, scale_counts
 from neutrino.maps.table_layout import row_type
+from neutrino.probing.ir.structured import Save, walk
 from neutrino.verification import load_probes
 
 ROW = {"fields": [{"type": "u64"}], "kept": [], "sample": 32}
@@ -76,3 +79,16 @@ def test_values_are_not_sampled(tmp_path) -> None:  # type: ignore[no-untyped-de
     file.write_text(TEXT.format(sample=2, more="\n    bytes: nl.u32", value=", nl.bytes"))
     with pytest.raises(ProbeError, match="without values"):
         load_probes([str(file)])
+
+
+def test_elsewhere_saves_go_to_the_complete_map(tmp_path: Path) -> None:
+    path = tmp_path / "hot.py"
+    inside = TEXT.format(sample=32, more="", value="").replace("    Hot.save", "    if nl.bytes > 2:\n        Hot.save")
+    path.write_text(inside)
+    for name in ("hot_lines", str(path)):
+        probes = load_probes([name], platform="hip")
+        snippets = [one for probe in probes.probes for one in (probe.before, probe.after) if one is not None]
+        saved = [one.map for snippet in snippets for one in walk(snippet.statements) if isinstance(one, Save)]
+        assert saved
+        assert set(saved) == set(probes.maps)
+        assert {entry.kind.sample for entry in saved} == {1}

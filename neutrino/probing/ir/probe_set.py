@@ -15,7 +15,7 @@ from neutrino.errors import Diagnostic, Span
 from neutrino.ir.operands import Inverted, Register, SiteOperand
 from neutrino.ir.statements import Assembly
 from neutrino.maps.declaration import Map
-from neutrino.probing.ir.structured import Save, Statement, Straight, constant_key, registers_of
+from neutrino.probing.ir.structured import Save, Statement, Straight, constant_key, registers_of, saving_to
 from neutrino.probing.model import DEFAULT_PLATFORM, Lanes, Tracepoint
 
 
@@ -227,6 +227,11 @@ def verified(
     """
     if platform != DEFAULT_PLATFORM:
         maps = tuple(replace(entry, kind=entry.kind.complete()) for entry in maps)
+        by_name = {entry.name: entry for entry in maps}
+        probes = tuple(
+            probe.with_snippets(lambda one: replace(one, statements=saving_to(by_name, one.statements)))
+            for probe in probes
+        )
     # Without the seal, ProbeSet raises TypeError.
     return ProbeSet(
         file, source, reads_back, target, maps, registers, probes, warnings, parts, analyze_hooks, callbacks, platform,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 from neutrino.errors import Span
 from neutrino.ir.operands import (
@@ -142,6 +142,21 @@ def _guard_and_operands(statement: Straight) -> tuple[AssemblyOperand | SavedOpe
     """Return all that a statement of a probe's assembly reads or writes: its guard, if it has one, and its operands."""
     guard = statement.guard
     return statement.operands if guard is None else (guard, *statement.operands)
+
+
+def saving_to(maps: Mapping[str, Map], statements: Iterable[Statement]) -> tuple[Statement, ...]:
+    """Return statements whose saves go to others of these maps, by their names."""
+    found: list[Statement] = []
+    for statement in statements:
+        if isinstance(statement, Save):
+            statement = replace(statement, map=maps[statement.map.name])
+        elif isinstance(statement, If):
+            then, otherwise = saving_to(maps, statement.then), saving_to(maps, statement.otherwise)
+            statement = replace(statement, then=then, otherwise=otherwise)
+        elif isinstance(statement, (For, While)):
+            statement = replace(statement, body=saving_to(maps, statement.body))
+        found.append(statement)
+    return tuple(found)
 
 
 def walk(statements: Iterable[Statement]) -> Iterator[Statement]:
