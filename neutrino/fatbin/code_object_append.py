@@ -13,9 +13,9 @@ alone (``place``): code that refers to variables by their distance must know it.
 from __future__ import annotations
 
 import struct
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 from neutrino.elf.constants import (
@@ -105,6 +105,8 @@ _NOTE_OWNER, _NT_AMDGPU_METADATA = b"AMDGPU\0", 32
 _KERNELS = "amdhsa.kernels"
 _ALL_NAMES = (1 << 64) - 1
 """A filter of GNU's hash table that rules no name out."""
+_MOST_HASHES = 1 << 12
+"""Names of symbols whose hashes are kept."""
 # Columns of a row of the section header table.
 _TYPE, _ADDRESS, _OFFSET, _SIZE = 1, 3, 4, 5
 
@@ -562,20 +564,26 @@ def _hash_table(names: Sequence[bytes]) -> bytes:
     chains = [0] * len(names)
     # Symbol 0 is none, and ends chains.
     for index in range(1, len(names)):
-        value = 0
-        for byte in names[index]:
-            value = (value << 4) + byte
-            high = value & 0xF0000000
-            value = (value ^ high >> 24) & ~high
-        bucket = value % len(buckets)
+        bucket = _hash(names[index]) % len(buckets)
         chains[index], buckets[bucket] = buckets[bucket], index
     return struct.pack(f"<II{len(buckets) + len(chains)}I", len(buckets), len(chains), *buckets, *chains)
+
+
+@lru_cache(maxsize=_MOST_HASHES)
+def _hash(name: bytes) -> int:
+    """Return the hash of a name. The same kernels are in the code objects of many processors."""
+    value = 0
+    for byte in name:
+        value = (value << 4) + byte
+        high = value & 0xF0000000
+        value = (value ^ high >> 24) & ~high
+    return value
 
 
 def _gnu_hash_table(names: Sequence[bytes]) -> bytes:
     """Return GNU's hash table of dynamic symbols. It has one chain: with several, the symbols would have to be in their
     order, and relocations refer to symbols by number."""
-    hashes = list(_gnu_hashes(names[1:]))
+    hashes = [_gnu_hash(name) for name in names[1:]]
     chain = [value & ~1 for value in hashes]
     if chain:
         chain[-1] |= 1
@@ -584,13 +592,13 @@ def _gnu_hash_table(names: Sequence[bytes]) -> bytes:
     return header + struct.pack(f"<{len(chain)}I", *chain)
 
 
-def _gnu_hashes(names: Sequence[bytes]) -> Iterator[int]:
-    """Yield the hash of each name."""
-    for name in names:
-        value = 5381
-        for byte in name:
-            value = value * 33 + byte & 0xFFFFFFFF
-        yield value
+@lru_cache(maxsize=_MOST_HASHES)
+def _gnu_hash(name: bytes) -> int:
+    """Return GNU's hash of a name."""
+    value = 5381
+    for byte in name:
+        value = value * 33 + byte & 0xFFFFFFFF
+    return value
 
 
 def _name_at(names: bytes, offset: int) -> bytes:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 from neutrino.gcn.code import ENDS, Function, is_call
@@ -186,8 +186,9 @@ def _layout(
     at = 0
     size = len(function.code)
     falls = False
-    rows = [(row.offset, row.offset + row.size, row.mnemonic) for row in function.instructions]
-    for begin, end, mnemonic in [*rows, (size, size, "")]:
+    rows = function.instructions
+    leaving = set(rows.named(*_LEAVES))
+    for index, (begin, end) in enumerate(pairwise([*rows.offsets, size, size])):
         if begin in islands:
             if falls:
                 layout.passed.add(begin)
@@ -203,7 +204,7 @@ def _layout(
                 labels[begin] += length
         moved[begin] = at
         at += end - begin
-        falls = mnemonic not in _LEAVES
+        falls = index not in leaving
     layout.size = at
     return layout
 

@@ -447,6 +447,7 @@ class _Writer:
         own."""
         counted: dict[int, dict[Counted, int]] = {}
         others: list[_SnippetSite] = []
+        head_of, parts_of = member.regions.head, member.snippets.parts
         wave = self._machine.wave
         # Of probes whose amounts no instruction has a say in.
         plain: dict[int, Mapping[Counted, int]] = {}
@@ -467,11 +468,11 @@ class _Writer:
                     amounts = sums_of(additions, instruction, wave)
                     if not any(isinstance(row.amount, str) for row in additions.rows):
                         plain[id(probe)] = amounts
-                head = member.regions.head(offset)
+                head = head_of(offset)
                 sums = counted.get(head)
                 if sums is None:
                     sums = counted[head] = {}
-                parts = len(member.snippets.parts(instruction, probe))
+                parts = len(parts_of(instruction, probe))
                 for key, amount in amounts.items():
                     sums[key] = sums.get(key, 0) + parts * amount
         return counted, others

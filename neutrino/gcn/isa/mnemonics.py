@@ -180,6 +180,7 @@ _ENCODING = re.compile(r"(_e32|_e64|_dpp8|_dpp|_sdwa)+$")
 _BRACES = re.compile(r"\{([^{}]*)\}")
 
 
+@functools.lru_cache(maxsize=1 << 12)
 def plain(mnemonic: str) -> str:
     """Return a mnemonic without the suffix that only says how it is encoded, such as ``_e32``."""
     return _ENCODING.sub("", mnemonic) if mnemonic.startswith("v_") else mnemonic
