@@ -43,6 +43,19 @@ class Choice:
                 f"--launches {self.first}:{self.end} --every {self.every}: no launch has a number that both choose"
             )
 
+    def options(self) -> list[str]:
+        """Return the options that make this choice, as they are written on a command line."""
+        found = []
+        if self.first or self.end is not None:
+            found.append(f"--launches {self.first}:{'' if self.end is None else self.end}")
+        if self.every > 1:
+            found.append(f"--every {self.every}")
+        found += [f"--device {number}" for number in self.devices]
+        found += [f"--range {name}" for name in self.ranges]
+        if self.duration_ms is not None:
+            found.append(f"--duration {self.duration_ms / 1000:g}")
+        return found
+
     def variables(self) -> Iterator[tuple[str, str | None]]:
         """Yield the environment variables that tell the hook the choice, without ``NEUTRINO_``; None for one that is
         not needed.

@@ -55,6 +55,10 @@ _USUAL_TRACEDIR = Path("trace")
 """In the current folder, unless the user says another."""
 
 
+_MOST_SAID = 300
+"""Characters of the options that messages repeat."""
+
+
 @dataclass(frozen=True)
 class Request:
     """The user's settings of a run of COMMAND.
@@ -197,6 +201,7 @@ def prepare(request: Request) -> dict[str, str]:
         # "all" replaces what an outer neutrino has set.
         "FOLLOW": "all" if request.follows else "none",
         "NO_ARGV": 1 if request.hides_arguments else None,
+        "CHOICE": _chooses(request),
         "KERNELS": _said_of(request.selection),
         "MAX_TRACE_SIZE": request.max_trace_size,
         "ONLY_RANKS": ",".join(map(str, request.ranks)) or None,
@@ -207,6 +212,18 @@ def prepare(request: Request) -> dict[str, str]:
     return environment
 
 
+def _chooses(request: Request) -> str:
+    """Return what can leave out launches of a run, in words: the options that are given, and commands and blocks."""
+    options = [f"-k {pattern}" for pattern in request.selection.keep]
+    options += [f"--filter {pattern}" for pattern in request.selection.drop]
+    options += [f"--rank {rank}" for rank in request.ranks]
+    options += request.choice.options()
+    options += ["--benchmark"] * bool(request.benchmark)
+    options.append("blocks of neutrino.trace" if request.is_switched else "neutrino-ctl")
+    text = " or ".join(filter(None, [", ".join(options[:-1]), options[-1]]))
+    return "".join(character if character.isprintable() else "?" for character in text)[:_MOST_SAID]
+
+
 def _said_of(selection: Selection) -> str | None:
     """Return what is said if ``-k`` has chosen no kernel that was launched; None if ``--filter`` counts, too."""
     if not selection.keep or selection.drop:
@@ -214,7 +231,7 @@ def _said_of(selection: Selection) -> str | None:
     text = " or ".join(selection.keep)
     is_part = not any(character in pattern for pattern in selection.keep for character in "*?[/:")
     said = f"no kernel has {text} in its name" if is_part else f"no kernel matches {text}"
-    return "".join(character if character.isprintable() else "?" for character in said)[:300]
+    return "".join(character if character.isprintable() else "?" for character in said)[:_MOST_SAID]
 
 
 def may_ask_again(request: Request) -> bool:
@@ -227,7 +244,7 @@ _RUN_VARIABLES = (
     "NEUTRINO_READER", "NEUTRINO_RUN", "NEUTRINO_ONLY_RANKS", "NEUTRINO_LAUNCHES", "NEUTRINO_EVERY",
     "NEUTRINO_ONLY_DEVICES", "NEUTRINO_DURATION", "NEUTRINO_SWITCHED", "NEUTRINO_NO_WAIT", "NEUTRINO_HOT",
     "NEUTRINO_RANGES", "NEUTRINO_RANGE_SCOPE", "NEUTRINO_PID", "NEUTRINO_MEMUSAGE", "NEUTRINO_BENCHMARK",
-    "NEUTRINO_MACHINE_CODE", "NEUTRINO_ASKS", "NEUTRINO_KERNELS", OWN_INJECTION,
+    "NEUTRINO_MACHINE_CODE", "NEUTRINO_ASKS", "NEUTRINO_KERNELS", "NEUTRINO_CHOICE", OWN_INJECTION,
 )  # fmt: skip
 """Variables by which the hook knows what a run probes; not all runs set all of them."""
 

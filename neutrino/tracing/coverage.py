@@ -17,7 +17,7 @@ class Coverage:
 
     probed, launches: launches of twins (instrumented copies), and all. kernels_probed, kernels: those with such
     launches; functions that the hook has not seen obtained are no kernels. left_out: launches that were not chosen.
-    not_probed: the other launches by reason, most first.
+    not_probed: the other launches by reason, most first. choice: what chooses launches, in words.
     """
 
     probed: int
@@ -26,12 +26,14 @@ class Coverage:
     kernels: int
     left_out: int
     not_probed: dict[Reason, int]
+    choice: str = CHOICE_OPTIONS
 
     @classmethod
-    def of(cls, counters: npt.NDArray[Any]) -> Coverage:
+    def of(cls, counters: npt.NDArray[Any], choice: str | None = None) -> Coverage:
         """Return the coverage of a process: how many launches were probed, and why the others were not.
 
-        counters: launches ``[kernel][reason]``, u64, as ``counters.bin`` has them.
+        counters: launches ``[kernel][reason]``, u64, as ``counters.bin`` has them. choice: what chooses launches, in
+        words, as the event of the process has it; None for all that can.
         """
         by_reason = {reason: int(counters[:, reason].sum()) for reason in Reason}
         probed = by_reason.pop(Reason.PROBED)
@@ -46,6 +48,7 @@ class Coverage:
             int(np.count_nonzero(chosen.any(axis=1))),
             left_out,
             {reason: count for reason, count in not_probed.items() if count},
+            choice or CHOICE_OPTIONS,
         )
 
     @property
@@ -72,7 +75,7 @@ class Coverage:
         nothing: the verb after "nothing"; verb: what is before "probed".
         """
         if not self.launches:
-            none = f"none of {self.left_out:,} launches was chosen ({CHOICE_OPTIONS})"
+            none = f"none of {self.left_out:,} launches was chosen ({self.choice})"
             return f"nothing {nothing} probed: {none if self.left_out else 'no launch of a kernel was seen'}"
         launches = f"{self.probed:,} of {self.launches:,} launches"
         kernels = f"{self.kernels_probed:,} of {self.kernels:,} kernels"

@@ -435,7 +435,8 @@ class Trace:
     @cached_property
     def coverage(self) -> Coverage:
         """How many of the process's launches and kernels were probed, and why others were not."""
-        return Coverage.of(self.counters)
+        choice = self.process.get("choice")
+        return Coverage.of(self.counters, choice if isinstance(choice, str) else None)
 
     @cached_property
     def benchmark(self) -> Benchmark | None:

@@ -346,10 +346,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Folder:
     [
         (("-k", "softmax"), "no kernel has softmax in its name; launched: saxpy, sum"),
         (("-k", "soft*", "-k", "re/lu"), "no kernel matches soft* or re/lu; launched: saxpy, sum"),
-        (("--device", "7"), "the program has device 0 only"),
+        (("--device", "7"),
+         "none of 4 launches was chosen (--device 7 or neutrino-ctl); the program has device 0 only"),
         # These have left out some, too.
-        (("-k", "saxpy", "--filter", "saxpy"), "none of 4 launches was chosen (-k, "),
-        (("-k", "saxpy", "--launches", "90:91"), "none of 4 launches was chosen (-k, "),
+        (("-k", "saxpy", "--filter", "saxpy"),
+         "none of 4 launches was chosen (-k saxpy, --filter saxpy or neutrino-ctl)"),
+        (("-k", "saxpy", "--launches", "90:", "--every", "2"),
+         "none of 4 launches was chosen (-k saxpy, --launches 90:, --every 2 or neutrino-ctl)"),
     ],
 )
 def test_what_chooses_nothing_says_what_there_is(folder: Folder, options: tuple[str, ...], text: str) -> None:
@@ -360,3 +363,6 @@ def test_what_chooses_nothing_says_what_there_is(folder: Folder, options: tuple[
     )  # fmt: skip
     assert done.returncode == 0
     assert done.stderr.splitlines()[-1].startswith(f"neutrino: nothing was probed: {text}")
+    if "was chosen" in text:
+        path = folder.path / done.stderr.splitlines()[-2].removeprefix("neutrino: trace in ")
+        assert neutrino.open_trace(path).coverage.sentence == f"nothing was probed: {text.partition(';')[0]}"

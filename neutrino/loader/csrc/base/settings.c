@@ -130,6 +130,7 @@ static void read_environment(void)
 		.devices = devices_of(getenv("NEUTRINO_ONLY_DEVICES")),
 		.benchmark = number_of("NEUTRINO_BENCHMARK"),
 		.is_switched = is_set("NEUTRINO_SWITCHED"),
+		.choice = text_of("NEUTRINO_CHOICE"),
 		.kernels = text_of("NEUTRINO_KERNELS"),
 		.ranges = text_of("NEUTRINO_RANGES"),
 		.is_range_for_process = is_equal("NEUTRINO_RANGE_SCOPE", "process"),

@@ -34,6 +34,7 @@ struct nt_settings {
 	uint64_t devices;	 /* NEUTRINO_ONLY_DEVICES, a bit for each ordinal; 0: all */
 	uint64_t benchmark;	 /* NEUTRINO_BENCHMARK, the seed of the draws; 0: no benchmark */
 	bool is_switched;	 /* NEUTRINO_SWITCHED: nothing is chosen until the program says so */
+	const char *choice;	 /* NEUTRINO_CHOICE: what chooses launches, in words; NULL: not known */
 	const char *kernels;	 /* NEUTRINO_KERNELS: what is said if -k has chosen no kernel; NULL: something else has */
 	const char *ranges;	 /* NEUTRINO_RANGES, patterns of those whose launches are chosen; NULL: all */
 	bool is_range_for_process; /* NEUTRINO_RANGE_SCOPE is process */

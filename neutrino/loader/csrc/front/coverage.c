@@ -118,16 +118,15 @@ void nt_coverage_begin(void)
 		device_count = 0;
 }
 
-/* Whether --device chooses none of the devices that there are: then say so. */
-static bool add_devices(struct text *text)
+/* If --device chooses none of the devices that there are, add which these are. */
+static void add_devices(struct text *text)
 {
 	if (device_count < 1 || device_count >= 64 || nt_settings()->devices & ((UINT64_C(1) << device_count) - 1))
-		return false;
+		return;
 	if (device_count == 1)
-		append(text, "the program has device 0 only");
+		append(text, "; the program has device 0 only");
 	else
-		append(text, "the program has devices 0 to %d only", device_count - 1);
-	return true;
+		append(text, "; the program has devices 0 to %d only", device_count - 1);
 }
 
 /* Whether -k chooses none of the kernels that were launched: then say so, and which these are. */
@@ -149,7 +148,7 @@ static bool add_kernels(struct text *text)
 
 /*
  * Add how many launches and kernels were probed. Coverage.sentence of neutrino/tracing/coverage.py says the same, but for
- * what was chosen by --device and -k where that is nothing.
+ * which devices and kernels there are where --device or -k has chosen none.
  */
 static void add_share(struct text *text, const struct coverage *coverage)
 {
@@ -157,12 +156,14 @@ static void add_share(struct text *text, const struct coverage *coverage)
 
 	if (!coverage->chosen) {
 		append(text, "%s", nothing);
-		if (coverage->left_out && (add_devices(text) || add_kernels(text)))
+		if (coverage->left_out && add_kernels(text))
 			return;
 		if (coverage->left_out) {
 			append(text, "none of ");
 			add_number(text, coverage->left_out);
-			append(text, " launches was chosen (" NEUTRINO_CHOICE_OPTIONS ")");
+			const char *choice = nt_settings()->choice;
+			append(text, " launches was chosen (%s)", choice ? choice : NEUTRINO_CHOICE_OPTIONS);
+			add_devices(text);
 		} else {
 			append(text, "no launch of a kernel was seen");
 		}

@@ -389,6 +389,8 @@ static void log_process(void)
 	nt_event_number(&event, "monotonic_ns", nt_clock_now_ns());
 	if (settings->run)
 		nt_event_string(&event, "run", settings->run);
+	if (settings->choice)
+		nt_event_string(&event, "choice", settings->choice);
 	if (nt_own_memory_is_memusage)
 		nt_event_number(&event, "memusage", 1);
 	if (settings->max_trace_size)
