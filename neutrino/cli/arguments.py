@@ -66,6 +66,10 @@ def suggested(parser: argparse.ArgumentParser, message: str) -> str:
     if not option:
         # Of another case: -P for -p.
         short = next((word[:2] for word in words if re.match(r"-[a-zA-Z]", word)), "")
+        # -device for --device.
+        long = next((f"-{word}" for word in words if re.match(r"-[a-zA-Z]{2,}", word)), "")
+        if long in options:
+            return f"{message}; did you mean {long}?"
         if short and short.swapcase() in parser._option_string_actions:
             return f"{message}; did you mean {short.swapcase()}?"
         return message

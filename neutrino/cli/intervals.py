@@ -28,7 +28,7 @@ _CLAUSE = re.compile(
     r"\{\s*(?P<body>[^{}]*?)\s*;?\s*\}\s*;?",
     re.ASCII,
 )  # fmt: skip
-_NO_UNIT = re.compile(r"(?:^|(?<=[};]))\s*interval:(?P<number>\d+(?:\.\d+)?)\s*\{", re.ASCII)
+_OTHER_UNIT = re.compile(r"(?:^|(?<=[};]))\s*interval:(?P<number>\d+(?:\.\d+)?)(?P<unit>[a-z]*)\s*\{", re.ASCII)
 _BODY = re.compile(r"print(?:\s*\(\s*(?P<maps>(?:@\w*\s*(?:,\s*@\w*\s*)*)?)\))?", re.ASCII)
 _FORM = "write it as in 'interval:1s { print(@bytes) }', or { print } for all maps"
 
@@ -57,10 +57,11 @@ def take_intervals(texts: Sequence[str]) -> tuple[list[str], list[Interval]]:
             # Places in what is left stay as they are, for messages.
             rest = rest[: match.start()] + " " * len(match[0]) + rest[match.end() :]
         if _WORD.search(rest):
-            unit = _NO_UNIT.search(rest)
+            unit = _OTHER_UNIT.search(rest)
             if unit:
                 form = f"interval:{unit['number']}"
-                raise NeutrinoError(f"-e: {form} has no unit: write {form}s")
+                lacks = f"has no unit: write {form}s" if not unit["unit"] else "has another unit than ms, s and m"
+                raise NeutrinoError(f"-e: {form}{unit['unit']} {lacks}")
             raise NeutrinoError(f"-e {text!r}: that is no clause of interval; {_FORM}")
         if rest.strip():
             others.append(rest)

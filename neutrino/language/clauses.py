@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from neutrino.language.faults import Faults, LanguageError
+from neutrino.resources import shipped_probes
 
 UNNAMED = "unnamed"
 """The name that the map ``@`` has in traces."""
@@ -79,7 +80,9 @@ class ClauseText:
             elif character == "{" or _FILTER.match(self.text, at):
                 return at
             at += 1
-        raise self.refuse(start, f"'{self.text[start:].strip():.40}' has no statements", self.example)
+        left = self.text[start:].strip()
+        hint = f"for the shipped probe: -p {left}" if left in shipped_probes() else self.example
+        raise self.refuse(start, f"'{left:.40}' has no statements", hint)
 
     def _after_space(self, at: int) -> int:
         """Return where the next clause begins: after spaces and semicolons."""
@@ -158,11 +161,15 @@ class ClauseText:
             tree = ast.parse(text, mode=mode)
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             offset = max((getattr(error, "offset", None) or 1) - 1, 0)
-            reason = getattr(error, "msg", None) or str(error) or "nested too deeply"
+            # Without what Python takes it for, which is no help here.
+            reason = (getattr(error, "msg", None) or str(error) or "nested too deeply").partition(". Maybe")[0]
             node = self.node_at(min(start + offset, end))
             hint = _hint(written, is_expression=mode == "eval")
             raise self._faults.refuse(node, "not-python", f"not Python: {reason}", hint) from None
         line, column = self._place(start)
+        if any(map(_is_bitwise_chain, ast.walk(tree))):
+            hint = "write 'and' and 'or' between comparisons: & and | bind tighter than < and =="
+            raise self._faults.refuse(self.node_at(start), "not-python", "a comparison with & or | in its middle", hint)
         for node in ast.walk(tree):
             if isinstance(node, ast.Name) and node.lineno == 1 and node.col_offset in names:
                 node.map_name = names[node.col_offset]  # type: ignore[attr-defined]
@@ -175,6 +182,15 @@ class ClauseText:
         return tree
 
 
+def _is_bitwise_chain(node: ast.AST) -> bool:
+    """Return whether a comparison is one such as ``x < 4 & y == 0``, which Python reads as ``x < (4 & y) == 0``."""
+    if not isinstance(node, ast.Compare):
+        return False
+    return any(
+        isinstance(part, ast.BinOp) and isinstance(part.op, (ast.BitAnd, ast.BitOr)) for part in node.comparators[:-1]
+    )
+
+
 def _hint(written: str, *, is_expression: bool) -> str:
     """Return a hint how to write in Python what is written in another language, such as ``&&``; "" for anything else.
 
@@ -182,6 +198,10 @@ def _hint(written: str, *, is_expression: bool) -> str:
     """
     if "&&" in written or "||" in written:
         return "write 'and' and 'or'"
+    if re.search(r"@\s*['\"]|@\w+-\w+\s*(?:\[|=)", written, re.ASCII):
+        return "the name of a map has letters, digits and underscores"
+    if re.search(r"\)\s*,\s*@", written):
+        return "statements have a ; between them"
     if re.search(r"\$\w", written):
         return "variables are written without a $"
     if is_expression and re.search(r"(?<![=!<>])=(?!=)", written):

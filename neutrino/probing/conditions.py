@@ -119,7 +119,8 @@ class _Parser:
         if token.text not in {"(", "!"}:
             if not token.text or token.text in _OPERATORS:
                 what = f"before '{token.text}'" if token.text else "at the end"
-                raise ConditionError(token.start, f"a pattern is missing {what}", "as in load & !volatile")
+                hint = 'as in load & !volatile, with one "&"' if token.text == "&" else "as in load & !volatile"
+                raise ConditionError(token.start, f"a pattern is missing {what}", hint)
             return [[Literal(token.start, token.text, negated)]]
         self._depth += 1
         if self._depth > MAX_DEPTH:

@@ -64,6 +64,10 @@ OTHER_PLACES = {
 
 _SIDES = frozenset({"before", "after", "start", "end", "begin", "entry", "exit", "enter", "return", "pre", "post"})
 """What others write after a pattern for the side of the instruction that a probe runs on."""
+_SPACES = frozenset({"const", "global", "local", "shared"})
+"""Words that are no instructions, but what some of them access."""
+_STATEMENTS = frozenset({"def", "for", "if", "while", "with"})
+"""Words with which a statement begins, and no position."""
 _NO_FILES = frozenset({"line", "lines", "l", "loc", "ptx", "source", "src"})
 """What others write before a number of a line, and is the name of no file."""
 _BPFTRACE = {
@@ -252,6 +256,9 @@ def _alternative(text: str, start: int, end: int, target: Words) -> Pattern:
         message = f"more than {MAX_WORDS} words in one pattern"
         first_too_many = words[MAX_WORDS]
         raise _SyntaxError(first_too_many.start, message, 'join patterns by "|"')
+    if words[0].text in _STATEMENTS:
+        hint = f"a position comes first, and statements stand in the probe: {target.load}"
+        raise _SyntaxError(words[0].start, f"'{words[0].text}' begins a statement", hint)
     pattern = _subject(words[0], target)
     for word in words[1:]:
         _check_may_narrow(pattern, word, target)
@@ -304,6 +311,8 @@ def _subject(word: _Word, words: Words) -> Pattern:
     lines = _lines(word, words)
     if lines:
         return Pattern(Subject.LINE, lines=lines)
+    if word.text in _SPACES:
+        raise _SyntaxError(word.start, f"'{word.text}' is no instruction", f'write "memory & {word.text}"')
     # _OPCODE allows any colons; those of an opcode are pairs.
     has_single_colon = re.search(r"(?<!:):(?!:)|:::", word.text)
     if _OPCODE.fullmatch(word.text) and not has_single_colon:
@@ -396,6 +405,8 @@ def _line_number(start: int, digits: str) -> int:
 def _joined(piece: str, target: Words) -> str:
     """Say how several patterns are joined, for a text that has them with something else between them; else ""."""
     kind, _, named = piece.strip().partition(":")
+    if kind == "kernel" and named.strip().lower() in _SIDES:
+        return '"kernel" is where threads begin; with elapsed, or after=True, the probe runs where they end'
     if kind in ("kernel", "kprobe", "uprobe") and re.fullmatch(r"\w+", named) and named not in {*CLASSES, *_FLOW}:
         return f'"kernel" alone is where threads begin; the option -k {named} selects kernels, func:{named} functions'
     if named.strip().lower() in _SIDES and _begins_a_pattern(kind, target):

@@ -63,6 +63,15 @@ ONE_LINERS = {
     "ld.global { @[file] = count() }": "line is the source line",
     "ld.global { @x[line][smid] = count() }": "a map has one key: join several",
     "line:35 { @ = count() }": "does not say of which file",
+    "gmem_bytes": "for the shipped probe: -p gmem_bytes",
+    "ld.global /tid.x < 32 & ctaid.x == 0/ { @ = count() }": "& and | bind tighter",
+    "ld.global { @my-map = count() }": "letters, digits and underscores",
+    'ld.global { @"name" = count() }': "letters, digits and underscores",
+    "ld.global { @x = count(), @y = count() }": "statements have a ; between them",
+    "kernel:end { @ = max(elapsed) }": "with elapsed, or after=True, the probe runs where they end",
+    "global { @ = count() }": 'write "memory & global"',
+    "memory && global { @ = count() }": 'with one "&"',
+    "for i in range(4): { @ = count() }": "a position comes first",
 }
 
 
@@ -222,6 +231,9 @@ def test_what_reports_are_given(tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 
 def test_an_option_without_its_value_has_taken_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "did you mean --device?" in said(["-device", "embedded", "-p", "block_sched", "true"], capsys)
+    assert "neutrino probe list lists the probes" in said(["--list"], capsys)
+    assert "goes after -e" in said(["--device", "embedded", "-p", "ld { @n = count() }", "true"], capsys)
     assert "no COMMAND to run: -k needs a value, and took true" in said(["-p", "block_sched", "-k", "true"], capsys)
     assert "no COMMAND to run; see neutrino --help" in said(["-p", "block_sched", "-k", "nosuch"], capsys)
 

@@ -38,7 +38,7 @@ def test_clauses_are_taken_out() -> None:
         ("interval:1 { print }", "has no unit: write interval:1s"), ("interval:1s { @n = count() }", "is not print"),
         ("interval:1s { print(n) }", "the names of maps begin with @"), ("interval:0s { print }", "from 100ms"),
         ("interval:99ms { print }", "from 100ms"), ("interval:2000m { print }", "from 100ms"),
-        ("interval:1h { print }", "no clause of interval"), ("interval:1s", "no clause of interval"),
+        ("interval:1h { print }", "has another unit than ms, s and m"), ("interval:1s", "no clause of interval"),
         ("interval:-1s { print }", "no clause of interval"),
     ],
 )  # fmt: skip
