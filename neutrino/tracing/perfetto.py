@@ -34,6 +34,7 @@ from neutrino.tracing.timeline import (
     Ranges,
     Unit,
     paired,
+    stable_order,
     timelines,
 )
 from neutrino.tracing.trace import Clock, Trace, TraceKernel
@@ -536,7 +537,7 @@ class _Writer:
         self._written.unclosed += int(part.is_open.sum())
         if not ranges:
             # Of a track's warps that begin at one time, those without length come first.
-            order = np.argsort(2 * part.begin + (part.end > part.begin), kind="stable")
+            order = stable_order(2 * part.begin + (part.end > part.begin))
             for at in range(0, len(order), _ROWS):
                 some = order[at : at + _ROWS]
                 begins = _BEGIN.rows(len(some), time=begin + part.begin[some], track=tracks[some], name=open_name[some])

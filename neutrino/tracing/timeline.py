@@ -278,8 +278,10 @@ class LaunchTimeline:
                 counts, lasts = np.append(counts, np.zeros(more, np.int64)), np.append(lasts, np.zeros(more, np.int64))
                 firsts = np.append(firsts, np.full(more, np.iinfo(np.int64).max))
             # Sorted by multiprocessor, since NumPy is slow in scattering extremes.
-            order = np.argsort(part.sm, kind="stable")
-            sms = part.sm[order] + 1
+            numbers = part.sm + 1
+            # Numbers of 16 bits are sorted in a quarter of the time.
+            order = np.argsort(numbers.astype(np.uint16) if most <= 1 << 16 else numbers, kind="stable")
+            sms = numbers[order]
             starts = np.flatnonzero(np.append(True, sms[1:] != sms[:-1])) if len(sms) else np.zeros(0, np.int64)
             here = sms[starts]
             counts[here] += np.diff(np.append(starts, len(sms)))
@@ -330,13 +332,12 @@ class LaunchTimeline:
             names = records.dtype.names or ()
             first, last = (times_of(records[name]) for name in (way.first, way.last))
             sm = next((records[name] for name in SMS if name in names), None)
-            where = np.full(len(warp), _UNKNOWN_SM) if sm is None else sm.astype(np.int64)
-            where = np.where((where >= 0) & (where < _MOST_SMS), where, _UNKNOWN_SM)
+            where = np.full(len(warp), _UNKNOWN_SM) if sm is None else _known_sms(sm.astype(np.int64))
             # A warp that never came to its end saved nothing.
             there = (first != 0) | (last != 0)
             end = first + last if way.is_length else last
             is_open = end < first
-            part = Lifetimes(warp, where, first, np.where(is_open, first, end), is_open)
+            part = Lifetimes(warp, where, first, np.maximum(first, end), is_open)
             yield part if there.all() else _chosen(part, there)
 
     def _rows(self, view: MapView) -> Iterator[tuple[Array, Array]]:
@@ -371,7 +372,7 @@ class LaunchTimeline:
                         where[warp] = records[name]
                 ended[warp[records["site"] == EXIT]] = True
         there = np.flatnonzero(begin != _NEVER)
-        sm = np.where((where >= 0) & (where < _MOST_SMS), where, _UNKNOWN_SM)
+        sm = _known_sms(where)
         yield Lifetimes(there, sm[there], begin[there], np.maximum(begin, end)[there], ~ended[there])
 
     def _records(self, entry: Map) -> Iterator[tuple[Array, Array]]:
@@ -477,9 +478,34 @@ def times_of(values: Array) -> Array:
             values = np.nan_to_num(values.astype(np.float64), nan=0.0, posinf=LATEST, neginf=0.0)
         whole: Array = np.clip(values, 0, LATEST).astype(np.int64)
         return whole
+    found: Array
+    if values.dtype.itemsize < 8:
+        found = values.astype(np.int64)
+        return found if values.dtype.kind == "u" else np.maximum(found, 0)
     if values.dtype.kind == "i":
-        values = np.maximum(values, 0)
-    found: Array = np.minimum(values.astype(np.uint64), np.uint64(LATEST)).astype(np.int64)
+        found = np.clip(values, 0, LATEST)
+    else:
+        # As many passes as need be: this is most of what is done with a large trace.
+        found = np.minimum(values, np.uint64(LATEST)).view(np.int64)
+    return found
+
+
+def stable_order(keys: Array) -> Array:
+    """Return the indices that sort numbers, those of equal ones in their order. keys: int64, not negative."""
+    bits = max(len(keys) - 1, 1).bit_length()
+    if not len(keys) or int(keys.max()) >> (63 - bits):
+        return np.argsort(keys, kind="stable")
+    # With the index in the same number: NumPy sorts numbers ten times as fast as their indices.
+    packed = keys << bits | np.arange(len(keys))
+    packed.sort()
+    return packed & ((1 << bits) - 1)
+
+
+def _known_sms(numbers: Array) -> Array:
+    """Return numbers of multiprocessors, with _UNKNOWN_SM for what is none of any."""
+    if not len(numbers) or (numbers.min() >= _UNKNOWN_SM and numbers.max() < _MOST_SMS):
+        return numbers
+    found: Array = np.where((numbers >= 0) & (numbers < _MOST_SMS), numbers, _UNKNOWN_SM)
     return found
 
 

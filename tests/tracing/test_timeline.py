@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from neutrino.tracing import Trace
-from neutrino.tracing.timeline import LaunchTimeline, Names, Piece, Unit, paired, timelines
+from neutrino.tracing.timeline import LaunchTimeline, Names, Piece, Unit, paired, stable_order, timelines
 from tests.tracing.trace_writer import BLOCK_SCHED, TraceWriter, fill_regions, make_map
 
 EVENTS = make_map(
@@ -36,6 +36,13 @@ def test_pairs_are_brackets(rows: list[tuple[int, bool]]) -> None:
     first, last = paired(np.array([key for key, _ in rows], np.int64), np.array([begin for _, begin in rows], bool))
     assert dict(zip(first.tolist(), last.tolist(), strict=True)) == expected
     assert first.tolist() == sorted(expected)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.integers(0, 5) | st.integers(0, (1 << 63) - 1), max_size=40))
+def test_equal_numbers_keep_their_order(numbers: list[int]) -> None:
+    found = stable_order(np.array(numbers, np.int64))
+    assert found.tolist() == sorted(range(len(numbers)), key=numbers.__getitem__)
 
 
 def one_launch(path: Path, maps: list, values: dict, *, blocks: int = 2, threads: int = 64) -> LaunchTimeline:
