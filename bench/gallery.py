@@ -196,14 +196,19 @@ def _add(archive: tarfile.TarFile, name: str, data: bytes) -> None:
     archive.addfile(entry, io.BytesIO(data))
 
 
-def packed(trace: Path) -> bytes:
-    """Return a trace as an archive (tar, xz), the same bytes each time, without what no reader needs."""
+def archived(trace: Path) -> bytes:
+    """Return a trace as an archive (tar), the same bytes each time, without what no reader needs."""
     raw = io.BytesIO()
     with tarfile.open(fileobj=raw, mode="w", format=tarfile.USTAR_FORMAT) as archive:
         for path in sorted(trace.rglob("*")):
             if path.is_file() and path.name not in _NOT_KEPT:
                 _add(archive, path.relative_to(trace).as_posix(), path.read_bytes())
-    return lzma.compress(raw.getvalue(), preset=9 | lzma.PRESET_EXTREME)
+    return raw.getvalue()
+
+
+def packed(trace: Path) -> bytes:
+    """Return a trace's archive, compressed (xz)."""
+    return lzma.compress(archived(trace), preset=9 | lzma.PRESET_EXTREME)
 
 
 def unpack(name: str, folder: Path, traces: Path = TRACES) -> Path:
