@@ -101,12 +101,6 @@ def examine(path: Path, source: str, only: int | None = None) -> dict[str, Any]:
                 "probe": probe,
                 "kernels": len(entry.kernels),
                 "reasons": dict(Counter(kernel.reason.word for kernel in entry.kernels)),
-                "capped": sum(kernel.capped for kernel in entry.kernels),
-                "grown": sum(item["registers"]["twin"] > item["registers"]["original"] for item in manifests),
-                "spill_bytes": {
-                    which: sum(item["spills"][which]["stores"] for item in manifests) for which in ("original", "twin")
-                },
-                "arithmetic": dict(sum((Counter(item["numerics"]["original"]) for item in manifests), Counter())),
                 "same_arithmetic": len(manifests) - len(changed),
                 "changed_arithmetic": changed,
                 "skipped": [
