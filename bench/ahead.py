@@ -322,7 +322,7 @@ class Ahead:
             report, traces = self.folder / f"{key}.json", self.folder / f"{key}.trace"
             argv = [sys.executable, str(SOURCES / "ahead_ctranslate2.py"), str(self.folder / variant / library.name),
                     "--out", str(report)]  # fmt: skip
-            environment = self.environment(**({"NEUTRINO_TRACEDIR": str(traces)} if way is Way.STUB else {}))
+            environment = self.environment(False, **({"NEUTRINO_TRACEDIR": str(traces)} if way is Way.STUB else {}))
             finished = run_program(argv, environment, self.folder, key, min(150.0, max(5.0, self.remaining())))
             run: dict[str, Json] = {"exit": finished.status, "timed_out": finished.timed_out}
             run["seconds"] = finished.seconds

@@ -151,8 +151,7 @@ def _run(command: Sequence[str | Path]) -> Json:
 
 def _digest(path: Path) -> str:
     """Return a digest (SHA-256, in hex) of a file."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

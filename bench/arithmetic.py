@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from zipfile import BadZipFile
 
 import numpy as np
@@ -445,7 +445,7 @@ def record(out: Path) -> int:
                 whole[instruction.name] = result
     # The whole results first: nothing that the emulator does can lose them.
     out.mkdir(parents=True, exist_ok=True)
-    np.savez_compressed(out / "arithmetic.npz", **whole)
+    np.savez_compressed(out / "arithmetic.npz", **cast("Json", whole))
     for instruction in every:
         if instruction.name in whole and not is_exact(instruction):
             rows[instruction.name] |= errors_row(instruction, whole[instruction.name])

@@ -178,14 +178,16 @@ def resources(file: Path, containers: Sequence[Container], judges: Judges) -> di
                     if function.kernel:
                         figures = (function.registers, function.stack, function.shared, function.local,
                                    function.constants.get(0, 0))  # fmt: skip
-                        ours[(function.name, *map(str, figures))] += 1
+                        entry = (function.name, *map(str, figures))
+                        ours[entry] += 1
     if not ours:
         return {"ours": 0, "same": 0}
     printed, release = judges.cuobjdump("-all", "-res-usage", file, cwd=file.parent)
     theirs: Counter[tuple[str, ...]] = Counter()
     for name, line in _FUNCTION.findall(printed):
-        figures = dict(_FIGURE.findall(line))
-        theirs[(name, *(figures.get(key, "0") for key in ("REG", "STACK", "SHARED", "LOCAL", "CONSTANT[0]")))] += 1
+        printed_of = dict(_FIGURE.findall(line))
+        entry = (name, *(printed_of.get(key, "0") for key in ("REG", "STACK", "SHARED", "LOCAL", "CONSTANT[0]")))
+        theirs[entry] += 1
     return {"ours": ours.total(), "same": sum((ours & theirs).values()), "tool": f"cuobjdump {release}"}
 
 

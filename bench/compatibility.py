@@ -26,9 +26,10 @@ from statistics import median, quantiles
 from typing import Any
 
 from bench.cases import SUBMIT_MODES
-from bench.probed import ROOT, environment, launches, made_with, probed, recorded, run, uncovered, with_probe
+from bench.probed import environment, launches, made_with, probed, recorded, run, uncovered, with_probe
 from bench.programs import find_cuda_tool
 from bench.recorded import judge_files
+from bench.tree import ROOT
 
 Json = Any
 

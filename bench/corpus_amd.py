@@ -198,7 +198,8 @@ def _raise(name: str, error: Exception) -> None:
 def of_clang(folder: Path) -> Iterator[tuple[str, str, bytes]]:
     """Yield the code objects that clang makes of HIP: each architecture, level and version, and waves of 64 lanes."""
     folder.mkdir(parents=True, exist_ok=True)
-    rows = [
+    rows: list[tuple[str, ...]] = []
+    rows += [
         (arch, f"-O{level}", f"-mcode-object-version={version}")
         for arch in CLANG_ARCHS for level in range(4) for version in (4, 5, 6)
     ] + [(arch, "-O2", "-mwavefrontsize64") for arch in ("gfx1030", "gfx1100", "gfx1201")]  # fmt: skip

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from typing import Any
 
 import numpy as np
 
@@ -32,7 +33,7 @@ def measure(case: Case, seed: int | None) -> tuple[int, int, float]:
         device.write(module.variables[name][0], values)
     best = float("inf")
     for _ in range(_REPEATS):
-        arguments = []
+        arguments: list[Any] = []
         for argument in case.arguments:
             if isinstance(argument, np.ndarray):
                 address = device.allocate(argument.nbytes)

@@ -154,7 +154,7 @@ def run(command: str, folder: Path) -> str:
 
 def record(out: Path) -> None:
     """Run the pages' commands that need a GPU in a fresh folder, and write what they printed into the folder out."""
-    outputs = {}
+    outputs: dict[str, str] = {}
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         shutil.copytree(ROOT / "examples", folder / "examples")

@@ -77,7 +77,8 @@ def record(neutrino: Sequence[str], only: Sequence[str]) -> Json:
     compileall.compile_dir(ROOT / "neutrino", quiet=1)
     with tempfile.TemporaryDirectory(prefix="first_runs_", ignore_cleanup_errors=True) as name:
         for program in only or PROGRAMS:
-            runs = results["runs"][program] = {mode: [] for mode in MODES}
+            runs: Json = {mode: [] for mode in MODES}
+            results["runs"][program] = runs
             for number in range(ROUNDS[program]):
                 for mode in MODES:
                     if number and mode in ONCE:

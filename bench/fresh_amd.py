@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", folder / "wheel", ROOT]
+        pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", str(folder / "wheel"), str(ROOT)]
         subprocess.run(pip, check=True)
         (wheel,) = (folder / "wheel").glob("*.whl")
         venv.create(folder / "environment", with_pip=True)

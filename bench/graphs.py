@@ -18,9 +18,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bench.probed import ROOT, launches, made_with, probed, run, uncovered
+from bench.probed import launches, made_with, probed, run, uncovered
 from bench.programs import find_cuda_tool
 from bench.recorded import judge_files
+from bench.tree import ROOT
 
 Json = Any
 

@@ -60,7 +60,7 @@ def record(libraries: Sequence[Path]) -> Json:
         tool = _cuobjdump_that_reads(path, cuobjdump)
         row: Json = {"name": path.name, "bytes": path.stat().st_size, "cuobjdump": _version(tool)}
         row |= {"ours": [], "theirs": []}
-        commands = {"ours": [*_OURS, path], "theirs": [tool, "-lelf", "-lptx", path]}
+        commands: dict[str, list[str | Path]] = {"ours": [*_OURS, path], "theirs": [tool, "-lelf", "-lptx", path]}
         row["images"] = {who: _images(command) for who, command in commands.items()}
         for _ in range(ROUNDS):
             for who, command in commands.items():

@@ -29,13 +29,11 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from bench.check_corpus import CorpusError
+from bench.check_corpus import CorpusError, Package, fetch
 from bench.corpus_amd import (
     BUILT,
     ROOT,
-    Package,
     code_objects_in,
-    fetch,
     of_clang,
     of_triton,
     of_wheels,
@@ -158,7 +156,7 @@ class Tally:
     @classmethod
     def of(cls, counts: Mapping[str, Json]) -> Tally:
         """Return the counts that were kept as JSON."""
-        counters = {name: Counter(counts[name]) for name in ("refused", "left_out_for")}
+        counters: Json = {name: Counter(counts[name]) for name in ("refused", "left_out_for")}
         return cls(**{**counts, **counters})
 
 

@@ -19,5 +19,5 @@ def _no_difference(*_: object) -> None:
 
 if __name__ == "__main__":
     # The processes that make twins are forked from this one.
-    ArithmeticComparison.refusal = _no_difference  # type: ignore[method-assign]
+    ArithmeticComparison.refusal = _no_difference  # type: ignore[method-assign, assignment]
     sys.exit(main())

@@ -198,7 +198,7 @@ def drive(out: Path) -> None:
             result["targets"][target] = {
                 "reason": kernel.reason.word if hasattr(kernel.reason, "word") else str(kernel.reason),
                 "detail": kernel.detail,
-                "numerics": dict(kernel.manifest.raw["numerics"]) if hasattr(kernel.manifest, "raw") else None,
+                "numerics": dict(kernel.manifest.raw["numerics"]) if kernel.manifest else None,
                 "launches": [
                     {
                         "expected": _expected(index, int(after[f"f{index}"])),
