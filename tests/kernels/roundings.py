@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from fractions import Fraction
-from functools import lru_cache
 
 import numpy as np
 
@@ -53,19 +52,11 @@ def _neighbours(guess: np.floating, below: Callable[[Fraction], int]) -> tuple[n
 
 def rounded(value: Fraction, kind: type[np.floating], mode: str) -> np.floating:
     """A fraction as ``kind``, to nearest even (n), towards zero (z), down (m) or up (p). Within kind's range."""
-    low, high, side = _around(value, kind)
-    return low if side is None else _choose(low, high, mode, side)
-
-
-@lru_cache(maxsize=1)
-def _around(value: Fraction, kind: type[np.floating]) -> tuple[np.floating, np.floating, int | None]:
-    # The neighbours of a value, and on which side of their middle it lies: None where it is the lower one. The last
-    # value's are kept, which is asked for in several modes.
     low, high = _neighbours(kind(float(value)), lambda x: _sign(value - x))
     if Fraction(float(low)) == value:
-        return low, high, None
+        return low
     middle = (Fraction(float(low)) + Fraction(float(high))) / 2
-    return low, high, _sign(value - middle)
+    return _choose(low, high, mode, _sign(value - middle))
 
 
 def rounded_root(value: Fraction, kind: type[np.floating], mode: str) -> np.floating:
