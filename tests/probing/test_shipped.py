@@ -236,7 +236,7 @@ def _rows(execution: Execution) -> Access:
 
 @pytest.mark.parametrize(("size", "taken"), [(8, (4, 10, 8, 4)), (16, (8, 11, 8, 16))])
 def test_parts_that_go_together(size: int, taken: tuple[int, ...]) -> None:
-    """What Nsight Compute counted on an H200 for loads of 8 and of 16 bytes a lane from these places of shared memory."""
+    """What an H200 took for loads of 8 and of 16 bytes a lane from such places of shared memory."""
     lanes = np.arange(_LANES)
     patterns = (
         np.where(lanes % 2, lanes * 7, lanes // 2 * 3),
