@@ -94,10 +94,11 @@ def sources():
         Sources.save(nl.site, value)
 """,
 }
+PROBES["several"] = PROBES["first"] + PROBES["each"] + PROBES["rising"] + PROBES["sources"]
 PROBES |= {
     name: (shipped_probes()[name]).read_text().partition("import Map, probe")[2] for name in ("value_watch",)
 }
-OF_WORDS = ("each", "first", "rising", "sources")
+OF_WORDS = ("each", "first", "rising", "sources", "several")
 OF_FLOATS = (
     "floats", "half_arithmetic", "half_pairs", "bf16_scale", "doubles", "odd_values", "roundings_f32",
     "convert", "mandelbrot", "triton_softmax", "triton_attention_bf16_sm_90", "triton_layernorm_bf16",

@@ -334,6 +334,7 @@ class SiteWriter:
             start = statement.start
             raise PtxError(self._module.line(start), self._code[start : start + 80], "not an instruction")
         code = self._insert(place, instruction)
+        self._unlikely.leave()
         if not plain or code is None:
             return False
         self._reusable[key] = code

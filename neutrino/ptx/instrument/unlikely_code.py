@@ -94,6 +94,8 @@ class UnlikelyCode:
         self._index = 0
         self._block = -1
         self._until = 0
+        # The code of the site that is being written, if what waits stands right after the tests in it.
+        self._open: Lines | None = None
         self.count = 0
         """How often code was deferred."""
 
@@ -136,7 +138,7 @@ class UnlikelyCode:
         if deferral.extremes is not None:
             tests = self._to_extremes(deferral, operands, guard)
             lines += [*operands.here[taken:], *tests]
-            self._note(waiting, until, spot, index, statement)
+            self._note(waiting, until, spot, index, statement, lines if spot == at else None)
             return True
         tests, condition = self._condition(deferral.test, deferral.conditions, operands)
         lines += [*operands.here[taken:], *tests]
@@ -147,14 +149,21 @@ class UnlikelyCode:
             lines.append(op("and.pred", any_, condition, guard.text))
         else:
             lines.append(op("mov.pred", any_, condition))
-        self._note(waiting, until, spot, index, statement)
+        self._note(waiting, until, spot, index, statement, lines if spot == at else None)
         return True
 
-    def _note(self, waiting: _Waiting, until: int, spot: int, index: int, statement: Statement) -> None:
+    def leave(self) -> None:
+        """Note that the code of a site has been inserted: what comes to its place now stands after it."""
+        self._open = None
+
+    def _note(
+        self, waiting: _Waiting, until: int, spot: int, index: int, statement: Statement, lines: Lines | None
+    ) -> None:  # fmt: skip
         """Note that code waits, until an instruction; that it can stand at a spot, after an instruction, from now on.
 
-        until, index: of the instructions. statement: its site.
+        until, index: of the instructions. statement: its site. lines: the site's code, if it is to be inserted there.
         """
+        self._open = lines
         self._until = min(until, self._until) if self._waiting else until
         self._waiting.append(waiting)
         self.count += 1
@@ -232,7 +241,10 @@ class UnlikelyCode:
         is_none = self._is_none(first, lines)
         end = f"${self._emission.prefix.removeprefix('%')}likely"
         lines += [Scope.OPEN, op("bra", end, when=is_none), *self._rest(first.once), Label(end), Scope.CLOSE]
-        self._edits.insert(self._at, after(lines) if self._is_after else before(lines))
+        if self._open is not None:
+            self._open += lines
+        else:
+            self._edits.insert(self._at, after(lines) if self._is_after else before(lines))
         self._waiting.clear()
         scratch.release(mark)
 
