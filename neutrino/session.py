@@ -113,6 +113,8 @@ def install(
     _check("launches", launches[0], 0)
     _check("launches", launches[1], 1, is_optional=True)
     embedded, devices = _devices(device, devices)
+    if not isinstance(tracedir, (str, os.PathLike)):
+        raise NeutrinoError(f"tracedir={tracedir!r}: write the path of a folder")
     if isinstance(devices, (int, str)):
         raise NeutrinoError(f"devices={devices!r}: write a list of numbers, as [0, 1]")
     for number in devices:

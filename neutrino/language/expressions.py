@@ -132,7 +132,9 @@ class ExpressionReader(ConstantReader):
         if isinstance(node, ast.Attribute) and self._is_language(node):
             hint = hint_of_attribute(node.attr, self._alias)
             raise self._faults.refuse(node, "python-name", f"the language has no value '{node.attr}'", hint)
-        quoted = self._faults.quote(node).strip("'")
+        # A text has quotes already.
+        quoted = self._faults.quote(node)
+        quoted = quoted.strip("'") if isinstance(node, ast.Constant) else quoted
         hint = hint_of(node, self._alias)
         raise self._faults.refuse(node, "python-expression", f"'{quoted}' in a probe", hint)
 
@@ -498,7 +500,8 @@ class ExpressionReader(ConstantReader):
             raise self._faults.refuse(node, "python-expression", "'/' in a probe", hint)
         operation = OPERATORS.get(type(node.op))
         if operation is None:
-            raise self._faults.refuse(node, "python-expression", f"'{self._faults.quote(node)}' in a probe")
+            hint = "write x * x, or 1 << n" if isinstance(node.op, ast.Pow) else ""
+            raise self._faults.refuse(node, "python-expression", f"'{self._faults.quote(node)}' in a probe", hint)
         left, right = self.evaluate(node.left, code, expected), self.evaluate(node.right, code, expected)
         if isinstance(left, (int, float)) and isinstance(right, (int, float)):
             return self._fold(operation, left, right, node)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from neutrino.language.vocabulary import ELSEWHERE, FUNCTIONS, HELPERS, REDUCTIONS, SITE_OPERANDS, TYPES
 from neutrino.probing.nearest import nearest
@@ -46,15 +46,21 @@ def hint_of(node: ast.expr, alias: str) -> str:
     """
     if isinstance(node, ast.Tuple):
         return "one value is here: for keys join them, as in ctaid * 1024 + tid; compare one by one: x == 4 or x == 8"
-    if isinstance(node, ast.Constant) and isinstance(node.value, (str, bytes)):
+    if isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, (str, bytes))):
         return "a probe has numbers alone; a source line is a position, as in saxpy.cu:42, and -k selects kernels"
     if isinstance(node, (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp)):
         return f"records go into a map, a class under @Map(…); {alias}.array(…) in a probe has a few elements"
     if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Attribute) and node.value.attr in ELSEWHERE:
         # nl.threadIdx.x
         return f"did you mean {alias}.{ELSEWHERE[node.value.attr]}.{node.attr}?"
+    if isinstance(node, ast.NamedExpr):
+        return "assign it in a statement before"
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id.lower() == alias.lower():
+        return f"the language is called {alias} here"
     if isinstance(node, ast.Attribute) and node.attr in ("w", "X", "Y", "Z"):
         return "places have x, y and z"
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id != alias:
+        return f"a map is saved to, and not read; a register at the top keeps a value: count: {alias}.u32 = 0"
     return ""
 
 
@@ -80,6 +86,8 @@ def hint_of_call(function: ast.expr, alias: str) -> str:
     if isinstance(function, ast.Name) and function.id in {"min", "max", "abs"}:
         return f"write {alias}.{function.id}(…)"
     others = ["is_global", "has", "bits", "param"]
+    if isinstance(function, ast.Attribute) and function.attr in HELPERS and isinstance(function.value, ast.Name):
+        return f"did you mean {alias}.{function.attr}()?"
     if isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name) and function.value.id == alias:
         name = function.attr
         guess = _meant(name, others)
@@ -90,10 +98,15 @@ def hint_of_call(function: ast.expr, alias: str) -> str:
     return "the language has " + ", ".join(f"{alias}.{name}()" for name in names)
 
 
-def hint_of_target(node: ast.expr) -> str:
-    """Return what to write instead of something that a probe cannot assign to, for a hint; "" if nothing is known."""
-    while isinstance(node, ast.Subscript):
+def hint_of_target(node: ast.expr, maps: Collection[str]) -> str:
+    """Return what to write instead of something that a probe cannot assign to, for a hint; "" if nothing is known.
+
+    maps: their names.
+    """
+    while isinstance(node, (ast.Attribute, ast.Subscript)):
         node = node.value
+    if isinstance(node, ast.Name) and node.id in maps:
+        return f"a map is saved to, as a whole record: {node.id}.save(…)"
     if hasattr(node, "map_name"):
         return "a map has one key: join several, as in @name[ctaid * 1024 + tid]"
     return ""

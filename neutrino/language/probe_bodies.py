@@ -197,7 +197,8 @@ class SnippetReader:
         name = target.value if isinstance(target, ast.Subscript) else target
         is_element = isinstance(name, ast.Name) and name.id in self._locals.scope.arrays
         if not isinstance(target, ast.Name) and not (isinstance(target, ast.Subscript) and is_element):
-            raise self._faults.refuse(target, "python-statement", "a probe assigns to names alone")
+            hint = hint_of_target(target, self._maps)
+            raise self._faults.refuse(target, "python-statement", "a probe assigns to names alone", hint)
 
     def _assign(self, target: ast.expr, value: ast.expr, annotated: Type | None, code: list[Statement]) -> None:
         """Translate ``target = value``, as ``_assign_checked`` does.
@@ -229,7 +230,7 @@ class SnippetReader:
             return
         # The variable that is assigned, and its type where it is known already.
         if not isinstance(target, ast.Name):
-            hint = hint_of_target(target)
+            hint = hint_of_target(target, self._maps)
             raise self._faults.refuse(target, "python-statement", "a probe assigns to names alone", hint)
         self._check_assignable(target)
         variable = self._locals.variable(target.id)

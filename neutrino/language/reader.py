@@ -121,7 +121,8 @@ def _parse(file: str, text: str) -> ast.Module:
             line = text[: text.index("\0")].count("\n") + 1
             column, reason = lines[line - 1].index("\0") + 1, "a NUL byte"
         message = printable(f"not Python: {reason}")
-        raise ProbeError([Diagnostic(file, line, column, lines[line - 1], message, code="not-python")]) from None
+        hint = "write 'and' and 'or'" if "&&" in lines[line - 1] or "||" in lines[line - 1] else ""
+        raise ProbeError([Diagnostic(file, line, column, lines[line - 1], message, hint, code="not-python")]) from None
 
 
 def _in_file_order(diagnostics: list[Diagnostic]) -> list[Diagnostic]:
@@ -466,7 +467,8 @@ class _Reader:
             level = next((save.map.level for save in saves), Level.THREAD)
         # What it saves to may be a map with faults.
         if not snippet.statements and len(self._faults.diagnostics) == fault_count and not self._failed:
-            self._faults.report(node, "python-statement", f"probe {node.name} does nothing")
+            hint = "save a value to a map: NAME.save(…)"
+            self._faults.report(node, "python-statement", f"probe {node.name} does nothing", hint)
         before, after = (None, snippet) if is_after else (snippet, None)
         return Probe(node.name, tracepoint, level, before, after, self._faults.span(decorator), lanes=lanes)
 

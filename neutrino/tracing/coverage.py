@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,7 @@ class Coverage:
     kernels: int
     left_out: int
     not_probed: dict[Reason, int]
-    choice: str = CHOICE_OPTIONS
+    choice: str = field(default=CHOICE_OPTIONS, repr=False, compare=False)
 
     @classmethod
     def of(cls, counters: npt.NDArray[Any], choice: str | None = None) -> Coverage:

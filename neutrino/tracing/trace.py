@@ -66,6 +66,11 @@ class TraceLaunch:
         """The launch in short: its number and the names of its maps."""
         return f"<TraceLaunch {self.index}: {', '.join(self.maps)}>"
 
+    def __getattr__(self, name: str) -> Any:
+        """Raise AttributeError, which says where grid, block and so on are: there is nothing of that name."""
+        where = f"write .record[{name!r}]" if name in (LAUNCH.dtype.names or ()) else "it has index, record and maps"
+        raise AttributeError(f"a launch has no attribute {name!r}; {where}")
+
 
 @dataclass(frozen=True)
 class LaunchCounts:

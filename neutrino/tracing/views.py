@@ -76,6 +76,25 @@ class MapView:
         shape = " x ".join(map(str, self.records.shape)) or "1"
         return f"<map {self.map.name}: {shape} records of {', '.join(self.map.dtype.names or ())}>"
 
+    def __getitem__(self, name: str) -> Array:
+        """Return a field of the records that were saved: ``valid()[name]``. Raises TraceError for another name."""
+        names = self.map.dtype.names or ()
+        if name not in names:
+            raise TraceError(f"map {self.map.name} has no field {name!r}; it has {', '.join(names)}")
+        return self.valid()[name]
+
+    def __getattr__(self, name: str) -> Any:
+        """Raise AttributeError, which says how fields are read: there is nothing of that name."""
+        # Not while a copy is made, which has no attributes yet.
+        declared = self.__dict__.get("map") if not name.startswith("_") else None
+        if declared is None:
+            raise AttributeError(name)
+        names = ", ".join(declared.dtype.names or ())
+        raise AttributeError(
+            f"a view of a map has no attribute {name!r}; the records are valid(), with the fields {names}, and "
+            "to_pandas(); one field is view[NAME]"
+        )
+
     def to_pandas(self) -> Any:
         """Return the saved records as a pandas DataFrame: a column per field, in the order of ``valid``; and columns of
         whose they are, where ``places`` says that.
@@ -427,6 +446,10 @@ class MapViews(dict[str, "MapView"]):
         """Collect views of maps (what probes save to) by name. not_probed: why maps have no figures, by name."""
         super().__init__(views)
         self._not_probed = not_probed or {}
+
+    def __getattr__(self, name: str) -> Any:
+        """Raise AttributeError, which says how a map is found: there is nothing of that name."""
+        raise AttributeError(f"maps have no attribute {name!r}; a view is maps[NAME], and there are {', '.join(self)}")
 
     def __missing__(self, name: str) -> MapView:
         """Raise TraceError, which names the maps that there are: the one asked for is not among them."""

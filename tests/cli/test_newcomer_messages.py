@@ -83,6 +83,18 @@ IN_PYTHON = {
     "S.save(nl.address)": "did you mean nl.addr?",
     "S.save(nl.program_id)": "did you mean nl.block?",
     "x.save(1)": "there is no map x here",
+    "S.value += 1": "as a whole record: S.save(…)",
+    "S[nl.lane] = 1": "as a whole record: S.save(…)",
+    "S.save(S.value)": "a map is saved to, and not read",
+    "S.save(nl.bytes ** 2)": "write x * x",
+    "S.save(time.time())": "did you mean nl.time()?",
+    "S.save(nl.address())": "did you mean nl.addr?",
+    "S.save(nl.size)": "did you mean nl.bytes?",
+    "S.save(NL.bytes)": "the language is called nl here",
+    "S.save([nl.bytes])": "records go into a map",
+    "S.save(nl.threadIdx.x)": "did you mean nl.tid.x?",
+    "if nl.lane == 0 && nl.warpid == 0: S.save(1)": "write 'and' and 'or'",
+    "pass": "save a value to a map: NAME.save(…)",
 }
 HEAD = """from neutrino import Map, probe
 import neutrino.language as nl

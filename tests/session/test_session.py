@@ -246,6 +246,7 @@ REFUSED = (
      "GPU, or a number to probe only that GPU"),
     ('neutrino.install("gmem_bytes", device=1.5)', "device=1.5: write 'embedded', or the number of a GPU"),
     ('neutrino.install("gmem_bytes", device=0, devices=[1])', "device=0 and devices=[1]: give one of the two"),
+    ('neutrino.install("gmem_bytes", device="embedded", tracedir=5)', "tracedir=5: write the path of a folder"),
     ('neutrino.install("gmem_bytes", device=64)', "devices=64: write an integer from 0 to 63"),
     ('with neutrino.trace("gmem_bytes", device="embedded", quite=True): pass',
      "trace() has no option quite; did you mean quiet?"),

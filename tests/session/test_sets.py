@@ -310,10 +310,17 @@ try:
 except neutrino.NeutrinoError as error:
     message = str(error)
 sys.modules["pandas"] = pandas
+messages = []
 kernel = t.kernels[0].kernel
 launches = kernel.launches
 view = launches[0].maps["GmemBytes"]
 shown = [repr(one) for one in (probes, view, launches[0], launches, t, t.kernels[0])]
+for wrong in ("view['loads']", "view.load", "view.sum()", "launches[0].grid", "t.maps_of", "launches[0].maps.Gmem"):
+    try:
+        eval(wrong)
+    except (AttributeError, neutrino.TraceError) as error:
+        messages.append(str(error))
+field = view["load"].tolist()
 table, rows = t.to_pandas(), view.to_pandas()
 assert kernel.maps["GmemBytes"].valid().tobytes() == t.kernels["saxpy"].maps["GmemBytes"].valid().tobytes()
 with neutrino.trace("ld.globl { @n = count() }"):
@@ -326,7 +333,7 @@ try:
     every["saxpy"]
 except neutrino.TraceError as error:
     ambiguous = str(error)
-say(shown=shown, named=named, ambiguous=ambiguous, message=message,
+say(messages=messages, field=field, shown=shown, named=named, ambiguous=ambiguous, message=message,
     columns=list(table), kernels=table["kernel"], grids=table["grid_x"],
     load=rows["load"].tolist(), count=[len(launches), len(list(launches)), len(list(kernel.launches()))],
     numbers=[launches[-1].index, launches[1].index, [one.index for one in launches[:2]]])
@@ -342,6 +349,15 @@ say(shown=shown, named=named, ambiguous=ambiguous, message=message,
     assert found["count"] == [2, 2, 2]
     assert found["numbers"] == [2, 2, [0, 2]]
     assert found["named"] == [1, 3, 3]
+    fields = "load, store, atomic, async, uncounted"
+    for message, part in zip(
+        found["messages"],
+        (f"map GmemBytes has no field 'loads'; it has {fields}", f"with the fields {fields}, and to_pandas()",
+         "no attribute 'sum'; the records are valid()", "write .record['grid']", "'maps_of'", "there are GmemBytes"),
+        strict=True,
+    ):  # fmt: skip
+        assert part in message
+    assert found["field"] == found["load"] == [8000]
     assert found["ambiguous"].startswith("'saxpy': 3 kernels have this name: kernels[0] of set 1, kernels[")
     assert found["ambiguous"].endswith(" of set 3; kernels['saxpy', 1] is that of set 1")
 
