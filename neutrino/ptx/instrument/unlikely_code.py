@@ -96,6 +96,8 @@ class UnlikelyCode:
         self._until = 0
         # The code of the site that is being written, if what waits stands right after the tests in it.
         self._open: Lines | None = None
+        # The number of the group that waits: two can overlap, where the code of the first goes further down.
+        self._group = 0
         self.count = 0
         """How often code was deferred."""
 
@@ -129,11 +131,13 @@ class UnlikelyCode:
             return False
         index = bisect_right(self._body.ends, spot) - 1
         if self._waiting and (
-            len(self._waiting) >= self._MOST or index >= self._until
+            (len(self._waiting) >= self._MOST and self._at <= at) or index >= self._until
             or self._waiting[0].deferral.once != deferral.once
             or self._waiting[0].deferral.extremes != deferral.extremes
         ):  # fmt: skip
             self.write()
+        if not self._waiting:
+            self._group = (self._group + 1) % 2
         taken = len(operands.here)
         if deferral.extremes is not None:
             tests = self._to_extremes(deferral, operands, guard)
@@ -142,7 +146,7 @@ class UnlikelyCode:
             return True
         tests, condition = self._condition(deferral.test, deferral.conditions, operands)
         lines += [*operands.here[taken:], *tests]
-        any_ = self._emission.of_body("any", "pred")
+        any_ = self._register("any", "pred")
         if self._waiting:
             lines.append(op("or.pred", any_, any_, condition, when=under(guard)))
         elif guard is not None:
@@ -176,7 +180,7 @@ class UnlikelyCode:
         The greatest is a NaN once a value was.
         """
         lines, values = self._emission.conditions(deferral.test, deferral.conditions, operands)
-        least, greatest = self._emission.of_body("least", "b32"), self._emission.of_body("greatest", "b32")
+        least, greatest = self._register("least", "b32"), self._register("greatest", "b32")
         shared = map(self._emission.shared, deferral.extremes or ())
         if not self._waiting:
             first, *values = values
@@ -194,7 +198,7 @@ class UnlikelyCode:
     def _from_extremes(self, extremes: tuple[Register, Register], lines: Lines) -> str:
         """Return the predicate that is true where all values that wait are finite, and use their extremes there."""
         take = self._emission.scratch.take
-        least, greatest = self._emission.of_body("least", "b32"), self._emission.of_body("greatest", "b32")
+        least, greatest = self._register("least", "b32"), self._register("greatest", "b32")
         size, low, high = take("b32"), take("pred"), take("pred")
         for register, result in ((least, low), (greatest, high)):
             lines += [op("abs.f32", size, register), op("setp.lt.f32", result, size, "0f7F800000")]
@@ -248,12 +252,16 @@ class UnlikelyCode:
         self._waiting.clear()
         scratch.release(mark)
 
+    def _register(self, name: str, kind: str) -> str:
+        """Return a register of the group that waits. kind: its type."""
+        return self._emission.of_body(f"{name}{self._group}", kind)
+
     def _is_none(self, first: Deferral, lines: Lines) -> str:
         """Return the guard of the threads in which none of what waits does anything. first: the deferral of the first.
         """
         if first.extremes is not None:
             return self._from_extremes(first.extremes, lines)
-        any_ = self._emission.of_body("any", "pred")
+        any_ = self._register("any", "pred")
         # The same for all of them, or left out: the code itself tests it again.
         if first.state_conditions and all(waiting.deferral.state == first.state for waiting in self._waiting):
             tests, condition = self._condition(first.state, first.state_conditions)
