@@ -172,6 +172,36 @@ def test_of_random_kernels(tmp_path: Path, pytestconfig: pytest.Config) -> None:
     assert sum(deferred.values()) > 0
 
 
+_NUMBERS = range(1, 13)
+PRODUCTS = "\n".join([
+    ".version 7.8", ".target sm_80", ".address_size 64", ".visible .entry products(.param .u64 x, .param .u64 y)", "{",
+    ".reg .f32 %a, %p<13>, %s<13>;", ".reg .b32 %t;", ".reg .b64 %x, %y, %at;",
+    "ld.param.u64 %x, [x];", "ld.param.u64 %y, [y];", "mov.u32 %t, %tid.x;", "mul.wide.u32 %at, %t, 4;",
+    "add.u64 %x, %x, %at;", "ld.global.f32 %a, [%x];",
+    *(f"mul.f32 %p{n}, %a, 0f{np.float32(n).view(np.uint32):08X};" for n in _NUMBERS),
+    *(f"add.f32 %s{n}, %p{n}, %a;" for n in _NUMBERS),
+    "mul.wide.u32 %at, %t, 48;", "add.u64 %y, %y, %at;",
+    *(f"st.global.f32 [%y+{4 * n - 4}], %s{n};" for n in _NUMBERS), "ret;", "}", "",
+])  # fmt: skip
+"""Every product is read by a sum after all of them, so that code with a branch has no place before that."""
+
+
+@pytest.mark.parametrize("probe", ["each", "first", "rising", "several", "value_watch"])
+def test_products_that_wait_for_their_sums(probe: str, tmp_path: Path) -> None:
+    values = np.array([0.3, 1e38, np.inf, np.nan, -2.5, -1e38, 7, 0] * 8, np.float32)
+    kernel = Kernel("products", PRODUCTS, "products", (1, 1, 1), (64, 1, 1), (values, np.zeros(64 * 12, np.float32)))
+    source = tmp_path / "probe.py"
+    text = PROBES[probe].replace(_WORDS, 'pos="mul.f32 | add.f32", level="thread"')
+    text = re.sub(r"value: nl.u32 = (nl\.\w+)", r"single: nl.f32 = \1\n    value: nl.u32 = nl.bits(single)", text)
+    plain, hinted = (
+        recorded(source, each, Bench(kernel, ())) for each in (text.replace("nl.unlikely(", "("), text)
+    )
+    assert plain is not None
+    assert hinted is not None
+    assert hinted[1] == plain[1]
+    assert hinted[0].count("likely:") > 0
+
+
 # nan_finder
 
 
