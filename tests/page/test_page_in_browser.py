@@ -154,9 +154,6 @@ def test_redrawing_touches_what_is_seen(browser: Any, tmp_path: Path) -> None:
     with opened(browser, page) as found:
         for view, records in expected.items():
             found.go(view)
-            if view == "inside":
-                found.page.select_option("label:has-text('Kernel') select", "1")
-                found.drawn()
             found.page.focus("main canvas[tabindex]")
             found.page.keyboard.press("ArrowRight")
             found.drawn()
