@@ -6,14 +6,8 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import ParamSpec, TypeVar
 
-from neutrino.errors import NeutrinoError
-
 _Parameters = ParamSpec("_Parameters")
 _Result = TypeVar("_Result")
-
-
-class ArgumentError(NeutrinoError, TypeError):
-    """A function of the API was called with arguments that it does not take, or without one that it needs."""
 
 
 def names_arguments(function: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:
@@ -28,6 +22,9 @@ def names_arguments(function: Callable[_Parameters, _Result]) -> Callable[_Param
             fault = _fault(function, args, tuple(options))
             if not fault:
                 raise
+        # Imported here: a probe file waits for nothing that only a wrong call needs.
+        from neutrino.errors import ArgumentError
+
         raise ArgumentError(fault)
 
     return called

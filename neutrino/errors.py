@@ -24,6 +24,10 @@ def _unpickle(kind: type[NeutrinoError], args: tuple[object, ...], attributes: d
     return error
 
 
+class ArgumentError(NeutrinoError, TypeError):
+    """A function of the API was called with arguments that it does not take, or without one that it needs."""
+
+
 class ProbeWarning(UserWarning):
     """Something in probes that may be a mistake; they are used as they are."""
 
