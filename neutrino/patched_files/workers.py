@@ -7,6 +7,7 @@ end only that process holds. A worker and the tools that it starts are a process
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import gc
 import multiprocessing
 import os
@@ -229,6 +230,15 @@ def _end(*_: object) -> NoReturn:
     sys.exit(0)
 
 
+def _free_memory() -> None:
+    """Give back what a task has left in cycles, and what the C library's allocator keeps of it: the next task, or that
+    of another worker, may need as much again."""
+    gc.collect()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+
+
 def _run_worker(
     connection: Connection,
     inherited: tuple[Sequence[Connection], Sequence[int]],
@@ -274,3 +284,5 @@ def _run_worker(
         except BrokenPipeError:
             # It has ended during the task.
             return
+        del task, answer
+        _free_memory()

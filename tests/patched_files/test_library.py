@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -313,6 +314,32 @@ def _prepared(_: None):
 def test_tasks_are_shared_and_told_apart(workers: int) -> None:
     assert sorted(share(_prepared, None, list(range(10)), workers)) == [(n, n * n) for n in range(10)]
     assert list(share(_prepared, None, [], workers)) == []
+
+
+class _Knot:
+    """An object that refers to itself, so that only the collector of cycles frees it. alive: how many there are."""
+
+    alive = 0
+
+    def __init__(self) -> None:
+        self.itself = self
+        _Knot.alive += 1
+
+    def __del__(self) -> None:
+        _Knot.alive -= 1
+
+
+def _knotting(_: None) -> Callable[[int], int]:
+    def run(_: int) -> int:
+        before = _Knot.alive
+        _Knot()
+        return before
+
+    return run
+
+
+def test_what_a_task_leaves_is_freed_before_the_next() -> None:
+    assert [left for _, left in share(_knotting, None, list(range(8)), 2)] == [0] * 8
 
 
 def test_errors_of_workers_arrive_whole_and_end_the_others() -> None:
