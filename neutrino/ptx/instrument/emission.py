@@ -1,9 +1,9 @@
 """The code that snippets of probes become: instructions on private registers, stores into records, sums.
 
-Inserted code never branches, but where a map type's statements do, as in saves to logs: forward, and in a loop over a
-few saves. It reads the probe block from the kernel's last parameter, and computes a thread's slot (its place in a
-map's memory) anew from the special registers at each save, so that no registers but the probes' own and those of logs
-are live through the kernel.
+Inserted code never branches, but over unlikely code (``unlikely_code.py``) and where a map type's statements do, as in
+saves to logs: forward, and in a loop over a few saves. It reads the probe block from the kernel's last parameter, and
+computes a thread's slot (its place in a map's memory) anew from the special registers at each save, so that no
+registers but the probes' own and those of logs are live through the kernel.
 """
 
 from __future__ import annotations
