@@ -167,7 +167,7 @@ class ClauseText:
             hint = _hint(written, is_expression=mode == "eval")
             raise self._faults.refuse(node, "not-python", f"not Python: {reason}", hint) from None
         line, column = self._place(start)
-        if any(map(_is_bitwise_chain, ast.walk(tree))):
+        if any(_is_bitwise_chain(node, text) for node in ast.walk(tree)):
             hint = "write 'and' and 'or' between comparisons: & and | bind tighter than < and =="
             raise self._faults.refuse(self.node_at(start), "not-python", "a comparison with & or | in its middle", hint)
         for node in ast.walk(tree):
@@ -182,12 +182,19 @@ class ClauseText:
         return tree
 
 
-def _is_bitwise_chain(node: ast.AST) -> bool:
-    """Return whether a comparison is one such as ``x < 4 & y == 0``, which Python reads as ``x < (4 & y) == 0``."""
+def _is_bitwise_chain(node: ast.AST, text: str) -> bool:
+    """Return whether a comparison is one such as ``x < 4 & y == 0``, which Python reads as ``x < (4 & y) == 0``.
+
+    text: in which it stands; one with these parentheses is meant so.
+    """
     if not isinstance(node, ast.Compare):
         return False
+    lines = text.split("\n")
     return any(
-        isinstance(part, ast.BinOp) and isinstance(part.op, (ast.BitAnd, ast.BitOr)) for part in node.comparators[:-1]
+        isinstance(part, ast.BinOp)
+        and isinstance(part.op, (ast.BitAnd, ast.BitOr))
+        and not lines[part.lineno - 1].encode()[: part.col_offset].rstrip().endswith(b"(")
+        for part in node.comparators[:-1]
     )
 
 

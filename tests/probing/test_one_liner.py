@@ -22,6 +22,7 @@ WRONG: dict[str, tuple[str, str, str]] = {
     "no position": ("¦{ @ = count() }", "one-liner", "there is no position"),
     "an open brace": ("ld.global ¦{ @ = count()", "one-liner", "the { is not closed"),
     "another bracket": ("ld.global { @ = count¦(} ", "one-liner", "the ( is not closed"),
+    "bits in a chain": ("ld.global /¦tid.x < 4 & lane == 0/ { @ = count() }", "not-python", "with & or |"),
     "an open key": ("ld.global { @a¦[tid = count() }", "one-liner", "the [ is not closed"),
     "a map without its @": ("ld.global { ¦n = count() }", "one-liner", "the name of a map begins with @"),
     "keys without their @": ("ld.global { ¦n[tid] = max(BYTES) }", "one-liner", "the name of a map begins with @"),
@@ -98,6 +99,11 @@ def test_the_line_is_no_fault_of_its_own() -> None:
     with pytest.raises(ProbeError) as caught:
         read_one_liner('st.global /IN2 == 0/ { print("{}", line) }')
     assert [fault.code for fault in caught.value.diagnostics] == ["python-type"]
+
+
+def test_bits_with_parentheses_may_stand_in_a_chain() -> None:
+    for text in ("0 < (tid.x & 7) < 4", "0 < ( (tid.x) | 1 ) < 4", "tid.x & 7 < 4", "tid.x == 4 and lane & 1 == 0"):
+        assert read_one_liner(f"ld.global /{text}/ {{ @ = count() }}").probes
 
 
 def test_the_line_is_a_number_where_it_is_not_shown() -> None:
