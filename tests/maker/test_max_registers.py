@@ -126,14 +126,17 @@ def test_the_key_differs_with_the_cap_alone() -> None:
 
 
 def test_the_embedded_device_ignores_it(assembler: Assembler) -> None:
-    entries = [
-        patch_image(
-            kernel().encode() + b"\0", load_probes(["dmat"]), "sm_90a", selection=Selection(), assembler=assembler,
-            key=bytes(32), device=DeviceKind.EMBEDDED, max_registers=cap,
-        )
-        for cap in (None, 32)
-    ]  # fmt: skip
-    assert entries[0] == entries[1]
+    def entries(device: DeviceKind) -> list[bytes]:
+        return [
+            patch_image(
+                kernel().encode() + b"\0", load_probes(["gmem_bytes"]), "sm_90a", selection=Selection(),
+                assembler=assembler, key=bytes(32), device=device, max_registers=cap,
+            )
+            for cap in (None, 32)
+        ]  # fmt: skip
+
+    assert len({*entries(DeviceKind.EMBEDDED)}) == 1
+    assert len({*entries(DeviceKind.GPU)}) == 2
 
 
 @pytest.mark.parametrize("value", ["23", "256", "0", "-1", "x", "", "3e1", "٣٢", "99999"])
