@@ -252,13 +252,14 @@ def test_generic_addresses_and_accumulators_of_unoptimized_kernels(
 
 
 def test_generic_accesses_are_counted_without_vector_registers(objects: dict[str, bytes]) -> None:
-    for build in ("gfx1030-O0", "gfx90a-O0"):
+    # Each kernel on one of them: how an access is counted and how many registers there are do not depend on each other.
+    for number, build in enumerate(("gfx1030-O0", "gfx90a-O0")):
         data = objects[build]
         processor = PROCESSORS[build.partition("-")[0]]
         target = code_object_functions(data, "built here").target
         able, left_out = able_probes(GcnTarget(), load_probes(["gmem_bytes"], platform="hip"))
         backend = GcnTwins(CodeObjectSource(0, target, data), typed(able), left_out)
-        code = backend.write(backend.plan([kernel.name for kernel in judge.kernels()]))
+        code = backend.write(backend.plan([kernel.name for kernel in judge.kernels()[number::2]]))
         assert not code.refused
         figures = read_code_object(code.image, "built here").kernels
         for twin in code.twins:
