@@ -61,6 +61,8 @@ def suggested(parser: argparse.ArgumentParser, message: str) -> str:
     positional = [action.dest for action in parser._actions if not action.option_strings]
     if option.lstrip("-") in positional:
         return f"{message}; it is given without {option}"
+    if "--html" in options and words and words[0].endswith((".html", ".htm")):
+        return f"{message}; --open takes no file, --html does: --html {words[0]}"
     if words and not any(word.startswith("-") for word in words) and "--csv" in options:
         return f"{message}; --csv, --json and --xml print on stdout: write > {words[0]}"
     if not option:

@@ -88,6 +88,9 @@ def _run(options: argparse.Namespace) -> int:
         report_parser().error("--launch is of records, which --why has not")
     asks_records = is_asked(options)
     _check_forms(options)
+    if options.html and Path(options.html).is_dir():
+        given = options.html.rstrip("/") or "/"
+        return fail(f"--html takes a file, and {given} is a folder: neutrino-report {given} --html page.html")
     if options.schema:
         # Imported here and below: what most reports do not need takes as long as they do.
         from neutrino.cli.findings_json import schema_document
@@ -143,6 +146,10 @@ def _run(options: argparse.Namespace) -> int:
                 traces.append(trace)
                 continue
             if options.why is None:
+                if not trace.started and (lost := [fault for fault in trace.faults if "/launches.bin: " in fault]):
+                    status = fail(f"{lost[0]}; nothing is known of the launches without it: run the program again")
+                    opened.pop()
+                    continue
                 if is_measured(trace):
                     usages.append(memory_usage(trace))
                     continue

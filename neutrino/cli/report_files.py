@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Iterator
 
 from neutrino.cli.kernel_names import demangled, shorten
+from neutrino.cli.overwriting import is_events, is_timeline, refuse_foreign
 from neutrino.cli.report_faults import report_faults
 from neutrino.cli.report_messages import NOTHING, fail, say
 from neutrino.cli.streams import escaped, print_anything
@@ -28,6 +29,10 @@ def write_files(options: argparse.Namespace) -> int:
     """
     print_anything()
     try:
+        if options.iket is not None:
+            refuse_foreign(options.iket, is_events, "a file of --iket")
+        else:
+            refuse_foreign(options.perfetto, is_timeline, "a file of --perfetto")
         selection = Selection(tuple(options.kernel), tuple(options.filter))
         trace = Trace(one_trace(options.trace, options.rank), is_tolerant=True)
         require_launches([trace], options.launch)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from neutrino.cli.overwriting import is_page, is_picture, refuse_foreign
 from neutrino.cli.report_messages import DONE, NOTHING, fail, say
 from neutrino.errors import NeutrinoError
 from neutrino.probing.selection import Selection
@@ -54,7 +55,10 @@ def _draw(source: Any, name: str, options: argparse.Namespace, comparison: Any =
 
             path = Path(folder) / name
             try:
-                files, without = write_figures(source, path, form, comparison)
+                files, without = write_figures(
+                    source, path, form, comparison,
+                    may_write=lambda file: refuse_foreign(file, is_picture, "a picture of neutrino-report"),
+                )  # fmt: skip
             except NeutrinoError as error:
                 return fail(error)
             except OSError as error:
@@ -86,7 +90,10 @@ def _written(summaries: Sequence[TraceSummary], options: argparse.Namespace, com
     folders = [Path(folder) for folder in options.source]
     target = Path(options.html) if options.html else summaries[-1].trace.path / PAGE
     try:
+        refuse_foreign(target, is_page, "a page of neutrino-report")
         write_file(summaries, target, options.launch, folders, comparison, is_assembled=options.sass)
+    except NeutrinoError as error:
+        return fail(error)
     except OSError as error:
         return fail(f"{target}: {error.strerror or error}")
     say(f"page in {target}")

@@ -91,12 +91,33 @@ def traces_at(path: str, options: argparse.Namespace) -> list[Path]:
     """Return the traces that the report of a path is about: those of ``newest_traces``, and a line on stderr says how
     many others there are. Raises NeutrinoError if there are none.
     """
-    paths = find_traces(path)
+    paths = _traces_in(path)
     chosen = newest_traces(paths, options)
     if len(chosen) < len(paths):
         others = counted(len(paths) - len(chosen), "other trace")
         say(f"{path}: the newest {'run' if len(chosen) > 1 else 'trace'}; {others} there (--all-traces)")
     return chosen
+
+
+def _traces_in(path: str) -> list[Path]:
+    """Return the traces at a path, oldest first. Raises NeutrinoError if there are none; of a folder that there is not,
+    with the one that may be meant.
+    """
+    try:
+        return find_traces(path)
+    except TraceError:
+        folder = Path(path)
+        if os.path.lexists(folder):
+            raise
+        # Imported here: only a mistake needs it.
+        from neutrino.probing.nearest import nearest
+
+        with contextlib.suppress(OSError):
+            meant = nearest(folder.name, [each.name for each in folder.parent.iterdir() if each.is_dir()])
+            if meant:
+                raise NeutrinoError(f"{path}: no such folder; did you mean {folder.parent / meant}?") from None
+        makes = "'neutrino -p PROBE COMMAND' makes a trace in ./trace"
+        raise NeutrinoError(f"{path}: no such folder; {makes}") from None
 
 
 def newest_traces(paths: Sequence[Path], options: argparse.Namespace) -> list[Path]:
@@ -142,7 +163,7 @@ def one_trace(names: Sequence[str], ranks: Sequence[int]) -> Path:
     found: list[Path] = []
     try:
         for name in names or [_DEFAULT_FOLDER]:
-            found += find_traces(name)
+            found += _traces_in(name)
     except NeutrinoError as error:
         if names:
             raise

@@ -35,12 +35,14 @@ Figures = Iterator[tuple[str, Any]]
 
 
 def write_figures(
-    source: Source | None, folder: Path, form: str, comparison: Json = None
-) -> tuple[list[Path], list[str]]:
+    source: Source | None, folder: Path, form: str, comparison: Json = None, *,
+    may_write: Callable[[Path], None] | None = None,
+) -> tuple[list[Path], list[str]]:  # fmt: skip
     """Draw each view of a trace that has something to draw; return the files, and the views without any.
 
     source: None for a comparison alone. folder: is made if need be. form: ``png`` or ``svg``. comparison: of two
-    traces, as ``--diff --json`` has it. Raises NeutrinoError without Matplotlib, and OSError.
+    traces, as ``--diff --json`` has it. may_write: is called before a file is written; what it raises ends the drawing.
+    Raises NeutrinoError without Matplotlib, and OSError.
     """
     try:
         import matplotlib
@@ -63,6 +65,8 @@ def write_figures(
                 path = folder / f"{view}-{_slug(name)}.{form}"
                 if count >= _MOST or path in files:
                     continue
+                if may_write is not None:
+                    may_write(path)
                 figure.savefig(path, dpi=_DPI, metadata={"Date": None} if form == "svg" else None)
                 files.append(path)
                 count += 1

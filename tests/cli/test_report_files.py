@@ -46,7 +46,7 @@ def test_kernels_and_launches_are_chosen(trace: Path, tmp_path: Path) -> None:
     ("arguments", "status", "says"),
     [
         (["-k", "nothing"], 3, "-k and --filter leave no kernel"), (["-k", "idle"], 3, "no launch has data"),
-        (["--launch", "99"], 2, "no such launch"), (["nowhere"], 2, "nowhere: cannot be read"),
+        (["--launch", "99"], 2, "no such launch"), (["nowhere"], 2, "nowhere: no such folder"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_written(
