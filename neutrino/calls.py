@@ -32,6 +32,8 @@ def names_arguments(function: Callable[_Parameters, _Result]) -> Callable[_Param
 
 def unknown_option(function: str, name: str, known: Sequence[str]) -> str:
     """Return what to say of an option that a function does not have. known: those that it has."""
+    if name in {"probe", "probes"}:
+        return f"{function}() has no option {name}; probes come first, without a name: {function}('gmem_bytes', …)"
     import difflib
 
     likely = difflib.get_close_matches(name, known, n=1)
@@ -52,7 +54,7 @@ def _fault(function: Callable[..., object], args: Sequence[object], options: Seq
             each.name for each in parameters.values()
             if each.kind in {each.KEYWORD_ONLY, each.POSITIONAL_OR_KEYWORD}
         ]  # fmt: skip
-        unknown = [option for option in options if option not in parameters]
+        unknown = [option for option in options if option not in named]
         if unknown:
             return unknown_option(name, unknown[0], named)
         if args and all(each.kind in {each.KEYWORD_ONLY, each.VAR_KEYWORD} for each in parameters.values()):

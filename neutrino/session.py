@@ -104,7 +104,7 @@ def install(
     from neutrino.run.launch_choice import MOST_DEVICES, Choice
     from neutrino.run.own_process import attach, find_hook
     from neutrino.run.probes import RunProbes
-    from neutrino.run.start import Request
+    from neutrino.run.start import Request, say
 
     _check("every", every, 1)
     _check("hot", hot, 0)
@@ -174,6 +174,9 @@ def install(
                 f"this process is probed with other {changed} already; options are chosen once, by install()"
             )
         number = _number(_state.hook, _state.request, request)
+        if not only_blocks and number != _state.current and not (quiet or _state.request.quiet):
+            names = ", ".join(request.probe_names)
+            say(f"install() puts {names} in place of the probes before; one call takes several")
         _put_in_force(_state.hook, number)
         if _state.usual is not None:
             _state.usual = number
@@ -459,7 +462,8 @@ class Recording:
         path = self._hook.trace_dir
         if path is None:
             raise NeutrinoError(
-                "no trace: the process has loaded no GPU code since install(); what it had loaded before is not probed"
+                "no trace: nothing was launched inside the block, or its GPU code was loaded before the probes were "
+                "there: put the calls inside the block, and install() before the framework's import"
             )
         return Trace(path)
 

@@ -22,6 +22,12 @@ _VERBS = frozenset({"exec", "launch", "profile", "record", "run", "start"})
 _OF_PROBES = re.compile(r"^@(?:\w+\.)?probe\b", re.MULTILINE)
 _OF_SHELLS = frozenset("|<>;&$`*")
 _MOST_READ = 1 << 16
+_CHOOSING = frozenset({"-k", "--kernel", "--filter", "--launches", "--tracedir"})
+"""Options of ``neutrino`` that are noted after COMMAND."""
+_NO_NAME = re.compile(r"-|\d*\.?\d*$")
+"""Values of ``-k`` that name no kernel: options, numbers."""
+_MOST_OF_PROGRAM = 1 << 24
+"""Bytes of a program that are searched for its own options; of larger ones nothing is said."""
 
 
 def hint_of_command(command: Sequence[str]) -> str:
@@ -40,6 +46,8 @@ def hint_of_command(command: Sequence[str]) -> str:
         return _of_quoted(name)
     if path.is_file():
         return _of_file(name, path)
+    if "/" in name:
+        return _of_missing(path)
     if name in shipped_probes():
         return f"before each probe stands -p: -p {name}"
     for tool, words in _OF_TOOLS.items():
@@ -49,6 +57,24 @@ def hint_of_command(command: Sequence[str]) -> str:
     if name in _VERBS and arguments:
         return "without it: neutrino [-p PROBE] COMMAND"
     return ""
+
+
+def _of_missing(path: Path) -> str:
+    """Return the file that may be meant by a path at which there is none, or what makes its folder; "" for neither."""
+    # Imported here: only a mistake needs it.
+    from neutrino.probing.nearest import nearest
+
+    folder = path.parent
+    try:
+        if folder.is_dir():
+            meant = nearest(path.name, [each.name for each in folder.iterdir() if os.access(each, os.X_OK)])
+            shown = f"./{meant}" if folder == Path() else folder / (meant or "")
+            return f"did you mean {shown}?" if meant else f"there is no such file in {folder}"
+        above = next((each for each in folder.parents if each.is_dir()), Path())
+    except OSError:
+        return ""
+    missing = f"there is no folder {folder}"
+    return f"{missing}; make -C {above} may build it" if (above / "Makefile").is_file() else missing
 
 
 def _of_quoted(name: str) -> str:
@@ -70,6 +96,8 @@ def _of_file(name: str, path: Path) -> str:
             is_probe = False
         shown = name if "/" in name else f"./{name}"
         return f"a probe stands after -p: -p {shown}" if is_probe else f"a script: neutrino … python {name}"
+    if path.suffix == ".ipynb":
+        return "a notebook is no program: its cells use neutrino.trace()"
     if os.access(path, os.X_OK):
         return f"of this folder: ./{name}"
     return "a source is compiled first" if path.suffix in {".c", ".cc", ".cpp", ".cu", ".cxx"} else ""
@@ -78,15 +106,38 @@ def _of_file(name: str, path: Path) -> str:
 def options_after(command: Sequence[str]) -> str:
     """Return the options of ``neutrino`` that stand after COMMAND, and so are COMMAND's, as a sentence; "" for none.
 
-    Only what hardly is an option of COMMAND: a probe by its name or file, a probe in one line, the embedded device.
+    Only what hardly is an option of COMMAND: a probe by its name or file, a probe in one line, the embedded device; and
+    what chooses kernels or launches, where COMMAND is a program of machine code that has no such word in it, and no
+    function that reads options.
     """
     shipped = shipped_probes()
+    own = _bytes_of_program(command[0])
     for option, value in itertools.pairwise(command[1:]):
         is_probe = value in shipped or (value.endswith((".py", ".toml")) and Path(value).is_file())
         if (
             (option in {"-p", "--probe"} and is_probe)
             or (option in {"-e", "--expression"} and re.search(r"\{[^}]*@\w*(\[|\s*=)", value))
             or (option == "--device" and value.partition(":")[0] == "embedded")
+            or (option in _CHOOSING and own and not _NO_NAME.match(value) and not _may_take(own, option))
         ):
             return f"{option} {value} stands after COMMAND, and so is COMMAND's: options of neutrino stand before it"
     return ""
+
+
+def _bytes_of_program(name: str) -> bytes:
+    """Return a program of machine code that is named by a path; b"" for any other, and a large one."""
+    try:
+        path = Path(name)
+        if "/" not in name or not path.is_file() or path.stat().st_size > _MOST_OF_PROGRAM:
+            return b""
+        data = path.read_bytes()
+    except OSError:
+        return b""
+    return data if data.startswith(b"\x7fELF") else b""
+
+
+def _may_take(program: bytes, option: str) -> bool:
+    """Whether a program may have an option: its name, or a function that reads options, is in it."""
+    # One letter is in every program.
+    name = option if len(option) == 2 else option.removeprefix("--")
+    return any(word in program for word in (b"getopt", b"argp_", b"popt", b"gflags", b"boost", b"Py_", name.encode()))

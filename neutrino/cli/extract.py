@@ -18,7 +18,7 @@ from neutrino.cli.kernel_names import some_of
 from neutrino.cli.listing import Row, Shown, Tables
 from neutrino.cli.listing_json import JsonListing
 from neutrino.cli.progress import Progress
-from neutrino.cli.streams import escaped, escaped_text, print_anything
+from neutrino.cli.streams import SOURCES, escaped, escaped_text, print_anything
 from neutrino.cli.table import counted
 from neutrino.elf.cursor import release
 from neutrino.errors import FormatError, NeutrinoError, ProbeError
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 DONE = 0
 BAD = 2
+_NOTHING = 3
 _NAME = "neutrino-extract"
 _RELEASE_BYTES = 32 << 20
 """Bytes of images that are read before the pages of the mapped file are released."""
@@ -265,6 +266,8 @@ class _Extraction:
         elif not options.json and not self._printed and not named and self.status == DONE:
             # A named file without device code is reported when it is read, and so is what cannot be read.
             self._say(f"{', '.join(options.input)}: no device code found")
+        if not self._containers and self.status == DONE:
+            self.status = _NOTHING
         # The line of totals, for people only.
         if self._files > 1 and not options.json and not self._prints_text:
             images = counted(self._images, "image")
@@ -567,6 +570,8 @@ class _Extraction:
         """Report that an input cannot be read; the exit status becomes 2, and the run goes on. name: of the input."""
         self.status = BAD
         message = _error_text(error)
+        if isinstance(error, FormatError) and name.endswith(SOURCES):
+            message = f"{name}: a source: compile it first, as with nvcc -ptx, and give the PTX or the program"
         self._say(message if name in message else f"{name}: {message}")
 
     def _say(self, message: str) -> None:

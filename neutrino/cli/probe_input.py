@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from neutrino.cli.defines import add_define
 from neutrino.cli.probe_status import BAD_INPUT, DONE, NOTHING, say
+from neutrino.cli.streams import SOURCES
 from neutrino.errors import FormatError
 
 if TYPE_CHECKING:
@@ -160,6 +161,8 @@ class Kernels:
         """Report that an input cannot be read, and remember it for the exit status. name: of the input."""
         self.damaged = True
         message = str(error.strerror or error) if isinstance(error, OSError) else str(error)
+        if isinstance(error, FormatError) and name.endswith(SOURCES):
+            message = f"{name}: a source: compile it first, as with nvcc -ptx, and give the PTX or the program"
         # Most messages begin with the name already.
         self._say(message if name in message else f"{name}: {message}")
 

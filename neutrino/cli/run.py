@@ -399,6 +399,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         _refuse_options_that_probe(options)
     try:
         _refuse_file_names(options.expression)
+        _refuse_split(options.expression, command)
         options.expression, intervals = take_intervals(options.expression)
         device, ordinals = _devices(options)
         # None: the run records with the twins that patched libraries carry.
@@ -531,6 +532,13 @@ def _refuse_file_names(texts: Sequence[str]) -> None:
             raise NeutrinoError("-e has an empty text; write it as in -e 'ld.global { @bytes = sum(BYTES) }'")
         if "{" not in text and Path(text).is_file():
             raise NeutrinoError(f'-e {text}: -e takes the probes themselves: -e "$(cat {shlex.quote(text)})"')
+
+
+def _refuse_split(texts: Sequence[str], command: Sequence[str]) -> None:
+    """Raise NeutrinoError for a one-liner without quotes, whose braces the shell has made a part of COMMAND."""
+    for text in texts:
+        if "{" not in text and any(word.startswith("{") for word in command) and not shutil.which(command[0]):
+            raise NeutrinoError(f"-e {text}: the shell split it at its spaces: write it in quotes, '{text} {{ … }}'")
 
 
 def _refuse_options_that_probe(options: argparse.Namespace) -> None:

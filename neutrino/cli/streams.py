@@ -7,6 +7,8 @@ import os
 import sys
 from typing import TextIO
 
+SOURCES = (".c", ".cc", ".cpp", ".cu", ".cuh", ".cxx", ".hip")
+"""How names of sources of compiled programs end, which no command reads."""
 _COLOURS = {"bold": "1", "red": "1;31", "green": "1;32", "magenta": "1;35", "cyan": "36", "dim": "2"}
 """ECMA-48, 8.3.117: select graphic rendition."""
 

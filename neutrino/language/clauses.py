@@ -215,6 +215,8 @@ def _hint(written: str, *, is_expression: bool) -> str:
         return "write == to compare"
     if re.search(r"!(?!=)", written):
         return "write 'not'"
+    if re.search(r"(?<![\w.])\d+(?:\.\d+)?(?:[num]?s|[kKMG]i?B?|B)\b", written, re.ASCII):
+        return "numbers have no units; times of clocks are in cycles"
     if "++" in written:
         return "write @name = count()"
     if _COMPOUND.match(written):

@@ -637,7 +637,12 @@ class SnippetReader:
                 values = ", ".join(self._faults.quote(argument) for argument in call.args)
                 hint = f"write {name}.save({values})"
             elif isinstance(function, ast.Attribute) and function.attr == "save" and name.isidentifier():
+                # Imported here: only a mistake needs it.
+                from neutrino.probing.nearest import nearest
+
+                meant = nearest(name, self._maps)
                 hint = f"there is no map {name} here: put it into the file, or the notebook's cell, that has the probe"
+                hint = f"there is no map {name}; did you mean {meant}?" if meant else hint
             raise self._faults.refuse(call, "python-call", f"'{self._faults.quote(function)}' is called", hint)
         target = self._maps[name]
         fields = target.saved_fields

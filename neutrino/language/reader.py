@@ -130,6 +130,20 @@ def _in_file_order(diagnostics: list[Diagnostic]) -> list[Diagnostic]:
     return sorted(diagnostics, key=lambda item: (item.line, item.column))
 
 
+def _of_a_program(module: ast.Module) -> ast.stmt | None:
+    """Return the first statement that no probe file has, of a file without decorators: of a program; None of others."""
+    if any(getattr(node, "decorator_list", None) for node in ast.walk(module)):
+        return None
+    for node in module.body:
+        names = [each.name for each in node.names] if isinstance(node, ast.Import) else []
+        if isinstance(node, ast.ImportFrom):
+            names = [node.module or "."]
+        is_foreign = any(name.partition(".")[0] not in {"neutrino", "__future__"} for name in names)
+        if is_foreign or isinstance(node, (ast.With, ast.For, ast.While, ast.If, ast.Try)):
+            return node
+    return None
+
+
 class _Reader:
     """Reads one module: its maps, shared registers and probes.
 
@@ -169,6 +183,10 @@ class _Reader:
 
     def read(self, module: ast.Module) -> DraftProbes:
         """Return the probes, maps and registers of a module. Faults are reported, and what has them is left out."""
+        if not self._is_program and (other := _of_a_program(module)) is not None:
+            hint = f"is it the program? neutrino -p PROBE python {self._file}; a probe is a function with @probe"
+            self._faults.report(other, "python-statement", "no probe in the file", hint)
+            module = ast.Module([], [])
         # Functions come last, since a probe may use maps and registers that the file declares after it.
         functions: list[ast.FunctionDef] = []
         for node in module.body:

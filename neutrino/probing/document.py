@@ -254,7 +254,7 @@ class Document:
         if message.startswith("invalid value"):
             return "texts stand in quotes"
         if message.startswith(("illegal character '\\n'", "unterminated string")):
-            return 'a text of several lines begins and ends with """'
+            return 'write " at the end of the text, or begin and end one of several lines with """'
         if message.startswith("expected '='"):
             return "lines are key = value, or [table.NAME]"
         if message.startswith(("cannot declare", "cannot overwrite", "duplicate inline")):

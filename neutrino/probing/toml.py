@@ -128,6 +128,11 @@ class _Reader:
     def read(self) -> WrittenProbes:
         """Return the document's probes. Raises ProbeError with all diagnostics if any of them is an error."""
         document = self._document
+        loose = document.tables.get("probe")
+        if isinstance(loose, dict) and loose and not any(isinstance(value, dict) for value in loose.values()):
+            hint = 'write [probe.NAME], as in [probe.loads], and position, level and before or after below it'
+            document.report(document.key("probe"), "no-probe", "[probe] has no name", hint)
+            raise ProbeError(document.sorted_diagnostics()[:1])
         hooks = self._scripts("analyze_hook")
         callbacks = (*self._scripts("callback"), *self._scripts("CALLBACK"))
         # In file order: at a site, probes run in the order of the file.

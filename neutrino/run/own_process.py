@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from neutrino.errors import NeutrinoError
-from neutrino.loader.driver import NAME
+from neutrino.loader.driver import NAME, find_driver
 from neutrino.loader.embedded_driver import stand_in
 from neutrino.loader.install import LATE, built, is_installed_here
 from neutrino.run.start import Request, prepare
@@ -128,10 +128,10 @@ def attach(request: Request) -> Hook:
     """
     from neutrino.loader._interface import ffi
 
-    environment = _prepared(request)
-    # Without a driver nothing was prepared.
-    if not environment:
+    # Else nothing could be prepared.
+    if not request.device and not request.driver and find_driver(os.environ) is None:
         raise NeutrinoError("no CUDA driver (libcuda.so.1) on this machine; device='embedded' needs none")
+    environment = _prepared(request)
     for name, value in environment.items():
         if value is None:
             os.environ.pop(name, None)

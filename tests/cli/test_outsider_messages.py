@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from neutrino.cli import report
+import neutrino
+from neutrino.cli import extract, patch, probe, report, run
+from neutrino.cli.command_hints import hint_of_command, options_after
+from neutrino.errors import NeutrinoError, ProbeError
+from neutrino.loader.driver import find_driver
+from neutrino.verification import check_probes
 from tests.tracing.trace_writer import TraceWriter, fill_regions, make_map
 
 
@@ -87,3 +94,122 @@ def test_a_trace_without_its_launches_is_not_reported_as_if_it_had_them(
         assert "nothing is known of the launches without it: run the program again" in err
         assert "1970" not in out
         assert "launch" not in out
+
+
+PLAIN = "import os\n\n\ndef hello():\n    print(os.getcwd())\n\n\nhello()\n"
+LOADS = """from neutrino import Map, probe
+import neutrino.language as nl
+
+
+@Map(level="thread", type="log")
+class Loads:
+    value: nl.u64
+
+
+@probe(pos="ld.global", level="thread")
+def loads():
+    Load.save(nl.bytes)
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "faults", "said"),
+    [
+        ("plain.py", PLAIN, 1, "is it the program? neutrino -p PROBE python "),
+        ("script.py", "import neutrino\n\nwith neutrino.trace('x') as t:\n    pass\n", 1, "no probe in the file"),
+        ("map.py", LOADS, 1, "there is no map Load; did you mean Loads?"),
+        ("open.toml", '[probe.loads]\nlevel = "thread\nposition = "ld"\n', 1, 'write " at the end of the text'),
+        ("guess.toml", '[probe]\nname = "x"\nlevel = "thread"\n[map.loads]\n', 1, "write [probe.NAME], as"),
+    ],
+)
+def test_probe_files(name: str, text: str, faults: int, said: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(ProbeError) as raised:
+        neutrino.load_probes([str(tmp_path / name)])
+    assert (len(raised.value.diagnostics), said in str(raised.value)) == (faults, True), str(raised.value)
+
+
+@pytest.mark.parametrize("text", ["1us", "10 / 2.5ms", "4KiB"])
+def test_numbers_have_no_units(text: str) -> None:
+    with pytest.raises(ProbeError, match="numbers have no units"):
+        check_probes([], [f"kernel {{ @x = max(elapsed + {text}) }}"]).probe_set()
+
+
+def test_a_one_liner_that_the_shell_has_split(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (["kernel", "{", "@x", "=", "max", "}"], ["ld.global", "/tid", "==", "0/", "{@x=count()}"]):
+        with pytest.raises(SystemExit):
+            run.main(["--device", "embedded", "-e", *words, "./program"])
+        assert f"-e {words[0]}: the shell split it at its spaces: write it in quotes" in capsys.readouterr().err
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with program, which has no GPU code, and libvector.so, which has."""
+    folder = tmp_path_factory.mktemp("built")
+    source = Path(__file__).parents[2] / "examples" / "embedded"
+    make = ["make", "-s", "-C", str(source), f"OUT={folder}", f"PYTHON={sys.executable}"]
+    subprocess.run(make, check=True)
+    return folder
+
+
+def test_commands_at_paths_where_there_is_none(built: Path, tmp_path: Path) -> None:
+    assert hint_of_command([str(built / "progam")]) == f"did you mean {built / 'program'}?"
+    assert hint_of_command([str(built / "xyzzy")]) == f"there is no such file in {built}"
+    assert hint_of_command([str(tmp_path / "none" / "program")]) == f"there is no folder {tmp_path / 'none'}"
+    (tmp_path / "Makefile").touch()
+    assert hint_of_command([str(tmp_path / "none" / "program")]).endswith(f"; make -C {tmp_path} may build it")
+    (tmp_path / "x.ipynb").write_text("{}")
+    assert "its cells use neutrino.trace()" in hint_of_command([str(tmp_path / "x.ipynb")])
+
+
+def test_options_that_choose_after_a_program_without_options(built: Path, tmp_path: Path) -> None:
+    program = str(built / "program")
+    assert options_after([program, "-k", "saxpy"]).startswith("-k saxpy stands after COMMAND")
+    assert options_after([program, "--launches", "1:2"]).startswith("--launches 1:2 stands after COMMAND")
+    own = tmp_path / "own"
+    for word in (b"getopt_long", b"-k"):
+        own.write_bytes(Path(program).read_bytes() + word)
+        assert not options_after([str(own), "-k", "saxpy"])
+    assert not options_after([program, "-k", "5"])
+    assert not options_after(["pytest", "-k", "saxpy"])
+
+
+def test_files_without_gpu_code(built: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert patch.main([str(built / "program"), "-p", "gmem_bytes"]) == 3
+    assert f"it loads {built / 'libvector.so'}, which has GPU code: patch that" in capsys.readouterr().err
+    assert extract.main(["/bin/ls"]) == 3
+    assert "no device code found" in capsys.readouterr().err
+    assert extract.main([str(built / "libvector.so")]) == 0
+    source = tmp_path / "saxpy.cu"
+    source.write_text("// y = a x + y\n__global__ void saxpy() {}\n")
+    for command in (["sites", "gmem_bytes", str(source)], None):
+        assert (probe.main(command) if command else extract.main([str(source)])) == 2
+        assert f"{source}: a source: compile it first" in capsys.readouterr().err
+
+
+def test_a_process_without_a_driver_says_it_once(capfd: pytest.CaptureFixture[str]) -> None:
+    if find_driver({}) is not None:
+        pytest.skip("this machine has a driver")
+    code = "import neutrino\nneutrino.install('gmem_bytes')\n"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False).stderr
+    assert "COMMAND" not in said
+    *_, last = said.splitlines()
+    assert last.endswith("no CUDA driver (libcuda.so.1) on this machine; device='embedded' needs none")
+    assert said.startswith("Traceback")
+
+
+def test_probes_come_without_a_name() -> None:
+    for function in (neutrino.trace, neutrino.install):
+        with pytest.raises(NeutrinoError, match=r"probes come first, without a name"):
+            function(probes=["gmem_bytes"])
+    with pytest.raises(NeutrinoError, match=r"probes come first"):
+        neutrino.load_probes(probes=["gmem_bytes"])  # type: ignore[call-arg]
+
+
+def test_a_second_install_says_what_it_replaces(tmp_path: Path) -> None:
+    code = "import neutrino\nfor name in ('gmem_bytes', 'block_sched', 'block_sched'):\n" \
+        "    neutrino.install(name, device='embedded'{})\n"  # fmt: skip
+    for option, count in (("", 1), (", quiet=True", 0)):
+        command = [sys.executable, "-c", code.format(option)]
+        said = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path).stderr
+        assert said.count("install() puts block_sched in place of the probes before") == count, said
