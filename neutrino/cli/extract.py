@@ -50,7 +50,7 @@ _MAX_LISTED_FILES = 20
 _DESCRIPTION = """\
 Show the GPU code in files: PTX, cubins, fatbins, AMD's bundles and code objects, ELF libraries, programs and objects,
 archives. Folders are searched for such files, and so are wheels (and other ZIP files), without unpacking them. The
-plain listing decodes no image. A file without device code is not an error.
+plain listing decodes no image.
 
 Files of a folder are read in name order; symbolic links are not followed. Files without device code are skipped;
 damaged ones are reported and the rest is shown."""
@@ -71,12 +71,13 @@ with --asm). NAME is the
 input's, reduced to letters, digits and +-_. ; a second input of the same name gets NAME-2. Existing files are
 replaced, each only when the new one is complete.
 
-exit status: 0 done, even without device code; 2 an input that cannot be read, a damaged image, output that cannot be
-written, a missing tool."""
+exit status: 0 done; 3 no device code, or none that was chosen; 2 an input that cannot be read, a damaged image, output
+that cannot be written, a missing tool."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command. Returns the exit status: 0 done, 2 bad input or output that cannot be written."""
+    """Run the command. Returns the exit status: 0 done, 2 bad input or output that cannot be written, 3 no
+    device code."""
     options = _parser().parse_args(arguments)
     print_anything()
     extraction: _Extraction | None = None

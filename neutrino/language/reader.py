@@ -134,6 +134,8 @@ def _of_a_program(module: ast.Module) -> ast.stmt | None:
     """Return the first statement that no probe file has, of a file without decorators: of a program; None of others."""
     if any(getattr(node, "decorator_list", None) for node in ast.walk(module)):
         return None
+    if all(isinstance(node, (ast.Import, ast.ImportFrom)) for node in module.body):
+        return None
     for node in module.body:
         names = [each.name for each in node.names] if isinstance(node, ast.Import) else []
         if isinstance(node, ast.ImportFrom):

@@ -131,7 +131,8 @@ class _Reader:
         loose = document.tables.get("probe")
         if isinstance(loose, dict) and loose and not any(isinstance(value, dict) for value in loose.values()):
             hint = 'write [probe.NAME], as in [probe.loads], and position, level and before or after below it'
-            document.report(document.key("probe"), "no-probe", "[probe] has no name", hint)
+            name = next((name for name in loose if name in older_dialect.KEYS), next(iter(loose)))
+            document.report(document.key("probe", name), "not-a-table", "[probe] has no name", hint)
             raise ProbeError(document.sorted_diagnostics()[:1])
         hooks = self._scripts("analyze_hook")
         callbacks = (*self._scripts("callback"), *self._scripts("CALLBACK"))

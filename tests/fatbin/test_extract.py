@@ -100,7 +100,7 @@ def test_only_what_is_asked_for(file, tmp_path, capsys):
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["library.0.1.sm_90.ptx"]
     assert main([str(file), "--arch", "sm_80"]) == 0
     assert capsys.readouterr().out.splitlines()[0] == f"{file}: 1 container, 1 image"
-    assert main([str(file), "--arch", "sm_8"]) == 0
+    assert main([str(file), "--arch", "sm_8"]) == 3
     output = capsys.readouterr()
     assert (output.out, "no image or kernel matches" in output.err) == ("", True)
     assert main([str(file), "-k", "/(/"]) == 2
@@ -149,9 +149,9 @@ def test_a_bare_image_sits_in_a_container_of_kind_file(tmp_path, capsys):
 
 def test_a_file_without_device_code(capsys):
     # The interpreter itself: an ELF executable everywhere.
-    assert main([sys.executable]) == 0
+    assert main([sys.executable]) == 3
     assert capsys.readouterr().out == ""
-    assert main([sys.executable, "--json"]) == 0
+    assert main([sys.executable, "--json"]) == 3
     output = capsys.readouterr()
     assert json.loads(output.out) == {"file": sys.executable, "containers": []}
     assert "no device code found" in output.err

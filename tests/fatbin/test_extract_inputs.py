@@ -140,10 +140,10 @@ def test_a_file_that_is_gone_when_its_turn_comes(tree):
 
 def test_a_folder_without_device_code(tmp_path, capsys):
     (tmp_path / "x.txt").write_text("x")
-    assert main([str(tmp_path)]) == 0
+    assert main([str(tmp_path)]) == 3
     output = capsys.readouterr()
     assert (output.out, "no device code found" in output.err) == ("", True)
-    assert main([str(tmp_path), "--json"]) == 0
+    assert main([str(tmp_path), "--json"]) == 3
     assert json.loads(capsys.readouterr().out) == {"files": []}
 
 
