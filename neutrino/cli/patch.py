@@ -451,7 +451,6 @@ def _why_none_probed(report: Report) -> str:
     """Say why the report of a patched file has no probed kernel."""
     if not report.kernels:
         from neutrino.cli.loaded_code import no_kernels
-
         return no_kernels(report.input)
     if [reason.word for reason, _ in report.skipped] == ["not-selected"]:
         return f"no kernel matched; there are {some_of(kernel.name for kernel in report.kernels)}"

@@ -289,8 +289,8 @@ def test_wrong_arguments_install_nothing(folder: Folder) -> None:
         ('with neutrino.trace("gmem_bytes", device="embedded") as t: t.kernels',
          "the block has not ended yet, and its launches may be running: read it after the with block"),
         ('with neutrino.trace("gmem_bytes", device="embedded") as t: pass\nt.kernels',
-         "no trace: nothing was launched inside the block, or its GPU code was loaded before the probes were there: put "
-         "the calls inside the block, and install() before the framework's import"),
+         "no trace: nothing was launched inside the block, or its GPU code was loaded before the probes were there: "
+         "put the calls inside the block, and install() before the framework's import"),
     ],
 )  # fmt: skip
 def test_errors(folder: Folder, text: str, error: str) -> None:
