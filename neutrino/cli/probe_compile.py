@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from neutrino.cli.defines import add_define
+from neutrino.cli.overwriting import refuse_foreign
 from neutrino.cli.probe_status import DONE, Commands, say
 from neutrino.errors import NeutrinoError
 
@@ -57,6 +58,7 @@ def run(options: argparse.Namespace) -> int:
     files = [part.file for part in probes.parts] or [probes.file]
     if any(output.exists() and Path(file).exists() and output.samefile(file) for file in files):
         raise NeutrinoError(f"-o {output}: that is the probe itself, which would be lost")
+    refuse_foreign(output, lambda text: b"[probe." in text, "a probe file in TOML")
     try:
         output.write_text(text, encoding="utf-8")
     except OSError as error:

@@ -41,7 +41,7 @@ def output_path(source: Path, output: str | None, word: str = "neutrino") -> Pat
 
     output: the user's ``-o``: a file, or a folder, where the file keeps its name. With None the file goes beside source
     under a name with word in it: ``libk.so.1`` becomes ``libk.neutrino.so.1``. Raises PatchError if the path is
-    source's own, or that of a folder, a device or a pipe.
+    source's own, or that of a folder, a device, a pipe or a text.
     """
     if output is None:
         # libk.so.1 is divided into libk, .so and .1.
@@ -59,7 +59,16 @@ def output_path(source: Path, output: str | None, word: str = "neutrino") -> Pat
     # A device or a pipe would be replaced by the file.
     if target.exists() and not target.is_file():
         raise PatchError(str(target), "is not a regular file; name another output with -o")
+    if target.exists() and _is_text(target):
+        raise PatchError(str(target), "exists, and is a text: it is not overwritten; name another output with -o")
     return target
+
+
+def _is_text(path: Path) -> bool:
+    """Whether a file is not empty and begins as a text does, which no patched file is."""
+    with path.open("rb") as file:
+        head = file.read(4096)
+    return bool(head) and b"\0" not in head and not head.startswith(b"\x7fELF")
 
 
 def patch_file(

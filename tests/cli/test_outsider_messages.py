@@ -213,3 +213,17 @@ def test_a_second_install_says_what_it_replaces(tmp_path: Path) -> None:
         command = [sys.executable, "-c", code.format(option)]
         said = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path).stderr
         assert said.count("install() puts block_sched in place of the probes before") == count, said
+
+
+def test_other_outputs_overwrite_no_text(built: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "mine.py"
+    for _ in range(2):
+        file.write_text("import os\n")
+        arguments = [str(built / "libvector.so"), "-p", "gmem_bytes", "-o", str(file)]
+        assert patch.main(arguments) == 2
+        assert f"{file}: exists, and is a text: it is not overwritten" in capsys.readouterr().err
+        assert probe.main(["compile", "gmem_bytes", "-o", str(file)]) == 2
+        assert f"{file}: exists, and is not a probe file in TOML" in capsys.readouterr().err
+        assert file.read_text() == "import os\n"
+        # Its own are replaced.
+        assert probe.main(["compile", "gmem_bytes", "-o", str(tmp_path / "own.toml")]) == 0
