@@ -85,7 +85,7 @@ def test_everything_is_shown_with_all(traces: dict[str, Path], capsys: pytest.Ca
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--diff", "nowhere"], "nowhere: cannot be read"),
+        (["--diff", "nowhere"], "nowhere: no such folder"),
         (["--diff", "{b}", "-k", "none"], "no kernel has data in both"),
         (["--diff", "{b}", "--rows", "3"], "--diff and --rows do not go together"),
         (["--diff", "{b}", "--perfetto", "x"], "--perfetto and --diff do not go together"),

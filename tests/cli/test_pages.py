@@ -52,4 +52,4 @@ def test_a_wrong_output_is_found(folder: Folder, tmp_path: Path) -> None:
     command = "neutrino-report --map x nowhere"
     page.write_text(f"```console\n$ {command}\nsomething else\n```\n")
     (wrong,) = differences(page, folder)
-    assert "nowhere: cannot be read: No such file or directory" in wrong
+    assert "nowhere: no such folder; 'neutrino -p PROBE COMMAND'" in wrong
