@@ -146,7 +146,8 @@ def _run(options: argparse.Namespace) -> int:
                 traces.append(trace)
                 continue
             if options.why is None:
-                if not trace.started and (lost := [fault for fault in trace.faults if "/launches.bin: " in fault]):
+                lost = [] if is_drawn(options) else [fault for fault in trace.faults if "/launches.bin: " in fault]
+                if lost and not trace.started:
                     status = fail(f"{lost[0]}; nothing is known of the launches without it: run the program again")
                     opened.pop()
                     continue
