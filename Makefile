@@ -45,8 +45,8 @@ $(AGGREGATE): $(READER) | $(VENV)/installed
 neutrino/gcn/lib/librocm_sysdeps_z.so.1: $(STAND_INS) | $(VENV)/installed
 	$(BIN)/python -m neutrino.gcn.build
 
-# mypy has one thread, so that tests run meanwhile.
-check:
+# mypy has one thread, so that tests run meanwhile. Everything is installed before, by one pip.
+check: setup-dev
 	$(MAKE) --no-print-directory -j2 lint layers warnings collected
 	$(MAKE) --no-print-directory -j2 types test
 
