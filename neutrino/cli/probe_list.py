@@ -10,6 +10,7 @@ from neutrino.cli.probe_status import DONE, Commands
 from neutrino.cli.table import table
 
 if TYPE_CHECKING:
+    from neutrino.maps.declaration import Map
     from neutrino.probing.ir.probe_set import ProbeSet
 
 
@@ -57,6 +58,11 @@ def summary(source: str) -> str:
     return ""
 
 
+def _described(entry: Map) -> str:
+    """Return a map in words, of estimates without how they are made."""
+    return entry.kind.complete().describe(entry) + (", estimated" if entry.kind.estimate_words() else "")
+
+
 def _records(probes: ProbeSet) -> str:
     """Return in words what a set's maps record, for one line of a table: those per launch are described together."""
     from neutrino.abi.levels import Per
@@ -65,7 +71,7 @@ def _records(probes: ProbeSet) -> str:
     per_launch = [entry for entry in probes.maps if entry.kind.layout is Layout.COPIES and entry.per is Per.LAUNCH]
     logs = [entry for entry in probes.maps if entry.kind.layout is Layout.CHUNKS]
     together = [*per_launch, *(logs if len(logs) > 1 else [])]
-    descriptions = [entry.kind.describe(entry) for entry in probes.maps if entry not in together]
+    descriptions = [_described(entry) for entry in probes.maps if entry not in together]
     if len(logs) > 1:
         sizes = [entry.size for entry in logs]
         descriptions.append(f"{len(logs)} logs of records of {_range(sizes)} bytes")
@@ -74,7 +80,7 @@ def _records(probes: ProbeSet) -> str:
         what = f"{kinds.pop()}s" if len(kinds) == 1 else "results"
         descriptions.append(f"{len(per_launch)} {what} of {sum(entry.size for entry in per_launch)} bytes per launch")
     else:
-        descriptions += [entry.kind.describe(entry) for entry in per_launch]
+        descriptions += [_described(entry) for entry in per_launch]
     return "; ".join(descriptions) or "nothing"
 
 

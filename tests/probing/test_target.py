@@ -44,6 +44,8 @@ MODULES = [
 PUBLISHED: Mapping[str, tuple[str, ...]] = {
     # What two codes mean: programs know the codes.
     "probing/faults.py": ("a `.reg` that cannot be read", "`%P2` after `.reg %P<2>`, declared"),
+    # What others write for a side of an instruction, and before the number of a line.
+    "probing/tracepoints.py": ("exit", "ptx"),
     # CUDA C++ calls it __activemask.
     "language/vocabulary.py": ("activemask",),
     # The row of the target.
