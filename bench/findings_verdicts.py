@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from bench.verdicts import BrokenError, Missed, Verdict, need, run_checks
+from bench.verdicts import BrokenError, Verdict, need, run_checks
 
 Json = Any
 
@@ -236,8 +236,6 @@ def _of(analysis: str, kernels: str, reason: str) -> dict[tuple[str, str], str]:
     return {(kernel, analysis): reason for kernel in kernels.split()}
 
 
-LEFT_OUT = {"nan": {"layernorm"}}
-"""By run, kernels without a twin: the tree of the record had an instruction between a product and a sum there."""
 UNLIKE: dict[tuple[str, str], str] = {
     **_of(
         "latency", "layernorm",
@@ -249,9 +247,8 @@ UNLIKE: dict[tuple[str, str], str] = {
         "caches serve nearly all bytes, and neither memory nor arithmetic is near its limit",
     ),
     **_of(
-        "barrier_wait", "streamk_gemm softmax",
-        "false alarm: the probe's own clocks lie within the waits, in a kernel of 8 to 40 µs; 6 and 7 % of the time "
-        "without it are spent at barriers",
+        "barrier_wait", "total",
+        "missed: 5 % by the probe's clocks, 12 and 14 % of Nsight Compute's samples in two records",
     ),
     **_of(
         "latency", "streamk_gemm conv grouped_gemm",
@@ -315,12 +312,11 @@ def _run(results: Json, run: Run) -> str:
     need(tuple(results["plain"]) == KERNELS, f"kernels of the plain run are {', '.join(results['plain'])}")
     need(found["outputs"] == results["plain"], "outputs differ from the plain run's")
     left_out = {kernel for kernel, *_ in found["not_probed"]}
-    need(left_out <= LEFT_OUT.get(run.name, set()), f"not probed: {found['not_probed']}")
+    need(not left_out, f"not probed: {found['not_probed']}")
     without = [kernel for kernel in KERNELS if not found["launches"].get(kernel, {}).get("written", 0)]
-    seen = set(without) - left_out <= NOTHING_TO_SEE.get(run.name, set())
+    seen = set(without) <= NOTHING_TO_SEE.get(run.name, set())
     need(seen, f"no launch was recorded of {', '.join(without)}")
-    said = f"{len(KERNELS) - len(without)} kernels, outputs as in the plain run"
-    return Missed(f"{said}; wanted: a twin of {', '.join(sorted(left_out))}, too") if left_out else said
+    return f"{len(KERNELS) - len(without)} kernels, outputs as in the plain run"
 
 
 def _agrees(results: Json, analysis: str) -> str:
