@@ -473,9 +473,8 @@ def test_by_hand_where_nobody_is_told(trace: Path, tmp_path: Path, closing: str)
     (trace / "probe.toml").write_text(f"analyze_hook = {json.dumps(fails)}\n{TICKETS.read_text()}")
     command = f"'{sys.executable}' -m neutrino.cli.report --analyze --json '{trace}' {closing}"
     result = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=600, check=False)
-    # What there is of the trace is reported: it has no launches.bin.
-    (reported,) = json.loads(result.stdout)["traces"]
-    assert (result.returncode, reported["path"], reported["kernels"]) == (2, str(trace), [])
+    # The trace has no launches.bin: there is nothing of it to report.
+    assert (result.returncode, json.loads(result.stdout)["traces"]) == (2, [])
 
 
 @pytest.fixture

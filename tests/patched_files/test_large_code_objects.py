@@ -150,7 +150,7 @@ def test_a_full_disk_leaves_what_was_there(
     built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     target = tmp_path / "out.hsaco"
-    target.write_bytes(b"of before")
+    target.write_bytes(b"\x7fELF of before")
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     monkeypatch.setenv("TMPDIR", str(temporary))
@@ -164,14 +164,14 @@ def test_a_full_disk_leaves_what_was_there(
         assert done.returncode == 2, done.stdout + done.stderr
         assert "File too large" in done.stderr
         assert "Traceback" not in done.stderr
-        assert target.read_bytes() == b"of before"
+        assert target.read_bytes() == b"\x7fELF of before"
         assert sorted(path.name for path in tmp_path.iterdir()) == ["out.hsaco", "temporary"]
         assert list(temporary.iterdir()) == []
 
 
 def test_a_kill_in_the_middle_leaves_what_was_there(built: Path, tmp_path: Path) -> None:
     target = tmp_path / "out.hsaco"
-    target.write_bytes(b"of before")
+    target.write_bytes(b"\x7fELF of before")
     command = [sys.executable, "-m", "neutrino.cli.patch", *_words(built, target)]
     process = subprocess.Popen(command, start_new_session=True)
     deadline = time.monotonic() + 60
@@ -181,11 +181,11 @@ def test_a_kill_in_the_middle_leaves_what_was_there(built: Path, tmp_path: Path)
     assert process.poll() is None
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-    assert target.read_bytes() == b"of before"
+    assert target.read_bytes() == b"\x7fELF of before"
     # And the next run removes what that one left.
     assert patch.main(_words(built, target)) == 0
     assert [path.name for path in tmp_path.iterdir()] == ["out.hsaco"]
-    assert target.read_bytes() != b"of before"
+    assert target.read_bytes() != b"\x7fELF of before"
 
 
 def _words(built: Path, target: Path) -> list[str]:

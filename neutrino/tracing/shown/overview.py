@@ -46,7 +46,9 @@ def overview(
     nothing: list[str] = []
     for name in dict.fromkeys(entry.name for kernel in launched for entry in kernel.maps):
         found = [(kernel, entry) for kernel in launched for entry in kernel.maps if entry.name == name]
-        if all(entry.is_nothing and not entry.dropped for _, entry in found):
+        # Where no data has come, nothing can be said of what was saved.
+        has_data = any(kernel.written for kernel, _ in found)
+        if has_data and all(entry.is_nothing and not entry.dropped for _, entry in found):
             nothing.append(name)
             continue
         # The largest first; equal ones by their names.
