@@ -167,13 +167,13 @@ def _run(
         if done.status != 0:
             return {"seconds": done.seconds, "error": f"{words}: exit status {done.status}: {done.stderr[-600:]}"}
         rows = json.loads((folder / f"{probe}.json").read_text())["kernels"]
-        return {"seconds": done.seconds, **_measured(traces, rows, rounds + _UNTIMED)}
+        return {"seconds": done.seconds, **_measured(traces, rows)}
     finally:
         shutil.rmtree(traces, ignore_errors=True)
 
 
-def _measured(traces: Path, rows: Mapping[str, Json], launches: int) -> Json:
-    """Cut the samples of the trace into those of each row, which launched its kernel so often, one row after another.
+def _measured(traces: Path, rows: Mapping[str, Json]) -> Json:
+    """Give each row the samples of the trace that were submitted while it ran.
 
     A row without samples had nothing to probe; launches for which a log had no room have none.
     """
@@ -182,39 +182,37 @@ def _measured(traces: Path, rows: Mapping[str, Json], launches: int) -> Json:
     benchmark = trace.benchmark
     if benchmark is None:
         return {"error": "the trace has no benchmark"}
-    names = {kernel.id: kernel.name for kernel in trace.kernels if kernel.name in FUNCTIONS}
+    ours = [kernel.id for kernel in trace.kernels if kernel.name in FUNCTIONS]
     samples = benchmark.samples[benchmark.samples["kind"] <= SampleKind.PROBED]
-    samples = samples[np.isin(samples["kernel"], list(names))]
-    found: dict[str, Json] = {}
-    begin = 0
-    for row, report in rows.items():
-        part = samples[begin : begin + launches]
-        part = part[: of_one(part["kernel"].tolist())]
-        if not len(part) or names[int(part["kernel"][0])] != _function(row.split()[0]):
-            found[row] = {"output": report["output"]}
-            continue
-        begin += len(part)
-        sides = [part["elapsed_ns"][_UNTIMED:][part["kind"][_UNTIMED:] == kind].tolist()
-                 for kind in (SampleKind.ORIGINAL, SampleKind.PROBED)]  # fmt: skip
-        found[row] = {
-            "ns": [_median(side) for side in sides], "launches": [len(side) for side in sides],
-            "halves": [_median(sides[0][::2]), _median(sides[0][1::2])], "output": report["output"],
-        }  # fmt: skip
-    if begin != len(samples):
-        return {"error": f"{len(samples) - begin} samples belong to no row", "rows": found}
+    samples = samples[np.isin(samples["kernel"], ours)]
+    found = {row: {**summary(samples, *report["submitted_ns"]), "output": report["output"]}
+             for row, report in rows.items()}  # fmt: skip
+    lost = len(samples) - sum(int(_between(samples, *report["submitted_ns"]).sum()) for report in rows.values())
+    if lost:
+        return {"error": f"{lost} samples belong to no row", "rows": found}
     views = [view for kernel in trace.kernels for launch in kernel.launches() for view in launch.maps.values()]
     return {"rows": found, "dropped": sum(int(view.dropped) for view in views)}
 
 
-def of_one(kernels: Sequence[int]) -> int:
-    """Return how many of a sequence's first elements are the same."""
-    return next((number for number, kernel in enumerate(kernels) if kernel != kernels[0]), len(kernels))
+def summary(samples: np.ndarray[Any, Any], begin: int, end: int) -> dict[str, Json]:
+    """Return medians and numbers of the samples submitted from ``begin`` to ``end`` (ns), without the first ones.
+
+    Nothing where there are no more than those: ``_UNTIMED``.
+    """
+    part = samples[_between(samples, begin, end)]
+    part = part[np.argsort(part["submit_ns"], kind="stable")][_UNTIMED:]
+    if not len(part):
+        return {}
+    sides = [part["elapsed_ns"][part["kind"] == kind].tolist() for kind in (SampleKind.ORIGINAL, SampleKind.PROBED)]
+    return {
+        "ns": [_median(side) for side in sides], "launches": [len(side) for side in sides],
+        "halves": [_median(sides[0][::2]), _median(sides[0][1::2])],
+    }  # fmt: skip
 
 
-def _function(kernel: str) -> str:
-    """The name of the kernel's function in the program, and in traces."""
-    name, _, variant = kernel.rpartition("_")
-    return kernel if variant not in VARIANTS else name if name == "rotary" else f"row_{name}"
+def _between(samples: np.ndarray[Any, Any], begin: int, end: int) -> np.ndarray[Any, Any]:
+    """Which samples were submitted from ``begin`` to ``end`` (ns)."""
+    return np.asarray((samples["submit_ns"] >= begin) & (samples["submit_ns"] <= end))
 
 
 def _median(values: Sequence[float]) -> float:

@@ -6,9 +6,11 @@ import ast
 import copy
 from typing import Any
 
+import numpy as np
 import pytest
 
-from bench.prices import KERNELS, LIMITS, PROGRAM, SIZES, judge, of_one, table
+from bench.prices import KERNELS, LIMITS, PROGRAM, SIZES, judge, summary, table
+from neutrino.abi.benchmark_file import SAMPLE
 
 
 @pytest.fixture(scope="module")
@@ -80,6 +82,10 @@ def test_the_kernels_are_those_of_the_program() -> None:
     assert tuple(written) == KERNELS[: len(written)]
 
 
-@pytest.mark.parametrize(("kernels", "first"), [([], 0), ([4], 1), ([4, 4, 4], 3), ([4, 4, 7, 4], 2)])
-def test_samples_are_cut_where_another_kernel_begins(kernels: list[int], first: int) -> None:
-    assert of_one(kernels) == first
+def test_a_row_has_the_samples_submitted_while_it_ran() -> None:
+    samples = np.zeros(9, SAMPLE.dtype)
+    samples["submit_ns"] = [30, 10, 11, 12, 13, 14, 15, 2, 50]
+    samples["kind"] = [1, 0, 1, 0, 1, 1, 0, 1, 1]
+    samples["elapsed_ns"] = [900, 70, 80, 100, 200, 220, 110, 900, 900]
+    assert summary(samples, 10, 20) == {"ns": [105, 210], "launches": [2, 2], "halves": [100, 110]}
+    assert summary(samples, 31, 60) == {}, "the first ones are not timed"
