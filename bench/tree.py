@@ -19,9 +19,6 @@ JUDGED: Mapping[str, tuple[str, ...]] = {
     "ahead_size": ("neutrino/patched_files",),
     "ahead_speed": ("neutrino/patched_files", "neutrino/assemble", "neutrino/backend"),
     "arithmetic_h200": ("neutrino/emulator/arithmetic",),
-    "benchmark_option_h200": (
-        f"{_HOOK}/drain/benchmark.*", "neutrino/tracing/benchmark.py",
-    ),
     "calls_h200": (f"{_HOOK}/base/cuda_functions.h", f"{_HOOK}/front/hook.c"),
     "check_corpus": ("neutrino/fatbin", "neutrino/sass", "neutrino/elf", "neutrino/patched_files"),
     "clocks_h200": (
@@ -86,12 +83,10 @@ JUDGED: Mapping[str, tuple[str, ...]] = {
         "bench/workloads/questions_*.py", "neutrino/session.py", f"{_HOOK}/image", f"{_HOOK}/graph", f"{_HOOK}/front",
     ),
     "reading": ("neutrino/tracing",),
-    "registers": ("bench/hand", "probes", *_TWINS),
     "road_h200": (_HOOK, *_TWINS),
     "rounding_h200": ("neutrino/assemble/numerics", "neutrino/backend/ptx_explicit_fma.py", *_TWINS),
     "scale": (_HOOK,),
     "signals": (_HOOK,),
-    "slowdown_h200": ("bench/workloads/timed.cu", "probes", *_TWINS),
     "soak": (_HOOK,),
     "soak_h200": ("bench/workloads/torch_soak.py", _HOOK),
     "twins_amd": (
@@ -105,10 +100,10 @@ JUDGED: Mapping[str, tuple[str, ...]] = {
 
 
 OVERTAKEN: tuple[str, ...] = (
-    "ahead_h200", "ahead_size", "ahead_speed", "benchmark_option_h200", "calls_h200", "check_corpus",
-    "compatibility_h200", "corpus", "driver_h200", "examples", "first_runs_h200", "gcn_second", "graphs_h200",
-    "listing", "notebooks_h200", "parsing", "pictures", "placed_h200", "probed_amd", "questions", "questions_h200",
-    "reading", "registers", "road_h200", "scale", "signals", "slowdown_h200", "soak", "soak_h200", "values_h200",
+    "ahead_h200", "ahead_size", "ahead_speed", "calls_h200", "check_corpus", "compatibility_h200", "corpus",
+    "driver_h200", "examples", "first_runs_h200", "gcn_second", "graphs_h200", "listing", "notebooks_h200",
+    "parsing", "pictures", "placed_h200", "probed_amd", "questions", "questions_h200", "reading", "road_h200",
+    "scale", "signals", "soak", "soak_h200", "values_h200",
 )  # fmt: skip
 """Results whose files have changed since they were recorded, and which are to be recorded again."""
 TO_COME: tuple[str, ...] = ("prices_h200",)

@@ -20,7 +20,6 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import lru_cache
 from pathlib import Path
 
-from bench.registers import PROBES
 from neutrino.device.kind import DeviceKind
 from neutrino.errors import NeutrinoError
 from neutrino.maker.patcher import patch_image
@@ -31,6 +30,7 @@ from neutrino.toolchain.ptxas import Assembler
 from neutrino.toolchain.tool_choice import find_assembler
 from neutrino.twins.cache_entry import read_entry
 from neutrino.verification import load_probes
+from tests.twin_costs import PROBES
 
 ROOT = Path(__file__).resolve().parent.parent
 FILE = Path(__file__).with_name("twins.json")

@@ -15,7 +15,6 @@ from bench import (
     ahead_size,
     ahead_speed,
     ahead_verdicts,
-    benchmark_option,
     calls,
     check_corpus,
     choice,
@@ -33,14 +32,13 @@ from bench import (
     published,
     questions,
     reading,
-    registers,
     rounding_verdicts,
     scale,
     signals,
-    slowdown,
     values,
     verdicts,
 )
+from bench.figures import BENCH
 from bench.recorded import judge_files
 
 Json = Any
@@ -59,8 +57,6 @@ _BENCHES: dict[str, tuple[Path, Callable[[Json], list[str]], tuple[str | int, ..
         ("runs", "counts", "program", "launches", 0, "sha256"), "0" * 64,
     ),
     "rounding": (rounding_verdicts.RESULTS, _unmet(rounding_verdicts.judge), ("runs", 3, "exit"), 1),
-    "slowdown": (slowdown.RESULTS, _unmet(slowdown.judge), ("runs", "plain", 2, "kernels", "vecadd", "output"), "0"),
-    "registers": (registers.RESULTS, _unmet(registers.judge), ("probes", "gmem_bytes", 0, 7), 100_000),
     "values": (values.RESULTS, values.verdicts, ("targets", "sm_90", "launches", 0, "recorded", "value"), None),
     "calls": (calls.RESULTS, calls.faults, ("runs", 0, "sha256", 0), "0" * 64),
     "graphs": (graphs.RESULTS, graphs.verdicts, ("cases", "queue", "totals", "load"), 1),
@@ -71,9 +67,6 @@ _BENCHES: dict[str, tuple[Path, Callable[[Json], list[str]], tuple[str | int, ..
     "notebooks": (notebooks.RESULTS, _unmet(notebooks.judge), ("runs", "CuPy", "late", "records", 0, 1), "0" * 16),
     "questions": (questions.RESULTS, _unmet(questions.judge), ("runs", "JAX", "three", "asked", 1, "result"), "0" * 16),
     "choice": (choice.RESULTS, _unmet(choice.judge), ("runs", "off", 0, "launches", "probed"), 10_001),
-    "benchmark option": (
-        benchmark_option.RESULTS, _unmet(benchmark_option.judge), ("plain", 1, "kernels", "vecadd", "output"), "0",
-    ),
     "soak of the hook": (scale.SOAK, scale.soak_verdicts, ("cases", "soak", "trace", "complete"), False),
     "soak": (compatibility.SOAK, compatibility.soak_verdicts, ("runs", "long", "lines", 9, 3), "0"),
     "scale": (scale.RESULTS, scale.verdicts, ("cases", "handles", "trace", "complete"), False),
@@ -128,34 +121,17 @@ def test_a_file_that_is_missing_is_named(tmp_path: Path, capsys: pytest.CaptureF
     assert capsys.readouterr().err == said
 
 
-def test_the_page_holds_the_table_of_slowdowns_and_the_bounds() -> None:
-    recorded = json.loads(slowdown.RESULTS.read_text())
-    page = (slowdown.ROOT / "bench" / "README.md").read_text()
-    assert f"```text\n{slowdown.table(recorded)}\n```" in page
-    (bounds,) = (line for line in page.splitlines() if line.startswith("| `PROBE: times`"))
-    for probe, most in slowdown.MOST_TIMES.items():
-        assert f"`{probe}`" in bounds
-        assert f" {most:g}" in bounds.replace("1.10", "1.1")
-
-
 def test_the_page_holds_the_tables_of_triton_kernels_and_of_latencies() -> None:
-    page = (slowdown.ROOT / "bench" / "README.md").read_text()
-    for bench in (overhead, accesses, first_runs, choice, benchmark_option):
+    page = BENCH.read_text()
+    for bench in (overhead, accesses, first_runs, choice):
         assert f"```text\n{bench.table(json.loads(bench.RESULTS.read_text()))}\n```" in page
 
 
 def test_the_page_holds_the_figures_of_pictures() -> None:
-    page = (slowdown.ROOT / "bench" / "README.md").read_text()
+    page = BENCH.read_text()
     assert f"```text\n{pictures.table(json.loads(pictures.RESULTS.read_text()))}\n```" in page
 
 
 def test_the_page_holds_the_figures_of_reading() -> None:
-    page = (slowdown.ROOT / "bench" / "README.md").read_text()
+    page = BENCH.read_text()
     assert f"```text\n{reading.table(json.loads(reading.RESULTS.read_text()))}\n```" in page
-
-
-def test_the_page_holds_the_tables_of_registers() -> None:
-    recorded = json.loads(registers.RESULTS.read_text())
-    assert registers.page(recorded) in (registers.ROOT / "bench" / "README.md").read_text()
-    assert sorted(recorded["probes"]) == sorted(registers.PROBES)
-    assert len({(kernel, probe) for kernel, probe, *_ in recorded["hand"]}) == len(list(registers.HAND.glob("*.ptx")))

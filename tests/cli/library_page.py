@@ -13,13 +13,13 @@ import sys
 import tempfile
 from pathlib import Path
 
-from bench.registers import PROBES, instructions
 from neutrino.ptx.instrument.programs import probe_module
 from neutrino.ptx.text.module import parse
 from neutrino.resources import shipped_probes
 from neutrino.sass.cubin import read_cubin
 from neutrino.verification import load_probes
 from tests.oracle.assembling import assemble, together
+from tests.twin_costs import PROBES, instructions
 
 ROOT = Path(__file__).resolve().parents[2]
 FILE = ROOT / "docs" / "library.md"

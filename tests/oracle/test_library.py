@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench.registers import PROBES
 from neutrino.emulator.address_space import Space
 from neutrino.emulator.tracer import Execution, Tracer
 from neutrino.ptx.isa.opcodes import find
@@ -31,6 +30,7 @@ from tests.oracle.library import patterns
 from tests.oracle.simulation import operands_of
 from tests.oracle.test_matrix import ALL
 from tests.oracle.twin_launch import LoadedTwin
+from tests.twin_costs import PROBES
 
 PATTERNS = patterns()
 _LANES = 32

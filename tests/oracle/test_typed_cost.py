@@ -7,9 +7,9 @@ from statistics import fmean
 
 import pytest
 
-from bench.registers import COLUMNS, FIXTURES, examine
 from neutrino.resources import shipped_probes
 from neutrino.toolchain.tool_choice import find_assembler
+from tests.twin_costs import COLUMNS, FIXTURES, examine
 
 HAND = Path(__file__).parents[1] / "fixtures" / "probes" / "hand"
 FILES = (
@@ -49,6 +49,7 @@ def test_they_cost_no_more(name: str, ptxas: object) -> None:
         )
         assert hand.keys() <= own.keys()
         for kernel, row in ((kernel, own[kernel]) for kernel in hand):
+            assert row["spilled_with"] <= row["spilled"], kernel
             more = (row[column] - hand[kernel][column] for column in ("with", "instructions_with"))
             by_kernel.append((kernel, *more))
     assert by_kernel
@@ -63,7 +64,8 @@ def test_a_clock_from_entry_to_exit_costs_few_registers(ptxas: object) -> None:
     for file in FILES:
         text = (FIXTURES / file).read_bytes().decode("latin-1")
         rows = examine(file, text, [probe], find_assembler())[probe]
-        probed = (dict(zip(COLUMNS, row, strict=True)) for row in rows if row[2] == "probed")
+        probed = [dict(zip(COLUMNS, row, strict=True)) for row in rows if row[2] == "probed"]
+        assert all(row["spilled_with"] <= row["spilled"] for row in probed)
         added += [row["with"] - row["registers"] for row in probed]
     assert len(added) > len(FILES)
     assert fmean(added) <= CLOCK_REGISTERS

@@ -15,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from bench.registers import PROBES
 from neutrino.emulator.address_space import Space
 from neutrino.emulator.tracer import Access, Execution, Tracer
 from neutrino.ptx.isa.opcodes import find
@@ -25,6 +24,7 @@ from tests.oracle.bench import Bench, Kernel, skip_of
 from tests.oracle.probes import Probe
 from tests.oracle.simulation import operands_of
 from tests.oracle.test_matrix import ALL
+from tests.twin_costs import PROBES
 
 Array = npt.NDArray[Any]
 
