@@ -22,18 +22,19 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bench import placed, rounding_verdicts
-from bench.programs import build_all, find_cuda_tool
+from bench import rounding_verdicts
+from bench.programs import Finished, build_all, find_cuda_tool, run_program
 from bench.road import COMMAND, ROOT, query_gpu
 from bench.rounding_kernels import FAMILIES, PRELUDE, kernels
 from bench.rounding_verdicts import BUILDS, CASES, LETTERS, PLAIN, TRITON, UNJUDGED
 from bench.tree import made_of
 from bench.verdicts import table
 from neutrino.errors import TraceError
+from neutrino.loader.embedded_driver import EmbeddedDevice, stand_in
 from neutrino.tracing import Trace, find_traces
 
 Json = Any
@@ -44,6 +45,7 @@ LARGEST_RESULT = 300 << 10
 DETAIL = 110
 """Characters kept of why a kernel has no twin, of the end."""
 RUN_LIMIT = 80.0
+PROBES = ROOT / "bench" / "probes"
 FILES = ("elementwise", "floats", "matrices", "reductions", "scans", "attention", "gelu", "layernorm", "softmax")
 """How the files of tests/kernels begin whose kernels are run."""
 EMBEDDED_FILES = ("floats", "gelu", "layernorm")
@@ -52,8 +54,45 @@ _PLAIN_WORDS = frozenset({*LETTERS, "no-site"})
 
 
 @dataclass
-class Bench(placed.Bench):
-    """One run of the whole."""
+class Bench:
+    """One run of the whole. folder: scratch. end: of the budget, by the monotonic clock."""
+
+    neutrino: Sequence[str]
+    folder: Path
+    end: float
+    embedded: bool = False
+    jobs: int = 3
+    result: dict[str, Json] = field(default_factory=dict)
+    diagnostics: list[str] = field(default_factory=list)
+
+    def environment(self, *, plain: bool) -> dict[str, str]:
+        """Return the environment variables for a program of the bench.
+
+        plain: it runs without Neutrino; on the embedded device (a CPU that stands in for a GPU) with that device's
+        driver in front.
+        """
+        left_out = {"LD_AUDIT", "NEUTRINO_TRACEDIR"}
+        kept = {name: value for name, value in os.environ.items() if name not in left_out}
+        path = [str(ROOT), *filter(None, kept.get("PYTHONPATH", "").split(os.pathsep))]
+        kept |= {"PYTHONPATH": os.pathsep.join(path), "XDG_CACHE_HOME": str(self.folder / "cache")}
+        if self.embedded and plain:
+            kept |= EmbeddedDevice().environment(kept)
+            kept["LD_LIBRARY_PATH"] = str(stand_in().parent)
+        return kept
+
+    def run(self, name: str, argv: Sequence[str], *, plain: bool = True, limit: float = RUN_LIMIT) -> Finished:
+        """Run a command, for at most ``limit`` seconds and what is left of the budget; what a failing one said is kept.
+
+        name: of the files that take its output. plain: see ``environment``.
+        """
+        left = self.end - time.monotonic()
+        done = run_program(argv, self.environment(plain=plain), self.folder, name, min(limit, max(left, 1.0)))
+        print(f"{name:28} exit {done.status} in {done.seconds:5.1f} s", file=sys.stderr, flush=True)
+        if done.status != 0:
+            said = f"{done.stdout[-3000:]}\n{done.stderr[-6000:]}"
+            self.diagnostics.append(f"=== {name}: exit {done.status}, timed out: {done.timed_out}\n"
+                                    f"{shlex.join(argv)}\n{said}")  # fmt: skip
+        return done
 
     def build_suites(self) -> dict[str, list[Path]]:
         """Compile the random kernels with each set of nvcc's options; the images of each, by its name."""
@@ -94,7 +133,7 @@ class Bench(placed.Bench):
             argv = [*neutrino, *device, "-p", _probe(probe.removeprefix(UNJUDGED)), "--tracedir", str(traces), *argv]
         done = self.run(name, argv, plain=probe.startswith(PLAIN), limit=RUN_LIMIT)
         kept: dict[str, Json] = {"suite": suite, "probe": probe, "exit": done.status, "seconds": done.seconds}
-        kept["outputs"] = (placed._read(report) or {}).get("outputs", {})
+        kept["outputs"] = (_read(report) or {}).get("outputs", {})
         try:
             kept["kernels"] = [row for path in find_traces(traces) for row in _kernels(Trace(path))]
         except TraceError as error:
@@ -141,10 +180,24 @@ class Bench(placed.Bench):
                 runs.append(row)
 
 
+def _read(report: Path) -> Json:
+    """Read a program's report, a JSON file; None when it is not there or not whole, which the verdicts then say."""
+    try:
+        return json.loads(report.read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def _version(folder: Path) -> str:
+    """The line in which nvcc says its release; "" when it does not."""
+    done = run_program([str(find_cuda_tool("nvcc")), "--version"], os.environ, folder, "version", 30)
+    return next((line.strip() for line in done.stdout.splitlines() if "release" in line), "")
+
+
 def _probe(name: str) -> str:
     """Return a probe as the option ``-p`` takes it: the file in bench/probes of that name if there is one, else the
     shipped probe."""
-    own = placed.PROBES / f"{name}.toml"
+    own = PROBES / f"{name}.toml"
     return str(own) if own.exists() else name
 
 
@@ -210,7 +263,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "device": "embedded" if embedded else query_gpu("name"),
             "driver": query_gpu("driver_version"),
             **made_of("rounding_h200"),
-            "nvcc": "" if embedded else placed._version(folder),
+            "nvcc": "" if embedded else _version(folder),
             "started": int(start),
         }
         try:

@@ -18,7 +18,6 @@ JUDGED: Mapping[str, tuple[str, ...]] = {
     "ahead_h200": (f"{_HOOK}/front", "neutrino/patched_files"),
     "ahead_size": ("neutrino/patched_files",),
     "ahead_speed": ("neutrino/patched_files", "neutrino/assemble", "neutrino/backend"),
-    "arithmetic_h200": ("neutrino/emulator/arithmetic",),
     "calls_h200": (f"{_HOOK}/base/cuda_functions.h", f"{_HOOK}/front/hook.c"),
     "check_corpus": ("neutrino/fatbin", "neutrino/sass", "neutrino/elf", "neutrino/patched_files"),
     "clocks_h200": (
@@ -68,7 +67,6 @@ JUDGED: Mapping[str, tuple[str, ...]] = {
         "neutrino/page", "neutrino/tracing/accesses.py", "neutrino/tracing/csrc/accesses.*",
         "neutrino/tracing/csrc/log_groups.c",
     ),
-    "placed_h200": ("bench/workloads/placed.*", "bench/probes/placed_*.toml", *_TWINS),
     "prices_h200": ("bench/workloads/triton_prices.py", "bench/workloads/triton_eleven.py", "probes", *_TWINS),
     "probed_amd": (
         "neutrino/gcn", "neutrino/backend/gcn_*.py", "neutrino/fatbin/code_object_append.py", "neutrino/maps", "probes",
@@ -102,8 +100,8 @@ JUDGED: Mapping[str, tuple[str, ...]] = {
 OVERTAKEN: tuple[str, ...] = (
     "ahead_h200", "ahead_size", "ahead_speed", "calls_h200", "check_corpus", "compatibility_h200", "corpus",
     "driver_h200", "examples", "first_runs_h200", "gcn_second", "graphs_h200", "listing", "notebooks_h200",
-    "parsing", "pictures", "placed_h200", "probed_amd", "questions", "questions_h200", "reading", "road_h200",
-    "scale", "signals", "soak", "soak_h200", "values_h200",
+    "parsing", "pictures", "probed_amd", "questions", "questions_h200", "reading", "road_h200", "scale", "signals",
+    "soak", "soak_h200", "values_h200",
 )  # fmt: skip
 """Results whose files have changed since they were recorded, and which are to be recorded again."""
 TO_COME: tuple[str, ...] = ("prices_h200",)

@@ -28,7 +28,6 @@ from bench import (
     overhead,
     parsing,
     pictures,
-    placed_verdicts,
     published,
     questions,
     reading,
@@ -52,10 +51,6 @@ def _unmet(judge: Callable[[Json], Any]) -> Callable[[Json], list[str]]:
 _BENCHES: dict[str, tuple[Path, Callable[[Json], list[str]], tuple[str | int, ...], Json]] = {
     "road": (verdicts.RESULTS, _unmet(verdicts.judge), ("runs", "vecadd", "gmem_bytes", "outputs", 7), "0" * 32),
     "ahead": (ahead_verdicts.RESULTS, _unmet(ahead_verdicts.judge), ("patched", "half_both", "check"), 2),
-    "placed": (
-        placed_verdicts.RESULTS, _unmet(placed_verdicts.judge),
-        ("runs", "counts", "program", "launches", 0, "sha256"), "0" * 64,
-    ),
     "rounding": (rounding_verdicts.RESULTS, _unmet(rounding_verdicts.judge), ("runs", 3, "exit"), 1),
     "values": (values.RESULTS, values.verdicts, ("targets", "sm_90", "launches", 0, "recorded", "value"), None),
     "calls": (calls.RESULTS, calls.faults, ("runs", 0, "sha256", 0), "0" * 64),
