@@ -38,7 +38,7 @@ _PUBLISHED = r"^\|[^\n]*\]\(https://[^\n]*$"
 """A row of a table with a link to another site."""
 STATED = (
     # Conditions and bounds, not results.
-    "1.3 GB of disk", "a library of 2.6 GB", "runs of two", "at most 20 % of the pairs", "at most 1.25 times",
+    "1.3 GB of disk", "runs of two", "at most 20 % of the pairs",
     "0.3 s of", "5 GB/s in C, 2 GB/s by NumPy alone", "at most 200 MiB", "220 MB of wheels",
     "1 % is wanted", "so that 0.1 µs count",
     "over 100,000 streams, a million modules, 100 million launches",

@@ -15,10 +15,6 @@ _HOOK = "neutrino/loader/csrc"
 _TWINS = ("neutrino/ptx/instrument", "neutrino/ptx/snippets", "neutrino/maps")
 JUDGED: Mapping[str, tuple[str, ...]] = {
     "accesses_h200": ("bench/workloads/accesses.cu", "probes/dmat.*", "probes/latency.*", *_TWINS),
-    "ahead_h200": (f"{_HOOK}/front", "neutrino/patched_files"),
-    "ahead_size": ("neutrino/patched_files",),
-    "ahead_speed": ("neutrino/patched_files", "neutrino/assemble", "neutrino/backend"),
-    "calls_h200": (f"{_HOOK}/base/cuda_functions.h", f"{_HOOK}/front/hook.c"),
     "check_corpus": ("neutrino/fatbin", "neutrino/sass", "neutrino/elf", "neutrino/patched_files"),
     "clocks_h200": (
         "bench/workloads/barriers.cu", "bench/probes/clocks_at_barriers.py", "probes/barrier_wait.*",
@@ -57,11 +53,9 @@ JUDGED: Mapping[str, tuple[str, ...]] = {
         "probes_amd", "tests/hsa/csrc", "tests/hsa/*.py", "tests/gcn/executed.py", "tests/gcn/trace_models.py",
         "tests/gcn/operation_trace.py", "tests/gcn/kernels.hip",
     ),
-    "listing": ("neutrino/fatbin",),
     "newcomer": ("setup.py", "neutrino/cli/probe_new.py"),
     "notebooks_h200": ("neutrino/session.py", "neutrino/loader/install.py", f"{_HOOK}/front"),
     "overhead_h200": ("bench/workloads/triton_eleven.py", "probes", *_TWINS),
-    "parsing": ("neutrino/ptx/text", "neutrino/ptx/analysis"),
     "patching_amd": ("neutrino/gcn", "neutrino/backend/gcn_*.py", "neutrino/fatbin/code_object_append.py", "probes"),
     "pictures": (
         "neutrino/page", "neutrino/tracing/accesses.py", "neutrino/tracing/csrc/accesses.*",
@@ -98,10 +92,9 @@ JUDGED: Mapping[str, tuple[str, ...]] = {
 
 
 OVERTAKEN: tuple[str, ...] = (
-    "ahead_h200", "ahead_size", "ahead_speed", "calls_h200", "check_corpus", "compatibility_h200", "corpus",
-    "driver_h200", "examples", "first_runs_h200", "gcn_second", "graphs_h200", "listing", "notebooks_h200",
-    "parsing", "pictures", "probed_amd", "questions", "questions_h200", "reading", "road_h200", "scale", "signals",
-    "soak", "soak_h200", "values_h200",
+    "check_corpus", "compatibility_h200", "corpus", "driver_h200", "examples", "first_runs_h200", "gcn_second",
+    "graphs_h200", "notebooks_h200", "pictures", "probed_amd", "questions", "questions_h200", "reading",
+    "road_h200", "scale", "signals", "soak", "soak_h200", "values_h200",
 )  # fmt: skip
 """Results whose files have changed since they were recorded, and which are to be recorded again."""
 TO_COME: tuple[str, ...] = ("prices_h200",)

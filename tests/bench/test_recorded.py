@@ -12,10 +12,6 @@ import pytest
 
 from bench import (
     accesses,
-    ahead_size,
-    ahead_speed,
-    ahead_verdicts,
-    calls,
     check_corpus,
     choice,
     compatibility,
@@ -23,10 +19,8 @@ from bench import (
     findings_verdicts,
     first_runs,
     graphs,
-    listing,
     notebooks,
     overhead,
-    parsing,
     pictures,
     published,
     questions,
@@ -50,10 +44,8 @@ def _unmet(judge: Callable[[Json], Any]) -> Callable[[Json], list[str]]:
 
 _BENCHES: dict[str, tuple[Path, Callable[[Json], list[str]], tuple[str | int, ...], Json]] = {
     "road": (verdicts.RESULTS, _unmet(verdicts.judge), ("runs", "vecadd", "gmem_bytes", "outputs", 7), "0" * 32),
-    "ahead": (ahead_verdicts.RESULTS, _unmet(ahead_verdicts.judge), ("patched", "half_both", "check"), 2),
     "rounding": (rounding_verdicts.RESULTS, _unmet(rounding_verdicts.judge), ("runs", 3, "exit"), 1),
     "values": (values.RESULTS, values.verdicts, ("targets", "sm_90", "launches", 0, "recorded", "value"), None),
-    "calls": (calls.RESULTS, calls.faults, ("runs", 0, "sha256", 0), "0" * 64),
     "graphs": (graphs.RESULTS, graphs.verdicts, ("cases", "queue", "totals", "load"), 1),
     "compatibility": (
         compatibility.RESULTS, compatibility.verdicts, ("frameworks", "jax", "probed", 0, 1), "0",
@@ -75,14 +67,8 @@ _BENCHES: dict[str, tuple[Path, Callable[[Json], list[str]], tuple[str | int, ..
     "findings": (
         findings.RESULTS, _unmet(findings_verdicts.judge), ("ncu", "pool", "metrics", "lts__t_sectors.max"), 1e9
     ),
-    "parsing": (parsing.RESULTS, parsing.judge, ("sources", 0, "bytes"), 1),
-    "listing": (listing.RESULTS, listing.judge, ("huge", "run", "peak_bytes"), listing.MOST_BYTES + 1),
     "pictures": (pictures.RESULTS, pictures.judge, ("page", 0, "anonymous_bytes"), reading.MOST_BYTES + 1),
     "reading": (reading.RESULTS, reading.judge, ("big", 0, "anonymous_bytes"), reading.MOST_BYTES + 1),
-    "ahead_speed": (ahead_speed.RESULTS, ahead_speed.judge, ("cases", 1, "cores"), 2),
-    "ahead_size": (
-        ahead_size.RESULTS, ahead_size.judge, ("big", "check", 1, "peak_bytes"), ahead_size.MOST_BYTES + 1,
-    ),
     "signals": (signals.RESULTS, signals.verdicts, ("reports",), 1),
     "check_corpus": (check_corpus.RESULTS, check_corpus.judge, ("rows", 0, "patched", "exit"), 2),
 }  # fmt: skip
@@ -103,10 +89,9 @@ def test_committed_results_meet_every_bound(name: str) -> None:
 
 
 def test_nothing_passes_by_being_absent() -> None:
-    for judge in (verdicts.judge, ahead_verdicts.judge):
-        empty = judge({})
-        assert len(empty) > 20
-        assert not any(verdict.good for verdict in empty)
+    empty = verdicts.judge({})
+    assert len(empty) > 20
+    assert not any(verdict.good for verdict in empty)
 
 
 def test_a_file_that_is_missing_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
