@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.command_line import Bench
-from bench.notebooks import run_cells
+from bench.notebook import run_cells
 from bench.programs import SOURCES
 from bench.road import ROOT, query_gpu
 from bench.tree import made_of
@@ -54,7 +54,7 @@ MOST_TIMES = 1.10
 """A launch between questions takes at most so many times as long as one of a process without Neutrino. They are of two
 notebooks, whose times differ by a few percent by themselves."""
 _START = """import json, os, resource
-from bench.notebooks import digests
+from bench.notebook import digests
 device = os.environ.get("NEUTRINO_BENCH_DEVICE")"""
 _PLAIN = 'prepare(); print(json.dumps({"results": [digest(step())], "pace": [pace() for _ in range(3)]}))'
 _ASK = """
