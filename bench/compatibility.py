@@ -1,8 +1,7 @@
-"""Programs as users have them, with probes on a GPU: forms of launches, frameworks, ranks, MPS, profilers, a long run.
+"""Programs as users have them, with probes on a GPU: forms of launches, frameworks, ranks, MPS, profilers.
 
     python -m bench.compatibility record --out FOLDER [--only CASE]    FOLDER/compatibility_h200.json
-    python -m bench.compatibility soak --seconds N --out FOLDER    FOLDER/soak_h200.json
-    python -m bench.compatibility verdicts [FILE [SOAK]]       recompute the verdicts; exit 0 good, 1 not
+    python -m bench.compatibility verdicts [FILE]              recompute the verdicts; exit 0 good, 1 not
 
 What a machine lacks (a second GPU, MPS, a profiler) is recorded as missing, with the reason. ``--only`` records some
 cases again into a file that is there.
@@ -17,15 +16,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from statistics import median, quantiles
 from typing import Any
 
-from bench.cases import SUBMIT_MODES
 from bench.probed import environment, launches, made_with, probed, recorded, run, uncovered, with_probe
 from bench.programs import find_cuda_tool
 from bench.recorded import judge_files
@@ -35,7 +31,6 @@ Json = Any
 
 WORKLOADS = ROOT / "bench" / "workloads"
 RESULTS = ROOT / "bench" / "results" / "compatibility_h200.json"
-SOAK = ROOT / "bench" / "results" / "soak_h200.json"
 FORMS = ("persistent", "cooperative", "streamk", "clusters", "dependent", "extra")
 PROBES = ("gmem_bytes", "inst_count")
 FRAMEWORKS = {"jax": ["jax_step.py", "20"], "cupy": ["cupy_mix.py", "4"]}
@@ -43,15 +38,7 @@ PROFILERS = {
     "ncu": ["ncu", "--metrics", "smsp__inst_executed.sum", "--launch-count", "2"],
     "compute-sanitizer": ["compute-sanitizer"],
 }
-THREADS = (1, 8)
-ROUNDS = 15
 MOST_UNCOVERED = 0.02
-MOST_MICROSECONDS = {"not_probed": 0.1, "block_sched": 0.5, "gmem_bytes": 0.5}
-"""That a launch may take longer to submit, from one thread or eight."""
-STEADY = 60.0
-"""Seconds after which a process that does the same again and again must have all the memory that it needs."""
-MOST_GROWTH = 64 << 20
-"""Bytes, of memory and of device memory, that it may take afterwards."""
 
 
 class MissingError(Exception):
@@ -186,29 +173,6 @@ def _profiler(name: str, folder: Path) -> Json:
     return {"plain": plain, "orders": orders}
 
 
-def _submit(folder: Path) -> Json:
-    """Measure what submitting a launch takes, by number of threads and mode (probes): microseconds, one sample a
-    process; the modes take turns.
-    """
-    program = str(_nvcc("submit", folder))
-    samples: Json = {str(threads): {mode: [] for mode in SUBMIT_MODES} for threads in THREADS}
-    for number in range(ROUNDS):
-        for threads in THREADS:
-            for mode, options in SUBMIT_MODES.items():
-                report = folder / "submit.json"
-                command = [program, "--seeds", "1", "--threads", str(threads), "--out", str(report)]
-                if options is not None:
-                    hook = [sys.executable, "-m", "neutrino.cli.run", "-q", "--tracedir", str(folder / f"s{number}")]
-                    command = [*hook, *options, *command]
-                run(command, folder)
-                printed = json.loads(report.read_text())
-                if printed["checks"] != "ok":
-                    raise SystemExit(f"submit, {mode}: {printed['checks']}")
-                samples[str(threads)][mode].append(median(printed["extra"]["submit_us"]))
-        shutil.rmtree(folder / f"s{number}", ignore_errors=True)
-    return samples
-
-
 def record(out: Path, only: Sequence[str]) -> None:
     """Run every case plain and probed, and write what they printed and recorded. only: these; the others stay."""
     path = out / RESULTS.name
@@ -217,7 +181,7 @@ def record(out: Path, only: Sequence[str]) -> None:
         results = json.loads(path.read_text())
     results |= made_with("compatibility_h200")
     cases: dict[str, Callable[[Path], Json]] = {
-        "forms": _forms, "frameworks": _frameworks, "ranks": _ranks, "mps": _shared, "submit": _submit,
+        "forms": _forms, "frameworks": _frameworks, "ranks": _ranks, "mps": _shared,
         **{name: lambda folder, name=name: _profiler(name, folder) for name in PROFILERS},  # type: ignore[misc]
     }  # fmt: skip
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
@@ -240,24 +204,6 @@ def record(out: Path, only: Sequence[str]) -> None:
             print(f"{name}: done", file=sys.stderr, flush=True)
 
 
-def soak(out: Path, seconds: int) -> None:
-    """Train a model for so many seconds with a probe, and before it for a short time plain and probed; write what was
-    printed and recorded into the folder out.
-    """
-    results: dict[str, Json] = {**made_with("soak_h200"), "seconds": seconds, "runs": {}}
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
-        folder = Path(name)
-        for kind, limit in (("plain", 30), ("short", 45), ("long", seconds)):
-            command = _python("torch_soak.py", str(limit))
-            if kind != "plain":
-                command = with_probe(command, "gmem_bytes", folder / kind)
-                command[3:3] = ["--max-trace-size", "1G"]
-            results["runs"][kind] = {"lines": run(command, folder, limit=limit + 200).words}
-            if kind != "plain":
-                (results["runs"][kind]["trace"],) = _traces(folder / kind)
-            (out / SOAK.name).write_text(json.dumps(results, indent=1) + "\n")
-
-
 def _wrong_output(name: str, case: Json) -> Iterator[str]:
     """Yield a message if a program printed other lines with the probe than without, or none. case: plain and probed
     lines."""
@@ -271,27 +217,6 @@ def _wrong_trace(name: str, trace: Json) -> Iterator[str]:
         yield f"{name}: the trace is not complete"
     if uncovered(trace) > MOST_UNCOVERED:
         yield f"{name}: {uncovered(trace):.1%} of the launches of kernels with PTX ran unprobed"
-
-
-def _wrong_submit(samples: Json) -> Iterator[str]:
-    """Yield a message for each mode in which submitting a launch takes too much longer with the hook (Neutrino's
-    library).
-
-    Processes differ by more than what is measured, so it is too much where three rounds of four exceed the bound.
-    samples: number of threads → mode → µs of each round.
-    """
-    for threads, modes in samples.items():
-        for mode, most in MOST_MICROSECONDS.items():
-            low, _, _ = added(modes, mode)
-            if len(modes[mode]) != ROUNDS or low > most:
-                yield f"submit, {mode}, {threads} threads: +{low:.2f} µs or more, expected at most {most}"
-
-
-def added(modes: Json, mode: str) -> list[float]:
-    """Microseconds that submitting a launch takes longer in a mode than plain: the three quartiles of the differences
-    over the rounds. modes: mode → µs of each round.
-    """
-    return quantiles((own - plain for own, plain in zip(modes[mode], modes["plain"], strict=True)), n=4)
 
 
 def verdicts(results: Json) -> list[str]:
@@ -324,53 +249,11 @@ def verdicts(results: Json) -> list[str]:
             wrong += _wrong_output(f"{name}, {order}", {"plain": results[name]["plain"], **case})
             if not case["said"]:
                 wrong.append(f"{name}, {order}: Neutrino says nothing")
-    return wrong + list(_wrong_submit(results.get("submit", {})))
-
-
-def growth(results: Json) -> dict[str, int]:
-    """Return how much more memory and descriptors the long run held in its last third than in its first, by medians.
-
-    Of what comes after the first minute. Device memory is that of all processes; others may come and go.
-    """
-    late = [words for words in results["runs"]["long"]["lines"] if float(words[2]) > STEADY]
-    third = len(late) // 3
-    names = {"memory": (4, 1), "descriptors": (5, 1), "device memory": (6, -1)}
-    return {
-        what: sign * int(median(int(words[column]) for words in late[-third:])
-                         - median(int(words[column]) for words in late[:third]))
-        for what, (column, sign) in names.items()
-    }  # fmt: skip
-
-
-def soak_verdicts(results: Json) -> list[str]:
-    """What is wrong with the results of the long training run: other parameters than the plain run's, an incomplete
-    trace, memory that grew, launches that were not counted. A line each; nothing when all is well.
-    """
-    runs, wrong = results["runs"], []
-    lines = {kind: {int(words[1]): words for words in case["lines"]} for kind, case in runs.items()}
-    for kind in ("short", "long"):
-        common = lines["plain"].keys() & lines[kind].keys()
-        if not common or any(lines["plain"][step][3] != lines[kind][step][3] for step in common):
-            wrong.append(f"{kind}: the parameters are not those of the plain run")
-        if not runs[kind]["trace"]["complete"]:
-            wrong.append(f"{kind}: the trace is not complete")
-    if float(runs["long"]["lines"][-1][2]) < results["seconds"]:
-        wrong.append("the long run ended early")
-    wrong += [f"{what}: grew by {more}" for what, more in growth(results).items()
-              if more > (2 if what == "descriptors" else MOST_GROWTH)]  # fmt: skip
-    # Once all is compiled, each kernel runs equally often in every step of either kind, and half of them are of one.
-    steps = (max(lines["long"]) - max(lines["short"])) // 2
-    launched: Counter[str] = Counter()
-    for kind, sign in (("long", 1), ("short", -1)):
-        for name, reasons in runs[kind]["trace"]["kernels"]:
-            launched[name] += sign * sum(reasons.values())
-    wrong += [f"{name}: {count} launches in {steps} steps" for name, count in launched.items() if count % steps]
     return wrong
 
 
-def _say(results: Json, long: Json | None) -> int:
-    """Print the recorded results and what is wrong with them. long: results of the long run, or None. Returns 1 if
-    anything is."""
+def _say(results: Json) -> int:
+    """Print the recorded results and what is wrong with them. Returns 1 if anything is."""
     wrong = verdicts(results)
     for name, case in {**results.get("forms", {}), **results.get("frameworks", {})}.items():
         print(f"{name:24} {dict(launches(case))}")
@@ -380,35 +263,23 @@ def _say(results: Json, long: Json | None) -> int:
     for name in PROFILERS:
         for order, case in results.get(name, {}).get("orders", {}).items():
             print(f"{name + ', ' + order:24} {' '.join(case['said'])}")
-    for threads, modes in results.get("submit", {}).items():
-        print(f"submit, {threads} threads: {median(modes['plain']):.2f} µs, " + ", ".join(
-            "{} {:+.2f} ({:+.2f} to {:+.2f})".format(mode, *(added(modes, mode)[i] for i in (1, 0, 2)))
-            for mode in MOST_MICROSECONDS))  # fmt: skip
-    if long is not None:
-        wrong += [f"soak: {what}" for what in soak_verdicts(long)]
-        last = long["runs"]["long"]["lines"][-1]
-        print(f"soak: {last[1]} steps in {last[2]} s, {dict(launches(long['runs']['long']['trace']))}; {growth(long)}")
     print("\n".join(wrong) or "all as without probes")
     return 1 if wrong else 0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Record cases, the long run, or print verdicts on files, as the command line says. Returns the exit status."""
+    """Record cases, or print verdicts on a file, as the command line says. Returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m bench.compatibility")
-    parser.add_argument("action", choices=("record", "soak", "verdicts"))
-    parser.add_argument("files", nargs="*", type=Path, default=[RESULTS, SOAK])
+    parser.add_argument("action", choices=("record", "verdicts"))
+    parser.add_argument("file", nargs="?", type=Path, default=RESULTS)
     parser.add_argument("--out", type=Path, default=RESULTS.parent)
     parser.add_argument("--only", action="append", default=[], metavar="CASE")
-    parser.add_argument("--seconds", type=int, default=540)
     options = parser.parse_args(arguments)
-    made_by = "python -m bench.compatibility record --out out"
-    if options.action == "soak":
-        soak(options.out, options.seconds)
-        return 0
+    path = options.file
     if options.action == "record":
         record(options.out, options.only)
-        return judge_files([options.out / RESULTS.name], made_by, ("missing",), lambda results: _say(results, None))
-    return judge_files(options.files, made_by, ("tree",), lambda results, long=None: _say(results, long))
+        path = options.out / RESULTS.name
+    return judge_files([path], "python -m bench.compatibility record --out out", ("missing",), _say)
 
 
 if __name__ == "__main__":

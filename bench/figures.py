@@ -21,7 +21,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from bench import choice, compatibility, first_runs, graphs, newcomer, overhead, scale
+from bench import choice, first_runs, graphs, newcomer, overhead
 from bench.probed import launches
 from bench.tree import ROOT
 
@@ -41,7 +41,6 @@ STATED = (
     "1.3 GB of disk", "runs of two", "at most 20 % of the pairs",
     "0.3 s of", "5 GB/s in C, 2 GB/s by NumPy alone", "at most 200 MiB", "220 MB of wheels",
     "1 % is wanted", "so that 0.1 µs count",
-    "over 100,000 streams, a million modules, 100 million launches",
     "at most 5 s of processor time, 8 MiB, and 200 MiB of memory",
     "at most 3 s of processor time", "at most 100 ms for each view", "60 s for the largest",
     "2 million slices per second of processor time",
@@ -109,48 +108,6 @@ def _framework(name: str, *reasons: str) -> list[str]:
     not."""
     found: Counter[str] = launches(_results("compatibility_h200")["frameworks"][name])
     return [f"{found[reason]:,}" for reason in reasons]
-
-
-def _submitting() -> list[str]:
-    """Return figures for a page: µs to submit a launch from one thread and from eight, and what each mode adds.
-
-    For one thread also in how many rounds.
-    """
-    submit = _results("compatibility_h200")["submit"]
-    one, eight = submit["1"], submit["8"]
-    modes = list(compatibility.MOST_MICROSECONDS)
-    return [
-        f"{statistics.median(one['plain']):.1f}", f"{len(one['plain'])}",
-        *(f"{compatibility.added(one, mode)[1]:.1f}" for mode in modes), f"{statistics.median(eight['plain']):.1f}",
-        *(f"{compatibility.added(eight, mode)[1]:.1f}" for mode in modes),
-    ]  # fmt: skip
-
-
-def _long_run() -> list[str]:
-    """Return figures for a page: seconds, steps and probed launches of the long training run."""
-    results = _results("soak_h200")
-    run = results["runs"]["long"]
-    return [f"{results['seconds']}", f"{int(run['lines'][-1][1]):,}", f"{launches(run['trace'])['probed']:,}"]
-
-
-def _hour() -> list[str]:
-    """Return figures for a page on the hook's hour-long run: launches by outcome, in millions, and MiB that it grew by.
-
-    All launches, probed ones, and those left alone for numerics.
-    """
-    case = _results("soak")["cases"]["soak"]
-    counts: Counter[str] = Counter()
-    for _, _, reasons in case["trace"]["kernels"]:
-        counts.update(reasons)
-    total = sum(scale.printed(case["hooked"]["output"])["launches"])
-    millions = [f"{number / 1e6:.0f}" for number in (total, counts["probed"], counts["numerics"])]
-    return [*millions, f"{scale.growth(case)[0] / (1 << 20):.1f}"]
-
-
-def _grown() -> list[str]:
-    """Return a figure for a page: the most MiB that a case of many handles grew by."""
-    grown = [scale.growth(case)[0] / (1 << 20) for case in _results("scale")["cases"].values()]
-    return [f"{max(grown):.1f}"]
 
 
 def _overhead(mode: str) -> list[str]:
@@ -244,20 +201,6 @@ SENTENCES = (
         BENCH, "| a mix of CuPy's functions | {} probed, {} `variant`, {} of vendor libraries, {} whose function",
         lambda: _framework("cupy", "probed", "variant", "vendor", "launch-form"),
     ),
-    Sentence(
-        BENCH, "Submitting a small launch takes {} µs there, in {} rounds of processes by turns: {} µs more when "
-        "nothing is selected, {} µs more with `block_sched`, {} µs more with `gmem_bytes`; from eight threads at once "
-        "{} µs: {} µs more, {} µs more and {} µs more", _submitting,
-    ),
-    Sentence(
-        BENCH, "is {} s of training steps, as launches and as CUDA graphs: {} steps, {} launches probed", _long_run
-    ),
-    Sentence(
-        BENCH, "does nothing: {} million launches, all counted. {} million were probed; the others are counted by "
-        "reason: {} million of the kernel that must not be (`numerics`), and `table-full` and `pool-full`, since "
-        "nothing pauses there. {} MiB more at the end", _hour,
-    ),
-    Sentence(BENCH, "the least memory of the last third is at most {} MiB above that of the first", _grown),
     Sentence(BENCH, "{} million records in a launch of each kernel, {} bytes a record", _eleven),
     Sentence(BENCH, "The kernels take {} to {} µs", _kernel_times),
     *(

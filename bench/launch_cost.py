@@ -18,12 +18,12 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from bench.null_driver import BUILT, build_driver, compile_c, hooked_environment
 from neutrino.abi.reasons import Reason
 from neutrino.maker.keys import image_key
 from neutrino.maker.store import Cache
 from neutrino.tracing import Trace, find_traces
 from tests.loader.conftest import IMAGE, RUN_KEY, entry_of, write_reasons
+from tests.loader.null_driver import BUILT, build_driver, compile_c, hooked_environment
 
 LAUNCHES, ROUNDS, BATCHES = 5_000, 5, 3
 WAYS = ("unprobed", "not-ready", "not chosen", "probed")
@@ -38,7 +38,7 @@ class Bench:
         """
         self._folder = folder
         self._driver = build_driver(folder)
-        compile_c("launch_cost.c", folder / "launch_cost")
+        compile_c(Path(__file__).with_name("launch_cost.c"), folder / "launch_cost")
         (folder / "image").write_bytes(IMAGE)
         for way in WAYS:
             (folder / way).mkdir()

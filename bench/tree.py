@@ -21,7 +21,7 @@ JUDGED: Mapping[str, tuple[str, ...]] = {
         "probes/block_sched.*", *_TWINS,
     ),
     "choice_h200": ("bench/workloads/submit.cu", f"{_HOOK}/launch", f"{_HOOK}/image/choice.*"),
-    "compatibility_h200": ("bench/workloads/forms.cu", "bench/workloads/submit.cu", _HOOK),
+    "compatibility_h200": ("bench/workloads/forms.cu", _HOOK),
     "corpus_amd": (
         "neutrino/gcn/code.py", "neutrino/gcn/listing.py", "neutrino/gcn/llvm.py",
         "neutrino/fatbin/code_object.py", "neutrino/fatbin/code_object_functions.py", "bench/workloads/triton_amd.py",
@@ -76,10 +76,6 @@ JUDGED: Mapping[str, tuple[str, ...]] = {
     "reading": ("neutrino/tracing",),
     "road_h200": (_HOOK, *_TWINS),
     "rounding_h200": ("neutrino/assemble/numerics", "neutrino/backend/ptx_explicit_fma.py", *_TWINS),
-    "scale": (_HOOK,),
-    "signals": (_HOOK,),
-    "soak": (_HOOK,),
-    "soak_h200": ("bench/workloads/torch_soak.py", _HOOK),
     "twins_amd": (
         "neutrino/gcn/code.py", "neutrino/gcn/layout.py", "neutrino/gcn/splice.py",
         "neutrino/fatbin/code_object_append.py",
@@ -92,8 +88,7 @@ JUDGED: Mapping[str, tuple[str, ...]] = {
 
 OVERTAKEN: tuple[str, ...] = (
     "check_corpus", "compatibility_h200", "corpus", "driver_h200", "examples", "first_runs_h200", "gcn_second",
-    "graphs_h200", "pictures", "probed_amd", "questions", "questions_h200", "reading", "road_h200", "scale",
-    "signals", "soak", "soak_h200", "values_h200",
+    "graphs_h200", "pictures", "probed_amd", "questions", "questions_h200", "reading", "road_h200", "values_h200",
 )  # fmt: skip
 """Results whose files have changed since they were recorded, and which are to be recorded again."""
 TO_COME: tuple[str, ...] = ("prices_h200",)

@@ -25,8 +25,6 @@ from bench import (
     questions,
     reading,
     rounding_verdicts,
-    scale,
-    signals,
     values,
     verdicts,
 )
@@ -52,9 +50,6 @@ _BENCHES: dict[str, tuple[Path, Callable[[Json], list[str]], tuple[str | int, ..
     "first runs": (first_runs.RESULTS, _unmet(first_runs.judge), ("runs", "torch.compile", "second", 0, "result"), "0"),
     "questions": (questions.RESULTS, _unmet(questions.judge), ("runs", "JAX", "three", "asked", 1, "result"), "0" * 16),
     "choice": (choice.RESULTS, _unmet(choice.judge), ("runs", "off", 0, "launches", "probed"), 10_001),
-    "soak of the hook": (scale.SOAK, scale.soak_verdicts, ("cases", "soak", "trace", "complete"), False),
-    "soak": (compatibility.SOAK, compatibility.soak_verdicts, ("runs", "long", "lines", 9, 3), "0"),
-    "scale": (scale.RESULTS, scale.verdicts, ("cases", "handles", "trace", "complete"), False),
     "accesses": (accesses.RESULTS, _unmet(accesses.judge), ("traced", "gathered", "sha256"), "0" * 64),
     "overhead": (
         overhead.RESULTS, _unmet(overhead.judge), ("runs", "dmat", 1, "kernels", "pool", "output"), "0" * 64,
@@ -67,7 +62,6 @@ _BENCHES: dict[str, tuple[Path, Callable[[Json], list[str]], tuple[str | int, ..
     ),
     "pictures": (pictures.RESULTS, pictures.judge, ("page", 0, "anonymous_bytes"), reading.MOST_BYTES + 1),
     "reading": (reading.RESULTS, reading.judge, ("big", 0, "anonymous_bytes"), reading.MOST_BYTES + 1),
-    "signals": (signals.RESULTS, signals.verdicts, ("reports",), 1),
     "check_corpus": (check_corpus.RESULTS, check_corpus.judge, ("rows", 0, "patched", "exit"), 2),
 }  # fmt: skip
 """By name: the committed file, what is not met in it, and a place and a value there that must not be accepted."""

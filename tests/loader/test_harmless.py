@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.null_driver import build_driver
+from tests.loader.null_driver import build_driver
 from tests.loader.trace_files import Files
 
 PROGRAM = Path(__file__).parent / "programs" / "harmless.c"

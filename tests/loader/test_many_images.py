@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from bench.null_driver import build_driver, hooked_environment
 from neutrino.abi.reasons import Reason
 from neutrino.loader import build
 from neutrino.tracing import Trace, find_traces
+from tests.loader.null_driver import build_driver, hooked_environment
 from tests.once import once
 
 from .conftest import HERE, compile_c

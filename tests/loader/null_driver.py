@@ -1,4 +1,4 @@
-"""A driver that does nothing, programs in front of it, and the hook between them: what several benches share."""
+"""A driver that does nothing, programs in front of it, and the hook between them."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from unittest import mock
 from neutrino.loader import build, install
 from tests.loader.conftest import RUN_KEY
 
-HERE = Path(__file__).resolve().parent
+PROGRAMS = Path(__file__).resolve().parent / "programs"
 BUILT = Path(build.__file__).parent / "lib"
 
 
-def compile_c(source: str, target: Path, *flags: str) -> None:
-    """Compile a C file of this folder, with the flags, into a program or library at target.
+def compile_c(source: Path, target: Path, *flags: str) -> None:
+    """Compile a C file, with the flags, into a program or library at target.
 
     Raises CalledProcessError.
     """
     command = [*build.compiler(), "-std=gnu11", "-D_GNU_SOURCE", "-O2", "-Wall", "-Wextra", "-Werror"]
     libraries = ["-ldl", "-lpthread"]
     subprocess.run(
-        [*command, f"-I{Path(build.__file__).parent / 'csrc'}", *flags, str(HERE / source), "-o", str(target),
+        [*command, f"-I{Path(build.__file__).parent / 'csrc'}", f"-I{PROGRAMS}", *flags, str(source), "-o", str(target),
          *libraries],
         check=True,
     )  # fmt: skip
@@ -32,7 +32,7 @@ def build_driver(folder: Path, *flags: str) -> Path:
     """Compile the driver, with these flags too, into a folder of its own under this one; return its path."""
     driver = folder / "driver" / "libcuda.so.1"
     driver.parent.mkdir()
-    compile_c("null_driver.c", driver, "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", *flags)
+    compile_c(PROGRAMS / "null_driver.c", driver, "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", *flags)
     return driver
 
 

@@ -1,115 +1,35 @@
 /*
- * scale CASE PROBED OTHER SAMPLES AMOUNT ALIVE THREADS SECONDS: much of one thing, on a driver that does nothing.
+ * scale CASE PROBED OTHER AMOUNT ALIVE THREADS: much of one thing, on a driver that does nothing.
  *
  *   streams   AMOUNT streams are created, launched in and destroyed, one by one; as many in turns of ALIVE at once
  *   handles   AMOUNT modules and libraries are loaded, a kernel of each is launched, and they are unloaded, ALIVE later
  *   launches  AMOUNT launches by THREADS threads
- *   soak      all of it by turns, for SECONDS, with pauses twice as long as the work
+ *   mixed     all of it by turns
  *
- * PROBED, OTHER: files of the image whose kernel is probed, and of one whose kernel is not. SAMPLES: gets lines of seconds,
- * launches, bytes in memory and open descriptors. Prints what it did; the status is 7 if every call has succeeded.
+ * PROBED, OTHER: files of the image whose kernel is probed, and of one whose kernel is not. Prints what it did; the status
+ * is 7 if every call has succeeded.
  */
-#include <dirent.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "driver_calls.h"
 
-enum { GOOD = 7, SAMPLES = 200, MOST_THREADS = 64 };
+enum { GOOD = 7, MOST_THREADS = 64 };
 enum { PROBED, OTHER, IMAGES };
 
 static char images[IMAGES][1 << 20];
 static uint64_t launches[IMAGES], streams, modules; /* done so far */
 static long alive, threads;
-static FILE *samples;
-static double begin;
-
-/* Seconds on a clock that only goes forward. */
-static double now(void)
-{
-	struct timespec time;
-
-	clock_gettime(CLOCK_MONOTONIC, &time);
-	return (double)time.tv_sec + (double)time.tv_nsec / 1e9;
-}
 
 /* End the process with this status if a call of the driver has failed. */
 static void check(CUresult result, int status)
 {
 	if (result)
 		_exit(status);
-}
-
-/* How many descriptors are open in the table of a thread, by its id as text. */
-static uint64_t descriptors_of(const char *thread)
-{
-	char path[300];
-	uint64_t count = 0;
-
-	snprintf(path, sizeof(path), "/proc/self/task/%s/fd", thread);
-	DIR *folder = opendir(path);
-	for (struct dirent *entry; folder && (entry = readdir(folder));)
-		count += entry->d_name[0] != '.';
-	if (folder)
-		closedir(folder);
-	return count;
-}
-
-/*
- * How many descriptors are open in this thread's table, and in that of the hook's (Neutrino's library's) writer thread,
- * which has one of its own.
- */
-static uint64_t descriptors(void)
-{
-	char path[300], name[32], own[32];
-	uint64_t count;
-	DIR *folder = opendir("/proc/self/task");
-
-	snprintf(own, sizeof(own), "%d", getpid());
-	count = descriptors_of(own);
-	for (struct dirent *entry; folder && (entry = readdir(folder));) {
-		snprintf(path, sizeof(path), "/proc/self/task/%s/comm", entry->d_name);
-		FILE *file = entry->d_name[0] == '.' ? NULL : fopen(path, "r");
-		if (file && fgets(name, sizeof(name), file) && !strcmp(name, "neutrino-write\n"))
-			count += descriptors_of(entry->d_name);
-		if (file)
-			fclose(file);
-	}
-	if (folder)
-		closedir(folder);
-	return count;
-}
-
-/* Append a line to the samples: seconds since the begin, launches so far, bytes in memory, open descriptors. */
-static void sample(void)
-{
-	uint64_t resident = 0;
-	char text[128] = "";
-	FILE *file = fopen("/proc/self/statm", "r");
-
-	if (!file || !fgets(text, sizeof(text), file))
-		_exit(8);
-	sscanf(text, "%*u %lu", &resident);
-	fclose(file);
-	uint64_t done = __atomic_load_n(&launches[PROBED], __ATOMIC_RELAXED) +
-			__atomic_load_n(&launches[OTHER], __ATOMIC_RELAXED);
-	fprintf(samples, "%.3f %lu %lu %lu\n", now() - begin, done, resident * (uint64_t)sysconf(_SC_PAGESIZE),
-		descriptors());
-	fflush(samples);
-}
-
-/* Take a sample at each 200th part of the work. done, amount: of the work, in its units. */
-static void passed(long done, long amount)
-{
-	long step = amount > SAMPLES ? amount / SAMPLES : 1;
-
-	if (done % step == 0)
-		sample();
 }
 
 /* Launch a kernel of an image (PROBED or OTHER) in a stream, and count that. */
@@ -163,7 +83,7 @@ static void rest(long done, long count)
 }
 
 /* Make `amount` streams, launch in each and destroy them, one by one; then as many in turns of `alive` at once. */
-static void run_streams(long amount, bool samples_too)
+static void run_streams(long amount)
 {
 	CUstream *list = calloc((size_t)alive, sizeof(*list));
 	struct loaded kernels[IMAGES] = {load(PROBED, false), load(OTHER, false)};
@@ -175,8 +95,6 @@ static void run_streams(long amount, bool samples_too)
 		launch(kernels[PROBED].function, PROBED, stream);
 		check(cuStreamDestroy_v2(stream), 6);
 		rest(i, 64);
-		if (samples_too)
-			passed(i, 2 * amount);
 	}
 	for (long done = 0; done < amount; done += alive) {
 		for (long i = 0; i < alive; i++)
@@ -187,8 +105,6 @@ static void run_streams(long amount, bool samples_too)
 		}
 		for (long i = 0; i < alive; i++) {
 			check(cuStreamDestroy_v2(list[i]), 6);
-			if (samples_too)
-				passed(amount + done + i, 2 * amount);
 		}
 		streams += (uint64_t)alive;
 	}
@@ -202,7 +118,7 @@ static void run_streams(long amount, bool samples_too)
  * Load `amount` modules and libraries, launch a kernel of each, and unload each when `alive` others were loaded after
  * it.
  */
-static void run_handles(long amount, bool samples_too)
+static void run_handles(long amount)
 {
 	struct loaded *ring = calloc((size_t)alive, sizeof(*ring));
 	CUstream stream;
@@ -214,8 +130,6 @@ static void run_handles(long amount, bool samples_too)
 			unload(place);
 		*place = load(i % 3 == 2, i / 3 % 2);
 		launch(place->function, place->image, stream);
-		if (samples_too)
-			passed(i, amount);
 	}
 	for (long i = 0; i < alive; i++)
 		if (ring[i].handle)
@@ -228,7 +142,6 @@ static void run_handles(long amount, bool samples_too)
 struct share {
 	struct loaded kernels[IMAGES];
 	long amount, all;
-	bool samples_too;
 };
 
 /* Main function of a launching thread (argument: struct share): launches its amount in a stream of its own. */
@@ -242,23 +155,20 @@ static void *launch_share(void *argument)
 	for (long i = 0; i < share->amount; i++) {
 		launch(share->kernels[i % IMAGES].function, share->kernels[i % IMAGES].image, stream);
 		rest(i, 256);
-		if (share->samples_too)
-			passed(i, share->amount);
 	}
 	check(cuStreamDestroy_v2(stream), 6);
 	return NULL;
 }
 
 /* Have `threads` threads, this one among them, launch kernels `amount` times together. */
-static void run_launches(long amount, bool samples_too)
+static void run_launches(long amount)
 {
 	pthread_t others[MOST_THREADS];
-	struct share share = {{load(PROBED, false), load(OTHER, true)}, amount / threads, amount, samples_too};
+	struct share share = {{load(PROBED, false), load(OTHER, true)}, amount / threads, amount};
 	struct share rest = share;
 
-	/* What the division leaves over is this thread's, which alone takes samples. */
+	/* What the division leaves over is this thread's. */
 	rest.amount += amount % threads;
-	share.samples_too = false;
 	for (long i = 1; i < threads; i++)
 		check(pthread_create(&others[i], NULL, launch_share, &share), 3);
 	launch_share(&rest);
@@ -269,27 +179,16 @@ static void run_launches(long amount, bool samples_too)
 	streams += (uint64_t)threads;
 }
 
-/*
- * Do all cases by turns until so many seconds have passed, with pauses twice as long as the work. amount: launches of a
- * turn.
- */
-static void soak(long amount, double seconds)
+/* Do all cases by turns. amount: launches of a turn. */
+static void run_mixed(long amount)
 {
-	double last = 0;
-
-	for (int turn = 0; now() - begin < seconds; turn++) {
-		double started = now();
+	for (int turn = 0; turn < 6; turn++) {
 		if (turn % 3 == 0)
-			run_launches(amount, false);
+			run_launches(amount);
 		else if (turn % 3 == 1)
-			run_handles(amount / 16, false);
+			run_handles(amount / 16);
 		else
-			run_streams(amount / 16, false);
-		if (now() - last > 5) {
-			last = now();
-			sample();
-		}
-		usleep((useconds_t)((now() - started) * 2e6) + 1000);
+			run_streams(amount / 16);
 	}
 }
 
@@ -310,26 +209,23 @@ static bool read_image(const char *path, char *ret)
  */
 int main(int argc, char **argv)
 {
-	begin = now();
-	if (argc != 9 || !read_image(argv[2], images[PROBED]) || !read_image(argv[3], images[OTHER]) ||
-	    !(samples = fopen(argv[4], "w")))
+	if (argc != 7 || !read_image(argv[2], images[PROBED]) || !read_image(argv[3], images[OTHER]))
 		return 2;
-	long amount = atol(argv[5]);
-	alive = atol(argv[6]);
-	threads = atol(argv[7]);
+	long amount = atol(argv[4]);
+	alive = atol(argv[5]);
+	threads = atol(argv[6]);
 	if (amount < 1 || alive < 1 || threads < 1 || threads > MOST_THREADS || !find_driver() || !begin_context())
 		return 3;
 	if (!strcmp(argv[1], "streams"))
-		run_streams(amount, true);
+		run_streams(amount);
 	else if (!strcmp(argv[1], "handles"))
-		run_handles(amount, true);
+		run_handles(amount);
 	else if (!strcmp(argv[1], "launches"))
-		run_launches(amount, true);
-	else if (!strcmp(argv[1], "soak"))
-		soak(amount, atof(argv[8]));
+		run_launches(amount);
+	else if (!strcmp(argv[1], "mixed"))
+		run_mixed(amount);
 	else
 		return 2;
-	sample();
 	printf("launches %lu %lu\nstreams %lu\nmodules %lu\n", launches[PROBED], launches[OTHER], streams, modules);
 	return GOOD;
 }
