@@ -29,6 +29,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bench.recorded import load, save
 from bench.tree import made_of
 from neutrino.errors import FormatError
 from neutrino.fatbin import Container, ImageKind, kernel_names, read_file, write_container
@@ -279,7 +280,7 @@ def stand_ins(file: Path, folder: Path) -> Path:
     return folder
 
 
-def load(file: Path, beside: Path, stubs: Path) -> str:
+def loading(file: Path, beside: Path, stubs: Path) -> str:
     """Whether the dynamic loader takes the file, in a process of its own: "loads", or what it said. beside: the folder
     with the wheel's other libraries."""
     program = "import ctypes, os, sys; ctypes.CDLL(sys.argv[1], os.RTLD_LAZY); print('loads', flush=True); os._exit(0)"
@@ -339,7 +340,7 @@ def examine(file: Path, package: Package, judges: Judges, folder: Path) -> dict[
     if any(container.bundle is not None for container in containers):
         row["identical"]["unbundled"] = unbundling(containers)
     stubs = stand_ins(file, folder / "stand-ins")
-    row["loads"] = {"original": load(file, file.parent, stubs)}
+    row["loads"] = {"original": loading(file, file.parent, stubs)}
     vendor = vendor_library(file)
     if vendor is not None:
         row["patched"] = "vendor"
@@ -348,7 +349,7 @@ def examine(file: Path, package: Package, judges: Judges, folder: Path) -> dict[
         target.parent.mkdir(exist_ok=True)
         row["patched"] = patch(file, package.patch, target)
         if target.exists():
-            row["loads"]["patched"] = load(target, file.parent, stubs)
+            row["loads"]["patched"] = loading(target, file.parent, stubs)
             if "ctranslate2" in file.name:
                 row["machine_code"] = {"original": machine_code(file, judges), "patched": machine_code(target, judges)}
             target.unlink()
@@ -429,7 +430,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     rows: dict[str, dict[str, Json]] = {}
     if options.only and options.out.exists():
-        kept = json.loads(options.out.read_text())["rows"]
+        kept = load(options.out)["rows"]
         rows = {f"{row['package']} {row['file']}": row for row in kept}
     try:
         judges = Judges()
@@ -449,7 +450,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     row = examine(file, package, judges, folder)
                     rows[f"{package.requirement} {file.name}"] = row
                     print(f"{file.name}: {time.monotonic() - start:.0f} s", file=sys.stderr, flush=True)
-                    options.out.write_text(json.dumps({"rows": list(rows.values())}, indent=1) + "\n")
+                    save(options.out, {"rows": list(rows.values())})
     except CorpusError as error:
         print(f"check-corpus: {error}", file=sys.stderr)
         return 2

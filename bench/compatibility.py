@@ -10,7 +10,6 @@ cases again into a file that is there.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shutil
 import subprocess
@@ -24,7 +23,7 @@ from typing import Any
 
 from bench.probed import environment, launches, made_with, probed, recorded, run, uncovered, with_probe
 from bench.programs import find_cuda_tool
-from bench.recorded import judge_files
+from bench.recorded import judge_files, load, save
 from bench.tree import ROOT
 
 Json = Any
@@ -178,7 +177,7 @@ def record(out: Path, only: Sequence[str]) -> None:
     path = out / RESULTS.name
     results: dict[str, Json] = {"missing": {}, "trees": {}}
     if only and path.exists():
-        results = json.loads(path.read_text())
+        results = load(path)
     results |= made_with("compatibility_h200")
     cases: dict[str, Callable[[Path], Json]] = {
         "forms": _forms, "frameworks": _frameworks, "ranks": _ranks, "mps": _shared,
@@ -200,7 +199,7 @@ def record(out: Path, only: Sequence[str]) -> None:
                 results["missing"][name] = f"failed: {failure}"
                 print(f"{name}: {failure}", file=sys.stderr)
             # What there is, each time: the machine may be taken away.
-            path.write_text(json.dumps(results, indent=1) + "\n")
+            save(path, results)
             print(f"{name}: done", file=sys.stderr, flush=True)
 
 

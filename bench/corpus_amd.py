@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import json
 import shutil
 import subprocess
 import sys
@@ -25,7 +24,7 @@ from typing import Any
 
 from bench.check_corpus import CorpusError, Package, fetch
 from bench.packed import pack, unpacked
-from bench.recorded import judge_files
+from bench.recorded import judge_files, save
 from bench.tree import made_of
 from neutrino.fatbin import Image, ImageKind
 from neutrino.fatbin.code_object_functions import code_object_functions
@@ -314,7 +313,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (CorpusError, zipfile.BadZipFile, subprocess.CalledProcessError) as error:
         print(error, file=sys.stderr)
         return 2
-    options.out.write_text(json.dumps(results, indent=1) + "\n")
+    save(options.out, results)
     print(table(results))
     return say(results)
 

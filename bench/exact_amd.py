@@ -31,7 +31,7 @@ import numpy as np
 
 from bench.corpus_amd import print_verdicts
 from bench.gcn_cases import WARPS, cases
-from bench.recorded import judge_files
+from bench.recorded import judge_files, save
 from bench.tree import judged_files, made_of
 from neutrino.emulator.gcn.errors import GcnError
 from neutrino.fatbin.code_object_functions import code_object_functions
@@ -261,7 +261,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.packed is not None:
         # It is our own.
         results = record(pickle.loads(lzma.decompress(options.packed.read_bytes())), options.jobs, options.slow)
-        RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+        save(RESULTS, results)
         return say(results)
     with tempfile.TemporaryDirectory() as folder:
         names = set(filter(None, options.kernels.split(",")))
@@ -276,7 +276,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 0
         results = record(jobs, options.jobs, options.slow)
     if not names:
-        RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+        save(RESULTS, results)
     return say(results)
 
 

@@ -23,7 +23,7 @@ from typing import Any
 
 from bench.corpus_amd import print_verdicts
 from bench.exact_amd import clang_jobs
-from bench.recorded import judge_files
+from bench.recorded import judge_files, save
 from bench.tree import made_of
 from neutrino.fatbin.code_object_functions import code_object_functions
 from neutrino.gcn.llvm import find_llvm
@@ -150,7 +150,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if parser.parse_args(arguments).judge:
         return judge_files([RESULTS], "python -m bench.exact_faults", ("rows",), say)
     results = record()
-    RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+    save(RESULTS, results)
     return say(results)
 
 

@@ -8,7 +8,6 @@ copy, or if a result differs. Writes ``bench/results/gcn_faults.json``.
 
 from __future__ import annotations
 
-import json
 import random
 import re
 import struct
@@ -18,6 +17,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from bench.recorded import save
 from bench.tree import made_of
 from neutrino.emulator.gcn.errors import GcnError
 from neutrino.emulator.gcn.memory import Memory
@@ -259,7 +259,7 @@ def main() -> int:
                 missed = [row["fault"] for row in rows if row["kernel"] == name and row["fault"] and not row["noticed"]
                           and row["processor"] == processor]  # fmt: skip
                 print(f"{processor} {name}: control {control or 'right'}, {len(faults)} faults, not noticed: {missed}")
-    RESULTS.write_text(json.dumps({"rows": rows, **made_of("gcn_faults")}, indent=1) + "\n")
+    save(RESULTS, {"rows": rows, **made_of("gcn_faults")})
     return int(problems(rows) != [])
 
 

@@ -7,13 +7,13 @@ optimisation, how many elements of the results differ. Writes ``bench/results/gc
 from __future__ import annotations
 
 import hashlib
-import json
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
+from bench.recorded import save
 from bench.tree import made_of
 from neutrino.gcn.llvm import find_llvm
 from tests.emulator.gcn import judge
@@ -65,7 +65,7 @@ def main() -> int:
                 )  # fmt: skip
                 print(f"{target} {' '.join(options)}: {len(kernels)} kernels, {instructions} instructions, {different}")
     result = {"source": source_hash(), "clang": version, "rows": rows, **made_of("gcn_judge")}
-    RESULTS.write_text(json.dumps(result, indent=1) + "\n")
+    save(RESULTS, result)
     return int(any(row["different"] for row in rows))
 
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import json
 import sys
 from pathlib import Path
 from typing import Any
 
 from bench.gcn_cases import cases, run_case, worst_error
+from bench.recorded import save
 from bench.tree import made_of
 from neutrino.gcn.llvm import find_llvm
 
@@ -55,7 +55,7 @@ def main() -> int:
                 }
             )  # fmt: skip
             print(f"{name} {processor}: {first.instructions} instructions, error {error:.1e}", "" if same else "!")
-    RESULTS.write_text(json.dumps({"rows": rows, **made_of("gcn_numpy")}, indent=1) + "\n")
+    save(RESULTS, {"rows": rows, **made_of("gcn_numpy")})
     return int(is_wrong)
 
 

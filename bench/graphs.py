@@ -10,7 +10,6 @@ a compiled transformer's training steps as launches and as a CUDA graph, whose s
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -20,7 +19,7 @@ from typing import Any
 
 from bench.probed import launches, made_with, probed, run, uncovered
 from bench.programs import find_cuda_tool
-from bench.recorded import judge_files
+from bench.recorded import judge_files, save
 from bench.tree import ROOT
 
 Json = Any
@@ -63,7 +62,7 @@ def record(out: Path) -> None:
                 else:
                     words, _ = probed(command, name, folder, f"s{number}")
                 results["submit"][name].append(float(words[0][-1]))
-    (out / RESULTS.name).write_text(json.dumps(results, indent=1) + "\n")
+    save(out / RESULTS.name, results)
 
 
 def verdicts(results: Json) -> list[str]:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.corpus_amd import print_verdicts
-from bench.recorded import judge_files
+from bench.recorded import judge_files, save
 from bench.tree import made_of
 from neutrino.gcn.llvm import find_llvm
 from tests.gcn.objects import CLANG, SOURCE
@@ -122,7 +122,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if parser.parse_args(arguments).judge:
         return judge_files([RESULTS], "python -m bench.hip_amd", ("rows",), say)
     results = record()
-    RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+    save(RESULTS, results)
     return say(results)
 
 

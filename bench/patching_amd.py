@@ -32,7 +32,7 @@ from typing import Any
 from bench.check_corpus import CorpusError, fetch
 from bench.corpus_amd import BUILT, ROOT, WHEELS, code_objects_in, of_clang, of_triton, print_verdicts
 from bench.probed_amd import XLA
-from bench.recorded import judge_files
+from bench.recorded import judge_files, load, save
 from bench.tree import made_of
 from neutrino.backend.gcn_source import CodeObjectSource
 from neutrino.backend.gcn_target import GcnTarget
@@ -200,7 +200,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.judge:
         return judge_files([options.out], "python -m bench.patching_amd", ["rows", "library"], say)
     results: dict[str, Json] = {**made_of("patching_amd"), "processor": PROCESSOR, "rows": [], "library": None}
-    if options.out.is_file() and (before := json.loads(options.out.read_text()))["files"] == results["files"]:
+    if options.out.is_file() and (before := load(options.out))["files"] == results["files"]:
         results = {**before, **made_of("patching_amd")}
     try:
         if options.packed is None:
@@ -227,7 +227,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (CorpusError, zipfile.BadZipFile, subprocess.CalledProcessError) as error:
         print(error, file=sys.stderr)
         return 2
-    options.out.write_text(json.dumps(results, indent=1) + "\n")
+    save(options.out, results)
     print(table(results))
     return say(results)
 

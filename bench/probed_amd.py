@@ -40,7 +40,7 @@ from bench.corpus_amd import (
     print_verdicts,
 )
 from bench.packed import pack, unpacked
-from bench.recorded import judge_files
+from bench.recorded import judge_files, load, save
 from bench.tree import made_of
 from bench.twins_amd import PROCESSORS
 from neutrino.abi.reasons import Reason
@@ -80,6 +80,7 @@ MOST_REFUSED, MOST_REFUSED_OF_OPERANDS = 3, 15
 LEAST_SAME_WAVES = 95
 """Per cent of the kernels with a probe of COUNTING."""
 _MOST_EXAMPLES = 5
+_MOST_NAME = 60
 _CHOSEN_BY = 1 << 32
 
 
@@ -136,11 +137,12 @@ class Tally:
     wrong: list[str] = field(default_factory=list)
 
     def document(self) -> dict[str, Json]:
-        """Return the counts for JSON."""
-        counts = dict(vars(self))
+        """Return the counts for JSON, without the examples."""
+        counts = {name: value for name, value in vars(self).items() if name != "examples"}
         counts |= {"seconds": round(self.seconds, 3), "growth": round(self.growth, 3)}
         counts["left_out_for"] = dict(self.left_out_for.most_common())
-        return counts | {"refused": dict(self.refused.most_common()), "wrong": self.wrong[:_MOST_EXAMPLES]}
+        wrong = [shortened(problem) for problem in self.wrong[:_MOST_EXAMPLES]]
+        return counts | {"refused": dict(self.refused.most_common()), "wrong": wrong}
 
     def add(self, other: Tally) -> None:
         """Add the counts of another part of the corpus."""
@@ -158,6 +160,12 @@ class Tally:
         """Return the counts that were kept as JSON."""
         counters: Json = {name: Counter(counts[name]) for name in ("refused", "left_out_for")}
         return cls(**{**counts, **counters})
+
+
+def shortened(problem: str) -> str:
+    """Return a problem with the names of files instead of their paths, and the beginning of mangled names."""
+    words = (word.rpartition("/")[2] for word in problem.split(" "))
+    return " ".join(word if len(word) <= _MOST_NAME else f"{word[:_MOST_NAME]}…{word[-1]}" for word in words)
 
 
 Tallies = dict[tuple[str, str, str], Tally]
@@ -394,6 +402,9 @@ def record(
         {"probe": probe, "part": part, "processor": processor, **tallies[part, processor, probe].document()}
         for probe in probes for part in SHARES for processor in PROCESSORS if (part, processor, probe) in tallies
     ]  # fmt: skip
+    for (part, processor, probe), tally in tallies.items():
+        for kind, example in tally.examples.items():
+            print(f"{part}, {processor}, {probe}: {kind}: {shortened(example)}", file=sys.stderr)
     kept.unlink()
     shares = {part: list(share) for part, share in SHARES.items()}
     return {**made, "llvm": find_llvm().identity, "corpus": digest.hexdigest(), "shares": shares, "rows": rows}
@@ -444,7 +455,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.judge:
         return judge_files([options.out], "make corpus-amd", ["rows"], say)
     if options.table:
-        print(table(json.loads(options.out.read_text())))
+        print(table(load(options.out)))
         return 0
 
     def sources() -> Iterator[tuple[str, str, bytes]]:
@@ -472,7 +483,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (CorpusError, zipfile.BadZipFile, subprocess.CalledProcessError) as error:
         print(error, file=sys.stderr)
         return 2
-    options.out.write_text(json.dumps(results, indent=1) + "\n")
+    save(options.out, results)
     return say(results)
 
 

@@ -61,10 +61,33 @@ def judge_files(paths: Sequence[Path], made_by: str, keys: Sequence[str], say: C
     return say(*results)
 
 
+def save(path: Path, results: Mapping[str, Json]) -> None:
+    """Write results to a file that ``load`` reads. Their ``rows``, where all have the same keys, become a table."""
+    results = dict(results)
+    rows = results.pop("rows", [])
+    names = list(rows[0]) if rows and isinstance(rows[0], dict) else []
+    if names and all(list(row) == names for row in rows):
+        results["columns"], rows = names, [list(row.values()) for row in rows]
+    text = json.dumps(results, separators=(",", ":"))
+    if rows:
+        lines = ",\n".join(json.dumps(row, separators=(",", ":")) for row in rows)
+        text = f'{text[:-1]}{"," if results else ""}"rows":[\n{lines}]}}'
+    path.write_text(text + "\n")
+
+
+def load(path: Path) -> Json:
+    """Read results that ``save`` wrote, or other JSON."""
+    found = json.loads(path.read_text())
+    if isinstance(found, dict) and "columns" in found and "rows" in found:
+        columns = found.pop("columns")
+        found["rows"] = [dict(zip(columns, row, strict=True)) for row in found["rows"]]
+    return found
+
+
 def read_results(path: Path, keys: Sequence[str]) -> dict[str, Json]:
-    """The object in a file of JSON results. keys: those that it must have. Raises ResultsError."""
+    """The object in a file of results. keys: those that it must have. Raises ResultsError."""
     try:
-        found = json.loads(path.read_text())
+        found = load(path)
     except OSError as error:
         raise ResultsError(f"cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import json
 import random
 import subprocess
 import sys
@@ -27,7 +26,7 @@ from typing import Any
 from bench.check_corpus import CorpusError
 from bench.corpus_amd import ROOT, WHEELS, corpus, print_verdicts
 from bench.packed import unpacked
-from bench.recorded import judge_files
+from bench.recorded import judge_files, save
 from bench.tree import made_of
 from neutrino.errors import PatchError
 from neutrino.fatbin.code_object import descriptor_bytes, descriptors_of, open_code_object
@@ -274,7 +273,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (CorpusError, zipfile.BadZipFile, subprocess.CalledProcessError) as error:
         print(error, file=sys.stderr)
         return 2
-    options.out.write_text(json.dumps(results, indent=1) + "\n")
+    save(options.out, results)
     return say(results)
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import json
 import os
 import subprocess
 import sys
@@ -23,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from bench.programs import find_cuda_tool
-from bench.recorded import judge_files
+from bench.recorded import judge_files, save
 from bench.tree import made_of
 
 Json = Any
@@ -209,7 +208,7 @@ def drive(out: Path) -> None:
                     for index in range(len(SHAPES))
                 ],
             }  # fmt: skip
-    (out / RESULTS.name).write_text(json.dumps(result, indent=1) + "\n")
+    save(out / RESULTS.name, result)
 
 
 def verdicts(results: Json) -> list[str]:

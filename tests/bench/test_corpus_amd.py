@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import copy
-import json
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from bench import corpus_amd
+from bench.recorded import load
 from neutrino.gcn.code import Instruction
 
 Json = Any
@@ -17,7 +17,7 @@ Json = Any
 
 @pytest.fixture(scope="module")
 def recorded() -> Json:
-    return json.loads(corpus_amd.RESULTS.read_text())
+    return load(corpus_amd.RESULTS)
 
 
 def test_all_verdicts_hold(recorded: Json) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import copy
-import json
 from typing import Any
 
 import pytest
 
 from bench import exact_amd, hip_amd
+from bench.recorded import load
 
 MISSED: tuple[str, ...] = ()
 """How the verdicts begin that the record of exact_amd does not meet."""
@@ -16,12 +16,12 @@ MISSED: tuple[str, ...] = ()
 
 @pytest.fixture(scope="module")
 def exact() -> Any:
-    return json.loads(exact_amd.RESULTS.read_text())
+    return load(exact_amd.RESULTS)
 
 
 @pytest.fixture(scope="module")
 def hip() -> Any:
-    return json.loads(hip_amd.RESULTS.read_text())
+    return load(hip_amd.RESULTS)
 
 
 def failing(bench: Any, results: Any) -> list[str]:

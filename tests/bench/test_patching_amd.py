@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import copy
-import json
 import os
 from typing import Any
 
 import pytest
 
 from bench import patching_amd
+from bench.recorded import load
 
 MISSED = (
     "clang -O0, block_sched", "clang -O0, gmem_bytes", "Triton, block_sched", "Triton, gmem_bytes", "XLA, gmem_bytes",
@@ -19,7 +19,7 @@ MISSED = (
 
 @pytest.fixture(scope="module")
 def recorded() -> Any:
-    return json.loads(patching_amd.RESULTS.read_text())
+    return load(patching_amd.RESULTS)
 
 
 def failing(results: Any) -> list[str]:

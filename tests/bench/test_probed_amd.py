@@ -12,6 +12,7 @@ import pytest
 
 from bench import probed_amd
 from bench.packed import pack, unpacked
+from bench.recorded import load
 
 DETOURS = ("something else is left than was inserted", " leads elsewhere: ")
 """What is wrong with kernels in which branches take detours, as their targets are more than 128 KiB away. The twin does
@@ -22,7 +23,7 @@ original's, and did not follow it; following it, it arrives."""
 
 @pytest.fixture(scope="module")
 def recorded() -> Any:
-    return json.loads(probed_amd.RESULTS.read_text())
+    return load(probed_amd.RESULTS)
 
 
 def failing(results: Any) -> list[str]:

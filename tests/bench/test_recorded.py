@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -29,7 +28,7 @@ from bench import (
     verdicts,
 )
 from bench.figures import BENCH
-from bench.recorded import judge_files
+from bench.recorded import judge_files, load
 
 Json = Any
 
@@ -70,7 +69,7 @@ _BENCHES: dict[str, tuple[Path, Callable[[Json], list[str]], tuple[str | int, ..
 @pytest.mark.parametrize("name", _BENCHES)
 def test_committed_results_meet_every_bound(name: str) -> None:
     path, unmet, place, wrong = _BENCHES[name]
-    results = json.loads(path.read_text())
+    results = load(path)
     assert unmet(results) == []
     changed = copy.deepcopy(results)
     at = changed
@@ -96,14 +95,14 @@ def test_a_file_that_is_missing_is_named(tmp_path: Path, capsys: pytest.CaptureF
 def test_the_page_holds_the_tables_of_triton_kernels_and_of_latencies() -> None:
     page = BENCH.read_text()
     for bench in (overhead, accesses, first_runs, choice):
-        assert f"```text\n{bench.table(json.loads(bench.RESULTS.read_text()))}\n```" in page
+        assert f"```text\n{bench.table(load(bench.RESULTS))}\n```" in page
 
 
 def test_the_page_holds_the_figures_of_pictures() -> None:
     page = BENCH.read_text()
-    assert f"```text\n{pictures.table(json.loads(pictures.RESULTS.read_text()))}\n```" in page
+    assert f"```text\n{pictures.table(load(pictures.RESULTS))}\n```" in page
 
 
 def test_the_page_holds_the_figures_of_reading() -> None:
     page = BENCH.read_text()
-    assert f"```text\n{reading.table(json.loads(reading.RESULTS.read_text()))}\n```" in page
+    assert f"```text\n{reading.table(load(reading.RESULTS))}\n```" in page

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import copy
-import json
 from typing import Any
 
 import pytest
 
 from bench import twins_amd
+from bench.recorded import load
 
 
 @pytest.fixture(scope="module")
 def recorded() -> Any:
-    return json.loads(twins_amd.RESULTS.read_text())
+    return load(twins_amd.RESULTS)
 
 
 def failing(results: Any) -> list[str]:

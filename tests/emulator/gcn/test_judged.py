@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import json
 import struct
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 
 from bench import gcn_faults, gcn_judge, gcn_numpy
 from bench.gcn_cases import cases
+from bench.recorded import load
 from neutrino.emulator.gcn.errors import GcnError, GcnFaultError
 from neutrino.emulator.gcn.memory import Memory
 from neutrino.emulator.gcn.object_file import Disassemble, LoadedObject
@@ -119,7 +119,7 @@ def test_missing_barriers_are_noticed(code_object: bytes, cpu: ctypes.CDLL, disa
 
 
 def test_recorded_verdict_is_that_of_these_kernels() -> None:
-    recorded = json.loads(gcn_judge.RESULTS.read_text())
+    recorded = load(gcn_judge.RESULTS)
     assert recorded["source"] == gcn_judge.source_hash()
     assert {row["target"] for row in recorded["rows"]} == set(gcn_judge.TARGETS)
     for row in recorded["rows"]:
@@ -128,7 +128,7 @@ def test_recorded_verdict_is_that_of_these_kernels() -> None:
 
 
 def test_recorded_results_are_numpy_s() -> None:
-    rows = json.loads(gcn_numpy.RESULTS.read_text())["rows"]
+    rows = load(gcn_numpy.RESULTS)["rows"]
     for processor in gcn_numpy.PROCESSORS:
         assert sum(row["processor"] == processor for row in rows) >= gcn_numpy.LEAST
     for row in rows:
@@ -139,6 +139,6 @@ def test_recorded_results_are_numpy_s() -> None:
 
 
 def test_recorded_faults_were_noticed() -> None:
-    rows = json.loads(gcn_faults.RESULTS.read_text())["rows"]
+    rows = load(gcn_faults.RESULTS)["rows"]
     assert gcn_faults.problems(rows) == []
     assert gcn_faults.problems([row | {"noticed": ""} for row in rows if row["fault"]])
