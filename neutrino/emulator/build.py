@@ -11,6 +11,7 @@ from pathlib import Path
 
 SOURCES = (
     "allocation.c",
+    "apart.c",
     "capture.c",
     "capture_info.c",
     "channel.c",

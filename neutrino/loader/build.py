@@ -22,10 +22,10 @@ from pathlib import Path
 FLOORS = ("base", "trace", "memory", "drain", "image", "launch", "graph", "front")
 """Folders of ``csrc``: what is in one calls what is in it and in those before it."""
 SOURCES = (
-    "base/captures.c", "base/clock.c", "base/driver.c", "base/errand.c", "base/grace.c", "base/handles.c",
-    "base/lock.c", "base/memory.c", "base/mode.c", "base/own_table.c", "base/quiet.c", "base/quiet_write.c",
-    "base/regions.c", "base/settings.c", "base/sha256.c", "base/thread.c", "base/trusted.c", "base/upcalls.c",
-    "base/wake.c",
+    "base/apart.c", "base/captures.c", "base/clock.c", "base/driver.c", "base/errand.c", "base/grace.c",
+    "base/handles.c", "base/lock.c", "base/memory.c", "base/mode.c", "base/own_table.c", "base/quiet.c",
+    "base/quiet_write.c", "base/regions.c", "base/settings.c", "base/sha256.c", "base/thread.c", "base/trusted.c",
+    "base/upcalls.c", "base/wake.c",
     "trace/counters.c", "trace/event.c", "trace/files.c", "trace/launches_file.c", "trace/path.c", "trace/records.c",
     "trace/results.c", "trace/trace.c", "trace/writer.c",
     "memory/greens.c", "memory/own_memory.c", "memory/pool.c", "memory/pools.c", "memory/room.c", "memory/segment.c",

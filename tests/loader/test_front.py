@@ -96,6 +96,20 @@ def test_a_program_finds_the_hook_and_gets_the_same(
     assert Files(tmp_path / "trace").counted("count_p2") == {"probed": 20}
 
 
+@pytest.mark.parametrize("has_threads", [False, True], ids=["alone", "with threads"])
+def test_a_driver_with_a_libc_of_its_own(bench: Bench, tmp_path: Path, has_threads: bool) -> None:
+    """glibc's copies share stacks of threads and the dynamic loader's memory, and know too little of each other."""
+    compile_c(tmp_path / "apart", "-rdynamic", str(PROGRAMS / "apart.c"), SOURCES[1])
+    compile_c(tmp_path / "storage.so", str(PROGRAMS / "storage.c"), "-shared", "-fPIC")
+    words = [tmp_path / "apart", *([tmp_path / "storage.so"] if has_threads else [])]
+    plain, hooked = environments(bench, tmp_path)
+    expected = answers(plain, *words)
+    # The child gets CUDA_ERROR_NOT_INITIALIZED.
+    assert expected == (f"120\nsingle: 0\nfreed: {4 if has_threads else 0}\n120\nchild: {3 << 8}\n", 0)
+    assert answers(hooked, *words) == expected
+    assert Files(tmp_path / "trace").counted("count_p2") == {"probed": 40}
+
+
 @pytest.mark.parametrize("tool", ["Nsight Compute", None])
 def test_a_process_that_calls_the_driver_past_the_hook_says_so(
     bench: Bench, built: Path, tmp_path: Path, tool: str | None

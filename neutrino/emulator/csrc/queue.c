@@ -5,6 +5,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "apart.h"
 #include "settings.h"
 
 struct ed_item {
@@ -78,7 +79,8 @@ static bool start_thread(struct ed_queue *queue)
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	pthread_attr_init(&attributes);
 	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-	bool started = pthread_create(&queue->thread, &attributes, serve_queue, queue) == 0;
+	bool started = ed_apart_set_stack(&attributes) &&
+		       pthread_create(&queue->thread, &attributes, serve_queue, queue) == 0;
 	pthread_attr_destroy(&attributes);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	return started;

@@ -10,6 +10,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/apart.h"
 #include "base/clock.h"
 #include "base/driver.h"
 #include "base/errand.h"
@@ -198,7 +199,7 @@ void nt_process_prepare_end(void)
 		return;
 	/* Before in_child, which allows fewer threads. */
 	if (!is_registered)
-		is_registered = pthread_atfork(NULL, NULL, forget_threads) == 0;
+		is_registered = nt_apart_at_fork(forget_threads);
 	if (!is_registered)
 		return;
 	ending.has_thread = nt_thread_start(wait_for_end, NULL, NULL);
@@ -308,7 +309,7 @@ static void decide_recording(void)
 	nt_process_prepare_end();
 	nt_errand_prepare();
 	/* Registered after the driver's own handlers, so that at_exit runs before them, while the driver still works. */
-	if (atexit(at_exit) != 0 || pthread_atfork(NULL, NULL, in_child) != 0)
+	if (atexit(at_exit) != 0 || !nt_apart_at_fork(in_child))
 		return;
 	__atomic_store_n(&nt_mode_now, NT_READY, __ATOMIC_RELEASE);
 }

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/apart.h"
 #include "base/driver.h"
 #include "base/lock.h"
 #include "base/memory.h"
@@ -471,7 +472,7 @@ bool nt_slots_start(void)
 	dl_iterate_phdr(find_loaders, &found);
 	/* Without all of the real functions none may be replaced. */
 	if (found != LOADERS || !dladdr(nt_slots_dlsym, &info) || !info.dli_fname ||
-	    pthread_atfork(NULL, NULL, in_child) != 0)
+	    !nt_apart_at_fork(in_child))
 		return false;
 	self = dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
 	if (!self)

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/apart.h"
 #include "base/lock.h"
 #include "base/memory.h"
 #include "base/settings.h"
@@ -143,7 +144,8 @@ static void read_patterns(void)
 	if (!ranges.count)
 		return;
 	ranges.is_for_process = settings->is_range_for_process;
-	ranges.has_key = pthread_key_create(&ranges.key, thread_ends) == 0;
+	/* Apart, a key could be one of the program's, too: then what threads have is never freed. */
+	ranges.has_key = !nt_apart_is() && pthread_key_create(&ranges.key, thread_ends) == 0;
 	other.name = "";
 	nt_ranges_domain_named("");
 }
@@ -254,8 +256,8 @@ static struct stack *stack_in(const struct nt_domain *domain, bool make)
 		return stack;
 	if (!own) {
 		/* Without a key nothing would say that the thread has ended. */
-		own = ranges.has_key ? nt_memory_alloc_zeroed(1, sizeof(*own)) : NULL;
-		if (!own || pthread_setspecific(ranges.key, own) != 0) {
+		own = ranges.has_key || nt_apart_is() ? nt_memory_alloc_zeroed(1, sizeof(*own)) : NULL;
+		if (!own || (ranges.has_key && pthread_setspecific(ranges.key, own) != 0)) {
 			nt_memory_free(own);
 			own = NULL;
 			return NULL;
