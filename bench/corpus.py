@@ -2,8 +2,8 @@
 
 For each image, device and shipped probe: does the printer give the text back, does every twin assemble where its
 original does, are the counts of arithmetic those of the machine code that was shipped, and how fast are reading and
-probing; and does the table of opcodes know every instruction. Writes ``bench/results/corpus.json``, raw figures only;
-``verdicts`` judges them, here and in the tests.
+probing; and does the table of opcodes know every instruction. Writes ``bench/results/corpus.json``, figures by
+source, device and probe; ``verdicts`` judges them, here and in the tests.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ import re
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from bench.recorded import save
 from bench.unknown_opcodes import count_images
 from neutrino.abi.reasons import Reason
 from neutrino.assemble.numerics.proof import NumericsProof
@@ -137,23 +138,55 @@ def _text(text: str) -> dict[str, Any]:
     }
 
 
+def summarize(images: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return by source what the verdicts need of its images' figures.
+
+    faults: what is wrong with single images. distinct: by probe, kernels that it was put into, each once for all
+    devices. rows: by device and probe, kernels by what became of them, and of how many the assembler refuses the
+    original.
+    """
+    found = []
+    for source in dict.fromkeys(image["source"] for image in images):
+        own = [image for image in images if image["source"] == source]
+        rows: dict[tuple[str, str], dict[str, Any]] = {}
+        for row in (row for image in own for row in image["rows"]):
+            kept = rows.setdefault((row["device"], row["probe"]), {
+                "device": row["device"], "probe": row["probe"], "arch": [], "kernels": 0, "refused": 0, "reasons": {},
+            })  # fmt: skip
+            kept["arch"] = sorted({*kept["arch"], *row["arch"]})
+            kept["kernels"] += row["kernels"]
+            kept["refused"] += sum(_REFUSED_ORIGINAL in detail for _, _, detail in row["skipped"])
+            kept["reasons"] = dict(Counter(kept["reasons"]) + Counter(row["reasons"]))
+        texts = [text for image in own for text in image["texts"]]
+        found.append({
+            "source": source,
+            "images": len(own),
+            "faults": [fault for image in own for fault in image_faults(image)],
+            **{key: sum(text[key] for text in texts) for key in ("bytes", "seconds", "entries")},
+            "distinct": {probe: sum(_most(image, probe) for image in own) for probe in PROBES},
+            "rows": list(rows.values()),
+        })  # fmt: skip
+    return found
+
+
 def verdicts(results: dict[str, Any]) -> list[str]:
     """Return the bounds that the recorded figures miss, a line each; empty when they meet every one."""
-    images = results["images"]
-    faults = [f"source {name}: no image" for name in SOURCES if not any(image["source"] == name for image in images)]
-    reached = {arch for image in images for row in image["rows"] for arch in row["arch"]}
+    sources = {row["source"]: row for row in results["sources"]}
+    faults = [f"source {name}: no image" for name in SOURCES if not sources.get(name, {}).get("images")]
+    reached = {arch for source in sources.values() for row in source["rows"] for arch in row["arch"]}
     faults += [f"{arch}: no kernel probed" for arch in sorted(REQUIRED_ARCHITECTURES - reached)]
-    for image in images:
-        faults += image_faults(image)
-    entries = sum(text["entries"] for image in images if image["source"] == "ctranslate2" for text in image["texts"])
+    faults += [fault for source in sources.values() for fault in source["faults"]]
+    entries = sources.get("ctranslate2", {}).get("entries", 0)
     if entries < LEAST_OF_CTRANSLATE2:
         faults.append(f"ctranslate2: {entries} entries, {LEAST_OF_CTRANSLATE2} wanted")
     for probe in PROBES:
-        distinct = sum(_most(image, probe) for image in images)
+        distinct = sum(source["distinct"][probe] for source in sources.values())
         if distinct < LEAST_KERNELS:
             faults.append(f"{probe}: {distinct} kernels probed, {LEAST_KERNELS} wanted")
-        for name in SOURCES:
-            kernels, probed = _shares(images, name, probe)
+        for name, source in sources.items():
+            rows = [row for row in source["rows"] if row["probe"] == probe]
+            kernels = sum(row["kernels"] - row["refused"] for row in rows)
+            probed = sum(row["reasons"].get("probed", 0) for row in rows)
             if probed < LEAST_PROBED * kernels:
                 faults.append(f"{name} {probe}: {probed} of {kernels} probed, {LEAST_PROBED:.0%} wanted")
     counted = results["opcodes"]
@@ -164,7 +197,7 @@ def verdicts(results: dict[str, Any]) -> list[str]:
     instructions = sum(row["known"] for row in counted)
     if instructions < LEAST_INSTRUCTIONS:
         faults.append(f"opcodes: {instructions} instructions looked up, {LEAST_INSTRUCTIONS} wanted")
-    speed = _speed(images)
+    speed = reading_speed(results["sources"])
     if speed < LEAST_SPEED:
         faults.append(f"read and probed at {speed / 1e6:.1f} MB/s, {LEAST_SPEED / 1e6:.0f} wanted")
     return faults
@@ -210,48 +243,30 @@ def _most(image: dict[str, Any], probe: str) -> int:
     return max((row["reasons"].get("probed", 0) for row in image["rows"] if row["probe"] == probe), default=0)
 
 
-def _shares(images: Iterable[dict[str, Any]], source: str, probe: str) -> tuple[int, int]:
-    """Return how many kernels of a source's images could have a probe (their assembler takes the original), and how
-    many got it."""
-    rows = [row for image in images if image["source"] == source for row in image["rows"] if row["probe"] == probe]
-    refused = sum(_REFUSED_ORIGINAL in detail for row in rows for _, _, detail in row["skipped"])
-    return sum(row["kernels"] for row in rows) - refused, sum(row["reasons"].get("probed", 0) for row in rows)
-
-
-def _speed(images: Iterable[dict[str, Any]]) -> float:
-    """Return the bytes of PTX that were read and probed per second, over all images; 0 without any."""
-    timed = [text for image in images for text in image["texts"]]
-    seconds = sum(text["seconds"] for text in timed)
-    return sum(text["bytes"] for text in timed) / seconds if seconds else 0.0
+def reading_speed(sources: Sequence[dict[str, Any]]) -> float:
+    """Return the bytes of PTX of some sources that were read and probed per second; 0 without any."""
+    seconds = sum(source["seconds"] for source in sources)
+    return sum(source["bytes"] for source in sources) / seconds if seconds else 0.0
 
 
 def table(results: dict[str, Any]) -> str:
     """Return the figures as a short table for people: a line for each source of images and probe."""
-    images = results["images"]
     head = ("source", "images", "PTX MB", "entries", "probe", "kernels", "probed", "numerics", "other", "MB/s")
     lines = ["{:12}{:>7}{:>8}{:>9}  {:12}{:>8}{:>8}{:>9}{:>7}{:>7}".format(*head)]
-    for name in SOURCES:
-        own = [image for image in images if image["source"] == name]
-        size = sum(text["bytes"] for image in own for text in image["texts"]) / 1e6
-        entries = sum(text["entries"] for image in own for text in image["texts"])
+    for source in results["sources"]:
         for probe in PROBES:
-            rows = [row for image in own for row in image["rows"] if row["probe"] == probe]
+            rows = [row for row in source["rows"] if row["probe"] == probe]
             reasons = sum((Counter(row["reasons"]) for row in rows), Counter())
-            other = sum(reasons.values()) - reasons["probed"] - reasons["numerics"]
+            other = reasons.total() - reasons["probed"] - reasons["numerics"]
             lines.append(
-                f"{name:12}{len(own):7}{size:8.1f}{entries:9}  {probe:12}{sum(row['kernels'] for row in rows):8}"
-                f"{reasons['probed']:8}{reasons['numerics']:9}{other:7}{_speed(own) / 1e6:7.1f}"
+                f"{source['source']:12}{source['images']:7}{source['bytes'] / 1e6:8.1f}{source['entries']:9}"
+                f"  {probe:12}{sum(row['kernels'] for row in rows):8}{reasons['probed']:8}{reasons['numerics']:9}"
+                f"{other:7}{reading_speed([source]) / 1e6:7.1f}"
             )
     known = sum(row["known"] for row in results["opcodes"])
     unknown = sum(sum(row["unknown"].values()) for row in results["opcodes"])
     lines.append(f"{known + unknown} instructions, {unknown} of them unknown to the table of opcodes")
     return "\n".join(lines)
-
-
-def write(results: dict[str, Any]) -> None:
-    """Write the figures to the committed file, an image a line."""
-    RESULTS.parent.mkdir(exist_ok=True)
-    RESULTS.write_text(json.dumps(results, separators=(",", ":")).replace('{"source"', '\n{"source"') + "\n")
 
 
 def _job(job: tuple[Path, str]) -> dict[str, Any]:
@@ -281,14 +296,14 @@ def main() -> int:
     images.sort(key=lambda image: (SOURCES.index(image["source"]), image["file"]))
     sources = options.source or SOURCES
     opcodes = [count_images([path for path, of in jobs if of == source], source) for source in sources]
-    results = {"assembler": find_assembler().name, "opcodes": opcodes, "images": images}
+    results = {"assembler": find_assembler().name, "opcodes": opcodes, "sources": summarize(images)}
     print(table(results))
     faults = verdicts(results) if options.source is None else [
         fault for fault in verdicts(results) if not fault.startswith(("source ", "sm_", "opcodes: "))
     ]  # fmt: skip
     print(f"{time.monotonic() - started:.0f} s", *faults, sep="\n")
     if options.source is None:
-        write(results)
+        save(RESULTS, results)
     return 1 if faults else 0
 
 

@@ -23,6 +23,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench.corpus import reading_speed
 from bench.recorded import ResultsError, read_results
 from bench.tree import made_of
 
@@ -223,10 +224,9 @@ def figures() -> str:
     traces = [run["trace"] for run in runs if run.get("trace")]
     kernels = [kernel for trace in traces for kernel in trace["kernels"] if kernel.get("registers")]
     grown = [kernel["registers"]["twin"] - kernel["registers"]["original"] for kernel in kernels]
-    texts = [text for image in corpus["images"] for text in image["texts"]]
-    rows = [row for image in corpus["images"] for row in image["rows"]]
+    rows = [row for source in corpus["sources"] for row in source["rows"]]
     probed = sum(row["reasons"].get("probed", 0) for row in rows)
-    speed = sum(text["bytes"] for text in texts) / sum(text["seconds"] for text in texts) / 1e6
+    speed = reading_speed(corpus["sources"]) / 1e6
     ready = max(image[3] for run in road["warm"].values() for image in run["trace"]["images"])
     seeds = sum(len(modes["plain"]["outputs"]) for modes in road["runs"].values())
     lines = [
