@@ -27,7 +27,7 @@ from typing import Any
 
 from bench.command_line import Bench
 from bench.findings_ncu import page_command, read, record_command
-from bench.findings_verdicts import KERNELS, RUNS, Run, judge, table
+from bench.findings_verdicts import COLUMNS, KERNELS, METRICS, RUNS, Run, judge, table
 from bench.programs import Finished, find_cuda_tool, run_program
 from bench.road import ROOT, query_gpu
 from bench.tree import made_of
@@ -39,6 +39,8 @@ Json = Any
 RESULTS = ROOT / "bench" / "results" / "findings_h200.json"
 PROGRAM = ROOT / "bench" / "workloads" / "triton_eleven.py"
 _LIMIT = 150.0
+_DIGITS = 16
+"""Of an output's digest."""
 _NO_FAULT = {Reason.NOT_SELECTED.word, Reason.NO_SITE.word}
 """Why launches ran without probes: drawn by --benchmark, or there is no instruction that the probes look at."""
 _KERNEL = f"/^({'|'.join(KERNELS)})$/"
@@ -74,7 +76,7 @@ class _Drive:
     def outputs(self, name: str) -> dict[str, str]:
         """Return the digests of the outputs that a run of the program reported, by kernel."""
         report = json.loads((self.folder / f"{name}.json").read_text())
-        return {kernel: row["output"] for kernel, row in report["kernels"].items()}
+        return {kernel: row["output"][:_DIGITS] for kernel, row in report["kernels"].items()}
 
     def probe(self, run: Run) -> str:
         """Run the program with a set of probes. Returns what it said if it failed, else ""."""
@@ -113,7 +115,8 @@ class _Drive:
         documents = [json.loads(one.stdout)["traces"][0] for one in done]
         return {
             "outputs": self.outputs(run.name),
-            "launches": {row["name"]: row["launches"] for document in documents for row in document["kernels"]},
+            "launches": {row["name"]: {"written": row["launches"]["written"]}
+                         for document in documents for row in document["kernels"]},
             "not_probed": [[row["name"], row["reason"], row["detail"]] for row in documents[0]["not_probed"]
                            if row["name"] in KERNELS and row["reason"] not in _NO_FAULT],
             "findings": [_finding(row) for document in documents for row in document["findings"]],
@@ -148,7 +151,7 @@ class _Drive:
         if failed:
             return {"failed": failed}
         # Before the first launch of each its code is in no cache: the last one counts.
-        return {launch["kernel"]: _rounded(launch) for launch in launches}
+        return {launch["kernel"]: _judged(launch) for launch in launches}
 
     @property
     def _profile(self) -> Path:
@@ -162,12 +165,9 @@ def _only(kernel: str) -> list[str]:
 
 
 def _finding(row: Json) -> Json:
-    """Return what is kept of a finding."""
-    return {
-        "analysis": row["analysis"], "kernel": row["name"], "state": row["state"], "sentence": row["sentence"],
-        "figures": {figure["name"]: figure["value"] for figure in row["figures"]}, "sure": row["sure"]["word"],
-        "places": [f"{place['place']}: {place['instruction']}: {place['note']}" for place in row["places"][:2]],
-    }  # fmt: skip
+    """Return what is kept of a finding: of its figures those that are judged."""
+    figures = {figure["name"]: figure["value"] for figure in row["figures"] if figure["name"] == "side"}
+    return {"analysis": row["analysis"], "kernel": row["name"], "state": row["state"], "figures": figures}
 
 
 def record(options: argparse.Namespace, neutrino: Sequence[str]) -> Json:
@@ -205,12 +205,14 @@ def record(options: argparse.Namespace, neutrino: Sequence[str]) -> Json:
     return results
 
 
-def _rounded(launch: Json) -> Json:
-    """Return a profile with seven digits of each number, which is what ncu's own have at most."""
-    return {
-        "metrics": {name: float(f"{value:.7g}") for name, value in launch["metrics"].items()},
-        "opcodes": launch["opcodes"],
+def _judged(launch: Json) -> Json:
+    """Return what is judged of a profile, with seven digits of each number, which is what ncu's own have at most."""
+    metrics = {name: float(f"{value:.7g}") for name, value in launch["metrics"].items() if METRICS.fullmatch(name)}
+    opcodes = {
+        opcode: {title: value for title, value in row.items() if COLUMNS.fullmatch(title)}
+        for opcode, row in launch["opcodes"].items()
     }
+    return {"metrics": metrics, "opcodes": {opcode: row for opcode, row in opcodes.items() if row}}
 
 
 def _add_keep(parser: argparse.ArgumentParser) -> None:

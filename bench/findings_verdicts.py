@@ -24,6 +24,21 @@ KERNELS = (
 )  # fmt: skip
 
 
+METRICS = re.compile(
+    r"smsp__average_warps_issue_stalled_\w+(?<!_not_issued)_per_issue_active\.ratio"
+    r"|sm__(inst_executed_)?pipe_(fma|fmaheavy|fmalite|fp16|fp64)(_cycles_active)?\.avg\.pct_of_peak_sustained_active"
+    r"|(gpu__compute_memory|sm_)_throughput\.avg\.pct_of_peak_sustained_elapsed"
+    r"|sm__warps_active\.avg\.pct_of_peak_sustained_active|sm__maximum_warps_per_active_cycle_pct"
+    r"|sm__cycles_active\.(avg|max)|lts__t_sectors\.(avg|max)|sm__inst_executed_pipe_tensor\.sum"
+    r"|smsp__sass_branch_targets(_threads_divergent)?\.sum"
+)
+COLUMNS = re.compile(
+    r"Warp Stall Sampling \(All Samples\)|stall_barrier|L2 Theoretical Sectors Global( Ideal)?"
+    r"|L1 Wavefronts Shared( Ideal)?"
+)
+"""What ``CRITERIA`` look at: metrics, and columns of the source page."""
+
+
 @dataclass(frozen=True)
 class Run:
     """A process with probes. analyses: those whose findings are taken from it. rounds: launches of each kernel beside
@@ -137,7 +152,7 @@ def _stalled(*reasons: str) -> Callable[[Profile], float]:
     return value
 
 
-_SAMPLES = r"(?:# )?(?:Warp Stall )?Sampl(?:es|ing).*"
+_SAMPLES = "Warp Stall Sampling (All Samples)"
 _WAITS = r"(?:DEPBAR|LDGDEPBAR|ARRIVES|SYNCS.*|WARPGROUP.*|UCGABAR.*)"
 
 
@@ -145,19 +160,13 @@ def _waited(profile: Profile) -> float:
     """Return the part of samples of warps that wait at a barrier, or at an instruction that waits for copies or tensor
     cores.
     """
-    titles = {title for row in profile.opcodes.values() for title in row}
-    every = sorted(title for title in titles if "All Samples" in title) or sorted(
-        title for title in titles if re.fullmatch(_SAMPLES, title)
+    found = profile.summed(_WAITS, _SAMPLES) + sum(
+        row.get("stall_barrier", 0.0) for opcode, row in profile.opcodes.items() if not re.fullmatch(_WAITS, opcode)
     )
+    every = profile.summed(".*", _SAMPLES)
     if not every:
-        raise KeyError("samples")
-    stalls = [title for title in titles if title.startswith("stall_") and "not" not in title.lower()]
-    if not stalls:
-        raise KeyError("stall_")
-    barrier = next((title for title in stalls if title.startswith("stall_barrier")), "")
-    found = profile.summed(_WAITS, every[0])
-    found += sum(row.get(barrier, 0.0) for opcode, row in profile.opcodes.items() if not re.fullmatch(_WAITS, opcode))
-    return found / profile.summed(".*", every[0])
+        raise KeyError(_SAMPLES)
+    return found / every
 
 
 def _idle(profile: Profile) -> float:

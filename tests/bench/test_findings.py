@@ -27,6 +27,7 @@ from neutrino.tracing.analyses.registry import ANALYSES
 
 LISTED = dict(UNLIKE)
 """Of the committed samples; most tests have none."""
+_SAMPLES = "Warp Stall Sampling (All Samples)"
 _RAW = '''==PROF== Connected to process 7
 "ID","Process ID","Kernel Name","Block Size","sm__cycles_active.avg","launch__func_cache_config","dram__bytes.sum"
 "","","","","cycle","","byte"
@@ -92,9 +93,9 @@ def good() -> Any:
         "smsp__average_warps_issue_stalled_barrier_per_issue_active.ratio": 9,
     }  # fmt: skip
     opcodes = {
-        "LDG": {"# Samples": 90, "L2 Theoretical Sectors Global": 10, "L2 Theoretical Sectors Global Ideal": 9},
-        "LDS": {"# Samples": 9, "L1 Wavefronts Shared": 10, "L1 Wavefronts Shared Ideal": 9},
-        "BAR": {"# Samples": 1, "stall_barrier": 1},
+        "LDG": {_SAMPLES: 90, "L2 Theoretical Sectors Global": 10, "L2 Theoretical Sectors Global Ideal": 9},
+        "LDS": {_SAMPLES: 9, "L1 Wavefronts Shared": 10, "L1 Wavefronts Shared Ideal": 9},
+        "BAR": {_SAMPLES: 1, "stall_barrier": 1},
     }  # fmt: skip
     outputs = dict.fromkeys(KERNELS, "digest")
     runs = {
@@ -161,7 +162,7 @@ def _have(metrics: dict[str, float]) -> Any:
         (_have({_MEMORY: 20, _ARITHMETIC: 20}), "roofline"),
         (_have({_ARITHMETIC: 81}), "roofline's side"),
         (lambda results: results["ncu"]["pool"]["opcodes"]["BAR"].update(stall_barrier=40), "barrier_wait"),
-        (lambda results: results["ncu"]["pool"]["opcodes"].update(LDG={"# Samples": 4}), "uncoalesced"),
+        (lambda results: results["ncu"]["pool"]["opcodes"].update(LDG={_SAMPLES: 4}), "uncoalesced"),
         (lambda results: results["ncu"].pop("pool"), "uncoalesced"),
         (lambda results: results["runs"].update(nan={"failed": "exit status 1"}), "run nan"),
         (lambda results: results["runs"]["hot"]["outputs"].update(pool="other"), "run hot"),
