@@ -10,13 +10,21 @@ from neutrino.abi.records import Field
 from neutrino.ir.memory import Kept, MapStatement
 from neutrino.ir.operands import Register
 from neutrino.ir.types import Type
-from neutrino.maps.builder import Builder, Lanes, SavedValues
+from neutrino.maps.builder import Builder, Lanes, SavedValues, SavesTogether
 from neutrino.maps.declaration import Map, MapTable, MapType, Report
 from neutrino.maps.float_keys import as_key, kept_of
 from neutrino.maps.known_keys import KnownKeys
-from neutrino.maps.sampling import begin_choice, choose_saves
+from neutrino.maps.sampling import begin_choice, choose_saves, draw_number
 from neutrino.maps.table_layout import KeyTable, lost_saves, places_for, row_type, rows_by_launch
-from neutrino.maps.tables import add_to_key, add_to_numbered_site, add_to_site, begin_sites, bring_sites
+from neutrino.maps.tables import (
+    add_one_of,
+    add_to_key,
+    add_to_numbered_site,
+    add_to_site,
+    begin_sites,
+    bring_sites,
+    combines,
+)
 
 if TYPE_CHECKING:
     from neutrino.maps.declaration import Rows
@@ -136,9 +144,24 @@ class Keyed(MapType):
         if self.known.is_by_site:
             add_to_numbered_site(code, entry, table, key, values, saved)
             return code.statements
-        word = as_key(code, key) if key.type.is_float else code.as_bits(Type.U64, code.widened(key))
         chosen = choose_saves(code, self.sample) if self.sample > 1 else None
-        add_to_key(code, entry, table, word, values, saved, chosen)
+        add_to_key(code, entry, table, self._word(code, key), values, saved, chosen)
+        return code.statements
+
+    def gathers(self, entry: Map, lanes: Lanes) -> bool:
+        """Return whether saves at several places that follow each other may be written together: where one of them at
+        most is chosen, they share a search."""
+        return self.sample > 1 and combines(entry, self._table(), lanes)
+
+    def save_all(self, entry: Map, saves: SavesTogether) -> Sequence[MapStatement]:
+        """Return the code (IR statements) of several saves, of which one in ``sample`` is counted, chosen by one number
+        for as many."""
+        code, step = Builder(entry.span), (1 << 32) // self.sample
+        keys = [self._word(code, code.saved(0, entry.fields[0], place)) for place in range(len(saves.each))]
+        conditions = [code.saving(saved, place) for place, saved in enumerate(saves.each)]
+        for first in range(0, len(keys), self.sample):
+            some = slice(first, first + self.sample)
+            add_one_of(code, self._table(), keys[some], conditions[some], draw_number(code), step)
         return code.statements
 
     def begin(self, entry: Map, kept: Sequence[Kept], lanes: Lanes) -> Sequence[MapStatement]:
@@ -175,6 +198,11 @@ class Keyed(MapType):
         ``lost_saves``.
         """
         return lost_saves(copies, row)
+
+    @staticmethod
+    def _word(code: Builder, key: Register) -> Register:
+        """Return a key as the table has it, a u64."""
+        return as_key(code, key) if key.type.is_float else code.as_bits(Type.U64, code.widened(key))
 
     def _table(self) -> KeyTable:
         """Return the layout in memory of this map's table of keys."""

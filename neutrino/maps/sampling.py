@@ -1,9 +1,11 @@
 """Counting one save in so many, chosen at random: the code that chooses, and the error of what is estimated.
 
-Each warp draws numbers of its own, from a linear congruential generator in a register. Its lanes have the same number,
-so that a save of a warp is counted for all its lanes or for none. A count is multiplied by how many saves stand for
-one. Of the counts of a key, each chosen independently, the variance is at most ``(sample - 1) * lanes * count``, where
-each save of a warp counts for up to ``lanes``.
+Each lane draws numbers from a linear congruential generator in a register. The lanes of a warp begin with the same one:
+as long as they draw together, a save of the warp is counted for all its lanes or for none. Lanes that have parted draw
+apart, and from then on may have different numbers. A count is multiplied by how many saves stand for one. Of the
+counts of a key, each chosen independently, the variance is at most ``(sample - 1) * lanes * count``, where each save of
+a warp counts for up to ``lanes``. Of saves that follow each other one number chooses one at most, each as often as if
+it were alone; that one excludes another makes the variance less.
 """
 
 from __future__ import annotations
@@ -29,12 +31,17 @@ _MIXING = ((16, 0x85EBCA6B), (13, 0xC2B2AE35))
 
 
 def choose_saves(code: Builder, sample: int) -> Register:
-    """Append the code that draws a warp's next number; return a predicate, true once in ``sample`` (a power of two)
+    """Append the code that draws the next number; return a predicate, true once in ``sample`` (a power of two)
     times."""
+    return code.compare(Relation.LT, draw_number(code), (1 << 32) // sample)
+
+
+def draw_number(code: Builder) -> Register:
+    """Append the code that draws the next number; return the register with it, a u32, until one is drawn again."""
     number = code.kept(_NUMBER, type_=Type.U32)
     code.change(number, Operator.MUL, _MULTIPLIER)
     code.change(number, Operator.ADD, _INCREMENT)
-    return code.compare(Relation.LT, number, (1 << 32) // sample)
+    return number
 
 
 def begin_choice(code: Builder, kept: Sequence[Kept]) -> None:

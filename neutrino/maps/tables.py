@@ -17,7 +17,7 @@ from neutrino.ir.memory import At, Kept
 from neutrino.ir.operands import Constant, Register, Special
 from neutrino.ir.statements import Operator, Reduction, Relation
 from neutrino.ir.types import Type
-from neutrino.maps.builder import Builder, Combining, Lanes, SavedValues
+from neutrino.maps.builder import Builder, Combining, Lanes, Number, SavedValues
 from neutrino.maps.declaration import Map
 from neutrino.maps.regions import COPIES_MOST, most_copies
 from neutrino.maps.table_layout import KeyTable
@@ -41,18 +41,56 @@ def add_to_key(
     save if the save is for them; None for all.
     """
     saves = code.both(code.saving(saved), chosen)
-    combines = _combines(entry, table, saved.lanes)
-    here = code.here() if combines else None
+    here = code.here() if combines(entry, table, saved.lanes) else None
     inner = code
     # Saves under a condition are rare: where no lane has one, the rest is left out.
     if saves and here and saved.may_branch:
         inner = code.inner()
-    adds, totals = _together(inner, table, here, key, values, saves) if here else _alone(values, saves)
-    place = _find(inner, table, key, adds, reads_first=here is not None)
-    # After the key.
-    _add(inner, table, place, 1, totals, adds)
+    _add_found(inner, table, here, key, values, saves)
     if saves and here and inner is not code:
         code.branch(code.over(here, Reduction.ANY, saves), inner, code.inner())
+
+
+def add_one_of(
+    code: Builder, table: KeyTable, keys: Sequence[Register], conditions: Sequence[Register | None], number: Register,
+    step: int,
+) -> None:  # fmt: skip
+    """Append the code of several saves of which one at most is chosen: all of them share a search.
+
+    It is for lanes that find those with the same key. keys: a u64 for each save. conditions: of each, a predicate,
+    which threads save; None for all. number: a u32, by which each thread chooses: the first save below ``step``, the
+    next one below twice that, and so on; none above all.
+    """
+    here = code.here()
+    is_one = code.compare(Relation.LE, number, len(keys) * step - 1)
+    inner = code.inner()
+    key, chosen = keys[0], is_one
+    # Numbers, since a predicate cannot be chosen.
+    saving: list[Number] = [
+        1 if condition is None else inner.select(condition, 1, 0, Type.U32) for condition in conditions
+    ]
+    saves = saving[0]
+    for place in range(1, len(keys)):
+        is_further = inner.compare(Relation.GE, number, place * step)
+        key = inner.select(is_further, keys[place], key, Type.U64)
+        if any(conditions):
+            saves = inner.select(is_further, saving[place], saves, Type.U32)
+    if isinstance(saves, Register):
+        chosen = inner.compare(Relation.NE, saves, 0, is_one)
+    _add_found(inner, table, here, key, {}, chosen)
+    code.branch(code.over(here, Reduction.ANY, is_one), inner, code.inner())
+
+
+def _add_found(
+    code: Builder, table: KeyTable, here: Register | None, key: Register, values: Mapping[str, Register],
+    saves: Register | None,
+) -> None:  # fmt: skip
+    """Append the search for a key's entry, and the updates of it. here: the lanes that execute this, where those with
+    one key add once; None where each adds. saves: a predicate, which threads save; None for all."""
+    adds, totals = _together(code, table, here, key, values, saves) if here else _alone(values, saves)
+    place = _find(code, table, key, adds, reads_first=here is not None)
+    # After the key.
+    _add(code, table, place, 1, totals, adds)
 
 
 def add_to_site(
@@ -71,7 +109,7 @@ def add_to_site(
         is_same = value is not None and saved.is_same(1)
         _add_in_lane_registers(code, table, site, value, saves, lanes, is_same=is_same)
         return
-    here = code.here() if _combines(entry, table, lanes) else None
+    here = code.here() if combines(entry, table, lanes) else None
     inner = code
     # Where no lane saves, the rest is left out.
     if saves and here and saved.may_branch:
@@ -398,7 +436,7 @@ def _can_reduce_over_lanes(entry: Map, lanes: Lanes) -> bool:
     return entry.level is Level.THREAD and lanes.combining is Combining.REDUCE
 
 
-def _combines(entry: Map, table: KeyTable, lanes: Lanes) -> bool:
+def combines(entry: Map, table: KeyTable, lanes: Lanes) -> bool:
     """Return whether lanes of a warp that save the same key find each other and add once for all, as far as the target
     can."""
     needed = (Combining.REDUCE,) if table.keep else (Combining.REDUCE, Combining.MATCH)

@@ -185,6 +185,33 @@ def test_tables(kind: str, site: int | None, lanes: Lanes, may_branch: bool, con
     assert {key: tuple(row) for key, *row in rows(entry, warp)[names].tolist()} == wanted
 
 
+@pytest.mark.parametrize("lanes", [way for way in WAYS if way.combining is not Combining.NOTHING], ids=str)
+@pytest.mark.parametrize("sample", [2, 8])
+def test_of_saves_together_one_is_counted(sample: int, lanes: Lanes) -> None:
+    """Lanes that have parted draw apart. Each number is for as many saves as one of them stands for."""
+    entry = declared(f'type = "topk"\nn = 64\nroom = 64\nsample = {sample}', 'key = "u64"')
+    random = np.random.default_rng(5)
+    warp, drawn, wanted = Warp(lanes, [0] * (entry.size // 8), entry), [12345] * lanes.number, Counter[int]()
+    warp.kept[32,] = list(drawn)
+    for _ in range(VISITS):
+        here = [lane for lane in range(lanes.number) if random.random() < random.choice([0.5, 1.0])]
+        conditions = [(None, 0)[int(random.integers(2))] for _ in range(int(random.integers(1, 9)))]
+        keys = [list(map(int, random.integers(0, 9, lanes.number))) for _ in conditions]
+        some = frozenset(here[::3])
+        saving = [frozenset(here) if condition is None else some for condition in conditions]
+        facts = [Facts(lanes, may_branch=True, is_conditional=condition is not None) for condition in conditions]
+        warp.each = [([key], own) for key, own in zip(keys, saving, strict=True)]
+        warp.run(entry.kind.save_all(entry, Together(lanes, facts, conditions, [None] * len(keys))), here)
+        for lane in here:
+            for first in range(0, len(keys), sample):
+                drawn[lane] = (drawn[lane] * 747796405 + 2891336453) % (1 << 32)
+                chosen = first + drawn[lane] * sample // (1 << 32)
+                if chosen < len(keys) and lane in saving[chosen]:
+                    wanted[keys[chosen][lane]] += sample
+    assert {row["key"]: row["count"] for row in rows(entry, warp)} == wanted
+    assert len(wanted) == 9
+
+
 @pytest.mark.parametrize("lanes", WAYS, ids=str)
 def test_sites_beyond_the_memory_have_no_place(lanes: Lanes) -> None:
     """A table with room for one key has 12 words, of which a site's two cells take two."""

@@ -353,6 +353,11 @@ class Emission:
         return any(entry.kind.layout is Layout.CHUNKS for entry in self._maps.maps)
 
     @property
+    def gathers_saves(self) -> bool:
+        """Whether saves to any of the probes' maps may be written together with those of later sites."""
+        return any(entry.kind.gathers(entry, self._maps.lanes) for entry in self._maps.maps)
+
+    @property
     def has_end(self) -> bool:
         """Whether something of maps has to be written to memory when a thread ends."""
         return self._maps.has_end

@@ -138,8 +138,8 @@ class WaitingSaves:
     """The saves (records of probes) of one body whose code is written at the last of several sites, since it is shorter
     than that of each.
 
-    They go to logs in groups of lanes; their sites lie in one basic block, and lanes that are apart do not meet between
-    them.
+    They go to logs in groups of lanes, or to tables in which few are counted; their sites lie in one basic block, and
+    lanes that are apart do not meet between them.
     """
 
     _MOST = 8

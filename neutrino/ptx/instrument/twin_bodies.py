@@ -126,7 +126,7 @@ class BodyRewriter:
             variables=self._variables,
             places=self.plan.found.places,
             # The code of places between instructions is written before that of the others.
-            may_wait=self.emission.has_logs and not self.plan.spots,
+            may_wait=self.emission.gathers_saves and not self.plan.spots,
         )
         # First, so that it stands before the code of the instruction that follows the place.
         for spot in self.plan.spots:
