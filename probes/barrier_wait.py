@@ -2,7 +2,7 @@
 #
 # One figure for each group of lanes of a warp that execute the instruction together, from before it until after it: block
 # and cluster barriers, waits for copies and for tensor cores, and each try at an mbarrier. Lanes that come to a barrier
-# apart and go on together are one group, which waited for as long as its lowest lane.
+# apart and go on together are one group, which waited for as long as one of its lanes.
 import neutrino.language as nl
 from neutrino import Map, probe
 
@@ -30,5 +30,5 @@ def arrive():
     level="thread", after=True,
 )  # fmt: skip
 def leave():
-    if nl.leader:
+    if nl.elected:
         PerWait.save(nl.site, nl.u32(nl.clock()) - start)

@@ -155,7 +155,9 @@ _OTHER_HELPERS = frozenset({"shuffle", "clock(after)", "is_global"})
 
 CAPABILITIES = Capabilities(
     tracepoints=frozenset({"kernel", "opcode", "class", "any", "functions", "predicates", *CLASSES}),
-    operands=frozenset({"OUT", "IN", "ADDR", "BYTES", "OPS", "SITE", "THREAD", "BLOCK", "LANES", "LEADER", "PRED"}),
+    operands=frozenset(
+        {"OUT", "IN", "ADDR", "BYTES", "OPS", "SITE", "THREAD", "BLOCK", "LANES", "LEADER", "ELECTED", "PRED"}
+    ),
     helpers=frozenset(
         {
             *(word.value for word in Operator), *(word.value for word in Reduction),

@@ -44,6 +44,7 @@ __all__ = [
     "clz",
     "ctaid",
     "cuid",
+    "elected",
     "elements",
     "f16",
     "f32",
@@ -296,6 +297,8 @@ lanes = Value()
 """The lanes of the warp that run the probe here, one bit each (``u32``)."""
 leader = Value()
 """Whether the thread is the lowest of the lanes that run the probe here together (a predicate)."""
+elected = Value()
+"""Whether the thread is one of these lanes, whichever costs least (a predicate)."""
 thread = Value()
 """The thread's linear number in its block, x fastest (``u32``)."""
 block = Value()

@@ -78,7 +78,7 @@ FAULTS = {"one-liner": "a clause of a one-liner that cannot be read, or a map th
 _ALIAS = "nl"
 _ELAPSED, _LINE = "elapsed", "line"
 _WORDS = frozenset({*HELPERS, *PLACES, *SITE_OPERANDS, "param", _ELAPSED})
-_SMALL = frozenset({"leader", "thread", "block", _LINE})
+_SMALL = frozenset({"leader", "elected", "thread", "block", _LINE})
 """Values of the instruction that are not shown in capitals."""
 _SHOWN_WORDS = sorted({word.upper() if word in {*SITE_OPERANDS} - _SMALL else word for word in _WORDS})
 _OPERAND = re.compile(r"out|in[1-9]", re.ASCII)

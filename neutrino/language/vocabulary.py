@@ -35,7 +35,8 @@ VECTORS = ("out", "in1", "in2", "in3", "in4", "in5", "in6", "in7", "in8", "in9")
 """``nl.out`` and the inputs: operands of the instruction that a probe is at, which may be vectors."""
 
 SITE_OPERANDS = (
-    *VECTORS, "addr", "bytes", "ops", "pred", "lanes", "leader", "thread", "block", "site", "line", "elements",
+    *VECTORS, "addr", "bytes", "ops", "pred", "lanes", "leader", "elected", "thread", "block", "site", "line",
+    "elements",
 )  # fmt: skip
 """``nl.out`` and the others: values of the instruction that a probe is at."""
 

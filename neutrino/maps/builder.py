@@ -112,6 +112,16 @@ class SavedValues(Protocol):
         """Whether the save is under a condition of its own, besides that a thread may have no slot."""
         return self.is_conditional
 
+    @property
+    def is_elected(self) -> bool:
+        """Whether one of the lanes (threads of a warp) here saves, and it is left open which one."""
+        return False
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the whole warp comes here together, and once: the code is run before its lanes may part."""
+        return False
+
     def constant(self, number: int) -> int | None:
         """Return the value of an operand of the save if it is a constant in the probe, else None. number: its index."""
         return None

@@ -176,7 +176,7 @@ class Keyed(MapType):
         """Return the code (IR statements) for a thread's end, which adds to memory what it holds in registers of known
         keys."""
         code = Builder(entry.span)
-        bring_sites(code, self._table(), kept, lanes)
+        bring_sites(code, entry, self._table(), kept, lanes)
         return code.statements
 
     @staticmethod

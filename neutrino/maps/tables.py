@@ -25,7 +25,9 @@ from neutrino.maps.table_layout import KeyTable
 _MOST_GROUPS = 2
 """Of as many sites as there are lanes, that lanes hold."""
 _BASE, _HELD, _OF_GROUP = 0, 1, 4
-"""Keys of kept registers: of each group from ``_HELD`` on the count, the sum, the least and the greatest value."""
+_LANE, _ONCE = 9, 10
+"""Keys of kept registers: of each group from ``_HELD`` on the count, the sum, the least and the greatest value; from
+``_ONCE`` on the value at sites that are executed once, and whether there is one."""
 _MULTIPLIER = 0x9E3779B97F4A7C15
 """2 to the 64 divided by the golden ratio, so that keys at any stride spread over the table."""
 
@@ -105,7 +107,11 @@ def add_to_site(
     # One number of 32 bits, whatever is kept of it.
     value = next(iter(values.values()), None)
     is_short = all(each is value and each.type is Type.U32 for each in values.values())
-    if is_short and saved.may_branch and _can_reduce_over_lanes(entry, lanes):
+    is_short = is_short and saved.may_branch and _can_reduce_over_lanes(entry, lanes)
+    if is_short and value and saved.is_elected and site < _MOST_GROUPS * lanes.number:
+        _add_of_holder(code, table, site, value, saved)
+        return
+    if is_short:
         is_same = value is not None and saved.is_same(1)
         _add_in_lane_registers(code, table, site, value, saves, lanes, is_same=is_same)
         return
@@ -140,21 +146,28 @@ def begin_sites(code: Builder, entry: Map, table: KeyTable, kept: Sequence[Kept]
 
     kept: the registers that saves to the map keep to the thread's end.
     """
-    if any(register.key == (_BASE,) for register in kept):
+    keys = {register.key for register in kept}
+    if (_BASE,) in keys:
         code.change(_base(code), Operator.MOVE, _site_base(code, entry, table))
+    if (_LANE,) in keys:
+        code.change(_lane(code), Operator.MOVE, code.lane())
 
 
-def bring_sites(code: Builder, table: KeyTable, kept: Sequence[Kept], lanes: Lanes) -> None:
+def bring_sites(code: Builder, entry: Map, table: KeyTable, kept: Sequence[Kept], lanes: Lanes) -> None:
     """Append the code for a thread's end that adds to memory what its lane holds in registers for known keys.
 
     kept: the registers that saves to the map keep, whose ``key`` says what each holds.
     """
     keys = {register.key for register in kept}
     for group in range(_MOST_GROUPS):
-        if (_HELD + _OF_GROUP * group,) not in keys:
+        is_held, is_once = (_HELD + _OF_GROUP * group,) in keys, (_ONCE + 2 * group,) in keys
+        if not is_held and not is_once:
             continue
-        registers = _registers(code, table, group)
-        place = code.locate(code.lane(), _base(code), table.known.stride)
+        registers: Mapping[str, Register] = _registers(code, table, group) if is_held else {}
+        if is_once:
+            registers = _with_once(code, table, group, registers)
+        base = _base(code) if (_BASE,) in keys else _site_base(code, entry, table)
+        place = code.locate(_lane(code) if (_LANE,) in keys else code.lane(), base, table.known.stride)
         holding = code.inner()
         first = group * lanes.number * table.known.stride
         updates = _updates(holding, table, registers)
@@ -169,6 +182,53 @@ def bring_sites(code: Builder, table: KeyTable, kept: Sequence[Kept], lanes: Lan
             when = holding.compare(Relation.LT, found[word], value) if word in found else None
             holding.update(operator, At(place, first + word), value, when)
         code.apart(code.compare(Relation.NE, registers["count"], 0), holding)
+
+
+def _add_of_holder(code: Builder, table: KeyTable, site: int, value: Register, saved: SavedValues) -> None:
+    """Append the code that adds one save for all lanes here: by the lane that holds the site's values, if it is here.
+
+    It adds its own value; else the lowest lane adds its own to memory. value: what is saved, a u32.
+    """
+    group, holder = divmod(site, saved.lanes.number)
+    holds = code.compare(Relation.EQ, _lane(code), holder)
+    if saved.is_whole:
+        last, is_there = _once(code, group)
+        code.change(last, Operator.MOVE, value, holds)
+        code.change(is_there, Operator.MOVE, 1, holds)
+        return
+    here = code.here()
+    registers = _registers(code, table, group)
+    holding, apart, adding = code.inner(), code.inner(), code.inner()
+    totals: dict[str, Register | Constant] = {"count": Constant(Type.U64, 1), **dict.fromkeys(table.keep, value)}
+    for name, register in registers.items():
+        total = totals[name]
+        if isinstance(total, Register) and register.type is Type.U64:
+            total = holding.convert(Type.U64, total)
+        holding.change(register, _OPERATORS[name], total if isinstance(total, Register) else 1)
+    # Instructions under a predicate, and no branch, in the machine code.
+    code.apart(holds, holding)
+    below = apart.below(here)
+    # Zero is added: for a place that is the same in all lanes some targets would add up over the lanes once more.
+    place = adding.locate(adding.convert(Type.U32, below), _base(code))
+    _add(adding, table, place, table.count_of(site), totals, None)
+    apart.apart(apart.compare(Relation.EQ, below, Constant(Type.LANES, 0)), adding, here)
+    code.branch(code.absent(here, holder), apart, code.inner())
+
+
+def _with_once(code: Builder, table: KeyTable, group: int, held: Mapping[str, Register]) -> dict[str, Register]:
+    """Return by name what each lane holds of its site, where some sites of a group are executed once.
+
+    held: the registers for the others, none without such sites. A lane holds the values of one site, which is of one
+    kind.
+    """
+    value, is_there = _once(code, group)
+    registers = {"count": code.convert(Type.U64, is_there)}
+    for name in table.keep:
+        registers[name] = code.convert(Type.U64, value) if name == "sum" else value
+    if held:
+        exists = code.compare(Relation.NE, is_there, 0)
+        registers = {name: code.select(exists, one, held[name], held[name].type) for name, one in registers.items()}
+    return registers
 
 
 def _add_in_lane_registers(
@@ -256,7 +316,7 @@ def _add_in_lane_registers(
         code.branch(condition, apart, together)
 
 
-_OPERATORS = {"sum": Operator.ADD, "min": Operator.MIN, "max": Operator.MAX}
+_OPERATORS = {"count": Operator.ADD, "sum": Operator.ADD, "min": Operator.MIN, "max": Operator.MAX}
 
 
 def _registers(code: Builder, table: KeyTable, group: int) -> dict[str, Kept]:
@@ -272,6 +332,17 @@ def _registers(code: Builder, table: KeyTable, group: int) -> dict[str, Kept]:
         number, type_, initial = forms[name]
         registers[name] = code.kept(first + number, type_=type_, initial=initial)
     return registers
+
+
+def _once(code: Builder, group: int) -> tuple[Kept, Kept]:
+    """Return the registers for a group's sites that are executed once: the value, and whether there is one, 1 or 0."""
+    first = _ONCE + 2 * group
+    return code.kept(first, type_=Type.U32), code.kept(first + 1, type_=Type.U32)
+
+
+def _lane(code: Builder) -> Kept:
+    """Return the register with the thread's lane, which is read once: reading the special register takes long."""
+    return code.kept(_LANE, type_=Type.U32)
 
 
 def _alone(

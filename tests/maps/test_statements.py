@@ -38,6 +38,8 @@ class Facts:
     is_conditional: bool
     site: int | None = None
     same: frozenset[int] = frozenset()
+    is_elected: bool = False
+    is_whole: bool = False
 
     @property
     def has_condition(self) -> bool:
@@ -210,6 +212,37 @@ def test_of_saves_together_one_is_counted(sample: int, lanes: Lanes) -> None:
                     wanted[keys[chosen][lane]] += sample
     assert {row["key"]: row["count"] for row in rows(entry, warp)} == wanted
     assert len(wanted) == 9
+
+
+@pytest.mark.parametrize("is_whole", [False, True])
+@pytest.mark.parametrize("lanes", WAYS, ids=str)
+@pytest.mark.parametrize("site", [3, 40, 200])
+def test_one_of_the_lanes_saves(site: int, lanes: Lanes, is_whole: bool) -> None:
+    """Of lanes that are together one saves, whichever: a visit counts once, with the value of a lane that is there."""
+    entry = declared('type = "hash"\nroom = 64\nkeep = ["sum", "min", "max"]', 'key = "u64", value = "u32"')
+    entry = replace(entry, kind=entry.kind.for_sites(site + 1))
+    facts = Facts(lanes, True, True, site, is_elected=True, is_whole=is_whole)
+    random = np.random.default_rng(site)
+    everyone = list(range(lanes.number))
+    every = [everyone] if is_whole else [
+        [lane for lane in everyone if random.random() < random.choice([0.1, 0.9, 1.0])] or [5] for _ in range(VISITS)
+    ]  # fmt: skip
+    warp = Warp(lanes, [0] * (entry.size // 8))
+    code = entry.kind.save(entry, facts)
+    kept = list(dict.fromkeys(kept_in(code)))
+    warp.run(entry.kind.begin(entry, kept, lanes), everyone)
+    for number, here in enumerate(every):
+        warp.saved = [[site] * lanes.number, [100 * number + lane for lane in everyone]]
+        warp.saving = frozenset(here[:1])
+        warp.run(code, here)
+    for group in (everyone[7:], everyone[:7]):
+        warp.run(entry.kind.settle(entry, kept, lanes), group)
+    (row,) = rows(entry, warp)
+    assert (row["key"], row["count"], row["missed"]) == (site, len(every), 0)
+    least, most = (sum(100 * number + pick(here) for number, here in enumerate(every)) for pick in (min, max))
+    assert least <= row["sum"] <= most
+    for name, number in (("min", 0), ("max", len(every) - 1)):
+        assert int(row[name]) - 100 * number in every[number]
 
 
 @pytest.mark.parametrize("lanes", WAYS, ids=str)

@@ -393,6 +393,17 @@ def test_waits_at_barriers() -> None:
     assert [len(cycles) for cycles in expected.values()] == [27]
 
 
+def test_waits_of_whole_warps() -> None:
+    """Five barriers, all of the same text, which each of the block's four warps executes once, with all of its lanes.
+    """
+    run = probed("barrier_wait", "triton_softmax_sm_90")
+    (cycles,) = measured(run, r"bar\.sync", leaders=True).values()
+    rows = list(run.by_line("PerWait").values())
+    assert [row["count"] for row in rows] == [4] * 5
+    assert sum(row["sum"] for row in rows) == sum(cycles)
+    assert {row["min"] for row in rows} | {row["max"] for row in rows} <= set(cycles)
+
+
 # coalescing, reuse_distance, hot_lines, atomic_contention
 
 

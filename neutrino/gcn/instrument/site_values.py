@@ -31,7 +31,7 @@ from neutrino.ir.operands import Constant, Register, SiteOperand, Special
 from neutrino.ir.types import Type
 
 _MESSAGES = ("s_memtime", "s_memrealtime", "s_sendmsg_rtn_")
-_OF_LANES = frozenset({"LANES", "LEADER", "PRED"})
+_OF_LANES = frozenset({"LANES", "LEADER", "ELECTED", "PRED"})
 _OF_PLACE = frozenset({"THREAD", "BLOCK"})
 _VECTOR_COUNTER = frozenset({Space.GLOBAL, Space.BUFFER, Space.LOCAL})
 _MOST_COUNTED = 63
@@ -235,7 +235,7 @@ class SiteValues:
             return predicate(code, self._decision)
         if name == "LANES":
             return lanes(code)
-        if name == "LEADER":
+        if name in {"LEADER", "ELECTED"}:
             return leader(code)
         if name == "THREAD":
             return thread(surroundings)

@@ -110,6 +110,16 @@ class FlowGraph:
                 after.update(numbers[label.before] for label in labels[index])
             self.successors[block] = sorted(after)
 
+    @property
+    def straight(self) -> int:
+        """How many of the body's statements, from the first on, each thread executes exactly once, all threads alike.
+
+        They end where the first basic block does, or with the first call, which may end threads or part them.
+        """
+        if not all(map((0).__ne__, (after for afters in self.successors for after in afters))):
+            return 0
+        return min([*self.starts[1:2], *self._body.calls, len(self._body)])
+
     def block(self, index: int) -> int:
         """The number of the block that a statement is in, by the statement's index in the body."""
         return bisect_right(self.starts, index) - 1

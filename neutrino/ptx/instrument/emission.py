@@ -200,6 +200,7 @@ class Emission:
         ending: bool = False,
         constant_adds: ConstantAdds | None = None,
         deferred: DeferredSaves | None = None,
+        is_whole: bool = False,
     ) -> Code:
         """Return the PTX of a snippet (``before`` or ``after`` code of one probe) at one place.
 
@@ -208,7 +209,8 @@ class Emission:
         so that what they read is copied. ending: it is at an end of the thread, where the code of
         ``sums.update_registers`` comes first and that of ``end`` follows. constant_adds: gets the constants that all
         threads add to cells in registers, for which there is no code then (``add_constants`` has it); None to have it
-        with the rest. deferred: gets saves to be written later, by ``save_all``.
+        with the rest. deferred: gets saves to be written later, by ``save_all``. is_whole: the whole warp comes here
+        together, and once.
         """
         code = Code([], [])
         self._locals = {}
@@ -246,7 +248,7 @@ class Emission:
                 self._maps, index, statement,
                 lambda operand: self._operand(operand, resolve, code.lines), code, slots, save_guard,
                 waits=waits, ending=ending, constant_adds=constant_adds, deferred=deferred, given=self._given,
-                written=self._written,
+                written=self._written, is_whole=is_whole,
             )  # fmt: skip
             save.write_save()
         if not waits:
@@ -346,6 +348,11 @@ class Emission:
     def long_lived(self) -> list[LongLived]:
         """The registers that inserted code uses and that live from the kernel's entry to the end of the thread."""
         return self.registers.long_lived + self._maps.long_lived + list((self._for_parameters or {}).values())
+
+    @property
+    def fills_warps(self) -> bool:
+        """Whether the body is a kernel's whose warps have all of their lanes, by the size of its blocks."""
+        return self._for_parameters is None and self._parameters.fills_warps
 
     @property
     def has_logs(self) -> bool:
@@ -571,6 +578,8 @@ class Emission:
         """
         if operand.name != "PARAM":
             value = resolve(operand.name, operand.element)
+            if operand.name == "ELECTED":
+                self._written.elected.add(value.text)
             if value.choices or value.address:
                 self._given[value.text] = value
             # The program may read a special register itself.

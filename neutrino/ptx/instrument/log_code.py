@@ -242,6 +242,8 @@ class PendingSave:
     kin: Hashable
     lanes: Lanes
     may_branch: bool = True
+    is_elected: bool = False
+    is_whole: bool = False
 
     @property
     def is_conditional(self) -> bool:

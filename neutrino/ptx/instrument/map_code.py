@@ -367,13 +367,13 @@ class SaveCode(AtMap):
     operand_value: gives the value of an operand there. code: what to append to. slots: of the thread. guard: the
     predicate of the threads that save, None for all. waits, ending, constant_adds, deferred: see ``Emission.snippet``.
     given: by register, of the operands that the snippet has read, those of which more is known. written: what the
-    snippet has before the save.
+    snippet has before the save. is_whole: the whole warp comes here together, and once.
     """
 
     def __init__(
         self, maps: MapCode, index: int, save: Save, operand_value: Callable[[SavedOperand], Value], code: Code,
         slots: Slots, guard: Guard | None, *, waits: bool, ending: bool, constant_adds: ConstantAdds | None,
-        deferred: DeferredSaves | None, given: Mapping[str, Value], written: Written,
+        deferred: DeferredSaves | None, given: Mapping[str, Value], written: Written, is_whole: bool,
     ) -> None:  # fmt: skip
         """Set up a writer of the code of one save: a probe's statement that records values in the index-th map.
 
@@ -397,6 +397,7 @@ class SaveCode(AtMap):
         self._deferred = deferred
         self._given = given
         self._written = written
+        self._is_whole = is_whole
         self._predicate: str | None = None
         self._values: dict[int, Value] = {}
 
@@ -464,6 +465,16 @@ class SaveCode(AtMap):
     def has_condition(self) -> bool:
         """Whether some threads that come here, with a slot or without, do not save."""
         return self._guard is not None
+
+    @property
+    def is_elected(self) -> bool:
+        """Whether one of the lanes here saves, that for which ``ELECTED`` is true."""
+        return self._guard is not None and self._written.is_elected(self._guard)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the whole warp comes here together, and once."""
+        return self._is_whole
 
     def constant(self, number: int) -> int | None:
         """Return the value of an operand of the save if it is a constant, else None. number: its index."""

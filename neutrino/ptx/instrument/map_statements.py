@@ -485,6 +485,16 @@ class _NotedAnswers:
         """Whether the save is under a condition of its own; not remembered as a question, like ``lanes``."""
         return self._saved.has_condition
 
+    @property
+    def is_elected(self) -> bool:
+        """Whether one lane, whichever, saves for those here; not remembered as a question, like ``lanes``."""
+        return self._saved.is_elected
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the whole warp comes here once; not remembered as a question, like ``lanes``."""
+        return self._saved.is_whole
+
     def constant(self, number: int) -> int | None:
         """Return the constant that an operand is, else None; question and answer are noted."""
         return self._ask("constant", number, self._saved.constant)
@@ -526,7 +536,7 @@ class SaveCache:
         parts."""
         self._entry = entry
         self._divided = divided
-        self._roots: dict[tuple[bool, bool, bool, Lanes], _Node] = {}
+        self._roots: dict[tuple[bool, bool, bool, bool, bool, Lanes], _Node] = {}
         self._at_ends: dict[tuple[bool, tuple[str, ...], Lanes], Sequence[MapStatement]] = {}
         self.templates: dict[Hashable, tuple[Template, int]] = {}
         """Other code, by what is known of it, with the bytes of local memory that it needs."""
@@ -549,7 +559,9 @@ class SaveCache:
 
         What the map's type asked about an earlier save is asked again, and the answers lead to the parts in a tree.
         """
-        key = (saved.is_conditional, saved.has_condition, saved.may_branch, saved.lanes)
+        key = (
+            saved.is_conditional, saved.has_condition, saved.is_elected, saved.is_whole, saved.may_branch, saved.lanes
+        )  # fmt: skip
         node = self._roots.setdefault(key, _Node())
         known: list[tuple[_Question, object]] = []
         while node.question is not None:

@@ -18,6 +18,8 @@ ends, which is all that recursion needs.
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -27,7 +29,7 @@ from neutrino.lazy import lazy
 from neutrino.ptx.analysis.linkage import Call, Callee
 from neutrino.ptx.instrument.registers import LongLived, Scratch, UnsupportedError, Value, bits
 from neutrino.ptx.isa.instruction import REGISTER, Instruction, Mnemonic
-from neutrino.ptx.isa.scalars import TYPE_BYTES
+from neutrino.ptx.isa.scalars import TYPE_BYTES, WARP_LANES
 from neutrino.ptx.snippets.sites import PARAMETER
 from neutrino.ptx.text.body import Body, Statement
 from neutrino.ptx.text.inserted import Edits, Lines, mem, op
@@ -103,6 +105,14 @@ class Parameters:
         """Whether the kernel's text states how many blocks a cluster has (``.reqnctapercluster``)."""
         kernel = self._kernel
         return ".reqnctapercluster" in kernel.module.code[kernel.function.statement.start : kernel.body.start]
+
+    @lazy
+    def fills_warps(self) -> bool:
+        """Whether the kernel's text states (``.reqntid``) that its blocks have no warp with fewer than all lanes."""
+        kernel = self._kernel
+        directives = kernel.module.code[kernel.function.statement.start : kernel.body.start]
+        sizes = re.findall(r"\.reqntid\s+(\d+)(?:\s*,\s*(\d+))?(?:\s*,\s*(\d+))?", directives)
+        return bool(sizes) and math.prod(int(size or 1) for size in sizes[0]) % WARP_LANES == 0
 
     @property
     def shape(self) -> Hashable:

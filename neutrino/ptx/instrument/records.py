@@ -3,6 +3,7 @@ where they go, how many there were."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -156,11 +157,17 @@ class Saved:
 class Written:
     """The instructions that were written for a snippet (a probe's code) so far.
 
-    parted: how many of them are before its last label or branch.
+    parted: how many of them are before its last label or branch. elected: the registers that have ``ELECTED``.
     """
 
     instructions: list[Instruction]
     parted: int = 0
+    elected: set[str] = dataclasses.field(default_factory=set)
+
+    def is_elected(self, guard: Guard) -> bool:
+        """Return whether a guard is ``ELECTED`` itself: true in one lane, whichever, of those that run the snippet."""
+        value = Value(guard.register, "pred")
+        return not guard.negated and self.moved_from(value, None) in self.elected
 
     def is_clock(self, value: Value, guard: Guard | None) -> bool:
         """Return whether a value is the clock, read at the same time by all lanes (threads of a warp) that save it

@@ -28,9 +28,9 @@ from neutrino.ptx.isa.scalars import SPECIAL_REGISTERS, integer, known_integer
 from neutrino.ptx.text.body import Body
 from neutrino.ptx.text.inserted import Lines, op, vector
 
-_EVERYWHERE = frozenset({"LANES", "LEADER", "THREAD", "BLOCK"})
+_EVERYWHERE = frozenset({"LANES", "LEADER", "ELECTED", "THREAD", "BLOCK"})
 """Helpers that have a value wherever a probe runs."""
-_OF_LANES = ("LANES", "LEADER")
+_OF_LANES = ("LANES", "LEADER", "ELECTED")
 """Those that each snippet has anew: it may be for other threads than the one before it."""
 
 
@@ -71,7 +71,7 @@ def _block(scratch: Scratch, here: Lines) -> Value:
 
 
 class PlaceOperands:
-    """The values of helpers in a snippet at no single instruction: LANES, LEADER, THREAD and BLOCK, and SITE and LINE
+    """The values of helpers in a snippet at no single instruction: those that have one everywhere, and SITE and LINE
     at the beginning or end of a source line, and at places between instructions.
 
     Used as ``SiteOperands``. where: the place in messages, ``a source line``. number: the value of SITE; line: returns
@@ -118,8 +118,8 @@ class PlaceOperands:
         return self._known[helper]
 
     def _resolve(self, helper: str) -> Value:
-        """Return the value of LANES, LEADER, THREAD or BLOCK, and append the code that computes it."""
-        if helper == "LEADER":
+        """Return the value of one of ``_EVERYWHERE``, and append the code that computes it."""
+        if helper in {"LEADER", "ELECTED"}:
             return leader(self("LANES", None), self._scratch, self.here)
         if helper != "LANES":
             return (_thread if helper == "THREAD" else _block)(self._scratch, self.here)
@@ -251,7 +251,7 @@ class SiteOperands:
             "OPS": self._operations,
             "PRED": self._predicate,
             "LANES": self._lanes,
-            "LEADER": lambda: leader(self("LANES", None), self._scratch, self.here),
+            **dict.fromkeys(_OF_LANES[1:], lambda: leader(self("LANES", None), self._scratch, self.here)),
             "THREAD": lambda: _thread(self._scratch, self.here),
             "BLOCK": lambda: _block(self._scratch, self.here),
             "SITE": lambda: Value(str(self._site), None),

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from neutrino.abi.levels import Level
 from neutrino.errors import PtxError
+from neutrino.lazy import lazy
 from neutrino.probing.ir.probe_set import Deferral, Probe, Snippet
 from neutrino.probing.ir.structured import Save
 from neutrino.probing.model import Lanes
@@ -304,6 +305,8 @@ class SiteWriter:
         self._constant_adds: list[tuple[Statement, int, ConstantAdds]] = []
         self._waiting = WaitingSaves(self._body, self._products, emission, edits) if may_wait else None
         self._unlikely = UnlikelyCode(self._body, self._products, emission, edits)
+        # The index of the instruction whose code is being written, -1 at places between instructions.
+        self._index = -1
 
     def write_snippets(self, place: Placed) -> bool:
         """Insert the code of probes around one instruction, reusing that of an equal instruction where possible.
@@ -361,6 +364,11 @@ class SiteWriter:
         for position, total in totals.values():
             self._edits.insert_before(position, self._emission.add_constants(total))
 
+    @lazy
+    def _straight(self) -> int:
+        """How many of the body's statements, from the first on, warps execute with all of their lanes, and once."""
+        return FlowGraph(self._body).straight if self._emission.fills_warps else 0
+
     def _describe(self, statement: Statement) -> str:
         """Return an instruction in the words of error messages: line and text."""
         shown = Shown.of(statement, self._module, self._places)
@@ -390,6 +398,7 @@ class SiteWriter:
         when a probe asks for what the instruction does not have.
         """
         hit, start, end, probes = place.hit, place.start, place.end, place.probes
+        self._index = hit.statement.index
         scratch = self._emission.scratch
         mark = scratch.mark()
         # Whether stores of some snippet went further down.
@@ -482,6 +491,7 @@ class SiteWriter:
     def write_spot(self, spot: Spot) -> None:
         """Insert the code of probes at a place between instructions, such as the head of a loop. Raises
         UnsupportedError."""
+        self._index = -1
         scratch = self._emission.scratch
         mark = scratch.mark()
         guard = Guard(guard_register(spot.guard), "!" in spot.guard) if spot.guard is not None else None
@@ -600,7 +610,8 @@ class SiteWriter:
         # Of the code for helpers' values, what earlier snippets at the site asked for is in lines already.
         already_inserted = len(operands.here)
         code = self._emission.snippet(
-            snippet, operands, guard, level=level, waits=waits, constant_adds=constant_adds, deferred=deferred
+            snippet, operands, guard, level=level, waits=waits, constant_adds=constant_adds, deferred=deferred,
+            is_whole="ELECTED" in snippet.operands_of_site and 0 <= self._index < self._straight,
         )
         lines += operands.here[already_inserted:]
         lines += code.lines

@@ -49,7 +49,9 @@ from neutrino.ptx.isa.opcodes import FIRST_PARTS, NO_AFTER, OPCODES, OTHER_NAMES
 from neutrino.ptx.isa.scalars import SPECIAL_REGISTERS
 
 _WITH_ELEMENTS = ("OUT", *(f"IN{number}" for number in range(1, 10)))
-_WITHOUT_ELEMENTS = ("ADDR", "BYTES", "OPS", "PRED", "LANES", "LEADER", "THREAD", "BLOCK", "SITE", "LINE", "ELEMENTS")
+_WITHOUT_ELEMENTS = (
+    "ADDR", "BYTES", "OPS", "PRED", "LANES", "LEADER", "ELECTED", "THREAD", "BLOCK", "SITE", "LINE", "ELEMENTS",
+)  # fmt: skip
 _ELEMENT = r"(?:\.(?P<element>bits|(?:[xyzw]|\d{1,3})(?:\.bits)?))?"
 
 _PARAMETER_TYPES = (
@@ -77,15 +79,15 @@ HELPER = re.compile(
 end in ``bits`` (``OUT.bits``, ``OUT.y.bits``): then the value is taken as bits without a type."""
 
 HELPER_TYPES = {
-    "ADDR": "u64", "BYTES": "u64", "OPS": "u64", "PRED": "pred", "LANES": "b32", "LEADER": "pred", "THREAD": "u32",
-    "BLOCK": "u64", "SITE": "u32", "LINE": "u32", "ELEMENTS": "u32",
+    "ADDR": "u64", "BYTES": "u64", "OPS": "u64", "PRED": "pred", "LANES": "b32", "LEADER": "pred", "ELECTED": "pred",
+    "THREAD": "u32", "BLOCK": "u64", "SITE": "u32", "LINE": "u32", "ELEMENTS": "u32",
 }  # fmt: skip
 """The PTX types of the helpers whose type does not depend on the instruction; those of ``HAS.…`` are u32, too."""
 
 _NUMBERED = frozenset({"SITE", "LINE"})
 """Helpers that have a value at source lines and places between instructions, too."""
 
-_EVERYWHERE = frozenset({"LANES", "LEADER", "THREAD", "BLOCK"})
+_EVERYWHERE = frozenset({"LANES", "LEADER", "ELECTED", "THREAD", "BLOCK"})
 """Helpers that have a value wherever a probe runs."""
 
 Fault = tuple[str, str, str]

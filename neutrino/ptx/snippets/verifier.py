@@ -529,7 +529,7 @@ class _Checker:
         return None
 
     def _check_predicate(self, word: str, span: Span, side: SnippetSide) -> None:
-        """Check a guard or a predicate operand, without its ``!``: ``PRED``, ``LEADER`` or a ``pred`` register."""
+        """Check a guard or a predicate operand, without its ``!``: ``PRED``, ``LEADER`` … or a ``pred`` register."""
         if HELPER.fullmatch(word):
             self._check_helper_place(word, span, side)
             # OUT or an input may hold a predicate, but which type it has is not known before the site is.
