@@ -45,11 +45,12 @@ which is probed; the rest is some 45 ns for each of the others."""
 FEWEST = 5
 BATCH, WARM, BATCHES = 500, 20, 400
 """As in the program: launches of a batch, untimed batches, timed ones."""
+TIMES = ("through_us", "past_us")
 _LIMIT = 60.0
 
 
 def record(neutrino: Sequence[str], rounds: int) -> Json:
-    """Run the program of small launches in every mode, several times; return the raw samples.
+    """Run the program of small launches in every mode, several times; return medians.
 
     Mode → of each process the µs per launch of each batch, and how many launches were probed. SystemExit: the program
     could not be built or run.
@@ -66,7 +67,16 @@ def record(neutrino: Sequence[str], rounds: int) -> Json:
         for number in range(rounds):
             for mode in MODES:
                 results["runs"][mode].append(_once(neutrino, mode, program, folder, number))
-    return results | {"seconds": round(time.time() - start, 1)}
+    return summarize(results) | {"seconds": round(time.time() - start, 1)}
+
+
+def summarize(results: Json) -> Json:
+    """Return results with the median of each process in place of its batches, and that of all batches of a mode."""
+    runs = results["runs"]
+    medians = {mode: {what: statistics.median(us for run in runs[mode] for us in run[what]) for what in TIMES}
+               for mode in runs}  # fmt: skip
+    kept = {mode: [run | {what: statistics.median(run[what]) for what in TIMES} for run in runs[mode]] for mode in runs}
+    return results | {"runs": kept, "medians": medians}
 
 
 def _once(neutrino: Sequence[str], mode: str, program: Path, folder: Path, number: int) -> Json:
@@ -86,7 +96,7 @@ def _once(neutrino: Sequence[str], mode: str, program: Path, folder: Path, numbe
         argv += ["--then", f"{shlex.quote(sys.executable)} -m neutrino.cli.ctl $PPID off > /dev/null"]
     _run(argv, folder, name)
     found: Json = json.loads(report.read_text())
-    kept: Json = {key: found["extra"][key] for key in ("is_hooked", "through_us", "past_us")}
+    kept: Json = {key: found["extra"][key] for key in ("is_hooked", *TIMES)}
     kept["checks"] = found["checks"]
     if mode != PLAIN:
         (path,) = find_traces(traces)
@@ -110,8 +120,7 @@ def times(results: Json, mode: str) -> float:
     """How many times as long launches take through the hook (Neutrino's library in the program) as past it: the median
     over processes of the ratios of their batches' medians.
     """
-    ratios = (statistics.median(run["through_us"]) / statistics.median(run["past_us"]) for run in results["runs"][mode])
-    return float(statistics.median(ratios))
+    return float(statistics.median(run["through_us"] / run["past_us"] for run in results["runs"][mode]))
 
 
 def judge(results: Json) -> list[Verdict]:
@@ -159,17 +168,15 @@ def table(results: Json) -> str:
     their ratio."""
     lines = [f"{results['device']}, driver {results['driver']}"]
     lines.append(f"{'':12}{'through µs':>12}{'past µs':>10}{'ratio':>8}")
-    for mode, runs in results["runs"].items():
-        through, past = (
-            statistics.median(value for run in runs for value in run[what]) for what in ("through_us", "past_us")
-        )
+    for mode in results["runs"]:
+        through, past = (results["medians"][mode][what] for what in TIMES)
         lines.append(f"{mode:12}{through:>12.3f}{past:>10.3f}{times(results, mode):>8.3f}")
     return "\n".join(lines)
 
 
 main = Bench(
-    "choice", RESULTS, ("device", "driver", "runs"), lambda options, neutrino: record(neutrino, options.rounds),
-    judge, table, FEWEST,
+    "choice", RESULTS, ("device", "driver", "runs", "medians"),
+    lambda options, neutrino: record(neutrino, options.rounds), judge, table, FEWEST,
 ).main  # fmt: skip
 
 

@@ -149,14 +149,9 @@ def _choice() -> list[str]:
     results = _results("choice_h200")
 
     def nanoseconds(mode: str) -> float:
-        """Nanoseconds that a launch takes longer through the hook (Neutrino's library in the program) than past it, by
-        medians.
-        """
-        runs = results["runs"][mode]
-        through, past = (
-            statistics.median(value for run in runs for value in run[what]) for what in ("through_us", "past_us")
-        )
-        return (through - past) * 1000
+        """Nanoseconds that a launch takes longer through the hook than past it, by medians."""
+        through, past = (results["medians"][mode][what] for what in choice.TIMES)
+        return float((through - past) * 1000)
 
     share = (choice.times(results, choice.EVERY) - 1) * 100
     return [f"{nanoseconds(choice.OFF):.0f}", f"{nanoseconds(choice.EVERY):.0f}", f"{share:.1f}"]

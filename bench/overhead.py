@@ -83,7 +83,7 @@ COMPLETE = {"dmat"}
 
 
 def record(neutrino: Sequence[str], rounds: int, modes: Sequence[str]) -> Json:
-    """Run the Triton program in every mode on the GPU, several times; return the raw samples.
+    """Run the Triton program in every mode on the GPU, several times; return what ``summarize`` keeps.
 
     Mode → one report of the program a process, with what the trace has of the probed ones. SystemExit: the program
     cannot be run.
@@ -104,7 +104,7 @@ def record(neutrino: Sequence[str], rounds: int, modes: Sequence[str]) -> Json:
         for number in range(rounds):
             for mode, reports in runs.items():
                 reports.append(_once(neutrino, mode, folder, number + 1))
-    return results | {"seconds": round(time.time() - start, 1), "runs": runs}
+    return summarize(results | {"seconds": round(time.time() - start, 1), "runs": runs})
 
 
 def _once(neutrino: Sequence[str], mode: str, folder: Path, number: int) -> Json:
@@ -176,9 +176,26 @@ def _recorded(folder: Path) -> Json:
     }  # fmt: skip
 
 
+def summarize(results: Json) -> Json:
+    """Return results with medians over all processes and launches in place of times, by mode and kernel, and with the
+    number of launches and the beginning of digests."""
+    ms = {
+        mode: {name: statistics.median(one for run in runs for one in run["kernels"][name]["ms"]) for name in KERNELS}
+        for mode, runs in results["runs"].items() if runs
+    }  # fmt: skip
+    runs = {
+        mode: [run | {"kernels": {
+            name: {"launches": len(row["ms"]), "output": " ".join(digest[:16] for digest in row["output"].split())}
+            for name, row in run["kernels"].items()
+        }} for run in runs]
+        for mode, runs in results["runs"].items()
+    }  # fmt: skip
+    return results | {"ms": ms, "runs": runs}
+
+
 def milliseconds(results: Json, mode: str, kernel: str) -> float:
     """Return how many milliseconds a launch of a kernel takes in a mode: the median over all processes and launches."""
-    return float(statistics.median(ms for run in results["runs"][mode] for ms in run["kernels"][kernel]["ms"]))
+    return float(results["ms"][mode][kernel])
 
 
 def times(results: Json, mode: str) -> dict[str, float]:
@@ -233,7 +250,7 @@ def _launches(runs: Sequence[Json]) -> str:
     need(bool(runs), "no runs")
     for run in runs:
         for name in KERNELS:
-            expected = _UNTIMED + len(run["kernels"][name]["ms"])
+            expected = _UNTIMED + run["kernels"][name]["launches"]
             found = run["probed"].get(name, 0)
             need(found == expected, f"{name}: {found} of {expected} launches probed; {run['originals'].get(name)}")
     return f"{len(runs)} processes, every launch probed"
@@ -292,7 +309,7 @@ def _add_modes(parser: argparse.ArgumentParser) -> None:
 
 
 main = Bench(
-    "overhead", RESULTS, ("device", "driver", "runs"),
+    "overhead", RESULTS, ("device", "driver", "runs", "ms"),
     lambda options, neutrino: record(neutrino, options.rounds, options.modes), judge, table, FEWEST, _add_modes,
 ).main  # fmt: skip
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bench.overhead import COMPLETE, KERNELS, LIMITS, PLAIN, judge, table
+from bench.overhead import COMPLETE, KERNELS, LIMITS, PLAIN, judge, summarize, table
 
 
 @pytest.fixture(scope="module")
@@ -24,12 +24,12 @@ def good() -> Any:
 
 
 def faults(results: Any) -> list[str]:
-    return [verdict.case for verdict in judge(results) if not verdict.good]
+    return [verdict.case for verdict in judge(summarize(results)) if not verdict.good]
 
 
 def test_good_samples_are_good(good: Any) -> None:
     assert faults(good) == []
-    assert "dmat" in table(good)
+    assert "dmat" in table(summarize(good))
 
 
 @pytest.mark.parametrize(
