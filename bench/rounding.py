@@ -42,15 +42,11 @@ Json = Any
 RESULT, EMBEDDED_RESULT = "rounding_h200.json", "rounding_embedded.json"
 DIAGNOSTICS = "rounding_diagnostics.txt"
 LARGEST_RESULT = 300 << 10
-DETAIL = 110
-"""Characters kept of why a kernel has no twin, of the end."""
 RUN_LIMIT = 80.0
 PROBES = ROOT / "bench" / "probes"
 FILES = ("elementwise", "floats", "matrices", "reductions", "scans", "attention", "gelu", "layernorm", "softmax")
 """How the files of tests/kernels begin whose kernels are run."""
 EMBEDDED_FILES = ("floats", "gelu", "layernorm")
-_PLAIN_WORDS = frozenset({*LETTERS, "no-site"})
-"""What became of kernels that needs no further words."""
 
 
 @dataclass
@@ -201,41 +197,47 @@ def _probe(name: str) -> str:
     return str(own) if own.exists() else name
 
 
-def _kernels(trace: Trace) -> list[tuple[str, str, str]]:
+def _kernels(trace: Trace) -> list[tuple[str, str]]:
     """List the kernels of a trace that were launched: of each its name and what shows that its instrumented copy
-    computes the same.
-
-    Else the reason why it has no copy, and details.
-    """
+    computes the same, else the reason why it has no copy."""
     rows = []
     for kernel in trace.kernels:
         launched = {reason.word for reason, count in kernel.counters.items() if count}
         if not launched:
             continue
-        word, detail = kernel.reason.word, kernel.detail
+        word = kernel.reason.word
         if word == "probed":
             manifest: Mapping[str, Json] = kernel.manifest.raw if kernel.manifest else {}
             word = (manifest.get("numerics") or {}).get("proof") or "unassembled"
             if launched != {"probed"}:
-                word, detail = "unlaunched", str(sorted(launched))
-        rows.append((kernel.name, word, detail))
+                word = "unlaunched"
+        rows.append((kernel.name, word))
     return rows
 
 
 def _packed(run: dict[str, Json]) -> Json:
-    """Compress a run's row of the results, as the file holds thousands of kernels: names in one text, digests in
-    another.
-
-    And a letter for each proof.
-    """
+    """Compress a run's row of the results: names in one text, digests in another, and a letter for each proof."""
     outputs, found = run.pop("outputs"), run.pop("kernels", [])
     run["names"], run["digests"] = " ".join(outputs), " ".join(outputs.values())
-    run["proofs"] = " ".join(f"{LETTERS.get(word, word)}" for _, word, _ in found)
-    names = [name for name, _, _ in found]
+    run["proofs"] = " ".join(f"{LETTERS.get(word, word)}" for _, word in found)
+    names = [name for name, _ in found]
     if names != list(outputs):
         run["kernels"] = " ".join(names)
-    run["details"] = {name: detail[-DETAIL:] for name, word, detail in found if word not in _PLAIN_WORDS and detail}
     return run
+
+
+def without_repeats(runs: Sequence[Json]) -> list[Json]:
+    """Return rows without names and digests that are those of their suite's first row: digests become a point."""
+    kept = []
+    for run in runs:
+        first = next(one for one in runs if one["suite"] == run["suite"])
+        row = dict(run)
+        if first is not run and run["names"] == first["names"]:
+            del row["names"]
+            pairs = zip(run["digests"].split(), first["digests"].split(), strict=True)
+            row["digests"] = " ".join("." if own == known else own for own, known in pairs)
+        kept.append(row)
+    return kept
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -272,6 +274,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             bench.result["interrupted"] = True
         finally:
             bench.result["seconds"] = round(time.time() - start, 1)
+            bench.result["runs"] = without_repeats(bench.result.get("runs", []))
             text = json.dumps(bench.result, separators=(",", ":")).replace('{"suite"', '\n{"suite"')
             path = options.out / (EMBEDDED_RESULT if embedded else RESULT)
             path.write_text(text + "\n")

@@ -72,18 +72,20 @@ class Run:
 
     outputs: Mapping[str, str]
     became: Sequence[tuple[str, str]]
-    details: Mapping[str, str]
 
     @classmethod
-    def read(cls, row: Json) -> Run:
-        """Parse a run from its row in the results. Raises BrokenError where it did not come to its end."""
+    def read(cls, row: Json, first: Json) -> Run:
+        """Parse a run from its row in the results. first: the row of the suite's first run, which has what is left out
+        of this one. Raises BrokenError where it did not come to its end."""
         need(row["exit"] == 0, f"exit status {row['exit']}")
-        names, digests = row["names"].split(), row["digests"].split()
+        listed = row.get("names", first["names"])
+        names, digests, known = listed.split(), row["digests"].split(), first["digests"].split()
         need(len(names) == len(digests) > 0, f"{len(names)} names, {len(digests)} digests")
-        kernels, proofs = row.get("kernels", row["names"]).split(), row["proofs"].split()
+        digests = [known[number] if digest == "." else digest for number, digest in enumerate(digests)]
+        kernels, proofs = row.get("kernels", listed).split(), row["proofs"].split()
         words = {letter: word for word, letter in LETTERS.items()}
         became = [(name, words.get(proof, proof)) for name, proof in zip(kernels, proofs, strict=bool(proofs))]
-        return cls(dict(zip(names, digests, strict=True)), became, row["details"])
+        return cls(dict(zip(names, digests, strict=True)), became)
 
 
 class _Runs:
@@ -95,7 +97,7 @@ class _Runs:
         """Return the recorded run of a suite under a probe. Raises BrokenError when it is missing or did not end well.
         """
         need((suite, probe) in self._rows, f"{suite} was not run under {probe}")
-        return Run.read(self._rows[suite, probe])
+        return Run.read(self._rows[suite, probe], next(row for (of, _), row in self._rows.items() if of == suite))
 
 
 def judge(results: Json, begins: str = "") -> list[Verdict]:

@@ -74,5 +74,7 @@ def test_the_embedded_device(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stdout + (tmp_path / "rounding_diagnostics.txt").read_text()
     result = json.loads((tmp_path / "rounding_embedded.json").read_text())
-    (probed,) = (row for row in result["runs"] if row["probe"] == "rounding_out")
-    assert len(probed["names"].split()) >= 5
+    first, *others = result["runs"]
+    assert len(first["names"].split()) >= 5
+    assert [row["probe"] for row in others][-1] == "rounding_out"
+    assert all("names" not in row and set(row["digests"].split()) == {"."} for row in others)
