@@ -160,8 +160,10 @@ def _run(
     """Run the program once with a probe: rows by kernel and size, or an error."""
     traces = folder / probe
     rounds = max(8, rounds // 2) if probe in COMPLETE else rounds
+    # So that a launch seldom waits for the memory of earlier ones, while the GPU gets idle.
+    pause = ["--pause", "0.05"] if probe in COMPLETE else []
     done, words = _launch(
-        _under(neutrino, probe, traces), probe, ["--rounds", str(rounds), "--sizes", *sizes], folder, caches
+        _under(neutrino, probe, traces), probe, ["--rounds", str(rounds), *pause, "--sizes", *sizes], folder, caches
     )
     try:
         if done.status != 0:
@@ -265,6 +267,7 @@ def _outputs(results: Json, probe: str, outputs: Mapping[str, str]) -> str:
     need(not varied, f"launches of {', '.join(varied)} gave several outputs")
     few = [name for name, row in _probed(results, probe).items() if min(row["launches"]) < 3]
     need(not few, f"fewer than 3 launches with or without the probe: {', '.join(few)}")
+    need(probe not in COMPLETE or not run["dropped"], f"{run['dropped']} records were dropped")
     return f"{len(expected)} kernels, {len(_probed(results, probe))} of them probed, the same bits with and without"
 
 

@@ -305,8 +305,9 @@ def _parser() -> _Parser:
         dest="pool",
         type=_size,
         metavar="SIZE",
-        help="limit of the device memory for maps, per context (default: 1/64 of the device's, at most 1G); at most "
-        "64M is taken at first, and what is free is given back when an allocation of COMMAND fails",
+        help="limit of the device memory for maps, per context (default: 1/64 of the device's, at most 1G, with logs "
+        "half of what is free); at most 64M is taken at first, with logs up to 1/16 of what is free; what no launch "
+        "uses is given back when an allocation of COMMAND fails",
     )
     parser.add_argument(
         "--timeout",

@@ -42,6 +42,7 @@ def test_good_samples_are_good(good: Any) -> None:
         (lambda runs: runs["block_sched"]["rows"]["gemm usual"].update(output="one two"), "block_sched: outputs"),
         (lambda runs: runs["latency"]["rows"]["pool large"].update(launches=[2, 14]), "latency: outputs"),
         (lambda runs: runs["latency"]["rows"].pop("pool large"), "latency: outputs"),
+        (lambda runs: runs["dmat"].update(dropped=1), "dmat: outputs"),
         (lambda runs: runs["coalescing"].update(error="exit status 1"), "coalescing: outputs"),
         (lambda runs: runs.pop("coalescing"), "every shipped probe"),
     ],

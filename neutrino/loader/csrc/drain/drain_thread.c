@@ -129,9 +129,7 @@ static void forget_pool(struct nt_pool *pool, CUcontext context)
 	__atomic_store_n(&pool->state, POOL_NONE, __ATOMIC_RELEASE);
 }
 
-/*
- * Note in the trace a launch, if one was reported, for which the pool (device memory for results) can never have room.
- */
+/* Note in the trace a launch, if one was reported, for which the pool (device memory for results) had no room. */
 static void note_oversized(struct nt_pool *pool)
 {
 	uint64_t size = __atomic_exchange_n(&pool->oversized_size, 0, __ATOMIC_ACQ_REL);
@@ -139,10 +137,17 @@ static void note_oversized(struct nt_pool *pool)
 	if (!size)
 		return;
 	struct nt_kernel *kernel = __atomic_load_n(&pool->oversized, __ATOMIC_ACQUIRE);
-	nt_event_note("kernel %u %s: a launch needs %llu MiB of device memory for its maps, and the pool has at most %llu MiB "
-		      "for one: see --max-device-memory",
-		      kernel->id, kernel->name, (unsigned long long)(size + (1 << 20) - 1) >> 20,
-		      (unsigned long long)nt_slabs_most(pool) >> 20);
+	uint64_t left = __atomic_load_n(&pool->oversized_free, __ATOMIC_RELAXED);
+	if (left != UINT64_MAX)
+		nt_event_note("kernel %u %s: a launch found no room for its logs, which need %llu bytes: %llu of them were missing; "
+			      "see --max-device-memory",
+			      kernel->id, kernel->name, (unsigned long long)size,
+			      (unsigned long long)(size > left ? size - left : 0));
+	else
+		nt_event_note("kernel %u %s: a launch needs %llu MiB of device memory for its maps, and the pool has at most %llu MiB "
+			      "for one: see --max-device-memory",
+			      kernel->id, kernel->name, (unsigned long long)(size + (1 << 20) - 1) >> 20,
+			      (unsigned long long)nt_slabs_most(pool) >> 20);
 	__atomic_store_n(&pool->oversized, NULL, __ATOMIC_RELEASE);
 }
 

@@ -1,5 +1,7 @@
 #include "image/backend.h"
 
+#include "base/clock.h"
+#include "base/wake.h"
 #include "image/twin.h"
 
 const struct nt_backend nt_backend_table[NT_BACKENDS] = {
@@ -11,6 +13,11 @@ const struct nt_backend nt_backend_table[NT_BACKENDS] = {
 
 /* Records of each thread, warp or block for which the logs of a graph's node get memory if their need is not known. */
 #define LOG_RECORDS_IN_GRAPH 16
+
+/* How long a launch may wait for room for its logs, and how often that may be in vain before none waits any more. */
+#define WAIT_NS UINT64_C(2000000000)
+#define WAIT_STEP_US 200
+#define WAITS_IN_VAIN 2u
 
 /* Bytes that the maps of a kernel with logs may take in any launch. */
 #define LOG_LITTLE (UINT64_C(64) << 10)
@@ -30,8 +37,13 @@ static uint64_t choose_log(const struct nt_attempt *attempt, uint64_t most, uint
 	const struct nt_kernel *kernel = attempt->function->kernel;
 	uint64_t wanted = __atomic_load_n(&kernel->log_wanted, __ATOMIC_RELAXED);
 
-	/* Half of it at most: a pool grows by as much beside what is in use. Each region is aligned. */
-	uint64_t spare = size < most / 2 ? (most / 2 - size) / kernel->log_count : 0;
+	/* Half of it at most, unless more is needed: a pool grows by as much beside what is in use. Each region is aligned. */
+	if (most / 2 / NEUTRINO_LOG_UNIT / kernel->log_count > wanted)
+		most /= 2;
+	uint64_t unknown = attempt->pool ? nt_pool_unknown_most(attempt->pool) : 0;
+	if (!wanted && unknown && most > unknown)
+		most = unknown;
+	uint64_t spare = size < most ? (most - size) / kernel->log_count : 0;
 	uint64_t units = spare > NEUTRINO_REGION_ALIGN ? (spare - NEUTRINO_REGION_ALIGN) / NEUTRINO_LOG_UNIT : 0;
 	/* The nodes of a graph keep what they get, and replays are many. */
 	uint64_t guess = attempt->cell ? nt_regions_log_units(kernel->maps, kernel->map_count, extent, LOG_RECORDS_IN_GRAPH) : units;
@@ -62,6 +74,8 @@ void nt_backend_measure(struct nt_attempt *attempt, uint64_t most)
 {
 	const struct nt_kernel *kernel = attempt->function->kernel;
 
+	/* It may have been measured before. */
+	attempt->extent.log_units = attempt->extent.log_first = 0;
 	attempt->size = nt_regions_size(kernel->maps, kernel->map_count, &attempt->extent);
 	if (kernel->log_count)
 		attempt->size = choose_log(attempt, most, attempt->size, &attempt->extent);
@@ -94,12 +108,15 @@ void nt_backend_expect(struct nt_kernel *kernel, struct nt_pool *pool)
 {
 	uint64_t wanted = __atomic_load_n(&kernel->log_wanted, __ATOMIC_RELAXED);
 
-	if (!pool || !wanted || !kernel->log_count)
+	if (!pool || !kernel->log_count)
 		return;
+	uint64_t unknown = nt_pool_has_logs(pool);
 	/* As choose_log takes it, and some more: what the other maps need depends on the launch. */
 	uint64_t most = nt_slabs_most(pool) / 2, size = 2 * wanted * kernel->log_count * NEUTRINO_LOG_UNIT;
 	size += size / 8;
-	nt_pool_expect(pool, kernel, size < most ? size : most);
+	if (!wanted)
+		size = unknown;
+	nt_pool_expect(pool, kernel, size < most ? size : most, wanted);
 }
 
 /*
@@ -150,27 +167,19 @@ static uint64_t least_log_units(struct nt_attempt *attempt)
 }
 
 /*
- * Take memory from the pool for all results of a launch (attempt->room, ->base, ->size). If the pool has not enough at
- * the moment, logs (to which threads append records) get less, but not below what is known to be needed. PROBED, or the
- * reason why there is none. Lock-free.
+ * Take memory from the pool for all results of a launch (attempt->room, ->base, ->size), which is measured. If the pool
+ * has not enough at the moment, logs (to which threads append records) get less, but at least so many units. PROBED, or
+ * the reason why there is none. Lock-free.
  */
-enum neutrino_reason nt_backend_take_room(struct nt_attempt *attempt)
+static enum neutrino_reason try_room(struct nt_attempt *attempt, uint64_t least)
 {
-	const struct nt_kernel *kernel = attempt->function->kernel;
-	uint64_t least = LOG_LEAST;
-
-	nt_backend_measure(attempt, nt_slabs_most(attempt->pool));
-	if (kernel->log_count && !__atomic_load_n(&kernel->log_wanted, __ATOMIC_RELAXED))
-		leave_half(attempt);
-	else if (kernel->log_count)
-		least = least_log_units(attempt);
 	for (;;) {
 		switch (nt_room_take(attempt->pool, attempt->stream, attempt->size, &attempt->room)) {
 		case NT_ROOM:
 			attempt->base = attempt->room.address;
 			return NEUTRINO_REASON_PROBED;
 		case NT_ROOM_TOO_LARGE:
-			nt_pool_too_large(attempt->pool, attempt->function->kernel, attempt->size);
+			nt_pool_too_large(attempt->pool, attempt->function->kernel, attempt->size, false);
 			return NEUTRINO_REASON_MAP_SIZE;
 		case NT_ROOM_FULL:
 			break;
@@ -181,4 +190,52 @@ enum neutrino_reason nt_backend_take_room(struct nt_attempt *attempt)
 			return NEUTRINO_REASON_POOL_FULL;
 		set_log_units(attempt, units / 2 > least ? units / 2 : least);
 	}
+}
+
+/*
+ * Choose how much memory the logs of a launch (to which threads append records) are to have, and take it from the pool,
+ * as try_room does. may_wait: else logs whose need is not known get little while earlier launches have most of the pool.
+ * Lock-free.
+ */
+static enum neutrino_reason measure_and_try(struct nt_attempt *attempt, bool may_wait)
+{
+	const struct nt_kernel *kernel = attempt->function->kernel;
+	uint64_t least = LOG_LEAST;
+
+	nt_backend_measure(attempt, nt_slabs_most(attempt->pool));
+	if (kernel->log_count && !__atomic_load_n(&kernel->log_wanted, __ATOMIC_RELAXED)) {
+		if (may_wait && nt_room_free_large(attempt->pool) < nt_room_largest(attempt->pool) / 4)
+			return NEUTRINO_REASON_POOL_FULL;
+		leave_half(attempt);
+	} else if (kernel->log_count)
+		least = least_log_units(attempt);
+	return try_room(attempt, least);
+}
+
+/*
+ * Take memory from the pool for all results of a launch (attempt->room, ->base, ->size). If the pool has not enough at
+ * the moment, logs (to which threads append records) get less, but not below what is known to be needed: then the launch
+ * waits until the drain thread has fetched the results of earlier ones, or made the pool larger. An earlier launch may
+ * itself wait for this one, so that has an end. PROBED, or the reason why there is none. Lock-free.
+ */
+enum neutrino_reason nt_backend_take_room(struct nt_attempt *attempt)
+{
+	static uint32_t in_vain;
+	struct nt_kernel *kernel = attempt->function->kernel;
+	bool may_wait = kernel->log_count && __atomic_load_n(&in_vain, __ATOMIC_RELAXED) < WAITS_IN_VAIN;
+	enum neutrino_reason reason = measure_and_try(attempt, may_wait);
+
+	if (reason != NEUTRINO_REASON_POOL_FULL || !kernel->log_count)
+		return reason;
+	for (uint64_t until = nt_clock_now_ns() + WAIT_NS; may_wait && reason == NEUTRINO_REASON_POOL_FULL;) {
+		nt_wake_drain_from(NT_DOZING);
+		nt_clock_sleep_us(WAIT_STEP_US);
+		may_wait = nt_clock_now_ns() < until;
+		reason = measure_and_try(attempt, may_wait);
+		if (!may_wait)
+			__atomic_fetch_add(&in_vain, 1, __ATOMIC_RELAXED);
+	}
+	if (reason == NEUTRINO_REASON_POOL_FULL)
+		nt_pool_too_large(attempt->pool, kernel, attempt->size, true);
+	return reason;
 }

@@ -336,9 +336,9 @@ static struct neutrino_launch *add_record(const struct nt_attempt *attempt, uint
 }
 
 /*
- * Launch the twin (copy with probes) with room for its results, and record it; or the original if that is not possible.
- * reason: PROBED, or why the twin cannot run. Sets attempt->is_submitted. The memory pool is found and the code is
- * chosen before.
+ * Launch the twin (copy with probes), and record it; or the original if that is not possible. reason: PROBED, or why the
+ * twin cannot run. Sets attempt->is_submitted. The memory pool is found, the code is chosen, and room for the results is
+ * taken before.
  */
 static CUresult run_twin(struct nt_attempt *attempt, enum neutrino_reason reason)
 {
@@ -347,8 +347,6 @@ static CUresult run_twin(struct nt_attempt *attempt, enum neutrino_reason reason
 	struct nt_kernel *kernel = function->kernel;
 	uint64_t index;
 
-	if (reason == NEUTRINO_REASON_PROBED)
-		reason = nt_backend_take_room(attempt);
 	/* Not while its pool is made, or is given up because the context is another one now. */
 	if (reason == NEUTRINO_REASON_CONTEXT && (attempt->pool || !nt_pools_has(attempt->context)))
 		start_preparation(attempt->context);
@@ -380,10 +378,10 @@ static CUresult run_twin(struct nt_attempt *attempt, enum neutrino_reason reason
 }
 
 /*
- * With --benchmark: draw what a launch runs that can be probed, and begin its time. Returns whether it is the twin
- * (copy with probes). Not inlined: launches that are not timed keep their stack.
+ * With --benchmark: draw what a launch runs that can be probed. Returns whether it is the twin (copy with probes). Not
+ * inlined: launches that are not timed keep their stack.
  */
-static __attribute__((noinline)) bool begin_timing(const struct nt_attempt *attempt, struct nt_timing *timing)
+static __attribute__((noinline)) bool draw(const struct nt_attempt *attempt, struct nt_timing *timing)
 {
 	const struct nt_launch *launch = attempt->launch;
 
@@ -395,7 +393,6 @@ static __attribute__((noinline)) bool begin_timing(const struct nt_attempt *atte
 	memcpy(timing->sample.block, launch->block, sizeof(timing->sample.block));
 	nt_benchmark_draw(timing);
 	timing->sample.variant = timing->is_probed ? attempt->variant : 0;
-	nt_benchmark_begin(timing);
 	return timing->is_probed;
 }
 
@@ -445,11 +442,17 @@ CUresult nt_launch(struct nt_function *function, const struct nt_launch *launch)
 	reason = attempt.pool ? kernel->backend->choose(&attempt) : NEUTRINO_REASON_CONTEXT;
 	struct nt_timing timing;
 	bool is_timed = nt_benchmark_is_set() && reason == NEUTRINO_REASON_PROBED;
-	if (is_timed && !begin_timing(&attempt, &timing)) {
+	if (is_timed && !draw(&attempt, &timing)) {
+		nt_benchmark_begin(&timing);
 		CUresult result = run_original(function, launch, NEUTRINO_REASON_NOT_SELECTED);
 		nt_benchmark_end(&timing, result == CUDA_SUCCESS);
 		return result;
 	}
+	if (reason == NEUTRINO_REASON_PROBED)
+		reason = nt_backend_take_room(&attempt);
+	/* After waits for room, which are not the kernel's time. */
+	if (is_timed)
+		nt_benchmark_begin(&timing);
 	CUresult result = run_twin(&attempt, reason);
 	if (is_timed)
 		nt_benchmark_end(&timing, attempt.is_submitted);

@@ -29,12 +29,12 @@ static void raise_to(uint64_t *value, uint64_t least)
 }
 
 /*
- * Note, for the trace, that a pool (device memory of a context) was made that may have limit bytes, of which one launch
- * can have of_launch.
+ * Note, for the trace, that a pool (device memory of a context), which is new or not, may have limit bytes, of which one
+ * launch can have of_launch.
  */
-void nt_own_memory_limited(uint64_t limit, uint64_t of_launch)
+void nt_own_memory_limited(uint64_t limit, uint64_t of_launch, bool is_new)
 {
-	__atomic_fetch_add(&pools, 1, __ATOMIC_RELAXED);
+	__atomic_fetch_add(&pools, is_new, __ATOMIC_RELAXED);
 	raise_to(&pool_limit, limit);
 	raise_to(&launch_limit, of_launch);
 }

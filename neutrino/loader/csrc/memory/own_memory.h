@@ -32,8 +32,8 @@ void nt_own_memory_free(enum nt_own_memory kind, CUdeviceptr address, uint64_t s
 /* Size bytes are gone with their context. */
 void nt_own_memory_gone(enum nt_own_memory kind, uint64_t size);
 
-/* A pool was made that may have limit bytes, of which one launch can have of_launch. */
-void nt_own_memory_limited(uint64_t limit, uint64_t of_launch);
+/* A pool, which is new or not, may have limit bytes, of which one launch can have of_launch. */
+void nt_own_memory_limited(uint64_t limit, uint64_t of_launch, bool is_new);
 
 /* Free and total bytes of the current context's device, as if all that is counted was taken. False if the driver does not say. */
 bool nt_own_memory_left(uint64_t *left, uint64_t *total);

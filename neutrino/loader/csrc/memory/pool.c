@@ -15,11 +15,14 @@
 #include "memory/segment.h"
 #include "trace/trace.h"
 
+#define UNKNOWN_PART 16			  /* of the free memory, for launches whose logs have an unknown need */
+#define UNKNOWN_MOST (UINT64_C(4) << 30) /* bytes of it */
+
 /*
- * A launch of a kernel needs more than the pool (device memory for results) can ever give: have the trace note that,
- * once for each kernel. size: bytes of the launch. Lock-free.
+ * A launch of a kernel needs more than the pool (device memory for results) can ever give, or is_full: more than it had
+ * free. Have the trace note that, once for each kernel. size: bytes of the launch. Lock-free.
  */
-void nt_pool_too_large(struct nt_pool *pool, struct nt_kernel *kernel, uint64_t size)
+void nt_pool_too_large(struct nt_pool *pool, struct nt_kernel *kernel, uint64_t size, bool is_full)
 {
 	struct nt_kernel *none = NULL;
 
@@ -28,6 +31,7 @@ void nt_pool_too_large(struct nt_pool *pool, struct nt_kernel *kernel, uint64_t 
 	    !__atomic_compare_exchange_n(&pool->oversized, &none, kernel, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
 		return;
 	__atomic_store_n(&kernel->size_noted, true, __ATOMIC_RELAXED);
+	__atomic_store_n(&pool->oversized_free, is_full ? nt_room_free_large(pool) : UINT64_MAX, __ATOMIC_RELAXED);
 	__atomic_store_n(&pool->oversized_size, size, __ATOMIC_RELEASE);
 	nt_wake_drain_from(NT_DOZING);
 }
@@ -53,6 +57,37 @@ static uint64_t pool_most(CUdevice device)
 }
 
 /*
+ * A kernel with logs (to which threads append records) was obtained: unless a limit was set, let the pool (device memory
+ * for results) have half of the memory that is free in the current context, which is the pool's, if that is more than it
+ * may have. Once for a pool. Returns for how many bytes there should be room if no kernel's need is known. Not on the
+ * launch path.
+ */
+uint64_t nt_pool_has_logs(struct nt_pool *pool)
+{
+	uint64_t left, total, most = nt_slabs_large_most(pool) / 2;
+
+	if (!__atomic_load_n(&pool->unknown_most, __ATOMIC_ACQUIRE) && nt_own_memory_left(&left, &total)) {
+		left += __atomic_load_n(&pool->size, __ATOMIC_RELAXED);
+		uint64_t part = left / UNKNOWN_PART < UNKNOWN_MOST ? left / UNKNOWN_PART : UNKNOWN_MOST;
+		__atomic_store_n(&pool->unknown, part, __ATOMIC_RELAXED);
+		__atomic_store_n(&pool->unknown_most, most > part / 2 ? most : part / 2, __ATOMIC_RELEASE);
+		if (nt_settings()->pool < POOL_LEAST && left / 2 > __atomic_load_n(&pool->most, __ATOMIC_RELAXED)) {
+			__atomic_store_n(&pool->most, left / 2, __ATOMIC_RELAXED);
+			most = nt_slabs_large_most(pool) / 2;
+			nt_own_memory_limited(left / 2, 2 * most, false);
+		}
+	}
+	uint64_t unknown = __atomic_load_n(&pool->unknown, __ATOMIC_RELAXED);
+	return unknown < most ? unknown : most;
+}
+
+/* Bytes of a launch whose logs have an unknown need, at most; 0: not known. Lock-free. */
+uint64_t nt_pool_unknown_most(const struct nt_pool *pool)
+{
+	return __atomic_load_n(&pool->unknown_most, __ATOMIC_ACQUIRE);
+}
+
+/*
  * Free everything of a pool (device memory for results in one context), and clear it. has_context: whether its context
  * is current; if it is gone, so is what the driver has allocated in it.
  */
@@ -73,6 +108,7 @@ void nt_pool_unmake(struct nt_pool *pool, bool has_context)
 	pool->staging = NULL;
 	pool->segments = NULL;
 	pool->mark = NULL;
+	pool->unknown = pool->unknown_most = 0;
 	pool->watermark = pool->mark_wave = pool->stale_since = 0;
 }
 
@@ -98,7 +134,7 @@ static bool make_pool(struct nt_pool *pool)
 	if (nt_driver.cuCtxGetDevice(&pool->device) != CUDA_SUCCESS)
 		return false;
 	pool->most = pool_most(pool->device);
-	nt_own_memory_limited(pool->most, nt_slabs_large_most(pool));
+	nt_own_memory_limited(pool->most, nt_slabs_large_most(pool), true);
 	/* Waits are counted from 1: 0 would be below every watermark. */
 	pool->wave = 1;
 	pool->segments = nt_map_zeroed(SEGMENTS * sizeof(struct nt_segment));
@@ -238,9 +274,10 @@ static bool ask_drain_thread(int *flag, unsigned milliseconds)
 
 /*
  * A kernel was obtained one launch of which takes size bytes: have the pool (device memory for results) get memory for
- * it beside what was expected before, and wait for that; once for each kernel in a pool. Not on the launch path.
+ * it, beside what was expected before or, if not is_beside, what only this kernel needs; and wait for that. Once for each
+ * kernel in a pool. Not on the launch path.
  */
-void nt_pool_expect(struct nt_pool *pool, struct nt_kernel *kernel, uint64_t size)
+void nt_pool_expect(struct nt_pool *pool, struct nt_kernel *kernel, uint64_t size, bool is_beside)
 {
 	enum { LIMIT_MS = 2000 };
 	static int too_slow;
@@ -248,7 +285,10 @@ void nt_pool_expect(struct nt_pool *pool, struct nt_kernel *kernel, uint64_t siz
 
 	if (size <= SEGMENT_SIZE || __atomic_fetch_or(&kernel->expected_in, bit, __ATOMIC_ACQ_REL) & bit)
 		return;
-	__atomic_add_fetch(&pool->large_expected, size, __ATOMIC_ACQ_REL);
+	if (is_beside)
+		__atomic_add_fetch(&pool->large_expected, size, __ATOMIC_ACQ_REL);
+	else
+		nt_raise_to(&pool->large_expected, size);
 	nt_raise_to(&pool->largest_expected, size);
 	/* A drain thread that has to wait for the device must not stop the program again and again. */
 	if (__atomic_load_n(&too_slow, __ATOMIC_RELAXED))

@@ -56,23 +56,34 @@ bool nt_pools_has(CUcontext context);
 /* Bytes of the largest launch that the pool can take. */
 uint64_t nt_slabs_most(const struct nt_pool *pool);
 
-/* Bytes of memory for large launches that are free now, in one piece at best. Lock-free. */
+/* Bytes of memory for large launches that are free now, in one piece at best; and once others have ended. Lock-free. */
 uint64_t nt_room_free_large(const struct nt_pool *pool);
+uint64_t nt_room_largest(const struct nt_pool *pool);
 
 /* Ask the drain thread for memory for large launches of so many bytes. Lock-free. */
 void nt_room_want_large(struct nt_pool *pool, uint64_t size);
 
 /*
  * A kernel was obtained one launch of which takes so many bytes: have memory for it beside what was expected before, and
- * wait for that, once for each kernel. Not on the launch path.
+ * wait for that, once for each kernel. is_beside: else all such kernels share it. Not on the launch path.
  */
-void nt_pool_expect(struct nt_pool *pool, struct nt_kernel *kernel, uint64_t size);
+void nt_pool_expect(struct nt_pool *pool, struct nt_kernel *kernel, uint64_t size, bool is_beside);
+
+/*
+ * A kernel with logs was obtained: unless a limit was set, let the pool have half of the memory that is free in its
+ * context, which is current. Returns for how many bytes there should be room if no kernel's need is known. Not on the launch
+ * path.
+ */
+uint64_t nt_pool_has_logs(struct nt_pool *pool);
+
+/* Bytes of a launch whose logs have an unknown need, at most; 0: not known. Lock-free. */
+uint64_t nt_pool_unknown_most(const struct nt_pool *pool);
 
 /* Whether a launch of size bytes can find room once others have ended, as far as is known. Lock-free. */
 bool nt_room_reaches(const struct nt_pool *pool, uint64_t size);
 
-/* A launch of a kernel needs more than the pool can ever give: the trace notes it once. Lock-free. */
-void nt_pool_too_large(struct nt_pool *pool, struct nt_kernel *kernel, uint64_t size);
+/* A launch of a kernel needs more than the pool can ever give, or is_full: has free. The trace notes it once. Lock-free. */
+void nt_pool_too_large(struct nt_pool *pool, struct nt_kernel *kernel, uint64_t size, bool is_full);
 
 /* Ordinal of the pool's device. */
 CUdevice nt_pools_device(const struct nt_pool *pool);

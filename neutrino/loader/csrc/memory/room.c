@@ -108,6 +108,18 @@ static struct nt_segment *take_chunks(struct nt_pool *pool, struct nt_area *area
 	return NULL;
 }
 
+/* Bytes of device memory that the largest launch has in the pool once others have ended. Lock-free. */
+uint64_t nt_room_largest(const struct nt_pool *pool)
+{
+	uint64_t most = 0;
+
+	for (unsigned i = 0; i < AREAS; i++) {
+		uint64_t bytes = CHUNKS * __atomic_load_n(&pool->areas[i].chunk_size, __ATOMIC_RELAXED);
+		most = bytes > most ? bytes : most;
+	}
+	return most;
+}
+
 /* Bytes of device memory for large launches that are free in the pool now, in one stretch at best. Lock-free. */
 uint64_t nt_room_free_large(const struct nt_pool *pool)
 {
@@ -130,12 +142,7 @@ bool nt_room_reaches(const struct nt_pool *pool, uint64_t size)
 {
 	uint64_t refused = __atomic_load_n(&pool->large_refused, __ATOMIC_RELAXED);
 
-	if (size <= SEGMENT_SIZE || !refused || size < refused)
-		return true;
-	for (unsigned i = 0; i < AREAS; i++)
-		if (CHUNKS * __atomic_load_n(&pool->areas[i].chunk_size, __ATOMIC_RELAXED) >= size)
-			return true;
-	return false;
+	return size <= SEGMENT_SIZE || !refused || size < refused || nt_room_largest(pool) >= size;
 }
 
 /*

@@ -138,12 +138,15 @@ struct nt_pool {
 	int give_back;	       /* to free the device memory that no launch has */
 	uint64_t small_wanted; /* launches that found no segment */
 	uint64_t large_wanted; /* bytes of the largest launch that found no room */
+	uint64_t unknown;      /* bytes for launches whose logs have an unknown need */
+	uint64_t unknown_most; /* of one such launch, at most; 0: there was no kernel with logs */
 	int expect;	       /* to have memory for large_expected */
 	uint64_t large_expected; /* bytes of a launch of each kernel whose need was known when it was obtained */
 	uint64_t largest_expected; /* of these, the most */
 	uint64_t large_refused;  /* bytes for a launch that could not be had, as the program needs the memory; 0: none */
-	struct nt_kernel *oversized; /* a kernel whose launch is larger than the pool can ever hold */
+	struct nt_kernel *oversized; /* a kernel with a launch for which there was no room */
 	uint64_t oversized_size;     /* bytes of that launch */
+	uint64_t oversized_free;     /* bytes that were free then; UINT64_MAX: it is larger than the pool can ever hold */
 	bool ending; /* the process ends: keep what the driver will free */
 
 	uint64_t watermark; /* launches with a wave below this are complete */

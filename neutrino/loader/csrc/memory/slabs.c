@@ -174,7 +174,9 @@ static uint64_t small_part(uint64_t size)
 /* Bytes for large launches that the pool (device memory for results) may ever have. */
 uint64_t nt_slabs_large_most(const struct nt_pool *pool)
 {
-	return (pool->most - small_part(pool->most)) / CHUNKS / UNIT * UNIT * CHUNKS;
+	uint64_t most = __atomic_load_n(&pool->most, __ATOMIC_RELAXED);
+
+	return (most - small_part(most)) / CHUNKS / UNIT * UNIT * CHUNKS;
 }
 
 /* Bytes of the largest launch that the pool (device memory for results) can ever take. */
