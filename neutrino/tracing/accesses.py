@@ -53,8 +53,8 @@ _SITE = np.dtype(
 _FACTS = np.dtype([(name, "<u8") for name in (
     "sites", "site_count", "strange", "first_clocks", "slot_count", "first_clock", "last_clock", "names", "areas",
     "page_count", "area_count", "table_bits", "columns", "column_pages", "column_parts", "times", "column_accesses",
-    "page_accesses", "is_shared", "grid", "warp_rows", "warp_grid", "granule_bits", "granules", "touched",
-    "late", "late_count", "sample_mask", "sample_count", "sample_room", "sample_clocks", "sample_lines", "pass",
+    "page_accesses", "is_shared", "grid", "warp_rows", "warp_grid", "granule_bits", "granule_words", "touched",
+    "sample_mask", "sample_count", "sample_room", "sample_clocks", "sample_lines", "pass",
     "is_out_of_memory", "are_sized", "empty",
 )])  # fmt: skip
 """Structures of ``accesses.c``."""
@@ -299,13 +299,13 @@ class _Reader:
         room = _Room(
             np.zeros((len(KINDS), _TIMES, columns), "<u4"), np.zeros((rows, columns), "<u4"),
             np.zeros(columns, "<u8"), np.zeros(count, "<u8"), is_shared,
-            np.zeros((count << _PAGE_BITS >> granule) + 1, "<u8"), np.zeros(_SAMPLE, "<u8"), np.zeros(_SAMPLE, "<u8"),
+            np.zeros((INTERVALS, (count << _PAGE_BITS >> granule) // 64 + 1), "<u8"), np.zeros(_SAMPLE, "<u8"), np.zeros(_SAMPLE, "<u8"),
         )  # fmt: skip
         for field in fields(room):
             facts[field.name] = getattr(room, field.name).ctypes.data
         for name, value in (
             ("columns", columns), ("column_pages", together), ("column_parts", parts), ("times", _TIMES),
-            ("warp_rows", rows), ("granule_bits", granule), ("granules", len(room.touched)), ("sample_room", _SAMPLE),
+            ("warp_rows", rows), ("granule_bits", granule), ("granule_words", room.touched.shape[1]), ("sample_room", _SAMPLE),
         ):  # fmt: skip
             facts[name] = value
         return room

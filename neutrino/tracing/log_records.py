@@ -17,7 +17,7 @@ from neutrino.maps.log_reading import LOG_CONTROL, LOG_OWN, LOG_UNIT
 from neutrino.tracing.aggregate import LIBRARY
 
 Array = npt.NDArray[Any]
-_INTERFACE = 4
+_INTERFACE = 5
 _BATCH = 1 << 20
 """Bytes of a log whose records are taken apart together: adjacent addresses have sixteen times as many."""
 

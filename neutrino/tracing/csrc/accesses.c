@@ -7,15 +7,15 @@
 #include "accesses.h"
 
 enum {
-    ACCESSES_INTERFACE = 4,
+    ACCESSES_INTERFACE = 5,
     PAGE_BITS = 12,   /* of an address within a page */
+    PAGE_SIZE = 1 << PAGE_BITS,
     AREA_BITS = 10,   /* of a page within an area */
     PAGES = 1 << AREA_BITS,
     AREAS_MOST = 1 << 15, /* of 4 MiB: 128 GiB */
     SECTOR_BITS = 5,
     LINE_BITS = 7,
     INTERVALS = 64,   /* of a launch, of each of which is known which lines it touched */
-    LATE = 256,       /* granules whose memory is waited for */
 };
 
 /* Of the executions of one instruction by lanes of a warp together: how many, by how the addresses of the lanes lie. */
@@ -36,11 +36,6 @@ struct area {
     uint32_t before[PAGES / 64];
 };
 
-/* In which interval a granule was touched. */
-struct late {
-    uint64_t granule, intervals;
-};
-
 /* What both passes work on. */
 struct facts {
     struct site *sites;
@@ -58,10 +53,9 @@ struct facts {
     uint32_t *grid;      /* [kind][time][column] */
     uint64_t warp_rows;
     uint32_t *warp_grid; /* [warp row][column] */
-    uint64_t granule_bits, granules;
-    uint64_t *touched;   /* of each granule of touched pages, in which intervals it was */
-    struct late *late;   /* a ring: what is not in `touched` yet */
-    uint64_t late_count;
+    uint64_t granule_bits;
+    uint64_t granule_words; /* of each interval in `touched` */
+    uint64_t *touched;   /* [interval][granule of touched pages], a bit each: accesses of one time are near in memory */
     uint64_t sample_mask, sample_count, sample_room;
     uint64_t *sample_clocks, *sample_lines;
     uint64_t pass, is_out_of_memory;
@@ -318,10 +312,15 @@ static void survey(struct facts *facts, const struct execution *execution)
         site->single++;
     } else if (is_irregular) {
         site->irregular++;
+        /* Halves of 32 bits, whose sums are exact. */
+        uint64_t low = 0, high = 0;
         for (unsigned i = 1; i < count; i++) {
-            int64_t step = (int64_t)(addresses[i] - addresses[i - 1]);
-            site->apart += step < 0 ? -(double)step : (double)step;
+            uint64_t step = addresses[i] - addresses[i - 1], is_down = -(step >> 63);
+            step = (step ^ is_down) - is_down;
+            low += step & UINT32_MAX;
+            high += step >> 32;
         }
+        site->apart += (double)high * 0x1p32 + (double)low;
         site->apart_pairs += count - 1;
     } else if (!stride) {
         site->broadcast++;
@@ -362,21 +361,65 @@ static uint64_t follow(struct facts *facts, uint64_t line, uint64_t clock, uint6
     return since;
 }
 
-/* Say that a granule was touched. Its place is far from others: memory fetches it while further ones are found. */
-static inline void touch(struct facts *facts, uint64_t granule, uint64_t interval)
+/* Which granules an execution touches, and which of its lines are followed. */
+struct touching {
+    uint64_t *touched; /* of its interval */
+    uint64_t granule_bits, clock, followed, mask; /* followed, mask: of its lines */
+};
+
+/* Say that a line was touched. place: of an address in it, as if touched pages followed each other. */
+static inline void touch(struct facts *facts, struct touching *touching, uint64_t place, uint64_t line)
 {
-    struct late *late = &facts->late[facts->late_count++ % LATE];
-    __builtin_prefetch(&facts->touched[granule], 1);
-    facts->touched[late->granule] |= late->intervals;
-    *late = (struct late){ granule, interval };
+    uint64_t granule = place >> touching->granule_bits;
+    touching->touched[granule / 64] |= (uint64_t)1 << granule % 64;
+    if (!(mixed(line) & touching->mask)) {
+        touching->followed = follow(facts, line, touching->clock, touching->followed);
+        touching->mask = facts->sample_mask;
+    }
 }
 
-/* Add to the cells of a column: of the accesses of one kind by time, and of a warp. row: NULL for an unknown kind. */
-static inline void add_to_cells(uint32_t *row, uint32_t *warp_row, uint64_t column, uint32_t count)
+/* Say which lines were touched. places: of the addresses, UINT64_MAX where the first pass has not seen the page. */
+static void touch_all(
+    struct facts *facts, const struct execution *execution, struct touching *touching, const uint64_t *places)
 {
-    if (row)
-        row[column] += count;
-    warp_row[column] += count;
+    uint64_t last_line = 0;
+    for (unsigned i = 0; i < execution->count; i++) {
+        uint64_t address = execution->addresses[i], line = address >> LINE_BITS;
+        if (places[i] == UINT64_MAX)
+            continue;
+        if (line != last_line || !i)
+            touch(facts, touching, places[i], line);
+        last_line = line;
+        /* An access that is not aligned, or is wide. */
+        uint64_t end = execution->bytes[i] ? (address + execution->bytes[i] - 1) >> LINE_BITS : line;
+        while (line < end) {
+            uint64_t rank = rank_of(facts, ++line << LINE_BITS >> PAGE_BITS);
+            if (rank == UINT64_MAX)
+                continue;
+            touch(facts, touching, rank << PAGE_BITS | (line << LINE_BITS & (PAGE_SIZE - 1)), line);
+            last_line = line;
+        }
+    }
+}
+
+/*
+ * Count accesses of lanes. row: of the grid, for their kind, NULL if that is unknown; warp_row: of the grid of warps;
+ * columns: of each lane, UINT64_MAX if it is not counted.
+ */
+static void count_in(
+    struct facts *facts, uint32_t *row, uint32_t *warp_row, const uint64_t *columns, unsigned count)
+{
+    for (unsigned i = 0, end; i < count; i = end) {
+        uint64_t column = columns[i];
+        for (end = i + 1; end < count && columns[end] == column; end++) {
+        }
+        if (column == UINT64_MAX)
+            continue;
+        if (row)
+            row[column] += end - i;
+        warp_row[column] += end - i;
+        facts->column_accesses[column] += end - i;
+    }
 }
 
 /* The second pass. */
@@ -387,53 +430,38 @@ static void fill(struct facts *facts, const struct execution *execution)
         || execution->clock > facts->last_clock)
         return;
     const uint64_t *addresses = execution->addresses;
+    const uint8_t *kinds = execution->kinds;
     unsigned count = execution->count;
     uint64_t since = execution->clock - facts->first_clock, span = facts->last_clock - facts->first_clock + 1;
     __extension__ typedef unsigned __int128 wide;
     uint64_t time = (uint64_t)((wide)since * facts->times / span);
-    uint64_t interval = (uint64_t)1 << (unsigned)((wide)since * INTERVALS / span);
+    uint64_t interval = (uint64_t)((wide)since * INTERVALS / span);
     uint64_t row = (uint64_t)((wide)execution->slot * facts->warp_rows / (facts->slot_count ? facts->slot_count : 1));
     row = row < facts->warp_rows ? row : facts->warp_rows - 1;
     uint32_t *warp_row = facts->warp_grid + row * facts->columns;
-    uint64_t in_page = ((uint64_t)1 << PAGE_BITS) - 1, followed = facts->sample_count, places[LANES];
-    uint64_t page = UINT64_MAX, rank = UINT64_MAX;
+    uint64_t places[LANES], columns[LANES], page = UINT64_MAX, rank = UINT64_MAX;
     for (unsigned i = 0; i < count; i++) {
         if (!i || addresses[i] >> PAGE_BITS != page)
             rank = rank_of(facts, page = addresses[i] >> PAGE_BITS);
-        places[i] = rank == UINT64_MAX ? rank : rank << PAGE_BITS | (addresses[i] & in_page);
+        places[i] = rank == UINT64_MAX ? rank : rank << PAGE_BITS | (addresses[i] & (PAGE_SIZE - 1));
     }
-    uint64_t last_line = 0;
+    unsigned of_column = PAGE_BITS + (unsigned)facts->column_pages - (unsigned)facts->column_parts;
     for (unsigned i = 0; i < count; i++) {
-        if (places[i] == UINT64_MAX)
-            continue;
-        rank = places[i] >> PAGE_BITS;
-        uint64_t line = addresses[i] >> LINE_BITS;
-        uint64_t column = (rank >> facts->column_pages << facts->column_parts)
-            | (places[i] & in_page) >> (PAGE_BITS - facts->column_parts);
-        uint8_t kind = execution->kinds[i];
-        uint32_t *of_kind = kind < KINDS ? facts->grid + (kind * facts->times + time) * facts->columns : NULL;
-        add_to_cells(of_kind, warp_row, column, 1);
-        facts->column_accesses[column]++;
-        if (facts->is_shared[column])
-            facts->page_accesses[rank]++;
-        uint64_t end = execution->bytes[i] ? (addresses[i] + execution->bytes[i] - 1) >> LINE_BITS : line;
-        if (line != last_line || !i) {
-            touch(facts, places[i] >> facts->granule_bits, interval);
-            if (!(mixed(line) & facts->sample_mask))
-                followed = follow(facts, line, execution->clock, followed);
-        }
-        last_line = line;
-        /* An access that is not aligned, or is wide. */
-        while (line < end) {
-            uint64_t further = rank_of(facts, ++line << LINE_BITS >> PAGE_BITS);
-            if (further == UINT64_MAX)
-                continue;
-            touch(facts, (further << PAGE_BITS | (line << LINE_BITS & in_page)) >> facts->granule_bits, interval);
-            if (!(mixed(line) & facts->sample_mask))
-                followed = follow(facts, line, execution->clock, followed);
-            last_line = line;
-        }
+        columns[i] = places[i] == UINT64_MAX ? UINT64_MAX : places[i] >> of_column;
+        if (places[i] != UINT64_MAX && facts->is_shared[columns[i]])
+            facts->page_accesses[places[i] >> PAGE_BITS]++;
     }
+    for (unsigned i = 0, end; i < count; i = end) {
+        for (end = execution->is_one_kind ? count : i + 1; end < count && kinds[end] == kinds[i]; end++) {
+        }
+        uint32_t *of_kind = kinds[i] < KINDS ? facts->grid + (kinds[i] * facts->times + time) * facts->columns : NULL;
+        count_in(facts, of_kind, warp_row, columns + i, end - i);
+    }
+    struct touching touching = {
+        facts->touched + interval * facts->granule_words, facts->granule_bits, execution->clock, facts->sample_count,
+        facts->sample_mask,
+    };
+    touch_all(facts, execution, &touching, places);
 }
 
 /* Leave out the lanes that access nothing, as those of a masked copy; say how many they are. */
@@ -474,8 +502,7 @@ EXPORTED void nt_accesses_end(struct facts *facts)
 {
     free(facts->names);
     free(facts->areas);
-    free(facts->late);
-    facts->names = NULL, facts->areas = NULL, facts->late = NULL;
+    facts->names = NULL, facts->areas = NULL;
 }
 
 /* Begin the first pass. Returns whether there was memory. */
@@ -505,11 +532,8 @@ EXPORTED void nt_accesses_count(struct facts *facts)
 EXPORTED int nt_accesses_number(struct facts *facts, uint64_t *sorted)
 {
     uint64_t *numbers = malloc((facts->area_count + 1) * sizeof *numbers), count = 0, pages = 0;
-    facts->late = calloc(LATE, sizeof *facts->late);
-    if (!numbers || !facts->late) {
-        free(numbers);
+    if (!numbers)
         return 0;
-    }
     for (uint64_t i = 0; i < (uint64_t)1 << facts->table_bits; i++)
         if (facts->names[i])
             numbers[count++] = facts->names[i] - 1;
@@ -528,20 +552,37 @@ EXPORTED int nt_accesses_number(struct facts *facts, uint64_t *sorted)
     return 1;
 }
 
+/* How many bits of a word are set. In plain arithmetic, of which compilers make vectors. */
+static inline uint64_t bits_of(uint64_t word)
+{
+    word -= word >> 1 & 0x5555555555555555u;
+    word = (word & 0x3333333333333333u) + (word >> 2 & 0x3333333333333333u);
+    word = (word + (word >> 4)) & 0x0f0f0f0f0f0f0f0fu;
+    word += word >> 8;
+    word += word >> 16;
+    return (word + (word >> 32)) & 0xff;
+}
+
 /*
  * Say in how many granules each of the intervals was, and how many were first touched in it: adds to `within` and
- * `first`, of INTERVALS each.
+ * `first`, of INTERVALS each. The first row of `touched` has those of all intervals afterwards.
  */
 EXPORTED void nt_accesses_intervals(struct facts *facts, uint64_t *within, uint64_t *first)
 {
-    for (unsigned i = 0; i < LATE; i++)
-        facts->touched[facts->late[i].granule] |= facts->late[i].intervals;
-    for (uint64_t i = 0; i < facts->granules; i++) {
-        uint64_t intervals = facts->touched[i];
-        if (intervals)
-            first[__builtin_ctzll(intervals)]++;
-        for (; intervals; intervals &= intervals - 1)
-            within[__builtin_ctzll(intervals)]++;
+    uint64_t *known = facts->touched;
+    for (uint64_t i = 0; i < facts->granule_words; i++)
+        within[0] += bits_of(known[i]);
+    first[0] += within[0];
+    for (uint64_t interval = 1; interval < INTERVALS; interval++) {
+        const uint64_t *touched = facts->touched + interval * facts->granule_words;
+        uint64_t all = 0, fresh = 0;
+        for (uint64_t i = 0; i < facts->granule_words; i++) {
+            all += bits_of(touched[i]);
+            fresh += bits_of(touched[i] & ~known[i]);
+            known[i] |= touched[i];
+        }
+        within[interval] += all;
+        first[interval] += fresh;
     }
 }
 
