@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 
 from neutrino.abi.launches import LaunchState
 from neutrino.abi.reasons import Reason
 from neutrino.cli.kernel_names import shorten
 from neutrino.cli.streams import escaped
+from neutrino.errors import FormatError
+from neutrino.tracing.loaded_images import BEGIN, LoadedImage, loaded_images
 from neutrino.tracing.shown.model import counted
 from neutrino.tracing.summary import TraceSummary
 from neutrino.tracing.trace import Trace, TraceKernel
@@ -35,13 +38,20 @@ def proof_lines(summary: TraceSummary) -> Iterator[str]:
     yield f"{plain:,} of {counted(_launches(trace), 'launch', 'launches')} ran without probes, of {of_kernels}"
     for kernel in kernels:
         yield f"  {escaped(shorten(kernel.full_name, _NAME_WIDTH))}: {_plain_launches(kernel):,}: {_reasons(kernel)}"
-    yield from _images(trace)
-    yield from _twins(summary)
+    images = loaded_images(trace)
+    yield from _images(trace, images)
+    yield from _twins(summary, images)
     yield ""
     yield "What that shows: these launches were given to the driver with the function that the program had from it."
     yield "A twin is an image of its own, loaded beside the program's, whose own images go to the driver as they are."
-    yield "What it does not show: the trace has no hash of an image as it was loaded, so it is not proof of its bytes."
-    yield "Hashes above are of files as they are now; one that has changed since the run is marked."
+    if images:
+        yield "The hook hashed each image as it was handed to the driver. Bytes that are said to be in a file now were"
+        yield "hashed again, with the same result: they are those that were loaded."
+    if any(not image.is_whole for image in images):
+        yield f"What it does not show: of images that were not to be probed the size and {BEGIN:,} bytes were hashed."
+    if unhashed := len(trace.images) - len(images):
+        yield f"What it does not show: the trace has no hash of {counted(unhashed, 'image', 'images')} as loaded."
+    yield "Hashes of files are of the files as they are now; one that has changed since the run is marked."
 
 
 def _plain_launches(kernel: TraceKernel) -> int:
@@ -64,20 +74,32 @@ def _reasons(kernel: TraceKernel) -> str:
     return f"{words} ({recorded:,} with a launch record)" if recorded else words
 
 
-def _images(trace: Trace) -> Iterator[str]:
-    """Yield a line for each file that images came from, with its hash now."""
-    files: dict[str, int] = {}
-    others = 0
-    for image in trace.images:
-        source = image.get("source")
-        if isinstance(source, str) and source:
-            files[source] = files.get(source, 0) + 1
+def _images(trace: Trace, images: list[LoadedImage]) -> Iterator[str]:
+    """Yield a line for each file that images came from, with its hash now, and one for each image that was hashed."""
+    files: dict[str, list[LoadedImage | None]] = {}
+    by_id = {image.id: image for image in images}
+    for event in trace.images:
+        source = event.get("source")
+        files.setdefault(source if isinstance(source, str) else "", []).append(by_id.get(event.get("id", -1)))
+    # Those of no file come last.
+    for source, members in sorted(files.items(), key=lambda item: not item[0]):
+        count = counted(len(members), "image", "images")
+        if source:
+            yield f"  {count} of {escaped(source)}: {_file(Path(source), trace.started)}"
         else:
-            others += 1
-    for source, count in files.items():
-        yield f"  {counted(count, 'image', 'images')} of {escaped(source)}: {_file(Path(source), trace.started)}"
-    if others:
-        yield f"  {counted(others, 'image', 'images')} that the program had in memory: no file to hash"
+            yield f"  {count} that the program had in memory"
+        for image in members:
+            if image:
+                yield f"    image {image.id} ({escaped(image.kind)}, {image.size:,} bytes): {_place(image)}"
+
+
+def _place(image: LoadedImage) -> str:
+    """Return where the bytes of an image are now, in words."""
+    what = "its bytes" if image.is_whole or image.size <= BEGIN else f"its first {BEGIN:,} bytes"
+    if image.file is None:
+        elsewhere = "not in that file now, or the program had made them" if image.source else "in no file"
+        return f"{what} are {elsewhere}; hash {escaped(image.digest)}"
+    return f"{what} as loaded are there now, at byte {image.offset:,}"
 
 
 def _file(path: Path, started: float) -> str:
@@ -103,11 +125,41 @@ def _digest(path: Path) -> str:
     return f"sha256 {found.hexdigest()}"
 
 
-def _twins(summary: TraceSummary) -> Iterator[str]:
-    """Yield a line for each probed kernel, with the hash of the text that its twin (copy with probes) was made of."""
+def _twins(summary: TraceSummary, images: list[LoadedImage]) -> Iterator[str]:
+    """Yield a line for each probed kernel, with the hash of the text that its twin (copy with probes) was made of, and
+    whether that is what was loaded."""
+    by_id = {image.id: image for image in images if image.is_whole and image.file}
     for kernel in summary.kernels:
         folder = kernel.kernel.trace_path / "kernel" / str(kernel.kernel.id)
         # PTX or AMD's assembly.
         for path in sorted(folder.glob("original.*")):
             name = escaped(shorten(kernel.kernel.full_name, _NAME_WIDTH))
-            yield f"  {name}: twin made of {path.name}, {_digest(path)}"
+            image = by_id.get(kernel.kernel.image)
+            loaded = f"; image {image.id} has that text" if image and _has_text(image, path) else ""
+            yield f"  {name}: twin made of {path.name}, {_digest(path)}{loaded}"
+
+
+def _has_text(image: LoadedImage, path: Path) -> bool:
+    """Return whether an image that was found has a text: a kernel of its PTX, as it is there."""
+    try:
+        text = path.read_bytes()
+    except OSError:
+        return False
+    return any(text in one for one in _texts(image))
+
+
+@lru_cache(maxsize=2)
+def _texts(image: LoadedImage) -> tuple[bytes, ...]:
+    """Return the PTX in an image that was found; nothing if there is none."""
+    # Summaries need no fatbins.
+    from neutrino.fatbin.container import read_container
+    from neutrino.fatbin.image import ImageKind
+
+    assert image.file
+    try:
+        with image.file.open("rb") as file:
+            file.seek(image.offset)
+            container = read_container(file.read(image.size), image.source)
+        return tuple(one.data for one in container.images if one.kind is ImageKind.PTX)
+    except (OSError, FormatError):
+        return ()

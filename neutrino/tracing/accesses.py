@@ -292,6 +292,7 @@ class _Reader:
         granule = 7
         while (count << _PAGE_BITS >> granule) * 8 > _MEMORY:
             granule += 1
+        words = (count << _PAGE_BITS >> granule) // 64 + 1
         rows = min(_WARP_ROWS, max(self._slots, 1))
         begins, ends = _runs(pages)
         is_shared = np.zeros(columns, "u1")
@@ -299,13 +300,13 @@ class _Reader:
         room = _Room(
             np.zeros((len(KINDS), _TIMES, columns), "<u4"), np.zeros((rows, columns), "<u4"),
             np.zeros(columns, "<u8"), np.zeros(count, "<u8"), is_shared,
-            np.zeros((INTERVALS, (count << _PAGE_BITS >> granule) // 64 + 1), "<u8"), np.zeros(_SAMPLE, "<u8"), np.zeros(_SAMPLE, "<u8"),
+            np.zeros((INTERVALS, words), "<u8"), np.zeros(_SAMPLE, "<u8"), np.zeros(_SAMPLE, "<u8"),
         )  # fmt: skip
         for field in fields(room):
             facts[field.name] = getattr(room, field.name).ctypes.data
         for name, value in (
             ("columns", columns), ("column_pages", together), ("column_parts", parts), ("times", _TIMES),
-            ("warp_rows", rows), ("granule_bits", granule), ("granule_words", room.touched.shape[1]), ("sample_room", _SAMPLE),
+            ("warp_rows", rows), ("granule_bits", granule), ("granule_words", words), ("sample_room", _SAMPLE),
         ):  # fmt: skip
             facts[name] = value
         return room

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import struct
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +15,7 @@ import pytest
 from neutrino.abi.reasons import CHOICE_OPTIONS, Reason
 from neutrino.tracing import Trace
 
-from .conftest import POOL_LEAST, Bench, Reference, in_turn, write_reasons
+from .conftest import IMAGE, POOL_LEAST, RUN_KEY, Bench, Reference, in_turn, write_reasons
 from .trace_files import Files
 
 LARGE = {"NEUTRINO_POOL": str(64 << 20)}
@@ -209,6 +211,11 @@ def test_probing_ends_after_the_duration(any_bench: Bench, tmp_path: Path) -> No
     assert "cached" in first
     # Twins of what is loaded later are not even asked for.
     assert "cached" not in other
+    # Of the one all bytes are hashed, of the other the beginning.
+    own = RUN_KEY + first["arch"].encode() + IMAGE
+    assert (first["size"], first["settings"], first["key"]) == (len(IMAGE), RUN_KEY.hex(), sha256(own).hexdigest())
+    changed = struct.pack("<Q", len(IMAGE)) + IMAGE[:-1] + bytes([IMAGE[-1] ^ 1])
+    assert (other["begins"], "key" in other) == (sha256(changed).hexdigest(), False)
 
 
 @in_turn("scenario", [("plain",), ("variables",), ("graph-replays",), ("forms",), ("names",)])

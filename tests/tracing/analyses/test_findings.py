@@ -553,22 +553,6 @@ def test_a_summary_is_one_page(tmp_path: Path, capsys: pytest.CaptureFixture[str
         assert words in text
 
 
-def test_a_proof_says_what_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    writer = of_sums(tmp_path / "t", DIVERGENCE, (300, 90, 0, 0))
-    library = tmp_path / "lib.so"
-    library.write_bytes(b"abc")
-    writer.event("image", id=1, kind="fatbin", size=3, source=str(library))
-    writer.event("image", id=2, kind="fatbin", size=3, source=str(tmp_path / "gone.so"))
-    writer.count(1, Reason.POOL_FULL, 4)
-    assert main([str(writer.write()), "--proof"]) == 0
-    text = capsys.readouterr().out
-    assert "4 of 5 launches ran without probes" in text
-    # SHA-256 of "abc", FIPS 180-2; the file is younger than the trace.
-    assert "sha256 ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad, changed since the run" in text
-    assert f"{tmp_path / 'gone.so'}: not there now" in text
-    assert "no hash of an image" in text
-
-
 @pytest.mark.parametrize(
     "options",
     [("--findings", "--json"), ("--summary", "--why"), ("--xml", "--rows", "3"), ("--fail-if", "issues", "--why")],

@@ -28,6 +28,29 @@ void nt_image_log_device(CUdevice device, const char *arch)
 }
 
 /*
+ * Add to an image's event the hash of its bytes as they were loaded, from which readers know them again: its key, with
+ * what else that covers; of an image that cannot have twins (copies with probes) its identity. None if that was not
+ * hashed here: of twins from a patched file, and of images that are not in the table.
+ */
+static void add_hash(struct nt_event *event, const struct nt_image *image)
+{
+	static const char digits[] = "0123456789abcdef";
+	char text[2 * sizeof(image->key) + 1] = "";
+
+	if (image->from_section || image->reason == NEUTRINO_REASON_TABLE_FULL)
+		return;
+	for (size_t i = 0; i < sizeof(image->key); i++) {
+		text[2 * i] = digits[image->key[i] >> 4];
+		text[2 * i + 1] = digits[image->key[i] & 15];
+	}
+	nt_event_string(event, image->set ? "key" : "begins", text);
+	if (image->set) {
+		nt_event_string(event, "settings", image->set->key);
+		nt_event_string(event, "arch", image->arch);
+	}
+}
+
+/*
  * Write the event of an image (GPU code of the program) into the trace. cached: whether its twins (copies with probes)
  * were in the cache. ready_ms: milliseconds until they were there.
  */
@@ -44,6 +67,7 @@ void nt_image_log_image(const struct nt_image *image, bool cached, double ready_
 	nt_event_string(&event, "source", image->source ? image->source : "");
 	if (image->from_section)
 		nt_event_string(&event, "twins", "section");
+	add_hash(&event, image);
 	if (image->reason == NEUTRINO_REASON_PROBED) {
 		if (!image->from_section)
 			nt_event_number(&event, "cached", cached);
