@@ -23,8 +23,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench.cases import SUBMIT_MODES
 from bench.corpus import reading_speed
-from bench.recorded import ResultsError, read_results
+from bench.recorded import ResultsError, load, read_results
+from bench.road_verdicts import submitted
 from bench.tree import made_of
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -213,29 +215,23 @@ def _filled(text: str, outputs: Mapping[str, str]) -> str:
 
 def figures() -> str:
     """Return the README's table of figures, computed from the committed raw samples."""
-    road = json.loads((ROOT / "bench" / "results" / "road_h200.json").read_text())
-    corpus = json.loads((ROOT / "bench" / "results" / "corpus.json").read_text())
-
-    def submitted(mode: str) -> float:
-        """The median of microseconds to submit a launch in a mode."""
-        return statistics.median(us for run in road["submit"][mode] for us in run["extra"]["submit_us"])
-
+    road, corpus = (load(ROOT / "bench" / "results" / f"{name}.json") for name in ("road_h200", "corpus"))
     runs = [mode for modes in road["runs"].values() for mode in modes.values()]
     traces = [run["trace"] for run in runs if run.get("trace")]
-    kernels = [kernel for trace in traces for kernel in trace["kernels"] if kernel.get("registers")]
-    grown = [kernel["registers"]["twin"] - kernel["registers"]["original"] for kernel in kernels]
+    kernels = [kernel for trace in traces for kernel in trace["kernels"] if "registers" in kernel]
+    grown = [kernel["registers"][1] - kernel["registers"][0] for kernel in kernels]
     rows = [row for source in corpus["sources"] for row in source["rows"]]
     probed = sum(row["reasons"].get("probed", 0) for row in rows)
     speed = reading_speed(corpus["sources"]) / 1e6
     ready = max(image[3] for run in road["warm"].values() for image in run["trace"]["images"])
-    seeds = sum(len(modes["plain"]["outputs"]) for modes in road["runs"].values())
+    seeds = sum(modes["plain"]["seeds"] for modes in road["runs"].values())
     lines = [
         ("what", "figure"),
         ("---", "---"),
         ("workloads whose outputs are bit-identical with and without probes",
          f"{len(road['runs'])} programs, {seeds} seeded inputs"),
         ("submitting a small launch: without Neutrino, not probed, `block_sched`, `gmem_bytes`",
-         ", ".join(f"{submitted(mode):.2f}" for mode in ("plain", "not_probed", "block_sched", "gmem_bytes")) + " µs"),
+         ", ".join(f"{submitted(road, mode):.2f}" for mode in SUBMIT_MODES) + " µs"),
         ("registers per thread that the probes of these workloads add",
          f"median {statistics.median(grown):.0f}, at most {max(grown)}, over {len(kernels)} kernels"),
         ("second run: a cached image is ready in", f"at most {ready:.2f} ms"),

@@ -11,16 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.measure import (
-    GMEM_COLUMNS,
-    LAUNCH_COLUMNS,
-    OWN_CLOCKS,
-    SCHED_COLUMNS,
-    Launch,
-    measure,
-    most_resident,
-    pair,
-)
+from bench.measure import OWN_CLOCKS, Launch, measure, most_resident, numerics_fault, pair
 from neutrino.abi.reasons import Reason
 from neutrino.errors import TraceError
 from neutrino.tracing import Trace
@@ -29,6 +20,8 @@ from tests.tracing.trace_writer import BLOCK_SCHED, GMEM_BYTES, TraceWriter, fil
 Json = Any
 GRID, BLOCK = (3, 2, 1), (48, 1, 1)
 WARPS = 12
+DEVICE = {"sm_count": 132, "clock_khz": 1_980_000}
+TOTALS = [(500, 400, 0, 16, 0), (300, 0, 0, 0, 0)]
 
 
 def sched(first: int = 1000) -> list[tuple[int, int, int]]:
@@ -41,56 +34,73 @@ def report(path: Path, launches: list[list[Json]], workload: str = "made_up") ->
     return path
 
 
-def row(kernel: str = "work", asked: tuple[int | None, ...] = (800, 400, 0, 0)) -> list[Json]:
-    return [kernel, list(GRID), list(BLOCK), 0.5, list(asked)]
+def row(kernel: str = "work", asked: tuple[int | None, ...] = (800, 400, 0, 16), ms: float = 0.5) -> list[Json]:
+    return [kernel, list(GRID), list(BLOCK), ms, list(asked)]
 
 
-def table(measured: dict[str, Json], index: int = 0) -> dict[str, Json]:
-    return dict(zip(measured["columns"], measured["rows"][index], strict=True))
-
-
-def test_rows_hold_what_the_maps_hold(tmp_path: Path) -> None:
-    writer = TraceWriter(tmp_path / "traces" / "Nov21_100000_1")
+def measured(
+    folder: Path, records: list[tuple[int, int, int]], totals: list[tuple[int, ...]], told: list[list[Json]]
+) -> Json:
+    """What is kept of one launch with these records of the probes, of which the program told so."""
+    writer = TraceWriter(folder / "traces" / "Nov21_100000_1")
     maps = [BLOCK_SCHED, GMEM_BYTES]
     writer.kernel(1, "work", maps=maps)
-    totals = [(500, 400, 0, 16, 0), (300, 0, 0, 0, 2)]
-    regions = fill_regions(maps, WARPS, {"BlockSched": sched(), "GmemBytes": totals})
-    writer.launch(1, GRID, BLOCK, regions)
+    writer.launch(1, GRID, BLOCK, fill_regions(maps, WARPS, {"BlockSched": records, "GmemBytes": totals}))
     writer.event("image", id=1, kind="cubin", size=77, source="", cached=1, ready_ms=1.25)
     writer.write()
-    measured = measure(report(tmp_path / "r.json", [row(), row()]), tmp_path / "traces")
-    assert tuple(measured["columns"]) == (*LAUNCH_COLUMNS, *SCHED_COLUMNS, *GMEM_COLUMNS)
-    first = table(measured)
-    assert (first["kernel"], first["grid"], first["block"], first["ms"]) == (
-        "work",
-        list(GRID),
-        list(BLOCK),
-        0.5,
-    )
-    assert first["records"] == WARPS
-    assert (first["zero_start"], first["zero_elapsed"]) == (0, 0)
-    assert (first["elapsed_min"], first["elapsed_median"], first["elapsed_max"]) == (400, 405, 411)
-    assert first["span_max"] == 500 + 411
-    assert (first["sm_max"], first["sm_seen"], first["resident_max"]) == (2, 3, 2)
-    assert [first[f"want_{name}"] for name in ("load", "store", "atomic", "async")] == [800, 400, 0, 0]
-    assert [first[f"got_{name}"] for name in ("load", "store", "atomic", "async")] == [800, 400, 0, 16]
-    assert first["uncounted"] == 2
-    second = table(measured, 1)
-    assert second["records"] is None
-    assert second["got_load"] is None
-    assert measured["images"] == [["cubin", 77, True, 1.25]]
-    assert measured["complete"]
+    return measure(report(folder / "r.json", told), folder / "traces", DEVICE)
 
 
-def test_empty_slots_are_counted(tmp_path: Path) -> None:
-    writer = TraceWriter(tmp_path / "traces" / "t")
-    writer.kernel(1, "work", maps=[BLOCK_SCHED])
+def test_a_launch_that_is_as_the_program_says_is_good(tmp_path: Path) -> None:
+    found = measured(tmp_path, sched(), TOTALS, [row(asked=(None, 400, 0, 16))])
+    assert (found["good"], found["faults"]) == ({"BlockSched": {"work": 1}, "GmemBytes": {"work": 1}}, [])
+    assert (found["images"], found["complete"], found["copied"]) == ([["cubin", 77, True, 1.25]], True, 16)
+
+
+@pytest.mark.parametrize(
+    ("warp", "record", "fault"),
+    [
+        (3, (0, 400, 1), "1 slots without a start"), (3, (1000, 0, 1), "1 without an elapsed time"),
+        (3, (1000, 2_000_000, 1), "a span of 2000000 cycles; 0.5 ms hold"),
+        (3, (1000, 400, 132), "multiprocessor 132 of 132"),
+    ],
+)  # fmt: skip
+def test_records_that_cannot_be_are_faults(
+    tmp_path: Path, warp: int, record: tuple[int, int, int], fault: str
+) -> None:
     records = sched()
-    records[3], records[7] = (0, 0, 0), (5, 0, 1)
-    writer.launch(1, GRID, BLOCK, fill_regions([BLOCK_SCHED], WARPS, {"BlockSched": records}))
+    records[warp] = record
+    found = measured(tmp_path, records, TOTALS, [row()])
+    assert found["good"] == {"BlockSched": {"work": 0}, "GmemBytes": {"work": 1}}
+    assert len(found["faults"]) == 1
+    assert fault in found["faults"][0]
+
+
+@pytest.mark.parametrize(
+    ("totals", "asked", "fault"),
+    [
+        (TOTALS, (801, 400, 0, 16), "load: 800 B counted, 801 B by hand"),
+        (TOTALS, (800, 400, None, 16), "atomic: 0 B counted, some B by hand"),
+        ([(800, 400, 0, 16, 2)], (800, 400, 0, 16), "2 accesses of unknown size"),
+    ],
+)  # fmt: skip
+def test_other_bytes_than_the_programs_are_faults(
+    tmp_path: Path, totals: list[tuple[int, ...]], asked: tuple[int | None, ...], fault: str
+) -> None:
+    found = measured(tmp_path, sched(), totals, [row(asked=asked)])
+    assert found["faults"] == [f"launch 0 of work: {fault}"]
+
+
+def test_a_launch_without_data_and_one_that_is_not_told_are_seen(tmp_path: Path) -> None:
+    found = measured(tmp_path, sched(), TOTALS, [row(), row(), row("other")])
+    assert found["faults"] == ["launch 1 of work: no data"] * 2 + ["launch 2 of other: no data"] * 2
+    assert found["unmatched"] == 0
+    writer = TraceWriter(tmp_path / "again" / "t")
+    writer.kernel(1, "work", maps=[BLOCK_SCHED])
+    for _ in range(2):
+        writer.launch(1, GRID, BLOCK, fill_regions([BLOCK_SCHED], WARPS, {"BlockSched": sched()}))
     writer.write()
-    first = table(measure(report(tmp_path / "r.json", [row()]), tmp_path / "traces"))
-    assert (first["zero_start"], first["zero_elapsed"]) == (1, 2)
+    assert measure(report(tmp_path / "r.json", [row()]), tmp_path / "again", DEVICE)["unmatched"] == 1
 
 
 def test_launches_pair_by_kernel_shape_and_order(tmp_path: Path) -> None:
@@ -108,16 +118,13 @@ def test_launches_pair_by_kernel_shape_and_order(tmp_path: Path) -> None:
     launch(3, (1, 1, 1), 50)
     trace = Trace(writer.write())
     told = [
+        Launch("add", (1, 1, 1), BLOCK, 0.1, (0,)), Launch("add", (2, 1, 1), BLOCK, 0.1, (0,)),
+        Launch("cupy_add*", None, None, 0.1, (0,)), Launch("add", (9, 1, 1), BLOCK, 0.1, (0,)),
         Launch("add", (1, 1, 1), BLOCK, 0.1, (0,)),
-        Launch("add", (2, 1, 1), BLOCK, 0.1, (0,)),
-        Launch("cupy_add*", None, None, 0.1, (0,)),
-        Launch("add", (9, 1, 1), BLOCK, 0.1, (0,)),
-        Launch("add", (1, 1, 1), BLOCK, 0.1, (0,)),
-    ]
-    pairing = pair(told, trace)
-    loads = [entry.traced and entry.traced.maps["GmemBytes"].total()["load"] for entry in pairing.pairs]
-    assert loads == [10, 30, 20, None, 40]
-    assert pairing.unmatched == 1
+    ]  # fmt: skip
+    pairs, unmatched = pair(told, trace)
+    assert [traced and traced.maps["GmemBytes"].total()["load"] for _, traced in pairs] == [10, 30, 20, None, 40]
+    assert unmatched == 1
 
 
 def test_a_module_loaded_again_is_one_row(tmp_path: Path) -> None:
@@ -128,12 +135,26 @@ def test_a_module_loaded_again_is_one_row(tmp_path: Path) -> None:
     writer.kernel(3, "work", Reason.UNSUPPORTED, "a texture")
     writer.count(3, Reason.UNSUPPORTED, 4)
     writer.write()
-    kernels = measure(report(tmp_path / "r.json", [row()]), tmp_path / "traces")["kernels"]
+    kernels = measure(report(tmp_path / "r.json", [row()]), tmp_path / "traces", DEVICE)["kernels"]
     assert [(kernel["reason"], kernel["loaded"], kernel["counters"]) for kernel in kernels] == [
-        ("probed", 2, {"probed": 2}),
-        ("unsupported", 1, {"unsupported": 4}),
-    ]
-    assert kernels[0]["registers"] == {"original": 18, "twin": 20, "capped": None}
+        ("probed", 2, {"probed": 2}), ("unsupported", 1, {"unsupported": 4}),
+    ]  # fmt: skip
+    assert kernels[0]["registers"] == [18, 20]
+
+
+@pytest.mark.parametrize(
+    ("twin", "own", "proof", "fault"),
+    [
+        ({"FFMA": 2}, {}, "counts", ""), ({"FFMA": 3}, {"FFMA": 1}, "counts", ""), ({"FFMA": 4}, {}, "lines", ""),
+        ({"FFMA": 1, "FMUL": 1}, {}, "counts", "FFMA: 2 in the original, 1 in the twin, 0 its own"),
+        ({"FFMA": 2, "FMUL": 1}, {"FMUL": 1}, "counts", ""),
+        ({}, {}, "lines", "FFMA: 2 in the original, 0 in the twin"),
+        ({"FFMA": 2}, {}, "luck", "shown by 'luck'"),
+    ],
+)  # fmt: skip
+def test_other_arithmetic_is_a_fault(twin: Json, own: Json, proof: str, fault: str) -> None:
+    found = numerics_fault({"original": {"FFMA": 2}, "twin": twin, "own": own, "proof": proof})
+    assert found == "" if not fault else found.startswith(fault)
 
 
 def test_the_trace_with_most_launches_is_the_programs(tmp_path: Path) -> None:
@@ -143,43 +164,41 @@ def test_the_trace_with_most_launches_is_the_programs(tmp_path: Path) -> None:
         for _ in range(launches):
             writer.launch(1, GRID, BLOCK, fill_regions([BLOCK_SCHED], WARPS, {"BlockSched": sched()}))
         writer.write()
-    measured = measure(report(tmp_path / "r.json", [row(), row()]), tmp_path / "traces")
-    assert measured["traces"] == 3
-    assert all(entry[measured["columns"].index("records")] == WARPS for entry in measured["rows"])
+    found = measure(report(tmp_path / "r.json", [row(), row()]), tmp_path / "traces", DEVICE)
+    assert (found["good"], found["faults"]) == ({"BlockSched": {"work": 2}}, [])
 
 
 def test_no_trace_is_said(tmp_path: Path) -> None:
     (tmp_path / "traces").mkdir()
     with pytest.raises(TraceError, match=r"no events\.jsonl"):
-        measure(report(tmp_path / "r.json", [row()]), tmp_path / "traces")
+        measure(report(tmp_path / "r.json", [row()]), tmp_path / "traces", DEVICE)
 
 
 @pytest.mark.parametrize(
-    ("change", "fault"),
+    ("change", "faults"),
     [
-        ((0, 0, 0), [0, 0, 0]),
-        ((1, 0, 0), [0, 1, 0]),
-        ((0, -1, 0), [0, 0, 1]),
-        ((0, 0, 1), [1, 0, 0]),
+        ((0, 0, 0), []), ((1, 0, 0), ["1 warps started late"]), ((0, -1, 0), ["1 warps ended early"]),
+        ((0, 0, 1), ["1 warps on another multiprocessor"]),
     ],
-)
-def test_own_clocks_are_compared_warp_by_warp(tmp_path: Path, change: tuple[int, int, int], fault: list[int]) -> None:
+)  # fmt: skip
+def test_own_clocks_are_compared_warp_by_warp(
+    tmp_path: Path, change: tuple[int, int, int], faults: list[str]
+) -> None:
     writer = TraceWriter(tmp_path / "traces" / "t")
     writer.kernel(1, "work", maps=[BLOCK_SCHED])
     records = sched()
     own = np.zeros(WARPS, OWN_CLOCKS)
     for warp, (start, elapsed, sm) in enumerate(records):
-        own[warp] = (start, start + elapsed, sm, 0)
+        own[warp] = (start + 3, start + elapsed - 3, sm, 0)
     start, elapsed, sm = records[5]
-    moved = (start + change[0], elapsed - change[0] + change[1], sm + change[2])
-    records[5] = moved
+    own[5] = (start, start + elapsed, sm, 0)
+    records[5] = (start + change[0], elapsed - change[0] + change[1], sm + change[2])
     writer.launch(1, GRID, BLOCK, fill_regions([BLOCK_SCHED], WARPS, {"BlockSched": records}))
     writer.write()
     told = report(tmp_path / "r.json", [row()], "clocks")
     own.tofile(tmp_path / "r.json.clocks")
-    clocks = measure(told, tmp_path / "traces")["clocks"]
-    assert clocks["rows"][0][:4] == [WARPS, *fault]
-    assert clocks["samples"][5] == [start, start + elapsed, sm, *moved]
+    clocks = measure(told, tmp_path / "traces", DEVICE)["clocks"]
+    assert clocks == {"launches": 1, "warps": WARPS, "excess": [6], "faults": faults}
 
 
 def test_overlaps_count_multiprocessors(tmp_path: Path) -> None:
@@ -190,7 +209,7 @@ def test_overlaps_count_multiprocessors(tmp_path: Path) -> None:
         writer.launch(kernel, GRID, BLOCK, fill_regions([BLOCK_SCHED], WARPS, {"BlockSched": sched(first)}))
     writer.write()
     told = report(tmp_path / "r.json", [row("left"), row("right")] * 2, "streams")
-    assert measure(told, tmp_path / "traces")["overlaps"] == [3, 0]
+    assert measure(told, tmp_path / "traces", DEVICE)["overlaps"] == [3, 0]
 
 
 intervals = st.lists(st.tuples(st.integers(0, 30), st.integers(1, 20), st.integers(0, 2)), min_size=1, max_size=30)
