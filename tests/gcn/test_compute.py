@@ -30,6 +30,19 @@ def _chosen(kind: Type) -> tuple[str, int]:
     return MACHINES[list(PROBE_TYPES).index(kind) % len(MACHINES)]
 
 
+@pytest.fixture(scope="session")
+def thorough(pytestconfig: pytest.Config) -> bool:
+    return bool(pytestconfig.getoption("--thorough"))
+
+
+def check_everywhere(
+    thorough: bool, body: Sequence[Statement], results: Sequence[Register], kind: Type, uniform: Sequence[str]
+) -> None:
+    """Compare what statements compute on one processor, of some pairs; or on all, of all pairs."""
+    for place in MACHINES if thorough else (_chosen(kind),):
+        check_values(place, body, results, kind, uniform, 1 << 14 if thorough else 256)
+
+
 def check_values(
     place: tuple[str, int], body: Sequence[Statement], results: Sequence[Register], kind: Type,
     uniform: Sequence[str] = (), most: int = 256,
@@ -75,8 +88,8 @@ def every_operator(kind: Type) -> tuple[list[Statement], list[Register]]:
 
 @pytest.mark.parametrize("uniform", [(), ("IN1", "IN2")], ids=["lanes", "wave"])
 @pytest.mark.parametrize("kind", [*NUMBERS, Type.PRED])
-def test_every_operator(kind: Type, uniform: tuple[str, ...]) -> None:
-    check_values(_chosen(kind), *every_operator(kind), kind, uniform)
+def test_every_operator(thorough: bool, kind: Type, uniform: tuple[str, ...]) -> None:
+    check_everywhere(thorough, *every_operator(kind), kind, uniform)
 
 
 @pytest.mark.parametrize("kind", NUMBERS)
@@ -122,8 +135,8 @@ def every_conversion(kind: Type) -> tuple[list[Statement], list[Register]]:
 
 @pytest.mark.parametrize("uniform", [(), ("IN1", "IN2")], ids=["lanes", "wave"])
 @pytest.mark.parametrize("kind", [*NUMBERS, Type.PRED])
-def test_every_conversion(kind: Type, uniform: tuple[str, ...]) -> None:
-    check_values(_chosen(kind), *every_conversion(kind), kind, uniform)
+def test_every_conversion(thorough: bool, kind: Type, uniform: tuple[str, ...]) -> None:
+    check_everywhere(thorough, *every_conversion(kind), kind, uniform)
 
 
 def every_comparison(kind: Type) -> tuple[list[Statement], list[Register]]:
@@ -146,20 +159,17 @@ def every_comparison(kind: Type) -> tuple[list[Statement], list[Register]]:
 
 @pytest.mark.parametrize("uniform", [(), ("IN1", "IN2")], ids=["lanes", "wave"])
 @pytest.mark.parametrize("kind", NUMBERS)
-def test_every_comparison_and_select(kind: Type, uniform: tuple[str, ...]) -> None:
-    check_values(_chosen(kind), *every_comparison(kind), kind, uniform)
+def test_every_comparison_and_select(thorough: bool, kind: Type, uniform: tuple[str, ...]) -> None:
+    check_everywhere(thorough, *every_comparison(kind), kind, uniform)
 
 
-_FEW = 6
+_FEW, _MANY = 6, 200
 
 
 @pytest.mark.parametrize("place", MACHINES, ids=str)
-def test_random_programs(place: tuple[str, int]) -> None:
-    check_programs(place, _FEW)
-
-
-def check_programs(place: tuple[str, int], count: int) -> None:
+def test_random_programs(thorough: bool, place: tuple[str, int]) -> None:
     """Statements of all types in nested ``If``, ``For`` and ``While``; registers that all probes share among them."""
+    count = _MANY if thorough else _FEW
     random = np.random.default_rng(7)
     left, right = (random.integers(0, 1 << 32, place[1], np.uint32) for _ in range(2))
     few = np.array(edges(Type.F32)[: place[1]], np.uint32)

@@ -12,6 +12,7 @@ from tests.emulator.gcn import judge
 from tests.gcn.objects import need_clang, need_llvm
 from tests.gcn.test_instrument_probes import FLAT, judged
 
+_WAVE64 = ("-mwavefrontsize64",)
 _PROBE = """
 from neutrino import Map, probe
 import neutrino.language as nl
@@ -73,23 +74,22 @@ def last():
 """
 
 
-@pytest.mark.parametrize(
-    ("processor", "options", "name"),
-    [
-        # bench.compute_amd has others.
-        ("gfx942", (), "scanned"), ("gfx1100", (), "exchanged"),
-    ],
-)  # fmt: skip
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Two processors, with a kernel each; with ``--thorough`` all that LLVM 19 compiles for, with four."""
+    rows: list[tuple[str, tuple[str, ...], str]] = [("gfx942", (), "scanned"), ("gfx1100", (), "exchanged")]
+    if metafunc.config.getoption("--thorough"):
+        places = [("gfx90a", ()), ("gfx942", ())]
+        places += [(each, options) for each in ("gfx1030", "gfx1100", "gfx1201") for options in ((), _WAVE64)]
+        names = ("scanned", "exchanged", "sorted_together", "left_early")
+        rows = [(*place, name) for place in places for name in names]
+    metafunc.parametrize(("processor", "options", "name"), rows)
+
+
 def test_values_of_all_kinds_are_computed_at_instructions(
     tmp_path: Path, processor: str, options: tuple[str, ...], name: str
 ) -> None:
     need_llvm()
     need_clang()
-    check_probe(tmp_path, processor, options, name)
-
-
-def check_probe(tmp_path: Path, processor: str, options: tuple[str, ...], name: str) -> None:
-    """Compare what the probe records in a kernel. options: of clang. name: the kernel's."""
     (tmp_path / "values.py").write_text(_PROBE)
     data = judge.compile_for_gpu(tmp_path, processor, ("-O1", *options))
     assert judged(load_probes([str(tmp_path / "values.py")], platform="hip"), data, [name], FLAT)

@@ -32,8 +32,19 @@ NAMES = (
     "hash of a key", "histogram", "histogram of powers", "histogram of steps", "histogram of floats", "sum of floats",
     "avg of floats", "min of floats", "hash of floats",
 )  # fmt: skip
-PAIRS = [(name, list(BUILDS)[number * 3 % len(BUILDS)]) for number, name in enumerate(NAMES)]
-"""Each processor with several maps; ``bench.maps_amd`` has all maps on each."""
+GFX950 = "gfx950-O2"
+WHERE = (("saxpy", ""), ("histogram", "load"))
+"""Kernels, and the instructions at which is saved; "" at the entry and the ends."""
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Each processor with several maps, at kernels' ends; with ``--thorough`` all on each, also at instructions."""
+    if "position" in metafunc.fixturenames:
+        pairs = [(name, list(BUILDS)[number * 3 % len(BUILDS)]) for number, name in enumerate(NAMES)]
+        rows = [(name, build, *WHERE[0]) for name, build in (*pairs, ("topk", GFX950), ("sum of floats", GFX950))]
+        if metafunc.config.getoption("--thorough"):
+            rows = [(name, build, *where) for build in (*BUILDS, GFX950) for name in CASES for where in WHERE]
+        metafunc.parametrize(("name", "build", "kernel", "position"), rows)
 
 
 @pytest.fixture(scope="module")
@@ -42,18 +53,14 @@ def objects(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return code_objects(tmp_path_factory)
 
 
-@pytest.mark.parametrize(("name", "build"), PAIRS)
-def test_a_map_has_what_was_saved(objects: dict[str, Path], tmp_path: Path, name: str, build: str) -> None:
-    ran = run(objects[build], build.partition("-")[0], "saxpy", CASES[name], tmp_path)
-    assert ran.lanes == BUILDS[build]
-    assert is_right(name, CASES[name], ran)
-    assert ran.is_same
-
-
-@pytest.mark.parametrize("name", ["topk", "sum of floats"])
-def test_maps_on_gfx950(objects: dict[str, Path], tmp_path: Path, name: str) -> None:
-    ran = run(as_gfx950(objects["gfx942-O2"], tmp_path), "gfx950", "saxpy", CASES[name], tmp_path)
-    assert is_right(name, CASES[name], ran)
+def test_a_map_has_what_was_saved(
+    objects: dict[str, Path], tmp_path: Path, name: str, build: str, kernel: str, position: str
+) -> None:
+    path = as_gfx950(objects["gfx942-O2"], tmp_path) if build == GFX950 else objects[build]
+    case = replace(CASES[name], position=position)
+    ran = run(path, build.partition("-")[0], kernel, case, tmp_path)
+    assert ran.lanes == BUILDS.get(build, 64)
+    assert is_right(name, case, ran, saved=case.at_sites(ran.executed, ran.lanes) if position else None)
     assert ran.is_same
 
 
