@@ -9,14 +9,15 @@ from pathlib import Path
 import pytest
 
 from neutrino.tracing import build
+from tests.once import once
 
 
-@pytest.fixture
-def address_sanitizer(tmp_path: Path) -> str:
-    """The path of the runtime, which must be loaded before Python."""
-    flags = ("-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined")
+@pytest.fixture(scope="session")
+def address_sanitizer(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
+    """The paths of the runtime, which must be loaded before Python, and of the library, for processors of any kind."""
+    flags = ("-O1", "-DWITHOUT_512", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined")
     try:
-        build.build(tmp_path, flags=flags)
+        folder = once(tmp_path_factory, "reader-address", lambda folder: build.build(folder, flags=flags))
     except subprocess.CalledProcessError:
         pytest.skip("this compiler has no -fsanitize=address")
     found = subprocess.run(
@@ -24,4 +25,4 @@ def address_sanitizer(tmp_path: Path) -> str:
     ).stdout.strip()
     if not shutil.which("ldd") or not Path(found).is_file():
         pytest.skip("the runtime of -fsanitize=address is not a library here")
-    return found
+    return found, folder / build.LIBRARY

@@ -21,7 +21,6 @@ from neutrino.maps.log_reading import LOG_CONTROL, GroupLayout
 from neutrino.ptx.instrument.programs import probe_module
 from neutrino.ptx.text.module import parse
 from neutrino.tracing.accesses import INTERVALS, KINDS, LINE, AccessFacts, Pattern, has_accesses, read_accesses
-from neutrino.tracing.aggregate import LIBRARY
 from neutrino.tracing.views import Geometry, MapView
 from neutrino.verification import load_probes
 from tests.oracle.twin_launch import Launch, LoadedTwin
@@ -370,14 +369,15 @@ print("done")
 """
 
 
-def test_no_report_of_the_sanitizers(address_sanitizer: str, tmp_path: Path) -> None:
+def test_no_report_of_the_sanitizers(address_sanitizer: tuple[str, Path], tmp_path: Path) -> None:
+    runtime, library = address_sanitizer
     view, sites = accesses(spread(np.random.default_rng(5), 96, 1 << 16), blocks=1, threads=96)
     used = 128 + 32 * int(view.records[:8].view("<u8")[0])
     np.save(tmp_path / "log.npy", view.records[:used])
     done = subprocess.run(
-        [sys.executable, "-c", _UNDER_SANITIZERS, tmp_path / LIBRARY.name, tmp_path / "log.npy", str(sites)],
+        [sys.executable, "-c", _UNDER_SANITIZERS, library, tmp_path / "log.npy", str(sites)],
         capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2],
-        env={"LD_PRELOAD": address_sanitizer, "ASAN_OPTIONS": "detect_leaks=0:exitcode=99", "PYTHONMALLOC": "malloc",
+        env={"LD_PRELOAD": runtime, "ASAN_OPTIONS": "detect_leaks=0:exitcode=99", "PYTHONMALLOC": "malloc",
              "PYTHONPATH": str(Path(__file__).parents[2])},
     )  # fmt: skip
     assert (done.stdout, done.stderr[-3000:], done.returncode) == ("done\n", "", 0)
