@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from neutrino.abi.levels import Level
@@ -21,6 +21,7 @@ from neutrino.ir.statements import (
     Collective,
     Compare,
     Computation,
+    Load,
     Operation,
     Operator,
     Relation,
@@ -36,6 +37,10 @@ _NOT_LATER = frozenset({"LANES", "LEADER", "ELECTED", "HAS", "ELEMENTS"})
 
 
 _INFINITY = Constant(Type.F32, 0x7F800000)
+_SIZE = 0x7FFF
+"""The bits of half a word that are not its sign."""
+_PAIRS = {0x7C00: "f16x2", 0x7F80: "bf16x2"}
+"""By the infinity of a half, the type of both."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +49,7 @@ class Parts:
 
     here: what stays at the site. test: what computes there whether the ``If`` may be taken: if all of ``conditions``
     are true. state: the same of what does not depend on the site, and is computed where ``later`` stands, the ``If``
-    itself with all that it reads. once, extremes: see ``Deferral``.
+    itself with all that it reads. once, extremes, nan: see ``Deferral``.
     """
 
     here: tuple[Statement, ...]
@@ -55,6 +60,7 @@ class Parts:
     later: tuple[Statement, ...]
     once: tuple[Statement, ...] | None
     extremes: tuple[Register, Register] | None = None
+    nan: str | None = None
 
 
 def deferrable(probes: ProbeSet) -> dict[int, Parts]:
@@ -77,7 +83,16 @@ def deferrable(probes: ProbeSet) -> dict[int, Parts]:
     while bad := [key for key, parts in found.items() if not _is_apart(parts.later, others)]:
         for key in bad:
             others += found.pop(key).later
-    return found
+    return {key: _without_reset(parts, found.values()) for key, parts in found.items()}
+
+
+def _without_reset(parts: Parts, every: Iterable[Parts]) -> Parts:
+    """Return parts without ``nan`` if other parts that run later may make their state hold again. every: all parts."""
+    if parts.nan is None:
+        return parts
+    read = _shared(parts.state)[0] | {register.name for register in parts.state_conditions if not register.is_local}
+    written = (_shared(each.later)[1] for each in every if each.once != parts.once)
+    return parts if read.isdisjoint(set().union(*written)) else replace(parts, nan=None)
 
 
 def _is_apart(later: Sequence[Statement], others: Sequence[Statement]) -> bool:
@@ -141,7 +156,7 @@ def _parts(statements: Sequence[Statement]) -> Parts | None:
     )  # fmt: skip
     return Parts(
         _with_effect(others), tests, tuple(site), states, tuple(state), (*needed, branch),
-        branch.then if is_once else None,
+        branch.then if is_once else None, None, values.type_of_nan(site) if is_once else None,
     )  # fmt: skip
 
 
@@ -223,6 +238,47 @@ class _Values:
         else:
             yield condition
 
+    def type_of_nan(self, conditions: Sequence[Register]) -> str | None:
+        """Return the type, as opcodes have it, of which ``OUT`` is a NaN, or has one, where conditions are true.
+
+        None of other conditions.
+        """
+        if len(conditions) != 1:
+            return None
+        compare = self._known.get(conditions[0].name)
+        if isinstance(compare, Compare) and compare.relation is Relation.NE and compare.left == compare.right:
+            out = self._out(compare.left)
+            return out.type.value if out is not None and out.type.is_float else None
+        halves = [self._half(source) for source in compare.sources] if isinstance(compare, Operation) else []
+        if len(halves) != 2 or not isinstance(compare, Operation) or compare.operator is not Operator.OR:
+            return None
+        (register, shift, least), other = halves
+        is_pair = register is not None and {shift, other[1]} == {0, 16} and other[::2] == (register, least)
+        return _PAIRS.get(least) if is_pair else None
+
+    def _out(self, value: Any) -> Register | None:
+        """Return the register that a value is, if ``OUT`` was loaded into it."""
+        load = self._known.get(getattr(value, "name", ""))
+        return load.destination if isinstance(load, Load) and load.operand == SiteOperand("OUT") else None
+
+    def _half(self, condition: Any) -> tuple[Register | None, int, int]:
+        """Return what a condition of the form ``(OUT >> shift & 0x7FFF) > least`` consists of; a None for any other."""
+        compare = self._known.get(getattr(condition, "name", ""))
+        if not isinstance(compare, Compare) or compare.relation is not Relation.GT:
+            return None, 0, 0
+        masked, least = self._with_constant(compare.left, Operator.AND), compare.right
+        if masked is None or masked[1] != _SIZE or not isinstance(least, Constant):
+            return None, 0, 0
+        shifted = self._with_constant(masked[0], Operator.SHR) or (masked[0], 0)
+        return self._out(shifted[0]), shifted[1], least.bits
+
+    def _with_constant(self, value: Any, operator: Operator) -> tuple[Any, int] | None:
+        """Return the operands of an operation with a constant that gives a value."""
+        operation = self._known.get(getattr(value, "name", ""))
+        if not isinstance(operation, Operation) or operation.operator is not operator:
+            return None
+        left, right = operation.sources
+        return (left, right.bits) if isinstance(right, Constant) else None
 
     def unless_finite(self, condition: Register) -> Register | None:
         """Return the f32 of which a condition says that it is infinite or a NaN: ``not abs(value) < infinity``."""

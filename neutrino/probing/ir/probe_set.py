@@ -70,7 +70,8 @@ class Deferral:
     are the same for all sites. once: what ``later`` does where it does something, if it names nothing of its site but
     the number, and ``state_conditions`` do not hold any more after it; None else. extremes: two registers, of which
     ``later`` does nothing but lower the one and raise the other to the floats ``conditions``, if all of these are
-    finite; None else.
+    finite; None else. nan: the type, as opcodes have it, of which ``OUT`` is a NaN or has one where ``conditions``
+    are true, if ``once`` is there and no other code makes ``state_conditions`` hold again; None else.
     """
 
     here: Snippet | None
@@ -81,6 +82,7 @@ class Deferral:
     later: Snippet
     once: Snippet | None
     extremes: tuple[Register, Register] | None
+    nan: str | None
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,13 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from neutrino.abi.levels import Level
 from neutrino.ir.operands import Register
 from neutrino.lazy import lazy
 from neutrino.probing.ir.probe_set import Deferral, Snippet
+from neutrino.ptx.analysis.float_facts import FloatFacts, float_types
 from neutrino.ptx.analysis.flow_graph import FlowGraph
 from neutrino.ptx.analysis.matching import Hit
 from neutrino.ptx.instrument.emission import Emission
@@ -22,7 +24,7 @@ from neutrino.ptx.instrument.explicit_fma import Products
 from neutrino.ptx.instrument.lanes_together import LaneMasks
 from neutrino.ptx.instrument.registers import Guard, Resolver, Value, no_helpers, under
 from neutrino.ptx.instrument.site_values import SiteOperands
-from neutrino.ptx.isa.instruction import REGISTER
+from neutrino.ptx.isa.instruction import REGISTER, Instruction
 from neutrino.ptx.text.body import Body, Statement
 from neutrino.ptx.text.inserted import Edits, Label, Line, Lines, Scope, after, before, op
 
@@ -66,18 +68,32 @@ class Meetings:
 @dataclass(frozen=True)
 class _Waiting:
     """The unlikely code of one site. code: all of it, or only what tests ``condition``, a predicate, for which the
-    snippet ``once`` has the rest. number: of the site."""
+    snippet ``once`` has the rest. number: of the site. read: the program's registers that it reads."""
 
     deferral: Deferral
     code: Lines
     condition: str
     number: int
+    read: frozenset[str]
+
+
+class _Uses(NamedTuple):
+    """Where a register of the program is used, by index in the body.
+
+    changes: the instructions that write it, ascending. last: the last that reads it; beyond the body's end where one
+    reads it that stands before all writers, as in a loop.
+    """
+
+    changes: list[int]
+    last: int
 
 
 class UnlikelyCode:
     """Collects unlikely code of a body's sites, in text order, and inserts it after several of them."""
 
-    _MOST = 8
+    _MOST = 32
+    _MOST_HELD = 8
+    """Registers of the program that only what waits still reads: they cannot be reused before it is written."""
 
     def __init__(self, body: Body, products: Products, emission: Emission, edits: Edits) -> None:
         """Set up a writer that has collected nothing. Parameters: those of ``SiteWriter``."""
@@ -98,6 +114,11 @@ class UnlikelyCode:
         self._open: Lines | None = None
         # The number of the group that waits: two can overlap, where the code of the first goes further down.
         self._group = 0
+        # Whether the group's predicate has a value; and a value that waits to be tested for a NaN with another one.
+        self._is_any_set = False
+        self._unpaired: str | None = None
+        # By register, the last instruction whose result in it was tested for a NaN, with its type and code for one.
+        self._tested: dict[str, tuple[int, str, Snippet]] = {}
         self.count = 0
         """How often code was deferred."""
 
@@ -124,36 +145,97 @@ class UnlikelyCode:
         if deferral.extremes is not None and self._emission.architecture < _NAN:
             return False
         statement = hit.statement
+        if deferral.nan is not None and self._is_never_first(deferral, operands.instruction, statement.index):
+            self.count += 1
+            return True
         spot = self._products.first_clear(at)
         waiting = self._to_wait(deferral, values, masks, guard, hit.number or 0)
-        until = self._until_changed(waiting.code, statement, at, spot)
+        until = self._until_changed(waiting.read, statement, at, spot)
         if values.early or until is None:
             return False
         index = bisect_right(self._body.ends, spot) - 1
         if self._waiting and (
-            (len(self._waiting) >= self._MOST and self._at <= at) or index >= self._until
+            (self._is_full(waiting, max(index, statement.index)) and self._at <= at) or index >= self._until
             or self._waiting[0].deferral.once != deferral.once
             or self._waiting[0].deferral.extremes != deferral.extremes
         ):  # fmt: skip
             self.write()
         if not self._waiting:
             self._group = (self._group + 1) % 2
+            self._is_any_set = False
         taken = len(operands.here)
         if deferral.extremes is not None:
             tests = self._to_extremes(deferral, operands, guard)
-            lines += [*operands.here[taken:], *tests]
-            self._note(waiting, until, spot, index, statement, lines if spot == at else None)
-            return True
-        tests, condition = self._condition(deferral.test, deferral.conditions, operands)
+        elif deferral.nan is not None:
+            tests = self._to_nan(deferral, operands, guard, statement.index)
+        else:
+            tests = self._to_any(deferral, operands, guard)
         lines += [*operands.here[taken:], *tests]
+        self._note(waiting, until, spot, index, statement, lines if spot == at else None)
+        return True
+
+    def _is_full(self, waiting: _Waiting, index: int) -> bool:
+        """Whether the code of one more site may not wait as well, up to an instruction."""
+        if len(self._waiting) >= self._MOST:
+            return True
+        read = waiting.read.union(*(each.read for each in self._waiting))
+        return sum(self._uses[name].last <= index for name in read if name in self._uses) > self._MOST_HELD
+
+    def _to_any(self, deferral: Deferral, operands: SiteOperands, guard: Guard | None) -> Lines:
+        """Return the code that notes whether the condition of a site is true in the group's predicate."""
+        lines, condition = self._condition(deferral.test, deferral.conditions, operands)
         any_ = self._register("any", "pred")
-        if self._waiting:
+        if self._is_any_set:
             lines.append(op("or.pred", any_, any_, condition, when=under(guard)))
         elif guard is not None:
             lines.append(op("and.pred", any_, condition, guard.text))
         else:
             lines.append(op("mov.pred", any_, condition))
-        self._note(waiting, until, spot, index, statement, lines if spot == at else None)
+        self._is_any_set = True
+        return lines
+
+    def _to_nan(self, deferral: Deferral, operands: SiteOperands, guard: Guard | None, index: int) -> Lines:
+        """Return the code that notes whether the result of a site is a NaN. One instruction tests two of them."""
+        instruction = operands.instruction
+        self._note_tested(deferral, instruction, index)
+        if guard is not None or instruction.predicate is not None or deferral.nan != "f32":
+            return self._to_any(deferral, operands, guard)
+        value = operands("OUT", None).text
+        if self._unpaired is None:
+            self._unpaired = value
+            return []
+        return self._test_pair(self._unpaired, value)
+
+    def _test_pair(self, left: str, right: str) -> Lines:
+        """Return the code that notes whether one of two values is a NaN."""
+        any_ = self._register("any", "pred")
+        opcode, others = ("setp.nan.or.f32", [any_]) if self._is_any_set else ("setp.nan.f32", [])
+        self._unpaired, self._is_any_set = None, True
+        return [op(opcode, any_, left, right, *others)]
+
+    def _note_tested(self, deferral: Deferral, instruction: Instruction, index: int) -> None:
+        """Note that after an instruction the thread has had a NaN if its result is one."""
+        types = float_types(instruction)
+        if instruction.predicate is None and types[:1] == (deferral.nan,) and deferral.once is not None:
+            for name in instruction.written:
+                self._tested[name] = index, types[0], deferral.once
+
+    def _is_never_first(self, deferral: Deferral, instruction: Instruction, index: int) -> bool:
+        """Whether a NaN of an instruction is never the first one: its thread has had one, which was tested before."""
+        types = float_types(instruction)
+        sources = self._facts.nan_sources(instruction) if types[:1] == (deferral.nan,) else None
+        if sources is None or instruction.predicate is not None:
+            return False
+        for name in sources:
+            tested = self._tested.get(name)
+            if tested is None or tested[1:] != (types[-1], deferral.once):
+                return False
+            changes = self._uses[name].changes
+            before = bisect_left(changes, index)
+            is_near = self._graph.block(tested[0]) == self._graph.block(index)
+            if not before or changes[before - 1] != tested[0] or not (is_near or len(changes) == 1):
+                return False
+        self._note_tested(deferral, instruction, index)
         return True
 
     def leave(self) -> None:
@@ -216,11 +298,13 @@ class UnlikelyCode:
         if deferral.once is None:
             with self._emission.block.apart():
                 code = self._emission.snippet(deferral.later, values, guard, level=Level.THREAD)
-            return _Waiting(deferral, [*masks.first, *values.here, *code.lines, *code.stores], "", number)
+            lines = [*masks.first, *values.here, *code.lines, *code.stores]
+            return _Waiting(deferral, lines, "", number, self._named(lines))
         tests, condition = self._condition(deferral.test, deferral.conditions, values)
         if guard is not None:
             tests.append(op("and.pred", condition, condition, guard.text))
-        return _Waiting(deferral, [*masks.first, *values.here, *tests], condition, number)
+        lines = [*masks.first, *values.here, *tests]
+        return _Waiting(deferral, lines, condition, number, self._named(lines))
 
     def _condition(
         self, snippet: Snippet, conditions: Sequence[Register], operands: Resolver = no_helpers
@@ -262,6 +346,8 @@ class UnlikelyCode:
         if first.extremes is not None:
             return self._from_extremes(first.extremes, lines)
         any_ = self._register("any", "pred")
+        if self._unpaired is not None:
+            lines += self._test_pair(self._unpaired, self._unpaired)
         # The same for all of them, or left out: the code itself tests it again.
         if first.state_conditions and all(waiting.deferral.state == first.state for waiting in self._waiting):
             tests, condition = self._condition(first.state, first.state_conditions)
@@ -283,30 +369,30 @@ class UnlikelyCode:
             code = self._emission.snippet(once, lambda name, element: Value(number, "u32"), level=Level.THREAD)
         return [*lines, *code.lines, *code.stores]
 
-    def _until_changed(self, code: Iterable[Line], statement: Statement, at: int, spot: int) -> int | None:
+    def _until_changed(self, read: Iterable[str], statement: Statement, at: int, spot: int) -> int | None:
         """Return the index of the first instruction that changes a register which code reads that is to wait.
 
-        statement, at: its own, and where it would stand next to it; spot: where it can stand at the earliest. None
-        where that is too late, as a register has changed or is not in scope any more.
+        read: those registers. statement, at: its own, and where it would stand next to it; spot: where it can stand at
+        the earliest. None where that is too late, as a register has changed or is not in scope any more.
         """
         declaration = self._body.declaration
         first = statement.index + (at > statement.start)
         last = bisect_right(self._body.ends, spot) - 1
         until = len(self._body.ends)
-        for name in self._named(code):
+        for name in read:
             declared = declaration(name, at)
             if declared is None:
                 continue
             if declaration(name, spot) != declared:
                 return None
-            changes = self._changes.get(name, [])
+            changes = self._uses[name].changes if name in self._uses else []
             following = bisect_left(changes, first)
             if following < len(changes):
                 until = min(until, changes[following])
             until = min(until, bisect_right(self._body.ends, declared.end))
         return None if until <= last else until
 
-    def _named(self, code: Iterable[Line]) -> set[str]:
+    def _named(self, code: Iterable[Line]) -> frozenset[str]:
         """The names of registers in code, without those of inserted code."""
         names: set[str] = set()
         for instruction in (each for line in code for each in line.instructions):
@@ -314,17 +400,27 @@ class UnlikelyCode:
                 names.add(instruction.predicate)
             for operand in instruction.operands:
                 names.update(REGISTER.findall(operand))
-        return {name for name in names if not name.startswith(self._emission.prefix)}
+        return frozenset(name for name in names if not name.startswith(self._emission.prefix))
 
     @lazy
-    def _changes(self) -> dict[str, list[int]]:
-        """By name of a register of the program, the instructions that write it, by index in the body."""
+    def _uses(self) -> dict[str, _Uses]:
+        """By name, the registers of the program."""
         changes: defaultdict[str, list[int]] = defaultdict(list)
+        last: dict[str, int] = {}
         for statement in self._body:
-            if statement.instruction is not None:
-                for name in statement.instruction.written:
-                    changes[name].append(statement.index)
-        return changes
+            instruction, index = statement.instruction, statement.index
+            if instruction is None:
+                continue
+            for name in REGISTER.findall(" ".join((instruction.predicate or "", *instruction.sources))):
+                last[name] = index if name in changes else len(self._body.ends)
+            for name in instruction.written:
+                changes[name].append(index)
+        return {name: _Uses(indices, last.get(name, indices[0])) for name, indices in changes.items()}
+
+    @lazy
+    def _facts(self) -> FloatFacts:
+        """What is known of the program's values."""
+        return FloatFacts(self._body)
 
     @lazy
     def _graph(self) -> FlowGraph:
