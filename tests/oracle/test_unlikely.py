@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+import struct
 from collections import Counter
 from dataclasses import replace
 from functools import cache
@@ -200,6 +201,53 @@ def test_products_that_wait_for_their_sums(probe: str, tmp_path: Path) -> None:
     assert hinted is not None
     assert hinted[1] == plain[1]
     assert hinted[0].count("likely:") > 0
+
+
+_STEPS = (
+    "mul.f32 %y1, %x, 0f3FB8AA3B", "ex2.approx.f32 %e1, %y1", "mul.f32 %y2, %x, 0f3F000000", "sub.f32 %d1, %x, %z",
+    "mul.f32 %d2, %d1, 0f40000000", "ex2.approx.f32 %e2, %d2", "add.f32 %s1, %e1, %e2", "abs.f32 %a, %z",
+    "add.f32 %s2, %s1, %a", "mul.f32 %q, %z, %z", "fma.rn.f32 %f1, %x, %x, %q", "fma.rn.f32 %f2, %z, %z, %f1",
+    "mul.ftz.f32 %t1, %a, 0f3F800000", "add.ftz.f32 %t2, %a, %a", "mul.f32 %n1, %x, 0fBFC00000",
+    "mul.f32 %n2, %n1, 0f3F800000", "sqrt.rn.f32 %r, %q", "add.f32 %s3, %s2, %r", "cvt.rn.f16x2.f32 %h, %s1, %e1",
+    "cvt.rn.f16x2.f32 %h, %x, %z", "add.f32 %s4, %s3, %f2", "mul.f32 %y3, %y2, 0f3E800000", "div.rn.f32 %g, %e1, %s4",
+)  # fmt: skip
+"""Results that lie between 0 and others, by instructions whose results have one sign and by such as only may."""
+_TINY = float(np.float32(1e-41))
+VALUES = (
+    (1.0, 2.0), (-1.0, -2.0), (0.5, -3.0), (0.0, 0.0), (-0.0, -0.0), (_TINY, _TINY), (-_TINY, 3.0), (-_TINY, -_TINY),
+    (-3e38, 3e38), (np.inf, 1.0), (-np.inf, 1.0), (np.nan, -1.0), (2.5, np.nan), (-200.0, 90.0), (3e38, -np.inf),
+)  # fmt: skip
+
+
+def test_extremes_of_each_thread(tmp_path: Path) -> None:
+    """One launch for each pair of values, since the extremes of one thread hide those of others."""
+    names = sorted({step.split()[1].rstrip(",") for step in _STEPS} | {"%x", "%z"})
+    text = "\n".join([
+        ".version 7.8", ".target sm_80", ".address_size 64", ".visible .entry steps(.param .u64 x, .param .u64 y)", "{",
+        f".reg .b32 {', '.join(names)};", ".reg .b64 %in, %out;", "ld.param.u64 %in, [x];", "ld.param.u64 %out, [y];",
+        "ld.global.f32 %x, [%in];", "ld.global.f32 %z, [%in+4];", *(f"{step};" for step in _STEPS),
+        "st.global.f32 [%out], %g;", "ret;", "}", "",
+    ])  # fmt: skip
+    kernel = Kernel("steps", text, "steps", (1, 1, 1), (1, 1, 1), (np.zeros(2, np.float32), np.zeros(1, np.float32)))
+    records: list[list[dict[str, Any]]] = []
+    folded: list[int] = []
+    for probe in (PROBES["value_watch"].replace("nl.unlikely(", "("), PROBES["value_watch"]):
+        (tmp_path / "probe.py").write_text(_HEAD + probe)
+        twins = make_twins(kernel, load_probes([str(tmp_path / "probe.py")]))
+        place = Bench(kernel, ()).place(None)
+        loaded = LoadedTwin(twins.kernels[0], place.device.load(twins.render()), place.module.variables)
+        folded.append(twins.render().count("max.NaN.f32"))
+        records.append([])
+        for values in VALUES:
+            launch = place.launch()
+            place.device.write(struct.unpack("<Q", launch.parameters[:8])[0], np.array(values, np.float32))
+            views = loaded.launch(place.device, launch)
+            records[-1].append({key: view.valid().tolist() for key, view in views.items()})
+    plain, hinted = records
+    for values, *rows in zip(VALUES, plain, hinted, strict=True):
+        assert rows[0] == rows[1], values
+    assert len(set(map(str, plain))) > len(VALUES) // 2
+    assert folded[1] < len(_STEPS) - 8
 
 
 # nan_finder

@@ -49,7 +49,8 @@ class Parts:
 
     here: what stays at the site. test: what computes there whether the ``If`` may be taken: if all of ``conditions``
     are true. state: the same of what does not depend on the site, and is computed where ``later`` stands, the ``If``
-    itself with all that it reads. once, extremes, nan: see ``Deferral``.
+    itself with all that it reads. once, extremes, nan, of_out, is_counting: see
+    ``Deferral``.
     """
 
     here: tuple[Statement, ...]
@@ -61,6 +62,8 @@ class Parts:
     once: tuple[Statement, ...] | None
     extremes: tuple[Register, Register] | None = None
     nan: str | None = None
+    of_out: bool = False
+    is_counting: bool = False
 
 
 def deferrable(probes: ProbeSet) -> dict[int, Parts]:
@@ -199,7 +202,29 @@ def _extremes(statements: Sequence[Statement], branches: Sequence[If]) -> Parts 
     if any(register in (*_read(each), *_written(each)) for each in walk(
         [inner for branch in branches for inner in branch.then]) for register in pair):  # fmt: skip
         return None
-    return Parts(_with_effect(others), tests, tuple(found), (), (), (*needed, *branches), None, pair)
+    return Parts(
+        _with_effect(others), tests, tuple(found), (), (), (*needed, *branches), None, pair,
+        of_out=len(found) == 1 and values.is_out(found[0]),
+        is_counting=all(_is_counting(each) for each in walk([inner for branch in branches for inner in branch.then])),
+    )  # fmt: skip
+
+
+def _is_counting(statement: Statement) -> bool:
+    """Whether a statement computes local values, or adds a constant to a register, and reads no other that is shared.
+
+    The order in which such statements run makes no difference.
+    """
+    shared = [register for register in _read(statement) if not register.is_local]
+    if isinstance(statement, If):
+        return not shared
+    if not isinstance(statement, Computation):
+        return False
+    if statement.destination.is_local:
+        return not shared
+    return (
+        isinstance(statement, Operation) and statement.operator is Operator.ADD and shared == [statement.destination]
+        and statement.destination.type.is_integer and any(isinstance(each, Constant) for each in statement.sources)
+    )  # fmt: skip
 
 
 class _Values:
@@ -255,6 +280,10 @@ class _Values:
         (register, shift, least), other = halves
         is_pair = register is not None and {shift, other[1]} == {0, 16} and other[::2] == (register, least)
         return _PAIRS.get(least) if is_pair else None
+
+    def is_out(self, value: Register) -> bool:
+        """Whether a value is ``OUT`` as it is."""
+        return self._out(value) is not None
 
     def _out(self, value: Any) -> Register | None:
         """Return the register that a value is, if ``OUT`` was loaded into it."""

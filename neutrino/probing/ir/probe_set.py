@@ -72,6 +72,8 @@ class Deferral:
     ``later`` does nothing but lower the one and raise the other to the floats ``conditions``, if all of these are
     finite; None else. nan: the type, as opcodes have it, of which ``OUT`` is a NaN or has one where ``conditions``
     are true, if ``once`` is there and no other code makes ``state_conditions`` hold again; None else.
+    of_out: with ``extremes``, the only one of ``conditions`` is ``OUT``. is_counting: with ``extremes``, what ``later``
+    does besides comes to the same in any order.
     """
 
     here: Snippet | None
@@ -83,6 +85,8 @@ class Deferral:
     once: Snippet | None
     extremes: tuple[Register, Register] | None
     nan: str | None
+    of_out: bool
+    is_counting: bool
 
 
 @dataclass(frozen=True)

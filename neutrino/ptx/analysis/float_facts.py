@@ -92,6 +92,27 @@ class FloatFacts:
                 return (*product, addend) if _is_register(addend) else None
         return None
 
+    def covered(self, instruction: Instruction) -> tuple[str, ...]:
+        """Return the sources of an f32 instruction that lie between 0 and its result, and are finite where that is.
+
+        With ``.ftz`` none is said of sources below normal numbers.
+        """
+        parts, sources = instruction.parts, instruction.sources
+        if float_types(instruction) != ("f32",) or "sat" in parts:
+            return ()
+        if parts[0] == "add" and all(map(self.is_nonnegative, sources)):
+            return tuple(filter(_is_register, sources))
+        if parts[0] in {"fma", "mad"}:
+            is_sum = self._is_product_nonnegative(*sources[:2]) and self.is_nonnegative(sources[2])
+            return tuple(filter(_is_register, sources[2:])) if is_sum else ()
+        return tuple(source for source, factor in _with_factor(instruction) if factor >= 1)
+
+    def covering(self, instruction: Instruction) -> str | None:
+        """Return the source of an f32 product that is finite where the result is, which lies between 0 and it."""
+        if "sat" in instruction.parts:
+            return None
+        return next((source for source, factor in _with_factor(instruction) if _LEAST_NORMAL <= factor < 1), None)
+
     def _of_sum(self, left: str, right: str, *, is_difference: bool) -> tuple[str, ...] | None:
         """Return the registers from which a NaN of a sum or difference comes; None where it may begin there."""
         registers = tuple(operand for operand in (left, right) if _is_register(operand))
@@ -151,6 +172,16 @@ def _of_product(left: str, right: str) -> tuple[str, ...] | None:
     if _is_factor(right) and _is_register(left):
         return (left,)
     return (right,) if _is_factor(left) and _is_register(right) else None
+
+
+def _with_factor(instruction: Instruction) -> tuple[tuple[str, float], ...]:
+    """Return the register that an f32 instruction multiplies by a finite constant, and that constant."""
+    if instruction.parts[0] != "mul" or float_types(instruction) != ("f32",):
+        return ()
+    left, right = instruction.sources
+    pairs = ((left, constant(right)), (right, constant(left)))
+    return tuple((source, factor) for source, factor in pairs
+                 if factor is not None and math.isfinite(factor) and _is_register(source))  # fmt: skip
 
 
 def _is_positive(operand: str) -> bool:

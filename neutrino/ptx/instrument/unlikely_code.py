@@ -7,9 +7,10 @@ which code that may be. Between the sites and it nothing may change what it read
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import NamedTuple
 
 from neutrino.abi.levels import Level
@@ -24,6 +25,7 @@ from neutrino.ptx.instrument.explicit_fma import Products
 from neutrino.ptx.instrument.lanes_together import LaneMasks
 from neutrino.ptx.instrument.registers import Guard, Resolver, Value, no_helpers, under
 from neutrino.ptx.instrument.site_values import SiteOperands
+from neutrino.ptx.instrument.watched_values import Watched, WatchedValues
 from neutrino.ptx.isa.instruction import REGISTER, Instruction
 from neutrino.ptx.text.body import Body, Statement
 from neutrino.ptx.text.inserted import Edits, Label, Line, Lines, Scope, after, before, op
@@ -34,7 +36,8 @@ _MEETING_WORDS = frozenset({"bar", "barrier", "call", "shfl", "vote"})
 # Where code must not wait any longer: it would have the time after a barrier, or calls would have a state without it.
 _ENDING_WORDS = frozenset({"bar", "barrier", "call"})
 
-
+_FEW = 48
+"""Registers of a program, in words."""
 _NAN = 80
 """The first architecture whose minima and maxima of f32 can be NaNs: sm_80."""
 
@@ -65,26 +68,37 @@ class Meetings:
         })  # fmt: skip
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Waiting:
     """The unlikely code of one site. code: all of it, or only what tests ``condition``, a predicate, for which the
-    snippet ``once`` has the rest. number: of the site. read: the program's registers that it reads."""
+    snippet ``once`` has the rest. number: of the site. read: the program's registers that it reads. until: the first
+    instruction that changes one of them. value: what is looked at when the group ends. stays_until: the instruction at
+    which it is no longer worth waiting for."""
 
     deferral: Deferral
     code: Lines
     condition: str
     number: int
     read: frozenset[str]
+    until: int = 0
+    value: Watched | None = None
+    stays_until: int = 0
+
+    def stays(self, index: int) -> bool:
+        """Whether it had better wait beyond the end of its group, at an instruction."""
+        value = self.value
+        return index <= self.stays_until and value is not None and value.cover is None and not value.covers
 
 
 class _Uses(NamedTuple):
     """Where a register of the program is used, by index in the body.
 
-    changes: the instructions that write it, ascending. last: the last that reads it; beyond the body's end where one
-    reads it that stands before all writers, as in a loop.
+    changes, reads: the instructions that write it, and that read it, ascending. last: the last that reads it; beyond
+    the body's end where one reads it that stands before all writers, as in a loop.
     """
 
     changes: list[int]
+    reads: list[int]
     last: int
 
 
@@ -92,8 +106,11 @@ class UnlikelyCode:
     """Collects unlikely code of a body's sites, in text order, and inserts it after several of them."""
 
     _MOST = 32
-    _MOST_HELD = 8
+    _MOST_HELD = 12
     """Registers of the program that only what waits still reads: they cannot be reused before it is written."""
+    _MOST_HELD_OF_FEW = 6
+    """The same where the program itself needs few registers, so that a few more leave room for fewer warps. What has
+    ``once`` tests few values, and holds them for a short time."""
 
     def __init__(self, body: Body, products: Products, emission: Emission, edits: Edits) -> None:
         """Set up a writer that has collected nothing. Parameters: those of ``SiteWriter``."""
@@ -102,14 +119,12 @@ class UnlikelyCode:
         self._emission = emission
         self._edits = edits
         self._endings = Meetings(body, _ENDING_WORDS)
-        # What waits, in order; where it goes, and the index of the last instruction before that; the basic block; and
-        # the first instruction that overwrites a register that the code reads.
+        # What waits, in order; where it goes, and the index of the last instruction before that; the basic block.
         self._waiting: list[_Waiting] = []
         self._at = 0
         self._is_after = False
         self._index = 0
         self._block = -1
-        self._until = 0
         # The code of the site that is being written, if what waits stands right after the tests in it.
         self._open: Lines | None = None
         # The number of the group that waits: two can overlap, where the code of the first goes further down.
@@ -117,6 +132,7 @@ class UnlikelyCode:
         # Whether the group's predicate has a value; and a value that waits to be tested for a NaN with another one.
         self._is_any_set = False
         self._unpaired: str | None = None
+        self._values = WatchedValues(emission, lambda: self._facts, self._register)
         # By register, the last instruction whose result in it was tested for a NaN, with its type and code for one.
         self._tested: dict[str, tuple[int, str, Snippet]] = {}
         self.count = 0
@@ -154,32 +170,64 @@ class UnlikelyCode:
         if values.early or until is None:
             return False
         index = bisect_right(self._body.ends, spot) - 1
-        if self._waiting and (
-            (self._is_full(waiting, max(index, statement.index)) and self._at <= at) or index >= self._until
-            or self._waiting[0].deferral.once != deferral.once
-            or self._waiting[0].deferral.extremes != deferral.extremes
-        ):  # fmt: skip
-            self.write()
+        value = self._values.watched(deferral, operands, guard) if deferral.extremes is not None else None
+        stays_until = self._covered_at(value, statement.index, until) if deferral.is_counting else -1
+        waiting = replace(waiting, until=until, value=value, stays_until=stays_until)
+        if self._waiting:
+            first = self._waiting[0]
+            if index >= min(each.until for each in self._waiting) or (
+                (first.deferral.once, first.deferral.extremes) != (deferral.once, deferral.extremes)
+            ):  # fmt: skip
+                self.write()
+            elif self._at <= at and self._is_full(waiting, max(index, statement.index)):
+                self._write([each for each in self._waiting if not each.stays(statement.index)])
         if not self._waiting:
-            self._group = (self._group + 1) % 2
-            self._is_any_set = False
+            self._begin()
         taken = len(operands.here)
-        if deferral.extremes is not None:
-            tests = self._to_extremes(deferral, operands, guard)
+        tests: Lines = []
+        if value is not None:
+            self._values.join(value, [each.value for each in self._waiting if each.value is not None])
+        elif deferral.extremes is not None:
+            tests = self._values.bring(deferral, operands, guard)
         elif deferral.nan is not None:
             tests = self._to_nan(deferral, operands, guard, statement.index)
         else:
             tests = self._to_any(deferral, operands, guard)
         lines += [*operands.here[taken:], *tests]
-        self._note(waiting, until, spot, index, statement, lines if spot == at else None)
+        self._note(waiting, spot, index, statement, lines if spot == at else None)
         return True
+
+    def _begin(self) -> None:
+        """Begin another group."""
+        self._group = (self._group + 1) % 2
+        self._is_any_set = False
+        self._values.begin()
+
+    def _covered_at(self, value: Watched | None, index: int, until: int) -> int:
+        """Return the next instruction of the basic block, up to another, in whose result's shadow a value is; else -1.
+
+        index: of the instruction that gives the value.
+        """
+        if value is None:
+            return -1
+        reads = self._uses[value.name].reads
+        block = self._graph.block(index)
+        for reader in reads[bisect_right(reads, index) :]:
+            if reader >= until or self._graph.block(reader) != block:
+                break
+            instruction = self._body.statement(reader).instruction
+            if instruction is not None and self._values.covers(instruction, value):
+                return reader
+        return -1
 
     def _is_full(self, waiting: _Waiting, index: int) -> bool:
         """Whether the code of one more site may not wait as well, up to an instruction."""
-        if len(self._waiting) >= self._MOST:
+        going = [each for each in (*self._waiting, waiting) if not each.stays(index)]
+        if len(going) > self._MOST:
             return True
-        read = waiting.read.union(*(each.read for each in self._waiting))
-        return sum(self._uses[name].last <= index for name in read if name in self._uses) > self._MOST_HELD
+        read = frozenset[str]().union(*(each.read for each in going))
+        most = self._MOST_HELD_OF_FEW if self._has_few and waiting.deferral.once is None else self._MOST_HELD
+        return sum(self._uses[name].last <= index for name in read if name in self._uses) > most
 
     def _to_any(self, deferral: Deferral, operands: SiteOperands, guard: Guard | None) -> Lines:
         """Return the code that notes whether the condition of a site is true in the group's predicate."""
@@ -242,53 +290,16 @@ class UnlikelyCode:
         """Note that the code of a site has been inserted: what comes to its place now stands after it."""
         self._open = None
 
-    def _note(
-        self, waiting: _Waiting, until: int, spot: int, index: int, statement: Statement, lines: Lines | None
-    ) -> None:  # fmt: skip
-        """Note that code waits, until an instruction; that it can stand at a spot, after an instruction, from now on.
+    def _note(self, waiting: _Waiting, spot: int, index: int, statement: Statement, lines: Lines | None) -> None:
+        """Note that code waits; that it can stand at a spot, after an instruction, from now on.
 
-        until, index: of the instructions. statement: its site. lines: the site's code, if it is to be inserted there.
+        index: of the instruction. statement: its site. lines: the site's code, if it is to be inserted there.
         """
         self._open = lines
-        self._until = min(until, self._until) if self._waiting else until
         self._waiting.append(waiting)
         self.count += 1
         self._at, self._is_after = spot, spot != statement.start
         self._index, self._block = max(index, statement.index), self._graph.block(statement.index)
-
-    def _to_extremes(self, deferral: Deferral, operands: SiteOperands, guard: Guard | None) -> Lines:
-        """Return the code that brings the values of a site to the least and the greatest one of those that wait.
-
-        The greatest is a NaN once a value was.
-        """
-        lines, values = self._emission.conditions(deferral.test, deferral.conditions, operands)
-        least, greatest = self._register("least", "b32"), self._register("greatest", "b32")
-        shared = map(self._emission.shared, deferral.extremes or ())
-        if not self._waiting:
-            first, *values = values
-            for register, elsewhere in zip((least, greatest), shared, strict=True):
-                if guard is None:
-                    lines.append(op("mov.b32", register, first))
-                else:
-                    choice = (elsewhere, first) if guard.negated else (first, elsewhere)
-                    lines.append(op("selp.b32", register, *choice, guard.register))
-        for value in values:
-            lines.append(op("min.f32", least, least, value, when=under(guard)))
-            lines.append(op("max.NaN.f32", greatest, greatest, value, when=under(guard)))
-        return lines
-
-    def _from_extremes(self, extremes: tuple[Register, Register], lines: Lines) -> str:
-        """Return the predicate that is true where all values that wait are finite, and use their extremes there."""
-        take = self._emission.scratch.take
-        least, greatest = self._register("least", "b32"), self._register("greatest", "b32")
-        size, low, high = take("b32"), take("pred"), take("pred")
-        for register, result in ((least, low), (greatest, high)):
-            lines += [op("abs.f32", size, register), op("setp.lt.f32", result, size, "0f7F800000")]
-        lines.append(op("and.pred", low, low, high))
-        for opcode, extreme, value in zip(("min.f32", "max.f32"), extremes, (least, greatest), strict=True):
-            shared = self._emission.shared(extreme)
-            lines.append(op(opcode, shared, shared, value, when=low))
-        return low
 
     def _to_wait(
         self, deferral: Deferral, values: SiteOperands, masks: LaneMasks, guard: Guard | None, number: int
@@ -320,50 +331,60 @@ class UnlikelyCode:
 
     def write(self) -> None:
         """Insert the code that waits; none waits any more then."""
-        if not self._waiting:
-            return
+        if self._waiting:
+            self._write(self._waiting)
+
+    def _write(self, group: Sequence[_Waiting]) -> None:
+        """Insert the code of a group of what waits; the others begin another one."""
         scratch = self._emission.scratch
         mark = scratch.mark()
         lines: Lines = []
-        first = self._waiting[0].deferral
-        is_none = self._is_none(first, lines)
+        first = group[0].deferral
         end = f"${self._emission.prefix.removeprefix('%')}likely"
-        lines += [Scope.OPEN, op("bra", end, when=is_none), *self._rest(first.once), Label(end), Scope.CLOSE]
+        if first.extremes is not None:
+            values = [waiting.value for waiting in group if waiting.value is not None]
+            is_all, rest = self._values.fold(values, first.extremes, end, lines)
+        else:
+            is_all, rest = f"!{self._any(group, lines)}", []
+        rest += self._rest(group)
+        lines += [Scope.OPEN, op("bra", end, when=is_all), *rest, Label(end), Scope.CLOSE]
         if self._open is not None:
             self._open += lines
         else:
             self._edits.insert(self._at, after(lines) if self._is_after else before(lines))
-        self._waiting.clear()
+        # The order counts only for other groups than those of which some stay.
+        self._waiting = [waiting for waiting in self._waiting if waiting not in group]
+        if self._waiting:
+            self._begin()
         scratch.release(mark)
 
     def _register(self, name: str, kind: str) -> str:
         """Return a register of the group that waits. kind: its type."""
         return self._emission.of_body(f"{name}{self._group}", kind)
 
-    def _is_none(self, first: Deferral, lines: Lines) -> str:
-        """Return the guard of the threads in which none of what waits does anything. first: the deferral of the first.
-        """
-        if first.extremes is not None:
-            return self._from_extremes(first.extremes, lines)
-        any_ = self._register("any", "pred")
+    def _any(self, group: Sequence[_Waiting], lines: Lines) -> str:
+        """Return the predicate that is true in the threads in which some code of a group does anything."""
+        any_, first = self._register("any", "pred"), group[0].deferral
         if self._unpaired is not None:
             lines += self._test_pair(self._unpaired, self._unpaired)
         # The same for all of them, or left out: the code itself tests it again.
-        if first.state_conditions and all(waiting.deferral.state == first.state for waiting in self._waiting):
+        if first.state_conditions and all(waiting.deferral.state == first.state for waiting in group):
             tests, condition = self._condition(first.state, first.state_conditions)
             lines += [*tests, op("and.pred", any_, any_, condition)]
-        return f"!{any_}"
+        return any_
 
-    def _rest(self, once: Snippet | None) -> Lines:
-        """Return the code behind the branch. once: what the first of the sites does whose condition is true."""
+    def _rest(self, group: Sequence[_Waiting]) -> Lines:
+        """Return the code of a group, behind the branch. Of ``once`` only the first site whose condition is true has
+        any."""
         lines: Lines = []
+        once = group[0].deferral.once
         if once is None:
-            for waiting in self._waiting:
+            for waiting in group:
                 lines += waiting.code
             return lines
         number = self._emission.of_body("site", "b32")
         # The first of them is the last to be written.
-        for waiting in reversed(self._waiting):
+        for waiting in reversed(group):
             lines += [*waiting.code, op("mov.u32", number, str(waiting.number), when=waiting.condition)]
         with self._emission.block.apart():
             code = self._emission.snippet(once, lambda name, element: Value(number, "u32"), level=Level.THREAD)
@@ -404,18 +425,34 @@ class UnlikelyCode:
 
     @lazy
     def _uses(self) -> dict[str, _Uses]:
-        """By name, the registers of the program."""
+        """By name, the registers of the program that it writes."""
         changes: defaultdict[str, list[int]] = defaultdict(list)
-        last: dict[str, int] = {}
+        reads: defaultdict[str, list[int]] = defaultdict(list)
         for statement in self._body:
             instruction, index = statement.instruction, statement.index
             if instruction is None:
                 continue
             for name in REGISTER.findall(" ".join((instruction.predicate or "", *instruction.sources))):
-                last[name] = index if name in changes else len(self._body.ends)
+                reads[name].append(index)
             for name in instruction.written:
                 changes[name].append(index)
-        return {name: _Uses(indices, last.get(name, indices[0])) for name, indices in changes.items()}
+        uses: dict[str, _Uses] = {}
+        for name, written in changes.items():
+            read = reads.get(name) or [written[0]]
+            uses[name] = _Uses(written, read, len(self._body.ends) if read[0] < written[0] else read[-1])
+        return uses
+
+    @lazy
+    def _has_few(self) -> bool:
+        """Whether the program needs few registers: by what lies between the first and the last use of each in text."""
+        changes: Counter[int] = Counter()
+        for name, (written, read, last) in self._uses.items():
+            declared = self._body.declaration(name, self._body.ends[written[0]])
+            if declared is not None and declared.type != "pred":
+                words = 2 if declared.type.endswith("64") else 1
+                changes[min(written[0], read[0])] += words
+                changes[max(written[-1], last)] -= words
+        return max(accumulate(changes[index] for index in sorted(changes)), default=0) <= _FEW
 
     @lazy
     def _facts(self) -> FloatFacts:

@@ -152,7 +152,10 @@ def _deferral(parts: Parts, registers: dict[str, Register], declared: frozenset[
     once = _Lowering(registers, declared).lowered(Snippet(parts.once)) if parts.once is not None else None
     least, greatest = (registers[each.name] for each in parts.extremes) if parts.extremes is not None else (None, None)
     extremes = (least, greatest) if least is not None and greatest is not None else None
-    return Deferral(here, test, conditions, state, state_conditions, later, once, extremes, parts.nan)
+    return Deferral(
+        here, test, conditions, state, state_conditions, later, once, extremes, parts.nan, parts.of_out,
+        parts.is_counting,
+    )  # fmt: skip
 
 
 def _snippets(probe: Probe) -> Iterator[Snippet]:
