@@ -11,10 +11,8 @@ not, 2 the file cannot be judged.
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
-import os
 import statistics
 import sys
 import tempfile
@@ -26,11 +24,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from bench.command_line import Bench
 from bench.probed import made_with, with_probe
-from bench.programs import SOURCES, build_command, run_program
-from bench.recorded import judge_files
+from bench.programs import SOURCES, build_command, must_run
 from bench.road import ROOT
-from bench.verdicts import Verdict, need, run_checks, say
+from bench.verdicts import Verdict, need, run_checks
 from neutrino.tracing import find_traces
 from neutrino.tracing.trace import Trace, TraceKernel
 
@@ -53,7 +51,7 @@ def record() -> Json:
     with tempfile.TemporaryDirectory(prefix="accesses_", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         program = folder / "accesses"
-        _run(build_command(SOURCES / "accesses.cu", program), folder, "build")
+        must_run(build_command(SOURCES / "accesses.cu", program), folder, "build")
         results["plain"] = _report([str(program)], folder, "plain")
         for probe in ("dmat", "latency"):
             traces = folder / f"traces_{probe}"
@@ -67,23 +65,13 @@ def record() -> Json:
     return results
 
 
-def _run(argv: Sequence[str], folder: Path, name: str) -> None:
-    """Run a command within 120 seconds, with a cache of Neutrino's own in folder.
-
-    name: of the files that take its output. Raises SystemExit with the end of that output when it fails.
-    """
-    done = run_program(argv, {**os.environ, "XDG_CACHE_HOME": str(folder / "cache")}, folder, name, 120)
-    if done.status != 0:
-        raise SystemExit(f"{' '.join(argv)}: exit status {done.status}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
-
-
 def _report(argv: Sequence[str], folder: Path, name: str) -> Json:
     """Run the bench's GPU program, and return the JSON report that it writes about its kernels (addresses, cycles).
 
     name: of the report.
     """
     path = folder / f"{name}.json"
-    _run([*argv, "--out", str(path)], folder, name)
+    must_run([*argv, "--out", str(path)], folder, name)
     return json.loads(path.read_text())
 
 
@@ -218,25 +206,9 @@ def table(results: Json) -> str:
                                for own, got in [cycles(results, name)])])  # fmt: skip
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Record on a GPU, if asked to, and print the verdicts.
-
-    Returns the exit status: 0 all good, 1 a verdict is not, 2 the file cannot be judged.
-    """
-    parser = argparse.ArgumentParser(prog="python -m bench.accesses")
-    parser.add_argument("action", choices=("record", "judge"))
-    parser.add_argument("--out", type=Path, default=RESULTS, help="the raw samples, as JSON")
-    options = parser.parse_args(arguments)
-    if options.action == "record":
-        options.out.write_text(json.dumps(record(), separators=(",", ":")) + "\n")
-    return judge_files([options.out], "python3 -m bench.accesses record", ("device", "plain", "traced"), _say)
-
-
-def _say(results: Json) -> int:
-    """Print the verdicts on recorded results, and a table of them. Returns 1 when a verdict is bad, else 0."""
-    status = say(judge(results))
-    print(table(results))
-    return status
+main = Bench(
+    "accesses", RESULTS, ("device", "plain", "traced"), lambda options, neutrino: record(), judge, table,
+).main  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ chosen, and that launches through the hook are complete within ``MOST_TIMES`` of
 from __future__ import annotations
 
 import json
-import os
 import shlex
 import statistics
 import sys
@@ -25,9 +24,9 @@ from pathlib import Path
 from typing import Any
 
 from bench.command_line import Bench
-from bench.programs import SOURCES, build_command, run_program
-from bench.road import ROOT, query_gpu
-from bench.tree import made_of
+from bench.probed import made_with
+from bench.programs import SOURCES, build_command, must_run
+from bench.road import ROOT
 from bench.verdicts import Missed, Verdict, need, run_checks
 from neutrino.tracing import Trace, find_traces
 
@@ -56,14 +55,11 @@ def record(neutrino: Sequence[str], rounds: int) -> Json:
     could not be built or run.
     """
     start = time.time()
-    results: Json = {
-        "device": query_gpu("name"), "driver": query_gpu("driver_version"), **made_of("choice_h200"),
-        "started": int(start), "runs": {mode: [] for mode in MODES},
-    }  # fmt: skip
+    results: Json = {**made_with("choice_h200"), "started": int(start), "runs": {mode: [] for mode in MODES}}
     with tempfile.TemporaryDirectory(prefix="choice_", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         program = folder / "passing"
-        _run(build_command(SOURCES / "passing.cu", program), folder, "build")
+        must_run(build_command(SOURCES / "passing.cu", program), folder, "build", _LIMIT)
         for number in range(rounds):
             for mode in MODES:
                 results["runs"][mode].append(_once(neutrino, mode, program, folder, number))
@@ -94,7 +90,7 @@ def _once(neutrino: Sequence[str], mode: str, program: Path, folder: Path, numbe
     if mode == OFF:
         # The shell's parent is the program.
         argv += ["--then", f"{shlex.quote(sys.executable)} -m neutrino.cli.ctl $PPID off > /dev/null"]
-    _run(argv, folder, name)
+    must_run(argv, folder, name, _LIMIT)
     found: Json = json.loads(report.read_text())
     kept: Json = {key: found["extra"][key] for key in ("is_hooked", *TIMES)}
     kept["checks"] = found["checks"]
@@ -103,17 +99,6 @@ def _once(neutrino: Sequence[str], mode: str, program: Path, folder: Path, numbe
         (kernel,) = Trace(path).kernels
         kept["launches"] = {reason.word: count for reason, count in kernel.counters.items() if count}
     return kept
-
-
-def _run(argv: Sequence[str], folder: Path, name: str) -> None:
-    """Run a command within _LIMIT seconds, with a cache of Neutrino's own in folder.
-
-    name: of the files that take its output. Raises SystemExit with the end of it when it fails.
-    """
-    environment = {**os.environ, "XDG_CACHE_HOME": str(folder / "cache")}
-    done = run_program(argv, environment, folder, name, _LIMIT)
-    if done.status != 0:
-        raise SystemExit(f"{shlex.join(argv)}: exit status {done.status}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
 
 
 def times(results: Json, mode: str) -> float:

@@ -11,7 +11,6 @@ file cannot be judged.
 
 from __future__ import annotations
 
-import os
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -21,7 +20,7 @@ from typing import Any
 
 from bench.command_line import Bench
 from bench.probed import made_with, with_probe
-from bench.programs import SOURCES, build_command, run_program
+from bench.programs import SOURCES, build_command, must_run
 from bench.tree import ROOT
 from bench.verdicts import Verdict, need, run_checks
 from neutrino.tracing import find_traces
@@ -49,21 +48,14 @@ def record() -> Json:
     with tempfile.TemporaryDirectory(prefix="clocks_", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         program = folder / "barriers"
-        _run(build_command(SOURCES / "barriers.cu", program), folder, "build")
+        must_run(build_command(SOURCES / "barriers.cu", program), folder, "build")
         for title, probe in PROBES.items():
             traces = folder / title
-            _run(with_probe([str(program)], str(ROOT / probe) if "/" in probe else probe, traces), folder, title)
+            must_run(with_probe([str(program)], str(ROOT / probe) if "/" in probe else probe, traces), folder, title)
             (path,) = find_traces(traces)
             kernels = {kernel.name: kernel for kernel in Trace(path).kernels}
             results[title] = {kernel: _figures(title, kernels[kernel]) for kernel in KERNELS}
     return results
-
-
-def _run(argv: Sequence[str], folder: Path, name: str) -> None:
-    """Run a command within 120 seconds, with a cache of Neutrino's own. SystemExit: it failed."""
-    done = run_program(argv, {**os.environ, "XDG_CACHE_HOME": str(folder / "cache")}, folder, name, 120)
-    if done.status != 0:
-        raise SystemExit(f"{' '.join(argv)}: exit status {done.status}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
 
 
 def _figures(title: str, kernel: Any) -> Json:

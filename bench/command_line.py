@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.recorded import judge_files
+from bench.recorded import judge_files, save
 from bench.road import COMMAND
 from bench.verdicts import Verdict, say
 
@@ -49,7 +48,7 @@ class Bench:
         options = parser.parse_args(arguments)
         if options.action == "record":
             samples = self.record(options, shlex.split(options.neutrino))
-            options.out.write_text(json.dumps(samples, separators=(",", ":")) + "\n")
+            save(options.out, samples)
         return judge_files([options.out], f"python3 -m bench.{self.name} record", self.keys, self._say)
 
     def _say(self, results: Json) -> int:

@@ -28,9 +28,9 @@ from typing import Any
 from bench.command_line import Bench
 from bench.findings_ncu import page_command, read, record_command
 from bench.findings_verdicts import COLUMNS, KERNELS, METRICS, RUNS, Run, judge, table
+from bench.probed import made_with
 from bench.programs import Finished, find_cuda_tool, run_program
-from bench.road import ROOT, query_gpu
-from bench.tree import made_of
+from bench.road import ROOT
 from neutrino.abi.reasons import Reason
 from neutrino.tracing import find_traces
 
@@ -176,10 +176,7 @@ def record(options: argparse.Namespace, neutrino: Sequence[str]) -> Json:
     options: ``keep``, a folder for ncu's pages or None. What fails leaves its message in place of its samples.
     """
     begin = time.time()
-    results: Json = {
-        "device": query_gpu("name"), "driver": query_gpu("driver_version"), **made_of("findings_h200"),
-        "started": int(begin),
-    }  # fmt: skip
+    results: Json = {**made_with("findings_h200"), "started": int(begin)}
     with tempfile.TemporaryDirectory(prefix="findings_", ignore_cleanup_errors=True) as name:
         drive = _Drive(neutrino, Path(name))
         # Fills the cache of Triton.

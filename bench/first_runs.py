@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import compileall
 import os
-import shlex
 import shutil
 import statistics
 import sys
@@ -26,9 +25,9 @@ from pathlib import Path
 from typing import Any
 
 from bench.command_line import Bench
-from bench.programs import SOURCES, run_program
-from bench.road import ROOT, query_gpu
-from bench.tree import made_of
+from bench.probed import made_with
+from bench.programs import SOURCES, must_run
+from bench.road import ROOT
 from bench.verdicts import Missed, Verdict, need, run_checks
 from neutrino.abi.reasons import Reason
 from neutrino.tracing import find_traces
@@ -70,8 +69,7 @@ def record(neutrino: Sequence[str], only: Sequence[str]) -> Json:
     program could not be run.
     """
     results: Json = {
-        "device": query_gpu("name"), "driver": query_gpu("driver_version"), **made_of("first_runs_h200"),
-        "cores": os.cpu_count(), "started": int(time.time()), "runs": {},
+        **made_with("first_runs_h200"), "cores": os.cpu_count(), "started": int(time.time()), "runs": {},
     }  # fmt: skip
     # As pip does, which installs it; a lent machine may keep Python from writing any.
     compileall.compile_dir(ROOT / "neutrino", quiet=1)
@@ -103,15 +101,13 @@ def _once(neutrino: Sequence[str], program: str, mode: str, folder: Path, number
     if probed:
         argv = [*neutrino, *(HOT if mode == "hot" else ()), "-p", PROBE, "--tracedir", str(traces), *argv]
     compiled, cache = folder / "compiled", folder / f"cache_{program}_{number}{'_hot' if mode == 'hot' else ''}"
-    caches = {
-        "XDG_CACHE_HOME": str(cache), "TRITON_CACHE_DIR": str(compiled / "triton"),
+    variables = {
+        **extra, "XDG_CACHE_HOME": str(cache), "TRITON_CACHE_DIR": str(compiled / "triton"),
         "TORCHINDUCTOR_CACHE_DIR": str(compiled / "inductor"), "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
     }  # fmt: skip
     before = _busy()
-    done = run_program(argv, {**os.environ, **caches, **extra}, folder, f"{program}_{mode}", _LIMIT)
+    done = must_run(argv, folder, f"{program}_{mode}", _LIMIT, variables)
     busy = _busy() - before
-    if done.status != 0:
-        raise SystemExit(f"{shlex.join(argv)}: exit status {done.status}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
     result: Json = {"seconds": done.seconds, "cpu_seconds": round(busy, 2), "result": done.stdout.split()[-1]}
     if probed:
         result |= _probed(traces)
@@ -122,8 +118,8 @@ def _once(neutrino: Sequence[str], program: str, mode: str, folder: Path, number
 
 def _start(neutrino: Sequence[str], folder: Path) -> float:
     """Return how many seconds ``neutrino true`` takes: what Neutrino itself needs before a program starts."""
-    environment = {**os.environ, "XDG_CACHE_HOME": str(folder / "cache_start")}
-    return run_program([*neutrino, "-q", "-p", PROBE, "true"], environment, folder, "start", _LIMIT).seconds
+    variables = {"XDG_CACHE_HOME": str(folder / "cache_start")}
+    return must_run([*neutrino, "-q", "-p", PROBE, "true"], folder, "start", _LIMIT, variables).seconds
 
 
 def _busy() -> float:

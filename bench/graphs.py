@@ -1,7 +1,7 @@
 """Executable graphs with probes, on a GPU: results, records and the cost of submitting a replay.
 
-    python -m bench.graphs record --out FOLDER    on a machine with a GPU: FOLDER/graphs_h200.json
-    python -m bench.graphs verdicts [FILE]        recompute the verdicts from the file; exit 0 good, 1 not
+    python3 -m bench.graphs record [--out FILE]    on a GPU, with nvcc and PyTorch
+    python3 -m bench.graphs judge [--out FILE]     recomputes the verdicts; exit 0 good, 1 not
 
 Each case of ``workloads/replays.cu`` computes the bytes that its replays move; ``workloads/torch_graph.py`` runs
 a compiled transformer's training steps as launches and as a CUDA graph, whose sums must be the same.
@@ -9,18 +9,17 @@ a compiled transformer's training steps as launches and as a CUDA graph, whose s
 
 from __future__ import annotations
 
-import argparse
 import sys
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+from bench.command_line import Bench
 from bench.probed import launches, made_with, probed, run, uncovered
 from bench.programs import find_cuda_tool
-from bench.recorded import judge_files, save
 from bench.tree import ROOT
+from bench.verdicts import Verdict
 
 Json = Any
 
@@ -36,10 +35,8 @@ MOST_UNCOVERED = 0.02
 """Share of the launches of kernels with PTX of their own that may run unprobed."""
 
 
-def record(out: Path) -> None:
-    """Build the programs, run every case plain and probed, and write what they printed and recorded into the folder
-    out.
-    """
+def record() -> Json:
+    """Build the programs, run every case plain and probed, and return what they printed and recorded."""
     results: dict[str, Json] = {**made_with("graphs_h200"), "cases": {}, "submit": {name: [] for name in SUBMITS}}
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
@@ -62,7 +59,7 @@ def record(out: Path) -> None:
                 else:
                     words, _ = probed(command, name, folder, f"s{number}")
                 results["submit"][name].append(float(words[0][-1]))
-    save(out / RESULTS.name, results)
+    return results
 
 
 def verdicts(results: Json) -> list[str]:
@@ -103,32 +100,23 @@ def added(results: Json) -> dict[str, float]:
     }
 
 
-def _say(results: Json) -> int:
-    """Print recorded launches, costs and what is wrong with the results. Returns 1 when anything is."""
+def judge(results: Json) -> list[Verdict]:
+    """Return verdicts on what was recorded, and on what is wanted of a replay's cost."""
     wrong = verdicts(results)
-    for name, case in results["cases"].items():
-        print(f"{name:16} {dict(launches(case))}")
-    print(f"submit, 200 kernels: {median(results['submit']['plain']):.2f} µs, " + ", ".join(
-        f"{name} +{more:.2f}" for name, more in added(results).items()))  # fmt: skip
+    found = [Verdict("replays", not wrong, "; ".join(wrong) or "all as without probes, and every sum as expected")]
     for name, more in added(results).items():
-        if more > WANTED_MICROSECONDS:
-            print(f"missed: submit with {name}: +{more:.2f} µs; wanted: {WANTED_MICROSECONDS}")
-    print("\n".join(wrong) or "all as without probes, and every sum as expected")
-    return 1 if wrong else 0
+        said = f"+{more:.2f} µs; wanted: {WANTED_MICROSECONDS}"
+        found.append(Verdict(f"submit with {name}", more <= MOST_MICROSECONDS, said, more > WANTED_MICROSECONDS))
+    return found
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Record on a GPU, or print the verdicts on a file, as the command line says. Returns the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m bench.graphs")
-    parser.add_argument("action", choices=("record", "verdicts"))
-    parser.add_argument("file", nargs="?", type=Path, default=RESULTS)
-    parser.add_argument("--out", type=Path, default=RESULTS.parent)
-    options = parser.parse_args(arguments)
-    path = options.file
-    if options.action == "record":
-        record(options.out)
-        path = options.out / RESULTS.name
-    return judge_files([path], "python -m bench.graphs record --out out", ("cases", "submit"), _say)
+def table(results: Json) -> str:
+    """Return the launches of each case by what became of them, and the cost of a replay, as lines for people."""
+    lines = [f"{name:16} {dict(launches(case))}" for name, case in results["cases"].items()]
+    return "\n".join([*lines, f"submit, 200 kernels: {median(results['submit']['plain']):.2f} µs"])
+
+
+main = Bench("graphs", RESULTS, ("cases", "submit"), lambda options, neutrino: record(), judge, table).main
 
 
 if __name__ == "__main__":

@@ -14,8 +14,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import shlex
 import shutil
 import statistics
 import sys
@@ -30,9 +28,9 @@ from pathlib import Path
 from typing import Any
 
 from bench.command_line import Bench
-from bench.programs import run_program
-from bench.road import ROOT, query_gpu
-from bench.tree import made_of
+from bench.probed import made_with
+from bench.programs import must_run
+from bench.road import ROOT
 from bench.verdicts import Missed, Verdict, need, run_checks
 from neutrino.abi.reasons import Reason
 from neutrino.maps.declaration import Layout
@@ -89,10 +87,7 @@ def record(neutrino: Sequence[str], rounds: int, modes: Sequence[str]) -> Json:
     cannot be run.
     """
     start = time.time()
-    results: Json = {
-        "device": query_gpu("name"), "driver": query_gpu("driver_version"), **made_of("overhead_h200"),
-        "started": int(start),
-    }  # fmt: skip
+    results: Json = {**made_with("overhead_h200"), "started": int(start)}
     runs: dict[str, list[Json]] = {mode: [] for mode in (PLAIN, *modes)}
     with tempfile.TemporaryDirectory(prefix="overhead_", ignore_cleanup_errors=True) as name:
         folder = Path(name)
@@ -125,10 +120,7 @@ def _once(neutrino: Sequence[str], mode: str, folder: Path, number: int) -> Json
         room = ["--max-device-memory", "16G"] if full else []
         probe = str(ROOT / mode) if "/" in mode else mode
         argv = [*neutrino, "-q", "-p", probe, *room, "--tracedir", str(traces), *argv]
-    caches = {"XDG_CACHE_HOME": str(folder / "cache"), "TRITON_CACHE_DIR": str(folder / "triton")}
-    done = run_program(argv, {**os.environ, **caches}, folder, name, _LIMIT)
-    if done.status != 0:
-        raise SystemExit(f"{shlex.join(argv)}: exit status {done.status}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+    done = must_run(argv, folder, name, _LIMIT, {"TRITON_CACHE_DIR": str(folder / "triton")})
     result: Json = json.loads(report.read_text())
     begin = time.time()
     if mode != PLAIN and number:

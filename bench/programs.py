@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.cases import IMAGES, WORKLOADS, Workload
+from bench.tree import ROOT
 
 SOURCES = Path(__file__).parent / "workloads"
 _GRACE = 5.0
@@ -67,6 +69,23 @@ def run_program(argv: Sequence[str], environment: Mapping[str, str], folder: Pat
     seconds = time.monotonic() - start
     stdout, stderr = (path.read_bytes().decode(errors="replace") for path in paths)
     return Finished(status, timed_out, round(seconds, 2), stdout, stderr)
+
+
+def must_run(
+    argv: Sequence[str], folder: Path, name: str, limit: float = 120, variables: Mapping[str, str] | None = None
+) -> Finished:
+    """Run a program, with this tree in PYTHONPATH and a cache of Neutrino's own in folder; SystemExit with the end of
+    what it said if it fails.
+
+    name: of the files that take its output. variables: further ones of its environment.
+    """
+    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    caches = {"PYTHONPATH": path, "XDG_CACHE_HOME": str(folder / "cache")}
+    environment = {**os.environ, **caches, **(variables or {})}
+    done = run_program(argv, environment, folder, name, limit)
+    if done.status != 0:
+        raise SystemExit(f"{shlex.join(argv)}: exit status {done.status}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+    return done
 
 
 def _end(process: subprocess.Popen[bytes]) -> int | None:

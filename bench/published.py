@@ -36,9 +36,9 @@ from typing import Any
 import numpy as np
 
 from bench.command_line import Bench
+from bench.probed import made_with
 from bench.programs import SOURCES, build_command, find_cuda_tool, run_program
-from bench.road import ROOT, query_gpu
-from bench.tree import made_of
+from bench.road import ROOT
 from bench.verdicts import Missed, Verdict, need, run_checks
 from neutrino.abi.reasons import Reason
 from neutrino.errors import TraceError
@@ -114,10 +114,7 @@ CASES = ("gemm", "attention", "fill", "attention_published")
 def record(neutrino: Sequence[str], only: Sequence[str]) -> Json:
     """Run the cases on the GPU, with and without the probe; return the raw samples by case."""
     start = time.time()
-    results: Json = {
-        "device": query_gpu("name"), "driver": query_gpu("driver_version"), **made_of("published_h200"),
-        "started": int(start), "cases": {},
-    }  # fmt: skip
+    results: Json = {**made_with("published_h200"), "started": int(start), "cases": {}}
     with tempfile.TemporaryDirectory(prefix="published_", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         # The compiler runs beside the other cases.

@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -21,9 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from bench.programs import find_cuda_tool
+from bench.probed import made_with, with_probe
+from bench.programs import find_cuda_tool, must_run
 from bench.recorded import judge_files, save
-from bench.tree import made_of
 
 Json = Any
 
@@ -155,41 +153,24 @@ def _recorded(launch: Any, index: int) -> dict[str, Json]:
     }  # fmt: skip
 
 
-def _run(command: Sequence[str], folder: Path) -> None:
-    """Run a command with this tree's Neutrino and a cache in folder.
-
-    Raises SystemExit with what it said when it fails.
-    """
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
-        "XDG_CACHE_HOME": str(folder / "cache"),
-    }
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
-    if done.returncode:
-        raise SystemExit(f"{' '.join(command)}: exit status {done.returncode}\n{done.stdout}\n{done.stderr}")
-
-
 def drive(out: Path) -> None:
     """Build the kernels, run them plain and probed, and write what was expected and recorded into the folder out."""
     from neutrino.tracing import Trace, find_traces
 
-    result: dict[str, Json] = {**made_of("values_h200"), "targets": {}}
-    said = subprocess.run(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"],
-                          capture_output=True, text=True, check=True).stdout  # fmt: skip
-    result["device"], result["driver"] = (word.strip() for word in said.splitlines()[0].split(","))
+    result: dict[str, Json] = {**made_with("values_h200"), "targets": {}}
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         for target in TARGETS:
             ptx = folder / f"{target}.ptx"
             source = ROOT / "bench" / "workloads" / "values.cu"
             arch = target.replace("sm", "compute")
-            _run([str(find_cuda_tool("nvcc")), "-ptx", f"-arch={arch}", str(source), "-o", str(ptx)], folder)
+            nvcc = [str(find_cuda_tool("nvcc")), "-ptx", f"-arch={arch}", str(source), "-o", str(ptx)]
+            must_run(nvcc, folder, "nvcc")
             plain, probed, traces = folder / "plain.npz", folder / "probed.npz", folder / f"{target}.trace"
             own = [sys.executable, "-m", "bench.values", "program"]
-            _run([*own, str(ptx), str(plain)], folder)
-            _run([sys.executable, "-m", "neutrino.cli.run", "-p", str(ROOT / "bench" / "probes" / "values.toml"),
-                  "-k", "mixed", "--tracedir", str(traces), *own, str(ptx), str(probed)], folder)  # fmt: skip
+            must_run([*own, str(ptx), str(plain)], folder, "plain")
+            command = with_probe([*own, str(ptx), str(probed)], str(ROOT / "bench" / "probes" / "values.toml"), traces)
+            must_run(command, folder, "probed")
             (path,) = find_traces(traces)
             kernel = next(kernel for kernel in Trace(path).kernels if kernel.name == "mixed")
             before, after = np.load(plain), np.load(probed)
