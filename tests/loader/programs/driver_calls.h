@@ -1,4 +1,4 @@
-/* The driver's functions as a program calls them that looks them up itself: for launch_cost.c, scale.c and signals.c. */
+/* The driver's functions as a program calls them that looks them up itself: for scale.c and signals.c. */
 #ifndef NEUTRINO_BENCH_DRIVER_CALLS_H
 #define NEUTRINO_BENCH_DRIVER_CALLS_H
 

@@ -1,6 +1,6 @@
 /*
  * A driver that does nothing: what a launch costs in front of it is the hook's own. Device memory is host memory, every
- * call succeeds. Only what the hook, launch_cost.c and scale.c call is here.
+ * call succeeds. Only what the hook, scale.c and signals.c call is here.
  */
 #include <pthread.h>
 #include <stdio.h>
