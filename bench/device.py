@@ -1,10 +1,9 @@
 """What a GPU computes for every case of tests/kernels, for the embedded device to be compared with.
 
-    python3 -m bench.device record --out FOLDER    on a machine with a GPU: FOLDER/device_h200.json
-    python3 -m bench.device run FIRST FILE         the cases from the FIRST on, a line of JSON each
+    python3 -m bench.device record --out FOLDER        on a machine with a GPU: FOLDER/device_h200.json
+    python3 -m bench.device run --out FILE [NAME …]    these cases, a line of JSON each
 
-The PTX is compiled by the driver. ``record`` starts ``run`` in a process of its own, and again after the case that
-broke the context or did not come back, so that each case is on its own.
+The PTX is compiled by the driver. ``record`` starts ``run`` for each case, so that none can break or hold another.
 """
 
 from __future__ import annotations
@@ -14,20 +13,22 @@ import base64
 import ctypes
 import hashlib
 import json
-import subprocess
+import os
 import sys
 import tempfile
 import time
 import zlib
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
+from bench.probed import made_with
+from bench.programs import run_program
 from bench.recorded import save
-from bench.tree import made_of
 from tests.kernels.cases import Case, cases
 
 Json = Any
@@ -35,10 +36,8 @@ Array = np.ndarray[Any, Any]
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "bench" / "results" / "device_h200.json"
-PATIENCE = 20.0
-"""Seconds that a case may take, the start of a process included, unless ``--patience`` says otherwise."""
-BUDGET = 55.0
-"""Seconds for all cases, unless ``--budget`` says otherwise."""
+PATIENCE, AT_ONCE = 30.0, 4
+"""Seconds that a case may take, the start of a process included; cases at once."""
 SAMPLES = 512
 """Elements kept, evenly spread, of an output that is compared within a tolerance."""
 
@@ -196,14 +195,12 @@ def kept_elements(row: Json, kind: np.dtype[Any]) -> Array:
     return np.frombuffer(zlib.decompress(base64.b64decode(row["data"])), kind)
 
 
-def run(first: int, file: Path) -> int:
-    """Run the test cases from the one with index ``first`` on, and append a line of JSON for each to a file.
-
-    Returns 0 when all are done, 1 when one broke the context, so that a new process must go on after it.
-    """
+def run(file: Path, names: Sequence[str]) -> int:
+    """Run test cases, all unless they are named, and append a line of JSON for each to a file. Returns 1 when one has
+    broken the context, which ends it."""
     gpu = Gpu()
     with file.open("a") as lines:
-        for case in cases()[first:]:
+        for case in (case for case in cases() if not names or case.name in names):
             row: dict[str, Json] = {"name": case.name, "digest": case.digest()}
             began = time.monotonic()
             try:
@@ -215,100 +212,45 @@ def run(first: int, file: Path) -> int:
                 row["outputs"] = {place: output_row(case, place, results[place]) for place in case.expected}
             row["ms"] = round((time.monotonic() - began) * 1e3, 1)
             lines.write(json.dumps(row) + "\n")
-            lines.flush()
             if "error" in row:
                 return 1
     return 0
 
 
-def _run_while_it_progresses(command: Sequence[str], file: Path, patience: float, until: float) -> str:
-    """Run a command, and end it if it makes no progress: adds nothing to a file for ``patience`` seconds, or runs
-    beyond ``until``.
-
-    until: a moment of time.monotonic(). Returns in words why it ended.
-    """
-    # Why the process ended, in words: it is ended when it adds nothing to the file for too long.
-    process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
-    size, moved = 0, time.monotonic()
-    while True:
-        try:
-            _, said = process.communicate(timeout=0.1)
-        except subprocess.TimeoutExpired:
-            now = time.monotonic()
-            if file.exists() and file.stat().st_size > size:
-                size, moved = file.stat().st_size, now
-            if now - moved > patience or now > until:
-                process.kill()
-                process.communicate()
-                return f"no result after {now - moved:.0f} s"
-        else:
-            last = said.strip().splitlines()[-1:] or [""]
-            return f"exit status {process.returncode}: {last[0]}"
+def _alone(name: str, folder: Path) -> Json:
+    """Run a test case in a process of its own; return its row."""
+    file = folder / f"{name}.jsonl"
+    command = [sys.executable, "-m", "bench.device", "run", "--out", str(file), name]
+    done = run_program(command, os.environ, folder, name, PATIENCE)
+    rows = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+    return rows[0] if rows else {"name": name, "error": f"exit status {done.status}: {done.stderr[-200:]}"}
 
 
-def _rows(file: Path) -> list[Json]:
-    """Read the complete lines of a file of JSON lines; none without the file."""
-    return [json.loads(line) for line in file.read_text().splitlines() if line.endswith("}")] if file.exists() else []
-
-
-def read_device() -> tuple[str, str]:
-    """The first device's name and its driver's version, by nvidia-smi."""
-    command = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
-    said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout
-    name, driver = said.splitlines()[0].split(",")
-    return name.strip(), driver.strip()
-
-
-def record(out: Path, patience: float = PATIENCE, budget: float = BUDGET) -> int:
-    """Run every test case of tests/kernels on the GPU and write the results into the folder out.
-
-    patience: seconds that a case may take; budget: that all may. Returns 0 when at least one case gave a result, else
-    1.
-    """
-    device, driver = read_device()
-    names = [case.name for case in cases()]
-    began = time.monotonic()
-    kept: dict[str, Json] = {}
-    first = 0
-    with tempfile.TemporaryDirectory() as scratch:
-        while first < len(names) and time.monotonic() - began < budget:
-            file = Path(scratch) / f"{first}.jsonl"
-            command = [sys.executable, "-m", "bench.device", "run", str(first), str(file)]
-            why = _run_while_it_progresses(command, file, patience, began + budget)
-            rows = _rows(file)
-            kept |= {row.pop("name"): row for row in rows}
-            first += len(rows)
-            if first < len(names) and not (rows and "error" in rows[-1]):
-                kept[names[first]] = {"error": why}
-                first += 1
-    for name in names[first:]:
-        kept[name] = {"error": f"not run: {budget:.0f} s were over"}
-    result = {**made_of("device_h200"), "device": device, "driver": driver, "numpy": np.__version__, "cases": kept}
+def record(out: Path) -> int:
+    """Run every test case of tests/kernels on the GPU and write the results into the folder out. Returns 0 when at
+    least one case gave a result, else 1."""
+    result = made_with("device_h200")
+    with tempfile.TemporaryDirectory() as scratch, ThreadPoolExecutor(AT_ONCE) as pool:
+        rows = list(pool.map(lambda case: _alone(case.name, Path(scratch)), cases()))
+    kept = {row.pop("name"): row for row in rows}
+    result |= {"numpy": np.__version__, "cases": kept}
     out.mkdir(parents=True, exist_ok=True)
     save(out / RESULTS.name, result)
     failed = {name: row["error"] for name, row in kept.items() if "error" in row}
     wrong = [line for row in kept.values() for line in row.get("wrong", ())]
     print("\n".join([*(f"{name}: {error}" for name, error in failed.items()), *wrong]))
-    seconds = time.monotonic() - began
-    print(f"{len(kept)} cases on {device} in {seconds:.1f} s: {len(failed)} failed, {len(wrong)} outputs wrong")
+    print(f"{len(kept)} cases on {result['device']}: {len(failed)} failed, {len(wrong)} outputs wrong")
     return 0 if len(failed) < len(kept) else 1
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run all cases on the GPU, or some in this process, as the command line says. Returns the exit status."""
     parser = argparse.ArgumentParser(prog="bench.device")
-    actions = parser.add_subparsers(dest="action", required=True)
-    recording = actions.add_parser("record")
-    recording.add_argument("--out", type=Path, default=RESULTS.parent)
-    recording.add_argument("--patience", type=float, default=PATIENCE, help="seconds that a case may take")
-    recording.add_argument("--budget", type=float, default=BUDGET, help="seconds for all cases")
-    running = actions.add_parser("run")
-    running.add_argument("first", type=int)
-    running.add_argument("file", type=Path)
+    parser.add_argument("action", choices=("record", "run"))
+    parser.add_argument("names", nargs="*", help="cases to run in this process")
+    parser.add_argument("--out", type=Path, default=RESULTS.parent, help="record: a folder; run: a file")
     options = parser.parse_args(arguments)
-    if options.action == "record":
-        return record(options.out, options.patience, options.budget)
-    return run(options.first, options.file)
+    return record(options.out) if options.action == "record" else run(options.out, options.names)
 
 
 if __name__ == "__main__":

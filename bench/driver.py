@@ -1,7 +1,6 @@
 """What a GPU's driver answers to the questions of tests/embedded, for the stand-in driver to be compared with.
 
     python3 -m bench.driver record --out FOLDER    on a machine with a GPU and a C compiler: FOLDER/driver_h200.json
-    python3 -m bench.driver list                   the groups of questions, a line each
 
 The programs ``tests/embedded/ask_*.c`` print a line for each question. Every group of a program is a process of its
 own: one that breaks its context, crashes or never comes back takes nothing with it but the rest of its lines.
@@ -11,17 +10,17 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import json
 import os
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from bench.tree import made_of
+from bench.probed import made_with
+from bench.recorded import save
 
 ROOT = Path(__file__).resolve().parent.parent
 QUESTIONS = ROOT / "tests" / "embedded"
@@ -93,10 +92,10 @@ def find_groups(folder: Path) -> Iterator[Group]:
             yield Group(source.stem, name)
 
 
-def ask(folder: Path, group: Group, environment: Mapping[str, str], patience: float = PATIENCE) -> Answers:
+def ask(folder: Path, group: Group, environment: Mapping[str, str]) -> Answers:
     """Ask the CUDA driver one group of questions, by running the program that does; return its answers.
 
-    It is the libcuda.so.1 that the environment leads to. patience: seconds that it may take.
+    It is the libcuda.so.1 that the environment leads to.
     """
     with tempfile.TemporaryFile("w+") as out:
         command = [str(folder / group.program), group.name]
@@ -105,7 +104,7 @@ def ask(folder: Path, group: Group, environment: Mapping[str, str], patience: fl
         )
         end: int | None
         try:
-            end = process.wait(patience)
+            end = process.wait(PATIENCE)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
@@ -114,58 +113,29 @@ def ask(folder: Path, group: Group, environment: Mapping[str, str], patience: fl
         return Answers(tuple(out.read().splitlines()), end)
 
 
-def record(out: Path, patience: float = PATIENCE) -> int:
+def record(out: Path) -> int:
     """Ask the machine's CUDA driver all questions, and write its answers. Returns 0 when every group came to its end,
     else 1."""
-    # Here, since the stand-in's tests need neither a GPU nor what reads its name.
-    from bench.device import read_device
-
-    device, driver = read_device()
-    began = time.monotonic()
-    answers: dict[str, dict[str, object]] = {}
+    result = made_with("driver_h200")
+    answers: dict[str, dict[str, Any]] = {}
     programs = set()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         compile_programs(folder)
         for group in find_groups(folder):
-            found = ask(folder, group, os.environ, patience)
+            found = ask(folder, group, os.environ)
             programs.add(group.program)
             answers[str(group)] = {"end": found.end, "lines": found.lines}
-    result = {
-        **made_of("driver_h200"),
-        "device": device,
-        "driver": driver,
-        "questions": source_hash(programs),
-        "answers": answers,
-    }
     out.mkdir(parents=True, exist_ok=True)
-    (out / RESULTS.name).write_text(json.dumps(result, indent=0) + "\n")
+    save(out / RESULTS.name, result | {"questions": source_hash(programs), "answers": answers})
     broken = [f"{group}: end {row['end']}" for group, row in answers.items() if row["end"] != 0]
     print("\n".join(broken))
-    lines = sum(len(row["lines"]) for row in answers.values() if isinstance(row["lines"], tuple))
-    print(f"{lines} answers of {driver} on {device} in {time.monotonic() - began:.1f} s; {len(broken)} groups broken")
+    print(f"{sum(len(row['lines']) for row in answers.values())} answers; {len(broken)} groups broken")
     return 1 if broken else 0
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Record the driver's answers, or list the groups of questions, as the command line says.
-
-    Returns the exit status.
-    """
-    parser = argparse.ArgumentParser(prog="bench.driver")
-    actions = parser.add_subparsers(dest="action", required=True)
-    recording = actions.add_parser("record")
-    recording.add_argument("--out", type=Path, default=RESULTS.parent)
-    recording.add_argument("--patience", type=float, default=PATIENCE, help="seconds that a group may take")
-    actions.add_parser("list")
-    options = parser.parse_args(arguments)
-    if options.action == "record":
-        return record(options.out, options.patience)
-    with tempfile.TemporaryDirectory() as folder:
-        compile_programs(Path(folder))
-        print("\n".join(map(str, find_groups(Path(folder)))))
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    parser = argparse.ArgumentParser(prog="bench.driver")
+    parser.add_argument("action", choices=("record",))
+    parser.add_argument("--out", type=Path, default=RESULTS.parent)
+    sys.exit(record(parser.parse_args().out))

@@ -119,7 +119,7 @@ def test_recording_writes_what_was_asked(
 ) -> None:
     few = [group for group in ("ask_images names", "ask_contexts counts") if group in groups]
     asked = [driver.Group(*name.split()) for name in few]
-    monkeypatch.setattr("bench.device.read_device", lambda: ("a device", "1.2"))
+    monkeypatch.setattr(driver, "made_with", lambda name: {"device": "a device", "driver": "1.2"})
     monkeypatch.setattr(driver, "find_groups", lambda folder: iter(asked))
     for name, value in bench.environment().items():
         monkeypatch.setenv(name, value)

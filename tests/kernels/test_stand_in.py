@@ -22,7 +22,7 @@ def test_every_case_by_the_driver_api(tmp_path: Path, tmp_path_factory: pytest.T
         "LD_LIBRARY_PATH": str(stand_in(tmp_path_factory)),
         "NEUTRINO_EMBEDDED": f"python={sys.executable};root={ROOT}",
     }
-    command = [sys.executable, "-m", "bench.device", "run", "0", str(tmp_path / "rows")]
+    command = [sys.executable, "-m", "bench.device", "run", "--out", str(tmp_path / "rows")]
     done = subprocess.run(command, cwd=ROOT, env=environment, timeout=120, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     rows = [json.loads(line) for line in (tmp_path / "rows").read_text().splitlines()]
