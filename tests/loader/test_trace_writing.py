@@ -30,10 +30,10 @@ from .test_command import neutrino
 from .trace_files import Files
 
 _RECORDER = (
-    "base/clock", "base/errand", "base/grace", "base/lock", "base/memory", "base/own_table", "base/quiet_write",
-    "base/regions", "base/settings", "base/thread", "base/trusted", "base/wake", "trace/counters", "trace/event",
-    "trace/files", "trace/launches_file", "trace/path", "trace/records", "trace/results", "trace/trace", "trace/writer",
-    "drain/frames", "drain/runs",
+    "base/apart", "base/clock", "base/errand", "base/grace", "base/lock", "base/memory", "base/own_table",
+    "base/quiet_write", "base/regions", "base/settings", "base/thread", "base/trusted", "base/wake", "trace/counters",
+    "trace/event", "trace/files", "trace/launches_file", "trace/path", "trace/records", "trace/results", "trace/trace",
+    "trace/writer", "drain/frames", "drain/runs",
 )  # fmt: skip
 _MIB = 1 << 20
 
