@@ -1,7 +1,7 @@
 """Programs as users have them, with probes on a GPU: forms of launches, frameworks, ranks, MPS, profilers.
 
-    python -m bench.compatibility record --out FOLDER [--only CASE]    FOLDER/compatibility_h200.json
-    python -m bench.compatibility verdicts [FILE]              recompute the verdicts; exit 0 good, 1 not
+    python3 -m bench.compatibility record [--out FILE] [--only CASE …]    on a GPU
+    python3 -m bench.compatibility judge [--out FILE]      recomputes the verdicts; exit 0 good, 1 not
 
 What a machine lacks (a second GPU, MPS, a profiler) is recorded as missing, with the reason. ``--only`` records some
 cases again into a file that is there.
@@ -21,10 +21,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from bench.command_line import Bench
 from bench.probed import environment, launches, made_with, probed, recorded, run, uncovered, with_probe
 from bench.programs import find_cuda_tool
-from bench.recorded import judge_files, load, save
+from bench.recorded import load, save
 from bench.tree import ROOT
+from bench.verdicts import Verdict
 
 Json = Any
 
@@ -172,9 +174,9 @@ def _profiler(name: str, folder: Path) -> Json:
     return {"plain": plain, "orders": orders}
 
 
-def record(out: Path, only: Sequence[str]) -> None:
-    """Run every case plain and probed, and write what they printed and recorded. only: these; the others stay."""
-    path = out / RESULTS.name
+def record(path: Path, only: Sequence[str]) -> Json:
+    """Run every case plain and probed; return what they printed and recorded, which is in the file, too, as far as it
+    is there. only: these cases; the file's others stay."""
     results: dict[str, Json] = {"missing": {}, "trees": {}}
     if only and path.exists():
         results = load(path)
@@ -201,6 +203,7 @@ def record(out: Path, only: Sequence[str]) -> None:
             # What there is, each time: the machine may be taken away.
             save(path, results)
             print(f"{name}: done", file=sys.stderr, flush=True)
+    return results
 
 
 def _wrong_output(name: str, case: Json) -> Iterator[str]:
@@ -251,34 +254,32 @@ def verdicts(results: Json) -> list[str]:
     return wrong
 
 
-def _say(results: Json) -> int:
-    """Print the recorded results and what is wrong with them. Returns 1 if anything is."""
+def judge(results: Json) -> list[Verdict]:
+    """Return a verdict on all that was recorded."""
     wrong = verdicts(results)
-    for name, case in {**results.get("forms", {}), **results.get("frameworks", {})}.items():
-        print(f"{name:24} {dict(launches(case))}")
-    for name in ("ranks", "mps"):
-        for trace in results.get(name, {}).get("traces", []):
-            print(f"{name:24} {dict(launches(trace))}")
-    for name in PROFILERS:
-        for order, case in results.get(name, {}).get("orders", {}).items():
-            print(f"{name + ', ' + order:24} {' '.join(case['said'])}")
-    print("\n".join(wrong) or "all as without probes")
-    return 1 if wrong else 0
+    return [Verdict("programs", not wrong, "; ".join(wrong) or "all as without probes")]
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Record cases, or print verdicts on a file, as the command line says. Returns the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m bench.compatibility")
-    parser.add_argument("action", choices=("record", "verdicts"))
-    parser.add_argument("file", nargs="?", type=Path, default=RESULTS)
-    parser.add_argument("--out", type=Path, default=RESULTS.parent)
-    parser.add_argument("--only", action="append", default=[], metavar="CASE")
-    options = parser.parse_args(arguments)
-    path = options.file
-    if options.action == "record":
-        record(options.out, options.only)
-        path = options.out / RESULTS.name
-    return judge_files([path], "python -m bench.compatibility record --out out", ("missing",), _say)
+def table(results: Json) -> str:
+    """Return the launches of each case by what became of them, as lines for people."""
+    cases = {**results.get("forms", {}), **results.get("frameworks", {})}
+    lines = [f"{name:24} {dict(launches(case))}" for name, case in cases.items()]
+    lines += [f"{name:24} {dict(launches(trace))}" for name in ("ranks", "mps")
+              for trace in results.get(name, {}).get("traces", [])]  # fmt: skip
+    lines += [f"{name + ', ' + order:24} {' '.join(case['said'])}" for name in PROFILERS
+              for order, case in results.get(name, {}).get("orders", {}).items()]  # fmt: skip
+    return "\n".join(lines)
+
+
+def _add_only(parser: argparse.ArgumentParser) -> None:
+    """Add the option ``--only CASE …`` to the command line."""
+    parser.add_argument("--only", nargs="+", default=[], metavar="CASE", help="record these again into the file")
+
+
+main = Bench(
+    "compatibility", RESULTS, ("missing",), lambda options, neutrino: record(options.out, options.only),
+    judge, table, add=_add_only,
+).main  # fmt: skip
 
 
 if __name__ == "__main__":

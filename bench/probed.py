@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import itertools
 import subprocess
 import sys
 from collections import Counter
@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.tree import ROOT, made_of
+from bench.programs import must_run
+from bench.tree import made_of
 
 Json = Any
+_NUMBERS = itertools.count()
 
 WITHOUT_PTX = frozenset({"no-ptx", "vendor", "variant"})
 """Reasons of kernels that have no PTX of their own: of that architecture, and not a vendor's."""
@@ -34,15 +36,9 @@ def made_with(name: str) -> dict[str, Json]:
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """Return environment variables for programs of the bench: this tree's Neutrino, caches in folder, and deterministic
-    frameworks.
-
-    With these settings frameworks keep PTX and compute the same each time.
-    """
+    """Return environment variables with which frameworks keep PTX, compute the same each time, and have caches in
+    folder."""
     return {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
-        "XDG_CACHE_HOME": str(folder / "cache"),
         "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"),
         "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
         "CUPY_COMPILE_WITH_PTX": "1",
@@ -67,11 +63,8 @@ def run(
 
     more: environment variables. Raises SystemExit with its output when it fails.
     """
-    done = subprocess.run(
-        command, env={**environment(folder), **(more or {})}, capture_output=True, text=True, timeout=limit, check=False
-    )  # fmt: skip
-    if done.returncode:
-        raise SystemExit(f"{' '.join(command)}: exit status {done.returncode}\n{done.stdout}\n{done.stderr[-3000:]}")
+    name = f"run_{next(_NUMBERS)}"
+    done = must_run(command, folder, name, limit, {**environment(folder), **(more or {})})
     return Ended([line.split() for line in done.stdout.splitlines()], done.stderr.splitlines())
 
 
