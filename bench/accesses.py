@@ -27,7 +27,7 @@ import numpy.typing as npt
 from bench.command_line import Bench
 from bench.probed import made_with, with_probe
 from bench.programs import SOURCES, build_command, must_run
-from bench.road import ROOT
+from bench.tree import ROOT
 from bench.verdicts import Verdict, need, run_checks
 from neutrino.tracing import find_traces
 from neutrino.tracing.trace import Trace, TraceKernel

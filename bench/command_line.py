@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import argparse
 import shlex
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from bench.recorded import judge_files, save
-from bench.road import COMMAND
 from bench.verdicts import Verdict, say
 
 Json = Any
+COMMAND = f"{shlex.quote(sys.executable)} -m neutrino.cli.run"
+"""What probes a program, unless the command line says otherwise."""
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ from bench.findings_ncu import page_command, read, record_command
 from bench.findings_verdicts import COLUMNS, KERNELS, METRICS, RUNS, Run, judge, table
 from bench.probed import made_with
 from bench.programs import Finished, find_cuda_tool, run_program
-from bench.road import ROOT
+from bench.tree import ROOT
 from neutrino.abi.reasons import Reason
 from neutrino.tracing import find_traces
 

@@ -30,9 +30,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bench.command_line import COMMAND
 from bench.gallery_pictures import PICTURES, draw, look
-from bench.programs import Finished, build_command, run_program
-from bench.road import COMMAND, query_gpu
+from bench.programs import Finished, build_command, query_gpu, run_program
 from bench.tree import ROOT
 from neutrino.tracing import find_traces
 

@@ -30,7 +30,7 @@ from typing import Any
 from bench.command_line import Bench
 from bench.probed import made_with
 from bench.programs import must_run
-from bench.road import ROOT
+from bench.tree import ROOT
 from bench.verdicts import Missed, Verdict, need, run_checks
 from neutrino.abi.reasons import Reason
 from neutrino.maps.declaration import Layout

@@ -33,9 +33,8 @@ from typing import Any
 import numpy as np
 
 from bench.command_line import Bench
-from bench.programs import Finished, run_program
-from bench.road import ROOT, query_gpu
-from bench.tree import made_of
+from bench.programs import Finished, query_gpu, run_program
+from bench.tree import ROOT, made_of
 from bench.verdicts import Missed, Verdict, need, run_checks
 from neutrino.abi.benchmark_file import SampleKind
 from neutrino.resources import shipped_probes

@@ -111,6 +111,18 @@ def find_cuda_tool(name: str) -> Path:
     return Path(found)
 
 
+def query_gpu(field: str) -> str:
+    """A field of the first GPU by nvidia-smi, such as ``driver_version``; empty where there is none."""
+    try:
+        done = subprocess.run(
+            ["nvidia-smi", f"--query-gpu={field}", "--format=csv,noheader,nounits", "-i", "0"],
+            capture_output=True, text=True, timeout=30, check=False,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
 def build_command(source: Path, target: Path, flags: Sequence[str] = ()) -> list[str]:
     """nvcc's command line that compiles a workload for the H200, to a program or, where target ends in .fatbin, to a
     container of GPU code that programs load.

@@ -38,7 +38,7 @@ import numpy as np
 from bench.command_line import Bench
 from bench.probed import made_with
 from bench.programs import SOURCES, build_command, find_cuda_tool, run_program
-from bench.road import ROOT
+from bench.tree import ROOT
 from bench.verdicts import Missed, Verdict, need, run_checks
 from neutrino.abi.reasons import Reason
 from neutrino.errors import TraceError

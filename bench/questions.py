@@ -26,9 +26,8 @@ from typing import Any
 
 from bench.command_line import Bench
 from bench.notebook import run_cells
-from bench.programs import SOURCES
-from bench.road import ROOT, query_gpu
-from bench.tree import made_of
+from bench.programs import SOURCES, query_gpu
+from bench.tree import ROOT, made_of
 from bench.verdicts import Verdict, need, run_checks
 
 Json = Any

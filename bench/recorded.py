@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import subprocess
@@ -98,16 +97,6 @@ def read_results(path: Path, keys: Sequence[str]) -> dict[str, Json]:
     if missing:
         raise ResultsError(f"has no {', '.join(missing)}")
     return found
-
-
-def file_parser(prog: str, document: str | None, default: Path) -> argparse.ArgumentParser:
-    """A command line that prints verdicts: ``[FILE]``. document: the module's, whose first line is shown."""
-    parser = argparse.ArgumentParser(
-        prog=f"python -m {prog}", description=(document or "").partition("\n")[0],
-        epilog="Exit status: 0 all is good, 1 a verdict is not, 2 there is no such file of results.",
-    )  # fmt: skip
-    parser.add_argument("file", nargs="?", type=Path, default=default, help="results (default: the committed ones)")
-    return parser
 
 
 def say_verdicts(results: Json, table: Callable[[Json], str], judge: Callable[[Json], list[str]]) -> int:

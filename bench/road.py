@@ -1,9 +1,10 @@
 """Drive the road on a GPU: every workload without Neutrino and with each probe; keep what came out.
 
-    python -m bench.road --out FOLDER [--neutrino "COMMAND"] [--only NAME,NAME] [--budget SECONDS] [--jobs N]
+    python3 -m bench.road record [--out FILE] [--only NAME …] [--jobs N]     on a GPU, with nvcc, PyTorch and CuPy
+    python3 -m bench.road judge [--out FILE]                                  recomputes the verdicts
 
-writes FOLDER/road_h200.json (what ``road_verdicts`` reads) and FOLDER/road_diagnostics.txt (what failing runs
-said), and prints the verdicts. Exit status: 0 when every verdict is good, 1 otherwise.
+The file has what is there so far, also while it runs. What failing runs said is on stderr. Exit status: 0 all good, 1 a
+verdict is not, 2 the file cannot be judged.
 """
 
 from __future__ import annotations
@@ -15,18 +16,15 @@ import json
 import os
 import shlex
 import shutil
-import signal
-import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from bench import road_verdicts
 from bench.cases import (
     SUBMIT_LAUNCHES,
     SUBMIT_MODES,
@@ -38,18 +36,16 @@ from bench.cases import (
     Workload,
     workload,
 )
-from bench.programs import Finished, build, command, find_cuda_tool, run_program
-from bench.tree import made_of
-from bench.verdicts import table
+from bench.command_line import Bench
+from bench.programs import Finished, build, command, find_cuda_tool, query_gpu, run_program
+from bench.recorded import save
+from bench.road_verdicts import RESULTS, judge
+from bench.tree import ROOT, made_of
 
 Json = Any
 
-ROOT = Path(__file__).resolve().parent.parent
 WATCH = ROOT / "bench" / "watch"
-RESULT = "road_h200.json"
-DIAGNOSTICS = "road_diagnostics.txt"
 DIGEST_DIGITS = 32
-COMMAND = f"{shlex.quote(sys.executable)} -m neutrino.cli.run"
 NO_PATCHER = (
     "ptx", "isa", "instrument", "scalars", "modifiers", "opcodes", "snippet", "snippet_faults", "snippet_forms",
     "snippet_helpers", "snippet_table", "snippets", "verifier", "operands", "forms", "form_table", "lowering",
@@ -61,27 +57,17 @@ PYTHON_LIMIT = 150.0
 
 
 class Road:
-    """One drive. neutrino: the command in front of a program. folder: scratch. deadline: seconds from now."""
+    """One drive. neutrino: the command in front of a program. folder: scratch."""
 
-    def __init__(self, neutrino: Sequence[str], folder: Path, deadline: float) -> None:
-        """Begin a drive.
-
-        neutrino: the command in front of a program. folder: for scratch files. deadline: seconds from now, after which
-        no run starts.
-        """
+    def __init__(self, neutrino: Sequence[str], folder: Path) -> None:
+        """Begin a drive."""
         self.neutrino = list(neutrino)
         self.folder = folder
         self.result: dict[str, Json] = {}
-        self.diagnostics: list[str] = []
-        self._end = time.monotonic() + deadline
         self._lock = threading.Lock()
         # Two programs on one GPU take turns on its multiprocessors, and may move: no probed run shares it. Measuring
         # one run's trace beside the next one is free.
         self._device = threading.Lock()
-
-    def remaining(self) -> float:
-        """Seconds that are left of the time budget of this run of the bench; no program is started without any."""
-        return self._end - time.monotonic()
 
     def environment(self, log: Path, program: str, extra: Iterable[tuple[str, str]] = ()) -> dict[str, str]:
         """Environment variables of a run, with or without Neutrino: caches of the bench's own, and watches that log
@@ -114,17 +100,15 @@ class Road:
     def run(self, name: str, entry: Workload, mode: Mode) -> dict[str, Json]:
         """Run one workload in one mode (without Neutrino or with its probes): what it computed, printed and recorded.
 
-        name: of the files it leaves in the scratch folder. Without time left nothing runs, and ``not_run`` says so.
+        name: of the files it leaves in the scratch folder.
         """
-        if self.remaining() < 5:
-            return {"not_run": "the time budget was spent"}
         report, traces = self.folder / f"{name}.json", self.folder / f"{name}.trace"
         log = self.folder / f"{name}.log"
         argv = command(entry, self.folder, report)
         if mode.probes:
             options = [word for probe in mode.probes for word in ("-p", probe)]
             argv = [*self.neutrino, *options, "--tracedir", str(traces), *argv]
-        limit = min(PYTHON_LIMIT if entry.is_python else LIMIT, max(5.0, self.remaining()))
+        limit = PYTHON_LIMIT if entry.is_python else LIMIT
         with self._device if mode.probes else contextlib.nullcontext():
             environment = self.environment(log, entry.name, entry.variables.items())
             finished = run_program(argv, environment, self.folder, name, limit)
@@ -133,7 +117,8 @@ class Road:
             kept["trace"] = self._measured(name, report, traces)
         failed = finished.status != 0 or "trace_error" in (kept.get("trace") or {})
         if failed or (mode.probes and "trace" not in kept):
-            self._diagnose(name, argv, finished, traces)
+            said = f"{finished.stdout[-1500:]}\n{finished.stderr[-4000:]}\n{kept.get('trace')}"
+            print(f"{name}: {shlex.join(argv)}\n{said}", file=sys.stderr)
         shutil.rmtree(traces, ignore_errors=True)
         print(f"{name:32} exit {finished.status} in {finished.seconds:5.1f} s", file=sys.stderr, flush=True)
         return kept
@@ -184,19 +169,6 @@ class Road:
             return measured
         return {"trace_error": finished.stderr[-400:]}
 
-    def _diagnose(self, name: str, argv: Sequence[str], finished: Finished, traces: Path) -> None:
-        """Keep what may explain why a program failed: its command, the ends of its output, and the logs in its traces.
-        """
-        text = [f"=== {name}: exit {finished.status}, timed out: {finished.timed_out}", shlex.join(argv)]
-        text += ["--- stdout", finished.stdout[-1500:], "--- stderr", finished.stderr[-4000:]]
-        measure = self.folder / f"{name}.measure.err"
-        if measure.exists():
-            text += ["--- measure", measure.read_text()[-2000:]]
-        for path in [*traces.glob("*/event.log"), *traces.glob("*/events.jsonl")]:
-            text += [f"--- {path.name}", path.read_text(errors="replace")[-4000:]]
-        with self._lock:
-            self.diagnostics.append("\n".join(text))
-
     def submit(self) -> dict[str, list[dict[str, Json]]]:
         """Measure what submitting a launch costs, in each mode by several processes, which take turns.
 
@@ -205,8 +177,6 @@ class Road:
         samples: dict[str, list[dict[str, Json]]] = {mode: [] for mode in SUBMIT_MODES}
         for process in range(SUBMIT_PROCESSES):
             for mode, options in SUBMIT_MODES.items():
-                if self.remaining() < 10:
-                    continue
                 name = f"submit_{mode}_{process}"
                 report, traces = self.folder / f"{name}.json", self.folder / f"{name}.trace"
                 argv = [str(self.folder / "submit"), "--seeds", "1", "--out", str(report)]
@@ -219,29 +189,18 @@ class Road:
                 if options is not None and report.exists():
                     measured = self._measured(name, report, traces)
                     kept["trace"] = {key: measured[key] for key in ("kernels", "trace_error") if key in measured}
-                if finished.status != 0:
-                    self._diagnose(name, argv, finished, traces)
                 shutil.rmtree(traces, ignore_errors=True)
                 samples[mode].append(kept)
         return samples
 
-    def drive(self, workloads: Sequence[Workload], jobs: int) -> None:
-        """Run all workloads in all modes, plain ones ``jobs`` at once.
-
-        ``result`` holds what was measured so far, also when this is interrupted.
-        """
+    def drive(self, workloads: Sequence[Workload], jobs: int, keep_so_far: Callable[[Json], None]) -> None:
+        """Run all workloads in all modes, plain ones ``jobs`` at once. keep_so_far: takes what there is after each."""
         self.result |= {
-            **made_of("road_h200"),
-            "driver": query_gpu("driver_version"),
-            "gpu": query_gpu("name"),
-            "max_sm_mhz": query_gpu("clocks.max.sm"),
-            "build_failures": build(self.folder, workloads),
-            "runs": {entry.name: {} for entry in workloads},
-            "warm": {},
-            "submit": {},
-        }
-        for name, said in self.result["build_failures"].items():
-            self.diagnostics.append(f"=== nvcc {name}\n{said}")
+            **made_of("road_h200"), "driver": query_gpu("driver_version"), "gpu": query_gpu("name"),
+            "max_sm_mhz": query_gpu("clocks.max.sm"), "started": int(time.time()),
+            "build_failures": build(self.folder, workloads), "runs": {entry.name: {} for entry in workloads},
+            "warm": {}, "submit": {},
+        }  # fmt: skip
         tasks = [(entry, mode) for mode in Mode for entry in workloads if mode in entry.modes]
 
         def keep(task: tuple[Workload, Mode]) -> None:
@@ -256,6 +215,7 @@ class Road:
         for mode in Mode:
             with ThreadPoolExecutor(jobs) as pool:
                 list(pool.map(keep, [task for task in tasks if task[1] is mode and not task[0].alone]))
+            keep_so_far(self.result)
         for task in tasks:
             if task[0].alone:
                 keep(task)
@@ -266,51 +226,23 @@ class Road:
         self.result["submit"] = self.submit()
 
 
-def query_gpu(field: str) -> str:
-    """A field of the first GPU by nvidia-smi, such as ``driver_version``; empty where there is none."""
-    try:
-        done = subprocess.run(
-            ["nvidia-smi", f"--query-gpu={field}", "--format=csv,noheader,nounits", "-i", "0"],
-            capture_output=True, text=True, timeout=30, check=False,
-        )  # fmt: skip
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout.strip() if done.returncode == 0 else ""
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the bench, write results and diagnostics below ``--out``, and print the verdicts.
-
-    Returns 0 when all are good.
-    """
-    parser = argparse.ArgumentParser(prog="bench.road", description="Run the GPU bench and keep raw results.")
-    parser.add_argument("--out", type=Path, default=Path(os.environ.get("OUT", "bench/results")))
-    parser.add_argument("--neutrino", default=COMMAND, help="the command that probes a program")
-    parser.add_argument("--only", default="", help="names of workloads, with commas between; default all")
-    parser.add_argument("--budget", type=float, default=420, help="seconds after which no further run is started")
-    parser.add_argument("--jobs", type=int, default=3, help="plain runs at once, and traces measured beside runs")
-    options = parser.parse_args(arguments)
-    only = set(filter(None, options.only.split(",")))
-    chosen = [entry for entry in WORKLOADS if not only or entry.name in only]
-    options.out.mkdir(parents=True, exist_ok=True)
-    # A limit on the whole command ends it with SIGTERM: then, too, what there is gets written.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+def record(options: argparse.Namespace, neutrino: Sequence[str]) -> Json:
+    """Run the workloads that the options name, and return what came out."""
+    chosen = [entry for entry in WORKLOADS if not options.only or entry.name in options.only]
+    start = time.time()
     with tempfile.TemporaryDirectory(prefix="road_", ignore_cleanup_errors=True) as folder:
-        road = Road(shlex.split(options.neutrino), Path(folder), options.budget)
-        start = time.time()
-        try:
-            road.drive(chosen, options.jobs)
-        except KeyboardInterrupt:
-            road.result["interrupted"] = True
-        finally:
-            road.result |= {"started": int(start), "seconds": round(time.time() - start, 1)}
-            text = json.dumps(road.result, separators=(",", ":")).replace('{"exit"', '\n{"exit"')
-            (options.out / RESULT).write_text(text + "\n")
-            (options.out / DIAGNOSTICS).write_text("\n".join(road.diagnostics))
-    print(f"{options.out / RESULT}: {len(text)} bytes, {road.result['seconds']} s")
-    judged = road_verdicts.judge(json.loads(text))
-    print(table(judged))
-    return 0 if all(verdict.good for verdict in judged) else 1
+        road = Road(neutrino, Path(folder))
+        road.drive(chosen, options.jobs, lambda result: save(options.out, result))
+        return road.result | {"seconds": round(time.time() - start, 1)}
+
+
+def _add_options(parser: argparse.ArgumentParser) -> None:
+    """Add this bench's options to the command line."""
+    parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="workloads; all by default")
+    parser.add_argument("--jobs", type=int, default=3, help="plain runs at once, and traces measured beside runs")
+
+
+main = Bench("road", RESULTS, ("device", "runs"), record, judge, add=_add_options).main
 
 
 if __name__ == "__main__":

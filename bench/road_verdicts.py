@@ -1,15 +1,8 @@
-"""Verdicts on the GPU run of the road, from its committed figures.
-
-    python -m bench.road_verdicts [FILE]
-
-Prints one line a verdict. Exit status: 0 all good, 1 a bound is broken or a case is missing, 2 the file cannot be
-judged.
-"""
+"""Verdicts on the GPU run of the road, from its committed figures."""
 
 from __future__ import annotations
 
 import statistics
-import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -28,8 +21,7 @@ from bench.cases import (
     workload,
 )
 from bench.measure import GMEM_MAP, SCHED_MAP
-from bench.recorded import file_parser, judge_files
-from bench.verdicts import BrokenError, Verdict, need, run_checks, say
+from bench.verdicts import BrokenError, Verdict, need, run_checks
 
 Json = Any
 Results = Mapping[str, Json]
@@ -74,7 +66,6 @@ def _provenance(results: Results) -> str:
     need(device["sm_count"] > 0 and device["clock_khz"] > 0, "multiprocessors or clock are not known")
     need(results["driver"].count(".") >= 1, f"driver is {results['driver']!r}")
     need(len(tree) == 64 and set(tree) <= set("0123456789abcdef"), f"source tree hash is {tree!r}")
-    need(not results.get("interrupted"), "the run was interrupted")
     need(not results["build_failures"], f"nvcc failed for {', '.join(results['build_failures'])}")
     return f"{device['device']}, driver {results['driver']}, {device['sm_count']} SMs, tree {tree[:12]}"
 
@@ -89,7 +80,6 @@ def _run(results: Results, entry: Workload, mode: Mode) -> dict[str, Json]:
 
 def ended_well(run: dict[str, Json], what: str) -> dict[str, Json]:
     """Return a run that has ended, without an error and with right results. what: names it."""
-    need("not_run" not in run, f"{what}: not run: {run.get('not_run')}")
     need(not run["timed_out"], f"{what}: did not end")
     need(run["exit"] == 0, f"{what}: exit status {run['exit']}")
     need(run.get("checks") == "ok", f"{what}: {run.get('checks', 'no report')}")
@@ -251,13 +241,3 @@ def _submit(results: Results, mode: str) -> str:
     need(median - plain <= guard, f"{median:.2f} µs against {plain:.2f} µs: more than {guard} µs above")
     listed = "".join(f", {word} {count}" for word, count in sorted(counters.items()))
     return f"{median:.2f} µs, {median - plain:+.2f} µs{listed}"
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the verdicts on a file of results. Returns the exit status."""
-    options = file_parser("bench.road_verdicts", __doc__, RESULTS).parse_args(arguments)
-    return judge_files([options.file], "python -m bench.road --out out", ("device", "runs"), lambda it: say(judge(it)))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

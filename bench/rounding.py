@@ -25,11 +25,10 @@ from pathlib import Path
 from typing import Any
 
 from bench import command_line
-from bench.programs import build_all, find_cuda_tool, run_program
-from bench.road import ROOT, query_gpu
+from bench.programs import build_all, find_cuda_tool, query_gpu, run_program
 from bench.rounding_kernels import FAMILIES, PRELUDE, kernels
 from bench.rounding_verdicts import BUILDS, CASES, LETTERS, PLAIN, RESULTS, TRITON, UNJUDGED, judge, probes_of
-from bench.tree import made_of
+from bench.tree import ROOT, made_of
 from neutrino.errors import TraceError
 from neutrino.loader.embedded_driver import EmbeddedDevice, stand_in
 from neutrino.tracing import Trace, find_traces

@@ -22,7 +22,7 @@ from bench.findings_verdicts import (
     table,
     unlike_lines,
 )
-from bench.road import ROOT
+from bench.tree import ROOT
 from neutrino.tracing.analyses.registry import ANALYSES
 
 LISTED = dict(UNLIKE)

@@ -23,7 +23,7 @@ from bench.published import (
     short,
     table,
 )
-from bench.road import ROOT
+from bench.tree import ROOT
 from neutrino.tracing.analyses.block_times import gaps, places
 
 MULTIPROCESSORS = 132
