@@ -1,12 +1,9 @@
-"""One run of a command, measured; files of recorded results, and the command line of their verdicts."""
+"""Files of recorded results, and how their verdicts are printed."""
 
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,31 +13,6 @@ Json = Any
 
 class ResultsError(Exception):
     """A file of results that is missing, or is not such a file; the message says which."""
-
-
-def timed_run(
-    command: Sequence[str | Path], *, cwd: Path | None = None, env: Mapping[str, str] | None = None, quiet: bool = False
-) -> Json:
-    """Run a command to its end: seconds of wall clock and of processor, and the most bytes that it held.
-
-    quiet: its standard error goes nowhere, as its output does. SystemExit: it failed. The peak is ru_maxrss, which
-    getrusage(2) gives in KiB; pages of a mapped file count, and what this process held when it started the command.
-    """
-    begin = time.perf_counter()
-    process = subprocess.Popen(
-        [str(word) for word in command],
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL if quiet else None, cwd=cwd, env=env,
-    )  # fmt: skip
-    _, status, usage = os.wait4(process.pid, 0)
-    seconds = time.perf_counter() - begin
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        raise SystemExit(f"{command}: exit status {process.returncode}")
-    return {
-        "seconds": round(seconds, 6),
-        "cpu_seconds": round(usage.ru_utime + usage.ru_stime, 6),
-        "peak_bytes": usage.ru_maxrss << 10,
-    }
 
 
 def judge_files(paths: Sequence[Path], made_by: str, keys: Sequence[str], say: Callable[..., int]) -> int:

@@ -1,6 +1,6 @@
 /*
  * distinct COUNT: loads so many different images, one after the other, launches the one kernel of each and unloads it, in
- * front of bench/null_driver.c.
+ * front of null_driver.c.
  */
 #include <dlfcn.h>
 #include <stdio.h>
