@@ -55,7 +55,10 @@ def record() -> Json:
         results["plain"] = _report([str(program)], folder, "plain")
         for probe in ("dmat", "latency"):
             traces = folder / f"traces_{probe}"
-            results[probe] = _report(with_probe([str(program)], probe, traces), folder, probe)
+            argv = with_probe([str(program)], probe, traces)
+            # Every load is measured.
+            argv[3:3] = ["-D", "SAMPLE=1"] if probe == "latency" else []
+            results[probe] = _report(argv, folder, probe)
             (path,) = find_traces(traces)
             kernels = {kernel.name: kernel for kernel in Trace(path).kernels}
             if probe == "dmat":

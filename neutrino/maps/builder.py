@@ -122,6 +122,11 @@ class SavedValues(Protocol):
         """Whether the whole warp comes here together, and once: the code is run before its lanes may part."""
         return False
 
+    @property
+    def is_rare(self) -> bool:
+        """Whether the code stands behind a branch that is nearly never taken: no register is to be kept for it."""
+        return False
+
     def constant(self, number: int) -> int | None:
         """Return the value of an operand of the save if it is a constant in the probe, else None. number: its index."""
         return None

@@ -22,6 +22,8 @@ from neutrino.maps.builder import Builder
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+SAMPLES = tuple(1 << power for power in range(17))
+"""For how many saves one may stand."""
 _NUMBER = 32
 """Key of the kept register with the warp's last number; tables use lower ones."""
 _MULTIPLIER, _INCREMENT = 747796405, 2891336453
@@ -61,10 +63,10 @@ def begin_choice(code: Builder, kept: Sequence[Kept]) -> None:
 
 
 def scale_counts(rows: npt.NDArray[Any], sample: int) -> None:
-    """Turn the counts of rows, of saves that were chosen, into estimates for all saves, and set the rows' ``error``."""
+    """Turn counts and sums of rows, of saves that were chosen, into estimates for all, and set the rows' ``error``."""
     import numpy as np
 
-    for name in ("count", "missed"):
+    for name in {"count", "sum", "missed"} & {*(rows.dtype.names or ())}:
         rows[name] *= sample
     # 1.96 standard deviations: 95 of 100 cases. A save of a warp counts for up to 32 lanes.
     rows["error"] = np.ceil(1.96 * np.sqrt((sample - 1) * 32.0 * rows["count"]))

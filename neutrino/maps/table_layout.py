@@ -208,5 +208,7 @@ def lost_saves(copies: Array, row: Mapping[str, Any]) -> tuple[int, int | float]
     values = entries[:, 2 + kept.index("sum")] if "sum" in kept else entries[:0, 0]
     if "sum" in kept and row["fields"][1]["type"][0] == "f":
         with np.errstate(over="ignore", invalid="ignore"):
-            return int(entries[:, 1].sum()), float(np.ascontiguousarray(values).view("<f8").sum())
-    return sample * int(entries[:, 1].sum()), (int((values >> 32).sum()) << 32) + int((values & 0xFFFFFFFF).sum())
+            total = sample * float(np.ascontiguousarray(values).view("<f8").sum())
+            return sample * int(entries[:, 1].sum()), total
+    total = (int((values >> 32).sum()) << 32) + int((values & 0xFFFFFFFF).sum())
+    return sample * int(entries[:, 1].sum()), sample * total

@@ -108,12 +108,13 @@ def add_to_site(
     value = next(iter(values.values()), None)
     is_short = all(each is value and each.type is Type.U32 for each in values.values())
     is_short = is_short and saved.may_branch and _can_reduce_over_lanes(entry, lanes)
-    if is_short and value and saved.is_elected and site < _MOST_GROUPS * lanes.number:
+    if is_short and value and saved.is_elected and not saved.is_rare and site < _MOST_GROUPS * lanes.number:
         _add_of_holder(code, table, site, value, saved)
         return
     if is_short:
         is_same = value is not None and saved.is_same(1)
-        _add_in_lane_registers(code, table, site, value, saves, lanes, is_same=is_same)
+        rare = entry if saved.is_rare else None
+        _add_in_lane_registers(code, table, site, value, saves, lanes, is_same=is_same, rare=rare)
         return
     here = code.here() if combines(entry, table, lanes) else None
     inner = code
@@ -233,15 +234,16 @@ def _with_once(code: Builder, table: KeyTable, group: int, held: Mapping[str, Re
 
 def _add_in_lane_registers(
     code: Builder, table: KeyTable, site: int, value: Register | None, saves: Register | None, lanes: Lanes, *,
-    is_same: bool,
+    is_same: bool, rare: Map | None,
 ) -> None:  # fmt: skip
     """Append the code that adds a save, for the whole warp, to registers of the one lane that holds its site's values.
 
     Lane n holds what is saved at site n, so that memory is changed at the warp's end only. If that lane is not here, or
     for sites beyond the lanes' registers, memory is changed. value: what is saved, a u32, None without. saves: a
-    predicate, None for always. is_same: the value is the same in all lanes.
+    predicate, None for always. is_same: the value is the same in all lanes. rare: the map, if the code is nearly never
+    run: then memory is changed, and no register is kept.
     """
-    is_held, keep = site < _MOST_GROUPS * lanes.number, table.keep
+    is_held, keep = site < _MOST_GROUPS * lanes.number and rare is None, table.keep
     here = saving = code.here()
     if saves:
         saving = code.over(here, Reduction.BALLOT, saves)
@@ -288,7 +290,7 @@ def _add_in_lane_registers(
     elif value and is_same and "sum" in keep:
         totals["sum"] = memory.compute(Operator.MUL, memory.convert(Type.U64, value), memory.convert(Type.U64, number))
     below = memory.below(here)
-    shares = not is_held and ("sum" in keep or {"min", "max"} <= set(keep))
+    shares = not is_held and rare is None and ("sum" in keep or {"min", "max"} <= set(keep))
     if shares:
         # The lanes here by number. The lowest two add.
         rank = memory.compute(Operator.POPC, below, type_=Type.U32)
@@ -300,12 +302,13 @@ def _add_in_lane_registers(
         leads = memory.compute(Operator.AND, memory.compare(Relation.NE, number, 0), leads)
     adding = memory.inner()
     totals["count"] = adding.convert(Type.U64, number)
+    base = _base(code) if rare is None else _site_base(adding, rare, table)
     if rank:
         size = adding.compute(Operator.POPC, here, type_=Type.U32) if saves else number
-        _add_by_two(adding, table, _base(code), table.count_of(site), totals, rank, size)
+        _add_by_two(adding, table, base, table.count_of(site), totals, rank, size)
     else:
         # Zero is added: for a place that is the same in all lanes some targets would add up over the lanes once more.
-        place = adding.locate(adding.convert(Type.U32, below), _base(code))
+        place = adding.locate(adding.convert(Type.U32, below), base)
         _add(adding, table, place, table.count_of(site), totals, None)
     memory.apart(leads, adding, here)
     if is_held:

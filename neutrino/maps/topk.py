@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 from neutrino.abi.records import Field
 from neutrino.maps.declaration import Map, MapTable, MapType, count_in
 from neutrino.maps.keyed import DEFAULT_ROOM, Keyed, value_fits
+from neutrino.maps.sampling import SAMPLES
 from neutrino.maps.table_layout import most_room, row_type, rows_by_launch
 
 if TYPE_CHECKING:
     from neutrino.maps.declaration import Rows
 
-_SAMPLES = tuple(1 << power for power in range(17))
 
 
 @dataclass(frozen=True)
@@ -56,8 +56,8 @@ class TopK(Keyed):
         sample = table.get("sample")
         if sample is None:
             return cls(room, keep, n)
-        if isinstance(sample, bool) or not isinstance(sample, int) or sample not in _SAMPLES:
-            table.fault("sample", f"sample is {sample!r:.40}", f"write a power of two from 1 to {_SAMPLES[-1]}")
+        if isinstance(sample, bool) or not isinstance(sample, int) or sample not in SAMPLES:
+            table.fault("sample", f"sample is {sample!r:.40}", f"write a power of two from 1 to {SAMPLES[-1]}")
             return None
         if keep and sample > 1:
             table.fault("sample", "sample is for a map without values", "leave out the value, or sample")

@@ -11,7 +11,7 @@ from neutrino.errors import ProbeError
 from neutrino.maps.sampling import _INCREMENT, _MIXING, _MULTIPLIER, scale_counts
 from neutrino.maps.table_layout import row_type
 from neutrino.probing.ir.structured import Save, walk
-from neutrino.verification import load_probes
+from neutrino.verification import load_all, load_probes
 
 ROW = {"fields": [{"type": "u64"}], "kept": [], "sample": 32}
 TEXT = """
@@ -38,6 +38,21 @@ def _drawn(warps: int, saves: int, sample: int, first: int) -> np.ndarray:
         number = (number * np.uint64(_MULTIPLIER) + np.uint64(_INCREMENT)) % (1 << 32)
         chosen[save] = number < (1 << 32) // sample
     return chosen
+
+
+def test_counts_and_sums_stand_for_more() -> None:
+    """Of what a probe saves of one execution in 16; the least and the greatest are of these alone."""
+    row = {"fields": [{"type": "u32"}, {"type": "u32"}], "kept": ["sum", "min", "max"], "sample": 16}
+    rows = np.zeros(1, row_type(row))
+    rows["count"], rows["sum"], rows["min"], rows["max"] = 64, 700, 3, 40
+    scale_counts(rows, 16)
+    assert [int(rows[name][0]) for name in ("count", "sum", "min", "max")] == [1024, 11200, 3, 40]
+    text = TEXT.format(sample=8, more="\n    value: nl.u32", value=", 1")
+    text = text.replace('"topk", n=3, sample', '"hash", stands_for')
+    (entry,) = load_all(source=text).maps
+    assert entry.document()["sample"] == 8
+    with pytest.raises(ProbeError, match="stands_for is 3"):
+        load_all(source=text.replace("=8", "=3"))
 
 
 @pytest.mark.parametrize("sample", [8, 32, 256])

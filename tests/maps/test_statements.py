@@ -40,6 +40,7 @@ class Facts:
     same: frozenset[int] = frozenset()
     is_elected: bool = False
     is_whole: bool = False
+    is_rare: bool = False
 
     @property
     def has_condition(self) -> bool:

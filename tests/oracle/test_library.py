@@ -309,7 +309,7 @@ def measured(run: Run, opcodes: str, *, leaders: bool = False) -> dict[int, list
 
 @pytest.mark.parametrize(("name", "sites"), [("random", 2), ("memory", 8)])
 def test_latencies(name: str, sites: int) -> None:
-    run = probed("latency", name, (("HISTOGRAM", 1),))
+    run = probed("latency", name, (("HISTOGRAM", 1), ("SAMPLE", 1)))
     expected = measured(run, r"ld\.(?!param|const)")
     assert len(expected) == sites
     assert run.by_line("PerLoad") == {

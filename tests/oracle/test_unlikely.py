@@ -94,12 +94,27 @@ def sources():
     if nl.unlikely(value % 4 == 2):
         Sources.save(nl.site, value)
 """,
+    "clock": f"""
+turn: nl.u32 = 0
+
+@Map(level="thread", type="hash", keep=["sum", "min", "max"])
+class Timed:
+    site: nl.u32
+    value: nl.u32
+
+@probe({_WORDS}, after=True)
+def clock():
+    turn = turn * 747796405 + nl.tid.x % 5
+    if nl.unlikely(turn > 0x3FFFFFFF):
+        value: nl.u32 = nl.out
+        Timed.save(nl.site, value | nl.min(nl.u32(nl.clock(after=nl.u64(value))), 1) * nl.popc(nl.lanes))
+""",
 }
 PROBES["several"] = PROBES["first"] + PROBES["each"] + PROBES["rising"] + PROBES["sources"]
 PROBES |= {
     name: (shipped_probes()[name]).read_text().partition("import Map, probe")[2] for name in ("value_watch",)
 }
-OF_WORDS = ("each", "first", "rising", "sources", "several")
+OF_WORDS = ("each", "first", "rising", "sources", "clock", "several")
 OF_FLOATS = (
     "floats", "half_arithmetic", "half_pairs", "bf16_scale", "doubles", "odd_values", "roundings_f32",
     "convert", "mandelbrot", "triton_softmax", "triton_attention_bf16_sm_90", "triton_layernorm_bf16",

@@ -98,6 +98,26 @@ def _without_reset(parts: Parts, every: Iterable[Parts]) -> Parts:
     return parts if read.isdisjoint(set().union(*written)) else replace(parts, nan=None)
 
 
+def branching(statements: Sequence[Statement]) -> tuple[Sequence[Statement], If] | None:
+    """Return what comes before a snippet's last statement, and that: an unlikely ``If`` that reads a clock, and that
+    shares no local register but its condition with the rest; None for other snippets.
+
+    A clock that waits for a value shall not wait where the condition is false. That is computed from registers alone.
+    """
+    *others, last = statements or (None,)
+    if not isinstance(last, If) or not last.unlikely or last.otherwise or not any(map(_reads_clock, walk(last.then))):
+        return None
+    inside = {each.name for one in walk(last.then) for each in (*_read(one), *_written(one)) if each.is_local}
+    outside = {each.name for one in walk(others) for each in (*_read(one), *_written(one)) if each.is_local}
+    asks = any(isinstance(node, SiteOperand) for each in others for node in _nodes(each))
+    return None if asks or not inside.isdisjoint({*outside, last.condition.name}) else (others, last)
+
+
+def _reads_clock(statement: Statement) -> bool:
+    """Return whether a statement reads the cycles of the multiprocessor."""
+    return isinstance(statement, ClockAfter) or any(node is Special.CLOCK for node in _nodes(statement))
+
+
 def _is_apart(later: Sequence[Statement], others: Sequence[Statement]) -> bool:
     """Whether deferred code shares nothing with code that stays at its sites."""
     read, written = _shared(later)

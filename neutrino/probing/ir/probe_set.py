@@ -23,11 +23,13 @@ from neutrino.probing.model import DEFAULT_PLATFORM, Lanes, Tracepoint
 class Snippet:
     """The statements that a probe inserts before or after a site, in order.
 
-    deferral: of a lowered snippet, how it can be written in parts, if it can.
+    deferral: of a lowered snippet, how it can be written in parts, if it can. branching: likewise, how its unlikely
+    code can stand behind a branch at the site.
     """
 
     statements: tuple[Statement, ...]
     deferral: Deferral | None = field(default=None, compare=False)
+    branching: Branching | None = field(default=None, compare=False)
 
     @cached_property
     def straight(self) -> tuple[Straight, ...]:
@@ -87,6 +89,18 @@ class Deferral:
     nan: str | None
     of_out: bool
     is_counting: bool
+
+
+@dataclass(frozen=True)
+class Branching:
+    """A lowered snippet that ends with unlikely code which cannot run later, as it reads a clock.
+
+    test: comes first, and computes the predicate ``condition``; inside: runs where that is true, last.
+    """
+
+    test: Snippet
+    condition: Register
+    inside: Snippet
 
 
 @dataclass(frozen=True)

@@ -25,8 +25,9 @@ from neutrino.ir.statements import Assembly
 from neutrino.maps.declaration import Layout, Map
 from neutrino.probing.ir.probe_set import ProbeSet, Snippet
 from neutrino.probing.ir.structured import Save
+from neutrino.ptx.instrument.lanes_together import MATCHES
 from neutrino.ptx.instrument.log_code import WAITING_ALIGN, DeferredSaves, RoomCode, first_marks
-from neutrino.ptx.instrument.map_code import ConstantAdds, MapCode, SaveCode, save_version
+from neutrino.ptx.instrument.map_code import VERSION, ConstantAdds, MapCode, SaveCode, save_version
 from neutrino.ptx.instrument.module_parts import Parameters
 from neutrino.ptx.instrument.probe_block import ProbeBlock, Slots
 from neutrino.ptx.instrument.records import Code, Records, Written, widened_half
@@ -57,7 +58,7 @@ def needed_version(snippet: Snippet, architecture: int) -> tuple[int, int]:
 
     architecture: 80 for ``sm_80``. Raises UnsupportedError where the architecture lacks one of them.
     """
-    version = (0, 0)
+    version = VERSION if snippet.branching is not None and architecture >= MATCHES else (0, 0)
     for statement in snippet.straight:
         if isinstance(statement, Save):
             version = max(version, save_version(statement.map, architecture))
@@ -256,10 +257,11 @@ class Emission:
         return code
 
     def conditions(
-        self, snippet: Snippet, conditions: Sequence[Register], resolve: Resolver = no_helpers
-    ) -> tuple[Lines, list[str]]:
-        """Return code that only computes predicates, and their registers. resolve: as of ``snippet``."""
-        code = self.snippet(snippet, resolve, level=Level.THREAD)
+        self, snippet: Snippet, conditions: Sequence[Register], resolve: Resolver = no_helpers,
+        guard: Guard | None = None,
+    ) -> tuple[Lines, list[str]]:  # fmt: skip
+        """Return code that computes predicates, and their registers. resolve, guard: as of ``snippet``."""
+        code = self.snippet(snippet, resolve, guard, level=Level.THREAD)
         return code.lines, list(map(self._register, conditions))
 
     def of_body(self, name: str, kind: str) -> str:

@@ -244,6 +244,7 @@ class PendingSave:
     may_branch: bool = True
     is_elected: bool = False
     is_whole: bool = False
+    is_rare: bool = False
 
     @property
     def is_conditional(self) -> bool:

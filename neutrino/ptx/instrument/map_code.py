@@ -472,6 +472,11 @@ class SaveCode(AtMap):
         return self._guard is not None and self._written.is_elected(self._guard)
 
     @property
+    def is_rare(self) -> bool:
+        """Whether the code stands behind a branch that is nearly never taken."""
+        return self._maps.block.is_apart
+
+    @property
     def is_whole(self) -> bool:
         """Whether the whole warp comes here together, and once."""
         return self._is_whole

@@ -491,6 +491,11 @@ class _NotedAnswers:
         return self._saved.is_elected
 
     @property
+    def is_rare(self) -> bool:
+        """Whether the code is nearly never run; not remembered as a question, like ``lanes``."""
+        return self._saved.is_rare
+
+    @property
     def is_whole(self) -> bool:
         """Whether the whole warp comes here once; not remembered as a question, like ``lanes``."""
         return self._saved.is_whole
@@ -536,7 +541,7 @@ class SaveCache:
         parts."""
         self._entry = entry
         self._divided = divided
-        self._roots: dict[tuple[bool, bool, bool, bool, bool, Lanes], _Node] = {}
+        self._roots: dict[tuple[bool | Lanes, ...], _Node] = {}
         self._at_ends: dict[tuple[bool, tuple[str, ...], Lanes], Sequence[MapStatement]] = {}
         self.templates: dict[Hashable, tuple[Template, int]] = {}
         """Other code, by what is known of it, with the bytes of local memory that it needs."""
@@ -560,7 +565,8 @@ class SaveCache:
         What the map's type asked about an earlier save is asked again, and the answers lead to the parts in a tree.
         """
         key = (
-            saved.is_conditional, saved.has_condition, saved.is_elected, saved.is_whole, saved.may_branch, saved.lanes
+            saved.is_conditional, saved.has_condition, saved.is_elected, saved.is_whole, saved.is_rare,
+            saved.may_branch, saved.lanes,
         )  # fmt: skip
         node = self._roots.setdefault(key, _Node())
         known: list[tuple[_Question, object]] = []

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from neutrino.abi.levels import Level
 from neutrino.errors import PtxError
 from neutrino.lazy import lazy
-from neutrino.probing.ir.probe_set import Deferral, Probe, Snippet
+from neutrino.probing.ir.probe_set import Branching, Deferral, Probe, Snippet
 from neutrino.probing.ir.structured import Save
 from neutrino.probing.model import Lanes
 from neutrino.ptx.analysis.additions import SiteGroup, SiteGroups, group_amounts, sums_added_to, with_amounts
@@ -32,7 +32,7 @@ from neutrino.ptx.instrument.unlikely_code import Meetings, UnlikelyCode
 from neutrino.ptx.isa.instruction import Instruction, guard_register, opcode_value
 from neutrino.ptx.snippets.folding import BY_OPCODE, specialized
 from neutrino.ptx.text.body import Body, Statement
-from neutrino.ptx.text.inserted import Edits, Inserted, Line, Lines, after, before, branches, op
+from neutrino.ptx.text.inserted import Edits, Inserted, Label, Line, Lines, Scope, after, before, branches, op
 
 
 class SiteGroupWriter:
@@ -305,7 +305,8 @@ class SiteWriter:
         self._constant_adds: list[tuple[Statement, int, ConstantAdds]] = []
         self._waiting = WaitingSaves(self._body, self._products, emission, edits) if may_wait else None
         self._unlikely = UnlikelyCode(self._body, self._products, emission, edits)
-        # The index of the instruction whose code is being written, -1 at places between instructions.
+        # The instruction whose code is being written; and its index, -1 at places between instructions.
+        self._hit: Hit
         self._index = -1
 
     def write_snippets(self, place: Placed) -> bool:
@@ -398,7 +399,7 @@ class SiteWriter:
         when a probe asks for what the instruction does not have.
         """
         hit, start, end, probes = place.hit, place.start, place.end, place.probes
-        self._index = hit.statement.index
+        self._hit, self._index = hit, hit.statement.index
         scratch = self._emission.scratch
         mark = scratch.mark()
         # Whether stores of some snippet went further down.
@@ -558,6 +559,29 @@ class SiteWriter:
         values = self._operands(instruction, hit, masks, after=after)
         return self._unlikely.add(deferral, operands, values, masks, guard, hit, at, lines)
 
+    def _branch(
+        self, branching: Branching, instruction: Instruction, guard: Guard | None, lines: Lines, *, after: bool
+    ) -> bool:  # fmt: skip
+        """Append the code of a snippet, whose last part stands behind a branch, to lines; return False, and append
+        nothing, where it reads what the instruction overwrites.
+
+        guard: as of ``_snippet``. Threads branch whether it holds or not, so that all of a warp may do so alike. after:
+        the snippet's side.
+        """
+        emission = self._emission
+        values = self._operands(instruction, self._hit, LaneMasks([]), after=after)
+        values.begin_snippet(guard)
+        tests, (condition,) = emission.conditions(branching.test, [branching.condition], values, guard)
+        with emission.block.apart():
+            code = emission.snippet(branching.inside, values, guard, level=Level.THREAD)
+        if values.early:
+            return False
+        end = f"${emission.prefix.removeprefix('%')}likely"
+        lines += [
+            *values.here, *tests, Scope.OPEN, op("bra", end, when=f"!{condition}"), *code.all, Label(end), Scope.CLOSE,
+        ]  # fmt: skip
+        return True
+
     def _line(self, position: int) -> int:
         """Return the source line of the instruction at a position, 0 where the text does not say."""
         place = self._places.place(position)
@@ -607,6 +631,14 @@ class SiteWriter:
         elif original.deferral is not None:
             # What waits comes first, since this code may read what that changes.
             self._unlikely.write()
+        if (
+            snippet.branching is not None and isinstance(operands, SiteOperands) and self.is_clear(at)
+            and self._branch(
+                snippet.branching, operands.instruction, guard, lines, after=at != self._hit.statement.start
+            )
+        ):  # fmt: skip
+            operands.reads_operands = True
+            return False
         # Of the code for helpers' values, what earlier snippets at the site asked for is in lines already.
         already_inserted = len(operands.here)
         code = self._emission.snippet(

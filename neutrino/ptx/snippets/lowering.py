@@ -42,8 +42,8 @@ from neutrino.ir.statements import (
     Shuffle,
 )
 from neutrino.ir.types import Type
-from neutrino.probing.ir.deferral import Parts, deferrable
-from neutrino.probing.ir.probe_set import Deferral, Probe, ProbeSet, Snippet
+from neutrino.probing.ir.deferral import Parts, branching, deferrable
+from neutrino.probing.ir.probe_set import Branching, Deferral, Probe, ProbeSet, Snippet
 from neutrino.probing.ir.structured import For, If, Save, Statement, While, registers_of, walk
 from neutrino.ptx.snippets.folding import folded
 from neutrino.ptx.snippets.lanes import LaneWriter
@@ -132,7 +132,10 @@ def _straight(
         """Return a snippet as straight-line code, and in parts where some may run later."""
         whole = _Lowering(registers, declared, leads).lowered(snippet)
         parts = deferred.get(id(snippet))
-        return whole if parts is None else replace(whole, deferral=_deferral(parts, registers, declared))
+        if parts is not None:
+            return replace(whole, deferral=_deferral(parts, registers, declared))
+        branch = None if leads else branching(snippet.statements)
+        return whole if branch is None else replace(whole, branching=_branching(*branch, registers, declared))
 
     straight = probe.with_snippets(lowered)
     # Saves to records of a warp have their guard where they are written: there it is known which slot is the warp's.
@@ -156,6 +159,15 @@ def _deferral(parts: Parts, registers: dict[str, Register], declared: frozenset[
         here, test, conditions, state, state_conditions, later, once, extremes, parts.nan, parts.of_out,
         parts.is_counting,
     )  # fmt: skip
+
+
+def _branching(
+    others: Sequence[Statement], last: If, registers: dict[str, Register], declared: frozenset[str]
+) -> Branching:  # fmt: skip
+    """Return a snippet in two parts as straight-line code: what comes first, and what the last ``If`` has. registers,
+    declared: see ``Writer``."""
+    test, (condition,) = _Lowering(registers, declared).computed(others, [last.condition])
+    return Branching(test, condition, _Lowering(registers, declared).lowered(Snippet(last.then)))
 
 
 def _snippets(probe: Probe) -> Iterator[Snippet]:
@@ -450,13 +462,13 @@ class _Lowering(DivisionWriter, LaneWriter):
         """Append the code that reads the clock once a value is there, such as what a load gives.
 
         What ptxas 13.0 does not move before the instruction that gives a value, on sm_75 to sm_120, is a clock under a
-        predicate made of the value. This one holds in every thread: its mask has one bit set, of which ptxas does not
-        know.
+        predicate made of the value. This one holds in every thread: the grid has a block at least, of which ptxas does
+        not know, and which is in constant memory.
         """
         span = statement.span
         word = self._word(statement.value, span)
         mask, is_there = self._temporary(Type.U32, span), self._temporary(Type.PRED, span)
-        self._emit("mov.u32", mask, (SpecialRegister("%lanemask_eq", Type.U32),), span)
+        self._emit("mov.u32", mask, (SpecialRegister("%nctaid.x", Type.U32),), span)
         self._emit("or.b32", mask, (mask, word), span)
         self._emit("setp.ne.u32", is_there, (mask, Immediate("0")), span)
         # If the clock's register had no value otherwise, the predicate could be left out.

@@ -40,7 +40,7 @@ def run(analysis: Analysis, evidence: Evidence) -> Iterator[Finding]:
     )  # fmt: skip
     certainty = evidence.certainty(
         ["PerLoad"], is_timed=True,
-        caveats=["each load is waited for, so that they no longer overlap: what is hidden without the probe counts"],
+        caveats=["a load that is measured is waited for: what is hidden without the probe counts"],
     )  # fmt: skip
     sentence = (
         f"a load takes {brief(values['mean'])} {unit} on average; {percent(values['worst_share'])} of all waiting is "

@@ -55,6 +55,8 @@ def _found(
     for number, (probes, launches) in enumerate(runs.items()):
         words = [f"{name}:{grid}:{block}" for name, (grid, block) in launches.items()]
         options = [word for probe in probes for word in ("-p", probe)]
+        if "latency" in probes:
+            options += ["-D", "SAMPLE=1"]
         # Of so few accesses there would be hardly a sample.
         options += ["-D", "SAMPLE=1"] if "hot_lines" in probes else []
         traces = folder / str(number)
