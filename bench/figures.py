@@ -21,7 +21,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from bench import choice, first_runs, graphs, newcomer, overhead
+from bench import choice, first_runs, graphs, newcomer, overhead, prices
 from bench.probed import launches
 from bench.tree import ROOT
 
@@ -30,6 +30,9 @@ Json = Any
 README, BENCH, COMPARISON = ROOT / "README.md", ROOT / "bench" / "README.md", ROOT / "docs" / "comparison.md"
 FRAMEWORKS = ROOT / "docs" / "frameworks.md"
 PAGES = (README, BENCH, COMPARISON, FRAMEWORKS)
+LIBRARY = ROOT / "docs" / "library.md"
+_PRICES = re.compile(r"(?<=<!-- prices -->\n).*?(?=<!-- end -->)", re.DOTALL)
+"""Where the library's page has what its probes cost."""
 _MEASURED = re.compile(
     r"\d[\d,.]*(?: to \d[\d,.]*)?[ \xa0](?:%|µs|ns|ms|s|times|million|MiB|GB/s|MB/s|GB|bytes a record)(?!\w)"
 )
@@ -235,6 +238,12 @@ def differences(page: Path) -> Iterator[str]:
             yield f"{page.name}:{line}: {match[0]!r} is of no sentence that the samples give"
 
 
+def priced(page: str, record: Path) -> str:
+    """Return the library's page with the prices of a record; with those words that there is none, if there is none."""
+    table = prices.page_table(json.loads(record.read_text())) if record.exists() else "Not recorded yet.\n"
+    return _PRICES.sub(lambda _: table, page)
+
+
 def fill(page: Path) -> None:
     """Update the figures in a page's sentences from the committed samples."""
     text = page.read_text()
@@ -256,11 +265,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     parser = argparse.ArgumentParser(prog="python -m bench.figures")
     parser.add_argument("action", nargs="?", choices=("check", "fill"), default="check")
+    parser.add_argument("--prices", type=Path, default=prices.RESULTS, help="the record of bench.prices")
     options = parser.parse_args(arguments)
     if options.action == "fill":
         for page in PAGES:
             fill(page)
+        LIBRARY.write_text(priced(LIBRARY.read_text(), options.prices))
     wrong = [line for page in PAGES for line in differences(page)]
+    if LIBRARY.read_text() != priced(LIBRARY.read_text(), options.prices):
+        wrong.append(f"{LIBRARY.name}: the prices are not those of {options.prices}")
     print("\n".join(wrong) or "all figures are what the samples say")
     return 1 if wrong else 0
 

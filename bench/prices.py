@@ -311,6 +311,21 @@ def table(results: Json) -> str:
     return "\n".join(lines)
 
 
+def page_table(results: Json) -> str:
+    """Return the prices as a table of docs/library.md, a row for each probe that was measured."""
+    lines = [f"{results['device']}, driver {results['driver']}:", "",
+             "| probe | in the mean | at most | where | adds µs | at most |",
+             "| --- | ---: | ---: | --- | ---: | ---: |"]  # fmt: skip
+    for probe in sorted(results["runs"]):
+        rows, long = _probed(results, probe), ratios(results, probe, LONG_US)
+        added = sorted((row["ns"][1] - row["ns"][0]) / 1e3 for name, row in rows.items() if name not in long)
+        worst, most = max(long.items(), key=lambda entry: entry[1], default=("", 0.0))
+        of_long = [f"{statistics.fmean(long.values()):.2f}", f"{most:.2f}", worst] if long else ["-", "-", ""]
+        of_short = [f"{statistics.median(added):.1f}", f"{added[-1]:.1f}"] if added else ["-", "-"]
+        lines.append(f"| `{probe}` | {' | '.join([*of_long, *of_short])} |")
+    return "\n".join(lines) + "\n"
+
+
 def _add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of what is measured to the command line."""
     parser.add_argument("--probes", nargs="+", choices=LIMITS, default=list(LIMITS), help="all by default")

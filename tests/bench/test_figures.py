@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bench import figures, tree
+from bench import figures, prices, tree
 from bench.verdicts import Missed, run_checks, table
 
 RESULTS = tree.ROOT / "bench" / "results"
@@ -31,6 +31,18 @@ def test_a_wrong_figure_and_one_without_samples_are_found(tmp_path: Path, monkey
     assert unknown == "page.md:1: '7 %' is of no sentence that the samples give"
     figures.fill(page)
     assert page.read_text() == "There a launch takes 3.5 µs, and 7 % more.\n"
+
+
+def test_the_library_has_the_prices_of_the_record(tmp_path: Path) -> None:
+    page = figures.LIBRARY.read_text()
+    assert figures.priced(page, prices.RESULTS) == page, "python -m bench.figures fill"
+    record = tmp_path / "prices.json"
+    times = {
+        "gemm large": [60e3, 120e3], "conv large": [60e3, 240e3], "pool usual": [5e3, 5.5e3], "total usual": [4e3, 7e3],
+    }  # fmt: skip
+    rows = {name: {"ns": ns} for name, ns in times.items()} | {"gather large": {}}
+    record.write_text(json.dumps({"device": "a GPU", "driver": "1.2", "runs": {"dmat": {"rows": rows}}}))
+    assert "| `dmat` | 3.00 | 4.00 | conv large | 1.8 | 3.0 |" in figures.priced(page, record).splitlines()
 
 
 def test_every_record_names_what_it_judges() -> None:
