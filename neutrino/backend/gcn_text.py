@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping, Sequence, Set
+from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
 from neutrino.gcn.code import Function, Instruction
@@ -88,13 +89,13 @@ def original_text(function: Function) -> str:
 
 def twin_text(
     function: Function, name: str, inserted: Mapping[int, Sequence[bytes]], spliced: Spliced,
-    decode: Callable[[bytes], Sequence[tuple[int, Decoded]]], pieces: dict[bytes, Piece],
+    decode: Callable[[bytes], Sequence[Decoded]], pieces: dict[bytes, Piece],
 ) -> tuple[str, int]:  # fmt: skip
-    """Write the text of ``function_text`` of a twin without islands, of its original's lines, and of what is inserted;
+    """Write the text of ``function_text`` of a twin, of its original's lines, and of what is inserted;
     return how many instructions that is, too. Nothing is decoded but that, and what depends on its place.
 
     function: the original. inserted: code by the offset of the instruction that it is before, in order. decode: returns
-    instructions of machine code, with their offsets in it. pieces: what is inserted in many places, by its bytes.
+    instructions of machine code. pieces: what is inserted in many places, by its bytes.
     """
     rows, size, code, moved = function.instructions, len(function.code), spliced.code, spliced.moved
     offsets, lines = rows.offsets, _lines(function)
@@ -120,9 +121,13 @@ def twin_text(
         """Return the instructions of code that is inserted."""
         if piece not in pieces:
             found = decode(piece)
+            within = [0, *accumulate(row.size for row in found)][:-1]
             pieces[piece] = Piece(
-                {index: row for index, (_, row) in enumerate(found) if row.is_branch}, [at for at, _ in found],
-                [f"  {row.text}" if row.text else _data(piece[at : at + row.size]) for at, row in found],
+                {index: row for index, row in enumerate(found) if row.is_branch}, within,
+                [
+                    f"  {row.text}" if row.text else _data(piece[at : at + row.size])
+                    for at, row in zip(within, found, strict=True)
+                ],
             )  # fmt: skip
         return pieces[piece]
 
@@ -136,7 +141,7 @@ def twin_text(
                 index = bisect_left(offsets, offset)
                 at, row = offset + shift, rows[index]
                 if row.target is None or not leads_inside(at, index - first, row):
-                    ((_, now),) = decode(code[at : at + row.size])
+                    (now,) = decode(code[at : at + row.size])
                     stretches[-1][2][index - first] = f"  {now.text}"
             place += before - begin
         begin = before

@@ -16,6 +16,7 @@ from neutrino.backend.gcn_text import line_numbers
 from neutrino.backend.gcn_values import GcnCode, GcnFunction, GcnKernel, GcnPlan, GcnTwin, Place
 from neutrino.backend.manifest import MANIFEST, probed_entry, unassembled_manifest
 from neutrino.backend.protocol import BackendResult
+from neutrino.gcn.instrument.remembered import remembered
 from neutrino.probing.ir.probe_set import Probe, ProbeSet
 from neutrino.twins.cache_entry import KernelEntry
 from neutrino.twins.probe_units import ProbeLeftOut, Refusal
@@ -25,6 +26,7 @@ from neutrino.twins.values import LeftOut, Site, Twin, ignore
 if TYPE_CHECKING:
     from neutrino.gcn.analysis.calls import Calls
     from neutrino.gcn.code import Function
+    from neutrino.gcn.snippets.opcodes import Matched
 
 _BY_ADDRESS = "the function may be called by its address, and is not probed there"
 FORM = "code"
@@ -87,11 +89,6 @@ class GcnTwins:
         from neutrino.gcn.processors import PROCESSORS
 
         return Calls(self.source.module, PROCESSORS[self.source.processor].generation)
-
-    @cached_property
-    def _matched_names(self) -> dict[tuple[object, ...], tuple[Probe, ...]]:
-        """What ``Matching`` knows of instructions."""
-        return {}
 
     @cached_property
     def _without_instruction(self) -> str:
@@ -167,10 +164,10 @@ class GcnTwins:
         name, processor = function.name, PROCESSORS[self.source.processor]
         graph = FlowGraph(function)
         properties = self.source.properties[name] if function.is_kernel else 1
-        parameters = parameter_loads(graph, properties) if function.is_kernel else ()
+        parameters = parameter_loads(graph, properties) if function.is_kernel else frozenset()
         scratch = scratch_accesses(graph, processor.name, processor.generation, properties)
         begin = self.source.begins(name) if function.is_kernel else 0
-        matching = Matching(function, probes, parameters, scratch, self._matched_names)
+        matching = Matching(function, probes, parameters, scratch, _matched_by(self.probes))
         return {
             instruction.offset: found for instruction in function.instructions
             if instruction.offset >= begin and (found := matching.probes_at(instruction))
@@ -224,3 +221,11 @@ class GcnTwins:
             kept = {MANIFEST: code.spool.put(entry.files[MANIFEST]), **twin.texts}
             entries[twin.name] = replace(entry, files=SpooledFiles(kept))
         return BackendResult(entries, (code.image,) if code.twins else ())
+
+
+@remembered
+def _matched_by(probes: ProbeSet) -> Matched:
+    """Return what is known of which instructions the probes match: code objects have much in common."""
+    from neutrino.gcn.snippets.opcodes import Matched
+
+    return Matched()

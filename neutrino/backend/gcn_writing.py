@@ -5,8 +5,7 @@ Original instructions keep their bytes, and the code object its kernels: what is
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -80,25 +79,41 @@ def write_twins(source: CodeObjectSource, kernels: Sequence[GcnKernel], *, parts
     """Write the twins (instrumented copies) of planned kernels, and the code object that has them.
 
     parts: whether the twins are to have the texts of their functions. Of one kernel after the other, so that no more
-    is in memory than its code, and of the others what is inserted. Raises ToolMissingError without AMD's assembler,
+    is in memory than its code. Raises ToolMissingError without AMD's assembler,
     FormatError for a damaged code object.
     """
-    from neutrino.fatbin.code_object_append import append_kernels, next_place, place
+    from neutrino.fatbin.code_object_append import Appender, next_place, place
     from neutrino.gcn.llvm import find_llvm
-    from neutrino.gcn.splice import SpliceError, splice_group
+    from neutrino.gcn.splice import SpliceError, group_size, splice_group
 
     llvm = find_llvm(source.processor)
     refused: dict[str, Refusal] = {}
-    waiting = _placed(source, kernels, llvm, refused)
     spool = Spool()
     pieces: dict[str, dict[bytes, Piece]] = {}
     twins: list[GcnTwin] = []
     appended: list[Appended] = []
-    (address,) = place(source.data, [0]) if waiting else (0,)
-    while waiting:
-        kernel, code, size = waiting.popleft()
+    appender, problem = None, ""
+    try:
+        appender = Appender(source.data) if kernels else None
+    except PatchError as error:
+        problem = error.reason
+    address = None
+    for kernel in kernels:
+        code = inserted_into(kernel, llvm)
+        if isinstance(code, Refusal):
+            refused[kernel.name] = code
+            continue
+        members = _members(kernel, code)
         try:
-            spliced = splice_group(_members(kernel, code), address)
+            size = group_size(members)
+            # What cannot be appended has no place.
+            why = problem if appender is None else appender.refusal(_appended(kernel, code, b"", _unplaced(kernel)))
+            if why:
+                refused[kernel.name] = Refusal(Reason.UNSUPPORTED, why, kind="append")
+                continue
+            if address is None:
+                (address,) = place(source.data, [0])
+            spliced = splice_group(members, address)
         except SpliceError as error:
             # Those after it move up.
             refused[kernel.name] = Refusal(Reason.UNSUPPORTED, str(error), kind="branch")
@@ -106,45 +121,16 @@ def write_twins(source: CodeObjectSource, kernels: Sequence[GcnKernel], *, parts
         address = next_place(address, size)
         appended.append(_appended(kernel, code, spliced.code, _parts(kernel, spliced)))
         twins.append(_twin(kernel, code, spliced, llvm, spool, pieces, parts=parts))
+    image = source.data
     try:
-        image = append_kernels(source.data, appended)
+        if appender is not None and appended:
+            image = appender.appended(appended)
     except PatchError as error:
         refused |= {twin.name: Refusal(Reason.UNSUPPORTED, error.reason, kind="append") for twin in twins}
-        twins, image = [], source.data
+        twins = []
     reasons = {name: (refusal.reason, refusal.detail) for name, refusal in refused.items()}
     kinds = {name: refusal.kind for name, refusal in refused.items()}
     return GcnCode(tuple(twins), image, reasons, llvm.name, spool, kinds)
-
-
-def _placed(
-    source: CodeObjectSource, kernels: Sequence[GcnKernel], llvm: Llvm, refused: dict[str, Refusal]
-) -> deque[tuple[GcnKernel, Inserted, int]]:
-    """Return what goes into each kernel, and the size of its twin's code in bytes, from which follow the places of the
-    twins after it. refused: gets those without a twin."""
-    from neutrino.fatbin.code_object_append import refused_kernels
-    from neutrino.gcn.splice import SpliceError, group_size
-
-    found: list[tuple[GcnKernel, Inserted, int]] = []
-    for kernel in kernels:
-        code = inserted_into(kernel, llvm)
-        if isinstance(code, Refusal):
-            refused[kernel.name] = code
-            continue
-        try:
-            found.append((kernel, code, group_size(_members(kernel, code))))
-        except SpliceError as error:
-            refused[kernel.name] = Refusal(Reason.UNSUPPORTED, str(error), kind="branch")
-    # What cannot be appended must be known before any place is.
-    asked = [_appended(kernel, code, b"", _unplaced(kernel)) for kernel, code, _ in found]
-    try:
-        unlike = refused_kernels(source.data, asked) if asked else {}
-    except PatchError as error:
-        refused |= {kernel.name: Refusal(Reason.UNSUPPORTED, error.reason, kind="append") for kernel, _, _ in found}
-        return deque()
-    for kernel, _, _ in found:
-        if reason := unlike.get(twin_name(kernel)):
-            refused[kernel.name] = Refusal(Reason.UNSUPPORTED, reason, kind="append")
-    return deque(row for row in found if twin_name(row[0]) not in unlike)
 
 
 def _appended(kernel: GcnKernel, code: Inserted, written: bytes, parts: tuple[Part, ...]) -> Appended:
@@ -181,9 +167,9 @@ def _unplaced(kernel: GcnKernel) -> tuple[Part, ...]:
     return tuple(Part(name, 0, 0) for name in copy_names(kernel))
 
 
-def _by_place(insertions: Sequence[Insertion]) -> dict[int, list[bytes]]:
-    """Return what is inserted in front of each instruction, by its offset, in order."""
-    found: dict[int, list[bytes]] = {}
+def _by_place(insertions: Sequence[Insertion], islands: Mapping[int, bytes]) -> dict[int, list[bytes]]:
+    """Return what is inserted in front of each instruction, by its offset, in order. islands: as of ``Spliced``."""
+    found = {offset: [island] for offset, island in islands.items()}
     for one in sorted(insertions, key=lambda one: one.ahead_of_label):
         found.setdefault(one.before, []).append(one.code)
     return found
@@ -204,9 +190,9 @@ def _twin(
     shown: list[TwinText] = []
     for index, (name, one, part) in enumerate(zip(copy_names(kernel), kernel.functions, spliced.members, strict=True)):
         features = wave_features(module.processor, module.features, one.function.wave)
-        if not parts and not part.islands:
+        if not parts:
             decode = partial(llvm.decode, processor=module.processor, features=features)
-            inserted = _by_place(code.insertions[index])
+            inserted = _by_place(code.insertions[index], part.islands)
             text, count = twin_text(one.function, name, inserted, part, decode, pieces.setdefault(features, {}))
             original.append(original_text(one.function))
             probed.append(text)

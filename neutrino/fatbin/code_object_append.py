@@ -184,25 +184,31 @@ def append_kernels(data: bytes | memoryview, kernels: Sequence[Appended], name: 
     more: an object file, one without metadata or symbols. KernelRefusedError for the first kernel whose name, or that
     of a function of its own, is taken, whose ``like`` is not there, or whose registers or arguments do not fit.
     """
-    return _Writer(open_code_object(data, name)).appended(kernels) if kernels else bytes(data)
+    return Appender(data, name).appended(kernels) if kernels else bytes(data)
 
 
-def refused_kernels(
-    data: bytes | memoryview, kernels: Sequence[Appended], name: str = "the code object"
-) -> dict[str, str]:
-    """Return by name which kernels ``append_kernels`` would refuse, and why, before their code is written: of it only
-    the names of the functions matter. Raises FormatError and PatchError as ``append_kernels``."""
-    writer = _Writer(open_code_object(data, name))
-    known, taken = writer.known_names()
-    refused: dict[str, str] = {}
-    for kernel in kernels:
+class Appender:
+    """Appends kernels to one code object. Raises FormatError and PatchError as ``append_kernels``."""
+
+    def __init__(self, data: bytes | memoryview, name: str = "the code object") -> None:
+        """Read the object. name: for messages."""
+        self._writer = _Writer(open_code_object(data, name))
+        self._known, self._taken = self._writer.known_names()
+
+    def refusal(self, kernel: Appended) -> str:
+        """Return why a kernel would be refused, "" if it would not: then its names are taken. Of its code only the
+        names of the functions matter."""
+        writer = self._writer
         try:
-            writer.changed(kernel, writer.original(kernel, known, taken))
+            writer.changed(kernel, writer.original(kernel, self._known, self._taken))
         except KernelRefusedError as error:
-            refused[kernel.name] = error.reason
-        else:
-            taken |= _names_of(kernel)
-    return refused
+            return error.reason
+        self._taken |= _names_of(kernel)
+        return ""
+
+    def appended(self, kernels: Sequence[Appended]) -> bytes:
+        """Return the object with all of its new kernels; once. Raises as ``append_kernels``."""
+        return self._writer.appended(kernels)
 
 
 @dataclass

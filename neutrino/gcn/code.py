@@ -11,11 +11,12 @@ import re
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
 
-from neutrino.gcn.instruction_text import taken_apart
+from neutrino.gcn.instruction_text import Decoded, taken_apart
 from neutrino.gcn.llvm import WORD, Llvm
 
 ENDS = frozenset({"s_endpgm", "s_endpgm_saved"})
@@ -41,6 +42,8 @@ _SEARCHED = 12
 """Instructions behind the one that reads the program counter, among which its sums are looked for."""
 _MOST_DECODED = 100_000
 """Instructions of a code object that are kept, together some 15 MB."""
+_MOST_DECODED_AGAIN = 1_000_000
+"""Instructions of a code object of which it is kept which they are: 8 bytes each, since most occur more than once."""
 _REGISTERS = re.compile(r"s(?:(\d+)|\[(\d+):(\d+)\])")
 _ADDRESSES = 1 << 64
 
@@ -105,19 +108,45 @@ class Instructions(tuple[Instruction, ...]):
 
     def named(self, *mnemonics: str) -> list[int]:
         """Return the indices of those with one of these mnemonics, ascending for each."""
-        return [index for mnemonic in mnemonics for index in self._named.get(mnemonic, ())]
+        found: list[int] = []
+        for mnemonic in mnemonics:
+            if mnemonic not in self._places:
+                self._places[mnemonic] = list(self._places_of(mnemonic))
+            found += self._places[mnemonic]
+        return found
 
     def beginning_with(self, beginning: str) -> list[int]:
         """Return the indices, ascending, of those whose mnemonics begin with some characters."""
-        return sorted(index for name, each in self._named.items() if name.startswith(beginning) for index in each)
+        return sorted(self.named(*(name for name in self.names if name.startswith(beginning))))
+
+    def first_named(self, mnemonic: str) -> Instruction:
+        """Return the first with a mnemonic, which one must have."""
+        return self[self._mnemonics.index(mnemonic)]
 
     @cached_property
-    def _named(self) -> dict[str, list[int]]:
-        """The indices of instructions by their mnemonics."""
-        found: dict[str, list[int]] = {}
-        for index, row in enumerate(self):
-            found.setdefault(row.mnemonic, []).append(index)
-        return found
+    def names(self) -> dict[str, None]:
+        """Their mnemonics, each once, in order."""
+        return dict.fromkeys(self._mnemonics)
+
+    @cached_property
+    def _mnemonics(self) -> list[str]:
+        """The mnemonic of each."""
+        return [row.mnemonic for row in self]
+
+    @cached_property
+    def _places(self) -> dict[str, list[int]]:
+        """The indices of instructions by their mnemonics, of those that have been asked for."""
+        return {}
+
+    def _places_of(self, mnemonic: str) -> Iterator[int]:
+        """Yield the indices of instructions with a mnemonic."""
+        if mnemonic not in self.names:
+            return
+        index, find = -1, self._mnemonics.index
+        with suppress(ValueError):
+            while True:
+                index = find(mnemonic, index + 1)
+                yield index
 
 
 class PcLiteral(NamedTuple):
@@ -174,13 +203,21 @@ class DecodedAgain:
 
 class _Recent:
     """Keeps the instructions of some functions, those that were asked for last: of a large code object they take fifty
-    times as much memory as its bytes."""
+    times as much memory as its bytes. Of the others it keeps which they are, without their places."""
 
-    def __init__(self, decode_one: Callable[[int], Instructions]) -> None:
-        """decode_one: returns the instructions of a function, by its number."""
-        self._decode_one = decode_one
+    def __init__(self, decode_one: Callable[[int], list[Decoded]], codes: Sequence[bytes]) -> None:
+        """decode_one: returns the instructions of a function, by its number. codes: the bytes of each."""
+        self._decode_one, self._codes = decode_one, codes
         self._kept: OrderedDict[int, Instructions] = OrderedDict()
         self._count = 0
+        self._decoded: dict[int, list[Decoded]] = {}
+        self._decoded_count = 0
+
+    def keep_decoded(self, number: int, rows: list[Decoded]) -> None:
+        """Keep the instructions of a function without their places, if there is room for them."""
+        if self._decoded_count + len(rows) <= _MOST_DECODED_AGAIN:
+            self._decoded[number] = rows
+            self._decoded_count += len(rows)
 
     def keep(self, number: int, rows: Instructions) -> None:
         """Keep the instructions of a function, and forget those that were asked for longest ago."""
@@ -194,7 +231,8 @@ class _Recent:
         """Return the instructions of a function."""
         rows = self._kept.get(number)
         if rows is None:
-            rows = self._decode_one(number)
+            found = self._decoded.get(number)
+            rows = placed(self._codes[number], self._decode_one(number) if found is None else found)
             self.keep(number, rows)
         else:
             self._kept.move_to_end(number)
@@ -247,14 +285,17 @@ def decode(functions: Iterable[tuple[str, int, bytes, bool, int]], processor: st
     """
     rows = sorted(functions, key=lambda row: row[1])
 
-    def decode_one(number: int) -> Instructions:
+    def decode_one(number: int) -> list[Decoded]:
         """Return the instructions of a function once more."""
         _, _, code, _, wave = rows[number]
-        return instructions_of(code, processor, wave_features(processor, features, wave), llvm)
+        return llvm.decode(code, processor, wave_features(processor, features, wave))
 
-    recent = _Recent(decode_one)
+    recent = _Recent(decode_one, [code for _, _, code, _, _ in rows])
     found = []
-    for number, function in enumerate(decode_each(rows, processor, features, llvm)):
+    for number, row in enumerate(rows):
+        decoded = decode_one(number)
+        function = _function(row, decoded)
+        recent.keep_decoded(number, decoded)
         recent.keep(number, function.instructions)
         found.append(replace(function, decoded=DecodedAgain(recent, number)))
     return Module(processor, features, tuple(found))
@@ -267,28 +308,39 @@ def decode_each(
 
     A large code object has millions of instructions, which together would fill the memory.
     """
-    for name, address, code, is_kernel, wave in functions:
-        instructions = instructions_of(code, processor, wave_features(processor, features, wave), llvm)
-        literals, problem = _literals(instructions, code, address)
-        refused = problem or _problem(instructions, len(code))
-        if not wave:
-            refused = MIXED_WAVES
-        if not code:
-            refused = "it has no code"
-        yield Function(name, address, code, is_kernel, wave or 32, instructions, tuple(literals), refused)
+    for row in functions:
+        yield _function(row, llvm.decode(row[2], processor, wave_features(processor, features, row[4])))
+
+
+def _function(row: tuple[str, int, bytes, bool, int], decoded: Sequence[Decoded]) -> Function:
+    """Return a function of decoded instructions. row: as for ``decode``."""
+    name, address, code, is_kernel, wave = row
+    instructions = placed(code, decoded)
+    literals, problem = _literals(instructions, code, address)
+    refused = problem or _problem(instructions, len(code))
+    if not wave:
+        refused = MIXED_WAVES
+    if not code:
+        refused = "it has no code"
+    return Function(name, address, code, is_kernel, wave or 32, instructions, tuple(literals), refused)
 
 
 def instructions_of(code: bytes, processor: str, features: str, llvm: Llvm) -> Instructions:
     """Decode the instructions of a function. features: with that of the wave size, as ``wave_features`` gives them."""
-    new = tuple.__new__
+    return placed(code, llvm.decode(code, processor, features))
+
+
+def placed(code: bytes, decoded: Sequence[Decoded]) -> Instructions:
+    """Return the instructions of a function at their places. decoded: in order, without a gap."""
+    new, offset = tuple.__new__, 0
     rows = []
-    for offset, row in llvm.decode(code, processor, features):
-        size, text, mnemonic, operands, modifiers, second, is_branch = row
+    for size, text, mnemonic, operands, modifiers, second, is_branch in decoded:
         target = None
         if is_branch:
             target = offset + size + WORD * int.from_bytes(code[offset : offset + 2], "little", signed=True)
         # There are millions: so it takes half of the time.
         rows.append(new(Instruction, (offset, size, mnemonic, operands, modifiers, text, target, second)))
+        offset += size
     return Instructions(rows)
 
 

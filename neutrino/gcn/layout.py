@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from typing import NamedTuple
 
 from neutrino.gcn.code import ENDS, Function, is_call
@@ -82,6 +82,11 @@ class Layout:
     islands: dict[int, dict[Target, int]] = field(default_factory=dict)
     passed: set[int] = field(default_factory=set)
     size: int = 0
+
+    def island_size(self, offset: int) -> int:
+        """Return the bytes of the islands in front of an instruction, with the branch past them."""
+        row = self.islands.get(offset)
+        return 0 if row is None else WORD * (len(row) + (offset in self.passed))
 
     def place(self, target: Target) -> int:
         """Return where a target is."""
@@ -179,33 +184,35 @@ def _layout(
     function: Function, sizes: Mapping[int, Sequence[tuple[int, bool]]], islands: Mapping[int, Sequence[Target]]
 ) -> Layout:
     """Return where instructions are. islands: what is led to by those in front of each instruction."""
-    moved: dict[int, int] = {}
-    labels: dict[int, int] = {}
-    ahead: dict[int, int] = {}
-    layout = Layout(moved, labels, ahead)
-    at = 0
-    size = len(function.code)
-    falls = False
-    rows = function.instructions
+    rows, size = function.instructions, len(function.code)
+    offsets = [*rows.offsets, size]
     leaving = set(rows.named(*_LEAVES))
-    for index, (begin, end) in enumerate(pairwise([*rows.offsets, size, size])):
+    # In front of other instructions there is nothing: they stay where they are behind the one before them.
+    begins = sorted({*sizes, *islands})
+    at = [*offsets[: bisect_left(offsets, begins[0])]] if begins else offsets
+    ahead: dict[int, int] = {}
+    labels: dict[int, int] = {}
+    layout = Layout({}, {}, {})
+    shift = 0
+    for begin, end in zip(begins, [*begins[1:], size + 1], strict=True):
+        index = bisect_left(offsets, begin)
         if begin in islands:
-            if falls:
+            if index and index - 1 not in leaving:
                 layout.passed.add(begin)
-                at += WORD
+                shift += WORD
             layout.islands[begin] = {}
             for target in islands[begin]:
-                layout.islands[begin][target] = at
-                at += WORD
-        ahead[begin] = labels[begin] = at
+                layout.islands[begin][target] = begin + shift
+                shift += WORD
+        ahead[begin] = labels[begin] = begin + shift
         for length, is_ahead in sizes.get(begin, ()):
-            at += length
+            shift += length
             if not is_ahead:
                 labels[begin] += length
-        moved[begin] = at
-        at += end - begin
-        falls = index not in leaving
-    layout.size = at
+        at += [offset + shift for offset in offsets[index : bisect_left(offsets, end)]]
+    moved = dict(zip(offsets, at, strict=True))
+    layout.moved, layout.labels, layout.ahead = moved, {**moved, **labels}, {**moved, **ahead}
+    layout.size = size + shift
     return layout
 
 

@@ -14,6 +14,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -188,22 +189,28 @@ class Llvm:
         of branches are numbers, as they are encoded. processor: such as ``gfx942``. features: LLVM's, such as
         ``+wavefrontsize64,-wavefrontsize32``. Raises ToolMissingError for a processor that it does not know.
         """
-        return [(offset, row.size, row.text or None) for offset, row in self.decode(code, processor, features)]
+        rows = self.decode(code, processor, features)
+        offsets = accumulate((row.size for row in rows), initial=0)
+        return [(offset, row.size, row.text or None) for offset, row in zip(offsets, rows, strict=False)]
 
-    def decode(self, code: bytes | memoryview, processor: str, features: str = "") -> list[tuple[int, Decoded]]:
-        """Decode machine code: offset of each instruction, and what is known of it without its place; all fields but
-        the size are empty where ``disassemble`` has no text. Parameters and errors as there."""
+    def decode(self, code: bytes | memoryview, processor: str, features: str = "") -> list[Decoded]:
+        """Decode machine code: what is known of each instruction without its place; all fields but the size are empty
+        where ``disassemble`` has no text. Parameters and errors as there."""
         self._check(processor)
         if processor.startswith(_NOT_DISASSEMBLED):
             raise ToolMissingError("AMD's LLVM", f"{self.path} does not disassemble code for {processor}")
         known = self._decoded.setdefault((processor, features), {})
         code, count = bytes(code), len(code) // WORD
         words = struct.unpack_from(f"<{count}I", code)
-        found: list[tuple[int, Decoded]] = []
+        found: list[Decoded] = []
         index = 0
         while index < count:
             # Most instructions occur more than once. What a word is not alone is looked up with the next one.
             row, end = known.get(words[index]), index + 1
+            if row.__class__ is Decoded:
+                found.append(row)
+                index = end
+                continue
             while row.__class__ is dict and end < count:
                 row, end = row.get(words[end]), end + 1
             if row is None or row.__class__ is dict:
@@ -211,10 +218,10 @@ class Llvm:
                 end = index + row.size // WORD
                 if row.text:
                     self._keep(row, words[index:end], known)
-            found.append((WORD * index, row))
+            found.append(row)
             index = end
         if len(code) % WORD:
-            found.append((WORD * count, _DATA._replace(size=len(code) % WORD)))
+            found.append(_DATA._replace(size=len(code) % WORD))
         return found
 
     def _keep(self, row: Decoded, words: Sequence[int], known: dict[int, Any]) -> None:

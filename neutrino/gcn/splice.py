@@ -15,6 +15,7 @@ import struct
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from types import MappingProxyType
 
 from neutrino.errors import NeutrinoError
@@ -65,7 +66,7 @@ class Spliced:
     islands: Mapping[int, bytes] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Member:
     """A function of a group that is copied together.
 
@@ -79,6 +80,20 @@ class Member:
     insertions: Sequence[Insertion] = ()
     header: int = 0
     redirected: frozenset[int] = frozenset()
+
+    @cached_property
+    def size(self) -> int:
+        """The size in bytes that the function has in a group. Of one that cannot be spliced it is not known."""
+        function = self.function
+        if function.refused:
+            return len(function.code)
+        size = len(function.code) + sum(len(insertion.code) for insertion in self.insertions)
+        if size <= SHORT:
+            return size
+        inserted: dict[int, list[Insertion]] = defaultdict(list)
+        for insertion in self.insertions:
+            inserted[insertion.before].append(insertion)
+        return _laid_out(self, inserted, _inside_clauses(function)).size
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +145,7 @@ def splice_group(members: Sequence[Member], address: int) -> SplicedGroup:
 
 def group_size(members: Sequence[Member]) -> int:
     """Return the size in bytes that ``splice_group`` gives, from which follows the address that it needs."""
-    return _offsets(members)[-1] + _size(members[-1])
+    return _offsets(members)[-1] + members[-1].size
 
 
 def _offsets(members: Sequence[Member]) -> tuple[int, ...]:
@@ -138,7 +153,7 @@ def _offsets(members: Sequence[Member]) -> tuple[int, ...]:
     found, at = [], 0
     for member in members:
         found.append(at)
-        at += _size(member)
+        at += member.size
         at += -at % FUNCTION_ALIGNMENT
     return tuple(found)
 
@@ -154,17 +169,18 @@ def _splice(member: Member, address: int, copies: Mapping[int, int]) -> Spliced:
 
     layout = _laid_out(member, inserted, closed)
     moved, labels = layout.moved, layout.labels
-    code = bytearray(layout.size)
     # Between these places nothing is inserted.
     begins = sorted({0, size, *inserted, *layout.islands})
+    parts: list[bytes] = []
+    original = bytes(function.code)
     for begin, end in zip(begins, [*begins[1:], size], strict=True):
-        at = layout.ahead[begin]
-        for is_ahead in (False, True):
-            for row in inserted.get(begin, ()):
-                if row.ahead_of_label is is_ahead:
-                    code[at : at + len(row.code)] = row.code
-                    at += len(row.code)
-        code[at : at + end - begin] = function.code[begin:end]
+        # What is overwritten by the islands there.
+        parts.append(bytes(layout.island_size(begin)))
+        here = inserted.get(begin, ())
+        parts += [row.code for row in here if not row.ahead_of_label]
+        parts += [row.code for row in here if row.ahead_of_label]
+        parts.append(original[begin:end])
+    code = bytearray(b"".join(parts))
     islands = _write_islands(function, layout, code)
     rows = function.instructions
     for instruction in rows.branches:
@@ -206,7 +222,7 @@ def _splice(member: Member, address: int, copies: Mapping[int, int]) -> Spliced:
 
 def spliced_size(function: Function, insertions: Iterable[Insertion], header: int = 0) -> int:
     """Return the size in bytes that ``splice`` gives, from which follows the address that it needs."""
-    return _size(Member(function, tuple(insertions), header))
+    return Member(function, tuple(insertions), header).size
 
 
 def _write_islands(function: Function, layout: Layout, code: bytearray) -> dict[int, bytes]:
@@ -231,19 +247,6 @@ def _laid_out(member: Member, inserted: Mapping[int, Sequence[Insertion]], close
     closed: as ``_inside_clauses`` gives them."""
     sizes = {offset: [(len(row.code), row.ahead_of_label) for row in rows] for offset, rows in inserted.items()}
     return laid_out(member.function, sizes, member.header, closed)
-
-
-def _size(member: Member) -> int:
-    """Return the size in bytes that a function has in a group. Of one that cannot be spliced it is not known."""
-    if member.function.refused:
-        return len(member.function.code)
-    size = len(member.function.code) + sum(len(insertion.code) for insertion in member.insertions)
-    if size <= SHORT:
-        return size
-    inserted: dict[int, list[Insertion]] = defaultdict(list)
-    for insertion in member.insertions:
-        inserted[insertion.before].append(insertion)
-    return _laid_out(member, inserted, _inside_clauses(member.function)).size
 
 
 def _by_place(

@@ -207,7 +207,7 @@ def trial(probes: ProbeSet, processor: str) -> list[Impossible]:
 
 def _matched(function: Function, probe: Probe, parameters: Set[int]) -> Iterator[Instruction]:
     """Yield the instructions that a probe matches. parameters: offsets of those that load arguments."""
-    matching = Matching(function, (probe,), parameters, ())
+    matching = Matching(function, (probe,), parameters, frozenset())
     return (one for one in function.instructions if matching.probes_at(one))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from neutrino.abi.reasons import Reason
 from neutrino.maps.declaration import Map
@@ -14,8 +14,7 @@ SUFFIX = "__neutrino"
 """Added to a kernel's name, for its twin's."""
 
 
-@dataclass(frozen=True, slots=True)
-class Site:
+class Site(NamedTuple):
     """A place where a probe went. line: in the kernel's text, from 1. instruction: its text, in one line.
 
     number: of an instruction, what ``SITE`` is there; None at entries and ends. source: the line of the source and

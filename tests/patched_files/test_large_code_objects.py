@@ -22,7 +22,7 @@ from neutrino.backend.gcn_twin import GcnTwins
 from neutrino.backend.gcn_values import GcnCode
 from neutrino.cli import patch
 from neutrino.fatbin import read_code_object
-from neutrino.fatbin.code_object_append import refused_kernels
+from neutrino.fatbin.code_object_append import Appended, Appender, Part
 from neutrino.fatbin.code_object_functions import code_object_functions
 from neutrino.gcn import code, splice
 from neutrino.gcn.snippets.meaning import typed
@@ -129,8 +129,6 @@ def test_twins_after_one_that_cannot_be_written_move_up(
 
 
 def test_kernels_that_cannot_be_appended_are_found_before_their_code_is_written(built: Path) -> None:
-    from neutrino.fatbin.code_object_append import Appended, Part
-
     data = built.read_bytes()
     first, second, *_ = read_code_object(data, "built").kernels
     asked = [
@@ -139,7 +137,8 @@ def test_kernels_that_cannot_be_appended_are_found_before_their_code_is_written(
         Appended("twice", first, b"", 10, 10, 64, (Part("twice", 0, 0), Part("twice", 0, 0))),
         Appended("other", "none", b"", 10, 10, 64), Appended("last", second, b"", 10, 10, 64),
     ]  # fmt: skip
-    refused = refused_kernels(data, asked)
+    appender = Appender(data)
+    refused = {kernel.name: why for kernel in asked if (why := appender.refusal(kernel))}
     assert list(refused) == [second, "good", "many", "twice", "other"]
     assert "names 300 vector registers" in refused["many"]
     assert "there is twice already" in refused["twice"]

@@ -40,6 +40,8 @@ _PRESERVED = (
 )
 """Registers that a function restores if it changes them (LLVM, "User Guide for AMDGPU Backend", "Function ABI")."""
 _ALL_LANES = re.compile(r"s_(or_saveexec|mov)_b(32|64)")
+_MATTER = ("s_mov_b", "s_or_saveexec_b", *CALLS, "s_setpc_b64")
+"""Beginnings of what changes or notes something where no address is known, besides what makes one."""
 _STORES = re.compile(r"(buffer|scratch)_store_(dword|b32)(x\d|)")
 _LOADS = re.compile(r"(buffer|scratch)_load_(dword|b32)(x\d|)")
 _SINGLE = re.compile(r"([sva])(\d+)|([sva])\[(\d+):(\d+)\]")
@@ -310,9 +312,13 @@ class _Search:
         beginning.
         """
         block = graph.blocks[number]
-        state = dict(known)
+        state, generation = dict(known), self._calls.generation
         for row in self._function.instructions[block.begin : block.end]:
-            self._step(row, state)
+            # Where nothing is known, little makes that change. It raises.
+            if state or row.offset in self._literals or row.mnemonic.startswith(_MATTER) or not row.mnemonic:
+                self._step(row, state)
+            else:
+                effects(row, generation)
         return state
 
     def _step(self, row: Instruction, state: dict[Place, Half]) -> None:

@@ -32,11 +32,11 @@ class ExecRegions:
 
         Raises UnknownInstructionError for a function with an instruction that is not known.
         """
-        return self._heads[offset]
+        return self.heads[offset]
 
     @cached_property
-    def _heads(self) -> dict[int, int]:
-        """For each instruction, by its offset, where code goes that runs once before the instruction's region."""
+    def heads(self) -> dict[int, int]:
+        """What ``head`` returns for each instruction, by its offset. Raises as that."""
         rows = self.graph.function.instructions
         placement = Placement(self.graph.function)
         ends = {

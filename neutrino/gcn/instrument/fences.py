@@ -8,7 +8,7 @@ from neutrino.gcn.analysis.flow_graph import FlowGraph
 from neutrino.gcn.analysis.later_writes import LaterWrites
 from neutrino.gcn.analysis.neighbours import Neighbours
 from neutrino.gcn.instrument.hazard_facts import SGPRS
-from neutrino.gcn.instrument.hazards import BEHIND, WINDOW, depends_on_before, with_fences
+from neutrino.gcn.instrument.hazards import BEHIND, WINDOW, Undisturbed, depends_on_before, is_undisturbed, with_fences
 from neutrino.gcn.instrument.machine import Machine
 from neutrino.gcn.isa.registers import VCC
 
@@ -22,7 +22,9 @@ class Fences:
         self._neighbours = Neighbours(graph, start)
         self._machine = machine
         self._named = named
-        self._known: dict[tuple[str, ...], list[str]] = {}
+        self._known: dict[tuple[str, ...], list[str] | None] = {}
+        """Snippets that need the same wherever they are, with their fences; None for another one."""
+        self._undisturbed: dict[tuple[tuple[str, ...], int], Undisturbed] = {}
         self._later = LaterWrites(graph, machine.generation)
 
     def around(
@@ -33,12 +35,24 @@ class Fences:
         offset: the instruction's, or the code's size. kept: registers that other snippets write, which may be just
         before this one, as a set of ``isa.registers``. read_by_vectors: as for ``with_fences``.
         """
-        if not depends_on_before(lines, self._machine):
-            key = tuple(lines)
-            if key not in self._known:
+        key = tuple(lines)
+        if key not in self._known:
+            if depends_on_before(lines, self._machine):
+                self._known[key] = None
+            elif self._machine.generation <= 10:
+                # Then nothing in it depends on anything else in it either.
+                self._known[key] = list(lines)
+            else:
                 self._known[key] = with_fences([], lines, [], self._machine, is_start=True, named=self._named)
-            return list(self._known[key])
+        known = self._known[key]
+        if known is not None:
+            return list(known)
         before = self._neighbours.before(offset, WINDOW)
+        if self._machine.generation == 9 and before is not None and is_undisturbed(lines, before):
+            alone = self._undisturbed.get((key, kept))
+            if alone is None:
+                alone = self._undisturbed[key, kept] = Undisturbed.of(lines, self._machine, kept)
+            return alone.between(self._neighbours.after(offset, BEHIND) if alone.end.recent else [], self._machine)
         after = self._neighbours.after(offset, BEHIND)
         return with_fences(
             before, lines, after, self._machine, is_start=True, kept=kept, named=self._named,

@@ -32,6 +32,8 @@ _NO_STATE = re.compile(r"[\w.$]+:")
 _BRANCH = re.compile(r"s_c?branch\w*|s_endpgm\w*|s_setpc_b64|s_swappc_b64|s_call_b64")
 _WAITS = {"va_vdst": ALL_VECTORS, "va_sdst": SGPRS & ~VCC, "va_vcc": VCC, "sa_sdst": SGPRS}
 _FROM_LANES = ("v_readlane_b32", "v_readfirstlane_b32")
+_FARTHEST = 20
+"""Wait states after which nothing matters on gfx9 (``hazard_facts.reach_of``)."""
 _NOPS = 8
 """Wait states of an ``s_nop`` at most."""
 
@@ -370,6 +372,63 @@ def with_fences(
             state = state.merge(each)
     if kept:
         state.add_kept(kept, rules.generation)
+    found, end, reads = _fenced(rules, state, lines, named)
+    found += _nops(_missing_behind(rules, end, after))
+    return [*found, *rules.forgets_reads(reads, written_later)]
+
+
+def is_undisturbed(lines: Iterable[str], before: Iterable[Sequence[Instruction]]) -> bool:
+    """Return whether no wait state is needed on gfx9 between what runs before a snippet and what is in it: of what may
+    matter nothing has its registers. before: as for ``with_fences``."""
+    touched = EXEC
+    for line in lines:
+        facts = _line(line, 9).facts
+        if facts is not None:
+            touched |= facts.reads | facts.writes
+    for way in before:
+        passed = 0
+        for row in reversed(way):
+            if not row.mnemonic:
+                continue
+            facts = facts_of_text(row.text, 9)
+            if passed < facts.reach and (
+                (facts.writes | facts.data | facts.third) & touched or facts.is_f64_matrix or facts.hardware
+            ):  # fmt: skip
+                return False
+            passed += facts.states
+            if passed >= _FARTHEST:
+                break
+    return True
+
+
+@dataclass(frozen=True)
+class Undisturbed:
+    """A snippet that ``is_undisturbed``: it needs the same wait states wherever it is, but for those at its end.
+
+    lines: with them. end: what of it has run just before its end.
+    """
+
+    lines: list[str]
+    end: _State
+
+    @classmethod
+    def of(cls, lines: Sequence[str], machine: Machine, kept: int) -> Undisturbed:
+        """Return this of a snippet. kept: as for ``with_fences``."""
+        state = _State()
+        if kept:
+            state.add_kept(kept, machine.generation)
+        found, end, _ = _fenced(Hazards(machine), state, lines, VCC)
+        return cls(found, end)
+
+    def between(self, after: Sequence[Sequence[Instruction]] | None, machine: Machine) -> list[str]:
+        """Return it with the wait states that are missing between its end and what runs after it. after: as for
+        ``with_fences``."""
+        return [*self.lines, *_nops(_missing_behind(Hazards(machine), self.end, after))]
+
+
+def _fenced(rules: Hazards, state: _State, lines: Sequence[str], named: int) -> tuple[list[str], _State, int]:
+    """Return a snippet with what its instructions need in between, what of it has run just before its end, and the
+    SGPRs that its vector instructions read. state: what has run before it. named: as for ``with_fences``."""
     fencer = _Fencer(rules, lines)
     found = fencer.fenced(state)
     end = fencer.end
@@ -382,8 +441,7 @@ def with_fences(
     if missing:
         found.append(rules.wait(missing))
         end.wait(missing)
-    found += _nops(_missing_behind(rules, end, after))
-    return [*found, *rules.forgets_reads(fencer.reads, written_later)]
+    return found, end, fencer.reads
 
 
 def _missing_behind(rules: Hazards, end: _State, after: Sequence[Sequence[Instruction]] | None) -> int:
@@ -394,16 +452,23 @@ def _missing_behind(rules: Hazards, end: _State, after: Sequence[Sequence[Instru
         after = [
             [written(text) for text in ("v_div_fmas_f32 v0, v0, v0, v0", "s_setreg_imm32_b32 hwreg(HW_REG_MODE), 0")]
         ]
-    needed = 0
+    needed = touched = 0
+    for each in end.recent:
+        touched |= each.writes | each.data | each.third
+    # Of others only those matter that have these registers, unless it is about something else.
+    is_any = touched & EXEC or any(each.is_f64_matrix or each.hardware or each.is_float_atomic for each in end.recent)
     for way in after:
-        state = end.copy()
+        passed = 0
         for row in way[:BEHIND]:
             if not row.mnemonic:
                 break
             facts = rules.facts(row)
-            needed = max(needed, rules.states_needed(state, facts))
+            if is_any or (facts.reads | facts.writes) & touched:
+                state = end.copy()
+                state.pass_states(passed)
+                needed = max(needed, rules.states_needed(state, facts))
             # What the kernel's own instructions need among themselves, they have.
-            state.pass_states(facts.states)
+            passed += facts.states
     return needed
 
 

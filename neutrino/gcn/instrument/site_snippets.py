@@ -6,7 +6,6 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from operator import attrgetter
 
 from neutrino.abi.levels import Level
 from neutrino.gcn.analysis.branch_decisions import Decision, NoDecisionError, decision_of, is_conditional
@@ -14,7 +13,7 @@ from neutrino.gcn.analysis.liveness import Liveness
 from neutrino.gcn.analysis.placement import Placement
 from neutrino.gcn.code import Function, Instruction
 from neutrino.gcn.instrument.additions import Additions
-from neutrino.gcn.instrument.code import Code, Mask, NoRegistersError, Scalar, Value, Vector
+from neutrino.gcn.instrument.code import Mask, NoRegistersError, Scalar, Value, Vector
 from neutrino.gcn.instrument.compute import UNIFORM_OPERANDS, CannotError, varying
 from neutrino.gcn.instrument.counting import count, sums_of
 from neutrino.gcn.instrument.frame import Frame, Here
@@ -58,14 +57,17 @@ class SiteSnippets:
 
     place: returns where code goes whose place is in front of an instruction. vectors: names of shared registers that
     differ between lanes. label: returns what a snippet's labels begin with. scratch: offsets of the
-    instructions that access scratch memory as a buffer.
+    instructions that access scratch memory as a buffer. problems: why probes cannot go to instructions, as far as that
+    has been found out of the function; it is added to.
     """
 
     def __init__(
         self, frame: Frame, function: Function, liveness: Liveness, probes: ProbeSet, *, place: Callable[[int], int],
         vectors: Collection[str], label: Callable[[], str], scratch: Collection[int],
+        problems: dict[tuple[int, int, Part], str],
     ) -> None:  # fmt: skip
         """Set up the writer. Parameters: see the class."""
+        self._problems = problems
         self._frame, self._function, self._liveness, self._probes = frame, function, liveness, probes
         self._place, self._vectors, self._label = place, vectors, label
         self._scratch = scratch
@@ -127,6 +129,13 @@ class SiteSnippets:
 
     def _problem(self, instruction: Instruction, probe: Probe, values: SiteValues) -> str:
         """Return why a probe cannot go to an instruction, "" if it can."""
+        key = instruction.offset, id(probe), values.part
+        if key not in self._problems:
+            self._problems[key] = self._found_problem(instruction, probe, values)
+        return self._problems[key]
+
+    def _found_problem(self, instruction: Instruction, probe: Probe, values: SiteValues) -> str:
+        """Return what ``_problem`` does, found out anew."""
         if probe.after is not None and (instruction.target is not None or instruction.mnemonic.startswith(_LEAVING)):
             return f"nothing goes behind {instruction.mnemonic}, which leads elsewhere"
         for snippet, after in ((probe.before, False), (probe.after, True)):
@@ -178,8 +187,8 @@ class SiteSnippets:
         found = 0
         first, last = self._placement.before(instruction.offset), self._placement.after(instruction.offset)
         rows = self._function.instructions
-        begin = bisect_left(rows, first, key=_offset)
-        for row in rows[begin : bisect_left(rows, last, begin, key=_offset)]:
+        begin = bisect_left(rows.offsets, first)
+        for row in rows[begin : bisect_left(rows.offsets, last, begin)]:
             found |= effects(row, self._generation).named
         return found
 
@@ -188,7 +197,7 @@ class SiteSnippets:
     ) -> list[str]:
         """Return the code that adds to registers, where conditions hold. Nothing of it needs an active lane."""
         rows, tests = _without_tests(additions.conditions)
-        if not values.find_global(Mask(0), Code(self._frame.machine, range(64), range(64))):
+        if not values.finds_global:
             rows, tests = additions.conditions, []
         varies = varying(rows, self._vectors)
         operands = operands_in(rows)
@@ -286,7 +295,6 @@ class SiteSnippets:
         return self._lowered(where, instruction, build, 0)
 
 
-_offset = attrgetter("offset")
 _ADDRESS = SiteOperand("ADDR")
 _LEAVING = ("s_endpgm", "s_setpc", "s_swappc", "s_call", "s_cbranch", "s_branch")
 

@@ -10,6 +10,7 @@ snippet's. What the instruction overwrites and a snippet behind it reads, ``keep
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Collection, Mapping
 
 from neutrino.gcn.analysis.branch_decisions import Decision
@@ -64,6 +65,7 @@ class SiteValues:
         self._placement = placement
         self._site = site
         self._is_scratch = is_scratch
+        self.part = part
         self._element = part.element
         self._decision = decision
         self._texts = SiteOperandTexts(instruction, machine.generation, part)
@@ -134,11 +136,19 @@ class SiteValues:
     def find_global(self, destination: Mask, code: Code) -> bool:
         """Write code that finds the lanes whose ADDR is a generic address in global memory, without ADDR itself, which
         takes VGPRs; return whether that is possible for the instruction. In front of it alone."""
-        access, parts = self._texts.access, self._texts.parts
-        if access is None or access.space is not Space.GENERIC or parts.base not in ("", "off", "null"):
+        if not self.finds_global:
             return False
+        parts = self._texts.parts
         find_global(code, destination, Reader(code).vector_pair(parts.address), parts.immediate)
         return True
+
+    @property
+    def finds_global(self) -> bool:
+        """Whether ``find_global`` is possible for the instruction."""
+        access = self._texts.access
+        return (
+            access is not None and access.space is Space.GENERIC and self._texts.parts.base in ("", "off", "null")
+        )
 
     # Where operands are changed
 
@@ -198,7 +208,9 @@ class SiteValues:
         offset = self._instruction.offset
         begin = offset if after else self._placement.before(offset)
         end = self._placement.after(offset) if after else offset
-        return [row for row in self._function.instructions if begin <= row.offset < end]
+        rows = self._function.instructions
+        first = bisect_left(rows.offsets, begin)
+        return list(rows[first : bisect_left(rows.offsets, end, first)])
 
     def _writes(self, row: Instruction) -> int:
         """Return the registers that an instruction writes, as a set of ``isa.registers``."""

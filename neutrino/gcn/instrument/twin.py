@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import partial
-from itertools import count
+from typing import NamedTuple
 
 from neutrino.abi.levels import Level, Per
 from neutrino.gcn.analysis.exec_regions import ExecRegions
@@ -30,8 +31,11 @@ from neutrino.gcn.instrument.saves import Total, kept_registers, lower_entry, lo
 from neutrino.gcn.instrument.site_snippets import NotProbed, Piece, SiteSnippets
 from neutrino.gcn.instrument.snippet import SnippetCode
 from neutrino.gcn.isa.effects import effects_of
+from neutrino.gcn.isa.registers import SCC, VCC
 from neutrino.gcn.llvm import Llvm
+from neutrino.gcn.operation_names import operations_of
 from neutrino.gcn.processors import processor_named
+from neutrino.gcn.snippets.opcodes import Part
 from neutrino.gcn.splice import Insertion
 from neutrino.ir.operands import Register, Special
 from neutrino.ir.types import Type
@@ -85,6 +89,21 @@ def write(request: Request, llvm: Llvm) -> TwinCode:
         raise CannotError(str(error), "registers") from None
 
 
+_Amounts = frozenset[tuple[Counted, object]]
+
+
+class _CountedPlace(NamedTuple):
+    """A place where something is added. place: the offset. sums: what. names: what without amounts, but for whether
+    these are 1; amounts: with them. scc, vcc: whether these are in use there."""
+
+    place: int
+    sums: Mapping[Counted, int]
+    names: _Amounts
+    amounts: _Amounts
+    scc: bool
+    vcc: bool
+
+
 _SnippetSite = tuple[Instruction, Probe, int, Additions | None]
 """A site with code of its own: the arguments of ``SiteSnippets.code``."""
 
@@ -104,12 +123,19 @@ class _Member:
         self.ends = dict(_ends(self.function))
         self.fences = Fences(liveness.graph, machine, begins, named)
         self.scratch = scratch_accesses(liveness.graph, machine.processor, machine.generation, properties) if at else ()
-        self.sites: tuple[Mapping[int, Mapping[Counted, int]], Sequence[_SnippetSite]] | None = None
+        different = {id(probes): probes for probes in at.values()}
+        self.probes = {id(probe): probe for probes in different.values() for probe in probes}
+        """Those at some instruction, by their identity."""
+        self.sites: tuple[Sequence[_CountedPlace], Sequence[_SnippetSite]] | None = None
+        self.problems: dict[tuple[int, int, Part], str] = {}
         self.snippets: SiteSnippets
 
     def place(self, offset: int) -> int:
         """Return where code goes whose place is in front of an instruction: ahead of the end of a wave, too."""
-        return next((at for at, stop in self.ends.items() if at <= offset <= stop), offset)
+        for at, stop in self.ends.items():
+            if at <= offset <= stop:
+                return at
+        return offset
 
 
 class _Writer:
@@ -156,9 +182,9 @@ class _Writer:
         for member in self._members:
             member.snippets = SiteSnippets(
                 self._frame, member.function, member.liveness, request.probes, place=member.place,
-                vectors=self._vectors, label=self._label, scratch=member.scratch,
+                vectors=self._vectors, label=self._label, scratch=member.scratch, problems=member.problems,
             )  # fmt: skip
-        self._sites = count()
+        self._site_count = 0
         self._read_by_vectors = SGPRS
         self._labels = 0
 
@@ -255,7 +281,7 @@ class _Writer:
         saved; else in VGPRs."""
         probes = self._request.probes
         shared = [register for register in probes.registers if not register.is_local]
-        sites = {id(probe): probe for member in self._members for found in member.at.values() for probe in found}
+        sites = {key: probe for member in self._members for key, probe in member.probes.items()}
         present = [*kernel, *sites.values()]
         named = {name for probe in present for snippet in (probe.before, probe.after) if snippet is not None
                  for name in shared_in(snippet)}  # fmt: skip
@@ -439,43 +465,97 @@ class _Writer:
         counted, others = member.sites
         for site in others:
             yield from member.snippets.code(*site)
-        for place, sums in counted.items():
-            yield Piece(member.place(place), self._counting(member, place, sums))
+        if self._is_measuring:
+            # What it takes does not depend on the amounts, nor on the place.
+            seen: set[object] = set()
+            for one in counted:
+                key = one.names, one.scc, one.vcc
+                if key not in seen:
+                    seen.add(key)
+                    self._counting(member, one, one.names)
+            return
+        for one in counted:
+            yield Piece(member.place(one.place), self._counting(member, one, one.amounts))
 
-    def _sites_of(self, member: _Member) -> tuple[Mapping[int, Mapping[Counted, int]], Sequence[_SnippetSite]]:
+    def _sites_of(self, member: _Member) -> tuple[Sequence[_CountedPlace], Sequence[_SnippetSite]]:
         """Return what is counted in a function, by the place where its code goes, and the sites with code of their
         own."""
-        counted: dict[int, dict[Counted, int]] = {}
+        counted: defaultdict[int, dict[Counted | int, int]] = defaultdict(dict)
         others: list[_SnippetSite] = []
-        head_of, parts_of = member.regions.head, member.snippets.parts
-        wave = self._machine.wave
-        # Of probes whose amounts no instruction has a say in.
-        plain: dict[int, Mapping[Counted, int]] = {}
-        for offset, probes in sorted(member.at.items()):
-            number, instruction = next(self._sites), member.instructions[offset]
+        parts_of, regions = member.snippets.parts, member.regions
+        instructions, wave = member.instructions, self._machine.wave
+        # Of probes whose amounts no instruction has a say in, by what is at an instruction.
+        plain = {key: found for key, found in ((id(each), self._plain(each)) for each in
+                 {id(probes): probes for probes in member.at.values()}.values()) if found is not None}  # fmt: skip
+        heads = regions.heads if plain else {}
+        several = _of_several(member.function) if plain else set()
+        first, self._site_count = self._site_count, self._site_count + len(member.at)
+        for number, (offset, probes) in enumerate(sorted(member.at.items()), first):
+            key = id(probes)
+            if key in plain and offset not in several:
+                sums = counted[heads[offset]]
+                sums[key] = sums.get(key, 0) + 1
+                continue
+            instruction = instructions[offset]
             for probe in probes:
-                amounts = plain.get(id(probe))
-                if amounts is None:
-                    if probe.tracepoint.is_kernel:
-                        continue
-                    additions = self._counted(probe)
-                    if additions is None or not has_amounts(additions, instruction, wave):
-                        others.append((instruction, probe, number, None))
-                        continue
-                    if additions.conditions:
-                        others.append((instruction, probe, number, additions))
-                        continue
-                    amounts = sums_of(additions, instruction, wave)
-                    if not any(isinstance(row.amount, str) for row in additions.rows):
-                        plain[id(probe)] = amounts
-                head = head_of(offset)
-                sums = counted.get(head)
-                if sums is None:
-                    sums = counted[head] = {}
-                parts = len(parts_of(instruction, probe))
-                for key, amount in amounts.items():
-                    sums[key] = sums.get(key, 0) + parts * amount
-        return counted, others
+                if probe.tracepoint.is_kernel:
+                    continue
+                additions = self._counted(probe)
+                if additions is None or not has_amounts(additions, instruction, wave):
+                    others.append((instruction, probe, number, None))
+                    continue
+                if additions.conditions:
+                    others.append((instruction, probe, number, additions))
+                    continue
+                sums, parts = counted[regions.heads[offset]], len(parts_of(instruction, probe))
+                for name, amount in sums_of(additions, instruction, wave).items():
+                    sums[name] = sums.get(name, 0) + parts * amount
+        return self._counted_places(member, counted, plain), others
+
+    def _plain(self, probes: Sequence[Probe]) -> Mapping[Counted, int] | None:
+        """Return what probes add at an instruction that is one operation; None if that depends on the instruction, or
+        if one of them has code of its own."""
+        found: dict[Counted, int] = {}
+        for probe in probes:
+            additions = None if probe.tracepoint.is_kernel else self._counted(probe)
+            if additions is None or additions.conditions:
+                return None
+            for row in additions.rows:
+                if isinstance(row.amount, str):
+                    return None
+                name = Counted(row.name, is_of_lanes=True)
+                found[name] = found.get(name, 0) + row.amount
+        return found
+
+    @staticmethod
+    def _counted_places(
+        member: _Member, counted: Mapping[int, Mapping[Counted | int, int]],
+        plain: Mapping[int, Mapping[Counted, int]],
+    ) -> list[_CountedPlace]:  # fmt: skip
+        """Return the places where something is added. counted: by a place, amounts, or how often something of ``plain``
+        is added, in order."""
+        found: list[_CountedPlace] = []
+        # Places where the same is added share it: it is compared with itself.
+        shared: dict[_Amounts, _Amounts] = {}
+        known: dict[tuple[tuple[Counted | int, int], ...], tuple[Mapping[Counted, int], _Amounts, _Amounts]] = {}
+        before = member.liveness.before
+        for place, rows in counted.items():
+            all_rows = tuple(rows.items())
+            one = known.get(all_rows)
+            if one is None:
+                sums: dict[Counted, int] = {}
+                for key, often in all_rows:
+                    amounts = {key: 1} if isinstance(key, Counted) else plain[key]
+                    for name, amount in amounts.items():
+                        sums[name] = sums.get(name, 0) + amount * often
+                names = frozenset((name, amount == 1) for name, amount in sums.items())
+                amounts_too = frozenset(sums.items())
+                one = known[all_rows] = (
+                    sums, shared.setdefault(names, names), shared.setdefault(amounts_too, amounts_too)
+                )  # fmt: skip
+            live = before(place)
+            found.append(_CountedPlace(place, *one, bool(live & SCC), bool(live & VCC)))
+        return found
 
     def _counted(self, probe: Probe) -> Additions | None:
         """Return what a probe adds to registers, if it does nothing else, and no probe at an instruction does anything
@@ -484,15 +564,13 @@ class _Writer:
             return None
         return None if names_in(probe.before.statements) & self._read_at_sites else self._additions(probe.before)
 
-    def _counting(self, member: _Member, place: int, sums: Mapping[Counted, int]) -> list[str]:
-        """Return the code that adds to registers at a place."""
-        liveness = member.liveness
-        scc, vcc = liveness.scc_live_at(place), liveness.vcc_live_at(place)
-        # What it takes does not depend on the amounts.
-        amounts = frozenset((name, amount == 1 if self._is_measuring else amount) for name, amount in sums.items())
+    def _counting(self, member: _Member, one: _CountedPlace, key: object) -> list[str]:
+        """Return the code that adds to registers at a place. key: places where that is equal have the same code, but
+        for registers."""
         return self._frame.lowered_once(
-            amounts, partial(count_in, sums=sums), label=self._label, offset=place, liveness=liveness, scc=scc, vcc=vcc
-        )
+            key, partial(count_in, sums=one.sums), label=self._label, offset=one.place, liveness=member.liveness,
+            scc=one.scc, vcc=one.vcc,
+        )  # fmt: skip
 
     def _assembled(self, members: Sequence[Sequence[Piece]]) -> tuple[tuple[Insertion, ...], ...]:
         """Return the code of each member as machine code; that of equal lines is assembled once."""
@@ -512,6 +590,14 @@ class _Writer:
 def _is_counted(probe: Probe) -> bool:
     """Return whether what a probe adds may be added for several sites together, by the lanes of EXEC there."""
     return probe.level is Level.THREAD and probe.lanes is Lanes.EXECUTING
+
+
+def _of_several(function: Function) -> set[int]:
+    """Return the offsets of a function's instructions that consist of several operations: their names tell."""
+    rows = function.instructions
+    return {
+        rows[index].offset for name in rows.names if operations_of(rows.first_named(name)) for index in rows.named(name)
+    }
 
 
 def _ends(function: Function) -> Iterator[tuple[int, int]]:

@@ -54,7 +54,22 @@ def effects(instruction: Instruction, generation: int) -> Effects:
 
     Raises UnknownInstructionError, with the instruction's name, for one that is not known, and for data.
     """
-    return _effects(instruction.mnemonic, instruction.operands, instruction.modifiers, instruction.second, generation)
+    _, _, mnemonic, operands, modifiers, text, _, second = instruction
+    if not text:
+        return _effects(mnemonic, operands, modifiers, second, generation)
+    # A text is hashed once, its parts each time.
+    known = _BY_TEXT.setdefault(generation, {})
+    found = known.get(text)
+    if found is None:
+        if len(known) >= _MOST_TEXTS:
+            known.clear()
+        found = known[text] = _effects(mnemonic, operands, modifiers, second, generation)
+    return found
+
+
+_BY_TEXT: dict[int, dict[str, Effects]] = {}
+"""What is known of instructions, by the processor's generation and their texts."""
+_MOST_TEXTS = 1 << 16
 
 
 @lru_cache(maxsize=1 << 13)

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Container, Iterator, Sequence, Set
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -188,22 +189,48 @@ def named_on(tracepoint: Tracepoint, processor: str) -> tuple[list[str], list[st
     return list(found), missing
 
 
+_MOST_MATCHED = 1 << 15
+"""Texts of instructions of which it is kept which probes match them."""
+
+
+class Matched:
+    """Which of some probes match instructions, as far as that has been found out."""
+
+    def __init__(self) -> None:
+        """Begin with nothing."""
+        self.by_names: dict[tuple[object, ...], tuple[Probe, ...]] = {}
+        self.by_text: dict[str, tuple[Probe, ...]] = {}
+
+
 class Matching:
     """Which probes match the instructions of a function. parameters, scratch: offsets of instructions that load
     arguments of the kernel, and that access scratch memory as a buffer. known: what has been found for these probes in
     other functions; it is added to."""
 
     def __init__(
-        self, function: Function, probes: Sequence[Probe], parameters: Container[int], scratch: Container[int],
-        known: dict[tuple[object, ...], tuple[Probe, ...]] | None = None,
+        self, function: Function, probes: Sequence[Probe], parameters: Set[int], scratch: Set[int],
+        known: Matched | None = None,
     ) -> None:  # fmt: skip
         """Find the steps of divisions, which have no names."""
         self._probes, self._parameters, self._scratch = probes, parameters, scratch
         self._steps = division_steps(function)
-        self._known = {} if known is None else known
+        self._by_place = {*parameters, *scratch, *(offset for offset, _ in self._steps)}
+        self._known = Matched() if known is None else known
 
     def probes_at(self, instruction: Instruction) -> tuple[Probe, ...]:
         """Return the probes at an instruction."""
+        if instruction.offset in self._by_place:
+            return self._found(instruction)
+        by_text = self._known.by_text
+        found = by_text.get(instruction.text)
+        if found is None:
+            if len(by_text) >= _MOST_MATCHED:
+                by_text.clear()
+            found = by_text[instruction.text] = self._found(instruction)
+        return found
+
+    def _found(self, instruction: Instruction) -> tuple[Probe, ...]:
+        """Return the probes at an instruction, which is known by its names and what its place makes of it."""
         offset, modifiers, steps = instruction.offset, instruction.modifiers, self._steps
         is_parameter, is_scratch = offset in self._parameters, offset in self._scratch
         if modifiers:
@@ -212,11 +239,12 @@ class Matching:
         # All that matters of it.
         key = (
             instruction.mnemonic, instruction.second and instruction.second[0], is_parameter, is_scratch,
-            bool(steps) and ((offset, 0) in steps, (offset, 1) in steps), modifiers,
+            (offset, 0) in steps, (offset, 1) in steps, modifiers,
         )  # fmt: skip
-        found = self._known.get(key)
+        known = self._known.by_names
+        found = known.get(key)
         if found is None:
-            found = self._known[key] = tuple(
+            found = known[key] = tuple(
                 probe for probe in self._probes
                 if matches(
                     probe.tracepoint, instruction, is_parameter=is_parameter, is_scratch=is_scratch, steps=steps
@@ -345,15 +373,21 @@ def parameter_loads(graph: FlowGraph, properties: int) -> frozenset[int]:
     """
     rows = graph.function.instructions
     found: set[int] = set()
+    # Most instructions name no scalar register first: they neither copy such an address nor overwrite it.
+    named = [
+        index for index, row in enumerate(rows)
+        if (operands := row.operands) and (operands[0][:1] == "s" or (len(operands) > 1 and operands[1][:1] == "s"))
+    ]  # fmt: skip
+    begins = [bisect_left(named, block.begin) for block in graph.blocks]
+    ends = [*begins[1:], len(named)]
     # A block that was not reached has none: what is on all ways to a block shrinks until nothing changes.
     before: dict[int, frozenset[str]] = {0: frozenset(_launch_pointers(properties))} if graph.blocks else {}
     waiting = [*before]
     while waiting:
         number = waiting.pop()
-        block = graph.blocks[number]
         pairs = before[number]
-        for instruction in rows[block.begin : block.end]:
-            pairs = _pointers_after(instruction, pairs)
+        for index in named[begins[number] : ends[number]] if pairs else ():
+            pairs = _pointers_after(rows[index], pairs)
         for successor in graph.ways[number]:
             known = before.get(successor)
             shared = pairs if known is None else known & pairs
@@ -361,10 +395,10 @@ def parameter_loads(graph: FlowGraph, properties: int) -> frozenset[int]:
                 before[successor] = shared
                 waiting.append(successor)
     for number, pairs in before.items():
-        block = graph.blocks[number]
-        for instruction in rows[block.begin : block.end]:
+        for index in named[begins[number] : ends[number]]:
             if not pairs:
                 break
+            instruction = rows[index]
             sources = instruction.operands[1:2]
             if instruction.mnemonic.startswith("s_load_") and sources and sources[0] in pairs:
                 found.add(instruction.offset)
@@ -378,9 +412,7 @@ def _pointers_after(instruction: Instruction, pairs: frozenset[str]) -> frozense
     pairs: those that have one before it.
     """
     operands = instruction.operands
-    if not pairs or not operands:
-        return pairs
-    if not any(operand.startswith("s") for operand in operands[:2]):
+    if not pairs:
         return pairs
     copied = instruction.mnemonic == "s_mov_b64" and operands[1:2] and operands[1] in pairs
     written = [] if instruction.mnemonic.startswith(_WRITE_NOTHING) else [operands[0]]
