@@ -1,7 +1,7 @@
 """What a GPU computes for every case of tests/kernels, for the embedded device to be compared with.
 
     python3 -m bench.device record --out FOLDER        on a machine with a GPU: FOLDER/device_h200.json
-    python3 -m bench.device run --out FILE [NAME …]    these cases, a line of JSON each
+    python3 -m bench.device run [NAME …] --out FILE    these cases, a line of JSON each
 
 The PTX is compiled by the driver. ``record`` starts ``run`` for each case, so that none can break or hold another.
 """
@@ -220,7 +220,7 @@ def run(file: Path, names: Sequence[str]) -> int:
 def _alone(name: str, folder: Path) -> Json:
     """Run a test case in a process of its own; return its row."""
     file = folder / f"{name}.jsonl"
-    command = [sys.executable, "-m", "bench.device", "run", "--out", str(file), name]
+    command = [sys.executable, "-m", "bench.device", "run", name, "--out", str(file)]
     done = run_program(command, os.environ, folder, name, PATIENCE)
     rows = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
     return rows[0] if rows else {"name": name, "error": f"exit status {done.status}: {done.stderr[-200:]}"}
