@@ -17,7 +17,8 @@ greatest: nl.f32 = -INFINITY
 least_wide: nl.f64 = INFINITY
 greatest_wide: nl.f64 = -INFINITY
 nans: nl.u32 = 0
-infinities: nl.u32 = 0
+# NaNs and infinities.
+others: nl.u32 = 0
 
 
 @Map(level="thread", type="sum", size=24)
@@ -39,21 +40,21 @@ class ValueGreatest:
 
 @probe(pos="kernel", level="thread", after=True)
 def end():
-    low = nl.min(nl.f64(least), least_wide)
-    high = nl.max(nl.f64(greatest), greatest_wide)
-    if low <= high:
-        ValueLeast.save(low)
-        ValueGreatest.save(high)
-    ValueCounts.save(0, nans, infinities)
+    if least <= greatest:
+        ValueLeast.save(nl.f64(least))
+        ValueGreatest.save(nl.f64(greatest))
+    if least_wide <= greatest_wide:
+        ValueLeast.save(least_wide)
+        ValueGreatest.save(greatest_wide)
+    ValueCounts.save(0, nans, others - nans)
 
 
 def watch(value: nl.f32):
     size = nl.abs(value)
     if nl.unlikely(not size < INFINITY):
+        others += 1
         if value != value:
             nans += 1
-        else:
-            infinities += 1
     else:
         least = nl.min(least, value)
         greatest = nl.max(greatest, value)
@@ -81,10 +82,9 @@ def double():
         least_wide = nl.min(least_wide, value)
         greatest_wide = nl.max(greatest_wide, value)
     if nl.unlikely(not size < INFINITY):
+        others += 1
         if value != value:
             nans += 1
-        else:
-            infinities += 1
 
 
 @probe(

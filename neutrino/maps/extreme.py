@@ -14,7 +14,7 @@ from neutrino.ir.statements import Operator, Reduction, Relation
 from neutrino.ir.types import Type
 from neutrino.maps.builder import Builder, Lanes, SavedValues
 from neutrino.maps.declaration import Map, MapType
-from neutrino.maps.order import INFINITY, magnitude_of, numbers_of_places, pattern_of, place_of
+from neutrino.maps.order import numbers_of_places, pattern_of, place_of
 
 if TYPE_CHECKING:
     from neutrino.maps.declaration import Rows
@@ -60,14 +60,16 @@ class _Extreme(MapType):
         saves: Register | None = None
         for number, field in enumerate(entry.fields):
             value, is_number = code.saved(number, field), None
-            pattern = pattern_of(code, value)
             if value.type.is_float:
-                is_number = code.compare(Relation.LE, magnitude_of(code, pattern), INFINITY[value.type.bits])
-            key = place_of(code, value, pattern)
-            if self.name == "min":
-                key = code.compute(Operator.XOR, key, -1)
+                is_number = code.compare(Relation.EQ, value, value)
+            key = place_of(code, value, pattern_of(code, value), inverted=self.name == "min")
             saves = saves or code.saving(saved)
-            code.change(_key_of(code, number, field), Operator.MAX, key, code.both(is_number, saves))
+            kept, counts = _key_of(code, number, field), code.both(is_number, saves)
+            if kept.type.bits == 64:
+                # A maximum of 64 bits would be a comparison and a choice, and its predicate one more.
+                code.change(kept, Operator.MOVE, key, code.both(code.compare(Relation.GT, key, kept), counts))
+            else:
+                code.change(kept, Operator.MAX, key, counts)
         if any(map(_needs_flag, entry.fields)):
             code.change(_flag(code, entry), Operator.MAX, 1, saves)
         return code.statements

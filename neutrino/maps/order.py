@@ -33,11 +33,11 @@ def magnitude_of(code: Builder, pattern: Register) -> Register:
     return code.compute(Operator.AND, pattern, (1 << (pattern.type.bits - 1)) - 1)
 
 
-def place_of(code: Builder, value: Register, pattern: Register) -> Register:
+def place_of(code: Builder, value: Register, pattern: Register, *, inverted: bool = False) -> Register:
     """Append the code that computes a number's place in the order of numbers: an unsigned integer of its width that
     orders alike.
 
-    pattern: the bits of the number, as ``pattern_of`` returns them.
+    pattern: the bits of the number, as ``pattern_of`` returns them. inverted: with all bits of the place inverted.
     """
     bits = value.type.bits
     sign_bit = 1 << (bits - 1)
@@ -45,10 +45,13 @@ def place_of(code: Builder, value: Register, pattern: Register) -> Register:
         # All bits of negative numbers are inverted, and the sign of others. A signed shift by all bits but one gives
         # all ones for negative numbers, else 0.
         signs = code.compute(Operator.SHR, code.as_bits(Type(f"s{bits}"), value), bits - 1)
-        inverted = code.compute(Operator.OR, code.as_bits(pattern.type, signs), sign_bit)
-        return code.compute(Operator.XOR, pattern, inverted)
+        changed = code.compute(Operator.OR, code.as_bits(pattern.type, signs), sign_bit)
+        if inverted:
+            changed = code.compute(Operator.XOR, changed, -1)
+        return code.compute(Operator.XOR, pattern, changed)
     # With the sign bit inverted, two's complement numbers are ordered as unsigned ones.
-    return code.compute(Operator.XOR, pattern, sign_bit) if value.type.is_signed else pattern
+    changes = (sign_bit if value.type.is_signed else 0) ^ ((1 << bits) - 1 if inverted else 0)
+    return code.compute(Operator.XOR, pattern, changes) if changes else pattern
 
 
 def numbers_of_places(words: Array, kind: str) -> Array:

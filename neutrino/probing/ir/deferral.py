@@ -21,9 +21,11 @@ from neutrino.ir.statements import (
     Collective,
     Compare,
     Computation,
+    Convert,
     Load,
     Operation,
     Operator,
+    Reinterpret,
     Relation,
     Shuffle,
 )
@@ -49,7 +51,7 @@ class Parts:
 
     here: what stays at the site. test: what computes there whether the ``If`` may be taken: if all of ``conditions``
     are true. state: the same of what does not depend on the site, and is computed where ``later`` stands, the ``If``
-    itself with all that it reads. once, extremes, nan, of_out, is_counting: see
+    itself with all that it reads. once, extremes, nan, of_out, halves, is_counting: see
     ``Deferral``.
     """
 
@@ -63,6 +65,7 @@ class Parts:
     extremes: tuple[Register, Register] | None = None
     nan: str | None = None
     of_out: bool = False
+    halves: str | None = None
     is_counting: bool = False
 
 
@@ -224,7 +227,7 @@ def _extremes(statements: Sequence[Statement], branches: Sequence[If]) -> Parts 
         return None
     return Parts(
         _with_effect(others), tests, tuple(found), (), (), (*needed, *branches), None, pair,
-        of_out=len(found) == 1 and values.is_out(found[0]),
+        of_out=len(found) == 1 and values.is_out(found[0]), halves=values.type_of_halves(found),
         is_counting=all(_is_counting(each) for each in walk([inner for branch in branches for inner in branch.then])),
     )  # fmt: skip
 
@@ -304,6 +307,41 @@ class _Values:
     def is_out(self, value: Register) -> bool:
         """Whether a value is ``OUT`` as it is."""
         return self._out(value) is not None
+
+    def type_of_halves(self, found: Sequence[Register]) -> str | None:
+        """Return the type, as opcodes have it, of ``OUT``, if values are its two halves, widened; else None."""
+        halves = [self._widened_half(value) for value in found]
+        kinds = {half[0] for half in halves if half is not None}
+        is_pair = len(kinds) == 1 and sorted(half[1] for half in halves if half is not None) == [0, 16]
+        return kinds.pop() if is_pair and len(halves) == 2 else None
+
+    def _widened_half(self, value: Register) -> tuple[str, int] | None:
+        """Return the type of the pair that a value is half of, and by which bit the half begins; None if it is none."""
+        statement = self._known.get(value.name)
+        if isinstance(statement, Convert) and getattr(statement.source, "type", None) is Type.F16:
+            word = self._unchanged(statement.source)
+            shifted = self._with_constant(word, Operator.SHR) or (word, 0)
+            return ("f16x2", shifted[1]) if self._out(shifted[0]) is not None else None
+        # A bf16 is the upper half of an f32.
+        word = self._unchanged(value)
+        for operator, constant, begin in ((Operator.AND, 0xFFFF0000, 16), (Operator.SHL, 16, 0)):
+            found = self._with_constant(word, operator)
+            if found is not None and found[1] == constant and self._out(found[0]) is not None:
+                return "bf16x2", begin
+        return None
+
+    def _unchanged(self, value: Any) -> Any:
+        """Return the register of which a value has the bits, or the lower ones of a word."""
+        statement = self._known.get(getattr(value, "name", ""))
+        is_cut = (
+            isinstance(statement, Convert) and statement.destination.type is Type.U16
+            and getattr(statement.source, "type", None) is Type.U32
+        )  # fmt: skip
+        if isinstance(statement, Reinterpret) or (is_cut and isinstance(statement, Convert)):
+            return self._unchanged(statement.source)
+        if isinstance(statement, Operation) and statement.operator is Operator.MOVE:
+            return self._unchanged(statement.sources[0])
+        return value
 
     def _out(self, value: Any) -> Register | None:
         """Return the register that a value is, if ``OUT`` was loaded into it."""

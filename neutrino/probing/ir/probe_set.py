@@ -74,7 +74,8 @@ class Deferral:
     ``later`` does nothing but lower the one and raise the other to the floats ``conditions``, if all of these are
     finite; None else. nan: the type, as opcodes have it, of which ``OUT`` is a NaN or has one where ``conditions``
     are true, if ``once`` is there and no other code makes ``state_conditions`` hold again; None else.
-    of_out: with ``extremes``, the only one of ``conditions`` is ``OUT``. is_counting: with ``extremes``, what ``later``
+    of_out: with ``extremes``, the only one of ``conditions`` is ``OUT``. halves: the type of ``OUT``, as opcodes have
+    it, if its two halves are ``conditions``; None else. is_counting: with ``extremes``, what ``later``
     does besides comes to the same in any order.
     """
 
@@ -88,6 +89,7 @@ class Deferral:
     extremes: tuple[Register, Register] | None
     nan: str | None
     of_out: bool
+    halves: str | None
     is_counting: bool
 
 

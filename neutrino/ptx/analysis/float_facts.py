@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 import struct
-from collections import defaultdict
+from collections import defaultdict, deque
 
 from neutrino.lazy import lazy
 from neutrino.ptx.isa.instruction import REGISTER, Instruction
@@ -59,6 +59,7 @@ class FloatFacts:
     def __init__(self, body: Body) -> None:
         """Prepare to answer questions about a body; nothing is found before one is asked."""
         self._body = body
+        self._known: set[str] = set()
 
     def is_nonnegative(self, operand: str) -> bool:
         """Whether an operand of type f32 is at least +0, not -0, or a NaN."""
@@ -129,19 +130,24 @@ class FloatFacts:
     def _nonnegative(self) -> set[str]:
         """The registers that only ever hold f32 of at least +0, or a NaN."""
         writers: defaultdict[str, list[Instruction]] = defaultdict(list)
+        readers: defaultdict[str, set[str]] = defaultdict(set)
         for statement in self._body:
-            if statement.instruction is not None:
-                for name in statement.instruction.written:
-                    writers[name].append(statement.instruction)
+            instruction = statement.instruction
+            if instruction is None:
+                continue
+            for name in instruction.written:
+                writers[name].append(instruction)
+            for source in instruction.sources:
+                readers[source] |= instruction.written
         # Assumed of all that may be, and taken back where it does not follow, until all of it follows.
-        self._known = set(writers)
-        known = 0
-        while known != len(self._known):
-            known = len(self._known)
-            for name in [name for name in writers if name in self._known]:
-                if not all(map(self._gives_nonnegative, writers[name])):
-                    self._known.remove(name)
-        return self._known
+        known = self._known = set(writers)
+        waiting = deque(writers)
+        while waiting:
+            name = waiting.popleft()
+            if name in known and not all(map(self._gives_nonnegative, writers[name])):
+                known.remove(name)
+                waiting += readers[name]
+        return known
 
     def _gives_nonnegative(self, instruction: Instruction) -> bool:
         """Whether an instruction writes only f32 of at least +0, or NaNs, if the registers in ``_known`` hold these."""

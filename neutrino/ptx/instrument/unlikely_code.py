@@ -106,6 +106,8 @@ class UnlikelyCode:
     """Collects unlikely code of a body's sites, in text order, and inserts it after several of them."""
 
     _MOST = 32
+    _MOST_STAYING = 128
+    """Values that wait for later ones, with all others: they are looked through at each site."""
     _MOST_HELD = 12
     """Registers of the program that only what waits still reads: they cannot be reused before it is written."""
     _MOST_HELD_OF_FEW = 6
@@ -119,6 +121,7 @@ class UnlikelyCode:
         self._emission = emission
         self._edits = edits
         self._endings = Meetings(body, _ENDING_WORDS)
+        self._calls = Meetings(body, frozenset({"call"}))
         # What waits, in order; where it goes, and the index of the last instruction before that; the basic block.
         self._waiting: list[_Waiting] = []
         self._at = 0
@@ -142,7 +145,7 @@ class UnlikelyCode:
         """Insert what waits if it cannot wait for the code of an instruction, which comes next."""
         if self._waiting and (
             self._graph.block(statement.index) != self._block
-            or self._endings.lie_between(self._index, statement.index)
+            or self._ended.lie_between(self._index, statement.index)
         ):
             self.write()
 
@@ -175,7 +178,8 @@ class UnlikelyCode:
         waiting = replace(waiting, until=until, value=value, stays_until=stays_until)
         if self._waiting:
             first = self._waiting[0]
-            if index >= min(each.until for each in self._waiting) or (
+            is_late = index >= min(each.until for each in self._waiting)
+            if is_late or len(self._waiting) >= self._MOST_STAYING or (
                 (first.deferral.once, first.deferral.extremes) != (deferral.once, deferral.extremes)
             ):  # fmt: skip
                 self.write()
@@ -196,6 +200,11 @@ class UnlikelyCode:
         lines += [*operands.here[taken:], *tests]
         self._note(waiting, spot, index, statement, lines if spot == at else None)
         return True
+
+    @property
+    def _ended(self) -> Meetings:
+        """The instructions for which what waits cannot wait: counts come to the same behind a barrier."""
+        return self._calls if all(each.deferral.is_counting for each in self._waiting) else self._endings
 
     def _begin(self) -> None:
         """Begin another group."""

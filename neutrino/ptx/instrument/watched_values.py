@@ -9,16 +9,17 @@ are.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from neutrino.ir.operands import Register
 from neutrino.probing.ir.probe_set import Deferral
 from neutrino.ptx.analysis.float_facts import FloatFacts, float_types
 from neutrino.ptx.instrument.emission import Emission
+from neutrino.ptx.instrument.records import widened_half
 from neutrino.ptx.instrument.registers import Guard, under
 from neutrino.ptx.instrument.site_values import SiteOperands
 from neutrino.ptx.isa.instruction import Instruction
-from neutrino.ptx.text.inserted import Label, Lines, op
+from neutrino.ptx.text.inserted import Label, Lines, op, vector
 
 _INFINITY = "0f7F800000"
 _ZERO = "0f00000000"
@@ -48,11 +49,13 @@ class Watched:
 @dataclass
 class _Running:
     """What of a group was brought to registers of its own: a least, a greatest one. is_one_sided: some result only to
-    the greatest."""
+    the greatest. pairs: by the type of pairs of halves that were brought to
+    registers of theirs, whether to a least one, too."""
 
     has_least: bool = False
     has_greatest: bool = False
     is_one_sided: bool = False
+    pairs: dict[str, bool] = field(default_factory=dict)
 
 
 class WatchedValues:
@@ -101,9 +104,12 @@ class WatchedValues:
 
         The greatest is a NaN once a value was.
         """
+        is_always = guard is None and operands.instruction.predicate is None
+        is_one_sided = is_always and self._is_nonnegative(operands.instruction)
+        if is_always and deferral.halves is not None and deferral.halves in float_types(operands.instruction)[:1]:
+            return self._bring_pair(deferral.halves, operands("OUT", None).text, is_one_sided=is_one_sided)
         lines, values = self._emission.conditions(deferral.test, deferral.conditions, operands)
         running = self._running
-        is_one_sided = guard is None and self._is_nonnegative(operands.instruction)
         sides = (("least", "min.f32"), ("greatest", "max.NaN.f32"))[is_one_sided:]
         for (side, opcode), shared in zip(sides, (deferral.extremes or ())[is_one_sided:], strict=True):
             register, rest = self._register(side, "b32"), values
@@ -121,6 +127,31 @@ class WatchedValues:
         running.is_one_sided |= is_one_sided
         return lines
 
+    def _bring_pair(self, kind: str, pair: str, *, is_one_sided: bool) -> Lines:
+        """Return the code that brings a pair of halves, by one instruction for both, to the extreme pairs of the group.
+
+        kind: its type.
+        """
+        running = self._running
+        lines: Lines = []
+        for side, opcode in (("least", f"min.{kind}"), ("greatest", f"max.NaN.{kind}"))[is_one_sided:]:
+            register = self._register(f"{side}_{kind}", "b32")
+            has = running.pairs.get(kind, False) if side == "least" else kind in running.pairs
+            lines.append(op(opcode, register, register, pair) if has else op("mov.b32", register, pair))
+        running.pairs[kind] = running.pairs.get(kind, False) or not is_one_sided
+        running.is_one_sided |= is_one_sided
+        return lines
+
+    def _of_pairs(self, side: str, lines: Lines) -> list[str]:
+        """Append the code that takes pairs of extremes apart; return the halves as f32. side: which extremes."""
+        singles: list[str] = []
+        for kind, has_least in self._running.pairs.items():
+            if side == "greatest" or has_least:
+                halves = [self._emission.scratch.take("b16") for _ in range(2)]
+                lines.append(op("mov.b32", vector(*halves), self._register(f"{side}_{kind}", "b32")))
+                singles += [widened_half(half, kind[:-2], self._emission.scratch.take, lines) for half in halves]
+        return singles
+
     def _is_nonnegative(self, instruction: Instruction) -> bool:
         """Whether a conversion gives numbers that are at least +0, or NaNs."""
         is_narrowed = instruction.parts[0] == "cvt" and float_types(instruction)[1:] == ("f32",)
@@ -136,8 +167,8 @@ class WatchedValues:
         """
         running, take = self._running, self._emission.scratch.take
         least, greatest = self._register("least", "b32"), self._register("greatest", "b32")
-        both = [value.text for value in values if value.has_least]
-        upper = [value.text for value in values if value.cover is None]
+        both = [value.text for value in values if value.has_least] + self._of_pairs("least", lines)
+        upper = [value.text for value in values if value.cover is None] + self._of_pairs("greatest", lines)
         for register, opcode, texts, has in (
             (least, "min.f32", both, running.has_least), (greatest, "max.NaN.f32", upper, running.has_greatest),
         ):  # fmt: skip
@@ -145,9 +176,11 @@ class WatchedValues:
             lines += [*first, *(op(opcode, register, register, text) for text in texts[len(first) :])]
         has_least = running.has_least or bool(both)
         size, finite = take("b32"), take("pred")
-        lines += [op("abs.f32", size, greatest), op("setp.lt.f32", finite, size, _INFINITY)]
+        lines.append(op("abs.f32", size, greatest))
         if has_least:
-            lines += [op("abs.f32", size, least), op("setp.lt.and.f32", finite, size, _INFINITY, finite)]
+            other = take("b32")
+            lines += [op("abs.f32", other, least), op("max.NaN.f32", size, size, other)]
+        lines.append(op("setp.lt.f32", finite, size, _INFINITY))
         lowest, highest = map(self._emission.shared, extremes)
         if has_least:
             lines.append(op("min.f32", lowest, lowest, least, when=finite))

@@ -157,7 +157,7 @@ def _deferral(parts: Parts, registers: dict[str, Register], declared: frozenset[
     extremes = (least, greatest) if least is not None and greatest is not None else None
     return Deferral(
         here, test, conditions, state, state_conditions, later, once, extremes, parts.nan, parts.of_out,
-        parts.is_counting,
+        parts.halves, parts.is_counting,
     )  # fmt: skip
 
 
