@@ -28,18 +28,20 @@ def objects(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return code_objects(tmp_path_factory)
 
 
-def _planned(data: bytes, probe: str) -> tuple[CodeObjectSource, GcnPlan]:
+def _planned(data: bytes, probe: str, every: int = 1) -> tuple[CodeObjectSource, GcnPlan]:
+    """every: of so many kernels one is taken."""
     able, left_out = able_probes(GcnTarget(), load_probes([probe], platform="hip"))
     source = CodeObjectSource(0, code_object_functions(data, "built here").target, data)
     names = [function.name for function in source.module.functions if function.is_kernel and function.code]
-    return source, GcnTwins(source, typed(able), left_out).plan(names)
+    return source, GcnTwins(source, typed(able), left_out).plan(names[::every])
 
 
 @pytest.mark.parametrize("probe", ["inst_count", "gmem_bytes", "dmat", "branch_divergence"])
 @pytest.mark.parametrize("build", ["gfx942-O0", "gfx90a-O2", "gfx1030-wave64", "gfx1100-O2", "gfx1201-O0"])
 def test_texts_are_those_of_decoded_twins(objects: dict[str, Path], build: str, probe: str) -> None:
     # With the texts of functions apart, twins are decoded as a whole; else their texts are the originals' lines.
-    source, plan = _planned(objects[build].read_bytes(), probe)
+    # dmat's twins are ten times as long as the others.
+    source, plan = _planned(objects[build].read_bytes(), probe, every=6 if probe == "dmat" else 1)
     quick, whole = (write_twins(source, plan.kernels, parts=parts) for parts in (False, True))
     assert quick.image == whole.image
     assert quick.twins
