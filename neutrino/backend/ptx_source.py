@@ -20,6 +20,7 @@ from neutrino.device.kind import DeviceKind
 from neutrino.fatbin import Container, Image, ImageKind
 from neutrino.fatbin.ptxscan import with_ptx_target
 from neutrino.sass.cubin import Cubin, read_cubin
+from neutrino.sass.source_lines import with_source_lines
 
 DEBUG_SECTION = ".nv_debug_ptx_txt"
 """The section of a cubin that contains its PTX, if it was compiled with line information."""
@@ -254,12 +255,13 @@ def _source_of_machine_code(container: Container, picked: Image, retarget: bool)
 
     # If the cubin contains its PTX, no other is used from here on.
     if machine.debug_ptx is not None:
-        match = _TARGET.search(machine.debug_ptx)
+        text = with_source_lines(machine.debug_ptx, machine.data, f"{arch} cubin")
+        match = _TARGET.search(text)
         target_name = match[1] if match else "an unknown target"
         if target_name == arch:
-            return Source(machine, machine.debug_ptx, arch, found=DEBUG_SECTION)
+            return Source(machine, text, arch, found=DEBUG_SECTION)
         if retarget and match:
-            source = Source(machine, machine.debug_ptx, arch, found=DEBUG_SECTION, own=True)
+            source = Source(machine, text, arch, found=DEBUG_SECTION, own=True)
             return _retargeted(source, target_name)
         detail = f"the PTX in the cubin is for {target_name}, the machine code that runs is {arch}"
         return Source(machine, text=None, arch=arch, reason=Reason.VARIANT, detail=detail)
