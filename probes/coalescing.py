@@ -34,41 +34,46 @@ class PerAccess:
     sectors: nl.u32
 
 
+# What the lanes of a request ask for: nl.sectors and nl.distinct are the same in all of them, and one saves.
+@probe(pos="ld.global | ldu.global", level="group", before=True)
+def load():
+    lanes = nl.popc(nl.lanes)
+    LoadRequests.save(1, lanes, nl.sectors, lanes * nl.u32(nl.bytes), nl.distinct)
+    if PER_SITE == 1:
+        PerAccess.save(nl.site, nl.sectors)
+
+
+@probe(pos="st.global", level="group", before=True)
+def store():
+    lanes = nl.popc(nl.lanes)
+    StoreRequests.save(1, lanes, nl.sectors, lanes * nl.u32(nl.bytes), nl.distinct)
+    if PER_SITE == 1:
+        PerAccess.save(nl.site, nl.sectors)
+
+
+# A generic address may be in any memory. The lanes of a request are those for which it is in global memory.
+@probe(pos="ld.generic | ldu.generic", level="thread", before=True)
+def generic_load():
+    if nl.is_global(nl.addr):
+        first = is_first(nl.warp.ballot(True))
+        first_of_sector = is_first(nl.warp.match(nl.addr >> 5))
+        distinct = nl.bytes if is_first(nl.warp.match(nl.addr)) else nl.u64(0)
+        LoadRequests.save(nl.u64(first), 1, nl.u64(first_of_sector), nl.bytes, distinct)
+        count_site(first, first_of_sector)
+
+
+@probe(pos="st.generic !bulk", level="thread", before=True)
+def generic_store():
+    if nl.is_global(nl.addr):
+        first = is_first(nl.warp.ballot(True))
+        first_of_sector = is_first(nl.warp.match(nl.addr >> 5))
+        distinct = nl.bytes if is_first(nl.warp.match(nl.addr)) else nl.u64(0)
+        StoreRequests.save(nl.u64(first), 1, nl.u64(first_of_sector), nl.bytes, distinct)
+        count_site(first, first_of_sector)
+
+
 def is_first(lanes: nl.u32):
     return (lanes & nl.lanemask_lt) == 0
-
-
-# lanes: those of the request. Where addresses ascend from lane to lane, as they mostly do, a lane is the first with its
-# address, or with its sector, if the lane before it has another; else all are compared.
-def count_load(lanes):
-    first = is_first(lanes)
-    before = nl.warp.shuffle(nl.addr, nl.lane - 1)
-    first_of_sector = first or (nl.addr ^ before) >> 5 != 0
-    first_of_address = first or nl.addr != before
-    if nl.warp.any(nl.addr < before or not (first or follows(lanes))):
-        first_of_sector = is_first(nl.warp.match(nl.addr >> 5))
-        first_of_address = is_first(nl.warp.match(nl.addr))
-    distinct = nl.bytes if first_of_address else nl.u64(0)
-    LoadRequests.save(nl.u64(first), 1, nl.u64(first_of_sector), nl.bytes, distinct)
-    count_site(first, first_of_sector)
-
-
-def count_store(lanes):
-    first = is_first(lanes)
-    before = nl.warp.shuffle(nl.addr, nl.lane - 1)
-    first_of_sector = first or (nl.addr ^ before) >> 5 != 0
-    first_of_address = first or nl.addr != before
-    if nl.warp.any(nl.addr < before or not (first or follows(lanes))):
-        first_of_sector = is_first(nl.warp.match(nl.addr >> 5))
-        first_of_address = is_first(nl.warp.match(nl.addr))
-    distinct = nl.bytes if first_of_address else nl.u64(0)
-    StoreRequests.save(nl.u64(first), 1, nl.u64(first_of_sector), nl.bytes, distinct)
-    count_site(first, first_of_sector)
-
-
-# Whether the lane before this one is one of them.
-def follows(lanes: nl.u32):
-    return (lanes >> (nl.lane - 1)) & 1 == 1
 
 
 def count_site(first, first_of_sector):
@@ -76,26 +81,3 @@ def count_site(first, first_of_sector):
         sectors = nl.popc(nl.warp.ballot(first_of_sector))
         if first:
             PerAccess.save(nl.site, sectors)
-
-
-@probe(pos="ld.global | ldu.global", level="thread", before=True)
-def load():
-    count_load(nl.lanes)
-
-
-@probe(pos="st.global", level="thread", before=True)
-def store():
-    count_store(nl.lanes)
-
-
-# A generic address may be in any memory.
-@probe(pos="ld.generic | ldu.generic", level="thread", before=True)
-def generic_load():
-    if nl.is_global(nl.addr):
-        count_load(nl.warp.ballot(True))
-
-
-@probe(pos="st.generic !bulk", level="thread", before=True)
-def generic_store():
-    if nl.is_global(nl.addr):
-        count_store(nl.warp.ballot(True))

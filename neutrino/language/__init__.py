@@ -44,6 +44,7 @@ __all__ = [
     "clz",
     "ctaid",
     "cuid",
+    "distinct",
     "elected",
     "elements",
     "f16",
@@ -81,6 +82,7 @@ __all__ = [
     "s32",
     "s64",
     "save",
+    "sectors",
     "select",
     "site",
     "smid",
@@ -309,6 +311,10 @@ line = Value()
 """The source line of the instruction, 0 where the kernel does not say (``u32``)."""
 elements = Value()
 """How many elements its vector has, 1 of a scalar (``u32``): a number at each instruction."""
+sectors = Value()
+"""How many sectors of 32 bytes the lanes that run the probe here together access (``u32``)."""
+distinct = Value()
+"""How many different bytes the lanes that run the probe here together access (``u32``)."""
 
 
 @overload

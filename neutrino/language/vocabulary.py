@@ -36,7 +36,7 @@ VECTORS = ("out", "in1", "in2", "in3", "in4", "in5", "in6", "in7", "in8", "in9")
 
 SITE_OPERANDS = (
     *VECTORS, "addr", "bytes", "ops", "pred", "lanes", "leader", "elected", "thread", "block", "site", "line",
-    "elements",
+    "elements", "sectors", "distinct",
 )  # fmt: skip
 """``nl.out`` and the others: values of the instruction that a probe is at."""
 
@@ -70,6 +70,7 @@ TYPES: Mapping[str, Type] = {
 _SITE_OPERAND_TYPES: Mapping[str, Type] = {
     "ADDR": Type.U64, "BYTES": Type.U64, "OPS": Type.U64, "PRED": Type.PRED, "LEADER": Type.PRED,
     "THREAD": Type.U32, "BLOCK": Type.U64, "SITE": Type.U32, "LINE": Type.U32, "ELEMENTS": Type.U32, "HAS": Type.U32,
+    "SECTORS": Type.U32, "DISTINCT": Type.U32,
 }  # fmt: skip
 """Site operands whose type depends neither on the instruction nor, as that of ``LANES``, on the target."""
 

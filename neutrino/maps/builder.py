@@ -144,6 +144,11 @@ class SavedValues(Protocol):
         """Return whether it has one since they read it together, as a clock."""
         return False
 
+    def own_sites(self) -> tuple[int, ...]:
+        """Return the sites, ascending, if each lane that saves has for its key the site whose number is its own, modulo
+        the lanes of a warp; else ()."""
+        return ()
+
     def site_key(self) -> int | None:
         """Return a number that tells the place of the save's key in a table without a search; None if the key must be
         searched for.

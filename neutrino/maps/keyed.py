@@ -20,6 +20,7 @@ from neutrino.maps.tables import (
     add_one_of,
     add_to_key,
     add_to_numbered_site,
+    add_to_own_sites,
     add_to_site,
     begin_sites,
     bring_sites,
@@ -141,6 +142,9 @@ class Keyed(MapType):
             add_to_site(code, entry, table, site, values, saved)
             return code.statements
         key = code.saved(0, entry.fields[0])
+        own = saved.own_sites() if self.known.is_by_site else ()
+        if own and add_to_own_sites(code, entry, table, own, key, values, saved):
+            return code.statements
         if self.known.is_by_site:
             add_to_numbered_site(code, entry, table, key, values, saved)
             return code.statements

@@ -141,6 +141,37 @@ def add_to_numbered_site(
     _add(code, table, code.locate(word, _site_base(code, entry, table)), 0, totals, adds)
 
 
+def add_to_own_sites(
+    code: Builder, entry: Map, table: KeyTable, sites: Sequence[int], site: Register, values: Mapping[str, Register],
+    saved: SavedValues,
+) -> bool:  # fmt: skip
+    """Append the code by which each lane saves values under a site whose values it holds in registers.
+
+    sites: those for which lanes save. site: the register with the number of the lane's own. The others are those of
+    ``add_to_site``. Returns False, and has appended nothing, if lanes hold not all of the sites.
+    """
+    value = next(iter(values.values()), None)
+    is_short = all(each is value and each.type is Type.U32 for each in values.values())
+    if not is_short or sites[-1] >= _MOST_GROUPS * saved.lanes.number or not _can_reduce_over_lanes(entry, saved.lanes):
+        return False
+    saves = code.saving(saved)
+    groups = sorted({number // saved.lanes.number for number in sites})
+    for group in groups:
+        when = saves
+        if len(groups) > 1:
+            relation = Relation.GE if group == groups[-1] else Relation.LT
+            when = code.compare(relation, site, groups[-1] * saved.lanes.number, saves)
+        registers = _registers(code, table, group)
+        code.change(registers["count"], Operator.ADD, 1, when)
+        for name in table.keep:
+            total: Register | None = value
+            if total is not None and name == "sum":
+                total = code.convert(Type.U64, total)
+            if total is not None:
+                code.change(registers[name], _OPERATORS[name], total, when)
+    return True
+
+
 def begin_sites(code: Builder, entry: Map, table: KeyTable, kept: Sequence[Kept]) -> None:
     """Append the code for a kernel's start that sets the register with the address of known keys' cells, if saves use
     it.

@@ -58,6 +58,9 @@ class Facts:
     def choices(self, number: int) -> tuple[int, ...]:
         return ()
 
+    def own_sites(self) -> tuple[int, ...]:
+        return ()
+
     def site_key(self) -> int | None:
         return self.site
 

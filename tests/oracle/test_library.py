@@ -26,13 +26,14 @@ from neutrino.tracing.views import MapView
 from neutrino.verification import check_probes, load_all, load_probes
 from tests.oracle.assembling import assemble
 from tests.oracle.bench import Bench, Kernel, make_twins, skip_of
-from tests.oracle.library import patterns
+from tests.oracle.library import patterns, strided
 from tests.oracle.simulation import operands_of
 from tests.oracle.test_matrix import ALL
 from tests.oracle.twin_launch import LoadedTwin
 from tests.twin_costs import PROBES
 
 PATTERNS = patterns()
+STRIDED = {f"strided{seed}": strided(seed) for seed in range(2)}
 _LANES = 32
 _TRACED = re.compile(r"(ldu?|st|atom|red|cp\.async\.c[ag])\.")
 _KINDS = {"ld": 0, "ldu": 0, "st": 1, "atom": 2, "red": 3, "cp": 4}
@@ -62,7 +63,7 @@ class Run:
 
 @cache
 def bench(name: str) -> Bench:
-    return Bench(PATTERNS.get(name) or ALL[name], ())
+    return Bench((PATTERNS | STRIDED).get(name) or ALL[name], ())
 
 
 @cache
@@ -407,7 +408,7 @@ def test_waits_of_whole_warps() -> None:
 # coalescing, reuse_distance, hot_lines, atomic_contention
 
 
-@pytest.mark.parametrize("name", ["stride", "broadcast", "random", "memory"])
+@pytest.mark.parametrize("name", ["stride", "broadcast", "random", "memory", *STRIDED])
 def test_sectors_and_different_bytes(name: str) -> None:
     run = probed("coalescing", name)
     for table, opcodes in (("LoadRequests", "ld"), ("StoreRequests", "st")):

@@ -115,7 +115,7 @@ def test_each_value_of_an_instruction_is_taken() -> None:
     names = {code.partition(".")[2] for code in codes("Values of the instruction")}
     assert names == {
         "out", *(f"in{number}" for number in range(1, 10)), "addr", "bytes", "ops", "pred", "lanes", "leader",
-        "elected", "thread", "block", "site", "line", "elements",
+        "elected", "thread", "block", "site", "line", "elements", "sectors", "distinct",
     }  # fmt: skip
 
 

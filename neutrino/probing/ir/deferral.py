@@ -34,7 +34,7 @@ from neutrino.maps.declaration import Layout, Map
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.ir.structured import For, If, Save, Statement, While, walk
 
-_NOT_LATER = frozenset({"LANES", "LEADER", "ELECTED", "HAS", "ELEMENTS"})
+_NOT_LATER = frozenset({"LANES", "LEADER", "ELECTED", "HAS", "ELEMENTS", "SECTORS", "DISTINCT"})
 """Values of a site that other lanes have a part in; and those that snippets are specialized for."""
 
 

@@ -48,6 +48,7 @@ from neutrino.ptx.instrument.registers import (
 )
 from neutrino.ptx.instrument.sums import Sums
 from neutrino.ptx.isa.forms import misfit, need, reads_special
+from neutrino.ptx.isa.instruction import OF_REQUESTS
 from neutrino.ptx.isa.scalars import SPECIAL_NEEDS, SPECIAL_REGISTERS
 from neutrino.ptx.snippets.writer import assembly_text, operand_text
 from neutrino.ptx.text.inserted import Declaration, Lines, branches, op
@@ -59,6 +60,13 @@ def needed_version(snippet: Snippet, architecture: int) -> tuple[int, int]:
     architecture: 80 for ``sm_80``. Raises UnsupportedError where the architecture lacks one of them.
     """
     version = VERSION if snippet.branching is not None and architecture >= MATCHES else (0, 0)
+    if not snippet.operands_of_site.isdisjoint(OF_REQUESTS):
+        if architecture < MATCHES:
+            raise UnsupportedError(
+                f"sectors of lanes need sm_{MATCHES}, the kernel is for sm_{architecture}",
+                f"the kernel compiled for sm_{MATCHES} or newer",
+            )
+        version = VERSION
     for statement in snippet.straight:
         if isinstance(statement, Save):
             version = max(version, save_version(statement.map, architecture))
@@ -91,7 +99,7 @@ _COMPUTES_ONLY = frozenset(
 """Instructions that only compute from registers, the same in each thread whatever the others do."""
 
 
-def _computes_only(opcode: str) -> bool:
+def computes_only(opcode: str) -> bool:
     """Return whether an instruction only computes a result, so that threads which do not need the result may run it,
     too."""
     return opcode.partition(".")[0] in _COMPUTES_ONLY
@@ -237,7 +245,7 @@ class Emission:
                 is_own = all(register.is_local for register in statement.writes)
                 # What other threads compute into registers of the snippet's own nobody reads; and ptxas merges nothing
                 # with it.
-                is_everywhere = is_own and statement.guard is None and _computes_only(statement.opcode)
+                is_everywhere = is_own and statement.guard is None and computes_only(statement.opcode)
                 when = None if is_everywhere else guard if is_own else inside
                 self._instruction(statement, resolve, when, code.lines)
                 continue
@@ -280,6 +288,14 @@ class Emission:
         for (index, cell), amount in constant_adds.items():
             self.sums.add_amount(index, cell, str(amount), "", lines)
         return lines
+
+    def waiting(self, size: int) -> str:
+        """Return the name of a variable in local memory with so many bytes, for what waits for the code that follows.
+
+        It is aligned to ``WAITING_ALIGN``.
+        """
+        self._maps.waiting_bytes = max(self._maps.waiting_bytes, size)
+        return self._maps.waiting_memory
 
     def save_all(self, deferred: DeferredSaves) -> Lines:
         """Return the code of saves (records of probes) that ``snippet`` has collected at several places, written all

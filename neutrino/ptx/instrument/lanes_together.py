@@ -38,6 +38,26 @@ def leader(lanes: Value, scratch: Scratch, here: Lines) -> Value:
     return Value(leads, "pred")
 
 
+def pieces(address: Value, lanes: Value, guard: Guard | None, shift: int, take: Take, lines: Lines) -> Value:
+    """Return the number of different aligned pieces of ``1 << shift`` bytes in which the addresses of lanes lie, a u32.
+
+    lanes: the mask of the lanes that execute this under the guard; others get nothing that means anything.
+    """
+    piece, same, count, is_first = take("b64"), take("b32"), take("b32"), take("pred")
+    when = under(guard)
+    lines += [
+        op("mov.u64", piece, address.text),
+        op("shr.u64", piece, piece, str(shift)),
+        op("match.any.sync.b64", same, piece, lanes.text, when=when),
+        op("mov.u32", count, "%lanemask_lt"),
+        op("and.b32", same, same, count),
+        op("setp.eq.u32", is_first, same, "0"),
+        op("vote.sync.ballot.b32", count, is_first, lanes.text, when=when),
+        op("popc.b32", count, count),
+    ]
+    return Value(count, "u32")
+
+
 class LaneMasks:
     """The masks of the lanes that come to one place together, for LANES in the snippets there.
 

@@ -260,6 +260,10 @@ class PendingSave:
         """Return None: no operand is asked whether it is a constant."""
         return None
 
+    def own_sites(self) -> tuple[int, ...]:
+        """Return (): the map has no keys."""
+        return ()
+
     def site_key(self) -> int | None:
         """Return None: the map has no keys."""
         return None

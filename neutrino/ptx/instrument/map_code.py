@@ -509,6 +509,10 @@ class SaveCode(AtMap):
             self._values[number] = self._operand_value(self._save.operands[number])
         return self._values[number]
 
+    def own_sites(self) -> tuple[int, ...]:
+        """Return the sites, if the save's key is for each lane that of its own; else ()."""
+        return self._value(0).sites
+
     def site_key(self) -> int | None:
         """Return the number that stands for the save's key in a table whose keys are sites or a few constants; None
         elsewhere."""

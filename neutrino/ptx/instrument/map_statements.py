@@ -516,6 +516,10 @@ class _NotedAnswers:
         """Return whether an operand is the same since lanes read it together; question and answer are noted."""
         return self._ask("is_read_together", number, self._saved.is_read_together)
 
+    def own_sites(self) -> tuple[int, ...]:
+        """Return the sites, if each lane saves for its own; question and answer are noted."""
+        return self._ask("own_sites", 0, lambda _: self._saved.own_sites())
+
     def site_key(self) -> int | None:
         """Return the number by which the save's key is known, else None; question and answer are noted."""
         return self._ask("site_key", 0, lambda _: self._saved.site_key())
@@ -530,6 +534,8 @@ class _NotedAnswers:
 def _answer(saved: SavedValues, question: _Question) -> object:
     """Answer a question that a map's type has about a save: its kind, and the number of an operand."""
     kind, number = question
+    if kind == "own_sites":
+        return saved.own_sites()
     return saved.site_key() if kind == "site_key" else getattr(saved, kind)(number)
 
 

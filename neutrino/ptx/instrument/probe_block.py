@@ -1,5 +1,5 @@
-"""Inserted code that reads the probe block (the twin's extra parameter), and computes a thread's slot or the address of
-the copy of a record that it adds to."""
+"""Inserted code that reads the probe block (the twin's extra parameter), and computes a thread's numbers, its slot, or
+the address of the copy of a record that it adds to."""
 
 from __future__ import annotations
 
@@ -21,10 +21,46 @@ from neutrino.abi.probe_block import (
 )
 from neutrino.maps.declaration import NO_LIMIT, Map
 from neutrino.maps.regions import SM_ROWS, copy_stride, most_copies, row_stride
-from neutrino.ptx.instrument.registers import Take, bits
+from neutrino.ptx.instrument.registers import Scratch, Take, Value, bits
 from neutrino.ptx.isa.instruction import Instruction
 from neutrino.ptx.isa.scalars import WARP_LANES
 from neutrino.ptx.text.inserted import Declaration, Lines, mem, op
+
+
+def thread_number(scratch: Scratch, here: Lines) -> Value:
+    """Return THREAD, as probes name it: the thread's linear number in its block, x fastest. Appends the code to here.
+    """
+    number, b, c = (scratch.take("b32") for _ in range(3))
+    here += [
+        op("mov.u32", number, "%tid.z"),
+        op("mov.u32", b, "%ntid.y"),
+        op("mov.u32", c, "%tid.y"),
+        op("mad.lo.u32", number, number, b, c),
+        op("mov.u32", b, "%ntid.x"),
+        op("mov.u32", c, "%tid.x"),
+        op("mad.lo.u32", number, number, b, c),
+    ]
+    return Value(number, "u32")
+
+
+def block_number(scratch: Scratch, here: Lines) -> Value:
+    """Return BLOCK, as probes name it: the block's linear number in the grid, x fastest. Appends the code to here.
+
+    Grids have up to 2^31 x 65535 x 65535 blocks: the row's number has 32 bits, the block's does not.
+    """
+    row, b, c = (scratch.take("b32") for _ in range(3))
+    number, wide = scratch.take("b64"), scratch.take("b64")
+    here += [
+        op("mov.u32", row, "%ctaid.z"),
+        op("mov.u32", b, "%nctaid.y"),
+        op("mov.u32", c, "%ctaid.y"),
+        op("mad.lo.u32", row, row, b, c),
+        op("mov.u32", b, "%nctaid.x"),
+        op("mov.u32", c, "%ctaid.x"),
+        op("cvt.u64.u32", wide, c),
+        op("mad.wide.u32", number, row, b, wide),
+    ]
+    return Value(number, "u64")
 
 
 @dataclass

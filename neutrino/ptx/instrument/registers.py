@@ -41,7 +41,8 @@ class Value:
     called in messages, "" for values of the probe's own. loaded: of what a load gives, how many bits it loads: the
     lower ones of a register that may be wider; None of all else. choices: of an integer in a register that has one of a
     few values, these, ascending; () where that is not known. address: of an address, the program's register and what is
-    added to it.
+    added to it. sites: of the number of a site that each lane has for itself, all of these: a site is for the lane that
+    has its number, modulo the lanes of a warp.
     """
 
     text: str
@@ -51,6 +52,7 @@ class Value:
     loaded: int | None = None
     choices: tuple[int, ...] = ()
     address: tuple[str, int] | None = None
+    sites: tuple[int, ...] = ()
 
 
 Resolver = Callable[[str, str | None], Value]

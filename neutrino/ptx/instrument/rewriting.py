@@ -20,6 +20,7 @@ from neutrino.ptx.analysis.linkage import Callee, Linkage
 from neutrino.ptx.analysis.matching import Found, Matcher
 from neutrino.ptx.instrument.registers import PrivateNames, UnsupportedError
 from neutrino.ptx.isa.forms import is_collective
+from neutrino.ptx.isa.instruction import OF_REQUESTS
 from neutrino.ptx.isa.scalars import SPECIAL_REGISTERS
 from neutrino.ptx.snippets.lowering import lower
 from neutrino.ptx.text.body import Body
@@ -151,7 +152,7 @@ def _ends_with_store(save: Save) -> bool:
 def _names_operands(probe: Probe) -> bool:
     """Return whether a probe names an operand of its instructions: a result, a source or the address."""
     return any(
-        operand.name.startswith(("OUT", "IN", "ADDR"))
+        operand.name.startswith(("OUT", "IN", "ADDR", *OF_REQUESTS))
         for snippet in _snippets(probe)
         for statement in snippet.straight
         for operand in site_operands_of(statement)
@@ -172,7 +173,9 @@ def parameters_of(probe: Probe) -> list[str | None]:
 
 def _has_collective(snippet: Snippet) -> bool:
     """Return whether a snippet has an instruction between lanes (threads of a warp)."""
-    return any(isinstance(statement, Assembly) and is_collective(statement.opcode) for statement in snippet.straight)
+    return not snippet.operands_of_site.isdisjoint(OF_REQUESTS) or any(
+        isinstance(statement, Assembly) and is_collective(statement.opcode) for statement in snippet.straight
+    )
 
 
 _MOST_SHAPES = 1 << 14

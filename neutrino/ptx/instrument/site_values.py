@@ -8,10 +8,12 @@ import struct
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from neutrino.ptx.instrument.lanes_together import LaneMasks, leader
+from neutrino.ptx.instrument.lanes_together import LaneMasks, leader, pieces
+from neutrino.ptx.instrument.probe_block import block_number, thread_number
 from neutrino.ptx.instrument.registers import Guard, Scratch, UnsupportedError, Value, bits
 from neutrino.ptx.isa.forms import FLOATS, is_untyped, value_type
 from neutrino.ptx.isa.instruction import (
+    OF_REQUESTS,
     REGISTER,
     Address,
     Instruction,
@@ -30,44 +32,9 @@ from neutrino.ptx.text.inserted import Lines, op, vector
 
 _EVERYWHERE = frozenset({"LANES", "LEADER", "ELECTED", "THREAD", "BLOCK"})
 """Helpers that have a value wherever a probe runs."""
-_OF_LANES = ("LANES", "LEADER", "ELECTED")
+_OF_LEADERS = ("LEADER", "ELECTED")
+_OF_LANES = ("LANES", *_OF_LEADERS, *OF_REQUESTS)
 """Those that each snippet has anew: it may be for other threads than the one before it."""
-
-
-def _thread(scratch: Scratch, here: Lines) -> Value:
-    """Return THREAD, as probes name it: the thread's linear number in its block, x fastest. Appends the code to here.
-    """
-    number, b, c = (scratch.take("b32") for _ in range(3))
-    here += [
-        op("mov.u32", number, "%tid.z"),
-        op("mov.u32", b, "%ntid.y"),
-        op("mov.u32", c, "%tid.y"),
-        op("mad.lo.u32", number, number, b, c),
-        op("mov.u32", b, "%ntid.x"),
-        op("mov.u32", c, "%tid.x"),
-        op("mad.lo.u32", number, number, b, c),
-    ]
-    return Value(number, "u32")
-
-
-def _block(scratch: Scratch, here: Lines) -> Value:
-    """Return BLOCK, as probes name it: the block's linear number in the grid, x fastest. Appends the code to here.
-
-    Grids have up to 2^31 x 65535 x 65535 blocks: the row's number has 32 bits, the block's does not.
-    """
-    row, b, c = (scratch.take("b32") for _ in range(3))
-    number, wide = scratch.take("b64"), scratch.take("b64")
-    here += [
-        op("mov.u32", row, "%ctaid.z"),
-        op("mov.u32", b, "%nctaid.y"),
-        op("mov.u32", c, "%ctaid.y"),
-        op("mad.lo.u32", row, row, b, c),
-        op("mov.u32", b, "%nctaid.x"),
-        op("mov.u32", c, "%ctaid.x"),
-        op("cvt.u64.u32", wide, c),
-        op("mad.wide.u32", number, row, b, wide),
-    ]
-    return Value(number, "u64")
 
 
 class PlaceOperands:
@@ -122,7 +89,7 @@ class PlaceOperands:
         if helper in {"LEADER", "ELECTED"}:
             return leader(self("LANES", None), self._scratch, self.here)
         if helper != "LANES":
-            return (_thread if helper == "THREAD" else _block)(self._scratch, self.here)
+            return (thread_number if helper == "THREAD" else block_number)(self._scratch, self.here)
         return self._masks.of(self._guard, self._scratch, self.here)
 
 
@@ -251,9 +218,11 @@ class SiteOperands:
             "OPS": self._operations,
             "PRED": self._predicate,
             "LANES": self._lanes,
-            **dict.fromkeys(_OF_LANES[1:], lambda: leader(self("LANES", None), self._scratch, self.here)),
-            "THREAD": lambda: _thread(self._scratch, self.here),
-            "BLOCK": lambda: _block(self._scratch, self.here),
+            **dict.fromkeys(_OF_LEADERS, lambda: leader(self("LANES", None), self._scratch, self.here)),
+            "SECTORS": lambda: self._pieces(5),
+            "DISTINCT": self._distinct,
+            "THREAD": lambda: thread_number(self._scratch, self.here),
+            "BLOCK": lambda: block_number(self._scratch, self.here),
             "SITE": lambda: Value(str(self._site), None),
             "LINE": lambda: Value(str(self._line()), None),
         }
@@ -515,12 +484,27 @@ class SiteOperands:
     def _lanes(self) -> Value:
         """Return LANES, as probes name it: the mask of the active lanes for which the guard or the instruction's
         predicate holds."""
-        guard = self._guard
+        return self._masks.of(self._executing(), self._scratch, self.here)
+
+    def _executing(self) -> Guard | None:
+        """Return the guard of the threads that a snippet is for."""
         # `begin_snippet` was not called.
         if not self._guard_known and self._instruction.predicate is not None:
-            register = self._preserved(self._instruction.predicate, "pred").text
-            guard = Guard(register, self._instruction.negated)
-        return self._masks.of(guard, self._scratch, self.here)
+            return Guard(self._preserved(self._instruction.predicate, "pred").text, self._instruction.negated)
+        return self._guard
+
+    def _pieces(self, shift: int) -> Value:
+        """Return how many different aligned pieces of ``1 << shift`` bytes the lanes here access."""
+        lanes, address = self("LANES", None), self("ADDR", None)
+        return pieces(address, lanes, self._executing(), shift, self._scratch.take, self.here)
+
+    def _distinct(self) -> Value:
+        """Return DISTINCT, as probes name it: how many different bytes the lanes here access."""
+        size, value = self("BYTES", None), self._pieces(0)
+        if size.type is not None:
+            raise self._lacks("DISTINCT", "how many bytes it accesses does not stand in it")
+        self.here.append(op("mul.lo.u32", value.text, value.text, size.text))
+        return value
 
     # ADDR
 

@@ -25,6 +25,7 @@ from neutrino.ptx.instrument.lanes_together import LaneMasks
 from neutrino.ptx.instrument.log_code import DeferredSaves
 from neutrino.ptx.instrument.map_code import ConstantAdds
 from neutrino.ptx.instrument.registers import Guard, UnsupportedError
+from neutrino.ptx.instrument.requests import RequestCode
 from neutrino.ptx.instrument.rewriting import ProbeFacts
 from neutrino.ptx.instrument.site_values import PlaceOperands, SiteOperands
 from neutrino.ptx.instrument.twin import Shown
@@ -305,6 +306,7 @@ class SiteWriter:
         self._constant_adds: list[tuple[Statement, int, ConstantAdds]] = []
         self._waiting = WaitingSaves(self._body, self._products, emission, edits) if may_wait else None
         self._unlikely = UnlikelyCode(self._body, self._products, emission, edits)
+        self._requests = RequestCode(self._body, self._products, emission, edits)
         # The instruction whose code is being written; and its index, -1 at places between instructions.
         self._hit: Hit
         self._index = -1
@@ -322,6 +324,7 @@ class SiteWriter:
         if self._waiting is not None:
             self._waiting.come_to(place)
         self._unlikely.come_to(statement)
+        self._requests.come_to(statement)
         # Not plain: code of source lines, or an instruction that names its own predicate as an operand. If it writes
         # it, other code goes after it than after one that does not.
         plain = not hit.opens and not hit.closes and not (guard and guard_register(guard) in self._code[position:end])
@@ -354,6 +357,7 @@ class SiteWriter:
         if self._waiting is not None:
             self._waiting.write()
         self._unlikely.write()
+        self._requests.write()
         if not self._constant_adds:
             return
         groups = SiteGroups(self._body)
@@ -422,7 +426,14 @@ class SiteWriter:
         leaves = instruction.mnemonic.ends_block
         # Unlikely code of a call or of source lines is not deferred.
         may_defer = _is_plain(place) and hit.statement.index not in self._calls
-        deferrals = self._unlikely.count
+        deferrals = self._unlikely.count, self._requests.count
+
+        def joins(snippet: Snippet, guard: Guard | None) -> bool:
+            """Leave a snippet to the code of several sites, if it can be."""
+            return may_defer and self._requests.fits(snippet) and self._requests.add(
+                snippet, lambda: self._operands(instruction, hit, LaneMasks([]), after=False), instruction, guard, hit,
+                start,
+            )  # fmt: skip
 
         def defer(*, after: bool) -> _Defer | None:
             """Return what has unlikely code of one side run later."""
@@ -445,6 +456,8 @@ class SiteWriter:
                 asking = probe.name
                 if id(probe) in own:
                     own_guard = guard if probe.lanes is Lanes.EXECUTING else None
+                    if joins(probe.before, own_guard):
+                        continue
                     waited |= self._snippet(
                         probe.before, operands, own_guard, start, first, constant_adds,
                         level=probe.level, deferred=deferred, defer=defer(after=False)
@@ -485,7 +498,7 @@ class SiteWriter:
             # The registers stay in use: stores further down still read them.
             return None
         scratch.release(mark)
-        if self._unlikely.count != deferrals:
+        if (self._unlikely.count, self._requests.count) != deferrals:
             return None
         return None if operands.reads_operands or operands_after.reads_operands or early else code
 

@@ -20,6 +20,8 @@ _HEAD = re.compile(
 )
 _SPLIT = re.compile(r"[\[\](){},]")
 REGISTER = re.compile(r"[A-Za-z_$%][\w$]*(?:\.[xyzwrgba]\b)?", re.ASCII)
+OF_REQUESTS = frozenset({"SECTORS", "DISTINCT"})
+"""Helpers that say what the lanes at a site access together."""
 _MEMORY = re.compile(r"\[(?P<base>[^\[\]+,{}]*)(?:\+(?P<offset>[-+*\s()\w]+))?\](?:\.unified)?\Z", re.ASCII)
 
 

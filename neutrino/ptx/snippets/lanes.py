@@ -18,6 +18,7 @@ from neutrino.ir.operands import (
 from neutrino.ir.statements import Assembly, Collective, Computation, Reduction, Shuffle
 from neutrino.ir.types import Type
 from neutrino.ptx.isa.forms import is_collective
+from neutrino.ptx.isa.instruction import OF_REQUESTS
 from neutrino.ptx.snippets.writer import TARGET, Guard, Writer, move, register_bits
 
 _LANES = SiteOperand("LANES")
@@ -28,7 +29,7 @@ _SAME_FOR_ALL = frozenset({"vote", "redux"})
 """Instructions between lanes that give all of them the same, whatever each one puts in."""
 _CHANGING = frozenset({"activemask", "match", "shfl"})
 """Instructions whose result depends on the lane even if what they read does not."""
-_LITERALS = frozenset({"LANES", "SITE", "LINE", "PARAM", "HAS", "ELEMENTS", "BLOCK"})
+_LITERALS = frozenset({"LANES", "SITE", "LINE", "PARAM", "HAS", "ELEMENTS", "BLOCK"}) | OF_REQUESTS
 """Values of the instruction that are the same in all lanes at the site."""
 
 

@@ -45,12 +45,14 @@ from neutrino.ptx.isa.forms import (
     type_by_pattern,
     types_last,
 )
+from neutrino.ptx.isa.instruction import OF_REQUESTS
 from neutrino.ptx.isa.opcodes import FIRST_PARTS, NO_AFTER, OPCODES, OTHER_NAMES, Measure, Opcode, Role, find, in_class
 from neutrino.ptx.isa.scalars import SPECIAL_REGISTERS
 
 _WITH_ELEMENTS = ("OUT", *(f"IN{number}" for number in range(1, 10)))
 _WITHOUT_ELEMENTS = (
     "ADDR", "BYTES", "OPS", "PRED", "LANES", "LEADER", "ELECTED", "THREAD", "BLOCK", "SITE", "LINE", "ELEMENTS",
+    "SECTORS", "DISTINCT",
 )  # fmt: skip
 _ELEMENT = r"(?:\.(?P<element>bits|(?:[xyzw]|\d{1,3})(?:\.bits)?))?"
 
@@ -81,6 +83,7 @@ end in ``bits`` (``OUT.bits``, ``OUT.y.bits``): then the value is taken as bits 
 HELPER_TYPES = {
     "ADDR": "u64", "BYTES": "u64", "OPS": "u64", "PRED": "pred", "LANES": "b32", "LEADER": "pred", "ELECTED": "pred",
     "THREAD": "u32", "BLOCK": "u64", "SITE": "u32", "LINE": "u32", "ELEMENTS": "u32",
+    "SECTORS": "u32", "DISTINCT": "u32",
 }  # fmt: skip
 """The PTX types of the helpers whose type does not depend on the instruction; those of ``HAS.…`` are u32, too."""
 
@@ -272,6 +275,8 @@ def _absent_from(row: Opcode, name: str, word: str, pattern: Pattern) -> Fault |
         has_element = word.removesuffix(".bits") != name
         if has_element and inputs[number - 1] is Role.ADDRESS:
             return absent, f"{row.text} has no {word}", f"{name} is its address, which has no elements"
+    if name in OF_REQUESTS and (row.measure is not Measure.ACCESS or Role.ADDRESS not in row.operands):
+        return absent, f"{row.text} has no {name}", "loads, stores and atomics have it"
     if name == "ADDR" and not {Role.ADDRESS, Role.OBJECT}.intersection(row.operands):
         return absent, f"{row.text} has no {name}", "it accesses no memory"
     if name == "BYTES" and row.measure not in _MEASURES_WITH_BYTES and Role.SIZE not in row.operands:
