@@ -181,6 +181,9 @@ class SavesTogether(Protocol):
         None if that is not known.
         """
 
+    def constant(self, save: int, number: int) -> Hashable:
+        """Return of an operand that is a constant what is equal for equal ones, None of others."""
+
 
 class Builder:
     """Builds a piece of code, a list of statements of the IR, which a backend translates for a GPU.

@@ -65,6 +65,15 @@ GROUP_ROWS_FIELD_AT = 24
 GROUP_FURTHER_AT = 28
 """Of the forms the bit from which on is, in 4 bits, how many further records each lane has, in which fields differ from
 lane to lane by as much as in the first one. No field has an area then, but those with one of two values."""
+GROUP_SHORT_FIELDS = 9
+"""Groups of records with more fields have no short further records."""
+GROUP_IN_TURN_AT, GROUP_SHORT_AT = 18, 19
+"""Of the forms of a group with further records the bit that is 1 if these are short: u32 words, first those of the
+fields, but for those that have one of two values or the form ``GROUP_LEFT_OUT``, of 8 bytes s32 how much they are
+beyond those of the first record; then the order, unless the other bit says that each is greater by 1 than the one
+before; then the mask, if there is one. Up to a multiple of 16 bytes."""
+GROUP_LEFT_OUT = 3
+"""The form of a field that is the same in short further records as in the first one. It has no area."""
 GROUP_TWO_VALUES = 1
 """The form of a field of 1 or 2 bytes that has the lowest lane's value or one other: its area has u32 mask of the lanes
 with the other, u32 that value."""
@@ -369,6 +378,39 @@ def lanes_at(words: Array, mask_words: int, places: Array) -> Any:
     return np.unpackbits(masks.view(np.uint8), axis=1, bitorder="little")
 
 
+def further_layout(
+    forms: Array, sizes: Sequence[int], offsets: Sequence[int], record_size: int, mask_words: int
+) -> dict[str, Any]:
+    """Return where things are in the further records of groups, by the words with their forms, int64: the ``size`` of
+    each in bytes, of each field its place (``places``), that of the ``order`` and of the ``mask``, -1 for what it
+    lacks; which are short (``is_short``); and the ``forms`` of the first record.
+
+    sizes, offsets: of the fields in whole records, which have record_size bytes. mask_words: of a mask of lanes.
+    """
+    import numpy as np
+
+    is_short = (forms >> GROUP_SHORT_AT & 1 != 0) & (forms >> GROUP_FURTHER_AT != 0) & (len(sizes) <= 9)
+    has_mask = forms >> GROUP_OWN_LANES_AT & 1 != 0
+    at, places, plain = np.zeros_like(forms), [], forms & ~np.where(is_short, 3 << GROUP_IN_TURN_AT, 0)
+    for number, (size, offset) in enumerate(zip(sizes, offsets, strict=True)):
+        form = forms >> 2 * number & 3
+        is_two = (size <= 2) & (form == GROUP_TWO_VALUES)
+        is_left_out = is_short & (form == GROUP_LEFT_OUT)
+        has_mask = has_mask | is_two
+        is_there = ~(is_left_out | is_two)
+        places.append(np.where(is_short, np.where(is_there, at, -1), offset))
+        at = at + 4 * is_there
+        plain = plain & ~np.where(is_left_out, 3 << 2 * number, 0)
+    has_order = forms >> GROUP_IN_TURN_AT & 1 == 0
+    order = np.where(is_short, np.where(has_order, at, -1), -(-record_size // 4) * 4)
+    mask = np.where(is_short, at + 4 * has_order, -(-record_size // 4) * 4 + 4)
+    end = mask + 4 * mask_words * (has_mask | ~is_short)
+    size_of_each = -(-end // GROUP_ALIGN) * GROUP_ALIGN
+    return {
+        "size": size_of_each, "places": places, "order": order, "mask": mask, "is_short": is_short, "forms": plain,
+    }  # fmt: skip
+
+
 def read_groups(data: Array, chunks: Array, shape: int, row_type: np.dtype[Any]) -> Array:
     """Return the records of chunks of groups, as ``Log.read`` does, but for ``order``, which only grows in each lane.
 
@@ -393,8 +435,6 @@ def read_groups(data: Array, chunks: Array, shape: int, row_type: np.dtype[Any])
     rows_at = words_end + 4 * sizes.count(8)
     record = -(-rows_at // max(sizes)) * max(sizes)
     head = -(-(record + record_size) // GROUP_ALIGN) * GROUP_ALIGN
-    later = -(-record_size // 4) * 4
-    size_of_further = -(-(later + 4 + 4 * mask_words) // GROUP_ALIGN) * GROUP_ALIGN
     words = data.view("<u4")
     if rows_at == record:
         rows_at = head
@@ -407,6 +447,8 @@ def read_groups(data: Array, chunks: Array, shape: int, row_type: np.dtype[Any])
         at, ends, slots = at[has_head], ends[has_head], slots[has_head]
         forms = words[at // 4 + mask_words].astype(np.int64)
         lanes = lanes_at(words, mask_words, at).sum(axis=1, dtype=np.int64)
+        later = further_layout(forms, sizes, offsets, record_size, mask_words)
+        times, forms = forms >> GROUP_FURTHER_AT, later["forms"]
         areas, after = [], at + head
         for number, size in enumerate(sizes):
             areas.append(after)
@@ -416,38 +458,46 @@ def read_groups(data: Array, chunks: Array, shape: int, row_type: np.dtype[Any])
         after = -(-after // GROUP_ALIGN) * GROUP_ALIGN
         if rows_at == head:
             after = after + GROUP_ALIGN * (forms >> GROUP_ROWS_AT & 7 != 0)
-        further, after = after, after + size_of_further * (forms >> GROUP_FURTHER_AT)
+        further, after = after, after + later["size"] * times
         is_whole = (lanes > 0) & (after <= ends)
         found.append(np.stack([at, slots, lanes, further, *areas])[:, is_whole])
         at, ends, slots = after[is_whole], ends[is_whole], slots[is_whole]
     at, slots, lanes, further, *areas = np.concatenate(found, axis=1)
     # Further records are as groups of their own, with the head of the first.
-    first = record + at
     times = 1 + (words[at // 4 + mask_words] >> GROUP_FURTHER_AT).astype(np.int64)
     part = np.arange(times.sum()) - np.repeat(np.cumsum(times) - times, times)
     is_further = part > 0
-    at, slots, lanes, further, first, *areas = [
-        np.repeat(column, times) for column in (at, slots, lanes, further, first, *areas)
-    ]
-    first = np.where(is_further, further + (part - 1) * size_of_further, first)
-    orders = words[at // 4 + mask_words + 1] + np.where(is_further, words[(first + later) // 4 * is_further], 0)
+    at, slots, lanes, further, *areas = [np.repeat(column, times) for column in (at, slots, lanes, further, *areas)]
+    all_forms = words[at // 4 + mask_words].astype(np.int64)
+    later = further_layout(all_forms, sizes, offsets, record_size, mask_words)
+    is_short = is_further & later["is_short"]
+    further = further + (part - 1) * later["size"]
+    has_order = is_further & (later["order"] >= 0)
+    given = words[np.where(has_order, further + later["order"], 0) // 4]
+    orders = words[at // 4 + mask_words + 1] + np.where(has_order, given, part.astype(np.uint32))
 
     # A row for each lane of each group. rank: of the lane among those of its group's head.
     bits = lanes_at(words, mask_words, at)
     ranks = np.cumsum(bits, axis=1) - 1
     own = is_further & (words[at // 4 + mask_words] >> GROUP_OWN_LANES_AT & 1 != 0)
-    bits[own] = lanes_at(words, mask_words, (first + later + 4)[own])
+    bits[own] = lanes_at(words, mask_words, (further + later["mask"])[own])
     group, lane = np.nonzero(bits)
     rank = ranks[group, lane].astype(np.int64)
     records = np.zeros((len(group), record_size), np.uint8)
-    stride_at, split = words_end, words[at // 4 + mask_words]
+    stride_at, split = words_end, later["forms"].astype(np.uint32)
     # Only the first record has areas with a value for each lane.
     small = sum(GROUP_TWO_VALUES << 2 * place for place, size in enumerate(sizes) if size <= 2)
     split[is_further] &= np.uint32(0xFFF << GROUP_ROWS_AT | small)
     to_next = words[np.minimum(at + rows_at, len(data) - 4) // 4].view("<i4").astype(np.int64)
     for number, (size, offset) in enumerate(zip(sizes, offsets, strict=True)):
         form = split >> 2 * number & 3
-        values = data.view(f"<u{size}")[(first + offset) // size][group]
+        source = np.where(is_further & ~is_short, further, at + record) + offset
+        values = data.view(f"<u{size}")[source // size]
+        # In short further records four bytes, or nothing where it is as in the first one.
+        given = np.flatnonzero(is_short & (later["places"][number] >= 0))
+        word = words[(further + later["places"][number])[given] // 4]
+        values[given] = values[given] + word.view("<i4").astype("<u8") if size == 8 else word.astype(values.dtype)
+        values = values[group]
         if size == 8:
             stride = np.where(form == 0, words[(at + stride_at) // 4].view("<i4"), 0).astype(np.int64)
             # From lane to lane, and of a field in rows from row to row; else all are in one.
@@ -459,7 +509,7 @@ def read_groups(data: Array, chunks: Array, shape: int, row_type: np.dtype[Any])
         if size <= 2:
             two = np.flatnonzero((form == GROUP_TWO_VALUES)[group])
             of_two = group[two]
-            place = np.where(is_further, first + later + 4, areas[number])[of_two] // 4
+            place = np.where(is_further, further + later["mask"], areas[number])[of_two] // 4
             has_other = words[place + lane[two] // 32] >> (lane[two] % 32).astype(np.uint32) & 1 != 0
             other = words[areas[number][of_two] // 4 + mask_words]
             values[two] = np.where(has_other, other.astype(values.dtype), values[two])
@@ -494,7 +544,6 @@ def count_groups(data: Array, chunks: Array, shape: int, record_size: int) -> Ar
     end = GROUP_WORDS + 4 * (mask_words - 1) + 4 * sizes.count(_STRIDED)
     record = align_up(end, max(sizes))
     head = align_up(record + record_size, GROUP_ALIGN)
-    further = align_up(align_up(record_size, 4) + 4 + 4 * mask_words, GROUP_ALIGN)
     words = data.view("<u4")
 
     # As read_groups: of all chunks the first group, then of all chunks the next one, and so on.
@@ -504,6 +553,9 @@ def count_groups(data: Array, chunks: Array, shape: int, record_size: int) -> Ar
         number, at, ends = number[has_head], at[has_head], ends[has_head]
         forms = words[at // 4 + mask_words].astype(np.int64)
         lanes = lanes_at(words, mask_words, at).sum(axis=1, dtype=np.int64)
+        times = forms >> GROUP_FURTHER_AT
+        further = further_layout(forms, sizes, sizes, record_size, mask_words)
+        forms = further["forms"]
         after = at + head
         for field, size in enumerate(sizes):
             width = np.minimum((1 << (forms >> 2 * field & 3)) & ~1, size)
@@ -512,15 +564,15 @@ def count_groups(data: Array, chunks: Array, shape: int, record_size: int) -> Ar
         after = -(-after // GROUP_ALIGN) * GROUP_ALIGN
         if end == record:
             after = after + GROUP_ALIGN * (forms >> GROUP_ROWS_AT & 7 != 0)
-        begin, times = after, forms >> GROUP_FURTHER_AT
-        after = after + further * times
+        begin = after
+        after = after + further["size"] * times
         is_whole = (lanes > 0) & (after <= ends)
         records = lanes * (1 + times)
         own = np.flatnonzero(is_whole & (forms >> GROUP_OWN_LANES_AT & 1 != 0))
         records[own] = lanes[own]
         for place in range(int(times[own].max(initial=0))):
             own = own[times[own] > place]
-            masks = begin[own] + further * place + align_up(record_size, 4) + 4
+            masks = (begin + further["size"] * place + further["mask"])[own]
             records[own] += lanes_at(words, mask_words, masks).sum(axis=1, dtype=np.int64)
         np.add.at(counts, number[is_whole], records[is_whole])
         number, at, ends = number[is_whole], after[is_whole], ends[is_whole]

@@ -9,15 +9,20 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from neutrino.abi.structures import align_up
 from neutrino.ir.operands import Constant, Register
 from neutrino.ir.statements import Operator, Reduction, Relation
 from neutrino.ir.types import Type
 from neutrino.maps.builder import Number, SavesTogether
-from neutrino.maps.log_groups import LEFT, LOST_AT, NO_ROOM, Groups, Shape, Value, mask_words
+from neutrino.maps.log_groups import LEFT, LOST_AT, NO_ROOM, Groups, Parts, Shape, Value, mask_words
 from neutrino.maps.log_reading import (
     GROUP_ALIGN,
     GROUP_FURTHER_AT,
+    GROUP_IN_TURN_AT,
+    GROUP_LEFT_OUT,
     GROUP_OWN_LANES_AT,
+    GROUP_SHORT_AT,
+    GROUP_SHORT_FIELDS,
     GROUP_TWO_VALUES,
     LOG_CONTROL,
 )
@@ -26,7 +31,9 @@ from neutrino.maps.log_reading import (
 class _Save(NamedTuple):
     """One of several saves. number: of it. saving: a predicate, in which threads; None in all. lanes: these, once they
     are known. condition, kind: equal for saves in the same threads, and for such as may be further records of a group.
-    added: of a value that is known to be an amount more than an earlier save's, that value and the amount, by field."""
+    added: of a value that is known to be an amount more than an earlier save's, that value and the amount, by field.
+    later: of a clock of 8 bytes the first save's, and its own lower half, by field. constants: of each field that is
+    one, what is equal for equal ones."""
 
     number: int
     values: tuple[Value, ...]
@@ -35,6 +42,24 @@ class _Save(NamedTuple):
     condition: Hashable
     kind: Hashable
     added: Mapping[int, tuple[Register, int]]
+    later: Mapping[int, tuple[Register, Register]]
+    constants: tuple[Hashable, ...]
+
+
+class _Further(NamedTuple):
+    """What the further records of a group are like. size: of each, in bytes. has_own: whether each has a mask of its
+    own lanes. left_out: of short ones the fields that are as in the first record, else None. is_in_turn: of these
+    whether their orders are one after the other, and not stored."""
+
+    size: int
+    has_own: bool
+    is_in_turn: bool
+    left_out: tuple[int, ...] | None
+
+
+def _in_words(words: Sequence[Number], begin: int = 0) -> Parts:
+    """Return u32 that are stored one after the other from an offset on."""
+    return [(begin + 4 * number, word, Type.U32) for number, word in enumerate(words)]
 
 
 @dataclass(frozen=True)
@@ -64,7 +89,8 @@ class GroupsOfSaves(Groups):
             shapes.append(shape)
         heads = len(alike) * self.layout.head
         heads += GROUP_ALIGN * sum(self._two_valued(group[0].values) is not None for group in alike.values())
-        total = (heads + (len(of_each) - len(alike)) * self.layout.further) // GROUP_ALIGN
+        further = sum((len(group) - 1) * self._further(group).size for group in alike.values())
+        total = (heads + further) // GROUP_ALIGN
         is_expected = whole.compare(Relation.EQ, together, present, is_expected)
         place, state, order = self._kept
         left = whole.compute(Operator.AND, state, LEFT)
@@ -81,18 +107,13 @@ class GroupsOfSaves(Groups):
         ready.leave("all")
         whole.block("ready", ready)
         whole.change(order, Operator.ADD, len(of_each))
-        # What stands in the group instead of a field that has one of two values: the lanes with the greater one.
-        greater = [own._lanes_with_greater(save.values, present) for save in of_each]
-        met = whole.inner()
-        met.leave("met", unless=leads)
-        at = met.after(base, place, GROUP_ALIGN)
-        met.change(state, Operator.SUB, total)
-        met.change(place, Operator.ADD, total)
+        # All lanes run what lane 0 stores by: that takes fewer registers than numbers that are there before a branch.
+        at = whole.after(base, place, GROUP_ALIGN)
         begin = LOG_CONTROL
         for shape, group in zip(shapes, alike.values(), strict=True):
-            begin = self._in(met)._store_alike(group, shape, greater, at, begin, len(of_each))
-        whole.block("met", met)
-        whole.meet(present)
+            begin = own._store_alike(group, shape, present, leads, at, begin, len(of_each))
+        whole.change(state, Operator.SUB, total, leads)
+        whole.change(place, Operator.ADD, total, leads)
         self.code.block("all", whole)
 
     def _gather(self, saves: SavesTogether, present: Register) -> list[_Save]:
@@ -100,6 +121,7 @@ class GroupsOfSaves(Groups):
         saves anything."""
         code = self.code
         firsts: dict[Hashable, tuple[Register, int]] = {}
+        clocks: dict[int, Register] = {}
         lanes: dict[Hashable, tuple[Register | None, Register]] = {}
         found = []
         for number, saved in enumerate(saves.each):
@@ -116,7 +138,14 @@ class GroupsOfSaves(Groups):
                 saving = code.saving(saved, number)
                 doing = present if saving is None else code.over(present, Reduction.BALLOT, saving)
                 lanes[condition] = saving, doing
-            found.append(_Save(number, values, *lanes[condition], condition, kind, added))
+            later = {}
+            for place, value in enumerate(values):
+                if value.is_read and self.entry.fields[place].type.size == 8:
+                    first = clocks.setdefault(place, value.register)
+                    if first is not value.register:
+                        later[place] = first, code.convert(Type.U32, value.register)
+            constants = tuple(saves.constant(number, place) for place in range(len(values)))
+            found.append(_Save(number, values, *lanes[condition], condition, kind, added, later, constants))
         if None not in lanes:
             (_, some), *others = lanes.values()
             for _, other in others:
@@ -158,15 +187,20 @@ class GroupsOfSaves(Groups):
             is_expected = self._are_first(first, is_expected)
         if saves[0].saving is not None:
             is_expected = code.compare(Relation.NE, first, none, is_expected)
+        # Of all other sets together what is not in the first one, and the lowest lane of each.
+        union: Register = first
+        lowest: Register | Constant = none
         for other in dict.fromkeys(others):
             if other == first:
                 continue
             if self._two_valued(saves[0].values) is not None:
                 is_expected = code.compare(Relation.EQ, other, first, is_expected)
                 continue
-            both = code.compute(Operator.OR, other, first)
-            is_expected = code.compare(Relation.EQ, both, first, is_expected)
-            lowest = code.compute(Operator.AND, other, code.compute(Operator.NEG, other))
+            union = code.compute(Operator.OR, union, other)
+            own = code.compute(Operator.AND, other, code.compute(Operator.NEG, other))
+            lowest = code.compute(Operator.OR, lowest, own) if isinstance(lowest, Register) else own
+        if isinstance(lowest, Register):
+            is_expected = code.compare(Relation.EQ, union, first, is_expected)
             is_expected = code.compare(Relation.LE, lowest, Constant(Type.LANES, 1), is_expected)
         return is_expected
 
@@ -242,44 +276,106 @@ class GroupsOfSaves(Groups):
         return found
 
     def _added(self, save: _Save, number: int) -> Register:
-        """Return the value of a field, computed from an earlier save's if that is known."""
+        """Return the value of a field, computed from an earlier save's if that is known; of a clock from how much later
+        it was read, so that only its lower half takes a register before."""
+        code = self.code
+        if number in save.later:
+            first, low = save.later[number]
+            passed = code.compute(Operator.SUB, low, code.convert(Type.U32, first))
+            return code.compute(Operator.ADD, code.convert(Type.U64, passed), first)
         earlier, amount = save.added.get(number, (save.values[number].register, 0))
-        return self.code.compute(Operator.ADD, earlier, amount) if amount else earlier
+        return code.compute(Operator.ADD, earlier, amount) if amount else earlier
+
+    def _lanes_again(self, save: _Save, present: Register) -> Register:
+        """Return the lanes that do a save, found again so that they take no register before."""
+        return save.lanes if save.saving is None else self.code.over(present, Reduction.BALLOT, save.saving)
 
     def _store_alike(
-        self, saves: Sequence[_Save], shape: Shape, greater: Sequence[Register], at: Register, begin: int, count: int
-    ) -> int:
-        """Add the store of saves that share a group, and return where the next group begins, as begin says of this one.
-
-        greater: of each save, as ``_lanes_with_greater`` returns it. count: of all saves.
-        """
+        self, saves: Sequence[_Save], shape: Shape, present: Register, leads: Register, at: Register, begin: int,
+        count: int,
+    ) -> int:  # fmt: skip
+        """Add the store, by the lane that leads, of saves that share a group, and return where the next group begins,
+        as begin says of this one. count: of all saves."""
         code, layout, (first, *others) = self.code, self.layout, saves
         _, _, last = self._kept
-        two = self._two_valued(first.values)
-        has_own = two is None and any(save.condition != first.condition for save in others)
+        two, further = self._two_valued(first.values), self._further(saves)
         known = len(others) << GROUP_FURTHER_AT | (0 if two is None else GROUP_TWO_VALUES << 2 * two)
-        known |= has_own << GROUP_OWN_LANES_AT
+        known |= further.has_own << GROUP_OWN_LANES_AT
+        if further.left_out is not None:
+            known |= 1 << GROUP_SHORT_AT | further.is_in_turn << GROUP_IN_TURN_AT
+            known |= sum(GROUP_LEFT_OUT << 2 * number for number in further.left_out)
         order = code.compute(Operator.ADD, last, first.number + 1 - count)
         forms: Number = known
         if isinstance(shape.forms, Register):
             forms = code.compute(Operator.OR, shape.forms, known)
-        parts = self._head(self._stored(first), shape._replace(forms=forms), first.lanes, order)
-        code.store_together(at, begin, parts, GROUP_ALIGN)
+        lanes = self._lanes_again(first, present)
+        parts = self._head(self._stored(first), shape._replace(forms=forms), lanes, order)
+        code.store_together(at, begin, parts, GROUP_ALIGN, leads)
         begin += layout.head
         if two is not None:
             value = first.values[two].choices[1] % (1 << 16)
-            words = (*mask_words(code, greater[first.number], self.lanes), value)
-            parts = [(4 * number, word, Type.U32) for number, word in enumerate(words)]
-            code.store_together(at, begin, parts, GROUP_ALIGN)
+            words = [*mask_words(code, self._lanes_with_greater(first.values, present), self.lanes), value]
+            code.store_together(at, begin, _in_words(words), GROUP_ALIGN, leads)
             begin += GROUP_ALIGN
         for save in others:
-            parts = self._record(self._stored(save), 0)
-            own = save.lanes if has_own else greater[save.number]
-            words = (save.number - first.number, *mask_words(code, own, self.lanes))
-            parts += [(layout.later + 4 * number, word, Type.U32) for number, word in enumerate(words)]
-            code.store_together(at, begin, parts, GROUP_ALIGN)
-            begin += layout.further
+            words = [] if further.is_in_turn else [save.number - first.number]
+            if further.has_own:
+                words += mask_words(code, self._lanes_again(save, present), self.lanes)
+            elif two is not None or further.left_out is None:
+                words += mask_words(code, self._lanes_with_greater(save.values, present), self.lanes)
+            if further.left_out is None:
+                parts = [*self._record(self._stored(save), 0), *_in_words(words, layout.later)]
+            else:
+                fields = (number for number in range(len(save.values)) if number not in {*further.left_out, two})
+                parts = _in_words([*(self._short(first, save, number) for number in fields), *words])
+            code.store_together(at, begin, parts, GROUP_ALIGN, leads)
+            begin += further.size
         return begin
+
+    def _further(self, saves: Sequence[_Save]) -> _Further:
+        """Return what the further records of saves that share a group are like: short, if that is shorter."""
+        first, *others = saves
+        two, words = self._two_valued(first.values), self.layout.masks // 4
+        has_own = two is None and any(save.condition != first.condition for save in others)
+        is_in_turn = all(save.number == first.number + 1 + place for place, save in enumerate(others))
+        long = _Further(self.layout.further, has_own, False, None)
+        if not others or len(first.values) > GROUP_SHORT_FIELDS:
+            return long
+        left_out = []
+        for number, value in enumerate(first.values):
+            known = first.constants[number]
+            if number != two and known is not None and all(save.constants[number] == known for save in others):
+                left_out.append(number)
+            elif self.entry.fields[number].type.size == 8 and not self._fits(first, others, number, value):
+                return long
+        count = len(first.values) - len(left_out) - (two is not None)
+        count += (not is_in_turn) + words * (has_own or two is not None)
+        size = align_up(4 * count, GROUP_ALIGN)
+        return _Further(size, has_own, is_in_turn, tuple(left_out)) if size < long.size else long
+
+    def _fits(self, first: _Save, others: Sequence[_Save], number: int, value: Value) -> bool:
+        """Return whether a field of 8 bytes differs from that of the first save by what 4 bytes hold with a sign, where
+        all is as expected."""
+        for save in others:
+            earlier, amount = save.added.get(number, (None, 0))
+            if number in save.later or (earlier is None and not save.values[number].is_same):
+                continue
+            if earlier is not value.register or (amount + (1 << 31)) % (1 << 64) >= 1 << 32:
+                return False
+        return True
+
+    def _short(self, first: _Save, save: _Save, number: int) -> Number:
+        """Return what a short further record has of a field: of 8 bytes how much it is beyond the first save's."""
+        code, value = self.code, save.values[number]
+        if self.entry.fields[number].type.size < 8:
+            return value.register
+        if number in save.added:
+            return save.added[number][1] % (1 << 32)
+        low, before = (
+            one.later[number][1] if number in one.later else code.convert(Type.U32, one.values[number].register)
+            for one in (save, first)
+        )
+        return code.compute(Operator.SUB, low, before)
 
     def _save_in_turn(self, saves: Sequence[_Save], present: Register) -> None:
         """Add the code of saves one after the other: as a loop, in which their values take no registers meanwhile."""

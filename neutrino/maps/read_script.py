@@ -25,9 +25,12 @@ from neutrino.maps.float_sums import added_in_pairs
 from neutrino.maps.log_reading import (
     GROUP_ALIGN,
     GROUP_FURTHER_AT,
+    GROUP_IN_TURN_AT,
+    GROUP_LEFT_OUT,
     GROUP_OWN_LANES_AT,
     GROUP_ROWS_AT,
     GROUP_ROWS_FIELD_AT,
+    GROUP_SHORT_AT,
     GROUP_TWO_VALUES,
     GROUP_WIDE,
     GROUP_WORDS,
@@ -40,6 +43,7 @@ from neutrino.maps.log_reading import (
     LOG_LANE_ROWS_AT,
     LOG_ROWS_MOST,
     LOG_UNIT,
+    further_layout,
     lanes_at,
     read_groups,
     read_log,
@@ -91,6 +95,9 @@ def python_layout() -> str:
             "GROUP_FURTHER_AT": GROUP_FURTHER_AT, "GROUP_OWN_LANES_AT": GROUP_OWN_LANES_AT,
             "GROUP_TWO_VALUES": GROUP_TWO_VALUES, "GROUP_WIDE": GROUP_WIDE,
         },
+        {
+            "GROUP_SHORT_AT": GROUP_SHORT_AT, "GROUP_IN_TURN_AT": GROUP_IN_TURN_AT, "GROUP_LEFT_OUT": GROUP_LEFT_OUT,
+        },
     )  # fmt: skip
     lines = [f"{', '.join(row)} = {', '.join(map(_literal, row.values()))}" for row in constants]
     levels = ", ".join(f'"{level.value}"' for level in LEVELS)
@@ -105,7 +112,7 @@ def python_layout() -> str:
         lines += _numpy_dtype(name, struct)
 
     # What logs are read with, besides.
-    for reader in (lanes_at, read_groups, read_log):
+    for reader in (lanes_at, further_layout, read_groups, read_log):
         lines += ["", "", *_source(reader)]
 
     # How copies of sums are added up, and which buckets histograms of floating-point numbers have.

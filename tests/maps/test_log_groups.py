@@ -277,11 +277,16 @@ def _groups(view: MapView) -> list[tuple[int, int]]:
     for chunk in (0, 200 * LOG_UNIT, 204 * LOG_UNIT):
         at = (chunk + GROUP_ALIGN) // 4
         while words[at]:
-            further, lanes = int(words[at + 1]) >> 28, int(words[at]).bit_count()
+            forms, lanes = int(words[at + 1]), int(words[at]).bit_count()
+            further, form = forms >> 28, forms >> 6 & 3
+            # Further records are short if that is shorter: of all fields but bytes they have how they differ, then an
+            # order if these are not in turn, and a mask if each has one.
+            short = 3 + (not forms >> 18 & 1) + (form == 1 or forms >> 23 & 1)
+            assert (forms >> 19 & 1) == (further > 0 and short <= 4)
             # Of the fields only bytes may have an area: a mask and a value, or a value for each lane.
-            area = {0: 0, 1: 16, 3: -(-2 * lanes // 16) * 16}[int(words[at + 1]) >> 6 & 3]
+            area = {0: 0, 1: 16, 3: 0 if further else -(-2 * lanes // 16) * 16}[form]
             found.append((lanes, further))
-            at += (48 + area + 32 * further) // 4
+            at += (48 + area + (16 if forms >> 19 & 1 else 32) * further) // 4
     return found
 
 
@@ -373,6 +378,9 @@ def _wide_and_narrow_group(random: np.random.Generator, lanes: int, order: int) 
     log = int(random.integers(0, 5)) * (forms == [0, 0, 0])
     times = int(random.integers(0, 4)) * (forms[:2] == [0, 0] and forms[2] != 3)
     has_own = int(times > 0 and forms[2] == 0)
+    # Short further records: each is the next in order, or says how much later it is; the field of u32 differs or not.
+    is_short, is_in_turn, is_same = (int(bit) for bit in random.integers(0, 2, 3) * (times > 0))
+    is_in_turn, is_same = is_in_turn * is_short, is_same * is_short
     rank = np.arange(len(chosen))
     base, stride, to_next = 1 << 40, -12, 4096
     flat = base + stride * (rank % (1 << log) if log else rank) + to_next * (rank >> log) * bool(log)
@@ -392,6 +400,7 @@ def _wide_and_narrow_group(random: np.random.Generator, lanes: int, order: int) 
 
     some = [lane for lane, is_other in zip(chosen, others, strict=True) if is_other]
     word = forms[0] | forms[1] << 2 | forms[2] << 4 | log << 20 | has_own << 23 | times << 28
+    word |= is_short << 19 | is_in_turn << 18 | (3 * is_same) << 2 | 3 * is_short * (forms[2] == 0) << 4
     head = mask(chosen) + struct.pack("<IIi", word, order, stride)
     # With masks of 32 lanes the record comes at once, and the stride from row to row after it.
     to_next_row = struct.pack("<i", to_next)
@@ -414,11 +423,17 @@ def _wide_and_narrow_group(random: np.random.Generator, lanes: int, order: int) 
     for further in range(1, times + 1):
         own = [lane for lane in chosen if (lane + further) % 2] if has_own else some
         part = struct.pack("<QIB3xI", base + 8 * further, 5 + further, 9, further) + mask(own)
+        if is_short:
+            later = 4096 * further - 5000
+            words = [later % (1 << 32), *[5 + further] * (not is_same), *[further] * (not is_in_turn)]
+            part = struct.pack(f"<{len(words)}I", *words) + mask(own)
         group += part + bytes(-len(part) % GROUP_ALIGN)
         for n, lane in enumerate(chosen):
             if not has_own or lane in own:
                 small = 200 if forms[2] == 1 and lane in own else 9
-                rows.append([lane, order + further, int(flat[n]) + 8 * further, 5 + further, small])
+                moved = later if is_short else 8 * further
+                word = 77_777 if is_same else 5 + further
+                rows.append([lane, order + further, int(flat[n]) + moved, word, small])
     return group, rows
 
 

@@ -355,6 +355,9 @@ class Together:
         amount = self.amounts[save]
         return ("base", amount % (1 << 64)) if number == 0 and amount is not None else None
 
+    def constant(self, save: int, number: int) -> None:
+        return None
+
 
 Saved = defaultdict[tuple[int, int], list[list[int]]]
 

@@ -83,8 +83,8 @@ def test_files_of_the_versions_before_are_read(trace: Path, read: ModuleType) ->
     path = trace / "result/3.bin"
     expected = {name: rows.tobytes() for name, rows in read.parse(path)[2].items()}
     data = bytearray(path.read_bytes())
-    assert data[8] == 7
-    for version in (6, 5, 4, 3):
+    assert data[8] == 8
+    for version in (7, 6, 5, 4, 3):
         data[8] = version
         path.write_bytes(data)
         assert {name: rows.tobytes() for name, rows in read.parse(path)[2].items()} == expected
@@ -92,7 +92,7 @@ def test_files_of_the_versions_before_are_read(trace: Path, read: ModuleType) ->
         assert next(kernel.launches()).maps.keys() == expected.keys()
     data[8] = 2
     path.write_bytes(data)
-    with pytest.raises(ValueError, match="version 7"):
+    with pytest.raises(ValueError, match="version 8"):
         read.parse(path)
 
 

@@ -88,6 +88,8 @@ def needed_version(snippet: Snippet, architecture: int) -> tuple[int, int]:
 
 
 # How a block's number gives them, divided by the size of the clusters.
+_TOGETHER, _MANY_SITES = 8, 128
+"""Saves that are written together, at most; and more sites than a body has as a rule."""
 _BY_CLUSTER_SIZE = {"%clusterid": "div", "%cluster_ctaid": "rem"}
 _COMPUTES_ONLY = frozenset(
     [
@@ -377,10 +379,14 @@ class Emission:
         """Whether any of the probes' maps is a log (a list of records, in chunks of memory that threads take)."""
         return any(entry.kind.layout is Layout.CHUNKS for entry in self._maps.maps)
 
-    @property
-    def gathers_saves(self) -> bool:
-        """Whether saves to any of the probes' maps may be written together with those of later sites."""
-        return any(entry.kind.gathers(entry, self._maps.lanes) for entry in self._maps.maps)
+    def saves_together(self, sites: int) -> int:
+        """Return how many saves to the probes' maps may be written together with those of later sites, 0 for none.
+
+        sites: of the body. Of many, saves to logs are twice as many, so that there is less code for the assembler.
+        """
+        gathering = [entry for entry in self._maps.maps if entry.kind.gathers(entry, self._maps.lanes)]
+        are_many = sites > _MANY_SITES and all(entry.kind.layout is Layout.CHUNKS for entry in gathering)
+        return _TOGETHER * (1 + are_many) if gathering else 0
 
     @property
     def has_end(self) -> bool:

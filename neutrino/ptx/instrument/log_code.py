@@ -316,6 +316,10 @@ class Gathered:
         found = self.each[save].values[number].sum
         return None if found is None else (found.terms, found.constant)
 
+    def constant(self, save: int, number: int) -> Hashable:
+        """Return of an operand that is a constant what is equal for equal ones, None of others."""
+        return self.each[save].values[number].constant
+
     def texts(self, mask: str, take: Take, lines: Lines) -> dict[str, str]:
         """Return the registers that have what is saved, by names for ``GatheredCode``; appends code of predicates.
 
@@ -336,6 +340,7 @@ class Gathered:
         kinds: dict[Hashable, int] = {}
         conditions: dict[Hashable, int] = {None: 0}
         terms: dict[Hashable, tuple[int, int]] = {}
+        constants: dict[Hashable, int] = {}
         found: list[Hashable] = []
         for number, save in enumerate(self.each):
             sums = []
@@ -346,7 +351,11 @@ class Gathered:
                     continue
                 first, least = terms.setdefault(known[0], (len(terms), known[1]))
                 sums.append((first, (known[1] - least) % (1 << 64)))
-            values = tuple((value.is_same, value.is_read, value.choices) for value in save.values)
+            values = tuple(
+                (value.is_same, value.is_read, value.choices,
+                 None if value.constant is None else constants.setdefault((place, value.constant), len(constants)))
+                for place, value in enumerate(save.values)
+            )  # fmt: skip
             kind = kinds.setdefault(save.kin, len(kinds))
             found.append((kind, conditions.setdefault(save.guard, len(conditions)), values, tuple(sums)))
         return tuple(found)

@@ -610,7 +610,8 @@ class SaveCode(AtMap):
             moved = self._given.get(written.moved_from(given, guard), value) if is_whole else value
             total = deferred.sum_of(moved.address) if moved.address is not None else None
             is_read = self.is_read_together(number)
-            saved.append(Saved(value.text, self.is_same(number), is_read, choices, total))
+            constant = written.constant(given, guard)
+            saved.append(Saved(value.text, self.is_same(number), is_read, choices, total, constant))
         if guard is not None:
             # The program may change its predicate.
             copy = self._take("pred")

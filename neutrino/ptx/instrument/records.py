@@ -4,7 +4,7 @@ where they go, how many there were."""
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
 from neutrino.abi.levels import Level
@@ -143,7 +143,8 @@ class Saved:
 
     text: a register that can be stored in the field. is_same: whether all lanes of a group have the same, known when
     the code is written. is_read: they have it since they read it together, as a clock. choices: of an integer that has
-    one of two values, known then, these. sum: what an address is the sum of, if that is known.
+    one of two values, known then, these. sum: what an address is the sum of, if that is known. constant: of a constant,
+    what is equal for equal ones; None else.
     """
 
     text: str
@@ -151,6 +152,7 @@ class Saved:
     is_read: bool
     choices: tuple[int, ...]
     sum: Sum | None
+    constant: Hashable = None
 
 
 @dataclass
@@ -185,6 +187,14 @@ class Written:
         """
         source = _source(value.text, _is_conversion, guard, self.instructions)
         return value.type is None or (value.type != "pred" and source.removeprefix("-")[:1].isdigit())
+
+    def constant(self, value: Value, guard: Guard | None) -> tuple[str, ...] | None:
+        """Return a constant's digits and the opcodes that convert them, equal for equal constants; None for others."""
+        if not self.is_constant(value, guard):
+            return None
+        passed: list[str] = []
+        source = _source(value.text, _is_conversion, guard, self.instructions, passed)
+        return (source, *passed)
 
     def is_uniform(self, value: Value) -> bool:
         """Return whether a value is known to be the same in all lanes that run the snippet together.
@@ -237,12 +247,13 @@ def _is_integer_copy(instruction: Instruction) -> bool:
 
 
 def _source(
-    text: str, copies: Callable[[Instruction], bool], guard: Guard | None, written: Sequence[Instruction]
-) -> str:
+    text: str, copies: Callable[[Instruction], bool], guard: Guard | None, written: Sequence[Instruction],
+    passed: list[str] | None = None,
+) -> str:  # fmt: skip
     """Return the constant or register from which a register got its value, through copies, under the guard or none.
 
     "" where an instruction computed it otherwise. copies: says which instructions are copies. written: the instructions
-    so far.
+    so far. passed: gets the opcodes of these copies.
     """
     for instruction in reversed(written):
         if text not in instruction.written:
@@ -253,6 +264,8 @@ def _source(
         if own is not None and (guard is None or (own, instruction.negated) != (guard.register, guard.negated)):
             return ""
         text = instruction.operands[1]
+        if passed is not None:
+            passed.append(instruction.opcode)
     return text
 
 

@@ -90,7 +90,7 @@ class SitePlanner:
         edits = Edits()  # thrown away
         return SiteWriter(
             self._callee, self._facts, self._emission(), edits, variables=self._variables, places=self._places,
-            may_wait=False,
+            together=0,
         )  # fmt: skip
 
     def place_all(self, found: Found, groups: SiteGroups) -> tuple[tuple[Placed, ...], tuple[Spot, ...]]:

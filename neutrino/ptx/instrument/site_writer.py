@@ -144,11 +144,12 @@ class WaitingSaves:
     lanes that are apart do not meet between them.
     """
 
-    _MOST = 8
+    def __init__(self, body: Body, products: Products, emission: Emission, edits: Edits, most: int) -> None:
+        """Set up a writer of saves that collects those of several sites; none yet.
 
-    def __init__(self, body: Body, products: Products, emission: Emission, edits: Edits) -> None:
-        """Set up a writer of saves that collects those of several sites; none yet. Parameters: those of ``SiteWriter``.
+        most: of them. The others are those of ``SiteWriter``.
         """
+        self._most = most
         self._body = body
         self._products = products
         self._emission = emission
@@ -231,7 +232,7 @@ class WaitingSaves:
         if waited:
             self._mark = None
         # Lanes may be apart after a branch.
-        self._is_closed |= self._count >= self._MOST or branches(lines)
+        self._is_closed |= self._count >= self._most or branches(lines)
         if self._count == before:
             return False
         # Those that wait are written at this site at the earliest.
@@ -272,7 +273,8 @@ class SiteWriter:
     """Writes the code of one body's sites (the instructions that probes match), in text order.
 
     edits: of the body, to insert the code. variables: by name of a module variable, the register with its address.
-    places: the source lines of the body, for messages. may_wait: saves of different sites may be written together.
+    places: the source lines of the body, for messages. together: so many saves of different sites may be written
+    together, 0 for none.
     """
 
     def __init__(
@@ -284,7 +286,7 @@ class SiteWriter:
         *,
         variables: Mapping[str, str],
         places: Locations,
-        may_wait: bool,
+        together: int,
     ) -> None:
         """Set up a writer of the probes' code at the sites of one body. Parameters: see the class."""
         self._module = callee.module
@@ -304,7 +306,7 @@ class SiteWriter:
         self._reusable: dict[tuple[str, str | None, int, tuple[int, ...]], _ReusableCode] = {}
         # What all threads count at sites, in text order: the instruction, and where its code goes.
         self._constant_adds: list[tuple[Statement, int, ConstantAdds]] = []
-        self._waiting = WaitingSaves(self._body, self._products, emission, edits) if may_wait else None
+        self._waiting = WaitingSaves(self._body, self._products, emission, edits, together) if together else None
         self._unlikely = UnlikelyCode(self._body, self._products, emission, edits)
         self._requests = RequestCode(self._body, self._products, emission, edits)
         # The instruction whose code is being written; and its index, -1 at places between instructions.

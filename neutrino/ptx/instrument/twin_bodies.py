@@ -126,7 +126,7 @@ class BodyRewriter:
             variables=self._variables,
             places=self.plan.found.places,
             # The code of places between instructions is written before that of the others.
-            may_wait=self.emission.gathers_saves and not self.plan.spots,
+            together=0 if self.plan.spots else self.emission.saves_together(len(self.plan.placed)),
         )
         # First, so that it stands before the code of the instruction that follows the place.
         for spot in self.plan.spots:

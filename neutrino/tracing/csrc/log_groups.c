@@ -97,12 +97,42 @@ static void list_lanes(struct lanes *lanes, uint64_t mask, uint64_t own)
     }
 }
 
-/* A group, where in it are the areas and strides of its fields, and how many records each lane has. */
+/*
+ * A group, where in it are the areas and strides of its fields, and how many records each lane has. places: of the fields
+ * in its further records, ABSENT for those that are as in the first one; order_at, mask_at: in them, too; size: of each.
+ */
+enum { ABSENT = 255 };
 struct group {
     const uint8_t *begin, *after, *areas[FIELDS], *further;
-    uint64_t stride_at[FIELDS], mask, forms;
+    uint64_t stride_at[FIELDS], mask, forms, mask_at, size;
+    uint8_t places[FIELDS];
     unsigned times;
+    int are_short;
 };
+
+/* Find out what the further records of a group are like, and leave of its forms those of the first record. */
+static void lay_out_further(const struct group_layout *layout, struct group *group)
+{
+    unsigned at = 0;
+    uint64_t forms = group->forms;
+    int has_mask = forms >> 23 & 1;
+    group->are_short = group->times > 1 && layout->count < FIELDS && forms >> 19 & 1;
+    group->mask_at = layout->later + 4, group->size = layout->further;
+    if (!group->are_short)
+        return;
+    for (unsigned i = 0; i < layout->count; i++) {
+        unsigned form = forms >> 2 * i & 3;
+        int is_two = layout->sizes[i] <= 2 && form == 1;
+        has_mask |= is_two;
+        group->places[i] = form == 3 || is_two ? ABSENT : (uint8_t)at;
+        at += form == 3 || is_two ? 0 : 4;
+        if (form == 3)
+            group->forms &= ~((uint64_t)3 << 2 * i);
+    }
+    group->mask_at = at + (forms >> 18 & 1 ? 0 : 4);
+    group->size = align(group->mask_at + (has_mask ? layout->mask_bytes : 0), 16);
+    group->forms &= ~((uint64_t)3 << 18);
+}
 
 /* Read the head of the group at `begin`. Returns whether there is a whole one before `end`. */
 static int read_group(const uint8_t *begin, const uint8_t *end, const struct group_layout *layout, struct group *group)
@@ -113,6 +143,8 @@ static int read_group(const uint8_t *begin, const uint8_t *end, const struct gro
     group->begin = begin;
     group->mask = load(begin, (unsigned)layout->mask_bytes), group->forms = load(begin + layout->mask_bytes, 4);
     unsigned count = (unsigned)__builtin_popcountll(group->mask);
+    group->times = 1 + (unsigned)(group->forms >> 28 & 15);
+    lay_out_further(layout, group);
     for (unsigned i = 0; i < layout->count; i++) {
         unsigned form = group->forms >> 2 * i & 3, width = (1u << form) & ~1u;
         width = width < layout->sizes[i] ? width : layout->sizes[i];
@@ -124,9 +156,8 @@ static int read_group(const uint8_t *begin, const uint8_t *end, const struct gro
             return 0;
     }
     size = align(size, 16) + (layout->are_rows_after_head && group->forms >> 20 & 7 ? 16 : 0);
-    group->times = 1 + (unsigned)(group->forms >> 28 & 15);
     uint64_t further_at = size;
-    size += layout->further * (group->times - 1);
+    size += group->size * (group->times - 1);
     if (!count || size > room)
         return 0;
     group->further = begin + further_at;
@@ -137,13 +168,7 @@ static int read_group(const uint8_t *begin, const uint8_t *end, const struct gro
 /* The first or a further record of a group's lowest lane. */
 static const uint8_t *record_of(const struct group *group, const struct group_layout *layout, unsigned part)
 {
-    return part ? group->further + (part - 1) * layout->further : group->begin + layout->record;
-}
-
-/* Where such a record has the mask of the lanes with it, or of those with another value. */
-static const uint8_t *mask_of(const uint8_t *record, const struct group_layout *layout)
-{
-    return record + layout->later + 4;
+    return part ? group->further + (part - 1) * group->size : group->begin + layout->record;
 }
 
 /* The lanes that have the first or a further record of a group. */
@@ -151,7 +176,7 @@ static uint64_t lanes_of(const struct group *group, const struct group_layout *l
 {
     if (!part || !(group->forms >> 23 & 1))
         return group->mask;
-    return load(mask_of(record_of(group, layout, part), layout), (unsigned)layout->mask_bytes) & group->mask;
+    return load(record_of(group, layout, part) + group->mask_at, (unsigned)layout->mask_bytes) & group->mask;
 }
 
 /* How a field of a group is written: FORM_SAME and FORM_STRIDES have nothing for each lane. */
@@ -173,6 +198,22 @@ static unsigned form_of(const struct group *group, const struct group_layout *la
     return has_rows || load(group->begin + group->stride_at[number], 4) ? FORM_STRIDES : FORM_SAME;
 }
 
+/* The value of a field that the lowest lane has in a record. is_further: it is not the first. */
+static uint64_t lowest_of(
+    const struct group *group, const struct group_layout *layout, unsigned number, const uint8_t *record, int is_further)
+{
+    unsigned size = layout->sizes[number];
+    if (!is_further || !group->are_short)
+        return load(record + layout->offsets[number], size);
+    uint64_t first = load(group->begin + layout->record + layout->offsets[number], size);
+    if (group->places[number] == ABSENT)
+        return first;
+    uint64_t word = load(record + group->places[number], 4);
+    if (size == 8)
+        return first + (uint64_t)(int64_t)(int32_t)word;
+    return size == 4 ? word : word & (((uint64_t)1 << 8 * size) - 1);
+}
+
 /* Values of a field of a group's lanes that have a record. is_further: it is not the first. */
 static void values_of(
     const struct group *group, const struct group_layout *layout, unsigned number, unsigned form,
@@ -181,12 +222,12 @@ static void values_of(
     unsigned size = layout->sizes[number], count = lanes->count;
     uint64_t most = size == 8 ? UINT64_MAX : ((uint64_t)1 << 8 * size) - 1;
     const uint8_t *area = group->areas[number], *ranks = lanes->ranks;
-    uint64_t base = load(record + layout->offsets[number], size), other, others, stride, to_next;
+    uint64_t base = lowest_of(group, layout, number, record, is_further), other, others, stride, to_next;
     unsigned log;
     switch (form) {
     case FORM_TWO:
         other = load(area + layout->mask_bytes, size);
-        others = load(is_further ? mask_of(record, layout) : area, (unsigned)layout->mask_bytes);
+        others = load(is_further ? record + group->mask_at : area, (unsigned)layout->mask_bytes);
         for (unsigned i = 0; i < count; i++)
             values[i] = others >> lanes->numbers[i] & 1 ? other : base;
         return;
@@ -310,7 +351,7 @@ static void decode_chunk(
                     continue;
                 unsigned form = form_of(&group, layout, number, part > 0);
                 if (form == FORM_SAME && i) {
-                    values[i][0] = load(record + layout->offsets[number], layout->sizes[number]);
+                    values[i][0] = lowest_of(&group, layout, number, record, part > 0);
                     continue;
                 }
                 values_of(&group, layout, number, form, record, part > 0, &lanes,
