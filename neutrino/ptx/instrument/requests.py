@@ -75,10 +75,11 @@ _Amounts = Sequence[tuple[_Site, int]]
 
 @dataclass
 class _Group:
-    """Sites of one snippet. at, is_after: where their code goes; index: of the last instruction before that. block: the
-    basic block. until: the first instruction that changes a register which the code reads."""
+    """Sites of one snippet. key: of the group. at, is_after: where their code goes; index: of the last instruction
+    before that. block: the basic block. until: the first instruction that changes a register which the code reads."""
 
     snippet: Snippet
+    key: tuple[int, bool]
     block: int
     sites: list[_Site] = field(default_factory=list)
     at: int = 0
@@ -136,7 +137,7 @@ class RequestCode:
         self._edits = edits
         self._meetings = Meetings(body)
         self._addresses = Addresses(body)
-        self._groups: dict[int, _Group] = {}
+        self._groups: dict[tuple[int, bool], _Group] = {}
         # By the snippet's id, which stays: the snippet is kept with it.
         self._fitting: dict[int, tuple[Snippet, bool]] = {}
         self.count = 0
@@ -201,14 +202,16 @@ class RequestCode:
         if until is None:
             return False
         index, number = bisect_right(self._body.ends, spot) - 1, hit.number or 0
-        group = self._groups.get(id(snippet))
+        # Lanes that have loaded their addresses access what has nothing in common: others do not wait with them.
+        key = id(snippet), self._addresses.is_scattered(instruction)
+        group = self._groups.get(key)
         if group is not None and (
             len(group.sites) >= self._MOST or index >= group.until or number >= group.sites[0].number + WARP_LANES
         ):
             self._write(group)
             group = None
         if group is None:
-            group = self._groups[id(snippet)] = _Group(snippet, self._graph.block(statement.index), until=until)
+            group = self._groups[key] = _Group(snippet, key, self._graph.block(statement.index), until=until)
         offset = known_integer(address.offset)
         sum_ = self._addresses.of(address.base, statement.index) if offset is not None else None
         if sum_ is not None and offset is not None:
@@ -247,7 +250,7 @@ class RequestCode:
         lines += [Label(end), Scope.CLOSE]
         self._edits.insert(group.at, after(lines) if group.is_after else before(lines))
         scratch.release(mark)
-        del self._groups[id(group.snippet)]
+        del self._groups[group.key]
 
     # One site after the other
 
