@@ -9,8 +9,10 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,6 +27,7 @@ from neutrino.fatbin import read_code_object
 from neutrino.fatbin.code_object_append import Appended, Appender, Part
 from neutrino.fatbin.code_object_functions import code_object_functions
 from neutrino.gcn import code, splice
+from neutrino.gcn.llvm import Llvm
 from neutrino.gcn.snippets.meaning import typed
 from neutrino.maker.patcher import patch_image
 from neutrino.probing.selection import Selection
@@ -69,10 +72,21 @@ def test_what_is_forgotten_meanwhile_is_decoded_again(built: Path, monkeypatch: 
         assert len(kept) == 1 or sum(kept) <= 100
         most.append(number)
 
+    decoded = Counter[bytes]()
+    decode = Llvm.decode
+
+    def noted(llvm: Llvm, machine_code: bytes, *arguments: Any, **named: Any) -> Any:
+        decoded[bytes(machine_code)] += 1
+        return decode(llvm, machine_code, *arguments, **named)
+
     monkeypatch.setattr(code._Recent, "keep", counted)
+    monkeypatch.setattr(Llvm, "decode", noted)
     assert entry(built) == expected
     # Each more than once: otherwise nothing was forgotten.
     assert all(most.count(number) > 1 for number in set(most))
+    # Which instructions they are is known: only their places are found out again.
+    functions = Counter(bytes(row.code) for row in code_object_functions(built.read_bytes(), "built").functions)
+    assert all(decoded[machine_code] <= count for machine_code, count in functions.items())
 
 
 def test_the_memory_does_not_hold_what_was_written(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
