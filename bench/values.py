@@ -1,7 +1,7 @@
 """Values that probes record and aggregate, compared with NumPy, on a GPU: probes/values.toml on workloads/values.cu.
 
-    python -m bench.values drive --out FOLDER    on a machine with a GPU: FOLDER/values_h200.json
-    python -m bench.values verdicts [FILE]       recompute the verdicts from the file; exit 0 good, 1 not
+    python3 -m bench.values record [--out FILE]    on a GPU, with nvcc and CuPy
+    python3 -m bench.values judge [--out FILE]     recomputes the verdicts; exit 0 good, 1 not
 
 The PTX is loaded from files by cuModuleLoad and compiled by the driver, once for sm_75, whose sums add thread by
 thread, and once for sm_90, whose sums reduce over the warp first.
@@ -9,7 +9,6 @@ thread, and once for sm_90, whose sums reduce over the warp first.
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import sys
 import tempfile
@@ -19,13 +18,14 @@ from typing import Any
 
 import numpy as np
 
+from bench.command_line import Bench
 from bench.probed import made_with, with_probe
 from bench.programs import find_cuda_tool, must_run
-from bench.recorded import judge_files, save
+from bench.tree import ROOT
+from bench.verdicts import Verdict
 
 Json = Any
 
-ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "bench" / "results" / "values_h200.json"
 TARGETS = ("sm_75", "sm_90")
 SHAPES = (((3, 2, 2), (12, 4, 1)), ((40, 1, 1), (33, 1, 1)), ((2, 3, 1), (8, 8, 4)))
@@ -35,36 +35,16 @@ LEFT_OUT = 37
 """Threads at the end of each grid that return at once."""
 
 
-def _active(grid: Sequence[int], block: Sequence[int]) -> int:
+def active(grid: Sequence[int], block: Sequence[int]) -> int:
     """Return how many threads of a launch do any work: all but LEFT_OUT. grid, block: its sizes in x, y and z."""
     return int(np.prod(grid) * np.prod(block)) - LEFT_OUT
 
 
-def _inputs(seed: int, count: int) -> tuple[np.ndarray[Any, Any], ...]:
+def inputs(seed: int, count: int) -> tuple[np.ndarray[Any, Any], ...]:
     """Generate the inputs of a launch for ``count`` threads, by a seed: 4 f32 for each, and two arrays of f16."""
     random = np.random.default_rng(seed)
     half = random.standard_normal((2, count)).astype(np.float16)
     return random.standard_normal(4 * count).astype(np.float32), half[0], half[1]
-
-
-def program(ptx: str, out: str) -> None:
-    """Be the program that is probed: launch every shape once, and write the inputs' address and the outputs to an npz
-    file.
-
-    ptx: path of the module.
-    """
-    import cupy
-
-    kernel = cupy.RawModule(path=ptx).get_function("mixed")
-    kept: dict[str, Any] = {}
-    for index, (grid, block) in enumerate(SHAPES):
-        count = _active(grid, block)
-        f, x, y = (cupy.asarray(array) for array in _inputs(index, count))
-        result, total = cupy.zeros(count, cupy.float16), cupy.zeros(count, cupy.float32)
-        kernel(grid, block, (f, x, y, result, total, np.int32(count)), shared_mem=SHARED)
-        cupy.cuda.runtime.deviceSynchronize()
-        kept |= {f"f{index}": f.data.ptr, f"out{index}": cupy.asnumpy(result), f"total{index}": cupy.asnumpy(total)}
-    np.savez(out, **kept)
 
 
 def _digest(array: np.ndarray[Any, Any]) -> str:
@@ -76,8 +56,8 @@ def _expected(index: int, address: int) -> dict[str, Json]:
     """Compute with NumPy what probes must record of a launch. index: of its shape. address: of its inputs on the
     device."""
     grid, block = SHAPES[index]
-    count = _active(grid, block)
-    f, x, y = _inputs(index, count)
+    count = active(grid, block)
+    f, x, y = inputs(index, count)
     order = np.tile(np.arange(3, dtype=np.uint32), count)
     place = np.repeat(np.arange(count, dtype=np.uint64), 3) * np.uint64(4) + order
     return {
@@ -133,7 +113,7 @@ def _threads(array: np.ndarray[Any, Any], block: Sequence[int]) -> np.ndarray[An
 def _recorded(launch: Any, index: int) -> dict[str, Json]:
     """What probes recorded of a launch, in the form of ``_expected``. index: of its shape."""
     grid, block = SHAPES[index]
-    count = _active(grid, block)
+    count = active(grid, block)
     loads, product = launch.maps["Loads"], launch.maps["Product"]
     records = _threads(loads.records, block)
     counts = _threads(loads.counts[:, :, None, :], block)[:, 0]
@@ -153,8 +133,8 @@ def _recorded(launch: Any, index: int) -> dict[str, Json]:
     }  # fmt: skip
 
 
-def drive(out: Path) -> None:
-    """Build the kernels, run them plain and probed, and write what was expected and recorded into the folder out."""
+def record() -> Json:
+    """Build the kernels, run them plain and probed, and return what was expected and recorded."""
     from neutrino.tracing import Trace, find_traces
 
     result: dict[str, Json] = {**made_with("values_h200"), "targets": {}}
@@ -167,9 +147,10 @@ def drive(out: Path) -> None:
             nvcc = [str(find_cuda_tool("nvcc")), "-ptx", f"-arch={arch}", str(source), "-o", str(ptx)]
             must_run(nvcc, folder, "nvcc")
             plain, probed, traces = folder / "plain.npz", folder / "probed.npz", folder / f"{target}.trace"
-            own = [sys.executable, "-m", "bench.values", "program"]
+            own = [sys.executable, str(ROOT / "bench" / "workloads" / "values.py")]
             must_run([*own, str(ptx), str(plain)], folder, "plain")
             command = with_probe([*own, str(ptx), str(probed)], str(ROOT / "bench" / "probes" / "values.toml"), traces)
+            command[3:3] = ["-k", "mixed"]
             must_run(command, folder, "probed")
             (path,) = find_traces(traces)
             kernel = next(kernel for kernel in Trace(path).kernels if kernel.name == "mixed")
@@ -189,7 +170,7 @@ def drive(out: Path) -> None:
                     for index in range(len(SHAPES))
                 ],
             }  # fmt: skip
-    save(out / RESULTS.name, result)
+    return result
 
 
 def verdicts(results: Json) -> list[str]:
@@ -215,28 +196,13 @@ def verdicts(results: Json) -> list[str]:
     return wrong
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Record on a GPU, be the probed program, or print verdicts, as the command line says. Returns the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m bench.values")
-    parser.add_argument("action", choices=("drive", "program", "verdicts"))
-    parser.add_argument("files", nargs="*")
-    parser.add_argument("--out", type=Path, default=RESULTS.parent)
-    options = parser.parse_args(arguments)
-    if options.action == "program":
-        program(*options.files)
-        return 0
-    path = Path(options.files[0]) if options.files else RESULTS
-    if options.action == "drive":
-        drive(options.out)
-        path = options.out / RESULTS.name
-    return judge_files([path], "python -m bench.values drive --out out", ("targets",), _say)
-
-
-def _say(results: Json) -> int:
-    """Print what is wrong with the results. Returns 1 when anything is."""
+def judge(results: Json) -> list[Verdict]:
+    """Return a verdict on all that was recorded."""
     wrong = verdicts(results)
-    print("\n".join(wrong) or f"{len(TARGETS) * len(SHAPES)} launches: every recorded value is NumPy's")
-    return 1 if wrong else 0
+    return [Verdict("values", not wrong, "; ".join(wrong) or f"{len(TARGETS) * len(SHAPES)} launches: as NumPy's")]
+
+
+main = Bench("values", RESULTS, ("targets",), lambda options, neutrino: record(), judge).main
 
 
 if __name__ == "__main__":
