@@ -18,10 +18,11 @@ from neutrino.tracing import build as tracing_build
 
 SANITIZERS: Mapping[str, tuple[str, ...]] = {
     "plain": ("-O2",),
-    "address": ("-O0", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"),
-    "thread": ("-O1", "-fsanitize=thread"),
+    "address": ("-O0", "-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"),
+    "thread": ("-O1", "-g1", "-fsanitize=thread"),
 }
-"""Flags of the compiler, by name. AddressSanitizer sees the same in code that is not optimized, compiled sooner."""
+"""Flags of the compiler, by name. AddressSanitizer sees the same in code that is not optimized, compiled sooner; what
+they say needs functions and lines alone (-g1)."""
 
 
 def once(factory: pytest.TempPathFactory, name: str, build: Callable[[Path], object]) -> Path:

@@ -15,6 +15,8 @@ FORMS = (
     "", "--json", "--xml", "--schema", "--summary", "--findings", "--proof", "--why", "--rows 3",
     "--records 2 --map GmemBytes",
 )  # fmt: skip
+_ALSO_CLOSED = ("", "--json", "--xml", "--proof", "--records 2 --map GmemBytes")
+"""One of each way to write."""
 
 
 @pytest.fixture(scope="module")
@@ -27,10 +29,12 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("form", FORMS)
 def test_it_ends_in_a_word(trace: Path, form: str) -> None:
     command = f"{shlex.quote(sys.executable)} -m neutrino.cli.report_start {shlex.quote(str(trace))} {form}"
-    for ending, statuses, said in (("| true", (0, 3), ()), (">/dev/full", (2,), ("No space left on device",))):
+    endings: list[tuple[str, tuple[int, ...], str]] = [(">/dev/full", (2,), "No space left on device")]
+    endings += [("| true", (0, 3), "")] if form in _ALSO_CLOSED else []
+    for ending, statuses, said in endings:
         done = subprocess.run(
             ["bash", "-c", f"set -o pipefail; {command} {ending}"], capture_output=True, text=True, check=False
         )
         assert done.returncode in statuses, done.stderr
         assert "Traceback" not in done.stderr
-        assert all(text in done.stderr for text in said)
+        assert said in done.stderr

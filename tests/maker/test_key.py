@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 import sys
-from functools import cache
 from pathlib import Path
 
 import pytest
@@ -82,18 +81,21 @@ def test_imports_are_those_that_python_sees() -> None:
 
 
 def test_each_covered_source_is_in_the_identity(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # The same text has the same imports: hundreds of files are read again after each change of one.
-    monkeypatch.setattr(keys, "imports_of", cache(lambda source: [*imports_of(source)]))
-    before = patcher_identity(package)
+    before, sources = patcher_identity(package), patcher_sources(package)
     assert before == patcher_identity(package) == patcher_identity()
-    for path in patcher_sources(package):
+    with monkeypatch.context() as patch:
+        # One source after the other is another, without all being read again.
+        for path, source in sources.items():
+            changed_one = {**sources, path: source + b"\n"}
+            patch.setattr(keys, "patcher_sources", lambda _, found=changed_one: found)
+            assert patcher_identity(package) != before, path
+    for path in sources:
         with (package / path).open("a") as file:
             file.write("\n")
-        after = patcher_identity(package)
-        assert after != before, path
-        before = after
+    assert patcher_sources(package) == {path: source + b"\n" for path, source in sources.items()}
+    changed = patcher_identity(package)
     (package / "cli" / "run.py").write_text("")
-    assert patcher_identity(package) == before
+    assert patcher_identity(package) == changed != before
 
 
 @pytest.mark.parametrize(

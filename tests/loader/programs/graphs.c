@@ -338,6 +338,8 @@ static void *destroy_handed(void *unused)
 			return unused;
 		if (given)
 			CHECK(cu.StreamDestroy_v2(given));
+		else
+			sched_yield();
 	}
 }
 
@@ -348,7 +350,7 @@ void graph_handed(void)
 	pthread_t thread;
 
 	pthread_create(&thread, NULL, destroy_handed, NULL);
-	for (int i = 0; i < 300; i++) {
+	for (int i = 0; i < 150; i++) {
 		CUstream now = next;
 		next = make_stream(1);
 		CHECK(cu.GraphLaunch(exec, now));
