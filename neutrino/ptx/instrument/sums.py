@@ -24,7 +24,7 @@ from neutrino.ptx.instrument.records import as_bits, converted
 from neutrino.ptx.instrument.registers import Guard, LongLived, ProbeRegisters, Take, Value, bits, guarded, under
 from neutrino.ptx.isa.scalars import WARP_LANES
 from neutrino.ptx.snippets.writer import operand_text
-from neutrino.ptx.text.inserted import Lines, mem, op
+from neutrino.ptx.text.inserted import Label, Lines, Scope, mem, op
 
 Key = tuple[int, int]
 """A field of a map: (map number, field number)."""
@@ -34,6 +34,9 @@ _ADDS_OVER_LANES = 80
 
 # The lower bits of which the sum over 32 lanes stays within 32 bits.
 _LOW_BITS = 27
+
+_FEWEST_WORDS = 3
+"""Of a record: fewer are added one after the other by one lane."""
 
 # A signed sum is added up over the warp in parts: 26 + 26 + 12 bits.
 _PART_BITS = 26
@@ -111,7 +114,8 @@ class EndSums:
         """Write the code that adds values up over the threads of a warp that end together, and then to memory by one of
         them.
 
-        The others end: one atomic per warp in place of one per thread. ``redux`` adds 32 bits. So of an unsigned
+        The others end: one atomic per warp in place of one per thread; or several of them add to a word each, at once.
+        ``redux`` adds 32 bits. So of an unsigned
         counter of 64 bits only the lower ``_LOW_BITS`` are added up over the lanes; a thread in which higher bits are
         set stays as well and adds those itself. Few threads count so far, and these have run for so long that another
         atomic does not matter.
@@ -142,7 +146,17 @@ class EndSums:
         if any(formula.constant for formula in formulas.values()):
             lines.append(op("popc.b32", thread_count, active))
         if not wide:
+            lanes = self._lanes_of_cells(formulas)
+            if lanes is None:
+                self._add_all(formulas, words, thread_count, ending=leader, lower=lower)
+                return
+            few, number = take("pred"), take("b32")
+            lines += [op("popc.b32", number, active), op("setp.le.u32", few, number, str(max(lanes))), Scope.OPEN,
+                      op("bra", "$few", when=few)]  # fmt: skip
+            self._add_by_lanes(lanes, words, thread_count, lower)
+            lines += [op("bra.uni", "$added"), Label("$few")]
             self._add_all(formulas, words, thread_count, ending=leader, lower=lower)
+            lines += [Label("$added"), Scope.CLOSE]
             return
         # Threads with higher bits set add to memory, too. So that the totals are added once, they become zero in all
         # but the leader.
@@ -163,6 +177,60 @@ class EndSums:
             words[index] = Word(high, 64)
             member = more
         self._add_all(formulas, words, thread_count, ending=member)
+
+    def _lanes_of_cells(self, formulas: Mapping[Key, SumFormula]) -> dict[int, tuple[Key, SumFormula]] | None:
+        """Return by word of a map's record what is added to it, where lanes can add to one word each, all at once.
+
+        That is so if all sums are of one map and need 32 bits, over all lanes. None if not, or if they are too few.
+        """
+        by_word: dict[int, tuple[Key, SumFormula]] = {}
+        for (index, number), formula in formulas.items():
+            cell = self._cells[index][number]
+            is_small = formula.most is not None and formula.most * WARP_LANES < 1 << 32
+            if cell.type.size != 8 or not is_small or cell.offset >= 8 * WARP_LANES:
+                return None
+            by_word[cell.offset // 8] = (index, number), formula
+        is_one = len({index for index, _ in formulas}) == 1
+        return by_word if is_one and len(by_word) >= _FEWEST_WORDS else None
+
+    def _add_by_lanes(
+        self, of_words: Mapping[int, tuple[Key, SumFormula]], words: Sequence[Word], thread_count: str, lower: str
+    ) -> None:  # fmt: skip
+        """Write the code by which the n-th of the threads here adds to the n-th word of a map's record, if anything is.
+
+        So memory has one access with all of them. of_words: as ``_lanes_of_cells`` gives it. Others: as of
+        ``_add_all``.
+        """
+        take, lines = self._take, self._lines
+        ((index, _), _), *_ = of_words.values()
+        values = {
+            word: value_of(formula, 32, words, thread_count, take, lines)
+            for word, (_, formula) in of_words.items()
+        }  # fmt: skip
+        rank, bit, adds = take("b32"), take("b32"), take("pred")
+        lines.append(op("popc.b32", rank, lower))
+        # By pairs of words whose numbers differ in one bit, from the lowest bit on.
+        place = 0
+        while len(values) > 1 or 0 not in values:
+            is_upper = take("pred")
+            lines += [op("and.b32", bit, rank, str(1 << place)), op("setp.ne.u32", is_upper, bit, "0")]
+            chosen: dict[int, str] = {}
+            for word in sorted({word >> 1 for word in values}):
+                low, high = values.get(2 * word), values.get(2 * word + 1)
+                if low is None or high is None:
+                    chosen[word] = low or high or ""
+                    continue
+                chosen[word] = take("b32")
+                lines.append(op("selp.b32", chosen[word], high, low, is_upper))
+            values, place = chosen, place + 1
+        wide, mask = take("b64"), sum(1 << word for word in of_words)
+        base = copy_address(self._maps[index], index, self._block, take, lines, ending=True)
+        lines += [
+            # Lanes with higher numbers shift by more than all bits.
+            op("mov.u32", bit, str(mask)), op("shr.u32", bit, bit, rank), op("and.b32", bit, bit, "1"),
+            op("setp.ne.u32", adds, bit, "0"), op("mad.wide.u32", base, rank, "8", base),
+            op("cvt.u64.u32", wide, values[0]), op("red.global.add.u64", mem(base), wide, when=adds),
+        ]  # fmt: skip
 
     def _add_all(
         self,
