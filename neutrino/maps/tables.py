@@ -25,9 +25,12 @@ from neutrino.maps.table_layout import KeyTable
 _MOST_GROUPS = 2
 """Of as many sites as there are lanes, that lanes hold."""
 _BASE, _HELD, _OF_GROUP = 0, 1, 4
-_LANE, _ONCE = 9, 10
+_LANE, _ONCE, _NEAR = 9, 10, 14
 """Keys of kept registers: of each group from ``_HELD`` on the count, the sum, the least and the greatest value; from
-``_ONCE`` on the value at sites that are executed once, and whether there is one."""
+``_ONCE`` on the value at sites that are executed once, and whether there is one; from ``_NEAR`` on the same of the
+first of these, whose cells lanes add to at once."""
+_CELLS = 4
+"""Of a site, with all aggregates."""
 _MULTIPLIER = 0x9E3779B97F4A7C15
 """2 to the 64 divided by the golden ratio, so that keys at any stride spread over the table."""
 
@@ -191,6 +194,8 @@ def bring_sites(code: Builder, entry: Map, table: KeyTable, kept: Sequence[Kept]
     kept: the registers that saves to the map keep, whose ``key`` says what each holds.
     """
     keys = {register.key for register in kept}
+    if (_NEAR,) in keys:
+        _bring_near(code, entry, table, lanes, has_base=(_BASE,) in keys)
     for group in range(_MOST_GROUPS):
         is_held, is_once = (_HELD + _OF_GROUP * group,) in keys, (_ONCE + 2 * group,) in keys
         if not is_held and not is_once:
@@ -200,20 +205,55 @@ def bring_sites(code: Builder, entry: Map, table: KeyTable, kept: Sequence[Kept]
             registers = _with_once(code, table, group, registers)
         base = _base(code) if (_BASE,) in keys else _site_base(code, entry, table)
         place = code.locate(_lane(code) if (_LANE,) in keys else code.lane(), base, table.known.stride)
-        holding = code.inner()
-        first = group * lanes.number * table.known.stride
-        updates = _updates(holding, table, registers)
-        # Most warps raise nothing, and what another one raises meanwhile only gets greater: a load costs less than an
-        # atomic.
-        found = {
-            word: holding.load(At(place, first + word))
-            for word, (operator, _) in enumerate(updates)
-            if operator is Operator.MAX
-        }
-        for word, (operator, value) in enumerate(updates):
-            when = holding.compare(Relation.LT, found[word], value) if word in found else None
-            holding.update(operator, At(place, first + word), value, when)
-        code.apart(code.compare(Relation.NE, registers["count"], 0), holding)
+        _bring(code, table, place, group * lanes.number * table.known.stride, registers)
+
+
+def _bring(code: Builder, table: KeyTable, place: Register, first: int, registers: Mapping[str, Register]) -> None:
+    """Append the code by which each lane adds what it holds of a site to memory. first: the site's first word after
+    place."""
+    holding = code.inner()
+    updates = _updates(holding, table, registers)
+    # Most warps raise nothing, and what another one raises meanwhile only gets greater: a load costs less than an
+    # atomic.
+    found = {
+        word: holding.load(At(place, first + word))
+        for word, (operator, _) in enumerate(updates)
+        if operator is Operator.MAX
+    }
+    for word, (operator, value) in enumerate(updates):
+        when = holding.compare(Relation.LT, found[word], value) if word in found else None
+        holding.update(operator, At(place, first + word), value, when)
+    code.apart(code.compare(Relation.NE, registers["count"], 0), holding)
+
+
+def _bring_near(code: Builder, entry: Map, table: KeyTable, lanes: Lanes, *, has_base: bool) -> None:
+    """Append the code that adds what lanes hold of the first sites to memory: where all lanes are here, each changes
+    one cell, so that memory has one access for all counts and sums, and loads one for all extremes.
+
+    has_base: the register with the address of the cells is set.
+    """
+    here = code.here()
+    together, apart = code.inner(), code.inner()
+    lane = code.lane()
+    base = _base(code) if has_base else _site_base(code, entry, table)
+    value, is_there = _once(code, _NEAR)
+    site, cell = together.compute(Operator.SHR, lane, 2), together.compute(Operator.AND, lane, _CELLS - 1)
+    own, saved = together.of_lane(value, site, here), together.of_lane(is_there, site, here)
+    place = together.locate(lane, base)
+    exists = together.compare(Relation.NE, saved, 0)
+    adds = together.compare(Relation.LT, cell, 2, exists)
+    raises = together.compare(Relation.GE, cell, 2, exists)
+    number = together.convert(Type.U64, together.select(together.compare(Relation.EQ, cell, 0), saved, own, Type.U32))
+    wide = together.convert(Type.U64, own)
+    is_least = together.compare(Relation.EQ, cell, 2)
+    extreme = together.select(is_least, together.compute(Operator.NOT, wide), wide, Type.U64)
+    together.update(Operator.ADD, At(place, 0), number, adds)
+    found = together.load(At(place, 0), raises)
+    together.update(Operator.MAX, At(place, 0), extreme, together.compare(Relation.LT, found, extreme, raises))
+    registers: dict[str, Register] = {"count": apart.convert(Type.U64, is_there), "sum": apart.convert(Type.U64, value)}
+    _bring(apart, table, apart.locate(lane, base, _CELLS), 0, registers | {"min": value, "max": value})
+    size = code.compute(Operator.POPC, here, type_=Type.U32)
+    code.branch(code.compare(Relation.EQ, size, lanes.number), together, apart)
 
 
 def _add_of_holder(code: Builder, table: KeyTable, site: int, value: Register, saved: SavedValues) -> None:
@@ -224,7 +264,8 @@ def _add_of_holder(code: Builder, table: KeyTable, site: int, value: Register, s
     group, holder = divmod(site, saved.lanes.number)
     holds = code.compare(Relation.EQ, _lane(code), holder)
     if saved.is_whole:
-        last, is_there = _once(code, group)
+        near = {*table.keep} == {"sum", "min", "max"} and site < saved.lanes.number // _CELLS
+        last, is_there = _once(code, _NEAR if near else _ONCE + 2 * group)
         code.change(last, Operator.MOVE, value, holds)
         code.change(is_there, Operator.MOVE, 1, holds)
         return
@@ -253,7 +294,7 @@ def _with_once(code: Builder, table: KeyTable, group: int, held: Mapping[str, Re
     held: the registers for the others, none without such sites. A lane holds the values of one site, which is of one
     kind.
     """
-    value, is_there = _once(code, group)
+    value, is_there = _once(code, _ONCE + 2 * group)
     registers = {"count": code.convert(Type.U64, is_there)}
     for name in table.keep:
         registers[name] = code.convert(Type.U64, value) if name == "sum" else value
@@ -368,9 +409,9 @@ def _registers(code: Builder, table: KeyTable, group: int) -> dict[str, Kept]:
     return registers
 
 
-def _once(code: Builder, group: int) -> tuple[Kept, Kept]:
-    """Return the registers for a group's sites that are executed once: the value, and whether there is one, 1 or 0."""
-    first = _ONCE + 2 * group
+def _once(code: Builder, first: int) -> tuple[Kept, Kept]:
+    """Return the registers for sites that are executed once: the value, and whether there is one, 1 or 0. first: key of
+    the first."""
     return code.kept(first, type_=Type.U32), code.kept(first + 1, type_=Type.U32)
 
 
