@@ -10,22 +10,13 @@ from neutrino.abi.records import Field
 from neutrino.ir.memory import Kept, MapStatement
 from neutrino.ir.operands import Register
 from neutrino.ir.types import Type
+from neutrino.maps import tables
 from neutrino.maps.builder import Builder, Lanes, SavedValues, SavesTogether
 from neutrino.maps.declaration import Map, MapTable, MapType, Report
 from neutrino.maps.float_keys import as_key, kept_of
 from neutrino.maps.known_keys import KnownKeys
-from neutrino.maps.sampling import begin_choice, choose_saves, draw_number
+from neutrino.maps.sampling import begin_choice, choose_saves
 from neutrino.maps.table_layout import KeyTable, lost_saves, places_for, row_type, rows_by_launch
-from neutrino.maps.tables import (
-    add_one_of,
-    add_to_key,
-    add_to_numbered_site,
-    add_to_own_sites,
-    add_to_site,
-    begin_sites,
-    bring_sites,
-    combines,
-)
 
 if TYPE_CHECKING:
     from neutrino.maps.declaration import Rows
@@ -139,40 +130,35 @@ class Keyed(MapType):
             value = code.saved(1, entry.fields[1])
             values = kept_of(code, value, self.keep) if value.type.is_float else dict.fromkeys(self.keep, value)
         if site is not None:
-            add_to_site(code, entry, table, site, values, saved)
+            tables.add_to_site(code, entry, table, site, values, saved)
             return code.statements
         key = code.saved(0, entry.fields[0])
-        own = saved.own_sites() if self.known.is_by_site else ()
-        if own and add_to_own_sites(code, entry, table, own, key, values, saved):
-            return code.statements
         if self.known.is_by_site:
-            add_to_numbered_site(code, entry, table, key, values, saved)
+            tables.add_to_numbered_site(code, entry, table, key, values, saved)
             return code.statements
         chosen = choose_saves(code, self.sample) if self.sample > 1 else None
-        add_to_key(code, entry, table, self._word(code, key), values, saved, chosen)
+        tables.add_to_key(code, entry, table, self._word(code, key), values, saved, chosen)
         return code.statements
 
     def gathers(self, entry: Map, lanes: Lanes) -> bool:
         """Return whether saves at several places that follow each other may be written together: where one of them at
         most is chosen, they share a search."""
-        return self.sample > 1 and combines(entry, self._table(), lanes)
+        return self.sample > 1 and tables.combines(entry, self._table(), lanes)
 
     def save_all(self, entry: Map, saves: SavesTogether) -> Sequence[MapStatement]:
         """Return the code (IR statements) of several saves, of which one in ``sample`` is counted, chosen by one number
         for as many."""
-        code, step = Builder(entry.span), (1 << 32) // self.sample
+        code = Builder(entry.span)
         keys = [self._word(code, code.saved(0, entry.fields[0], place)) for place in range(len(saves.each))]
         conditions = [code.saving(saved, place) for place, saved in enumerate(saves.each)]
-        for first in range(0, len(keys), self.sample):
-            some = slice(first, first + self.sample)
-            add_one_of(code, self._table(), keys[some], conditions[some], draw_number(code), step)
+        tables.add_some(code, self._table(), keys, conditions, self.sample)
         return code.statements
 
     def begin(self, entry: Map, kept: Sequence[Kept], lanes: Lanes) -> Sequence[MapStatement]:
         """Return the code (IR statements) for a kernel's start, which sets the registers that saves with known keys
         use."""
         code = Builder(entry.span)
-        begin_sites(code, entry, self._table(), kept)
+        tables.begin_sites(code, entry, self._table(), kept)
         begin_choice(code, kept)
         return code.statements
 
@@ -180,7 +166,7 @@ class Keyed(MapType):
         """Return the code (IR statements) for a thread's end, which adds to memory what it holds in registers of known
         keys."""
         code = Builder(entry.span)
-        bring_sites(code, entry, self._table(), kept, lanes)
+        tables.bring_sites(code, entry, self._table(), kept, lanes)
         return code.statements
 
     @staticmethod

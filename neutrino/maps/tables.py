@@ -20,6 +20,7 @@ from neutrino.ir.types import Type
 from neutrino.maps.builder import Builder, Combining, Lanes, Number, SavedValues
 from neutrino.maps.declaration import Map
 from neutrino.maps.regions import COPIES_MOST, most_copies
+from neutrino.maps.sampling import draw_number
 from neutrino.maps.table_layout import KeyTable
 
 _MOST_GROUPS = 2
@@ -56,15 +57,27 @@ def add_to_key(
         code.branch(code.over(here, Reduction.ANY, saves), inner, code.inner())
 
 
-def add_one_of(
+def add_some(
+    code: Builder, table: KeyTable, keys: Sequence[Register], conditions: Sequence[Register | None], sample: int
+) -> None:
+    """Append the code of several saves of which one in ``sample`` is counted, chosen by one number for as many.
+
+    It is for lanes that find those with the same key. keys: a u64 for each save. conditions: of each, a predicate,
+    which threads save; None for all.
+    """
+    for first in range(0, len(keys), sample):
+        some = slice(first, first + sample)
+        _add_one_of(code, table, keys[some], conditions[some], draw_number(code), (1 << 32) // sample)
+
+
+def _add_one_of(
     code: Builder, table: KeyTable, keys: Sequence[Register], conditions: Sequence[Register | None], number: Register,
     step: int,
 ) -> None:  # fmt: skip
     """Append the code of several saves of which one at most is chosen: all of them share a search.
 
-    It is for lanes that find those with the same key. keys: a u64 for each save. conditions: of each, a predicate,
-    which threads save; None for all. number: a u32, by which each thread chooses: the first save below ``step``, the
-    next one below twice that, and so on; none above all.
+    number: a u32, by which each thread chooses: the first save below ``step``, the next one below twice that, and so
+    on; none above all. The others are those of ``add_some``.
     """
     here = code.here()
     is_one = code.compare(Relation.LE, number, len(keys) * step - 1)
@@ -137,6 +150,9 @@ def add_to_numbered_site(
 
     The parameters are those of ``add_to_site``, with the number in a register.
     """
+    own = saved.own_sites()
+    if own and _add_to_own_sites(code, entry, table, own, site, values, saved):
+        return
     adds, totals = _alone(values, code.saving(saved))
     stride = table.known.stride
     fits = code.compare(Relation.LT, site, table.place_words // stride)
@@ -144,7 +160,7 @@ def add_to_numbered_site(
     _add(code, table, code.locate(word, _site_base(code, entry, table)), 0, totals, adds)
 
 
-def add_to_own_sites(
+def _add_to_own_sites(
     code: Builder, entry: Map, table: KeyTable, sites: Sequence[int], site: Register, values: Mapping[str, Register],
     saved: SavedValues,
 ) -> bool:  # fmt: skip
