@@ -359,7 +359,7 @@ from neutrino.verification import load_probes
 from tests.tracing.test_accesses import damaged, log_of
 entry = next(entry for entry in load_probes(["dmat"]).maps if entry.name == "GlobalAccesses")
 region = np.load(sys.argv[2])
-for other in [region, *damaged(region, 400, 11)]:
+for other in [region, *damaged(region, 160, 11)]:
     # In memory of its own, so that a byte too far is seen.
     view = log_of(entry, np.array(other))
     accesses.read_accesses(view, int(sys.argv[3]))

@@ -147,7 +147,7 @@ def test_files_cut_at_every_length(
     shutil.copytree(folder, job)
     target = job / "bad" / name
     whole = target.read_bytes()
-    places = {*range(0, 200, 7), *range(len(whole) - 400, len(whole), 13), RECORDS_OFFSET, len(whole) // 2}
+    places = {*range(0, 200, 11), *range(len(whole) - 400, len(whole), 23), RECORDS_OFFSET, len(whole) // 2}
     for length in sorted(place for place in places if 0 <= place < len(whole)):
         target.write_bytes(whole[:length])
         status, out, err = report(job, capsys)
