@@ -364,8 +364,8 @@ def keys_of_entries(first, place, row):
 
 
 def scale_counts(rows, sample):
-    """Turn the counts of rows, of saves that were chosen, into estimates for all saves, and set the rows' ``error``."""
-    for name in ("count", "missed"):
+    """Turn counts and sums of rows, of saves that were chosen, into estimates for all, and set the rows' ``error``."""
+    for name in {"count", "sum", "missed"} & {*(rows.dtype.names or ())}:
         rows[name] *= sample
     # 1.96 standard deviations: 95 of 100 cases. A save of a warp counts for up to 32 lanes.
     rows["error"] = np.ceil(1.96 * np.sqrt((sample - 1) * 32.0 * rows["count"]))
@@ -432,8 +432,10 @@ def lost_saves(copies, row):
     values = entries[:, 2 + kept.index("sum")] if "sum" in kept else entries[:0, 0]
     if "sum" in kept and row["fields"][1]["type"][0] == "f":
         with np.errstate(over="ignore", invalid="ignore"):
-            return int(entries[:, 1].sum()), float(np.ascontiguousarray(values).view("<f8").sum())
-    return sample * int(entries[:, 1].sum()), (int((values >> 32).sum()) << 32) + int((values & 0xFFFFFFFF).sum())
+            total = sample * float(np.ascontiguousarray(values).view("<f8").sum())
+            return sample * int(entries[:, 1].sum()), total
+    total = (int((values >> 32).sum()) << 32) + int((values & 0xFFFFFFFF).sum())
+    return sample * int(entries[:, 1].sum()), sample * total
 
 
 def row_owners(rows, per, warps, lanes, threads, keeps_all):
