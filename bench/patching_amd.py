@@ -57,7 +57,7 @@ JUDGED = ("block_sched", "gmem_bytes")
 MOST_MEMORY = 500
 """MB (2^20) of all processes together."""
 _INTERVAL_S = 0.1
-_THRESHOLDS = 100_000, 20, 50
+_THRESHOLDS = 20_000, 20, 50
 """Of the garbage collector, as the workers of ``neutrino-patch`` have them."""
 
 

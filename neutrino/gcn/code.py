@@ -42,7 +42,7 @@ _SEARCHED = 12
 """Instructions behind the one that reads the program counter, among which its sums are looked for."""
 _MOST_DECODED = 100_000
 """Instructions of a code object that are kept, together some 15 MB."""
-_MOST_DECODED_AGAIN = 1_000_000
+_MOST_DECODED_AGAIN = 300_000
 """Instructions of a code object of which it is kept which they are: 8 bytes each, since most occur more than once."""
 _REGISTERS = re.compile(r"s(?:(\d+)|\[(\d+):(\d+)\])")
 _ADDRESSES = 1 << 64

@@ -265,7 +265,7 @@ def _run_worker(
     for descriptor in descriptors:
         os.close(descriptor)
     # Millions of small objects live until a kernel is done: looking through them less often saves a tenth.
-    gc.set_threshold(100_000, 20, 50)
+    gc.set_threshold(20_000, 20, 50)
     function: Callable[[Any], Any] | None = None
     while True:
         try:

@@ -89,7 +89,7 @@ class Facts:
         return self.name.startswith("v_cmpx_")
 
 
-@lru_cache(maxsize=1 << 15)
+@lru_cache(maxsize=1 << 13)
 def facts_of_text(text: str, generation: int) -> Facts:
     """Return what of an instruction, given by its whole text, matters for the hazards of its neighbours."""
     row = written(text)

@@ -69,7 +69,7 @@ def effects(instruction: Instruction, generation: int) -> Effects:
 
 _BY_TEXT: dict[int, dict[str, Effects]] = {}
 """What is known of instructions, by the processor's generation and their texts."""
-_MOST_TEXTS = 1 << 16
+_MOST_TEXTS = 1 << 14
 
 
 @lru_cache(maxsize=1 << 13)
@@ -78,7 +78,7 @@ def effects_of(text: str, generation: int) -> Effects:
     return effects(written(text), generation)
 
 
-@lru_cache(maxsize=1 << 14)
+@lru_cache(maxsize=1 << 12)
 def _effects(
     mnemonic: str,
     operands: tuple[str, ...],

@@ -189,7 +189,7 @@ def named_on(tracepoint: Tracepoint, processor: str) -> tuple[list[str], list[st
     return list(found), missing
 
 
-_MOST_MATCHED = 1 << 15
+_MOST_MATCHED = 1 << 13
 """Texts of instructions of which it is kept which probes match them."""
 
 
