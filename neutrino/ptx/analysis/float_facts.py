@@ -7,16 +7,15 @@ writer gives a number of at least +0, or a NaN, holds one. Equal names in differ
 from __future__ import annotations
 
 import math
-import re
 import struct
 from collections import defaultdict, deque
 
 from neutrino.lazy import lazy
 from neutrino.ptx.isa.instruction import REGISTER, Instruction
+from neutrino.ptx.isa.scalars import FLOAT
 from neutrino.ptx.text.body import Body
 
 _FLOATS = frozenset({"f16", "f16x2", "bf16", "bf16x2", "f32", "f64"})
-_SINGLE = re.compile(r"0[fF]([0-9a-fA-F]{8})", re.ASCII)
 _LEAST_NORMAL = 2.0**-126
 _NAN_STAYS = frozenset({"cvt", "ex2", "rcp", "tanh"})
 """Words of opcodes that make a NaN of a NaN alone."""
@@ -26,8 +25,8 @@ _OF_POSITIVE = frozenset({"sqrt", "rsqrt", "lg2"})
 
 def constant(operand: str) -> float | None:
     """Return the f32 that an operand is, written as ``0f3F800000``; None for anything else."""
-    match = _SINGLE.fullmatch(operand)
-    return None if match is None else float(struct.unpack(">f", bytes.fromhex(match[1]))[0])
+    is_single = operand[:2] in {"0f", "0F"} and FLOAT.fullmatch(operand)
+    return float(struct.unpack(">f", bytes.fromhex(operand[2:]))[0]) if is_single else None
 
 
 def float_types(instruction: Instruction) -> tuple[str, ...]:

@@ -19,7 +19,6 @@ ends, which is all that recursion needs.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -111,8 +110,8 @@ class Parameters:
         """Whether the kernel's text states (``.reqntid``) that its blocks have no warp with fewer than all lanes."""
         kernel = self._kernel
         directives = kernel.module.code[kernel.function.statement.start : kernel.body.start]
-        sizes = re.findall(r"\.reqntid\s+(\d+)(?:\s*,\s*(\d+))?(?:\s*,\s*(\d+))?", directives)
-        return bool(sizes) and math.prod(int(size or 1) for size in sizes[0]) % WARP_LANES == 0
+        sizes = directives.partition(".reqntid")[2].partition(".")[0].replace(",", " ").split()
+        return bool(sizes) and all(map(str.isdecimal, sizes)) and math.prod(map(int, sizes)) % WARP_LANES == 0
 
     @property
     def shape(self) -> Hashable:
