@@ -210,11 +210,13 @@ class WaitingSaves:
     def _may_wait(self, place: Placed) -> bool:
         """Return whether the saves (records of probes) of a site may be written together with those of later sites.
 
-        Those of a scattered access (each lane has loaded its address) may not: the lanes' addresses have nothing in
-        common, so that all that wait with it would take the longer way.
+        Those of a scattered access (each lane has loaded its address) may not, to a log: the lanes' addresses have
+        nothing in common, so that all that wait with it would take the longer way.
         """
         instruction = place.hit.statement.instruction
-        return _is_plain(place) and instruction is not None and not self._addresses.is_scattered(instruction)
+        if instruction is None or not _is_plain(place):
+            return False
+        return not (self._emission.has_logs and self._addresses.is_scattered(instruction))
 
     def note(self, place: Placed, mark: dict[str, int], lines: Iterable[Line], *, waited: bool) -> bool:
         """Note that the code of a site (probed instruction) was written; return whether any of its saves still waits to
