@@ -385,7 +385,7 @@ def test_registers_are_those_of_the_assembler(probe: Probe, assembler: Assembler
 @pytest.mark.parametrize(
     ("kernel", "shipped", "changed"),
     [
-        ("softmax_sm_90", "barrier_wait", r"\.maxnreg \d+"),
+        ("softmax_sm_90", "dmat", r"\.maxnreg \d+"),
         ("layernorm_bf16", str(ROOT / "tests/fixtures/probes/hand/smem_bank_conflict.toml"), r"\s*mul\.rn\.f32 .*"),
     ],
 )

@@ -362,7 +362,7 @@ SOFTMAX = Path(__file__).parents[1] / "fixtures" / "kernels" / "triton" / "softm
 @pytest.mark.parametrize(
     ("text", "arch", "probe", "capped"),
     [
-        (SOFTMAX.read_text(), "sm_90a", "barrier_wait", True),
+        (SOFTMAX.read_text(), "sm_90a", "dmat", True),
         (wide(34), "sm_90", "block_sched", False),
         (wide(38), "sm_90", "gmem_bytes", False),
     ],

@@ -383,7 +383,7 @@ def test_a_fall_of_occupancy_is_named_and_a_cap_prevents_it(
     # A quarter of a multiprocessor has 16,384 registers, and a warp gets a multiple of 8 for each lane.
     assert kernel["registers"]["original"] == 48
     warps = 4 * (16_384 // (-(-kernel["registers"]["twin"] // 8) * 8 * 32))
-    assert warps < 20
+    assert warps < 40
     assert kernel["warps_by_registers"] == {"original": 40, "twin": warps}
     said = f"wide may run with fewer blocks at a time: by registers alone {warps} of 40 warps fit on a multiprocessor"
     assert said in text
