@@ -20,6 +20,7 @@ from bench import (
     graphs,
     overhead,
     pictures,
+    prices,
     published,
     questions,
     reading,
@@ -54,6 +55,9 @@ _BENCHES: dict[str, tuple[Path, Callable[[Json], list[str]], tuple[str | int, ..
     "accesses": (accesses.RESULTS, _unmet(accesses.judge), ("traced", "gathered", "sha256"), "0" * 64),
     "overhead": (
         overhead.RESULTS, _unmet(overhead.judge), ("runs", "dmat", 1, "kernels", "pool", "output"), "0" * 64,
+    ),
+    "prices": (
+        prices.RESULTS, _unmet(prices.judge), ("runs", "latency", "rows", "pool large", "output"), "0" * 64,
     ),
     "published": (
         published.RESULTS, _unmet(published.judge), ("cases", "gemm", "launches", "gemm_tiles", 0, "resident"), 2
