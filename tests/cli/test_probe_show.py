@@ -49,8 +49,8 @@ def test_long_twins_are_announced(monkeypatch: pytest.MonkeyPatch, capsys: pytes
 
 
 def test_a_long_twin_is_announced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Before anything waits for ptxas; a twin of 250 loads has less than 20,000 lines, one of 300 has more."""
-    for count in (250, 300):
+    """Before anything waits for ptxas; a twin of 250 loads has less than 20,000 lines, one of 400 has more."""
+    for count in (250, 400):
         path = tmp_path / f"loads{count}.ptx"
         loads = "\n".join(f"ld.global.u32 %r, [%a+{4 * index}];" for index in range(count))
         path.write_text(
@@ -59,11 +59,11 @@ def test_a_long_twin_is_announced(tmp_path: Path, capsys: pytest.CaptureFixture[
         )
     assert main(["sites", "dmat", str(tmp_path / "loads250.ptx")]) == 0
     assert "ptxas" not in capsys.readouterr().out
-    assert main(["sites", "dmat", str(tmp_path / "loads300.ptx")]) == 0
+    assert main(["sites", "dmat", str(tmp_path / "loads400.ptx")]) == 0
     text = capsys.readouterr().out
     said = re.search(r"loads: the twin has ([\d,]+) lines, its original \d+: ptxas may take minutes", text)
     assert said is not None
     # As show has it.
-    assert main(["show", "dmat", str(tmp_path / "loads300.ptx"), "--text-only", "--json"]) == 0
+    assert main(["show", "dmat", str(tmp_path / "loads400.ptx"), "--text-only", "--json"]) == 0
     text = json.loads(capsys.readouterr().out)["probed"]
     assert int(said[1].replace(",", "")) == text.count("\n") > 20_000

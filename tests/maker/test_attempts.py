@@ -154,7 +154,7 @@ def test_a_twin_with_explicit_fma_waits_for_no_more_than_its_original(assembler:
 
 def test_fewer_registers_than_the_assembler_takes_cost_one(assembler: Assembler) -> None:
     ptxas = counting(assembler)
-    entry = patched(LAYER_NORM.with_name("add_f16_sm_90.ptx").read_bytes() + b"\0", ptxas, load_probes(["dmat"]))
+    entry = patched(LAYER_NORM.with_name("softmax_sm_90.ptx").read_bytes() + b"\0", ptxas, load_probes(["dmat"]))
     manifest = json.loads(entry.kernels[0].files["manifest.json"])
     caps = [int(cap) for text, _ in ptxas.runs for cap in re.findall(r"\.maxnreg (\d+)", text)]
     # With the original's it spills much; with some more hardly.

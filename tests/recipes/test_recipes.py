@@ -157,6 +157,16 @@ def test_shipped_probes(name: str, recorded: dict[Any, tuple[dict[int, Recorded]
         SHIPPED[name](launch, [step for step in model.steps if step.launch == number], number)
 
 
+def test_probes_whose_code_waits_for_other_sites(folder: Folder) -> None:
+    """Without a log beside them, whose saves wait as well: in the run of all, sites of coalescing do not."""
+    names = ("coalescing", "nan_finder", "value_watch", "latency", "gmem_bytes")
+    launches, result = record(folder, "waiting", *(word for name in names for word in ("-p", name)))
+    for number, launch in launches.items():
+        steps = [step for step in result.model.steps if step.launch == number]
+        for name in names:
+            SHIPPED[name](launch, steps, number)
+
+
 def test_parts_of_the_accesses(folder: Folder) -> None:
     """dmat of each second block and warp and each third access, and hot_lines of pages."""
     parts = ("-D", "BLOCKS=2", "-D", "WARPS=2", "-D", "ACCESSES=3", "-D", "LINE_BITS=12", "-D", "SAMPLE=1")

@@ -229,7 +229,7 @@ RESULT_FRAME = 128
         (lambda p: damage(p / "launches.bin", 32, b"\xff\xff"), "records are used but only"),
         (lambda p: damage(p / "launches.bin", 16, b"\0\0\0\0"), "records_offset"),
         (lambda p: damage(p / "result/1.bin", 0, b"XX"), "magic"),
-        (lambda p: damage(p / "result/1.bin", 8, b"\x02"), "version is 2, expected 7"),
+        (lambda p: damage(p / "result/1.bin", 8, b"\x02"), "version is 2, expected 8"),
         (lambda p: damage(p / "result/1.bin", 12, b"\x07"), "kernel is 7, expected 1"),
         (lambda p: damage(p / "result/1.bin", 32, b"Other"), "differs from the one in the kernel's manifest"),
         (lambda p: damage(p / "result/1.bin", 112, b"X"), None),

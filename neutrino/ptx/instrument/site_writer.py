@@ -434,7 +434,8 @@ class SiteWriter:
 
         def joins(snippet: Snippet, guard: Guard | None) -> bool:
             """Leave a snippet to the code of several sites, if it can be."""
-            return may_defer and self._requests.fits(snippet) and self._requests.add(
+            # Not beside saves that wait: of both, a log's addresses were others' (tests/recipes, all probes together).
+            return self._waiting is None and may_defer and self._requests.fits(snippet) and self._requests.add(
                 snippet, lambda: self._operands(instruction, hit, LaneMasks([]), after=False), instruction, guard, hit,
                 start,
             )  # fmt: skip
