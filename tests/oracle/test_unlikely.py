@@ -326,6 +326,56 @@ def test_a_nan_is_first_again_where_another_probe_says_so(probe: str, tmp_path: 
     assert (hinted[0].count("setp.nan") in range(1, 14)) == (probe is not _AGAIN)
 
 
+_CHANGING = """
+.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry k(.param .u64 p, .param .u64 q)
+{
+    .reg .u64 %a<9>; .reg .u32 %r<9>; .reg .f32 %f<20>;
+    ld.param.u64 %a0, [p];
+    ld.param.u64 %a1, [q];
+    mov.u32 %r0, %tid.x;
+    mul.wide.u32 %a2, %r0, 4;
+    add.u64 %a0, %a0, %a2;
+    add.u64 %a1, %a1, %a2;
+    ld.global.f32 %f1, [%a0];
+    xor.b64 %a0, %a0, 4;
+    ld.global.f32 %f3, [%a0];
+    mul.lo.u64 %a0, %a0, 3;
+    sub.f32 %f2, %f1, %f3;
+    div.full.f32 %f4, %f2, %f2;
+    sqrt.approx.f32 %f5, %f1;
+    st.global.f32 [%a1], %f4;
+    xor.b64 %a1, %a1, 8;
+    st.global.f32 [%a1], %f5;
+    mul.lo.u64 %a1, %a1, 5;
+    bar.sync 0;
+    ret;
+}
+"""
+"""Each address is changed after its access, so that a save that waits has it in a register."""
+
+
+@pytest.mark.parametrize("other", ["nan_finder", "value_watch", "coalescing"])
+def test_code_that_waits_leaves_saves_that_wait_alone(other: str) -> None:
+    kernel = Kernel("k", _CHANGING, "k", (1, 1, 1), (32, 1, 1), (np.zeros(64, np.float32), np.zeros(64, np.float32)))
+    found = []
+    for probes in (["dmat"], ["dmat", other]):
+        twins = make_twins(kernel, load_probes(probes))
+        place = Bench(kernel, ()).place(None)
+        loaded = LoadedTwin(twins.kernels[0], place.device.load(twins.render()), place.module.variables)
+        launch = place.launch()
+        first, second = struct.unpack("<2Q", launch.parameters[:16])
+        rows = loaded.launch(place.device, launch)["GlobalAccesses"].valid()
+        found.append(Counter(
+            (min(int(row["address"]) - first, int(row["address"]) - second, key=abs), row["bytes"], row["kind"])
+            for row in rows
+        ))  # fmt: skip
+    assert found[0] == found[1]
+    assert found[0].total() == 4 * 32
+
+
 # nan_finder
 
 

@@ -232,6 +232,9 @@ class RequestCode:
         """Insert the code of the sites of a group, which wait no more then."""
         emission, scratch = self._emission, self._emission.scratch
         mark = scratch.mark()
+        # As in ``UnlikelyCode``.
+        if emission.saves_together(1):
+            scratch.skip_used()
         prefix = f"${emission.prefix.removeprefix('%')}"
         each, end = f"{prefix}each", f"{prefix}end"
         here, is_part = scratch.take("b32"), scratch.take("pred")

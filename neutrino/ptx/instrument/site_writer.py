@@ -434,8 +434,7 @@ class SiteWriter:
 
         def joins(snippet: Snippet, guard: Guard | None) -> bool:
             """Leave a snippet to the code of several sites, if it can be."""
-            # Not beside saves that wait: of both, a log's addresses were others' (tests/recipes, all probes together).
-            return self._waiting is None and may_defer and self._requests.fits(snippet) and self._requests.add(
+            return may_defer and self._requests.fits(snippet) and self._requests.add(
                 snippet, lambda: self._operands(instruction, hit, LaneMasks([]), after=False), instruction, guard, hit,
                 start,
             )  # fmt: skip
