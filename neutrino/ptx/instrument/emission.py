@@ -388,6 +388,17 @@ class Emission:
         are_many = sites > _MANY_SITES and all(entry.kind.layout is Layout.CHUNKS for entry in gathering)
         return _TOGETHER * (1 + are_many) if gathering else 0
 
+    def mark_above(self) -> dict[str, int]:
+        """Return what ``scratch.mark`` does, for code that stands above code which is written already.
+
+        Saves may have waited there in registers that are free again: where any wait, such are not taken until the mark
+        is released.
+        """
+        mark = self.scratch.mark()
+        if self.saves_together(1):
+            self.scratch.skip_used()
+        return mark
+
     @property
     def has_end(self) -> bool:
         """Whether something of maps has to be written to memory when a thread ends."""

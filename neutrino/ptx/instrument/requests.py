@@ -231,10 +231,7 @@ class RequestCode:
     def _write(self, group: _Group) -> None:
         """Insert the code of the sites of a group, which wait no more then."""
         emission, scratch = self._emission, self._emission.scratch
-        mark = scratch.mark()
-        # As in ``UnlikelyCode``.
-        if emission.saves_together(1):
-            scratch.skip_used()
+        mark = emission.mark_above()
         prefix = f"${emission.prefix.removeprefix('%')}"
         each, end = f"{prefix}each", f"{prefix}end"
         here, is_part = scratch.take("b32"), scratch.take("pred")

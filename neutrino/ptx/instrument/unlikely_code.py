@@ -346,10 +346,7 @@ class UnlikelyCode:
     def _write(self, group: Sequence[_Waiting]) -> None:
         """Insert the code of a group of what waits; the others begin another one."""
         scratch = self._emission.scratch
-        mark = scratch.mark()
-        # This stands above code that is written already, where saves may have waited in registers that are free now.
-        if self._emission.saves_together(1):
-            scratch.skip_used()
+        mark = self._emission.mark_above()
         lines: Lines = []
         first = group[0].deferral
         end = f"${self._emission.prefix.removeprefix('%')}likely"
