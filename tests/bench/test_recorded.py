@@ -13,6 +13,7 @@ from bench import (
     accesses,
     check_corpus,
     choice,
+    comparing,
     compatibility,
     findings,
     findings_verdicts,
@@ -52,6 +53,7 @@ _BENCHES: dict[str, tuple[Path, Callable[[Json], list[str]], tuple[str | int, ..
     "first runs": (first_runs.RESULTS, _unmet(first_runs.judge), ("runs", "torch.compile", "second", 0, "result"), "0"),
     "questions": (questions.RESULTS, _unmet(questions.judge), ("runs", "JAX", "three", "asked", 1, "result"), "0" * 16),
     "choice": (choice.RESULTS, _unmet(choice.judge), ("runs", "off", 0, "launches", "probed"), 10_001),
+    "comparing": (comparing.RESULTS, _unmet(comparing.judge), ("same", 0, "kernels", 0, "changed"), True),
     "accesses": (accesses.RESULTS, _unmet(accesses.judge), ("traced", "gathered", "sha256"), "0" * 64),
     "overhead": (
         overhead.RESULTS, _unmet(overhead.judge), ("runs", "dmat", 1, "kernels", "pool", "output"), "0" * 64,
