@@ -22,51 +22,59 @@ class Distances:
     lines: nl.u32
 
 
-def note():
+def move_to_front():
+    # What is found is at line0, those that were before it one place back.
     line = nl.u32(nl.addr >> 7)
-    distance: nl.u32 = 8
-    if line7 == line:
-        distance = 7
-    if line6 == line:
-        distance = 6
-    if line5 == line:
-        distance = 5
-    if line4 == line:
-        distance = 4
-    if line3 == line:
-        distance = 3
-    if line2 == line:
-        distance = 2
-    if line1 == line:
-        distance = 1
-    if line0 == line:
-        distance = 0
-    # The line moves to the front, those before it one place back.
-    if distance >= 7:
-        line7 = line6
-    if distance >= 6:
-        line6 = line5
-    if distance >= 5:
-        line5 = line4
-    if distance >= 4:
-        line4 = line3
-    if distance >= 3:
-        line3 = line2
-    if distance >= 2:
-        line2 = line1
-    if distance >= 1:
-        line1 = line0
+    distance: nl.u32 = 1
+    old1 = line1
+    line1 = line0
     line0 = line
+    if old1 != line:
+        distance = 2
+        old2 = line2
+        line2 = old1
+        if old2 != line:
+            distance = 3
+            old3 = line3
+            line3 = old2
+            if old3 != line:
+                distance = 4
+                old4 = line4
+                line4 = old3
+                if old4 != line:
+                    distance = 5
+                    old5 = line5
+                    line5 = old4
+                    if old5 != line:
+                        distance = 6
+                        old6 = line6
+                        line6 = old5
+                        if old6 != line:
+                            distance = 7
+                            old7 = line7
+                            line7 = old6
+                            if old7 != line:
+                                distance = 8
     Distances.save(distance)
 
 
+# Most accesses are to the line of the one before: where those of all lanes are, nothing moves, and the code that moves
+# lines is skipped.
 @probe(pos="ld.global | ldu.global | st.global | atom.global | red.global", level="thread", before=True)
 def access():
-    note()
+    away = nl.u32(nl.addr >> 7) != line0
+    if not away:
+        Distances.save(0)
+    if nl.unlikely(away):
+        move_to_front()
 
 
 # A generic address may be in any memory.
 @probe(pos="ld.generic | ldu.generic | st.generic !bulk | atom.generic | red.generic", level="thread", before=True)
 def generic_access():
-    if nl.is_global(nl.addr):
-        note()
+    is_here = nl.is_global(nl.addr)
+    away = is_here and nl.u32(nl.addr >> 7) != line0
+    if is_here and not away:
+        Distances.save(0)
+    if nl.unlikely(away):
+        move_to_front()

@@ -111,11 +111,40 @@ def clock():
         Timed.save(nl.site, value | nl.min(nl.u32(nl.clock(after=nl.u64(value))), 1) * nl.popc(nl.lanes))
 """,
 }
+# What stays at the site reads what the rest changes, so that this stands behind a branch of its own there.
+PROBES["changes"] = f"""
+latest: nl.u32 = 0
+
+@Map(level="thread", type="array", cap=64)
+class Changes:
+    site: nl.u32
+    value: nl.u32
+    before: nl.u32
+
+@Map(level="thread", type="histogram", scale="linear", low=0, high=9, step=1)
+class Steps:
+    by: nl.u32
+
+@probe({_WORDS}, after=True)
+def changes():
+    value: nl.u32 = nl.out
+    changed = value % 4 > latest
+    if not changed:
+        Steps.save(0)
+    if nl.unlikely(changed):
+        own: nl.u32 = nl.out
+        Changes.save(nl.site, own, latest)
+        Steps.save(own % 4 - latest)
+        if own % 16 == 3:
+            latest = 0
+        else:
+            latest = own % 4
+"""
 PROBES["several"] = PROBES["first"] + PROBES["each"] + PROBES["rising"] + PROBES["sources"]
 PROBES |= {
     name: (shipped_probes()[name]).read_text().partition("import Map, probe")[2] for name in ("value_watch",)
 }
-OF_WORDS = ("each", "first", "rising", "sources", "clock", "several")
+OF_WORDS = ("each", "first", "rising", "sources", "clock", "changes", "several")
 OF_FLOATS = (
     "floats", "half_arithmetic", "half_pairs", "bf16_scale", "doubles", "odd_values", "roundings_f32",
     "convert", "mandelbrot", "triton_softmax", "triton_attention_bf16_sm_90", "triton_layernorm_bf16",

@@ -101,19 +101,25 @@ def _without_reset(parts: Parts, every: Iterable[Parts]) -> Parts:
     return parts if read.isdisjoint(set().union(*written)) else replace(parts, nan=None)
 
 
-def branching(statements: Sequence[Statement]) -> tuple[Sequence[Statement], If] | None:
-    """Return what comes before a snippet's last statement, and that: an unlikely ``If`` that reads a clock, and that
-    shares no local register but its condition with the rest; None for other snippets.
+def branching(statements: Sequence[Statement]) -> tuple[Sequence[Statement], If, bool] | None:
+    """Return what comes before a snippet's last statement, and that: an unlikely ``If`` which shares no local register
+    but its condition with the rest, and whether it reads a clock; None for other snippets.
 
-    A clock that waits for a value shall not wait where the condition is false. That is computed from registers alone.
+    If it reads a clock, its condition is computed from registers alone: a clock that waits for a value shall not wait
+    where that is false. Else no lanes exchange values, some of which are not there.
     """
     *others, last = statements or (None,)
-    if not isinstance(last, If) or not last.unlikely or last.otherwise or not any(map(_reads_clock, walk(last.then))):
+    if not isinstance(last, If) or not last.unlikely or last.otherwise:
         return None
     inside = {each.name for one in walk(last.then) for each in (*_read(one), *_written(one)) if each.is_local}
     outside = {each.name for one in walk(others) for each in (*_read(one), *_written(one)) if each.is_local}
-    asks = any(isinstance(node, SiteOperand) for each in others for node in _nodes(each))
-    return None if asks or not inside.isdisjoint({*outside, last.condition.name}) else (others, last)
+    if not inside.isdisjoint({*outside, last.condition.name}):
+        return None
+    if any(map(_reads_clock, walk(last.then))):
+        asks = any(isinstance(node, SiteOperand) for each in others for node in _nodes(each))
+        return None if asks else (others, last, True)
+    stays = last.condition.is_local and all(map(_may_wait, walk((*others, last))))
+    return (others, last, False) if stays else None
 
 
 def _reads_clock(statement: Statement) -> bool:

@@ -95,14 +95,17 @@ class Deferral:
 
 @dataclass(frozen=True)
 class Branching:
-    """A lowered snippet that ends with unlikely code which cannot run later, as it reads a clock.
+    """A lowered snippet that ends with unlikely code which cannot run later.
 
-    test: comes first, and computes the predicate ``condition``; inside: runs where that is true, last.
+    test: comes first, and computes the predicate ``condition``; inside: runs last. is_clocked: it reads a clock, and
+    all threads at the site run it where the condition is true; if not, threads may run it in which it is false, and for
+    which the snippet is not: then it does nothing, by that condition, which it names.
     """
 
     test: Snippet
     condition: Register
     inside: Snippet
+    is_clocked: bool
 
 
 @dataclass(frozen=True)

@@ -212,6 +212,7 @@ class Emission:
         constant_adds: ConstantAdds | None = None,
         deferred: DeferredSaves | None = None,
         is_whole: bool = False,
+        given: Mapping[str, str] | None = None,
     ) -> Code:
         """Return the PTX of a snippet (``before`` or ``after`` code of one probe) at one place.
 
@@ -221,10 +222,10 @@ class Emission:
         ``sums.update_registers`` comes first and that of ``end`` follows. constant_adds: gets the constants that all
         threads add to cells in registers, for which there is no code then (``add_constants`` has it); None to have it
         with the rest. deferred: gets saves to be written later, by ``save_all``. is_whole: the whole warp comes here
-        together, and once.
+        together, and once. given: the registers in the kernel of local ones that were computed before, by name.
         """
         code = Code([], [])
-        self._locals = {}
+        self._locals = {**given} if given else {}
         self._read = {}
         self._given = {}
         self._written = Written([])
@@ -272,7 +273,7 @@ class Emission:
     ) -> tuple[Lines, list[str]]:  # fmt: skip
         """Return code that computes predicates, and their registers. resolve, guard: as of ``snippet``."""
         code = self.snippet(snippet, resolve, guard, level=Level.THREAD)
-        return code.lines, list(map(self._register, conditions))
+        return code.all, list(map(self._register, conditions))
 
     def of_body(self, name: str, kind: str) -> str:
         """Return a register that the body has once, for what passes from one place to a later one. kind: its type."""

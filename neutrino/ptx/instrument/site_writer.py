@@ -21,10 +21,10 @@ from neutrino.ptx.analysis.register_values import Addresses, Pointers, PossibleV
 from neutrino.ptx.analysis.surroundings import Locations
 from neutrino.ptx.instrument.emission import Emission
 from neutrino.ptx.instrument.explicit_fma import Products
-from neutrino.ptx.instrument.lanes_together import LaneMasks
+from neutrino.ptx.instrument.lanes_together import MATCHES, LaneMasks
 from neutrino.ptx.instrument.log_code import DeferredSaves
 from neutrino.ptx.instrument.map_code import ConstantAdds
-from neutrino.ptx.instrument.registers import Guard, UnsupportedError
+from neutrino.ptx.instrument.registers import Guard, UnsupportedError, guarded
 from neutrino.ptx.instrument.requests import RequestCode
 from neutrino.ptx.instrument.rewriting import ProbeFacts
 from neutrino.ptx.instrument.site_values import PlaceOperands, SiteOperands
@@ -580,17 +580,27 @@ class SiteWriter:
         self, branching: Branching, instruction: Instruction, guard: Guard | None, lines: Lines, *, after: bool
     ) -> bool:  # fmt: skip
         """Append the code of a snippet, whose last part stands behind a branch, to lines; return False, and append
-        nothing, where it reads what the instruction overwrites.
+        nothing, where it reads what the instruction overwrites, or lanes cannot agree on the way.
 
-        guard: as of ``_snippet``. Threads branch whether it holds or not, so that all of a warp may do so alike. after:
-        the snippet's side.
+        guard: as of ``_snippet``. Before code that reads a clock threads branch whether it holds or not, so that all of
+        a warp may do so alike. after: the snippet's side.
         """
         emission = self._emission
+        if not branching.is_clocked and emission.architecture < MATCHES:
+            return False
         values = self._operands(instruction, self._hit, LaneMasks([]), after=after)
         values.begin_snippet(guard)
         tests, (condition,) = emission.conditions(branching.test, [branching.condition], values, guard)
+        given: dict[str, str] = {}
+        inside = guard
+        if not branching.is_clocked:
+            # All lanes that are here go one way: ptxas writes code between lanes better where they do not part.
+            condition = guarded(condition, guard, emission.scratch.take, tests)
+            given[branching.condition.name], inside = condition, None
+            here, condition = emission.scratch.take("b32"), emission.scratch.take("pred")
+            tests += [op("activemask.b32", here), op("vote.sync.any.pred", condition, *given.values(), here)]
         with emission.block.apart():
-            code = emission.snippet(branching.inside, values, guard, level=Level.THREAD)
+            code = emission.snippet(branching.inside, values, inside, level=Level.THREAD, given=given)
         if values.early:
             return False
         end = f"${emission.prefix.removeprefix('%')}likely"

@@ -134,7 +134,7 @@ def _straight(
         parts = deferred.get(id(snippet))
         if parts is not None:
             return replace(whole, deferral=_deferral(parts, registers, declared))
-        branch = None if leads else branching(snippet.statements)
+        branch = branching(snippet.statements) if probe.level is Level.THREAD else None
         return whole if branch is None else replace(whole, branching=_branching(*branch, registers, declared))
 
     straight = probe.with_snippets(lowered)
@@ -162,12 +162,13 @@ def _deferral(parts: Parts, registers: dict[str, Register], declared: frozenset[
 
 
 def _branching(
-    others: Sequence[Statement], last: If, registers: dict[str, Register], declared: frozenset[str]
+    others: Sequence[Statement], last: If, is_clocked: bool, registers: dict[str, Register], declared: frozenset[str]
 ) -> Branching:  # fmt: skip
     """Return a snippet in two parts as straight-line code: what comes first, and what the last ``If`` has. registers,
     declared: see ``Writer``."""
     test, (condition,) = _Lowering(registers, declared).computed(others, [last.condition])
-    return Branching(test, condition, _Lowering(registers, declared).lowered(Snippet(last.then)))
+    inside = Snippet(last.then if is_clocked else (last,))
+    return Branching(test, condition, _Lowering(registers, declared).lowered(inside), is_clocked)
 
 
 def _snippets(probe: Probe) -> Iterator[Snippet]:
