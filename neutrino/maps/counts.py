@@ -47,7 +47,8 @@ def count_at(code: Builder, entry: Map, cell: Register, cells: int, saved: Saved
         cell = code.select(saves, cell, _NONE, Type.U32) if saves else cell
         _add_by_cell(code, cell, code.here(), None, saves)
     elif cells <= _MOST_GROUPS * lanes.number:
-        _count_in_lane_registers(code, cell, -(-cells // lanes.number), saves, lanes)
+        base = None if saved.is_rare else _base(code)
+        _count_in_lane_registers(code, cell, -(-cells // lanes.number), base, saves, lanes)
     else:
         _count_while_same_cell(code, cell, saves)
 
@@ -109,21 +110,25 @@ def bring_counts(code: Builder, kept: Sequence[Kept], lanes: Lanes) -> None:
     held = [key for key in keys if _HELD <= key < _HELD + _MOST_GROUPS]
     if held:
         lane = code.lane()
+        base = _base(code) if _BASE in keys else None
         for key in held:
             count = code.kept(key)
             holds = code.compare(Relation.NE, count, 0)
-            place = At(code.locate(lane, _base(code)), lanes.number * (key - _HELD))
+            place = At(code.locate(lane, base), lanes.number * (key - _HELD))
             code.update(Operator.ADD, place, count, holds)
     if _LAST in keys:
         here = code.here()
         _add_register_counts(code, here, code.compare(Relation.NE, code.kept(_COUNT, type_=Type.U32), 0))
 
 
-def _count_in_lane_registers(code: Builder, cell: Register, groups: int, saves: Register | None, lanes: Lanes) -> None:
+def _count_in_lane_registers(
+    code: Builder, cell: Register, groups: int, base: Kept | None, saves: Register | None, lanes: Lanes
+) -> None:  # fmt: skip
     """Append the code that counts in a lane's register where all lanes here count to the same cell, else in memory.
 
     Lane n keeps the counts of cells n, n + the number of lanes, and so on, a register (group) each. Where cells differ,
-    or the lane in question is not here, memory is changed. cell: its number. saves: a predicate, None for always.
+    or the lane in question is not here, memory is changed. cell: its number. base: address of cell 0, None
+    for the record's. saves: a predicate, None for always.
     """
     here = saving = code.here()
     if saves:
@@ -147,7 +152,7 @@ def _count_in_lane_registers(code: Builder, cell: Register, groups: int, saves: 
             of_group = together.compare(Relation.GE if group else Relation.LT, least, lanes.number)
             holds = together.compute(Operator.AND, of_group, leads)
         together.change(together.kept(_HELD + group), Operator.ADD, number, holds)
-    _add_by_cell(apart, cell, here, _base(code), saves)
+    _add_by_cell(apart, cell, here, base, saves)
     code.branch(some, apart, together)
 
 
