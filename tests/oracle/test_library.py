@@ -26,14 +26,14 @@ from neutrino.tracing.views import MapView
 from neutrino.verification import check_probes, load_all, load_probes
 from tests.oracle.assembling import assemble
 from tests.oracle.bench import Bench, Kernel, make_twins, skip_of
-from tests.oracle.library import patterns, strided
+from tests.oracle.library import in_line, patterns, strided
 from tests.oracle.simulation import operands_of
 from tests.oracle.test_matrix import ALL
 from tests.oracle.twin_launch import LoadedTwin
 from tests.twin_costs import PROBES
 
 PATTERNS = patterns()
-STRIDED = {f"strided{seed}": strided(seed) for seed in range(2)}
+STRIDED = {f"{make.__name__}{seed}": make(seed) for make in (strided, in_line) for seed in range(2)}
 _LANES = 32
 _TRACED = re.compile(r"(ldu?|st|atom|red|cp\.async\.c[ag])\.")
 _KINDS = {"ld": 0, "ldu": 0, "st": 1, "atom": 2, "red": 3, "cp": 4}

@@ -376,6 +376,12 @@ class Emission:
         return self._for_parameters is None and self._parameters.fills_warps
 
     @property
+    def threads_in_line(self) -> int:
+        """How many threads the blocks of the kernel have, if the body is one's whose text states that they have one
+        dimension and fill their warps; else 0."""
+        return self._parameters.threads_in_line if self._for_parameters is None else 0
+
+    @property
     def has_logs(self) -> bool:
         """Whether any of the probes' maps is a log (a list of records, in chunks of memory that threads take)."""
         return any(entry.kind.layout is Layout.CHUNKS for entry in self._maps.maps)

@@ -108,10 +108,21 @@ class Parameters:
     @lazy
     def fills_warps(self) -> bool:
         """Whether the kernel's text states (``.reqntid``) that its blocks have no warp with fewer than all lanes."""
+        return bool(self._extents) and math.prod(self._extents) % WARP_LANES == 0
+
+    @lazy
+    def threads_in_line(self) -> int:
+        """How many threads a block has, if the kernel's text states that it has one dimension and fills its warps; else
+        0."""
+        return self._extents[0] if self.fills_warps and set(self._extents[1:]) <= {1} else 0
+
+    @lazy
+    def _extents(self) -> list[int]:
+        """The extents of the kernel's blocks by ``.reqntid``; [] where its text states none."""
         kernel = self._kernel
         directives = kernel.module.code[kernel.function.statement.start : kernel.body.start]
         sizes = directives.partition(".reqntid")[2].partition(".")[0].replace(",", " ").split()
-        return bool(sizes) and all(map(str.isdecimal, sizes)) and math.prod(map(int, sizes)) % WARP_LANES == 0
+        return list(map(int, sizes)) if all(map(str.isdecimal, sizes)) else []
 
     @property
     def shape(self) -> Hashable:

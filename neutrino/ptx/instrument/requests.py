@@ -3,8 +3,9 @@
 Where all lanes of the warp are here, lane n computes what there is to know of the site with number n, modulo 32, and
 runs the probe's code for it; so a probe's code runs once for many sites. Mostly the addresses of each site lie at one
 distance from lane to lane: then that and the first address say all. Sites whose addresses are known to differ by one
-amount in all lanes are looked at once. If any site's are otherwise, or some lanes of the warp are elsewhere, the lanes
-that are here compare their addresses, and run the probe's code, for one site after the other.
+amount in all lanes are looked at once. If any site's are otherwise, the lanes compare their addresses for one site
+after the other, and each keeps what is found of its own. If some lanes of the warp are elsewhere, those that are here
+do the same, and the lowest of them runs the probe's code for each site in turn.
 
 A snippet may be written so if one of the lanes saves (level group), to maps in which the order of records does not
 count, what follows from the lanes, their sectors and the site: it reads no other registers than its own.
@@ -16,6 +17,7 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from neutrino.abi.levels import Level, Per
 from neutrino.ir.operands import Register, SiteOperand
@@ -25,8 +27,9 @@ from neutrino.maps.float_sums import has_floats
 from neutrino.probing.ir.probe_set import Snippet
 from neutrino.probing.ir.structured import Save
 from neutrino.ptx.analysis.flow_graph import FlowGraph
+from neutrino.ptx.analysis.lane_addresses import LaneAddresses
 from neutrino.ptx.analysis.matching import Hit
-from neutrino.ptx.analysis.register_values import Addresses, Sum
+from neutrino.ptx.analysis.register_values import Sum
 from neutrino.ptx.instrument.emission import Emission, computes_only
 from neutrino.ptx.instrument.explicit_fma import Products
 from neutrino.ptx.instrument.lanes_together import REDUCES
@@ -46,8 +49,9 @@ _OR_DIFFERENCE = "0xF6"
 """The table of ``lop3`` for ``a | (b ^ c)``."""
 _FAR = 1 << 26
 """Bytes from lane to lane: 31 times less than that is less than 32 bits hold."""
-_ROW = 24
-"""Bytes in local memory for a site: an address, how much further its own is, its number, and the bytes of an access."""
+_ROW, _LONG_ROW = 8, 16
+"""Bytes in local memory for a site: its address; and its number and the bytes of an access, where no rule gives these.
+"""
 _WHOLE = "-1"
 """The set of all lanes."""
 
@@ -90,19 +94,28 @@ class _Group:
 
 @dataclass(frozen=True)
 class _Base:
-    """Sites whose addresses differ by known amounts, in bytes beyond that of the first one. first, stride: registers
-    with that one's lowest 32 bits in lane 0, and how much it grows from lane to lane."""
+    """Sites whose addresses differ by known amounts, in bytes beyond that of the first one. first: a register with that
+    one's lowest 32 bits in lane 0. stride: how much it grows from lane to lane: a register, or a number."""
 
     amounts: _Amounts
     first: str
     stride: str
 
 
+class _Facts(NamedTuple):
+    """What there is to know of a site, as registers or numbers. lanes: that execute it. first: its address in lane 0,
+    modulo the bytes of a sector. stride: how much that grows from lane to lane. size: bytes of an access."""
+
+    lanes: str
+    first: str
+    stride: str
+    size: str
+
+
 @dataclass(frozen=True)
 class _Own:
     """Registers with what each lane knows. lane: its number. Of its own site: the lanes that execute it, the bytes of
-    an access (maybe a number), the sectors, and the different bytes; and a predicate, whether any lane executes it.
-    is_unknown: whether the sectors and bytes are not right, in some lane."""
+    an access (maybe a number), the sectors, and the different bytes; and a predicate, whether any lane executes it."""
 
     lane: str
     lanes: str
@@ -110,7 +123,6 @@ class _Own:
     sectors: str
     distinct: str
     saves: str
-    is_unknown: str
 
 
 def _may_save_elsewhere(entry: Map) -> bool:
@@ -136,7 +148,7 @@ class RequestCode:
         self._emission = emission
         self._edits = edits
         self._meetings = Meetings(body)
-        self._addresses = Addresses(body)
+        self._addresses = LaneAddresses(body, emission.threads_in_line)
         self._groups: dict[tuple[int, bool], _Group] = {}
         # By the snippet's id, which stays: the snippet is kept with it.
         self._fitting: dict[int, tuple[Snippet, bool]] = {}
@@ -233,21 +245,32 @@ class RequestCode:
         emission, scratch = self._emission, self._emission.scratch
         mark = emission.mark_above()
         prefix = f"${emission.prefix.removeprefix('%')}"
-        each, end = f"{prefix}each", f"{prefix}end"
-        here, is_part = scratch.take("b32"), scratch.take("pred")
+        each, save, end = (f"{prefix}{name}" for name in ("each", "save", "end"))
+        here, is_part = _WHOLE, ""
         bases = self._by_sum(group.sites)
-        lines: Lines = [Scope.OPEN, op("activemask.b32", here), op("setp.ne.s32", is_part, here, _WHOLE)]
-        lines.append(op("bra", each, when=is_part))
-        own = self._look(group.sites, bases, lines)
-        lines.append(op("bra", each, when=own.is_unknown))
-        lines.append(op("bra", end, when=f"!{own.saves}"))
+        lines: Lines = [Scope.OPEN]
+        if not (emission.fills_warps and group.index < self._graph.straight):
+            here, is_part = scratch.take("b32"), scratch.take("pred")
+            lines += [
+                op("activemask.b32", here),
+                op("setp.ne.s32", is_part, here, _WHOLE),
+                op("bra", each, when=is_part),
+            ]
+        # Addresses that lanes have loaded mostly lie anywhere: one by one at once.
+        own, is_unknown = self._look(group.sites, () if group.key[1] else bases, lines)
+        if is_part or is_unknown != "":
+            if is_unknown is not None:
+                lines.append(op("bra", save, when=f"!{is_unknown}" if is_unknown else ""))
+            lines.append(Label(each))
+            self._write_in_turn(group, bases, own, here, is_part, prefix, lines)
+            if is_part:
+                lines.append(op("bra", end, when=is_part))
+        lines += [Label(save), op("bra", end, when=f"!{own.saves}")]
         always = scratch.take("pred")
         lines.append(op("mov.pred", always, "1"))
         values = self._values(own, always, self._own_number(group.sites, own.lane, lines), lines)
         code = emission.snippet(group.snippet, values, level=Level.THREAD)
-        lines += [*code.lines, *code.stores, op("bra", end), Label(each)]
-        self._write_in_turn(group, bases, here, f"{prefix}next", f"{prefix}more", lines)
-        lines += [Label(end), Scope.CLOSE]
+        lines += [*code.lines, *code.stores, Label(end), Scope.CLOSE]
         self._edits.insert(group.at, after(lines) if group.is_after else before(lines))
         scratch.release(mark)
         del self._groups[group.key]
@@ -255,81 +278,127 @@ class RequestCode:
     # One site after the other
 
     def _write_in_turn(
-        self, group: _Group, bases: Sequence[_Amounts], here: str, again: str, more: str, lines: Lines
+        self, group: _Group, bases: Sequence[_Amounts], own: _Own, here: str, is_part: str, prefix: str, lines: Lines
     ) -> None:  # fmt: skip
-        """Append the code of the sites for the lanes that are here: the lowest that executes a site saves for it.
+        """Append the code that looks at one site after the other. Of a whole warp, each lane keeps in ``own`` what is
+        found of its site. Of a part of one, the lowest lane that executes a site saves for it.
 
-        It is a loop, which reads the sites from local memory, so that they take no registers meanwhile. again, more:
+        It is a loop, which reads the sites from local memory, so that they take no registers meanwhile. here: the mask
+        of the lanes. is_part: the predicate, whether some of the warp are elsewhere; "" where none ever are. prefix: of
         labels.
         """
         emission, take = self._emission, self._emission.scratch.take
-        memory = emission.waiting(_ROW * len(group.sites))
-        start, at, end, executing = take("b64"), take("b64"), take("b64"), take("b32")
-        rows = [(site, base[0][0], amount) for base in bases for site, amount in base]
-        always = sum(1 << place for place, (site, _, _) in enumerate(rows) if site.guard is None)
-        lines += [op("mov.u64", start, memory), op("mov.u32", executing, str(always))]
+        again, known, alone, more = (f"{prefix}{name}" for name in ("next", "known", "alone", "more"))
+        rows = sorted(
+            ((site, base[0][0], amount) for base in bases for site, amount in base), key=lambda row: row[0].number
+        )
+        sites = [site for site, _, _ in rows]
+        is_guarded = any(site.guard is not None for site in sites)
+        is_long = len({site.bytes_ for site in sites}) > 1 or sites[-1].number - sites[0].number >= len(sites)
+        length = _LONG_ROW if is_long else _ROW
+        memory = emission.waiting(length * len(sites))
+        at, left, number, executing = take("b64"), take("b32"), take("b32"), take("b32")
+        lines += [
+            op("mov.u64", at, memory),
+            op("mov.u32", left, str(len(sites))),
+            op("mov.u32", number, str(sites[0].number)),
+        ]
+        if is_guarded:
+            always = sum(1 << place for place, site in enumerate(sites) if site.guard is None)
+            lines.append(op("mov.u32", executing, str(always)))
         for place, (site, first, amount) in enumerate(rows):
             mark = emission.scratch.mark()
-            about, further = take("b64"), take("b64")
-            lines += [
-                op("mov.b64", about, str(site.bytes_ << 32 | site.number)),
-                op("mov.b64", further, str(amount)),
-                op("st.local.b64", mem(start, _ROW * place), self._address(first, lines)),
-                op("st.local.b64", mem(start, _ROW * place + 8), further),
-                op("st.local.b64", mem(start, _ROW * place + 16), about),
-            ]
+            address = self._address(first, lines)
+            if amount:
+                further = take("b64")
+                lines.append(op("add.u64", further, address, str(amount)))
+                address = further
+            lines.append(op("st.local.b64", mem(at, length * place), address))
+            if is_long:
+                about = take("b64")
+                lines.append(op("mov.b64", about, str(site.bytes_ << 32 | site.number)))
+                lines.append(op("st.local.b64", mem(at, length * place + _ROW), about))
             if site.guard is not None:
                 executes = positive(site.guard, take, lines)
                 lines.append(op("or.b32", executing, executing, str(1 << place), when=executes))
             emission.scratch.release(mark)
-        address, piece, wide = take("b64"), take("b64"), take("b64")
-        lanes, lower, same, number, size = (take("b32") for _ in range(5))
-        executes, leads, is_first, is_more = (take("pred") for _ in range(4))
-        lines += [
-            op("mov.u64", at, start),
-            op("add.u64", end, start, str(_ROW * len(rows))),
-            Label(again),
-            op("bar.warp.sync", here),
-            op("ld.local.b64", address, mem(at)),
-            op("ld.local.b64", piece, mem(at, 8)),
-            op("ld.local.b32", number, mem(at, 16)),
-            op("ld.local.b32", size, mem(at, 20)),
-            op("add.u64", address, address, piece),
-            op("and.b32", same, executing, "1"),
-            op("setp.eq.u32", executes, same, "1"),
-            op("shr.u32", executing, executing, "1"),
-            op("vote.sync.ballot.b32", lanes, executes, here),
-            op("mov.u32", lower, "%lanemask_lt"),
-            op("and.b32", lower, lower, lanes),
-            op("setp.eq.u32", leads, lower, "0"),
-            op("and.pred", leads, leads, executes),
-        ]
-        found = {}
-        for shift in (_SECTOR_BITS, 0):
-            found[shift] = count = take("b32")
+        address, piece = take("b64"), take("b64")
+        lanes, lower, same, many, sectors, distinct = (take("b32") for _ in range(6))
+        executes, leads, is_first, is_known = (take("pred") for _ in range(4))
+        size = take("b32") if is_long else str(sites[0].bytes_)
+        lines.append(Label(again))
+        if is_part:
+            lines.append(op("bar.warp.sync", here))
+        lines.append(op("ld.local.b64", address, mem(at)))
+        if is_long:
+            lines += [op("ld.local.b32", number, mem(at, _ROW)), op("ld.local.b32", size, mem(at, _ROW + 4))]
+        if is_guarded:
             lines += [
-                op("shr.u64", piece, address, str(shift)),
-                op("match.any.sync.b64", same, piece, here),
+                op("and.b32", same, executing, "1"),
+                op("setp.eq.u32", executes, same, "1"),
+                op("shr.u32", executing, executing, "1"),
+                op("vote.sync.ballot.b32", lanes, executes, here),
+            ]
+        else:
+            lines += [op("mov.pred", executes, "1"), op("mov.u32", lanes, here)]
+        lines += [op("mov.u32", lower, "%lanemask_lt"), op("and.b32", lower, lower, lanes)]
+
+        def count(found: str, value: str) -> None:
+            lines.extend([
+                op("match.any.sync.b64", same, value, here),
                 op("and.b32", same, same, lower),
                 op("setp.eq.u32", is_first, same, "0"),
                 op("and.pred", is_first, is_first, executes),
-                op("vote.sync.ballot.b32", count, is_first, here),
-                op("popc.b32", count, count),
-            ]
-        lines += [op("mul.lo.u32", found[0], found[0], size), op("cvt.u64.u32", wide, size)]
-        # The number is no lane's own, so a table gets what is saved at once, whatever lanes hold.
-        lines += [op("bra", more, when=f"!{leads}"), op("mov.pred", leads, "1")]
-        known = {"LANES": Value(lanes, "b32"), "LEADER": Value(leads, "pred"), "SITE": Value(number, "u32"),
-                 "SECTORS": Value(found[_SECTOR_BITS], "u32"), "DISTINCT": Value(found[0], "u32"),
-                 "BYTES": Value(wide, "u64")}  # fmt: skip
-        code = emission.snippet(group.snippet, lambda helper, element: known[helper], level=Level.THREAD)
+                op("vote.sync.ballot.b32", found, is_first, here),
+                op("popc.b32", found, found),
+            ])  # fmt: skip
+
+        lines.append(op("shr.u64", piece, address, str(_SECTOR_BITS)))
+        count(sectors, piece)
+        # As many sectors as lanes: no two lanes have one address.
         lines += [
-            *code.lines,
-            *code.stores,
-            Label(more),
-            op("add.u64", at, at, str(_ROW)),
-            op("setp.lt.u64", is_more, at, end),
-            op("bra.uni", again, when=is_more),
+            op("popc.b32", many, lanes),
+            op("mov.u32", distinct, many),
+            op("setp.eq.u32", is_known, many, sectors),
+            op("bra", known, when=is_known),
+        ]
+        count(distinct, address)
+        own_lane, is_own = take("b32"), take("pred")
+        lines += [Label(known), op("mul.lo.u32", distinct, distinct, size)]
+        if is_part:
+            lines.append(op("bra", alone, when=is_part))
+        lines += [
+            op("and.b32", own_lane, number, str(WARP_LANES - 1)),
+            op("setp.eq.u32", is_own, own_lane, own.lane),
+            op("mov.u32", own.sectors, sectors, when=is_own),
+            op("mov.u32", own.distinct, distinct, when=is_own),
+        ]
+        if is_part:
+            lines += [
+                op("bra", more),
+                Label(alone),
+                op("setp.eq.u32", leads, lower, "0"),
+                op("and.pred", leads, leads, executes),
+                op("bra", more, when=f"!{leads}"),
+                op("mov.pred", leads, "1"),
+            ]
+            width = Value(size, None)
+            if is_long:
+                wide = take("b64")
+                lines.append(op("cvt.u64.u32", wide, size))
+                width = Value(wide, "u64")
+            # The number is no lane's own, so a table gets what is saved at once, whatever lanes hold.
+            values = {"LANES": Value(lanes, "b32"), "LEADER": Value(leads, "pred"), "SITE": Value(number, "u32"),
+                      "SECTORS": Value(sectors, "u32"), "DISTINCT": Value(distinct, "u32"), "BYTES": width}  # fmt: skip
+            code = emission.snippet(group.snippet, lambda helper, element: values[helper], level=Level.THREAD)
+            lines += [*code.lines, *code.stores, Label(more)]
+        lines.append(op("add.u64", at, at, str(length)))
+        if not is_long:
+            lines.append(op("add.u32", number, number, "1"))
+        lines += [
+            op("add.u32", left, left, "-1"),
+            op("setp.ne.u32", is_first, left, "0"),
+            op("bra.uni", again, when=is_first),
         ]
 
     def _address(self, site: _Site, lines: Lines) -> str:
@@ -346,52 +415,101 @@ class RequestCode:
 
     # By a whole warp: each lane for its own site
 
-    def _look(self, sites: Sequence[_Site], bases: Sequence[_Amounts], lines: Lines) -> _Own:
+    def _look(
+        self, sites: Sequence[_Site], bases: Sequence[_Amounts], lines: Lines
+    ) -> tuple[_Own, str | None]:  # fmt: skip
         """Append the code by which each lane finds what there is to know of its site, where the addresses of all sites
-        lie at one distance from lane to lane."""
-        take = self._emission.scratch.take
-        lane, differs, lanes, first = (take("b32") for _ in range(4))
-        lines += [op("mov.u32", lane, "%laneid"), op("mov.u32", differs, "0")]
-        ballots = self._ballots(sites, lines)
-        found = [self._base(amounts, lane, differs, lines) for amounts in bases]
-        # Of this lane's site: the lanes that execute it, none of other lanes; and its first address and stride.
-        is_own = take("pred")
-        stride = found[0].stride if len(bases) == 1 else take("b32")
-        sizes = {site.bytes_ for site in sites}
-        size = str(sites[0].bytes_) if len(sizes) == 1 else take("b32")
-        own = [lanes, first, *([stride] if len(bases) > 1 else []), *([size] if len(sizes) > 1 else [])]
-        lines += [op("mov.u32", name, "0") for name in own]
-        for base in found:
-            for site, amount in base.amounts:
-                lines += [
-                    op("setp.eq.u32", is_own, lane, str(site.lane)),
-                    op("mov.u32", lanes, ballots[site.guard], when=is_own),
-                    op("add.u32", first, base.first, str(amount % (1 << 32)), when=is_own),
-                ]
-                if len(bases) > 1:
-                    lines.append(op("mov.u32", stride, base.stride, when=is_own))
-                if len(sizes) > 1:
-                    lines.append(op("mov.u32", size, str(site.bytes_), when=is_own))
-        is_whole = all(site.guard is None for site in sites)
-        sectors, distinct, is_unknown = self._sectors(lanes, first, stride, size, lines, is_whole=is_whole)
-        saves = take("pred")
-        lines += [
-            op("setp.ne.u32", saves, lanes, "0"),
-            op("and.pred", is_unknown, is_unknown, saves),
-            op("setp.ne.or.u32", is_unknown, differs, "0", is_unknown),
-            op("vote.sync.any.pred", is_unknown, is_unknown, _WHOLE),
-        ]
-        return _Own(lane, lanes, size, sectors, distinct, saves, is_unknown)
+        lie at one distance from lane to lane.
 
-    def _ballots(self, sites: Sequence[_Site], lines: Lines) -> dict[Guard | None, str]:
-        """Return by guard the register with the lanes for which it holds."""
+        Returns registers with what each lane knows; and the predicate that is true where sectors and different bytes
+        are not known, "" if they always are. It is None without bases: then nothing is known of them.
+        """
         take = self._emission.scratch.take
-        found: dict[Guard | None, str] = {None: _WHOLE}
-        for guard in dict.fromkeys(site.guard for site in sites):
-            if guard is not None:
-                found[guard] = take("b32")
-                lines.append(op("vote.sync.ballot.b32", found[guard], positive(guard, take, lines), _WHOLE))
-        return found
+        lane, is_own, saves, sectors, distinct = take("b32"), take("pred"), take("pred"), take("b32"), take("b32")
+        shifted, differs = take("b32"), take("b32")
+        lines += [
+            op("mov.u32", lane, "%laneid"),
+            op("mov.u32", shifted, str(sum(1 << site.lane for site in sites))),
+            op("shr.u32", shifted, shifted, lane),
+            op("and.b32", shifted, shifted, "1"),
+            op("setp.ne.u32", is_own, shifted, "0"),
+            op("mov.u32", differs, "0"),
+        ]
+        facts = self._own_facts(sites, bases, lane, differs, lines)
+        lanes = facts.lanes
+        if lanes == _WHOLE:
+            lanes = take("b32")
+            lines.append(op("mov.u32", lanes, _WHOLE))
+        lines.append(op("setp.ne.and.u32", saves, lanes, "0", is_own))
+        own = _Own(lane, lanes, facts.size, sectors, distinct, saves)
+        if not bases:
+            lines += [op("mov.u32", sectors, "0"), op("mov.u32", distinct, "0")]
+            return own, None
+        is_unknown = self._sectors(facts, sectors, distinct, lines)
+        if is_unknown:
+            lines.append(op("and.pred", is_unknown, is_unknown, saves))
+        if any(self._stride(base) is None for base in bases):
+            if not is_unknown:
+                is_unknown = take("pred")
+                lines.append(op("mov.pred", is_unknown, "0"))
+            lines.append(op("setp.ne.or.u32", is_unknown, differs, "0", is_unknown))
+        if is_unknown:
+            lines.append(op("vote.sync.any.pred", is_unknown, is_unknown, _WHOLE))
+        return own, is_unknown
+
+    def _own_facts(
+        self, sites: Sequence[_Site], bases: Sequence[_Amounts], lane: str, differs: str, lines: Lines
+    ) -> _Facts:
+        """Append the code that finds the facts of each site, and chooses for each lane those of its own; others have
+        any of them. Bits of ``differs`` become 1 where addresses do not lie at one distance. Without bases nothing is
+        said of addresses."""
+        take = self._emission.scratch.take
+        amounts = {site.number: (base, amount) for base in bases for site, amount in base}
+        ballots: dict[Guard | None, str] = {None: _WHOLE}
+        looked: dict[int, _Base] = {}
+        firsts: dict[tuple[int, int], str] = {}
+        bits: dict[int, str] = {}
+
+        def of_site(site: _Site) -> _Facts:
+            if site.guard is not None and site.guard not in ballots:
+                ballots[site.guard] = ballot = take("b32")
+                lines.append(op("vote.sync.ballot.b32", ballot, positive(site.guard, take, lines), _WHOLE))
+            lanes, size = ballots[site.guard], str(site.bytes_)
+            if site.number not in amounts:
+                return _Facts(lanes, "0", "0", size)
+            base, amount = amounts[site.number]
+            amount %= 1 << _SECTOR_BITS
+            key = id(base)
+            if key not in looked:
+                looked[key] = self._base(base, lane, differs, lines)
+                firsts[key, 0] = looked[key].first
+            if (key, amount) not in firsts:
+                firsts[key, amount] = first = take("b32")
+                lines.append(op("add.u32", first, looked[key].first, str(amount)))
+            return _Facts(lanes, firsts[key, amount], looked[key].stride, size)
+
+        def choose(some: Sequence[_Site], bit: int) -> _Facts:
+            if len(some) == 1:
+                return of_site(some[0])
+            upper = [site for site in some if site.lane >> bit & 1]
+            lower = [site for site in some if not site.lane >> bit & 1]
+            if not upper or not lower:
+                return choose(some, bit - 1)
+            one, other = choose(lower, bit - 1), choose(upper, bit - 1)
+            if one == other:
+                return one
+            if bit not in bits:
+                bits[bit] = is_set = take("pred")
+                masked = take("b32")
+                lines.append(op("and.b32", masked, lane, str(1 << bit)))
+                lines.append(op("setp.ne.u32", is_set, masked, "0"))
+            names = [a if a == b else take("b32") for a, b in zip(one, other, strict=True)]
+            lines.extend(
+                op("selp.b32", name, b, a, bits[bit]) for name, a, b in zip(names, one, other, strict=True) if a != b
+            )
+            return _Facts(*names)
+
+        return choose(sites, WARP_LANES.bit_length() - 2)
 
     @staticmethod
     def _by_sum(sites: Sequence[_Site]) -> list[_Amounts]:
@@ -405,15 +523,26 @@ class RequestCode:
             for some in found.values()
         ]  # fmt: skip
 
+    def _stride(self, amounts: _Amounts) -> int | None:
+        """Return how much the addresses of a base grow from lane to lane, if the text of the body says that, and not
+        too much to be looked at in 32 bits; else None."""
+        sum_ = amounts[0][0].sum
+        stride = self._addresses.stride(sum_) if sum_ is not None else None
+        return stride if stride is not None and -_FAR <= stride < _FAR else None
+
     def _base(self, amounts: _Amounts, lane: str, differs: str, lines: Lines) -> _Base:
-        """Append the code that looks whether the addresses of a base lie at one distance from lane to lane; bits of
-        ``differs`` become 1 where not.
+        """Append the code that looks whether the addresses of a base lie at one distance from lane to lane, if that is
+        not known; bits of ``differs`` become 1 where not.
 
         Where lanes that execute none of its sites are not as expected, they may be looked at, too.
         """
         take = self._emission.scratch.take
         address = self._address(amounts[0][0], lines)
         low, high, first, second, upper, expected = (take("b32") for _ in range(6))
+        stride = self._stride(amounts)
+        if stride is not None:
+            lines += [op("mov.b64", vector(low, high), address), op("mad.lo.u32", first, lane, str(-stride), low)]
+            return _Base(amounts, first, str(stride))
         guards = list(dict.fromkeys(site.guard for site, _ in amounts))
         when = ""
         if len(guards) == 1:
@@ -435,57 +564,73 @@ class RequestCode:
         ]
         return _Base(amounts, first, second)
 
-    def _sectors(
-        self, lanes: str, first: str, stride: str, size: str, lines: Lines, *, is_whole: bool
-    ) -> tuple[str, str, str]:  # fmt: skip
-        """Return registers with the sectors, and the different bytes, of lanes whose addresses lie at one distance; and
-        with the predicate that is true where that does not say it.
+    def _sectors(self, facts: _Facts, sectors: str, distinct: str, lines: Lines) -> str:
+        """Append the code that sets two registers to the sectors, and the different bytes, of lanes whose addresses lie
+        at one distance; return the predicate that is true where that does not say it, "" where it always does.
 
-        Each access lies in one sector. From 32 bytes on each lane has one of its own, if the lowest 32 bits of the
-        addresses do not come back to the first. Below that the lanes touch all from their first one to their last, if
-        there are no gaps between the lanes.
+        Each access lies in one sector. Lanes without a gap between them touch all sectors from their first one to their
+        last, or each one of its own. From 32 bytes on, gaps or not, each has its own, if the lowest 32 bits of the
+        addresses do not come back to the first.
         """
         take = self._emission.scratch.take
-        distance, is_back, start, span = take("b32"), take("pred"), take("b32"), take("b32")
-        lowest, highest, number, length = "0", "31", "32", "31"
-        if not is_whole:
-            lowest, highest, number, length = (take("b32") for _ in range(4))
+        lanes, first, stride, size = facts
+        known = known_integer(stride)
+        number, others, begin, shifted = str(WARP_LANES), str(WARP_LANES - 1), first, ""
+        if lanes != _WHOLE:
+            number = take("b32")
+            lines.append(op("popc.b32", number, lanes))
+        if known == 0:
+            lines += [op("mov.u32", sectors, "1"), op("mov.u32", distinct, size)]
+            return ""
+        if known is not None:
+            lines.append(op("mul.lo.u32", distinct, size, number))
+            if abs(known) >= 1 << _SECTOR_BITS:
+                lines.append(op("mov.u32", sectors, number))
+                return ""
+        if lanes != _WHOLE:
+            others, begin, lowest, shifted, following = (take("b32") for _ in range(5))
             lines += [
-                op("popc.b32", number, lanes),
-                op("bfind.u32", highest, lanes),
-                op("brev.b32", lowest, lanes),
-                op("clz.b32", lowest, lowest),
-                op("sub.u32", length, highest, lowest),
+                op("add.u32", others, number, "-1"),
+                # The lowest lane, if there are no gaps.
+                op("bfind.u32", lowest, lanes),
+                op("sub.u32", lowest, lowest, others),
+                op("mad.lo.u32", begin, lowest, stride, first),
+                op("shr.u32", shifted, lanes, lowest),
+                op("add.u32", following, shifted, "1"),
+                op("and.b32", shifted, shifted, following),
             ]
-        is_wide, is_same, is_unknown = (take("pred") for _ in range(3))
-        sectors, distinct = take("b32"), take("b32")
+        start, last, is_unknown = take("b32"), take("b32"), take("pred")
         lines += [
-            op("abs.s32", distance, stride),
-            op("setp.lt.s32", is_back, stride, "0"),
-            op("selp.b32", start, highest, lowest, is_back),
-            op("mad.lo.u32", start, start, stride, first),
-            op("and.b32", start, start, str((1 << _SECTOR_BITS) - 1)),
-            op("mad.lo.u32", span, distance, length, start),
-            op("shr.u32", span, span, str(_SECTOR_BITS)),
-            op("add.u32", span, span, "1"),
-            op("setp.ge.u32", is_wide, distance, str(1 << _SECTOR_BITS)),
-            op("selp.b32", sectors, number, span, is_wide),
-            op("setp.eq.u32", is_same, distance, "0"),
+            op("and.b32", start, begin, str((1 << _SECTOR_BITS) - 1)),
+            op("mad.lo.u32", last, stride, others, start),
+            op("shr.s32", last, last, str(_SECTOR_BITS)),
+        ]
+        if known is None or known < 0:
+            lines.append(op("abs.s32", last, last))
+        lines += [op("add.u32", last, last, "1"), op("min.u32", sectors, last, number)]
+        if known is not None:
+            if shifted:
+                lines.append(op("setp.ne.u32", is_unknown, shifted, "0"))
+            return is_unknown if shifted else ""
+        far, is_same = take("b32"), take("pred")
+        lines += [
+            op("setp.eq.u32", is_same, stride, "0"),
             op("selp.b32", distinct, "1", number, is_same),
             op("mul.lo.u32", distinct, distinct, size),
+            op("add.u32", far, stride, str(_FAR)),
         ]
-        if is_whole:
-            lines.append(op("setp.ge.u32", is_unknown, distance, str(_FAR)))
-            return sectors, distinct, is_unknown
-        below, gaps = take("b32"), take("b32")
+        if not shifted:
+            lines.append(op("setp.ge.u32", is_unknown, far, str(2 * _FAR)))
+            return is_unknown
+        near, is_near = take("b32"), take("pred")
         lines += [
-            op("add.u32", below, distance, "-1"),
-            op("sub.u32", gaps, number, length),
-            op("setp.lt.u32", is_unknown, below, str((1 << _SECTOR_BITS) - 1)),
-            op("setp.ne.and.u32", is_unknown, gaps, "1", is_unknown),
-            op("setp.ge.or.u32", is_unknown, distance, str(_FAR), is_unknown),
+            op("add.u32", near, stride, str((1 << _SECTOR_BITS) - 1)),
+            op("setp.lt.u32", is_near, near, str((2 << _SECTOR_BITS) - 1)),
+            op("setp.ne.and.u32", is_near, stride, "0", is_near),
+            op("setp.ne.and.u32", is_unknown, shifted, "0", is_near),
+            op("setp.ge.or.u32", is_unknown, far, str(2 * _FAR), is_unknown),
         ]
-        return sectors, distinct, is_unknown
+        return is_unknown
 
     def _own_number(self, sites: Sequence[_Site], lane: str, lines: Lines) -> Value:
         """Return the number of the site that each lane is for."""
