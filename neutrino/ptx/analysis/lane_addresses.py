@@ -120,8 +120,7 @@ class LaneAddresses(Addresses):
     # Values of 32 bits
 
     def _narrow(self, operand: str, index: int, depth: int) -> _Narrow | None:
-        """Return an operand of 32 bits as an exact sum; None of what is neither a number nor a register of that size.
-        """
+        """Return an operand of 32 bits as an exact sum; None of all but numbers and registers of that size."""
         number = known_integer(operand)
         if number is not None:
             return _Narrow(Sum(frozenset(), number & _WORD), number & _WORD)

@@ -4,8 +4,8 @@ Where all lanes of the warp are here, lane n computes what there is to know of t
 runs the probe's code for it; so a probe's code runs once for many sites. Mostly the addresses of each site lie at one
 distance from lane to lane: then that and the first address say all. Sites whose addresses are known to differ by one
 amount in all lanes are looked at once. If any site's are otherwise, the lanes compare their addresses for one site
-after the other, and each keeps what is found of its own. If some lanes of the warp are elsewhere, those that are here
-do the same, and the lowest of them runs the probe's code for each site in turn.
+after the other, and each keeps what is found of its own. Where some lanes of the warp may be elsewhere, it is the
+lowest of those that are here which runs the probe's code then, for each site in turn.
 
 A snippet may be written so if one of the lanes saves (level group), to maps in which the order of records does not
 count, what follows from the lanes, their sectors and the site: it reads no other registers than its own.
@@ -246,31 +246,36 @@ class RequestCode:
         mark = emission.mark_above()
         prefix = f"${emission.prefix.removeprefix('%')}"
         each, save, end = (f"{prefix}{name}" for name in ("each", "save", "end"))
-        here, is_part = _WHOLE, ""
+        is_whole = emission.fills_warps and group.index < self._graph.straight
+        # Addresses that lanes have loaded mostly lie anywhere: one by one at once.
+        is_looked = not group.key[1]
+        here = _WHOLE if is_whole else scratch.take("b32")
         bases = self._by_sum(group.sites)
         lines: Lines = [Scope.OPEN]
-        if not (emission.fills_warps and group.index < self._graph.straight):
-            here, is_part = scratch.take("b32"), scratch.take("pred")
-            lines += [
-                op("activemask.b32", here),
-                op("setp.ne.s32", is_part, here, _WHOLE),
-                op("bra", each, when=is_part),
-            ]
-        # Addresses that lanes have loaded mostly lie anywhere: one by one at once.
-        own, is_unknown = self._look(group.sites, () if group.key[1] else bases, lines)
-        if is_part or is_unknown != "":
+        if not is_whole:
+            lines.append(op("activemask.b32", here))
+            if is_looked:
+                is_part = scratch.take("pred")
+                lines += [op("setp.ne.s32", is_part, here, _WHOLE), op("bra", each, when=is_part)]
+        own: _Own | None = None
+        is_unknown: str | None = None
+        if is_whole or is_looked:
+            own, is_unknown = self._look(group.sites, bases if is_looked else (), lines)
+        if not is_whole or is_unknown != "":
             if is_unknown is not None:
                 lines.append(op("bra", save, when=f"!{is_unknown}" if is_unknown else ""))
             lines.append(Label(each))
-            self._write_in_turn(group, bases, own, here, is_part, prefix, lines)
-            if is_part:
-                lines.append(op("bra", end, when=is_part))
-        lines += [Label(save), op("bra", end, when=f"!{own.saves}")]
-        always = scratch.take("pred")
-        lines.append(op("mov.pred", always, "1"))
-        values = self._values(own, always, self._own_number(group.sites, own.lane, lines), lines)
-        code = emission.snippet(group.snippet, values, level=Level.THREAD)
-        lines += [*code.lines, *code.stores, Label(end), Scope.CLOSE]
+            self._write_in_turn(group, bases, own if is_whole else None, here, prefix, lines)
+            if own is not None and not is_whole:
+                lines.append(op("bra", end))
+        if own is not None:
+            lines += [Label(save), op("bra", end, when=f"!{own.saves}")]
+            always = scratch.take("pred")
+            lines.append(op("mov.pred", always, "1"))
+            values = self._values(own, always, self._own_number(group.sites, own.lane, lines), lines)
+            code = emission.snippet(group.snippet, values, level=Level.THREAD)
+            lines += [*code.lines, *code.stores]
+        lines += [Label(end), Scope.CLOSE]
         self._edits.insert(group.at, after(lines) if group.is_after else before(lines))
         scratch.release(mark)
         del self._groups[group.key]
@@ -278,17 +283,16 @@ class RequestCode:
     # One site after the other
 
     def _write_in_turn(
-        self, group: _Group, bases: Sequence[_Amounts], own: _Own, here: str, is_part: str, prefix: str, lines: Lines
+        self, group: _Group, bases: Sequence[_Amounts], own: _Own | None, here: str, prefix: str, lines: Lines
     ) -> None:  # fmt: skip
-        """Append the code that looks at one site after the other. Of a whole warp, each lane keeps in ``own`` what is
-        found of its site. Of a part of one, the lowest lane that executes a site saves for it.
+        """Append the code that looks at one site after the other. Each lane keeps in ``own`` what is found of its site;
+        where that is None, the lowest lane that executes a site saves for it.
 
         It is a loop, which reads the sites from local memory, so that they take no registers meanwhile. here: the mask
-        of the lanes. is_part: the predicate, whether some of the warp are elsewhere; "" where none ever are. prefix: of
-        labels.
+        of the lanes. prefix: of labels.
         """
         emission, take = self._emission, self._emission.scratch.take
-        again, known, alone, more = (f"{prefix}{name}" for name in ("next", "known", "alone", "more"))
+        again, known, more = (f"{prefix}{name}" for name in ("next", "known", "more"))
         rows = sorted(
             ((site, base[0][0], amount) for base in bases for site, amount in base), key=lambda row: row[0].number
         )
@@ -327,7 +331,7 @@ class RequestCode:
         executes, leads, is_first, is_known = (take("pred") for _ in range(4))
         size = take("b32") if is_long else str(sites[0].bytes_)
         lines.append(Label(again))
-        if is_part:
+        if own is None:
             lines.append(op("bar.warp.sync", here))
         lines.append(op("ld.local.b64", address, mem(at)))
         if is_long:
@@ -363,30 +367,27 @@ class RequestCode:
             op("bra", known, when=is_known),
         ]
         count(distinct, address)
-        own_lane, is_own = take("b32"), take("pred")
         lines += [Label(known), op("mul.lo.u32", distinct, distinct, size)]
-        if is_part:
-            lines.append(op("bra", alone, when=is_part))
-        lines += [
-            op("and.b32", own_lane, number, str(WARP_LANES - 1)),
-            op("setp.eq.u32", is_own, own_lane, own.lane),
-            op("mov.u32", own.sectors, sectors, when=is_own),
-            op("mov.u32", own.distinct, distinct, when=is_own),
-        ]
-        if is_part:
+        if own is not None:
+            own_lane, is_own = take("b32"), take("pred")
             lines += [
-                op("bra", more),
-                Label(alone),
-                op("setp.eq.u32", leads, lower, "0"),
-                op("and.pred", leads, leads, executes),
-                op("bra", more, when=f"!{leads}"),
-                op("mov.pred", leads, "1"),
+                op("and.b32", own_lane, number, str(WARP_LANES - 1)),
+                op("setp.eq.u32", is_own, own_lane, own.lane),
+                op("mov.u32", own.sectors, sectors, when=is_own),
+                op("mov.u32", own.distinct, distinct, when=is_own),
             ]
+        else:
             width = Value(size, None)
             if is_long:
                 wide = take("b64")
                 lines.append(op("cvt.u64.u32", wide, size))
                 width = Value(wide, "u64")
+            lines += [
+                op("setp.eq.u32", leads, lower, "0"),
+                op("and.pred", leads, leads, executes),
+                op("bra", more, when=f"!{leads}"),
+                op("mov.pred", leads, "1"),
+            ]
             # The number is no lane's own, so a table gets what is saved at once, whatever lanes hold.
             values = {"LANES": Value(lanes, "b32"), "LEADER": Value(leads, "pred"), "SITE": Value(number, "u32"),
                       "SECTORS": Value(sectors, "u32"), "DISTINCT": Value(distinct, "u32"), "BYTES": width}  # fmt: skip
