@@ -82,11 +82,22 @@ class Layout:
     islands: dict[int, dict[Target, int]] = field(default_factory=dict)
     passed: set[int] = field(default_factory=set)
     size: int = 0
+    _ways: dict[Target, list[int]] = field(default_factory=dict)
+    """The islands' places, by what they lead to, in the order of the code."""
 
     def island_size(self, offset: int) -> int:
         """Return the bytes of the islands in front of an instruction, with the branch past them."""
         row = self.islands.get(offset)
         return 0 if row is None else WORD * (len(row) + (offset in self.passed))
+
+    def add_island(self, before: int, target: Target, at: int) -> None:
+        """Add an island. before: the instruction that it is in front of; of several, in the order of the code."""
+        self.islands[before][target] = at
+        self._ways.setdefault(target, []).append(at)
+
+    def ways_to(self, target: Target) -> Sequence[int]:
+        """Return the places of the islands that lead to a target."""
+        return self._ways.get(target, ())
 
     def place(self, target: Target) -> int:
         """Return where a target is."""
@@ -175,8 +186,7 @@ def next_place(layout: Layout, end: int, target: Target) -> int | None:
     to = layout.place(target)
     if reaches(end, to):
         return to
-    ways = [row[target] for row in layout.islands.values() if target in row]
-    nearer = [way for way in ways if reaches(end, way) and abs(to - way) < abs(to - end) - WORD]
+    nearer = [way for way in layout.ways_to(target) if reaches(end, way) and abs(to - way) < abs(to - end) - WORD]
     return min(nearer, key=lambda way: abs(to - way), default=None)
 
 
@@ -202,7 +212,7 @@ def _layout(
                 shift += WORD
             layout.islands[begin] = {}
             for target in islands[begin]:
-                layout.islands[begin][target] = begin + shift
+                layout.add_island(begin, target, begin + shift)
                 shift += WORD
         ahead[begin] = labels[begin] = begin + shift
         for length, is_ahead in sizes.get(begin, ()):
