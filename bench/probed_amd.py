@@ -81,6 +81,8 @@ LEAST_SAME_WAVES = 95
 """Per cent of the kernels with a probe of COUNTING."""
 _MOST_EXAMPLES = 5
 _MOST_NAME = 60
+_LARGE, _AT_ONCE = 1_000_000, 3
+"""Bytes of a code object from which on its probes are counted in several processes, and how many in each."""
 _CHOSEN_BY = 1 << 32
 
 
@@ -384,13 +386,16 @@ def record(
     order: list[str] = []
     for part, name, data in chosen_once(sources):
         digest.update(hashlib.sha256(data).digest())
-        job = part, name, data, tuple(probes)
-        order.append(key := key_of(job))
-        work += [job] if key not in known else []
+        # Large ones in several processes, so that none is left to the end.
+        step = _AT_ONCE if len(data) > _LARGE else len(probes)
+        for at in range(0, len(probes), step):
+            job = part, name, data, tuple(probes[at : at + step])
+            order.append(key := key_of(job))
+            work += [job] if key not in known else []
     with kept.open("w") as file:
         print(begin, *(json.dumps([key, known[key]]) for key in order if key in known), sep="\n", file=file, flush=True)
         with get_context("spawn").Pool(jobs, maxtasksperchild=16) as pool:
-            # The largest first, so that none is left to the end.
+            # The largest first, for the same reason.
             for key, rows in pool.imap_unordered(_counted, sorted(work, key=lambda job: -len(job[2]))):
                 known[key] = rows
                 print(json.dumps([key, rows]), file=file, flush=True)
