@@ -110,6 +110,14 @@ def test_the_first_launch_is_complete(any_bench: Bench, tmp_path: Path, referenc
     assert all(int(launch.record["data_size"]) < 128 << 10 for launch in launches)
 
 
+def test_larger_grids_and_longer_loops_are_complete(bench: Bench, tmp_path: Path, reference: Reference) -> None:
+    """A need is known of each warp, so that a larger grid's is, too; loops that grow find room where much is free."""
+    result = bench.run("spreading", tmp_path, probes=PROBES, extra={"NEUTRINO_POOL": str(64 << 20)})
+    assert (result.stdout, result.returncode) == reference("spreading")
+    launches = launches_of(tmp_path, "loop_p2")
+    assert [check(launch, tickets) for launch, tickets in zip(launches, (50, 50, 200), strict=True)] == [0] * 3
+
+
 def test_what_does_not_fit_is_counted(any_bench: Bench, tmp_path: Path, reference: Reference) -> None:
     result = any_bench.run("crowded", tmp_path, probes=PROBES, extra={"NEUTRINO_POOL": str(POOL_LEAST)})
     assert (result.stdout, result.returncode) == reference("crowded")
@@ -143,31 +151,34 @@ def test_data_of_several_pieces(bench: Bench, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("program", "pool", "memory", "need", "per_warp", "expected"),
+    ("program", "pool", "memory", "wanted", "of_warps", "expected"),
     [
         # The pool begins with 32 MiB for large launches, and grows before the first one.
-        ("growing", 1 << 30, 4 << 30, 360_000, 1 << 40, {"probed": 6}),
+        ("growing", 1 << 30, 4 << 30, 360_000, 360_000, {"probed": 6}),
+        # No launch wanted that much, but by what one wanted for each warp the first one may, until it is known.
+        ("growing", 1 << 30, 4 << 30, 1_000, 360_000, {"probed": 6}),
         # The program has left no memory to grow.
-        ("growing-in-little", 1 << 30, 640 << 20, 1_000_000, 1 << 40, {}),
+        ("growing-in-little", 1 << 30, 640 << 20, 1_000_000, 1_000_000, {}),
         # There is room for two at a time, and later launches cannot wait for it: none ends before all were made.
-        ("growing-in-a-row", 64 << 20, 1 << 30, 150_000, 1 << 40, {"probed": 2, "pool-full": 4}),
+        ("growing-in-a-row", 64 << 20, 1 << 30, 150_000, 150_000, {"probed": 2, "pool-full": 4}),
         # Launches of so few warps have never needed that much.
         ("growing-in-a-row", 64 << 20, 1 << 30, 150_000, 0, {"probed": 6}),
     ],
 )
 def test_a_need_that_is_known_is_met(
-    bench: Bench, tmp_path: Path, reference: Reference, program: str, pool: int, memory: int, need: int, per_warp: int,
-    expected: dict[str, int],
+    bench: Bench, tmp_path: Path, reference: Reference, program: str, pool: int, memory: int, wanted: int,
+    of_warps: int, expected: dict[str, int],
 ) -> None:  # fmt: skip
     """As far as memory reaches: a launch waits until it has as much. Where it waits in vain it is not probed, and what
-    was missing is said."""
+    was missing is said. of_warps: what all its warps want, by what one wanted earlier; 0: as the first run has it."""
+    need = max(wanted, of_warps)
     extra, device = {"NEUTRINO_POOL": str(pool)}, {"memory": memory}
     bench.run("growing", tmp_path, probes=PROBES, extra=extra, device=device)
     (kept,) = (tmp_path / "cache").rglob("*.needs")
     # The one row: the kernel, the units of one of three logs, and those of each warp in 256ths.
     *head, units_before, per_warp_before = struct.unpack("<5Q", kept.read_bytes())
     assert per_warp_before == -(-units_before * 256 // 6)
-    kept.write_bytes(struct.pack("<5Q", *head, need, per_warp or per_warp_before))
+    kept.write_bytes(struct.pack("<5Q", *head, wanted, of_warps * 256 // 6 or per_warp_before))
     shutil.rmtree(tmp_path / "trace")
     result = bench.run(program, tmp_path, probes=PROBES, extra=extra, device=device)
     assert (result.stdout, result.returncode) == reference("growing")
@@ -180,7 +191,9 @@ def test_a_need_that_is_known_is_met(
         assert sum(counted.values()) == len(TICKETS)
         assert 0 < max(units) < need
         return
-    assert min(units) >= (need if per_warp else units_before)
+    least = need if of_warps == wanted else units_before
+    assert min(units) >= least
+    assert units[0] >= (need if of_warps else least)
     assert counted == expected
     (path,) = (tmp_path / "trace").iterdir()
     missing = [note for note in summarize(Trace(path)).notes if "found no room" in note]

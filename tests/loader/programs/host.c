@@ -133,6 +133,7 @@ static const struct scenario {
 	{"growing", growing, false},
 	{"growing-in-a-row", growing_in_a_row, false},
 	{"growing-in-little", growing_in_little, false},
+	{"spreading", spreading, false},
 	{"crowded", crowded, false},
 	{"spread", spread, false},
 	{"parameters", parameters, false},

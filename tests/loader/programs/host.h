@@ -42,6 +42,7 @@ void cut(void);
 void growing(void);
 void growing_in_a_row(void);
 void growing_in_little(void);
+void spreading(void);
 void crowded(void);
 void spread(void);
 void parameters(void);

@@ -97,6 +97,22 @@ void growing(void)
 	}
 }
 
+/* A larger grid than before, and then longer loops. */
+void spreading(void)
+{
+	static const struct {
+		unsigned blocks;
+		uint32_t tickets;
+	} each[] = {{3, 50}, {100, 50}, {100, 200}};
+	CUfunction looping = obtain(module, "loop_p2");
+
+	for (unsigned i = 0; i < sizeof(each) / sizeof(*each); i++) {
+		take(looping, each[i].blocks, 48, each[i].tickets);
+		CHECK(cu.StreamSynchronize(stream));
+		written();
+	}
+}
+
 static void wait_for(void *launched)
 {
 	while (!__atomic_load_n((int *)launched, __ATOMIC_ACQUIRE))

@@ -53,7 +53,8 @@ struct nt_kernel {
 	uint32_t log_count;   /* maps that are logs and saved to */
 	uint64_t log_wanted;  /* most units of a log that a launch wanted; 0: not known yet */
 	uint64_t log_per_warp; /* the same for each warp of a launch, in parts: NT_NEED_PARTS */
-	struct nt_need log_kept; /* of both, what the cache has */
+	uint64_t log_warps; /* most warps of a launch of which it is known what its logs wanted */
+	struct nt_need log_kept; /* of wanted and per_warp, what the cache has */
 	uint64_t log_first; /* as log_per_warp, of launches whose warps had no chunks of their own; 0: not known yet */
 	uint64_t expected_in; /* bits of the pools that expect it */
 	bool result_started;  /* the drain thread's own */

@@ -52,8 +52,11 @@ static void learn_log_need(struct nt_kernel *kernel, uint64_t wanted, bool in_tu
 	/* Warps with chunks of their own take more than they want. */
 	if (in_turn && wanted > 1 && per_warp > __atomic_load_n(&kernel->log_first, __ATOMIC_RELAXED))
 		__atomic_store_n(&kernel->log_first, per_warp, __ATOMIC_RELAXED);
-	if (per_warp > __atomic_load_n(&kernel->log_per_warp, __ATOMIC_RELAXED))
+	/* One unit stands for none. */
+	if (wanted > 1 && per_warp > __atomic_load_n(&kernel->log_per_warp, __ATOMIC_RELAXED))
 		__atomic_store_n(&kernel->log_per_warp, per_warp, __ATOMIC_RELAXED);
+	if (warps > __atomic_load_n(&kernel->log_warps, __ATOMIC_RELAXED))
+		__atomic_store_n(&kernel->log_warps, warps, __ATOMIC_RELAXED);
 	__atomic_store_n(&kernel->log_wanted, wanted > before ? wanted : before, __ATOMIC_RELAXED);
 }
 

@@ -28,6 +28,54 @@ const struct nt_backend nt_backend_table[NT_BACKENDS] = {
 /* The greatest number of units. One more has another meaning in the kernel. */
 #define LOG_MOST (UINT32_MAX - 1)
 
+/* Of the memory for large launches, when none has any of it: what one gets beside its need. */
+#define SHARE_OF_IDLE 4
+
+/*
+ * Units that a log of a launch wants at most if each of its warps wants no more than those of any earlier launch did; 0 if
+ * that is not known.
+ */
+static uint64_t log_units_of_warps(const struct nt_attempt *attempt)
+{
+	const struct nt_kernel *kernel = attempt->function->kernel;
+	uint64_t per_warp = __atomic_load_n(&kernel->log_per_warp, __ATOMIC_RELAXED), parts;
+
+	if (!per_warp || __builtin_mul_overflow(per_warp, attempt->extent.warps, &parts))
+		return 0;
+	return parts / NT_NEED_PARTS + (parts % NT_NEED_PARTS != 0);
+}
+
+/*
+ * Units that a log of a launch is likely to want: as many as any earlier launch wanted; of one with more warps than any
+ * before, as many for each as any earlier one wanted for each, if that is more. 0 if nothing is known.
+ */
+static uint64_t likely_log_units(const struct nt_attempt *attempt)
+{
+	const struct nt_kernel *kernel = attempt->function->kernel;
+	uint64_t wanted = __atomic_load_n(&kernel->log_wanted, __ATOMIC_RELAXED);
+
+	if (!wanted || attempt->extent.warps <= __atomic_load_n(&kernel->log_warps, __ATOMIC_RELAXED))
+		return wanted;
+	uint64_t of_warps = log_units_of_warps(attempt);
+	return of_warps > wanted ? of_warps : wanted;
+}
+
+/*
+ * The memory of each log of a launch, in units, that is large and comes while no launch has room of its pool: a part of
+ * what is free, which nobody else lacks, since its warps may want more than those of earlier launches. other: bytes of the
+ * other maps; enough: the units that it needs.
+ */
+static uint64_t share_of_idle(const struct nt_attempt *attempt, uint64_t other, uint64_t enough)
+{
+	uint32_t logs = attempt->function->kernel->log_count;
+	uint64_t share = attempt->pool ? nt_room_idle(attempt->pool) / SHARE_OF_IDLE : 0;
+
+	if (share < other + logs * (uint64_t)NEUTRINO_REGION_ALIGN || !nt_room_is_large(other + enough * logs * NEUTRINO_LOG_UNIT))
+		return enough;
+	share = (share - other - logs * (uint64_t)NEUTRINO_REGION_ALIGN) / logs / NEUTRINO_LOG_UNIT;
+	return share > enough ? share : enough;
+}
+
 /*
  * Choose the memory of each log of a launch (extent->log_units). most: bytes that all its maps (stores of probe
  * results) may take; size: bytes of the other maps. Returns the bytes of all maps.
@@ -36,9 +84,10 @@ static uint64_t choose_log(const struct nt_attempt *attempt, uint64_t most, uint
 {
 	const struct nt_kernel *kernel = attempt->function->kernel;
 	uint64_t wanted = __atomic_load_n(&kernel->log_wanted, __ATOMIC_RELAXED);
+	uint64_t likely = likely_log_units(attempt);
 
 	/* Half of it at most, unless more is needed: a pool grows by as much beside what is in use. Each region is aligned. */
-	if (most / 2 / NEUTRINO_LOG_UNIT / kernel->log_count > wanted)
+	if (most / 2 / NEUTRINO_LOG_UNIT / kernel->log_count > likely)
 		most /= 2;
 	uint64_t unknown = attempt->pool ? nt_pool_unknown_most(attempt->pool) : 0;
 	if (!wanted && unknown && most > unknown)
@@ -51,13 +100,17 @@ static uint64_t choose_log(const struct nt_attempt *attempt, uint64_t most, uint
 		units = guess;
 	/* Some to spare, and more if it takes little. */
 	uint64_t little = size < LOG_LITTLE ? (LOG_LITTLE - size) / kernel->log_count / NEUTRINO_LOG_UNIT : 0;
-	uint64_t enough = wanted > little / 2 ? 2 * wanted : little;
+	/* Not more than a node is likely to need: another one may have no room then. */
+	uint64_t in_graph = likely > 2 * wanted ? likely : 2 * wanted;
+	uint64_t enough = likely <= little / 2 ? little : attempt->cell ? in_graph : 2 * likely;
 	uint64_t first = (__atomic_load_n(&kernel->log_first, __ATOMIC_RELAXED) + NT_NEED_PARTS - 1) / NT_NEED_PARTS;
 	extent->log_first = attempt->cell ? 0 : first < LOG_FIRST_MOST ? (uint32_t)first : LOG_FIRST_MOST;
 	/* The warps' own chunks, rounded up to whole units, take half of it at most: see nt_regions_describe. */
 	uint64_t twice = 2 * (uint64_t)extent->log_first * extent->warps;
-	if (enough < twice && twice / 4 <= wanted)
+	if (enough < twice && twice / 4 <= likely)
 		enough = twice;
+	if (wanted && enough < units)
+		enough = share_of_idle(attempt, size, enough);
 	if (wanted && enough < units)
 		units = enough;
 	extent->log_units = units < LOG_MOST ? (uint32_t)units : LOG_MOST;
@@ -66,9 +119,9 @@ static uint64_t choose_log(const struct nt_attempt *attempt, uint64_t most, uint
 
 /*
  * Set attempt->size, the bytes of memory for a launch's probe results, and how much of them the logs (to which threads
- * append records) get: as much as earlier launches of the kernel needed and more, less if all would otherwise take more
- * than `most` bytes. Logs of a kernel without an earlier launch get all that is left; in a graph enough for some
- * records of each thread, warp or block.
+ * append records) get: as much as earlier launches of the kernel needed, for as many warps, and more, less if all would
+ * otherwise take more than `most` bytes. Logs of a kernel without an earlier launch get all that is left; in a graph
+ * enough for some records of each thread, warp or block.
  */
 void nt_backend_measure(struct nt_attempt *attempt, uint64_t most)
 {
@@ -110,13 +163,13 @@ void nt_backend_expect(struct nt_kernel *kernel, struct nt_pool *pool)
 
 	if (!pool || !kernel->log_count)
 		return;
+	/* Known needs may grow, too. */
 	uint64_t unknown = nt_pool_has_logs(pool);
 	/* As choose_log takes it, and some more: what the other maps need depends on the launch. */
 	uint64_t most = nt_slabs_most(pool) / 2, size = 2 * wanted * kernel->log_count * NEUTRINO_LOG_UNIT;
 	size += size / 8;
-	if (!wanted)
-		size = unknown;
-	nt_pool_expect(pool, kernel, size < most ? size : most, wanted);
+	if (!wanted || nt_room_is_large(size))
+		nt_pool_expect(pool, kernel, size < most ? size : most, unknown);
 }
 
 /*
@@ -132,38 +185,43 @@ static void set_log_units(struct nt_attempt *attempt, uint64_t units)
 }
 
 /*
- * Units of a log that a launch is likely to want at most: as many as any earlier launch wanted, or as many for each of
- * its warps as any earlier one wanted for each, whichever is less.
+ * Whether the pool can have room for a launch whose logs get at least so many units each. Where it can, lowers the units
+ * asked for to what the pool can have.
  */
-static uint64_t needed_log_units(const struct nt_attempt *attempt)
+static bool is_reached(struct nt_attempt *attempt, uint64_t least)
 {
-	const struct nt_kernel *kernel = attempt->function->kernel;
-	uint64_t per_warp = __atomic_load_n(&kernel->log_per_warp, __ATOMIC_RELAXED), of_warps;
-	uint64_t wanted = __atomic_load_n(&kernel->log_wanted, __ATOMIC_RELAXED);
+	uint64_t asked = attempt->extent.log_units, units = asked;
 
-	if (!per_warp || __builtin_mul_overflow(per_warp, attempt->extent.warps, &of_warps))
-		return wanted;
-	of_warps = of_warps / NT_NEED_PARTS + 1;
-	return of_warps < wanted ? of_warps : wanted;
+	if (least > units)
+		return false;
+	/* More than the pool can have is not asked for. */
+	while (units > least && !nt_room_reaches(attempt->pool, attempt->size)) {
+		units = units / 2 > least ? units / 2 : least;
+		set_log_units(attempt, units);
+	}
+	if (nt_room_reaches(attempt->pool, attempt->size))
+		return true;
+	set_log_units(attempt, asked);
+	return false;
 }
 
 /*
- * The least units that each log of a launch may get. If their need is known and the pool can hold it, that much: a
- * launch that finds no room for it is not probed, and counted, rather than probed in part. May lower the units asked
- * for to what the pool can have.
+ * The least units that each log of a launch may get. As many as any earlier launch wanted, or as many for each of its
+ * warps as any earlier one wanted for each, whichever is less: a launch that finds no room for it is not probed, and
+ * counted, rather than probed in part. While it may wait, what it is likely to want, if that is more. Less if the pool
+ * cannot hold it. May lower the units asked for to what the pool can have.
  */
-static uint64_t least_log_units(struct nt_attempt *attempt)
+static uint64_t least_log_units(struct nt_attempt *attempt, bool may_wait)
 {
-	uint64_t wanted = needed_log_units(attempt), units = attempt->extent.log_units;
+	const struct nt_kernel *kernel = attempt->function->kernel;
+	uint64_t wanted = __atomic_load_n(&kernel->log_wanted, __ATOMIC_RELAXED), of_warps = log_units_of_warps(attempt);
+	uint64_t likely = likely_log_units(attempt);
 
-	if (wanted < LOG_LEAST || wanted > units)
-		return LOG_LEAST;
-	/* More than the pool can have is not asked for. */
-	while (units > wanted && !nt_room_reaches(attempt->pool, attempt->size)) {
-		units = units / 2 > wanted ? units / 2 : wanted;
-		set_log_units(attempt, units);
-	}
-	return nt_room_reaches(attempt->pool, attempt->size) ? wanted : LOG_LEAST;
+	if (may_wait && likely > wanted && likely >= LOG_LEAST && is_reached(attempt, likely))
+		return likely;
+	if (of_warps && of_warps < wanted)
+		wanted = of_warps;
+	return wanted >= LOG_LEAST && is_reached(attempt, wanted) ? wanted : LOG_LEAST;
 }
 
 /*
@@ -194,8 +252,8 @@ static enum neutrino_reason try_room(struct nt_attempt *attempt, uint64_t least)
 
 /*
  * Choose how much memory the logs of a launch (to which threads append records) are to have, and take it from the pool,
- * as try_room does. may_wait: else logs whose need is not known get little while earlier launches have most of the pool.
- * Lock-free.
+ * as try_room does. may_wait: else logs whose need is not known, or only known of each warp, get little while earlier
+ * launches have most of the pool. Lock-free.
  */
 static enum neutrino_reason measure_and_try(struct nt_attempt *attempt, bool may_wait)
 {
@@ -208,7 +266,7 @@ static enum neutrino_reason measure_and_try(struct nt_attempt *attempt, bool may
 			return NEUTRINO_REASON_POOL_FULL;
 		leave_half(attempt);
 	} else if (kernel->log_count)
-		least = least_log_units(attempt);
+		least = least_log_units(attempt, may_wait);
 	return try_room(attempt, least);
 }
 

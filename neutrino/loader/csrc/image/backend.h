@@ -71,9 +71,9 @@ enum {
 extern const struct nt_backend nt_backend_table[NT_BACKENDS];
 
 /*
- * Set size, and the memory of logs: as much as earlier launches of the kernel needed and more, less if the regions would
- * otherwise take more than most bytes. Logs of a kernel that has no earlier launch get all of that; in a graph enough for
- * some records of each thread, warp or block.
+ * Set size, and the memory of logs: as much as earlier launches of the kernel needed, for as many warps, and more, less if
+ * the regions would otherwise take more than most bytes. Logs of a kernel that has no earlier launch get all of that; in a
+ * graph enough for some records of each thread, warp or block.
  */
 void nt_backend_measure(struct nt_attempt *attempt, uint64_t most);
 
@@ -82,7 +82,7 @@ void nt_backend_expect(struct nt_kernel *kernel, struct nt_pool *pool);
 
 /*
  * Take memory for all maps of the kernel. If the pool has no more at the moment, logs get less: if their need is known and
- * the pool can hold it, not less than that. PROBED, or the reason why there is none. Lock-free.
+ * the pool can hold it, not less than that, which it waits for. PROBED, or the reason why there is none. Lock-free.
  */
 enum neutrino_reason nt_backend_take_room(struct nt_attempt *attempt);
 

@@ -274,22 +274,20 @@ static bool ask_drain_thread(int *flag, unsigned milliseconds)
 
 /*
  * A kernel was obtained one launch of which takes size bytes: have the pool (device memory for results) get memory for
- * it, beside what was expected before or, if not is_beside, what only this kernel needs; and wait for that. Once for each
+ * it, beside what was expected before, and shared bytes beside, which such kernels share; and wait for that. Once for each
  * kernel in a pool. Not on the launch path.
  */
-void nt_pool_expect(struct nt_pool *pool, struct nt_kernel *kernel, uint64_t size, bool is_beside)
+void nt_pool_expect(struct nt_pool *pool, struct nt_kernel *kernel, uint64_t size, uint64_t shared)
 {
 	enum { LIMIT_MS = 2000 };
 	static int too_slow;
 	uint64_t bit = UINT64_C(1) << (pool - nt_pools);
 
-	if (size <= SEGMENT_SIZE || __atomic_fetch_or(&kernel->expected_in, bit, __ATOMIC_ACQ_REL) & bit)
+	if (size + shared <= SEGMENT_SIZE || __atomic_fetch_or(&kernel->expected_in, bit, __ATOMIC_ACQ_REL) & bit)
 		return;
-	if (is_beside)
-		__atomic_add_fetch(&pool->large_expected, size, __ATOMIC_ACQ_REL);
-	else
-		nt_raise_to(&pool->large_expected, size);
-	nt_raise_to(&pool->largest_expected, size);
+	__atomic_add_fetch(&pool->large_expected, size, __ATOMIC_ACQ_REL);
+	nt_raise_to(&pool->shared_expected, shared);
+	nt_raise_to(&pool->largest_expected, size ? size : shared);
 	/* A drain thread that has to wait for the device must not stop the program again and again. */
 	if (__atomic_load_n(&too_slow, __ATOMIC_RELAXED))
 		nt_wake_drain();

@@ -56,18 +56,25 @@ bool nt_pools_has(CUcontext context);
 /* Bytes of the largest launch that the pool can take. */
 uint64_t nt_slabs_most(const struct nt_pool *pool);
 
-/* Bytes of memory for large launches that are free now, in one piece at best; and once others have ended. Lock-free. */
+/*
+ * Bytes of memory for large launches that are free now, in one piece at best; in a piece of which no launch has any; and
+ * once others have ended. Lock-free.
+ */
 uint64_t nt_room_free_large(const struct nt_pool *pool);
+uint64_t nt_room_idle(const struct nt_pool *pool);
 uint64_t nt_room_largest(const struct nt_pool *pool);
+
+/* Whether a launch of so many bytes is a large one. */
+bool nt_room_is_large(uint64_t size);
 
 /* Ask the drain thread for memory for large launches of so many bytes. Lock-free. */
 void nt_room_want_large(struct nt_pool *pool, uint64_t size);
 
 /*
- * A kernel was obtained one launch of which takes so many bytes: have memory for it beside what was expected before, and
- * wait for that, once for each kernel. is_beside: else all such kernels share it. Not on the launch path.
+ * A kernel was obtained one launch of which takes size bytes: have memory for it beside what was expected before, and
+ * shared bytes beside, which such kernels share; and wait for that, once for each kernel. Not on the launch path.
  */
-void nt_pool_expect(struct nt_pool *pool, struct nt_kernel *kernel, uint64_t size, bool is_beside);
+void nt_pool_expect(struct nt_pool *pool, struct nt_kernel *kernel, uint64_t size, uint64_t shared);
 
 /*
  * A kernel with logs was obtained: unless a limit was set, let the pool have half of the memory that is free in its

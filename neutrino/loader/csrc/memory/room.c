@@ -135,6 +135,28 @@ uint64_t nt_room_free_large(const struct nt_pool *pool)
 }
 
 /*
+ * Bytes of the largest memory for large launches of the pool (device memory for results) in one stretch of which no launch
+ * has any now; 0 if there is none. Lock-free.
+ */
+uint64_t nt_room_idle(const struct nt_pool *pool)
+{
+	uint64_t most = 0;
+
+	for (unsigned i = 0; i < AREAS; i++) {
+		uint64_t busy = __atomic_load_n(&pool->areas[i].busy, __ATOMIC_RELAXED);
+		uint64_t bytes = CHUNKS * __atomic_load_n(&pool->areas[i].chunk_size, __ATOMIC_RELAXED);
+		most = !busy && bytes > most ? bytes : most;
+	}
+	return most;
+}
+
+/* Whether a launch of size bytes takes room for large launches. */
+bool nt_room_is_large(uint64_t size)
+{
+	return size > SEGMENT_SIZE;
+}
+
+/*
  * Whether a launch of size bytes can find room in the pool (device memory for results) once others have ended, as far
  * as is known. Lock-free.
  */

@@ -140,9 +140,10 @@ struct nt_pool {
 	uint64_t large_wanted; /* bytes of the largest launch that found no room */
 	uint64_t unknown;      /* bytes for launches whose logs have an unknown need */
 	uint64_t unknown_most; /* of one such launch, at most; 0: there was no kernel with logs */
-	int expect;	       /* to have memory for large_expected */
+	int expect;	       /* to have memory for large_expected and shared_expected */
 	uint64_t large_expected; /* bytes of a launch of each kernel whose need was known when it was obtained */
-	uint64_t largest_expected; /* of these, the most */
+	uint64_t shared_expected; /* bytes for launches that want more, or whose need is not known */
+	uint64_t largest_expected; /* of one launch, the most */
 	uint64_t large_refused;  /* bytes for a launch that could not be had, as the program needs the memory; 0: none */
 	struct nt_kernel *oversized; /* a kernel with a launch for which there was no room */
 	uint64_t oversized_size;     /* bytes of that launch */

@@ -303,6 +303,7 @@ static void grow_large(struct nt_pool *pool, uint64_t size)
 static void grow_expected(struct nt_pool *pool)
 {
 	uint64_t expected = __atomic_load_n(&pool->large_expected, __ATOMIC_ACQUIRE), most = nt_slabs_large_most(pool);
+	expected += __atomic_load_n(&pool->shared_expected, __ATOMIC_ACQUIRE);
 	uint64_t one = __atomic_load_n(&pool->largest_expected, __ATOMIC_ACQUIRE), used = areas_size(pool);
 
 	if (expected > most)
@@ -428,5 +429,5 @@ void nt_slabs_unmake(struct nt_pool *pool, bool has_context)
 	pool->size = 0;
 	pool->grow_after = 0;
 	pool->small_wanted = pool->large_wanted = pool->large_refused = 0;
-	pool->large_expected = pool->largest_expected = 0;
+	pool->large_expected = pool->shared_expected = pool->largest_expected = 0;
 }
