@@ -3,8 +3,8 @@
 A trace of a launch of a million blocks is written, and ``neutrino-report --html`` makes its page. A page that has as
 much as one may of each view draws them again in Chromium: wall time after a key (``redraws.py``). Logs of 10⁸ accesses
 are made in memory, as the hook would leave them, in three patterns, and read by ``neutrino.tracing.accesses``, which
-decodes them. Processor time, since wall time depends on who else works; of memory what is no page of a file. Where
-there is no browser, ``record --without-redraws`` keeps the redraws that another machine recorded into the same file.
+decodes them. Processor time, since wall time depends on who else works; of memory what is no page of a file. With
+``--parts`` one part is recorded and the other kept in the file, as another machine may have no browser.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ MOST_PAGE_BYTES = 8 << 20
 WANTED_PAGE_BYTES = 6 << 20
 ACCESSES = 100_000_000
 PATTERNS = ("linear", "stride", "random")
+PARTS = ("redraws", "reading")
 
 
 def page(path: Path) -> Json:
@@ -66,25 +67,23 @@ def accesses(view: MapView) -> Json:
     }  # fmt: skip
 
 
-def record(folder: Path, redraws: Json = None) -> Json:
-    """Make pages, and read logs; return the raw samples, round by round.
-
-    folder: empty, for the traces. redraws: of another machine, to be kept; None to record them here.
-    """
-    entry = next(entry for entry in load_probes(["dmat"]).maps if entry.name == "GlobalAccesses")
-    assert entry.level is Level.THREAD
-    results: Json = {
-        **made_of("pictures"), "machine": machine(), "python": platform.python_version(), "numpy": np.__version__,
-        "blocks": BLOCKS, "accesses": ACCESSES,
-    }  # fmt: skip
-    write_schedule(folder / "schedule")
-    page(folder / "schedule")
-    results["page"] = [page(folder / "schedule") for _ in range(PAGE_ROUNDS)]
-    results["redraws"] = redraws or {**record_redraws(folder), "machine": machine()}
-    for pattern in PATTERNS:
-        view = log_of(entry, pattern, ACCESSES)
-        results[pattern] = [accesses(view) for _ in range(ACCESS_ROUNDS)]
-        del view
+def record(folder: Path, parts: Sequence[str]) -> Json:
+    """Make pages, and read logs; return the raw samples, round by round. folder: empty, for the traces. parts: of
+    PARTS."""
+    results: Json = {**made_of("pictures"), "blocks": BLOCKS, "accesses": ACCESSES}
+    if "redraws" in parts:
+        results["redraws"] = {**record_redraws(folder), "machine": machine()}
+    if "reading" in parts:
+        entry = next(entry for entry in load_probes(["dmat"]).maps if entry.name == "GlobalAccesses")
+        assert entry.level is Level.THREAD
+        results |= {"machine": machine(), "python": platform.python_version(), "numpy": np.__version__}
+        write_schedule(folder / "schedule")
+        page(folder / "schedule")
+        results["page"] = [page(folder / "schedule") for _ in range(PAGE_ROUNDS)]
+        for pattern in PATTERNS:
+            view = log_of(entry, pattern, ACCESSES)
+            results[pattern] = [accesses(view) for _ in range(ACCESS_ROUNDS)]
+            del view
     return results
 
 
@@ -148,14 +147,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.pictures")
     parser.add_argument("action", choices=("record", "judge"))
     parser.add_argument("--out", type=Path, default=RESULTS, help="the raw samples, as JSON")
-    parser.add_argument("--without-redraws", action="store_true", help="keep those of FILE: no browser here")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, help="to record; all by default")
     options = parser.parse_args(arguments)
     if options.action == "record":
-        kept = json.loads(options.out.read_text()) if options.without_redraws else {}
-        if kept and kept["files"] != made_of("pictures")["files"]:
-            parser.error(f"{options.out} is of other files: record its redraws again")
+        kept = json.loads(options.out.read_text()) if options.out.is_file() else {}
+        if kept.get("files") != made_of("pictures")["files"]:
+            kept = {}
         with tempfile.TemporaryDirectory() as folder:
-            results = record(Path(folder), kept.get("redraws"))
+            results = {**kept, **record(Path(folder), options.parts)}
         options.out.write_text(json.dumps(results, separators=(",", ":")).replace('{"cpu', '\n{"cpu') + "\n")
     keys = ("blocks", "accesses", "page", "redraws", *PATTERNS)
     return judge_files(
