@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import re
 import struct
 from collections.abc import Iterable, Iterator
@@ -34,6 +35,8 @@ _FOREIGN = {
     b"!<ar": "an archive",
     b"!<th": "a thin archive",
 }
+_MOST_SHOWN = 40
+"""Letters of a text that an error shows."""
 _BUNDLE_MAGICS = (b"__CL", b"CCOB")
 BUNDLE_SECTION = "__CLANG_OFFLOAD_BUNDLE__"
 """How the names of sections begin in which clang keeps the device code of an object; what follows is its target."""
@@ -124,7 +127,19 @@ def read_bare(data: memoryview, name: str, section: str = "", base: int = 0) -> 
     # Without any data the magic number is empty.
     found = _FOREIGN.get(magic, magic.hex(" ")) or "empty"
     expected = "a fatbin container, a cubin, or PTX text (it begins with .version)"
+    line = _first_line(data)
+    if line:
+        found = f"text that begins with {line!r}"
+        expected += "; GPU code is in the compiled program or library" * (not section)
     raise FormatError(name, base, "content", found, expected)
+
+
+def _first_line(data: memoryview) -> str:
+    """Return how the first line of text begins that is not blank; "" if the data begin with what is no UTF-8 text."""
+    # The last letter of what is looked at may be cut off.
+    text = codecs.getincrementaldecoder("utf-8")("replace").decode(bytes(data[:512])).strip()
+    is_text = all(letter.isprintable() or letter.isspace() for letter in text) and "\ufffd" not in text
+    return text.partition("\n")[0].rstrip()[:_MOST_SHOWN] if is_text else ""
 
 
 def read_fatbins(cursor: Cursor, section: str, first_index: int = 0) -> Iterator[Container]:

@@ -158,7 +158,9 @@ def test_a_wheel_is_looked_into(probe: Probe, tmp_path: Path) -> None:
     ("content", "status", "said"),
     [
         (b"", 2, "file is empty"),
-        (bytes(range(256)), 2, "expected a fatbin container, a cubin, or PTX text"),
+        (bytes(range(256)), 2, "content is 00 01 02 03, expected a fatbin container, a cubin, or PTX text"),
+        (b"\n\n#!/bin/sh\r\n" + "é".encode() * 256, 2, "content is text that begins with '#!/bin/sh', expected "),
+        (b"saxpy:\0", 2, "content is 73 61 78 70, expected"),
         (b"\x50\xed\x55\xba\1\0\x10\0" + b"\xff" * 8, 2, "expected"),
         (None, 2, "No such file or directory"),
         (b"/", 0, "no device code found"),
