@@ -142,9 +142,18 @@ MORE = [
 ]
 
 
-@pytest.mark.parametrize("opcode", sorted({*MORE, *filter(computes, opcodes())}))
-def test_types_scalars_and_purity(opcode):
+def test_types_scalars_and_purity():
     """Arrays, scalars and both give the same numbers of the promised types; operands stay; nothing warns."""
+    failed = {}
+    for opcode in sorted({*MORE, *filter(computes, opcodes())}):
+        try:
+            _judge_purity(opcode)
+        except (AssertionError, ValueError, Warning) as error:
+            failed[opcode] = error
+    assert failed == {}
+
+
+def _judge_purity(opcode):
     operation = find_operation(opcode)
     if operation is None:
         assert find_matrix_operation(opcode) is not None
