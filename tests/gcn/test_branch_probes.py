@@ -33,8 +33,7 @@ def _run(build: str, name: str, probe: str, folder: Path) -> Probed:
     return found
 
 
-@pytest.mark.parametrize("build", BUILDS)
-@pytest.mark.parametrize("name", ["common_divisor", "switched"])
+@pytest.mark.parametrize(("build", "name"), zip(BUILDS, ["common_divisor", "switched"] * 3, strict=True))
 def test_branches_that_lanes_reach(build: str, name: str, tmp_path: Path) -> None:
     found = _run(build, name, "branch_divergence", tmp_path)
     (row,) = found.views["BranchDivergence"].valid()
