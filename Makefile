@@ -65,12 +65,16 @@ layers: setup-dev
 warnings: setup-dev
 	$(BIN)/python .ci/warnings.py
 
-# Once, so that not each process of the tests rewrites all their assertions: pytest keeps what it has made of a file.
-collected: setup-dev
+# Once for the tests as they are, so that not each process rewrites all their assertions: pytest keeps what it has made of
+# a file.
+collected: setup-dev build/collected
+
+build/collected: $(shell find tests -name '*.py') $(VENV)/installed-dev
 	@found=$$($(BIN)/python -m pytest --collect-only -qq 2>&1) || { echo "$$found"; exit 1; }
+	@mkdir -p build && touch $@
 
 # Python starts hundreds of times there: what it compiles is kept, whatever the environment says.
-collected test: export PYTHONDONTWRITEBYTECODE =
+collected build/collected test: export PYTHONDONTWRITEBYTECODE =
 test: setup-dev
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
