@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from neutrino.emulator import build
-from tests.once import SANITIZERS, once, stand_in
+from tests.once import SANITIZERS, kept, once, stand_in
 
 HERE = Path(__file__).parent
 CSRC = Path(build.__file__).parent / "csrc"
@@ -114,7 +114,14 @@ class Bench:
 def sanitized_bench(factory: pytest.TempPathFactory, sanitizer: str) -> Bench:
     driver = stand_in(factory, sanitizer)
     flags = SANITIZERS[sanitizer]
-    return Bench(once(factory, f"embedded-{sanitizer}", lambda folder: Bench(folder).build(driver, flags)))
+
+    def compile_into(folder: Path) -> None:
+        Bench(folder).build(driver, flags)
+
+    if sanitizer == "plain":
+        return Bench(once(factory, "embedded-plain", compile_into))
+    sources = [*HERE.glob("*.[ch]"), HERE / "conftest.py"]
+    return Bench(kept(f"embedded-{sanitizer}", build.compiler(), (*flags, str(driver)), sources, compile_into))
 
 
 @pytest.fixture(scope="session")

@@ -25,8 +25,8 @@ SIZE = 200
 
 
 @pytest.fixture(scope="module")
-def objects(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
-    return code_objects(tmp_path_factory)
+def objects() -> Mapping[str, Path]:
+    return code_objects()
 
 
 def copies(data: bytes, sgprs: int = 40, vgprs: int = 8) -> list[Appended]:

@@ -25,10 +25,10 @@ PTX = ".version 7.0\n.target sm_80\n.address_size 64\n.visible .entry k() { ret;
 
 
 @pytest.fixture(scope="module")
-def objects(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def objects() -> dict[str, Path]:
     pytest.importorskip("elftools")
     need_llvm()
-    return code_objects(tmp_path_factory)
+    return code_objects()
 
 
 def test_text_on_stdout_and_in_files(objects, tmp_path, capsys) -> None:

@@ -1,13 +1,17 @@
-"""What these tests compile of the interpreter's kernels is compiled once a run."""
+"""What these tests compile of the interpreter's kernels is compiled once."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import pytest
 
 from tests.emulator.gcn import judge
-from tests.once import once
+from tests.once import kept
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _kept_objects(tmp_path_factory: pytest.TempPathFactory) -> None:
-    judge.KEPT = once(tmp_path_factory, "judged-objects", lambda _: None)
+def _kept_objects() -> None:
+    if judge.CLANG is not None:
+        sources = [judge.SOURCE, Path(judge.__file__)]
+        judge.KEPT = kept("judged-objects", [judge.CLANG], (), sources, lambda _: None)

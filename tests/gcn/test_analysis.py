@@ -30,8 +30,8 @@ _VCC, _CLOBBERS = 106, (0x5A5A5A5A, 0xFFFFFFFF)
 
 
 @pytest.fixture(scope="module")
-def objects(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    return code_objects(tmp_path_factory)
+def objects() -> dict[str, Path]:
+    return code_objects()
 
 
 def _decoded(data: bytes) -> Module:

@@ -145,8 +145,8 @@ def modules(paths: dict[str, Path], llvm: Llvm, *names: str) -> list[Module]:
     return found
 
 
-def test_what_kernels_of_a_compiler_reach(tmp_path_factory: pytest.TempPathFactory, llvm: Llvm) -> None:
-    paths = code_objects(tmp_path_factory)
+def test_what_kernels_of_a_compiler_reach(llvm: Llvm) -> None:
+    paths = code_objects()
     for module in modules(paths, llvm, "gfx90a-O0", "gfx1030-O2", "gfx1100-O0", "gfx942-O2"):
         found = Calls(module, 9 if module.processor.startswith("gfx9") else int(module.processor[3:5]))
         for kernel in module.functions:

@@ -38,8 +38,8 @@ _MISSING = re.compile(r":(\d+):\d+: missing implicit register operand '([^']+)'"
 
 
 @pytest.fixture(scope="module")
-def objects(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    return code_objects(tmp_path_factory)
+def objects() -> dict[str, Path]:
+    return code_objects()
 
 
 def _instruction(text: str) -> Instruction:

@@ -117,9 +117,9 @@ def test_a_load_of_an_argument_is_none_of_global_memory() -> None:
 
 
 @pytest.mark.parametrize("name", ["gfx90a-O2", "gfx1100-O2"])
-def test_sites_of_a_code_object(tmp_path_factory: pytest.TempPathFactory, name: str) -> None:
+def test_sites_of_a_code_object(name: str) -> None:
     need_llvm()
-    path = code_objects(tmp_path_factory)[name]
+    path = code_objects()[name]
     container = read_container(path.read_bytes(), path.name)
     assert container.images[0].kind is ImageKind.CODE_OBJECT
     probes = load_probes(["inst_count", "gmem_bytes"], platform="hip")

@@ -34,8 +34,8 @@ def encodings(llvm: Llvm) -> Encodings:
 
 
 @pytest.fixture(scope="module")
-def objects(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    return code_objects(tmp_path_factory)
+def objects() -> dict[str, Path]:
+    return code_objects()
 
 
 def read(path: Path, llvm: Llvm) -> tuple[Module, str, Notes]:

@@ -48,9 +48,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.fixture(scope="module")
-def objects(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def objects() -> dict[str, Path]:
     need_llvm()
-    return code_objects(tmp_path_factory)
+    return code_objects()
 
 
 def test_a_map_has_what_was_saved(

@@ -54,9 +54,9 @@ _BUILDS = [
 
 
 @pytest.fixture(scope="module")
-def objects(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def objects() -> dict[str, Path]:
     need_llvm()
-    return code_objects(tmp_path_factory)
+    return code_objects()
 
 
 @pytest.mark.parametrize(("build", "names"), _BUILDS)

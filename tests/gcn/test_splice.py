@@ -37,8 +37,8 @@ def llvm() -> Llvm:
 
 
 @pytest.fixture(scope="module")
-def objects(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
-    return code_objects(tmp_path_factory)
+def objects() -> Mapping[str, Path]:
+    return code_objects()
 
 
 def assembled(llvm: Llvm, text: str, address: int = 0x1000, processor: str = "gfx942") -> Function:

@@ -27,10 +27,10 @@ _FLAGS, _GFX950 = 0x30, 0x4F
 
 
 @pytest.fixture(scope="module")
-def images(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+def images() -> dict[str, bytes]:
     """A code object for each processor. What is for gfx942 runs on gfx950, too: only its name is changed."""
     need_llvm()
-    objects = code_objects(tmp_path_factory)
+    objects = code_objects()
     found = {one: objects[f"{one}-O2"].read_bytes() for one in PROCESSORS if one != "gfx950"}
     data = bytearray(found["gfx942"].replace(b"gfx942", b"gfx950"))
     data[_FLAGS] = _GFX950

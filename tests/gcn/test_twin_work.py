@@ -23,9 +23,9 @@ from tests.gcn.test_shortage import _crowded
 
 
 @pytest.fixture(scope="module")
-def objects(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def objects() -> dict[str, Path]:
     need_llvm()
-    return code_objects(tmp_path_factory)
+    return code_objects()
 
 
 def _planned(data: bytes, probe: str, every: int = 1) -> tuple[CodeObjectSource, GcnPlan]:

@@ -41,9 +41,9 @@ CLASSES = ("load", "store", "atomic", "barrier", "branch", "tensor", "convert", 
 
 
 @pytest.fixture(scope="module")
-def objects(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def objects() -> dict[str, Path]:
     need_llvm()
-    return code_objects(tmp_path_factory)
+    return code_objects()
 
 
 class Run:

@@ -30,7 +30,7 @@ from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.selection import Selection
 from neutrino.twins.cache_entry import KernelEntry, read_entry, write_entry
 from neutrino.verification import load_probe_file
-from tests.once import SANITIZERS, copy_built, once, stand_in
+from tests.once import SANITIZERS, copy_built, kept, once, stand_in
 
 from .devices import interpreter
 
@@ -317,7 +317,15 @@ def write_immense(home: Path) -> None:
 def sanitized_bench(factory: pytest.TempPathFactory, sanitizer: str) -> Bench:
     """The folder of this run for one of SANITIZERS. Skips where the compiler has no such sanitizer that works."""
     driver = stand_in(factory, sanitizer)
-    return Bench(once(factory, f"bench-{sanitizer}", lambda folder: Bench(folder, sanitizer).build(driver)), sanitizer)
+
+    def compile_into(folder: Path) -> None:
+        Bench(folder, sanitizer).build(driver)
+
+    if sanitizer == "plain":
+        return Bench(once(factory, "bench-plain", compile_into), sanitizer)
+    options = (*SANITIZERS[sanitizer], str(driver))
+    sources = [*(HERE / "programs").glob("*.[ch]"), HERE / "conftest.py"]
+    return Bench(kept(f"bench-{sanitizer}", build.compiler(), options, sources, compile_into), sanitizer)
 
 
 @pytest.fixture(scope="session")

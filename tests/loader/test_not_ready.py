@@ -15,6 +15,7 @@ import pytest
 
 from neutrino.abi.launches import REASON_SLOTS
 from neutrino.abi.reasons import Reason
+from neutrino.loader import build as loader_build
 from neutrino.maker.keys import image_key
 from neutrino.maker.store import Cache
 from tests.loader.conftest import (
@@ -31,7 +32,7 @@ from tests.loader.conftest import (
 )  # fmt: skip
 from tests.loader.listeners import MAKE, MAKE_AHEAD, MAY_BE_CACHED, Listener, listener
 from tests.loader.trace_files import Files
-from tests.once import SANITIZERS, once
+from tests.once import SANITIZERS, kept
 
 NO_WAIT, WHEN_LAUNCH = {"NEUTRINO_NO_WAIT": "1"}, {"NEUTRINO_HOT": "1"}
 BOTH = pytest.mark.parametrize("mode", [NO_WAIT, WHEN_LAUNCH], ids=["no-wait", "launch"])
@@ -77,13 +78,14 @@ class Told:
 
 
 @pytest.fixture(scope="module")
-def programs(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Bench], Path]:
+def programs() -> Callable[[Bench], Path]:
     def build(bench: Bench) -> Path:
         def compile_into(folder: Path) -> None:
             sources = [str(HERE / "programs" / name) for name in ("told.c", "program.c")]
             compile_c(folder / "told", *SANITIZERS[bench.sanitizer], *sources)
 
-        return once(tmp_path_factory, f"told-{bench.sanitizer}", compile_into) / "told"
+        options, sources = SANITIZERS[bench.sanitizer], (HERE / "programs").glob("*.[ch]")
+        return kept(f"told-{bench.sanitizer}", loader_build.compiler(), options, sources, compile_into) / "told"
 
     return build
 

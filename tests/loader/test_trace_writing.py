@@ -18,12 +18,13 @@ import pytest
 from neutrino.abi.launches import LaunchState
 from neutrino.abi.reasons import Reason
 from neutrino.errors import NeutrinoError
+from neutrino.loader import build as loader_build
 from neutrino.probing.selection import Selection
 from neutrino.run.start import Request, prepare
 from neutrino.tracing import Trace, summarize
 from neutrino.tracing.events import read_events
 from neutrino.tracing.launches import Launches, read_launches
-from tests.once import SANITIZERS, once
+from tests.once import SANITIZERS, kept
 
 from .conftest import CSRC, HERE, Bench, Reference, compile_c
 from .test_command import neutrino
@@ -120,22 +121,21 @@ def test_a_full_disk_costs_only_the_trace(bench: Bench, tmp_path: Path) -> None:
     assert not (files.path / "reserve").exists()
 
 
-def _compiled(factory: pytest.TempPathFactory, name: str, sanitizer: str = "plain") -> Path:
-    """A program of that name that writes a trace with the hook's own sources, compiled once a run."""
+def _compiled(name: str, sanitizer: str = "plain") -> Path:
+    """A program of that name that writes a trace with the hook's own sources, compiled once."""
 
     def build(folder: Path) -> None:
         sources = [HERE / "programs" / f"{name}.c", *(CSRC / f"{one}.c" for one in _RECORDER)]
         compile_c(folder / name, *SANITIZERS[sanitizer], *map(str, sources))
 
-    return once(factory, f"{name}-{sanitizer}", build) / name
+    sources = [*(HERE / "programs").glob("*.[ch]"), Path(__file__)]
+    return kept(f"{name}-{sanitizer}", loader_build.compiler(), SANITIZERS[sanitizer], sources, build) / name
 
 
 @pytest.mark.parametrize("pattern", ["n", "\\", "\x01", "é", "\udcff", "𝛿x"])
 @pytest.mark.parametrize("count", [1, 20_000, 100_000])
-def test_texts_of_any_length_leave_a_trace_that_can_be_read(
-    tmp_path_factory: pytest.TempPathFactory, tmp_path: Path, pattern: str, count: int
-) -> None:
-    program = _compiled(tmp_path_factory, "events")
+def test_texts_of_any_length_leave_a_trace_that_can_be_read(tmp_path: Path, pattern: str, count: int) -> None:
+    program = _compiled("events")
     subprocess.run(
         [program, pattern, str(count)], env={**os.environ, "NEUTRINO_TRACEDIR": str(tmp_path)}, check=True, timeout=60
     )
@@ -202,11 +202,9 @@ def _record(recorder: Path, folder: Path, *numbers: int, limit: int = 0) -> tupl
 
 
 @pytest.mark.parametrize("sanitizer", sorted(SANITIZERS))
-def test_every_launch_of_every_thread_is_recorded_once(
-    tmp_path_factory: pytest.TempPathFactory, tmp_path: Path, sanitizer: str
-) -> None:
+def test_every_launch_of_every_thread_is_recorded_once(tmp_path: Path, sanitizer: str) -> None:
     threads, number, kernels = 8, 20_000, 5000
-    recorder = _compiled(tmp_path_factory, "recorder", sanitizer)
+    recorder = _compiled("recorder", sanitizer)
     _, launches = _record(recorder, tmp_path / "trace", threads, number, kernels)
     used = launches.records[launches.records["state"] != LaunchState.EMPTY]
     assert set(used["state"]) == {LaunchState.WRITTEN}
@@ -219,19 +217,15 @@ def test_every_launch_of_every_thread_is_recorded_once(
     assert len(launches.records) < threads * (number + 1000)
 
 
-def test_kernels_beyond_the_earlier_table_have_counters(
-    tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
-) -> None:
-    _, launches = _record(_compiled(tmp_path_factory, "recorder"), tmp_path / "trace", 1, 64 * 6000, 6000)
+def test_kernels_beyond_the_earlier_table_have_counters(tmp_path: Path) -> None:
+    _, launches = _record(_compiled("recorder"), tmp_path / "trace", 1, 64 * 6000, 6000)
     assert (launches.counters[1:6001, Reason.PROBED] == 64).all()
     assert len(launches.counters) == 6001
 
 
-def test_the_oldest_launches_go_when_the_limit_is_reached(
-    tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
-) -> None:
+def test_the_oldest_launches_go_when_the_limit_is_reached(tmp_path: Path) -> None:
     limit = 16 * _MIB
-    recorder = _compiled(tmp_path_factory, "recorder")
+    recorder = _compiled("recorder")
     path, launches = _record(recorder, tmp_path / "trace", 2, 500_000, 10, limit=limit)
     assert launches.ended
     assert launches.counters.sum() == 1_000_000

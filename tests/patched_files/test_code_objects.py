@@ -43,9 +43,9 @@ extern "C" __global__ void twice(int *a) { a[__builtin_amdgcn_workitem_id_x()] *
 
 
 @pytest.fixture(scope="module")
-def objects(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def objects() -> dict[str, Path]:
     need_llvm()
-    return code_objects(tmp_path_factory)
+    return code_objects()
 
 
 @pytest.fixture

@@ -40,9 +40,9 @@ BUILD = "gfx942-O2"
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def built() -> Path:
     need_llvm()
-    return code_objects(tmp_path_factory)[BUILD]
+    return code_objects()[BUILD]
 
 
 def entry(built: Path) -> bytes:

@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 from neutrino.tracing import build
-from tests.once import once
+from tests.once import kept
 
 
 @pytest.fixture(scope="session")
-def address_sanitizer(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
+def address_sanitizer() -> tuple[str, Path]:
     """The paths of the runtime, which must be loaded before Python, and of the library, for processors of any kind."""
     flags = ("-O1", "-DWITHOUT_512", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined")
     try:
-        folder = once(tmp_path_factory, "reader-address", lambda folder: build.build(folder, flags=flags))
+        folder = kept("reader-address", build.compiler(), flags, (), lambda folder: build.build(folder, flags=flags))
     except subprocess.CalledProcessError:
         pytest.skip("this compiler has no -fsanitize=address")
     found = subprocess.run(

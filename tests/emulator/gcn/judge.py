@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import re
 import shutil
 import struct
@@ -20,7 +21,7 @@ from neutrino.emulator.gcn.object_file import Disassemble, LoadedObject
 SOURCE = Path(__file__).with_name("judged.hip")
 CLANG = shutil.which("clang-19")
 KEPT: Path | None = None
-"""Where code objects of all kernels stay for the other tests of a run; None: nowhere."""
+"""Where code objects of all kernels stay for other tests; None: nowhere."""
 BLOCK, GROUPS = 128, 4
 _ITEMS = BLOCK * GROUPS
 _MORE = 16
@@ -72,7 +73,8 @@ def compile_for_gpu(folder: Path, processor: str, options: tuple[str, ...], sour
     )  # fmt: skip
     if kept is not None:
         # Another process may do the same: the file appears whole.
-        made = made.rename(kept)
+        whole = shutil.copyfile(made, kept.with_name(f"{name}.{os.getpid()}"))
+        whole.replace(kept)
     return made.read_bytes()
 
 
