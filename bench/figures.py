@@ -21,7 +21,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from bench import choice, first_runs, graphs, newcomer, overhead, prices
+from bench import choice, first_runs, graphs, newcomer, prices
 from bench.probed import launches
 from bench.tree import ROOT
 
@@ -113,12 +113,6 @@ def _framework(name: str, *reasons: str) -> list[str]:
     return [f"{found[reason]:,}" for reason in reasons]
 
 
-def _overhead(mode: str) -> list[str]:
-    """Return figures for a page: how many times as long Triton's kernels take with a probe (mode), mean and largest."""
-    found = overhead.times(_results("overhead_h200"), mode)
-    return [f"{statistics.fmean(found.values()):.2f}", f"{max(found.values()):.2f}"]
-
-
 def _price(probe: str) -> list[str]:
     """Return figures for a page: how many times as long kernels of 50 µs and more take with a probe, mean and largest.
     """
@@ -129,23 +123,6 @@ def _price(probe: str) -> list[str]:
 def _light() -> list[str]:
     """Return the same of block_sched and gmem_bytes, in percent above 1."""
     return [f"{float(times) * 100 - 100:.0f}" for probe in ("block_sched", "gmem_bytes") for times in _price(probe)]
-
-
-def _eleven() -> list[str]:
-    """Return figures for a page: millions of records that ``dmat`` wrote for Triton's kernels, and bytes of each
-    record."""
-    results = _results("overhead_h200")
-    runs = results["runs"]["dmat"]
-    records = sum(row["records"] for run in runs for row in run["logs"].values())
-    data = sum(row["bytes"] for run in runs for row in run["logs"].values())
-    return [f"{records / len(runs) / 1e6:.0f}", f"{data / records:.1f}"]
-
-
-def _kernel_times() -> list[str]:
-    """Return figures for a page: µs of the fastest and of the slowest of Triton's kernels, without a probe."""
-    results = _results("overhead_h200")
-    times = [overhead.milliseconds(results, overhead.PLAIN, name) * 1000 for name in overhead.KERNELS]
-    return [f"{min(times):.0f}", f"{max(times):.0f}"]
 
 
 def _choice() -> list[str]:
@@ -203,12 +180,6 @@ SENTENCES = (
     Sentence(
         BENCH, "| a mix of CuPy's functions | {} probed, {} `variant`, {} of vendor libraries, {} whose function",
         lambda: _framework("cupy", "probed", "variant", "vendor", "launch-form"),
-    ),
-    Sentence(BENCH, "{} million records in a launch of each kernel, {} bytes a record", _eleven),
-    Sentence(BENCH, "The kernels take {} to {} µs", _kernel_times),
-    *(
-        Sentence(BENCH, f"| `{probe}` | {{}} | {{}} |", lambda probe=probe: _overhead(probe))  # type: ignore[misc]
-        for probe in ("gmem_bytes", "value_watch", "latency", "dmat")
     ),
     *(
         Sentence(COMPARISON, f"| `{probe}` | {{}} | {{}} |", lambda probe=probe: _price(probe))  # type: ignore[misc]

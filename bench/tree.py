@@ -58,7 +58,6 @@ JUDGED: Mapping[str, tuple[str, ...]] = {
         "tests/gcn/operation_trace.py", "tests/gcn/kernels.hip",
     ),
     "newcomer": ("setup.py", "neutrino/cli/probe_new.py"),
-    "overhead_h200": ("bench/workloads/triton_eleven.py", "probes", *_TWINS),
     "patching_amd": ("neutrino/gcn", "neutrino/backend/gcn_*.py", "neutrino/fatbin/code_object_append.py", "probes"),
     "pictures": (
         "neutrino/page", "neutrino/tracing/accesses.py", "neutrino/tracing/csrc/accesses.*",
@@ -93,7 +92,7 @@ JUDGED: Mapping[str, tuple[str, ...]] = {
 OVERTAKEN: tuple[str, ...] = (
     "accesses_h200", "check_corpus", "choice_h200", "clocks_h200", "compatibility_h200", "corpus", "corpus_amd",
     "exact_amd", "exact_faults", "examples", "findings_h200", "first_runs_h200", "gcn_second", "graphs_h200",
-    "hip_amd", "overhead_h200", "patching_amd", "pictures", "prices_h200", "probed_amd", "published_h200", "questions",
+    "hip_amd", "patching_amd", "pictures", "prices_h200", "probed_amd", "published_h200", "questions",
     "questions_h200", "reading", "road_h200", "rounding_h200", "twins_amd", "values_h200",
 )  # fmt: skip
 """Results whose files have changed since they were recorded, and which are to be recorded again."""

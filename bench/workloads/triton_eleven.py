@@ -1,4 +1,4 @@
-"""Eleven kernels in Triton, as training and serving have them, timed by events: ``bench/overhead.py`` says what for.
+"""Eleven kernels in Triton, as training and serving have them, timed by events, for ``triton_prices.py`` and others.
 
     python3 triton_eleven.py --out FILE [--rounds N] [--pause SECONDS] [--kernels NAME …]     on a GPU
     TRITON_INTERPRET=1 python3 triton_eleven.py --small --rounds 1 --out FILE                 on a CPU, to check them

@@ -19,7 +19,6 @@ from bench import (
     findings_verdicts,
     first_runs,
     graphs,
-    overhead,
     pictures,
     prices,
     published,
@@ -55,9 +54,6 @@ _BENCHES: dict[str, tuple[Path, Callable[[Json], list[str]], tuple[str | int, ..
     "choice": (choice.RESULTS, _unmet(choice.judge), ("runs", "off", 0, "launches", "probed"), 10_001),
     "comparing": (comparing.RESULTS, _unmet(comparing.judge), ("same", 0, "kernels", 0, "changed"), True),
     "accesses": (accesses.RESULTS, _unmet(accesses.judge), ("traced", "gathered", "sha256"), "0" * 64),
-    "overhead": (
-        overhead.RESULTS, _unmet(overhead.judge), ("runs", "dmat", 1, "kernels", "pool", "output"), "0" * 64,
-    ),
     "prices": (
         prices.RESULTS, _unmet(prices.judge), ("runs", "latency", "rows", "pool large", "output"), "0" * 64,
     ),
@@ -100,9 +96,9 @@ def test_a_file_that_is_missing_is_named(tmp_path: Path, capsys: pytest.CaptureF
     assert capsys.readouterr().err == said
 
 
-def test_the_page_holds_the_tables_of_triton_kernels_and_of_latencies() -> None:
+def test_the_page_holds_the_tables_of_latencies_first_runs_and_choices() -> None:
     page = BENCH.read_text()
-    for bench in (overhead, accesses, first_runs, choice):
+    for bench in (accesses, first_runs, choice):
         assert f"```text\n{bench.table(load(bench.RESULTS))}\n```" in page
 
 
