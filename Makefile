@@ -109,11 +109,9 @@ check-corpus: setup-dev
 corpus-amd: setup-dev
 	$(BIN)/python -m bench.corpus_amd $(if $(TRITON_PYTHON),--triton $(TRITON_PYTHON))
 	$(BIN)/python -m bench.twins_amd $(if $(TRITON_PYTHON),--triton $(TRITON_PYTHON))
-	$(BIN)/python -m bench.gcn_judge
 	$(BIN)/python -m bench.gcn_faults
-	$(BIN)/python -m bench.gcn_sites
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --thorough tests/gcn/test_maps.py tests/gcn/test_compute.py \
-	  tests/gcn/test_compute_probes.py
+	  tests/gcn/test_compute_probes.py tests/emulator/gcn/test_judged.py
 	$(if $(TRITON_PYTHON),$(BIN)/python -m bench.gcn_numpy)
 
 clean:

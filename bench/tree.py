@@ -48,7 +48,6 @@ JUDGED: Mapping[str, tuple[str, ...]] = {
     "findings_h200": ("bench/workloads/triton_eleven.py", "neutrino/tracing/analyses", "probes", *_TWINS),
     "first_runs_h200": ("neutrino/run", "neutrino/maker", f"{_HOOK}/image"),
     "gcn_faults": ("neutrino/emulator/gcn", "tests/emulator/gcn/judged.hip"),
-    "gcn_judge": ("neutrino/emulator/gcn", "tests/emulator/gcn/judged.hip"),
     "gcn_numpy": ("neutrino/emulator/gcn", "bench/gcn_cases.py", "bench/workloads/triton_amd.py"),
     "gcn_second": ("neutrino/emulator/gcn", "tests/emulator/gcn/judged.hip"),
     "graphs_h200": ("bench/workloads/replays.cu", _HOOK),
