@@ -28,7 +28,7 @@ Array = npt.NDArray[Any]
 KINDS = ("load", "store", "atomic", "reduction", "asynchronous copy")
 """What the field ``kind`` counts from 0."""
 LINE = 128
-"""Bytes of a line, of which the working set and the distances of reuse are told."""
+"""Bytes of a line, of which the working set and the distances of reuse are computed."""
 INTERVALS = 64
 """Of a launch, of equal length, for each of which there is a working set."""
 _WANTED = ("address", "clock", "site", "bytes", "kind")

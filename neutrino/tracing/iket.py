@@ -388,7 +388,7 @@ def write_iket(
 
 
 class _Writer:
-    """Writes the events of a trace piece by piece: the places, which are told last, wait in a file of their own."""
+    """Writes the events of a trace piece by piece: the places, which are written last, wait in a file of their own."""
 
     def __init__(self, trace: Trace, file: IO[str], places: IO[str]) -> None:
         """Prepare to write. places: an empty file."""

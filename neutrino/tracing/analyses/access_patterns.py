@@ -85,7 +85,7 @@ def _finding(analysis: Analysis, evidence: Evidence, name: str, facts: AccessFac
     elif evidence.has_time:
         caveats.append("clocks of different multiprocessors have no common order; how much they differ is not known")
     if facts.reuse_sample < 1:
-        caveats.append(f"what comes again is told from {percent(facts.reuse_sample)} of the lines")
+        caveats.append(f"reuse is estimated from {percent(facts.reuse_sample)} of the lines")
     certainty = evidence.certainty([name], is_timed=False, launches=1, caveats=caveats)
     remedy = _REMEDIES.get(worst[0].pattern, _REMEDIES[Pattern.STRIDE])
     return analysis.finding(evidence, sentence, values, certainty, places=places, remedies=(remedy,), state=state)

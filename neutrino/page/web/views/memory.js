@@ -220,7 +220,7 @@ function keyed(name, text) {
 function reuse(drawn) {
   const buckets = drawn.reuse.map((/** @type {number} */ count, /** @type {number} */ at) => ({ low: at ? 2 ** (at - 1) : 0, high: at ? 2 ** at - 1 : 0, count }));
   const all = drawn.reuse.reduce((/** @type {number} */ sum, /** @type {number} */ count) => sum + count, drawn.reuse_first);
-  const sampled = drawn.reuse_sample < 1 ? ` It is told from ${short(drawn.reuse_sample * 100)} % of the lines.` : "";
+  const sampled = drawn.reuse_sample < 1 ? ` It is estimated from ${short(drawn.reuse_sample * 100)} % of the lines.` : "";
   return element("div", {},
     element("p", { class: "soft" }, `${share(drawn.reuse_first, all)} of the accesses to lines are the first to their line. The others come again after so many other lines, in the order of the clocks: a cache with more lines than that may have them still.${sampled}`),
     buckets.length ? distribution("Accesses to lines by how many other lines came between", buckets) : null);
