@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 from itertools import combinations
+from typing import Any
 
 import pytest
 
@@ -61,7 +62,11 @@ def test_code_above_its_own_test_is_seen(number: int, missed: str, monkeypatch: 
     for name in names:
         one.alone(name)
     note = UnlikelyCode._note
-    monkeypatch.setattr(UnlikelyCode, "_note", lambda self, *given: note(self, *given[:-1], None))
+
+    def above(self: UnlikelyCode, waiting: Any, spot: int, index: int, statement: Any, lines: Any) -> None:
+        note(self, waiting, spot, index, statement, None)
+
+    monkeypatch.setattr(UnlikelyCode, "_note", above)
     assert missed in {fault.partition(":")[0] for fault in one.faults(names) + one.faults(names[::-1])}
 
 
