@@ -47,7 +47,9 @@ _TRIPLES = 20
 
 def kernel(name: str) -> Kernel:
     """A kernel of the tests by its name, or of the generator by its number."""
-    return dense(int(name.removeprefix("dense"))) if name.startswith("dense") else ALL[name]
+    if name in ALL:
+        return ALL[name]
+    return dense(int(name.strip("densfu")), fuses=name.startswith("fused"))
 
 
 @cache
@@ -142,7 +144,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = parser.parse_args(arguments)
     count = wrong = refused = 0
     if chosen.random:
-        names = [f"dense{seed}" for seed in range(chosen.first, chosen.first + chosen.random)]
+        seeds = range(chosen.first, chosen.first + chosen.random)
+        names = [f"{'fused' if seed % 2 else 'dense'}{seed}" for seed in seeds]
     else:
         names = list(chosen.kernels)
     for name in names:

@@ -41,7 +41,7 @@ _HEAD = """.version 8.0
 	.reg .pred %p<4>;
 	.reg .b16 %w<4>, %x;
 	.reg .b32 %r<6>, %h<4>, %t, %k, %c<3>, %tile, %slot;
-	.reg .f32 %f<8>;
+	.reg .f32 %f<8>, %m;
 	.reg .f64 %d<3>;
 	.reg .b64 %in, %out, %total, %a<3>, %s<3>, %o, %g;
 	.shared .align 16 .b8 tile[4096];
@@ -81,7 +81,8 @@ _TAIL = """
 
 @dataclass
 class _Writer:
-    """Writes the statements. valid: pointers that point somewhere. depth: of loops."""
+    """Writes the statements. valid: pointers that point somewhere. depth: of loops. fuses: products and sums of their
+    own, with others in between."""
 
     random: random.Random
     lines: list[str] = field(default_factory=list)
@@ -89,6 +90,7 @@ class _Writer:
     depth: int = 0
     labels: int = 0
     is_straight: bool = False
+    fuses: bool = False
 
     def one(self, name: str, count: int) -> str:
         return f"%{name}{self.random.randrange(count)}"
@@ -101,6 +103,8 @@ class _Writer:
     def body(self, count: int) -> None:
         kinds = ("load", "load", "store", "float", "float", "float", "word", "pair", "double", "convert", "shared",
                  "atomic", "compare", "change", "if", "loop", "meet", "end", "run", "straight", "straight")  # fmt: skip
+        if self.fuses:
+            kinds += ("product",) * 9
         for _ in range(count):
             getattr(self, f"write_{self.random.choice(kinds)}")()
 
@@ -170,6 +174,17 @@ class _Writer:
         for _ in range(self.random.randrange(4, 12)):
             getattr(self, f"write_{self.random.choice(kinds)}")()
         self.is_straight = was_straight
+
+    def write_product(self) -> None:
+        """A product, a sum of it, and between them what probes record."""
+        kinds = ("load", "store", "float", "word", "pair", "double", "change", "shared")
+        self.lines.append(f"mul.f32 %m, {self.one('f', 8)}, {self.one('f', 8)};")
+        was_straight, self.is_straight = self.is_straight, self.random.random() < 0.7
+        for _ in range(self.random.randrange(1, 4)):
+            getattr(self, f"write_{self.random.choice(kinds)}")()
+        self.is_straight = was_straight
+        form = self.random.choice(("add.f32 {d}, %m, {a}", "sub.f32 {d}, {a}, %m", "add.f32 {d}, {a}, %m"))
+        self.some((form,), "f", 8)
 
     def some(self, forms: tuple[str, ...], bank: str, count: int) -> None:
         form = self.random.choice(forms)
@@ -276,9 +291,9 @@ class _Writer:
             self.lines.append("setp.eq.u32 %p3, %t, 5;\n@%p3 exit;" if self.random.random() < 0.5 else "@%p3 ret;")
 
 
-def dense(seed: int, size: int = 4) -> Kernel:
-    """A kernel by its number. size: of its outermost statements."""
-    writer = _Writer(random.Random(seed))
+def dense(seed: int, size: int = 4, *, fuses: bool = False) -> Kernel:
+    """A kernel by its number. size: of its outermost statements. fuses: with products that ptxas joins to sums."""
+    writer = _Writer(random.Random(seed), fuses=fuses)
     writer.body(size)
     grid, block = writer.random.choice(_SHAPES)
     text = _HEAD + "\n".join(writer.lines) + _TAIL
