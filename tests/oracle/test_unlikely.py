@@ -405,6 +405,64 @@ def test_code_that_waits_leaves_saves_that_wait_alone(other: str) -> None:
     assert found[0].total() == 4 * 32
 
 
+_BETWEEN = """
+.version 8.0
+.target sm_90
+.address_size 64
+.visible .entry k(.param .u64 p, .param .u64 q)
+{
+    .reg .u64 %a<3>; .reg .u32 %t; .reg .f32 %f<9>; .reg .f64 %d<6>;
+    ld.param.u64 %a0, [p];
+    ld.param.u64 %a1, [q];
+    mov.u32 %t, %tid.x;
+    mul.wide.u32 %a2, %t, 16;
+    add.u64 %a0, %a0, %a2;
+    add.u64 %a1, %a1, %a2;
+    ld.global.v4.f32 {%f1, %f2, %f3, %f4}, [%a0];
+    cvt.f64.f32 %d1, %f1;
+    cvt.f64.f32 %d2, %f2;
+    cvt.f64.f32 %d3, %f3;
+    mul.f32 %f5, %f2, %f4;
+    add.f64 %d4, %d1, %d2;
+    sub.f32 %f6, %f1, %f3;
+    add.f64 %d5, %d3, %d3;
+    add.f32 %f7, %f5, %f4;
+    st.global.v2.f32 [%a1], {%f6, %f7};
+    st.global.f64 [%a1+8], %d4;
+    st.global.f64 [%a1], %d5;
+    ret;
+}
+"""
+"""Results of several types between a product and its sum, after which all code goes that waits for them."""
+
+
+@pytest.mark.parametrize("probes", [("value_watch",), ("nan_finder", "value_watch"), ("value_watch", "nan_finder")])
+def test_groups_that_overlap_between_a_product_and_its_sum(probes: tuple[str, ...]) -> None:
+    values = np.random.default_rng(1).normal(size=(64, 4)).astype(np.float32)
+    values.reshape(-1)[::7], values.reshape(-1)[3::11] = np.inf, np.nan
+    kernel = Kernel("k", _BETWEEN, "k", (1, 1, 1), (64, 1, 1), (values, np.zeros(256, np.float32)))
+    twins = make_twins(kernel, load_probes(probes))
+    place = Bench(kernel, ()).place(None)
+    loaded = LoadedTwin(twins.kernels[0], place.device.load(twins.render()), place.module.variables)
+    views = loaded.launch(place.device, place.launch())
+    first, second, third, fourth = values.T
+    with np.errstate(invalid="ignore"):
+        wide = values.astype(np.float64).T
+        product = second * fourth
+        results = (product, wide[0] + wide[1], first - third, wide[2] + wide[2], product + fourth)
+    assert views["ValueCounts"].total() == {
+        "results": 5 * 64,
+        "nan": sum(int(np.isnan(one).sum()) for one in results),
+        "infinite": sum(int(np.isinf(one).sum()) for one in results),
+    }
+    if "nan_finder" in probes:
+        has_nan = np.isnan(np.array(results, np.float64))
+        expected = Counter(np.argmax(has_nan, axis=0)[has_nan.any(axis=0)].tolist())
+        line_of = {site.number: site.line for site in twins.kernels[0].sites if site.number is not None}
+        of_site = {number: sorted({*line_of.values()}).index(line) for number, line in line_of.items()}
+        assert {of_site[row["key"]]: row["count"] for row in views["FirstNaN"].valid()} == expected
+
+
 # nan_finder
 
 

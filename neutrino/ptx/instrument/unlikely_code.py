@@ -130,8 +130,10 @@ class UnlikelyCode:
         self._block = -1
         # The code of the site that is being written, if what waits stands right after the tests in it.
         self._open: Lines | None = None
-        # The number of the group that waits: two can overlap, where the code of the first goes further down.
+        # The number of the group that waits; and by number where the code of the last one stands: above that place its
+        # registers belong to no other group. Groups overlap where code goes further down, beyond a product's sum.
         self._group = 0
+        self._ends: dict[int, int] = {}
         # Whether the group's predicate has a value; and a value that waits to be tested for a NaN with another one.
         self._is_any_set = False
         self._unpaired: str | None = None
@@ -185,8 +187,10 @@ class UnlikelyCode:
                 self.write()
             elif self._at <= at and self._is_full(waiting, max(index, statement.index)):
                 self._write([each for each in self._waiting if not each.stays(statement.index)])
+                if self._waiting:
+                    self._begin(at)
         if not self._waiting:
-            self._begin()
+            self._begin(at)
         taken = len(operands.here)
         tests: Lines = []
         if value is not None:
@@ -206,9 +210,10 @@ class UnlikelyCode:
         """The instructions for which what waits cannot wait: counts come to the same behind a barrier."""
         return self._calls if all(each.deferral.is_counting for each in self._waiting) else self._endings
 
-    def _begin(self) -> None:
-        """Begin another group."""
-        self._group = (self._group + 1) % 2
+    def _begin(self, at: int) -> None:
+        """Begin another group, whose first test goes to a place."""
+        numbers = ((self._group + 1) % 2, *range(len(self._ends) + 1))
+        self._group = next(number for number in numbers if self._ends.get(number, at) <= at)
         self._is_any_set = False
         self._values.begin()
 
@@ -361,10 +366,9 @@ class UnlikelyCode:
             self._open += lines
         else:
             self._edits.insert(self._at, after(lines) if self._is_after else before(lines))
+        self._ends[self._group] = self._at
         # The order counts only for other groups than those of which some stay.
         self._waiting = [waiting for waiting in self._waiting if waiting not in group]
-        if self._waiting:
-            self._begin()
         scratch.release(mark)
 
     def _register(self, name: str, kind: str) -> str:
