@@ -11,7 +11,8 @@ READER := $(wildcard neutrino/tracing/csrc/*.[ch]) neutrino/tracing/build.py
 STAND_INS := $(wildcard neutrino/gcn/csrc/*) neutrino/gcn/build.py
 AGGREGATE := neutrino/tracing/lib/libneutrino_aggregate.so
 
-.PHONY: setup setup-dev check lint types layers warnings test demo check-pythons corpus check-corpus corpus-amd clean
+.PHONY: setup setup-dev check lint types layers warnings test demo check-pythons corpus check-corpus corpus-sass \
+  corpus-amd clean
 
 LIBRARIES := neutrino/loader/lib/libcuda.so.1 neutrino/emulator/lib/libcuda.so.1 $(AGGREGATE) neutrino/gcn/lib/librocm_sysdeps_z.so.1
 
@@ -102,6 +103,11 @@ corpus: setup-dev
 # Real libraries, whole: read, patched and loaded. Minutes, and 220 MB of wheels from PyPI, kept in .corpus.
 check-corpus: setup-dev
 	$(BIN)/python -m bench.check_corpus
+
+# The decoder of NVIDIA's machine code against nvdisasm, over all kernels of LIBRARIES: wheels, shared libraries, cubins.
+# About a minute for 100,000 different instructions.
+corpus-sass: setup-dev
+	$(BIN)/python -m bench.corpus_sass $(LIBRARIES)
 
 # AMD's code objects, whole: read, written as text and assembled again; with code in all kernels; and the interpreter that
 # judges copies of their kernels, itself judged. Minutes, and 54 MB of wheels from PyPI; with TRITON_PYTHON=PYTHON of an

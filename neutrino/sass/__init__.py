@@ -1,1 +1,1 @@
-"""NVIDIA's machine code: cubins, the resource usage and arithmetic of kernels, and comparisons of kernels."""
+"""NVIDIA's machine code: cubins, their instructions, the resources and arithmetic of kernels, and comparisons."""

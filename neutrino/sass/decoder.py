@@ -1,0 +1,258 @@
+"""The decoder of NVIDIA's machine code: instructions of 16 bytes to registers, control fields and flow.
+
+What the table of the architecture does not have is ``unknown``, by offset, and nothing is said of it. No tool of
+NVIDIA's is asked: the tables hold what they said (``docs/machine-code.md``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeAlias, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neutrino.errors import FormatError
+from neutrino.sass.encoding import Encoding, Form, Place, encoding
+from neutrino.sass.instruction import Control, Guard, Instruction, Operand, RegisterFile
+
+INSTRUCTION_SIZE = 16
+"""Bytes of one instruction, from sm_70 on."""
+Words: TypeAlias = NDArray[np.uint64]
+"""[n, 2]: the low and the high half of each instruction."""
+_Mask: TypeAlias = NDArray[np.unsignedinteger[Any]]
+
+_ALWAYS = 7
+"""The number of the predicate that is always true, PT and UPT."""
+_ZERO = 255
+"""The number of the general register that is always zero, RZ."""
+_NO_BARRIER = 7
+_HALF = 64
+_P2R, _R2P = "P2R", "R2P"
+"""They read and write the predicates of a mask, which is their immediate; nvdisasm marks none of them."""
+_MASK_OPCODES = {0x803, 0x804}
+"""The forms of the two whose mask is an immediate, at bit 32."""
+_COLUMNS = {
+    RegisterFile.GENERAL: 4, RegisterFile.UNIFORM: 4, RegisterFile.PREDICATE: 1, RegisterFile.UNIFORM_PREDICATE: 1,
+}  # fmt: skip
+"""Words of 64 bits that a mask of a file's registers has."""
+
+
+class Code(Sequence[Instruction]):
+    """Decoded code. ``code[i]`` is an instruction; columns over all of them are arrays of n rows.
+
+    words: [n, 2]. stall, write_barrier, read_barrier (7: none), wait_mask, reuse: [n] bytes; yields: [n] booleans.
+    reads, writes: per register file, masks by number: [n, 4] of 64 bits for GENERAL and UNIFORM, [n] bytes for
+    PREDICATE and UNIFORM_PREDICATE; a guard counts as read. unknown: offsets in bytes that the table cannot read: their
+    masks are empty and ``code[i]`` raises FormatError.
+    """
+
+    def __init__(self, words: Words, table: Encoding, name: str) -> None:
+        """Decode all words. name: for error messages."""
+        self.words = words
+        self.name = name
+        self._table = table
+        low, high = words[:, 0], words[:, 1]
+        self.stall = _bits(high, 105, 4).astype(np.uint8)
+        # The bit says that it does not yield.
+        self.yields = _bits(high, 109, 1) == np.uint64(0)
+        self.write_barrier = _bits(high, 110, 3).astype(np.uint8)
+        self.read_barrier = _bits(high, 113, 3).astype(np.uint8)
+        self.wait_mask = _bits(high, 116, 6).astype(np.uint8)
+        self.reuse = _bits(high, 122, 4).astype(np.uint8)
+        self.forms, self._form_of = _forms(low, high, table)
+        known = np.array([form is not None for form in self.forms], bool)[self._form_of]
+        self.unknown = np.flatnonzero(~known) * INSTRUCTION_SIZE
+        self.reads, self.writes = self._masks()
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+    @overload
+    def __getitem__(self, index: int) -> Instruction: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Instruction]: ...
+    def __getitem__(self, index: int | slice) -> Instruction | Sequence[Instruction]:
+        """An instruction by its number. Raises FormatError for an unknown one."""
+        if isinstance(index, slice):
+            return [self[one] for one in range(*index.indices(len(self)))]
+        return self._instruction(range(len(self))[index])
+
+    def __iter__(self) -> Iterator[Instruction]:
+        return (self._instruction(index) for index in range(len(self)))
+
+    @property
+    def zero_uniform(self) -> int:
+        """The number of URZ, the uniform register that is always zero."""
+        return self._table.zero_uniform
+
+    def form(self, index: int) -> Form | None:
+        """The form of an instruction by its number; None when it is unknown."""
+        return self.forms[int(self._form_of[index])]
+
+    def _instruction(self, index: int) -> Instruction:
+        """Make one instruction's object. Raises FormatError."""
+        low, high = (int(half) for half in self.words[index])
+        offset = index * INSTRUCTION_SIZE
+        form = self.form(index)
+        if form is None:
+            raise FormatError(
+                self.name, offset, "instruction", f"{high:016x}{low:016x}", f"one of the table of {self._table.arch}"
+            )
+        word = low | high << _HALF
+        guard_number = word >> 12 & 7
+        negated = bool(word >> 15 & 1)
+        guard = None
+        if form.guard is not None and (guard_number != _ALWAYS or negated):
+            guard = Guard(form.guard, guard_number, negated)
+        operands = []
+        for place in form.places:
+            number = word >> place.field.at & (1 << place.field.width) - 1
+            if place.field.inverted:
+                number = _ALWAYS - number
+            if number != self._nothing(place):
+                operands.append(Operand(place.field.file, number, place.count, place.reads, place.writes))
+        mask = _predicate_mask(form, word)
+        if mask:
+            writes = form.name.startswith(_R2P)
+            operands += [Operand(RegisterFile.PREDICATE, one, 1, not writes, writes) for one in range(7)
+                         if mask >> one & 1]  # fmt: skip
+        write_barrier, read_barrier = int(self.write_barrier[index]), int(self.read_barrier[index])
+        control = Control(
+            int(self.stall[index]), bool(self.yields[index]),
+            None if write_barrier == _NO_BARRIER else write_barrier,
+            None if read_barrier == _NO_BARRIER else read_barrier,
+            int(self.wait_mask[index]), int(self.reuse[index]),
+        )  # fmt: skip
+        return Instruction(
+            offset, low, high, form.opcode, form.name, guard, tuple(operands), control, form.latency, form.memory,
+            form.memory_bytes, form.flow, _target(form, word, offset),
+        )  # fmt: skip
+
+    def _nothing(self, place: Place) -> int:
+        """The number that stands for no register in a place; -1 for none."""
+        file = place.field.file
+        if file is RegisterFile.GENERAL:
+            return _ZERO
+        if file is RegisterFile.UNIFORM:
+            return self._table.zero_uniform
+        return -1 if file is RegisterFile.BARRIER else _ALWAYS
+
+    def _masks(self) -> tuple[dict[RegisterFile, _Mask], dict[RegisterFile, _Mask]]:
+        """Masks of the registers read and written, by file."""
+        count = len(self)
+        reads: dict[RegisterFile, _Mask] = {}
+        writes: dict[RegisterFile, _Mask] = {}
+        for file, columns in _COLUMNS.items():
+            reads[file] = np.zeros((count, columns), np.uint64)
+            writes[file] = np.zeros((count, columns), np.uint64)
+        # Instructions with the same places are read together.
+        alike: dict[tuple[object, ...], list[int]] = {}
+        for index, form in enumerate(self.forms):
+            if form is not None:
+                masked = form.opcode if form.name.startswith((_P2R, _R2P)) else -1
+                alike.setdefault((form.places, form.guard, masked), []).append(index)
+        order = np.argsort(self._form_of, kind="stable")
+        bounds = np.searchsorted(self._form_of[order], np.arange(len(self.forms) + 1))
+        for indices in alike.values():
+            rows = np.concatenate([order[bounds[index] : bounds[index + 1]] for index in indices])
+            form = self.forms[indices[0]]
+            assert form is not None
+            low, high = self.words[rows, 0], self.words[rows, 1]
+            for place in form.places:
+                if place.reads or place.writes:
+                    self._add(place, rows, low, high, reads if place.reads else None, writes if place.writes else None)
+            if form.guard is not None:
+                guard = low >> np.uint64(12) & np.uint64(7)
+                reads[form.guard][rows, 0] |= (np.uint64(1) << guard) & np.uint64(0x7F)
+            if form.name.startswith((_P2R, _R2P)):
+                named = writes if form.name.startswith(_R2P) else reads
+                mask = low >> np.uint64(32) & np.uint64(0x7F)
+                named[RegisterFile.PREDICATE][rows, 0] |= mask if form.opcode in _MASK_OPCODES else np.uint64(0x7F)
+        for masks in (reads, writes):
+            for file in (RegisterFile.PREDICATE, RegisterFile.UNIFORM_PREDICATE):
+                masks[file] = masks[file][:, 0].astype(np.uint8)
+        return reads, writes
+
+    def _add(
+        self, place: Place, rows: NDArray[np.intp], low: Words, high: Words,
+        reads: dict[RegisterFile, _Mask] | None, writes: dict[RegisterFile, _Mask] | None,
+    ) -> None:  # fmt: skip
+        """Add the registers of one place to the masks of these rows."""
+        field = place.field
+        half, at = (low, field.at) if field.at < _HALF else (high, field.at - _HALF)
+        number = half >> np.uint64(at) & np.uint64((1 << field.width) - 1)
+        if field.inverted:
+            number = np.uint64(_ALWAYS) - number
+        there = number != np.uint64(max(self._nothing(place), 0))
+        rows, number = rows[there], number[there]
+        for index in range(place.count):
+            register = number + np.uint64(index)
+            # A group that would leave the file is no instruction; its registers wrap into none.
+            inside = register < np.uint64(64 * _COLUMNS[field.file])
+            column = (register >> np.uint64(6)).astype(np.intp)
+            bit = np.uint64(1) << (register & np.uint64(63))
+            for masks in (reads, writes):
+                if masks is not None:
+                    masks[field.file][rows[inside], column[inside]] |= bit[inside]
+
+
+def decode(code: bytes | memoryview | Words, sm: int, name: str = "machine code") -> Code:
+    """Decode machine code. code: bytes, a multiple of 16, or words [n, 2]. sm: of its architecture, as 90.
+
+    name: for error messages. Raises ArgumentError for an architecture without a table, FormatError for another size.
+    Words that the table does not have are listed in ``Code.unknown``.
+    """
+    if isinstance(code, np.ndarray):
+        words = np.ascontiguousarray(code, np.uint64).reshape(-1, 2)
+    else:
+        if len(code) % INSTRUCTION_SIZE:
+            raise FormatError(name, 0, "size", f"{len(code)} bytes", f"a multiple of {INSTRUCTION_SIZE}")
+        words = np.frombuffer(code, "<u8").reshape(-1, 2)
+    return Code(words, encoding(sm), name)
+
+
+def _forms(low: Words, high: Words, table: Encoding) -> tuple[list[Form | None], NDArray[np.intp]]:
+    """The different forms in code, and the number of each instruction's; its opcode's mask tells forms apart."""
+    masks = np.zeros((1 << 12, 2), np.uint64)
+    masks[:] = (1 << 12) - 1, 0
+    for number, opcode in table.opcodes.items():
+        masks[number] = opcode.mask & (1 << _HALF) - 1, opcode.mask >> _HALF
+    number = (low & np.uint64(0xFFF)).astype(np.intp)
+    key_low, key_high = low & masks[number, 0], high & masks[number, 1]
+    order = np.lexsort((key_low, key_high))
+    if not len(order):
+        return [], np.zeros(0, np.intp)
+    sorted_low, sorted_high = key_low[order], key_high[order]
+    first = np.ones(len(order), bool)
+    first[1:] = (sorted_low[1:] != sorted_low[:-1]) | (sorted_high[1:] != sorted_high[:-1])
+    of_word = np.empty(len(order), np.intp)
+    of_word[order] = np.cumsum(first) - 1
+    keys = zip(sorted_low[first].tolist(), sorted_high[first].tolist(), strict=True)
+    return [table.form(one | other << _HALF) for one, other in keys], of_word
+
+
+def _bits(high: Words, at: int, width: int) -> Words:
+    """A field of the high half. at: its lowest bit in the instruction."""
+    field: Words = high >> np.uint64(at - _HALF) & np.uint64((1 << width) - 1)
+    return field
+
+
+def _predicate_mask(form: Form, word: int) -> int:
+    """The predicates that P2R reads or R2P writes, bit by number; 0 for other instructions."""
+    if not form.name.startswith((_P2R, _R2P)):
+        return 0
+    return word >> 32 & 0x7F if form.opcode in _MASK_OPCODES else 0x7F
+
+
+def _target(form: Form, word: int, offset: int) -> int | None:
+    """The offset to which a branch goes."""
+    if not form.target:
+        return None
+    total, top = 0, 0
+    for at, width, power in form.target:
+        total |= (word >> at & (1 << width) - 1) << power
+        top = power + width
+    if total >> top - 1 & 1:
+        total -= 1 << top
+    return offset + INSTRUCTION_SIZE + total
