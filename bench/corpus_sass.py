@@ -1,6 +1,6 @@
 """Hold the decoder of machine code against ``nvdisasm``, over whole libraries: ``make corpus-sass LIBRARIES='…'``.
 
-    python -m bench.corpus_sass [--arch sm_90] [--out FILE] [--words FILE.npy] [--roles N] FILE…
+    python -m bench.corpus_sass [--arch sm_90] [--out FILE] [--words FILE.npy] [--most N] [--roles N] FILE…
 
 FILE…: wheels, shared libraries or cubins. Every different instruction of every kernel of the architecture is printed by
 ``nvdisasm`` and decoded here, and the two must say the same: the full name, the guard, every register in the order of
@@ -33,6 +33,7 @@ import numpy as np
 from bench.check_corpus import libraries
 from bench.nvdisasm_reading import DEFAULTS, Reading, Roles, Words, parse, reused, roles, texts, unique
 from bench.recorded import save
+from bench.sass_tables import fewer
 from bench.tree import ROOT, made_of
 from neutrino.errors import FormatError, NeutrinoError
 from neutrino.fatbin import ImageKind, read_file
@@ -47,7 +48,7 @@ _CHUNK = 20_000
 _EXAMPLES = 5
 _MERGE = 8_000_000
 _PREDICATE_LIST = re.compile(r"\bPR\b")
-_ADDRESS = re.compile(r"(?<![-+\w\[])0x[0-9a-f]+$")
+_ADDRESS = re.compile(r"(?<![\w\[])-?0x[0-9a-f]+$")
 _BIG = 1 << 63
 _COMPARED = ("name", "guard", "registers", "reuse")
 _WRONG = ("unknown", *_COMPARED, "predicate mask", "target", "role")
@@ -125,7 +126,8 @@ def decoded(one: Instruction) -> tuple[Any, ...]:
                  if not (operand.file is RegisterFile.PREDICATE and one.opcode in {0x803, 0x804})]  # fmt: skip
     if one.guard is not None and one.guard.number != 7:
         registers.insert(0, (one.guard.file.value, one.guard.number))
-    return one.name, guard, tuple(registers), one.control.reuse.bit_count()
+    # nvdisasm prints the marks of three operands; the fourth bit is of one more, which it leaves out.
+    return one.name, guard, tuple(registers), (one.control.reuse & 7).bit_count()
 
 
 def differences(words: Words, arch: str, sm: int) -> tuple[Counter[str], list[str]]:
@@ -183,7 +185,8 @@ def target_differences(words: Words, arch: str, sm: int) -> tuple[Counter[str], 
     for start in range(0, len(words), _CHUNK):
         part = words[start : start + _CHUNK]
         for one, text in zip(decode(part, sm), texts(part, arch, 1), strict=True):
-            match = None if text is None else _ADDRESS.search(text)
+            # BRX and the like name a place in a table, not where they go.
+            match = None if text is None or one.base_name.startswith(("BRX", "JM")) else _ADDRESS.search(text)
             counts["targets"] += 1
             printed = None if match is None else (int(match[0], 16) + _BIG) % (1 << 64) - _BIG
             if printed != one.target:
@@ -247,20 +250,28 @@ def _roles(one: Instruction) -> Roles:
             else "^" if (file, number) in writes else "v" for file, number in reads | writes}  # fmt: skip
 
 
-def judge(library: Library, sm: int, arch: str, most_roles: int) -> dict[str, Any]:
-    """Compare all of a library. Returns its row of the results."""
+def some(words: Words, most: int) -> Words:
+    """Of the words, those of ``fewer``, and so many others, chosen evenly. most: 0 for all words."""
+    if not most or len(words) <= most:
+        return words
+    return unique(np.concatenate([fewer(words), words[:: -(-len(words) // most)]]))
+
+
+def judge(library: Library, sm: int, arch: str, most: int, most_roles: int) -> dict[str, Any]:
+    """Compare a library, all of it or the most important part. Returns its row of the results."""
     counts: Counter[str] = Counter()
     examples: list[str] = []
-    parts = [library.words[start : start + _CHUNK] for start in range(0, len(library.words), _CHUNK)]
+    words = some(library.words, most)
+    parts = [words[start : start + _CHUNK] for start in range(0, len(words), _CHUNK)]
     with ProcessPoolExecutor(2) as pool:
         for number, (more, texts_of) in enumerate(pool.map(differences, parts, [arch] * len(parts), [sm] * len(parts))):
             counts += more
             examples += texts_of
             if number % 20 == 19:
                 print(f"{library.file}: {number + 1} of {len(parts)}, {dict(counts)}", file=sys.stderr, flush=True)
-    branches, texts_of = target_differences(library.words, arch, sm)
+    branches, texts_of = target_differences(words, arch, sm)
     examples += texts_of
-    marked, texts_of = role_differences(library.words, arch, sm, most_roles)
+    marked, texts_of = role_differences(words, arch, sm, most_roles)
     examples += texts_of
     kinds: Counter[str] = Counter()
     for example in examples:
@@ -302,6 +313,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--arch", default="sm_90", help="an architecture with a table")
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--words", type=Path, help="save the different instructions, and compare nothing")
+    parser.add_argument(
+        "--most", type=int, default=0, help="compare so many instructions of each file, and one of each form; 0 for all"
+    )
     parser.add_argument("--roles", type=int, default=0, help="judge definitions and uses of so many forms; 0 for all")
     options = parser.parse_args(argv)
     sm = int(options.arch.removeprefix("sm_"))
@@ -317,7 +331,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     rows = []
     for library in found:
         print(f"{library.file}: {library.instructions} instructions, {len(library.words)} different", file=sys.stderr)
-        rows.append(judge(library, sm, tool_arch, options.roles))
+        rows.append(judge(library, sm, tool_arch, options.most, options.roles))
     argv = [str(find_tool("nvdisasm", "")), "--version"]
     version = subprocess.run(argv, capture_output=True, text=True, check=True).stdout
     table = ROOT / "neutrino" / "sass" / "tables" / f"sm_{sm}.json"

@@ -615,7 +615,8 @@ def find_targets(table: list[Learned], arch: str) -> None:
                 runs[-1][1] += 1
             else:
                 runs.append([bit, 1, power])
-        one.target = sorted(runs, key=lambda run: run[2])
+        if not any("moves the target" in problem for problem in one.problems):
+            one.target = sorted(runs, key=lambda run: run[2])
 
 
 def _target(reading: Reading) -> int | None:

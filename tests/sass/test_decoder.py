@@ -212,3 +212,20 @@ def test_speed_counts_lookups(words):
     before = sum(len(opcode.forms) for opcode in table.opcodes.values())
     decode(many, 90)
     assert sum(len(opcode.forms) for opcode in table.opcodes.values()) == before
+
+
+def test_bytes_of_accesses_are_those_of_their_registers():
+    """Of every form: what a lane reads or writes fits the registers that hold it, as nvdisasm counts them."""
+    table = json.loads(TABLE.read_text())
+    compared = 0
+    for row in table["opcodes"].values():
+        if row["name"] not in {"LDG", "STG", "LD", "ST", "LDS", "STS", "LDL", "STL", "LDC"}:
+            continue
+        for number in row["shapes"].values():
+            shape = table["shapes"][number]
+            fields = [(row["fields"][index], count) for index, count, _ in shape["operands"]]
+            place = 16 if row["name"].startswith("LD") else 32
+            held = [count for (file, at, *_), count in fields if file == "R" and at == place]
+            assert held == [max(1, shape["bytes"] // 4)], (row["name"], shape)
+            compared += 1
+    assert compared > 30
