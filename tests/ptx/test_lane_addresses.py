@@ -90,6 +90,11 @@ def test_random_sums() -> None:
         ("mov.u32 %k, %tid.x; setp.eq.u32 %p, %k, 3; mov.b64 %a, %base; @%p add.s64 %a, %a, 16;", None),
         ("{ .param .b64 base; call.uni (base), f, (); ld.param.b64 %a, [base]; }", None),
         ("mov.u32 %n0, %clock; mad.wide.u32 %a, %n0, 4, %base;", None),
+        # Products that carry out of 32 bits, and a number that has no sign there.
+        ("mov.u32 %n0, %tid.x; mul.lo.s32 %n1, %n0, -1; mad.wide.u32 %a, %n1, 4, %base;", None),
+        ("mov.u32 %n0, %tid.x; mad.wide.u32 %a, %n0, -4, %base;", None),
+        # A register that is written twice.
+        ("mov.u32 %n0, %tid.x; mov.u32 %n1, 5; shr.u32 %n1, %n0, 1; mad.wide.u32 %a, %n1, 4, %base;", None),
         ("mov.b64 %a, %base; bra L; L: add.s64 %a, %a, 16;", None),
     ],
 )  # fmt: skip
