@@ -166,7 +166,9 @@ class Encoding:
         return Form(
             opcode.number, name, RegisterFile(row["guard"]) if row["guard"] else None, tuple(places), shape["bytes"],
             _latency(row), _MEMORIES.get(base, Memory.NONE), _FLOWS.get(base, Flow.NEXT),
-            tuple((at, width, power) for at, width, power in row.get("target", ())),
+            # WARPSYNC has a mask alone, unless it is collective.
+            tuple((at, width, power) for at, width, power in row.get("target", ()))
+            if base != "WARPSYNC" or "COLLECTIVE" in name else (),
         )  # fmt: skip
 
 
