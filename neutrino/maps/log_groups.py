@@ -91,6 +91,24 @@ class Shape(NamedTuple):
     rows: Register | None
 
 
+class Rowed(NamedTuple):
+    """A value of 8 bytes that is expected to have one stride, or to lie in rows of lanes.
+
+    number: the field's. value, low: of each lane, and its lower half. first: of the lowest lane. stride: from lane to
+    lane. saving: a predicate of the lanes whose values count, None if all do. forms, rows: registers for what the
+    group's head says.
+    """
+
+    number: int
+    value: Register
+    low: Register
+    first: Register
+    stride: Register
+    saving: Register | None
+    forms: Register
+    rows: Register
+
+
 _Groups = TypeVar("_Groups", bound="Groups")
 
 
@@ -421,16 +439,16 @@ class Groups:
     def _expect(
         self, values: Sequence[Value], lane: Register, present: Register, is_like: Register, saving: Register | None,
         small: int | None = None,
-    ) -> tuple[Shape, Register]:  # fmt: skip
+    ) -> tuple[Shape, Register, list[Rowed]]:  # fmt: skip
         """Return what the group's head says of values, all fields flat, but that the first one with a stride may lie in
-        rows; and a predicate, whether is_like is true and this thread's are so.
+        rows; a predicate, whether is_like is true and this thread's are so; and that first one, if there is any, which
+        is not compared yet.
 
         saving: a predicate of the lanes whose values count, None if all do. small: a field that is not compared.
         """
         code = self.code
-        forms: Number = 0
-        rows = None
         strides: dict[int, Register] = {}
+        rowed = list[Rowed]()
         for number, value in enumerate(values):
             if value.is_same or number == small:
                 continue
@@ -443,25 +461,56 @@ class Groups:
             low, first = code.convert(Type.U32, value.register), code.convert(Type.U32, wide)
             stride = code.compute(Operator.SUB, code.of_lane(low, 1, present), first)
             if not strides and self.layout.rows < self.layout.head:
-                is_apart = code.compare(Relation.NE, low, code.multiply_add(stride, lane, first), saving)
-                # The first lane that a single stride does not reach begins the second row.
-                apart = code.over(present, Reduction.BALLOT, is_apart)
-                length = code.compute(Operator.LOWEST, apart, type_=Type.U32)
-                length = code.compute(Operator.MIN, length, self.lanes.number)
-                log = code.compute(Operator.HIGHEST, length)
-                inner = code.compute(Operator.AND, code.compute(Operator.SUB, length, 1), lane)
-                outer = code.compute(Operator.SHR, lane, log)
-                # Of all in one row it is lane 0.
-                rows = code.compute(Operator.SUB, code.of_lane(low, length, present), first)
-                wide = self._times(rows, outer, self._times(stride, inner, wide))
-                forms = code.compute(Operator.SHL, log, GROUP_ROWS_AT)
-                if number:
-                    forms = code.compute(Operator.OR, forms, number << GROUP_ROWS_FIELD_AT)
+                # What is said of a single row: all lanes.
+                log = self.lanes.number.bit_length() - 1
+                forms = code.variable(Constant(Type.U32, log << GROUP_ROWS_AT | number << GROUP_ROWS_FIELD_AT))
+                rows = code.variable(Constant(Type.U32, 0))
+                rowed.append(Rowed(number, value.register, low, wide, stride, saving, forms, rows))
             else:
-                wide = self._times(stride, lane, wide)
-            is_like = code.compare(Relation.EQ, value.register, wide, is_like)
+                is_like = code.compare(Relation.EQ, value.register, self._times(stride, lane, wide), is_like)
             strides[number] = stride
-        return Shape(strides, forms, rows), is_like
+        if rowed:
+            return Shape(strides, rowed[0].forms, rowed[0].rows), is_like, rowed
+        return Shape(strides, 0, None), is_like, rowed
+
+    def _expect_flat(self, rowed: Sequence[Rowed], lane: Register, is_like: Register) -> Register:
+        """Return a predicate, whether is_like is true and this thread's values have one stride."""
+        for value in rowed:
+            is_like = self._expect_value(value, self._times(value.stride, lane, value.first), is_like)
+        return is_like
+
+    def _expect_rows(
+        self, rowed: Sequence[Rowed], lane: Register, present: Register, is_like: Register
+    ) -> Register:
+        """Return a predicate, whether is_like is true and this thread's values lie in rows, perhaps in one; and bring
+        what the group's head says of them into registers."""
+        code = self.code
+        for value in rowed:
+            first = code.convert(Type.U32, value.first)
+            expected = code.multiply_add(value.stride, lane, first)
+            is_apart = code.compare(Relation.NE, value.low, expected, value.saving)
+            # The first lane that a single stride does not reach begins the second row.
+            apart = code.over(present, Reduction.BALLOT, is_apart)
+            length = code.compute(Operator.LOWEST, apart, type_=Type.U32)
+            length = code.compute(Operator.MIN, length, self.lanes.number)
+            log = code.compute(Operator.HIGHEST, length)
+            inner = code.compute(Operator.AND, code.compute(Operator.SUB, length, 1), lane)
+            outer = code.compute(Operator.SHR, lane, log)
+            # Of all in one row it is lane 0.
+            code.compute(Operator.SUB, code.of_lane(value.low, length, present), first, into=value.rows)
+            forms = code.compute(Operator.SHL, log, GROUP_ROWS_AT)
+            code.compute(Operator.OR, forms, value.number << GROUP_ROWS_FIELD_AT, into=value.forms)
+            wide = self._times(value.rows, outer, self._times(value.stride, inner, value.first))
+            is_like = self._expect_value(value, wide, is_like)
+        return is_like
+
+    def _expect_value(self, value: Rowed, expected: Register, is_like: Register) -> Register:
+        """Return a predicate, whether is_like is true and this thread's value is as expected, or does not count."""
+        code = self.code
+        if value.saving is None:
+            return code.compare(Relation.EQ, value.value, expected, is_like)
+        is_other = code.compare(Relation.NE, value.value, expected, value.saving)
+        return code.compute(Operator.AND, is_like, code.compute(Operator.NOT, is_other))
 
     def _save_expected(self, values: Sequence[Value], here: Register, base: Register) -> None:
         """Add the store of the records of a warp's first lanes, or of all, which leaves the block ``end``, if all is as
@@ -481,15 +530,24 @@ class Groups:
         if chosen is not None:
             spread = self._cut(values[chosen].register, self.entry.fields[chosen].type.size)
             is_equal = code.compare(Relation.EQ, spread, code.of_lane(spread, 0, here))
-        shape, is_expected = self._expect(values, lane, here, is_expected, None, chosen)
+        shape, is_expected, rowed = self._expect(values, lane, here, is_expected, None, chosen)
         left = code.compute(Operator.AND, state, LEFT)
         has_none = code.compare(Relation.LT, left, head // GROUP_ALIGN, leads)
-        is_flat = code.both(is_expected, code.compute(Operator.NOT, has_none))
-        is_flat = code.over(here, Reduction.ALL, code.both(is_flat, is_equal) or is_expected)
         used: Number = head // GROUP_ALIGN
         if chosen is None:
+            is_ready = code.compute(Operator.AND, is_expected, code.compute(Operator.NOT, has_none))
+            is_flat = code.over(here, Reduction.ALL, self._expect_flat(rowed, lane, is_ready))
+            if rowed:
+                in_rows = code.inner()
+                in_rows.leave("rowed", is_flat, is_uniform=True)
+                is_ready = self._in(in_rows)._expect_rows(rowed, lane, here, is_ready)
+                in_rows.over(here, Reduction.ALL, is_ready, into=is_flat)
+                code.block("rowed", in_rows)
             code.leave("other", unless=is_flat, is_uniform=True)
         else:
+            is_expected = self._expect_rows(rowed, lane, here, is_expected)
+            is_ready = code.compute(Operator.AND, is_expected, code.compute(Operator.NOT, has_none))
+            is_flat = code.over(here, Reduction.ALL, code.both(is_ready, is_equal) or is_ready)
             used = code.variable(Constant(Type.U32, head // GROUP_ALIGN))
             forms = code.variable(shape.forms if isinstance(shape.forms, Register) else Constant(Type.U32, 0))
             shape = shape._replace(forms=forms)

@@ -14,7 +14,7 @@ from neutrino.ir.operands import Constant, Register
 from neutrino.ir.statements import Operator, Reduction, Relation
 from neutrino.ir.types import Type
 from neutrino.maps.builder import Number, SavesTogether
-from neutrino.maps.log_groups import LEFT, LOST_AT, NO_ROOM, Groups, Parts, Shape, Value, mask_words
+from neutrino.maps.log_groups import LEFT, LOST_AT, NO_ROOM, Groups, Parts, Rowed, Shape, Value, mask_words
 from neutrino.maps.log_reading import (
     GROUP_ALIGN,
     GROUP_FURTHER_AT,
@@ -82,11 +82,12 @@ class GroupsOfSaves(Groups):
             alike.setdefault(save.kind, []).append(save)
         is_expected, lane = own._begin_expected(of_each[0].lanes, present)
         leads = whole.compare(Relation.EQ, lane, 0)
-        shapes = []
+        shapes, rowed = list[Shape](), list[Rowed]()
         for group in alike.values():
             is_expected = own._expect_lanes(group, of_each[0].lanes, is_expected)
-            shape, is_expected = own._expect_all(group, lane, present, is_expected)
+            shape, is_expected, more = own._expect_all(group, lane, present, is_expected)
             shapes.append(shape)
+            rowed += more
         heads = len(alike) * self.layout.head
         heads += GROUP_ALIGN * sum(self._two_valued(group[0].values) is not None for group in alike.values())
         further = sum((len(group) - 1) * self._further(group).size for group in alike.values())
@@ -95,10 +96,15 @@ class GroupsOfSaves(Groups):
         place, state, order = self._kept
         left = whole.compute(Operator.AND, state, LEFT)
         has_none = whole.compare(Relation.LT, left, total, leads)
-        is_ready = whole.both(is_expected, whole.compute(Operator.NOT, has_none)) or is_expected
+        has_room = whole.compute(Operator.NOT, has_none)
+        is_ready = whole.compute(Operator.AND, own._expect_flat(rowed, lane, is_expected), has_room)
         is_ready = whole.over(present, Reduction.ALL, is_ready)
         ready = whole.inner()
         ready.leave("ready", is_ready, is_uniform=True)
+        if rowed:
+            is_expected = self._in(ready)._expect_rows(rowed, lane, present, is_expected)
+            is_ready = ready.compute(Operator.AND, is_expected, has_room)
+            ready.leave("ready", ready.over(present, Reduction.ALL, is_ready), is_uniform=True)
         each = ready.inner()
         each.leave("each", unless=each.over(present, Reduction.ALL, is_expected), is_uniform=True)
         self._in(each)._take_for_all(total, of_each, leads, base, present)
@@ -206,17 +212,17 @@ class GroupsOfSaves(Groups):
 
     def _expect_all(
         self, saves: Sequence[_Save], lane: Register, present: Register, is_expected: Register
-    ) -> tuple[Shape, Register]:
-        """Return what the head of a group of some saves says of their values; and a predicate, whether is_expected is
-        true and this lane's are so."""
+    ) -> tuple[Shape, Register, list[Rowed]]:
+        """Return what the head of a group of some saves says of their values; a predicate, whether is_expected is
+        true and this lane's are so; and of the first one what is not compared yet, as ``_expect`` does."""
         code, (first, *_) = self.code, saves
         two = self._two_valued(first.values)
-        shape = None
+        shape, rowed = None, list[Rowed]()
         for condition, saving in {save.condition: save.saving for save in saves}.items():
             # Of lanes that do not save, values do not count.
             start = is_like = is_expected if saving is None else saving
             if condition == first.condition:
-                shape, is_like = self._expect(first.values, lane, present, is_like, saving, two)
+                shape, is_like, rowed = self._expect(first.values, lane, present, is_like, saving, two)
             for save in saves:
                 if save is not first and save.condition == condition:
                     is_like = self._expect_alike(first.values, save, present, is_like, two)
@@ -227,7 +233,7 @@ class GroupsOfSaves(Groups):
                 is_expected = code.both(is_expected, code.compute(Operator.NOT, is_other)) or is_expected
         if shape is None:
             raise ValueError("no saves")
-        return shape, is_expected
+        return shape, is_expected, rowed
 
     def _expect_alike(
         self, values: Sequence[Value], other: _Save, present: Register, is_like: Register, small: int | None
