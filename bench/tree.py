@@ -60,6 +60,7 @@ JUDGED: Mapping[str, tuple[str, ...]] = {
         "probes_amd", "tests/hsa/csrc", "tests/hsa/*.py", "tests/gcn/executed.py", "tests/gcn/trace_models.py",
         "tests/gcn/operation_trace.py", "tests/gcn/kernels.hip",
     ),
+    "machine_code_h200": ("bench/workloads/machine_code_*", "neutrino/sass/twin"),
     "newcomer": ("setup.py", "neutrino/cli/probe_new.py"),
     "patching_amd": ("neutrino/gcn", "neutrino/backend/gcn_*.py", "neutrino/fatbin/code_object_append.py", "probes"),
     "pictures": (

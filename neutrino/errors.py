@@ -62,6 +62,19 @@ class PatchError(NeutrinoError):
         self.reason = reason
 
 
+class MachineCodeError(NeutrinoError):
+    """A kernel's machine code that is left alone, because something of it is not understood or cannot be changed.
+
+    kernel: its mangled name. reason: why, in words.
+    """
+
+    def __init__(self, kernel: str, reason: str) -> None:
+        """Build the message from the kernel's mangled name and the reason why its machine code is left alone."""
+        super().__init__(f"{kernel}: {reason}")
+        self.kernel = kernel
+        self.reason = reason
+
+
 class ToolError(NeutrinoError):
     """An external tool could not be run, or failed.
 

@@ -1,0 +1,61 @@
+"""Which constant banks instructions read: bank 4 has the addresses of a module's variables, bank 3 its constants.
+
+From sm_70 on, an instruction has 16 bytes. Bits 9 to 11 of it are the form of its operands; two forms have a constant,
+with its bank in bits 54 to 58 and its offset in bits 38 to 53. ``tests/sass/test_constant_reads.py`` compares with what
+``nvdisasm`` prints.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+INSTRUCTION_BYTES = 16
+_FORMS = (3, 5)
+_BAR = 0xB1D
+"""A barrier whose numbers are immediate: of one of these forms, without a constant."""
+_LDC, _ULDC = 0xB82, 0xAB9
+_MOV_IMMEDIATE = 0x802
+_LOOK_BACK = 128
+"""Instructions above a load in which its register is looked for."""
+_RZ = 0xFF
+
+
+@dataclass(frozen=True)
+class ConstantRead:
+    """A constant that an instruction reads. place: of the instruction in the code, in bytes. bank: its number. offset:
+    in the bank, in bytes; None where it is not known: where a register is added whose value is not, or where the
+    instruction is not a plain load. by_register: whether a register is added; its value is then the number that an
+    instruction above moved into it, which is how compilers load the addresses of the driver's functions."""
+
+    place: int
+    bank: int
+    offset: int | None
+    by_register: bool = False
+
+
+def constant_reads(code: bytes | bytearray | memoryview) -> Iterator[ConstantRead]:
+    """Yield the constants of banks other than 0 that instructions read. Bank 0 has a launch's parameters.
+
+    code: a multiple of 16 bytes; what is left at the end is not read.
+    """
+    low_words = struct.unpack_from(f"<{len(code) // INSTRUCTION_BYTES * 2}Q", code)[::2]
+    for index, low in enumerate(low_words):
+        bank = low >> 54 & 0x1F
+        if bank and (low >> 9 & 7) in _FORMS and low & 0xFFF != _BAR:
+            yield _read(low_words, index, bank)
+
+
+def _read(low_words: tuple[int, ...], index: int, bank: int) -> ConstantRead:
+    """Return what an instruction reads. low_words: of all instructions, the lower halves. index: of this one."""
+    low = low_words[index]
+    place, opcode, offset = index * INSTRUCTION_BYTES, low & 0xFFF, low >> 38 & 0xFFFF
+    register = low >> 24 & 0xFF
+    if opcode == _ULDC or (opcode == _LDC and register == _RZ):
+        return ConstantRead(place, bank, offset)
+    if opcode == _LDC:
+        for above in reversed(low_words[max(index - _LOOK_BACK, 0) : index]):
+            if above >> 16 & 0xFF == register and above & 0xFFF == _MOV_IMMEDIATE:
+                return ConstantRead(place, bank, offset + (above >> 32) & 0xFFFF, by_register=True)
+    return ConstantRead(place, bank, None, by_register=opcode == _LDC)
