@@ -83,10 +83,14 @@ class _Extreme(MapType):
         if any(map(_needs_flag, entry.fields)):
             has_saved = code.compare(Relation.NE, code.together(Reduction.MAX, _flag(code, entry)), 0)
         mark = len(entry.fields)
-        for number, field in enumerate(entry.fields):
-            key = code.together(Reduction.MAX, _key_of(code, number, field))
+        # First what lanes do together, last the updates, so that those under one predicate are one branch.
+        keys = [code.together(Reduction.MAX, _key_of(code, number, field)) for number, field in enumerate(entry.fields)]
+        writes = code.elect(Reduction.MAX)
+        saves = code.both(has_saved, writes)
+        updates: list[tuple[int | OneOf, Register, Register | None]] = []
+        for number, (field, key) in enumerate(zip(entry.fields, keys, strict=True)):
             cell: int | OneOf = number
-            is_there = has_saved
+            is_there = saves
             if _has_mark(field):
                 # One statement writes the key or the mark.
                 is_zero = code.compare(Relation.EQ, key, 0)
@@ -97,8 +101,10 @@ class _Extreme(MapType):
                 key = code.compute(Operator.ADD, code.widened(key), 1)
             else:
                 key = code.widened(key)
-                is_there = code.compare(Relation.NE, key, 0)
-            code.update(Operator.MAX, cell, key, code.both(is_there, code.elect(Reduction.MAX)))
+                is_there = code.both(code.compare(Relation.NE, key, 0), writes)
+            updates.append((cell, key, is_there))
+        for cell, key, is_there in updates:
+            code.update(Operator.MAX, cell, key, is_there)
         return code.statements
 
     @staticmethod

@@ -24,7 +24,7 @@ from neutrino.tracing.views import Geometry, MapView
 from neutrino.twins.values import SkippedKernel
 from tests.oracle.probes import Probe, probe_set
 from tests.oracle.simulation import Simulation, matches, simulate
-from tests.oracle.twin_launch import Launch, LoadedTwin, Shape
+from tests.oracle.twin_launch import Launch, LoadedTwin, Shape, is_in_graph
 
 FIXED = None
 """The fixed schedule, as a seed."""
@@ -231,10 +231,11 @@ class Bench:
     def run(
         self, probe: Probe, twin: TwinKernel, text: str, seed: int | None, observer: Tracer | None = None
     ) -> tuple[dict[str, MapView], tuple[bytes, ...]]:
-        """One launch of a twin: its maps, and the program's results."""
+        """One launch of a twin, under every other schedule as in a graph: its maps, and the program's results."""
         place = self.place(seed)
         loaded = LoadedTwin(twin, place.device.load(text), place.module.variables)
-        views = loaded.launch(place.device, place.launch(), observer)
+        in_graph = is_in_graph(twin) ^ bool(seed and seed % 2)
+        views = loaded.launch(place.device, place.launch(), observer, in_graph=in_graph)
         return views, place.results()
 
 

@@ -22,13 +22,13 @@ _rewritten(
 )
 
 
-_rewritten("end lost: falling off", r"(?:^(?=.*neutrino).*\n)+(?=\t\}\n)", "", (BRANCHES, SUMS))
+_rewritten("end lost: falling off", r"(?:^(?=.*neutrino|\t[{}]$).*\n)+(?=\t\}\s*\Z)", "", (BRANCHES, SUMS))
 
 
-_rewritten("end lost: exit", r"(?:^\t(?=.*neutrino).*\n)+(?=\texit;\n)", "", (BRANCHES, SUMS))
+_rewritten("end lost: exit", r"(?:^\t(?=.*neutrino|[{}]$).*\n)+(?=\texit;\n)", "", (BRANCHES, SUMS))
 
 
-_rewritten("end lost: an early ret", r"(?:^\t(?=.*neutrino).*\n)+(?=\tret;\n)", "", (BRANCHES, SUMS))
+_rewritten("end lost: an early ret", r"(?:^\t(?=.*neutrino|[{}]$).*\n)+(?=\tret;\n)", "", (BRANCHES, SUMS))
 
 
 _rewritten(

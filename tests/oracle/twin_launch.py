@@ -11,6 +11,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
+from zlib import crc32
 
 import numpy as np
 
@@ -49,10 +50,12 @@ _SHIFT = 1 << 40
 
 
 class Regions:
-    """The maps of one launch on a device, zeroed. Their addresses reach the twin in two parts, as in a graph: what the
-    probe block says, and what a cell adds to it."""
+    """The maps of one launch on a device, zeroed. in_graph: their addresses reach the twin in two parts: what the probe
+    block says, and what a cell adds to it."""
 
-    def __init__(self, device: Device, maps: Sequence[Map], geometry: Geometry, log_first: int = 0) -> None:
+    def __init__(
+        self, device: Device, maps: Sequence[Map], geometry: Geometry, log_first: int = 0, *, in_graph: bool
+    ) -> None:
         self._device = device
         self._maps = tuple(maps)
         self._geometry = geometry
@@ -66,8 +69,9 @@ class Regions:
             self._add(region.records, region.records_size)
             if region.counts is not None:
                 self._add(region.counts, region.counts_size)
-        self._cell = device.allocate(8)
-        device.write(self._cell, _SHIFT.to_bytes(8, "little"))
+        self._shift, self._cell = (_SHIFT, device.allocate(8)) if in_graph else (0, 0)
+        if in_graph:
+            device.write(self._cell, _SHIFT.to_bytes(8, "little"))
 
     def _add(self, offset: int, size: int) -> None:
         address = self._device.allocate(size)
@@ -91,7 +95,7 @@ class Regions:
         return struct.pack(f"<4IQ{len(words)}Q", *header, self._cell, *words)
 
     def _before_shift(self, offset: int) -> int:
-        return (self._sections[offset][0] - _SHIFT) % (1 << 64)
+        return (self._sections[offset][0] - self._shift) % (1 << 64)
 
     def read(self) -> dict[str, MapView]:
         """What the launch left in the maps."""
@@ -106,7 +110,13 @@ class Regions:
         """Give the memory back."""
         for address, _ in self._sections.values():
             self._device.free(address)
-        self._device.free(self._cell)
+        if self._cell:
+            self._device.free(self._cell)
+
+
+def is_in_graph(twin: TwinKernel) -> bool:
+    """Whether a twin's first run is as in a graph: that of every other one, by their texts."""
+    return bool(crc32(twin.probed_text.encode()) & 1)
 
 
 @dataclass(frozen=True)
@@ -118,11 +128,18 @@ class LoadedTwin:
     variables: Mapping[str, tuple[int, int]]
 
     def launch(
-        self, device: Device, launch: Launch, observer: Observer | None = None, times: int = 1
-    ) -> dict[str, MapView]:
-        """Run it in the original's place; what its maps then hold. times: run it again, with the same memory."""
+        self, device: Device, launch: Launch, observer: Observer | None = None, times: int = 1, *,
+        in_graph: bool | None = None,
+    ) -> dict[str, MapView]:  # fmt: skip
+        """Run it in the original's place; what its maps then hold. times: run it again, with the same memory.
+
+        in_graph: whether it runs as in a graph, where a twin has other code at its ends; None: half of all twins do, by
+        their texts.
+        """
         twin = self.twin
-        regions = Regions(device, twin.maps, launch.geometry, launch.log_first)
+        if in_graph is None:
+            in_graph = is_in_graph(twin)
+        regions = Regions(device, twin.maps, launch.geometry, launch.log_first, in_graph=in_graph)
         block = regions.block([self.variables[name][0] for name in twin.variables])
         if len(block) != twin.block_size:
             raise ValueError(f"{twin.name}: the probe block has {len(block)} bytes, not {twin.block_size}")

@@ -276,7 +276,7 @@ class MapCode:
         for index in sorted({index for index, _ in self._kept}):
             entry = self.maps[index]
             code = EndCode(self, index, lines, alone if entry.per is Per.THREAD else group)
-            code.write(self.caches[index].statements_at_ends(self.kept_by_type(index), self.lanes, ending=True))
+            code.write_at_end(self.caches[index].statements_at_ends(self.kept_by_type(index), self.lanes, ending=True))
         # Last, since it ends most threads: one of a warp adds for all.
         self.sums.end(lines)
 

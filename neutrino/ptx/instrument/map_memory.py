@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
+from itertools import groupby
 
 from neutrino.ir.memory import (
     At,
@@ -29,7 +31,7 @@ from neutrino.ptx.instrument.probe_block import ProbeBlock, Slots, copy_address
 from neutrino.ptx.instrument.records import in_few_stores
 from neutrino.ptx.instrument.registers import Take
 from neutrino.ptx.isa.instruction import Instruction
-from neutrino.ptx.text.inserted import Lines, mem, vector
+from neutrino.ptx.text.inserted import Label, Lines, Scope, mem, op, vector
 
 _CELL = 8
 """Bytes of a cell that has a place."""
@@ -63,6 +65,21 @@ class AtMap(Lowering):
         PTX registers of statements' registers that were written before."""
         super().take_from(take, texts)
         self._slots = Slots(self._block, take)
+
+    def write_at_end(self, statements: Iterable[MapStatement]) -> None:
+        """Append the PTX for statements, in their order. Updates in a row under one predicate are one branch, of which
+        ptxas would make several."""
+        for when, run in groupby(statements, lambda one: one.when if isinstance(one, AtomicUpdate) else None):
+            several = list(run)
+            predicate = self._text(when) if when is not None and len(several) > 1 else ""
+            if not predicate:
+                self.write(several)
+                continue
+            # All threads compute the address, so that later updates may name it.
+            self._address()
+            self._lines += [Scope.OPEN, op("bra", f"{self._label}_none", when=f"!{predicate}")]
+            self.write(replace(update, when=None) for update in several if isinstance(update, AtomicUpdate))
+            self._lines += [Label(f"{self._label}_none"), Scope.CLOSE]
 
     def _write_inner(self, statements: Iterable[MapStatement]) -> None:
         """Append the code of statements. Slots that are found there are not known after them."""

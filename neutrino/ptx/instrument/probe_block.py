@@ -24,7 +24,7 @@ from neutrino.maps.regions import SM_ROWS, copy_stride, most_copies, row_stride
 from neutrino.ptx.instrument.registers import Scratch, Take, Value, bits
 from neutrino.ptx.isa.instruction import Instruction
 from neutrino.ptx.isa.scalars import WARP_LANES
-from neutrino.ptx.text.inserted import Declaration, Lines, mem, op
+from neutrino.ptx.text.inserted import Declaration, Lines, mem, op, vector
 
 
 def thread_number(scratch: Scratch, here: Lines) -> Value:
@@ -94,6 +94,7 @@ class ProbeBlock:
         self._has_displacement = False
         self.is_apart = False
         """Whether code is being written that nearly never runs."""
+        self._is_in_place = False
 
     @property
     def where(self) -> tuple[str, str, int]:
@@ -159,13 +160,26 @@ class ProbeBlock:
         block, None for its own. users: a predicate, of the threads that use the address; where it is false, the address
         may be wrong. None: all threads use it.
         """
+        lines.append(self.load_records(index, register, counts=counts))
+        self.displace(register, lines, ending=ending, take=take, users=users)
+
+    def load_records(self, index: int, register: str, *, counts: bool = False) -> Instruction:
+        """Return the instruction that loads where the memory of the index-th map is, or that of its counts, as the
+        launch has it: ``displace`` makes an address of it."""
+        return self.load("u64", register, BLOCK_HEADER + BLOCK_PER_MAP * index + (8 if counts else 0))
+
+    def displace(
+        self, register: str, lines: Lines, *, ending: bool, take: Take | None = None, users: str | None = None
+    ) -> None:
+        """Append code that adds to a register what is added to all addresses of maps. Parameters: see ``load_map``."""
         take = take or self._take
-        lines.append(self.load("u64", register, BLOCK_HEADER + BLOCK_PER_MAP * index + (8 if counts else 0)))
         if self._space == "local":
             # In the state, what is added stands in the cell's place.
             shift = take("b64")
             lines.append(self.load("u64", shift, BLOCK_CELL))
         elif (ending or self.is_apart) and not self._has_displacement:
+            if self._is_in_place:
+                return
             shift = take("b64")
             lines += self._load_displacement(shift, users)
         else:
@@ -174,6 +188,29 @@ class ProbeBlock:
             self._has_displacement = True
             shift = self._displacement
         lines.append(op("add.u64", register, register, shift))
+
+    def displaced(self, take: Take, lines: Lines) -> list[str]:
+        """Return registers of 32 bits that are all 0 where nothing has to be loaded to be added to addresses of maps at
+        a thread's end; [] where nothing ever has. Appends code to lines."""
+        if self._has_displacement:
+            return []
+        cell, low, high = take("b64"), take("b32"), take("b32")
+        lines += [self.load("u64", cell, BLOCK_CELL), op("mov.b64", vector(low, high), cell)]
+        return [low, high]
+
+    @contextmanager
+    def in_place(self) -> Iterator[None]:
+        """While the context is open, the code is for threads in which the registers of ``displaced`` are all 0."""
+        self._is_in_place = True
+        try:
+            yield
+        finally:
+            self._is_in_place = False
+
+    @property
+    def is_parameter(self) -> bool:
+        """Whether the probe block is a parameter of the body, not in local memory."""
+        return self._space == "param"
 
     def load_log_limit(self, index: int, register: str) -> Instruction:
         """The instruction that loads how many units of memory the index-th map, a log, has in all: into a register of
@@ -345,31 +382,71 @@ def _block_index(index: str, a: str, b: str) -> Lines:
     ]
 
 
+def copies_limit(entry: Map) -> int | None:
+    """Return how many copies of its record a map may have at most, a power of two; None where the launch alone decides.
+    """
+    return None if entry.kind.copies_bytes == NO_LIMIT else most_copies(entry.kind, entry.size)
+
+
+class CopyNumbers:
+    """The numbers of the copies of records that a thread adds to; the code that computes one is written once.
+
+    lower: a register that is zero in the threads that add, but that ptxas cannot know to be the same in all lanes (see
+    below); None if there is none.
+    """
+
+    def __init__(self, block: ProbeBlock, take: Take, lower: str | None = None) -> None:
+        """Nothing is computed yet. Parameters: see the class."""
+        self._block = block
+        self._take = take
+        self._lower = lower
+        self._of_launch = ""
+        self._known: dict[int | None, str] = {}
+
+    def of(self, entry: Map, lines: Lines) -> str:
+        """Return a register with the number of the copy of a map's record; appends code to lines if it is new."""
+        limit = copies_limit(entry)
+        if limit not in self._known:
+            if not self._of_launch:
+                self._of_launch = self._in_launch(lines)
+            copy = self._of_launch
+            # Some map types have fewer copies than the launch's mask allows. Their number is a power of two.
+            if limit is not None:
+                copy = self._take("b32")
+                lines.append(op("and.b32", copy, self._of_launch, str(limit - 1)))
+            if self._lower is not None:
+                # "or" with zero: what is the same in all lanes ptxas would compute apart from the rest, in more
+                # instructions.
+                lines.append(op("or.b32", copy, copy, self._lower))
+            self._known[limit] = copy
+        return self._known[limit]
+
+    def _in_launch(self, lines: Lines) -> str:
+        """Append the code that finds the number of the copy where the launch alone says how many there are."""
+        copy, mask = self._take("b32"), self._take("b32")
+        lines += [
+            op("mov.u32", copy, "%smid"),
+            self._block.load("u32", mask, BLOCK_COPY_MASK),
+            op("and.b32", copy, copy, mask),
+        ]
+        return copy
+
+
 def copy_address(
-    entry: Map, index: int, block: ProbeBlock, take: Take, lines: Lines, lower: str | None = None, *, ending: bool
-) -> str:
+    entry: Map, index: int, block: ProbeBlock, take: Take, lines: Lines, copies: CopyNumbers | None = None, *,
+    ending: bool,
+) -> str:  # fmt: skip
     """Return a register with the address of the copy of a map's record that this thread adds to. Appends the code to
     lines.
 
     A launch has several copies of a record that all threads add to, so that fewer of them add to one address; readers
-    add the copies up. Each multiprocessor uses one. entry: the map; index: its index. lower: a register that is zero in
-    the threads that add, but that ptxas cannot know to be the same in all lanes (see below); None if there is none.
-    ending: see ``ProbeBlock.load_map``.
+    add the copies up. Each multiprocessor uses one. entry: the map; index: its index. copies: their numbers, as far as
+    they are computed already. ending: see ``ProbeBlock.load_map``.
     """
     if entry.per.has_rows:
         return _row_address(entry, index, block, take, lines, ending=ending)
-    copy, mask, base = take("b32"), take("b32"), take("b64")
-    lines += [
-        op("mov.u32", copy, "%smid"),
-        block.load("u32", mask, BLOCK_COPY_MASK),
-        op("and.b32", copy, copy, mask),
-    ]
-    # Some map types have fewer copies than the launch's mask allows. Their number is a power of two.
-    if entry.kind.copies_bytes != NO_LIMIT:
-        lines.append(op("and.b32", copy, copy, str(most_copies(entry.kind, entry.size) - 1)))
-    if lower is not None:
-        # "or" with zero: what is the same in all lanes ptxas would compute apart from the rest, in more instructions.
-        lines.append(op("or.b32", copy, copy, lower))
+    copies = copies or CopyNumbers(block, take)
+    copy, base = copies.of(entry, lines), take("b64")
     block.load_map(index, base, lines, ending=ending, take=take)
     lines.append(op("mad.wide.u32", base, copy, str(copy_stride(entry.size)), base))
     return base
@@ -382,7 +459,7 @@ def _row_address(entry: Map, index: int, block: ProbeBlock, take: Take, lines: L
     the region has no room for it.
     """
     stride = row_stride(entry)
-    row, offset, base, inside = take("b32"), take("b64"), take("b64"), take("pred")
+    row, base, inside = take("b32"), take("b64"), take("pred")
     if entry.per is Per.SM:
         lines += [op("mov.u32", row, "%smid"), op("setp.lt.u32", inside, row, str(SM_ROWS))]
     elif entry.per is Per.BLOCK:
@@ -400,13 +477,19 @@ def _row_address(entry: Map, index: int, block: ProbeBlock, take: Take, lines: L
         row, inside = slot.index, slot.inside
         if entry.per is Per.THREAD:
             # Threads may be more than 32 bits count.
+            offset = take("b64")
             lines += [
                 op("mul.wide.u32", offset, row, str(WARP_LANES * stride)),
                 op("mad.wide.u32", offset, slot.lane, str(stride), offset),
+                op("add.u64", offset, offset, str(stride)),
+                op("selp.b64", offset, offset, "0", inside),
             ]
-    if entry.per is not Per.THREAD:
-        lines.append(op("mul.wide.u32", offset, row, str(stride)))
-    lines += [op("add.u64", offset, offset, str(stride)), op("selp.b64", offset, offset, "0", inside)]
+            block.load_map(index, base, lines, ending=ending, take=take)
+            lines.append(op("add.u64", base, base, offset))
+            return base
+    # There is room for fewer rows than 32 bits count, so that those after the first are no more.
+    place = take("b32")
+    lines += [op("add.u32", place, row, "1"), op("selp.b32", place, place, "0", inside)]
     block.load_map(index, base, lines, ending=ending, take=take)
-    lines.append(op("add.u64", base, base, offset))
+    lines.append(op("mad.wide.u32", base, place, str(stride), base))
     return base
