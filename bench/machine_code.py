@@ -83,9 +83,29 @@ def record(out: Path, limit: float) -> int:
             **made_of("machine_code_h200"), "seconds": round(time.monotonic() - start, 1),
             "results": [_short(row) for row in rows],
         }  # fmt: skip
+        results = numbered(results)
     out.parent.mkdir(parents=True, exist_ok=True)
     save(out, results)
     return say(results)
+
+
+def numbered(results: Json) -> Json:
+    """Return results with the numbers of kernels in ``kernels``, as text, instead of their names."""
+    number = {name: str(index) for index, name in enumerate(results["kernels"])}
+
+    def one(name: str) -> str:
+        return number.get(name, name)
+
+    def launched(key: str) -> str:
+        how, name = key.split(" ", 1)
+        return f"{how} {one(name)}"
+
+    for row in results["results"]:
+        for found in row["modes"].values():
+            found["launches"] = {launched(key): count for key, count in found["launches"].items()}
+            found["times"] = {one(name): time_ for name, time_ in found["times"].items()}
+    left = {one(name): reason for name, reason in results["left"].items()}
+    return {**results, "made": [one(name) for name in results["made"]], "left": left}
 
 
 def _short(row: Json) -> Json:

@@ -20,6 +20,7 @@ from bench.gallery import (
     WORKLOADS,
     archived,
     packed,
+    source_hash,
     table,
     unpack,
 )
@@ -40,7 +41,7 @@ def test_a_trace_is_that_of_its_recipe(name: str, tmp_path: Path) -> None:
     assert row["sha256"] == hashlib.sha256(data).hexdigest()
     assert row["bytes"] == len(data) <= MOST_TRACE_BYTES
     assert row["commands"] == recipe.shown()
-    assert row["source_sha256"] == hashlib.sha256((WORKLOADS / recipe.source).read_bytes()).hexdigest()
+    assert row["source_sha256"] == source_hash((WORKLOADS / recipe.source).read_bytes(), recipe.source)
     assert archived(unpack(name, tmp_path)) == lzma.decompress(data)
 
 

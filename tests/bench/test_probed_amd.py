@@ -14,12 +14,6 @@ from bench import probed_amd
 from bench.packed import pack, unpacked
 from bench.recorded import load
 
-DETOURS = ("something else is left than was inserted", " leads elsewhere: ")
-"""What is wrong with kernels in which branches take detours, as their targets are more than 128 KiB away. The twin does
-not count detours with what was inserted, though the reader finds each original instruction: in three kernels the
-difference was their 8, 32 and 48 bytes. And five times the reader took an inserted branch for one that may be the
-original's, and did not follow it; following it, it arrives."""
-
 
 @pytest.fixture(scope="module")
 def recorded() -> Any:
@@ -30,13 +24,8 @@ def failing(results: Any) -> list[str]:
     return [text for text, holds in probed_amd.verdicts(results) if not holds]
 
 
-def test_the_record_meets_its_bounds_but_for_known_ones(recorded: Any) -> None:
-    wrong = [problem for row in recorded["rows"] for problem in row["wrong"]]
-    assert all(any(kind in problem for kind in DETOURS) for problem in wrong), wrong
-    assert sum(DETOURS[1] in problem for problem in wrong) == 5
-    assert len(wrong) < 0.015 * sum(row["kernels"] for row in recorded["rows"])
-    for text in failing(recorded):
-        assert "are not" in text or "are accounted for" in text
+def test_the_record_meets_its_bounds(recorded: Any) -> None:
+    assert failing(recorded) == []
 
 
 @pytest.mark.parametrize(("change", "message"), [
