@@ -75,8 +75,8 @@ def compare(original: Sequence[str], probed: Sequence[str]) -> list[Line]:
         if match is not None and match != position:
             # If one of the next lines occurs before the match, this line was changed, and the match is an equal line
             # of another place.
-            # Blank lines occur anywhere, so they say nothing.
-            following = [line for line in original[number + 1 : number + 1 + _LOOKAHEAD] if line.strip()]
+            # Blank lines and braces occur anywhere, so they say nothing.
+            following = [line for line in original[number + 1 : number + 1 + _LOOKAHEAD] if line.strip(" \t{}")]
             matches = [next_occurrence(line, position) for line in following]
             if any(other is not None and other < match for other in matches):
                 match = None
