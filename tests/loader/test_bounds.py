@@ -70,9 +70,9 @@ def test_a_pool_grows_while_the_program_does_not_lack_memory(bench: Bench, tmp_p
     assert result.returncode == 0
     files = Files(tmp_path / "trace")
     counted = files.counted("count_p2")
-    # The first one finds too little room; those after it have what was allocated meanwhile.
-    assert counted["probed"] >= 1
-    assert counted.get("pool-full", 0) <= 3
+    # The first one finds too little room; those after it have what was allocated meanwhile, however late that is.
+    assert counted.get("probed", 0) >= 1, counted
+    assert set(counted) <= {"probed", "pool-full"}
     assert len(files.written()) == counted["probed"]
     assert max(files.written()["data_size"]) > 40 << 20
 

@@ -126,10 +126,10 @@ void reloads(void)
 /* Launches that are larger than what a pool begins with. */
 void growth(void)
 {
-	for (int i = 0; i < 4; i++) {
+	for (int i = 0; i < 12; i++) {
 		CHECK(count(function, 330, 1, stream));
 		CHECK(cu.StreamSynchronize(stream));
-		usleep(100000);
+		usleep(250000);
 	}
 }
 
