@@ -1,4 +1,4 @@
-"""Several probes in one twin of AMD's: judged by the models of all of them, of a trace that knows no twin.
+"""Several probes in one twin of AMD's, verified by the models of all of them, from a trace that knows no twin.
 
 ``python -m tests.gcn.together [BUILD ...]`` takes every pair of shipped probes, and some triples, in kernels that clang
 compiles for these builds of ``bench/exact_amd.py`` (an hour each); prints what is wrong; exit status 1 if something is.

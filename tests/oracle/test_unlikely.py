@@ -111,7 +111,7 @@ def clock():
         Timed.save(nl.site, value | nl.min(nl.u32(nl.clock(after=nl.u64(value))), 1) * nl.popc(nl.lanes))
 """,
 }
-# What stays at the site reads what the rest changes, so that this stands behind a branch of its own there.
+# What stays at the site reads what the rest changes, so that this has a branch of its own there.
 PROBES["changes"] = f"""
 latest: nl.u32 = 0
 

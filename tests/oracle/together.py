@@ -3,7 +3,7 @@
 Both twins run on the embedded device, with a clock of their own in place of the device's: a register that each
 instruction of the original moves on by an amount of its text. So a clock says after which instructions of its thread it
 was read, and is the same however much other probes insert. Of records the order among threads is left out, as it is
-nobody's; all else, their owners included, must be equal. What a probe records alone is judged by the other tests here.
+nobody's; all else, their owners included, must be equal. What a probe records alone, the other tests here verify.
 """
 
 from __future__ import annotations
