@@ -32,6 +32,8 @@ _END_TIMEOUT_S = 10
 """Seconds that a worker gets to end after SIGTERM."""
 _SIGNAL_INTERVAL_S = 0.5
 """Seconds after which SIGTERM is repeated."""
+_ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+"""What ends a worker; blocked while one is started, until it has its own handlers (see ``start_worker``)."""
 
 
 _ending = threading.Event()
@@ -135,7 +137,13 @@ class _WorkerPool:
         inherited = ([*self._workers, our_end], self._unneeded) if is_fork else ([], ())
         arguments = (worker_end, inherited, self._scratch, prepare, context)
         process = self._context.Process(target=_run_worker, args=arguments, daemon=True)
-        process.start()
+        # A signal that reached a forked process before it has handlers of its own would call this process's: their
+        # exception would leave ``os.fork`` there, and a second process would go on with what only this one may do.
+        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING_SIGNALS)
+        try:
+            process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
         # Only the worker may have its end open, so that its death ends the pipe.
         worker_end.close()
         # The worker does the same. Whichever is first, the process group exists before anything signals it.
@@ -162,7 +170,7 @@ class _WorkerPool:
                 index = running.pop(connection)
                 try:
                     failed, value = connection.recv()
-                except EOFError:
+                except (EOFError, ConnectionError):
                     self._raise_death(connection)
                 if failed:
                     raise value
@@ -179,7 +187,7 @@ class _WorkerPool:
             return
         try:
             connection.send(task)
-        except BrokenPipeError:
+        except ConnectionError:
             self._raise_death(connection)
         running[connection] = index
 
@@ -256,6 +264,7 @@ def _run_worker(
     signal.signal(signal.SIGTERM, _end)
     # Else Python would print a traceback of KeyboardInterrupt for each worker.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING_SIGNALS)
     # The worker and its tools become a process group; start_worker does the same from outside.
     with contextlib.suppress(OSError):
         os.setpgid(0, 0)
@@ -270,7 +279,7 @@ def _run_worker(
     while True:
         try:
             task = connection.recv()
-        except EOFError:
+        except (EOFError, ConnectionError):
             # The process that started this one has ended.
             return
         try:
@@ -281,7 +290,7 @@ def _run_worker(
             answer = (True, error)
         try:
             connection.send(answer)
-        except BrokenPipeError:
+        except ConnectionError:
             # It has ended during the task.
             return
         del task, answer

@@ -353,6 +353,20 @@ def test_errors_of_workers_arrive_whole_and_end_the_others() -> None:
         list(share(_prepared, None, [15, 14], 2))
 
 
+def test_a_signal_that_meets_a_worker_at_its_start_ends_the_worker_alone() -> None:
+    # The handler is that of the commands; in a worker it would unwind into its starter's code, twice run from there on.
+    script = (
+        "import os, signal, sys\n"
+        "from neutrino.patched_files.workers import share\n"
+        "signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))\n"
+        "os.register_at_fork(after_in_child=lambda: os.kill(os.getpid(), signal.SIGTERM))\n"
+        "try: list(share(lambda _: abs, None, [1, 2], 2))\n"
+        "except BaseException as error: os.write(1, f'{error}\\n'.encode())\n"
+    )
+    run = subprocess.run([os.sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False)
+    assert (run.stdout, run.stderr) == ("a worker process ended with exit status 0\n", "")
+
+
 def test_workers_end_with_who_started_them() -> None:
     script = (
         "import os\n"
