@@ -10,7 +10,6 @@ import mmap
 import os
 import signal
 import sys
-import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -23,6 +22,7 @@ from neutrino.cli.kernel_names import some_of
 from neutrino.cli.max_registers import add_max_registers
 from neutrino.cli.streams import escaped, print_anything
 from neutrino.cli.table import counted
+from neutrino.cli.termination import exiting_on_sigterm
 from neutrino.device.kind import DeviceKind
 from neutrino.errors import FormatError, NeutrinoError, PatchError, ProbeError
 from neutrino.resources import shipped_probes
@@ -51,6 +51,7 @@ _EXAMPLE_WIDTH = 40
 """Characters of such a name."""
 
 
+@exiting_on_sigterm()
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command: patch, check or restore a file.
 
@@ -62,7 +63,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # --check and --restore have the file as their value.
     file = options.check or options.restore or options.file
     print_anything()
-    _clean_up_on_sigterm()
     try:
         _require_regular_file(file)
         if options.check is not None:
@@ -237,17 +237,6 @@ def _fail(message: str) -> int:
     for line in message.splitlines():
         _say(line)
     return BAD_INPUT
-
-
-def _clean_up_on_sigterm() -> None:
-    """Make SIGTERM exit by an exception, so that unfinished files are removed, as for SIGINT.
-
-    A handler that the caller installed stays.
-    """
-    # Only the main thread may install handlers. The exit status is that of shells for a process ended by a signal.
-    is_main_thread = threading.current_thread() is threading.main_thread()
-    if is_main_thread and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-        signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
 
 
 def _patch(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:

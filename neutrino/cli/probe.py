@@ -24,6 +24,7 @@ from neutrino.cli.arguments import Parser
 from neutrino.cli.diagnostics import print_diagnostics
 from neutrino.cli.probe_status import BAD_INPUT, DONE, Commands, say
 from neutrino.cli.streams import print_anything
+from neutrino.cli.termination import exiting_on_sigterm
 from neutrino.errors import NeutrinoError, ProbeError
 from neutrino.version import __version__
 
@@ -37,6 +38,7 @@ exit status: 0 done; 1 the kernel's outputs differ with the probe (try); 2 bad i
 3 no kernel to probe"""
 
 
+@exiting_on_sigterm()
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one of the commands. Returns the exit status: 0 done, 1 outputs differ, 2 bad input, 3 nothing was probed."""
     parser, commands = _parser()
@@ -46,9 +48,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Reported by the command's own parser, whose error shows the usage of that command.
         commands.choices[options.command].error(f"unrecognized arguments: {' '.join(unknown)}")
     print_anything()
-    # Exit by an exception, so that temporary files are removed when the command is terminated. The status is that of
-    # shells for a process ended by a signal.
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     try:
         status = int(options.run(options))
         if sys.stdout is not None:

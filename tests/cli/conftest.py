@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,15 +29,13 @@ Probe = Callable[..., Said]
 @pytest.fixture
 def probe(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> Iterator[Probe]:
+) -> Probe:
     """``neutrino-probe``, run in tmp_path with the arguments."""
     monkeypatch.chdir(tmp_path)
-    handler = signal.getsignal(signal.SIGTERM)
 
     def call(*arguments: str | Path) -> Said:
         capsys.readouterr()
         status = main([str(argument) for argument in arguments])
         return Said(status, *capsys.readouterr())
 
-    yield call
-    signal.signal(signal.SIGTERM, handler)
+    return call

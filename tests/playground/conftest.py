@@ -5,10 +5,9 @@ from __future__ import annotations
 import importlib
 import os
 import shutil
-import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -29,12 +28,11 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def run(
     cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Iterator[Run]:
+) -> Run:
     """Run ``neutrino``, ``neutrino-report`` … by the name after the hyphen, ``run`` for ``neutrino`` itself.
 
     Commands of which no process becomes another program run in this one, which spares Python's start and imports.
     """
-    terminates = signal.getsignal(signal.SIGTERM)
 
     def call(
         module: str, *arguments: str | Path, extra: Mapping[str, str] | None = None
@@ -55,8 +53,7 @@ def run(
             cwd=tmp_path, env=environment | own, capture_output=True, text=True, timeout=120, check=False,
         )  # fmt: skip
 
-    yield call
-    signal.signal(signal.SIGTERM, terminates)
+    return call
 
 
 @pytest.fixture(scope="session")
