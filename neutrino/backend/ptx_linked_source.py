@@ -21,8 +21,8 @@ from neutrino.fatbin import Container, Image, ImageKind
 from neutrino.ptx.analysis.linkage import Linkage
 from neutrino.ptx.instrument.programs import Program, normalized_with_callees
 from neutrino.ptx.text.module import Module, parse
-from neutrino.sass.arithmetic import INSTRUCTION_SIZE
 from neutrino.sass.cubin import Cubin, cubin_kernel_names, read_cubin
+from neutrino.sass.fields import INSTRUCTION_BYTES
 
 RELOCATABLE_SECTION = "__nv_relfatbin"
 """Where nvcc puts the containers that the device linker reads."""
@@ -271,14 +271,14 @@ def _has_code(unit: _Candidate, name: str, linked: bytes) -> bool:
         return False
     kernel = unit.machine.kernels.get(name)
     code = kernel.code if kernel is not None else unit.machine.functions.get(name)
-    if code is None or len(code) != len(linked) or len(code) % INSTRUCTION_SIZE:
+    if code is None or len(code) != len(linked) or len(code) % INSTRUCTION_BYTES:
         return False
     # The usual case, for which nothing needs to be computed.
     if code == linked:
         return True
     # One row of two 64-bit words for each instruction.
     before, after = (np.frombuffer(part, "<u8").reshape(-1, 2) & _WITHOUT_SCHEDULING for part in (code, linked))
-    differing = {int(index) * INSTRUCTION_SIZE for index in np.flatnonzero((before != after).any(axis=1))}
+    differing = {int(index) * INSTRUCTION_BYTES for index in np.flatnonzero((before != after).any(axis=1))}
     # A subset: every instruction that differs has a relocation.
     return differing <= _relocated(unit.elf, name)
 
@@ -288,7 +288,7 @@ def _relocated(elf: Elf, name: str) -> set[int]:
     section = elf.section(f".text.{name}")
     tables = () if section is None else elf.relocation_tables.get(section.index, ())
     offsets = {relocation.offset for table in tables for relocation in elf.relocations(table)}
-    return {offset - offset % INSTRUCTION_SIZE for offset in offsets}
+    return {offset - offset % INSTRUCTION_BYTES for offset in offsets}
 
 
 def _variables(elf: Elf) -> tuple[str, ...]:

@@ -25,8 +25,8 @@ import numpy as np
 import numpy.typing as npt
 
 from neutrino.errors import FormatError
+from neutrino.sass.fields import INSTRUCTION_BYTES
 
-INSTRUCTION_SIZE = 16
 FIRST_ARCHITECTURE = 75
 """The oldest that was checked; before Volta, three 64-bit instructions shared one control word."""
 
@@ -101,7 +101,7 @@ def arithmetic_at(code: bytes, arch: str) -> dict[int, str]:
     """
     indices, opcodes = _arithmetic(code, arch)
     return {
-        index * INSTRUCTION_SIZE: _MNEMONICS[opcode]
+        index * INSTRUCTION_BYTES: _MNEMONICS[opcode]
         for index, opcode in zip(indices.tolist(), opcodes.tolist(), strict=True)
     }
 
@@ -118,7 +118,7 @@ def _arithmetic(code: bytes, arch: str) -> tuple[npt.NDArray[np.intp], _Words]:
     arch_number = int("".join(character for character in arch if character.isdigit()) or 0)
     if arch_number < FIRST_ARCHITECTURE:
         raise FormatError(f"machine code for {arch}", 0, "instruction encoding", arch or "unknown", "sm_75 or later")
-    if len(code) % INSTRUCTION_SIZE:
+    if len(code) % INSTRUCTION_BYTES:
         raise FormatError(f"machine code for {arch}", 0, "size", f"{len(code)} bytes", "a multiple of 16")
 
     # Select the candidates by opcode. Some opcodes mean other instructions on some architectures.

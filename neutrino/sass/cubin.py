@@ -15,6 +15,19 @@ from neutrino.elf.constants import E_MACHINE, EM_CUDA, SHT_NOBITS, STT_FUNC
 from neutrino.elf.cursor import Cursor
 from neutrino.elf.reader import Elf
 from neutrino.elf.rows import Section, Symbol
+from neutrino.sass.attributes import (
+    CBANK_PARAM_SIZE,
+    FRAME_SIZE,
+    KPARAM_INFO,
+    KPARAM_INFO_V2,
+    MAX_THREADS,
+    MIN_STACK_SIZE,
+    NUM_BARRIERS,
+    PARAM_CBANK,
+    REGCOUNT,
+    REQNTID,
+    attributes,
+)
 
 _OSABI_CUDA = 0x33
 """CUDA up to 12.x for sm_90 and below: the SM is in the low byte of e_flags, the toolkit's version in e_version."""
@@ -25,30 +38,15 @@ _FLAG_A_V2 = 0x8
 """The bits of e_flags for the suffix ``a`` of the architecture, by OS ABI."""
 STO_CUDA_ENTRY = 0x10
 """The bit of a symbol's st_other that marks a kernel."""
+REGISTERS_SHIFT = 24
+"""sh_info of a code section: the symbol's number below, up to sm_89 the number of registers above."""
 _NOTE_CUINFO = struct.Struct("<12x12sHHI")
 """The note's header and name, a number that is not used, the PTX's architecture, and the toolkit's release."""
 _COMPAT_ARCH_SPECIFIC = 9
 """The attribute of ``.nv.compat`` that is not 0 for the suffix ``a``."""
 
-# Formats of an attribute (EIFMT): how its value is stored.
-_NVAL, _BVAL, _HVAL, _SVAL = 1, 2, 3, 4
-_ATTRIBUTE = struct.Struct("<BBH")
-"""Format, attribute, and the size of the value, of _SVAL."""
-
-# Attributes (EIATTR) of .nv.info sections.
-
-_MAX_THREADS = 0x05
-_PARAM_CBANK = 0x0A
-_REQNTID = 0x10
-_FRAME_SIZE = 0x11
-MIN_STACK_SIZE = 0x12
-_KPARAM_INFO = 0x17
-_CBANK_PARAM_SIZE = 0x19
-REGCOUNT = 0x2F
-_KPARAM_INFO_V2 = 0x45
-_NUM_BARRIERS = 0x4C
 _OF_A_KERNEL = frozenset({
-    _MAX_THREADS, _PARAM_CBANK, _REQNTID, _KPARAM_INFO, _CBANK_PARAM_SIZE, _KPARAM_INFO_V2, _NUM_BARRIERS,
+    MAX_THREADS, PARAM_CBANK, REQNTID, KPARAM_INFO, CBANK_PARAM_SIZE, KPARAM_INFO_V2, NUM_BARRIERS,
 })  # fmt: skip
 
 _ARCH_IN_NOTE = re.compile(rb"sm_(\d+)([af]?)\b")
@@ -128,14 +126,14 @@ def read_cubin(data: bytes | memoryview, name: str) -> Cubin:
     attributes_by_symbol = {index: _Attributes() for index in symbols}
     info = elf.section(".nv.info")
     if info is not None:
-        for attribute, cursor in attributes(elf, info, (REGCOUNT, _FRAME_SIZE, MIN_STACK_SIZE)):
+        for attribute, cursor in section_attributes(elf, info, (REGCOUNT, FRAME_SIZE, MIN_STACK_SIZE)):
             index, value = cursor.integer(4, "symbol index"), cursor.integer(4, "attribute value")
             # Not the symbol of a function that the cubin defines.
             if index not in attributes_by_symbol:
                 continue
             if attribute == REGCOUNT:
                 attributes_by_symbol[index].registers = value
-            elif attribute == _FRAME_SIZE:
+            elif attribute == FRAME_SIZE:
                 attributes_by_symbol[index].frame = value
             else:
                 attributes_by_symbol[index].stack = value
@@ -209,33 +207,33 @@ def _kernel(elf: Elf, symbol: Symbol, properties: _Attributes) -> CubinKernel:
     parameters: list[tuple[int, int, int]] = []
     info = elf.section(f".nv.info.{name}")
     if info is not None:
-        for attribute, cursor in attributes(elf, info, _OF_A_KERNEL):
-            if attribute in (_KPARAM_INFO, _KPARAM_INFO_V2):
+        for attribute, cursor in section_attributes(elf, info, _OF_A_KERNEL):
+            if attribute in (KPARAM_INFO, KPARAM_INFO_V2):
                 cursor.integer(4, "parameter index")
                 ordinal = cursor.integer(2, "parameter ordinal")
                 offset = cursor.integer(2, "parameter offset")
                 size_word = cursor.integer(4, "parameter size")
                 # The first form has the size in the 14 high bits, up to 16383 bytes; the second, which is used beyond
                 # that, in the 16 low bits.
-                size = size_word >> 18 if attribute == _KPARAM_INFO else size_word & 0xFFFF
+                size = size_word >> 18 if attribute == KPARAM_INFO else size_word & 0xFFFF
                 parameters.append((ordinal, offset, size))
-            elif attribute == _PARAM_CBANK:
+            elif attribute == PARAM_CBANK:
                 cursor.integer(4, "constant bank symbol")
                 properties.parameter_base = cursor.integer(2, "parameter base")
                 properties.parameter_size = cursor.integer(2, "size of the parameters")
-            elif attribute == _CBANK_PARAM_SIZE:
+            elif attribute == CBANK_PARAM_SIZE:
                 properties.parameter_size = cursor.integer(2, "size of the parameters")
-            elif attribute == _MAX_THREADS:
+            elif attribute == MAX_THREADS:
                 properties.max_threads = _dimensions(cursor, "maximum of threads")
-            elif attribute == _REQNTID:
+            elif attribute == REQNTID:
                 properties.required_threads = _dimensions(cursor, "required threads")
-            elif attribute == _NUM_BARRIERS:
+            elif attribute == NUM_BARRIERS:
                 properties.barriers = cursor.integer(1, "number of barriers")
     shared = elf.section(f".nv.shared.{name}")
     return CubinKernel(
         name=name,
         # Without the attribute: before sm_90 the count is also in the high byte of the text section's sh_info.
-        registers=text.info >> 24 if properties.registers is None else properties.registers,
+        registers=text.info >> REGISTERS_SHIFT if properties.registers is None else properties.registers,
         frame=properties.frame,
         stack=properties.stack,
         shared=0 if shared is None else shared.size,
@@ -255,49 +253,14 @@ def _dimensions(cursor: Cursor, field: str) -> tuple[int, int, int]:
     return cursor.integer(4, field), cursor.integer(4, field), cursor.integer(4, field)
 
 
-def attributes(elf: Elf, section: Section, chosen: Collection[int]) -> Iterator[tuple[int, Cursor]]:
+def section_attributes(elf: Elf, section: Section, chosen: Collection[int]) -> Iterator[tuple[int, Cursor]]:
     """Yield the chosen attributes of a ``.nv.info`` section, each as its number and a cursor over its value.
 
     section: ``.nv.info`` (of all functions), ``.nv.info.NAME`` (of one kernel), or another in the same encoding.
-    chosen: numbers of attributes. The size of a value follows from the attribute's format, so that attributes that
-    nobody knows are skipped. Raises FormatError for an unknown format, and for a value that leaves the section.
+    chosen: numbers of attributes. Raises FormatError as ``attributes``, with offsets in the file.
     """
-    cursor = _contents(elf, section)
-    data, position, end = cursor.data, cursor.position, cursor.end
-    # A library may have millions of attributes. So one of the usual format, _SVAL, is read at once; any other, and one
-    # that is cut off, is read field by field with all checks.
-    while position < end:
-        if end - position < _ATTRIBUTE.size:
-            attribute, begin, size = _checked_attribute(cursor, position)
-        else:
-            format_, attribute, size = _ATTRIBUTE.unpack_from(data, position)
-            begin = position + _ATTRIBUTE.size
-            if format_ != _SVAL or begin + size > end:
-                attribute, begin, size = _checked_attribute(cursor, position)
-        if attribute in chosen:
-            yield attribute, Cursor(data, cursor.file, start=begin, end=begin + size, base=cursor.base)
-        position = begin + size
-
-
-def _checked_attribute(cursor: Cursor, position: int) -> tuple[int, int, int]:
-    """Return an attribute of any format: its number, the offset at which its value begins, and the value's size.
-
-    position: of the attribute; like the result, an offset in the section. Raises FormatError for an unknown format,
-    and for a value that leaves the section.
-    """
-    cursor.seek(position, "attribute format")
-    format_ = cursor.integer(1, "attribute format")
-    attribute = cursor.integer(1, "attribute")
-    if format_ == _SVAL:
-        size = cursor.integer(2, "attribute size")
-    elif format_ in (_NVAL, _BVAL, _HVAL):
-        # The value is where _SVAL has its size.
-        size = 2
-    else:
-        raise cursor.error("attribute format", str(format_), "1 to 4", at=position)
-    begin = cursor.position
-    cursor.take(size, f"attribute {attribute:#x}")
-    return attribute, begin, size
+    for _, number, cursor in attributes(_contents(elf, section), chosen):
+        yield number, cursor
 
 
 def _arch(elf: Elf) -> str:
@@ -322,7 +285,7 @@ def _suffix(elf: Elf, arch_number: int) -> str:
         return "a"
     compat = elf.section(".nv.compat")
     if compat is not None:
-        for _, cursor in attributes(elf, compat, (_COMPAT_ARCH_SPECIFIC,)):
+        for _, cursor in section_attributes(elf, compat, (_COMPAT_ARCH_SPECIFIC,)):
             if cursor.integer(1, "architecture specific"):
                 return "a"
     note = elf.section(".note.nv.tkinfo")

@@ -14,19 +14,28 @@ from numpy.typing import NDArray
 
 from neutrino.errors import FormatError
 from neutrino.sass.encoding import Encoding, Form, Place, encoding
+from neutrino.sass.fields import (
+    ALWAYS,
+    GUARD,
+    INSTRUCTION_BYTES,
+    NEGATED,
+    NO_BARRIER,
+    NO_YIELD,
+    READ_BARRIER,
+    REUSE,
+    STALL,
+    WAIT,
+    WRITE_BARRIER,
+    Field,
+)
 from neutrino.sass.instruction import Control, Guard, Instruction, Operand, RegisterFile
 
-INSTRUCTION_SIZE = 16
-"""Bytes of one instruction, from sm_70 on."""
 Words: TypeAlias = NDArray[np.uint64]
 """[n, 2]: the low and the high half of each instruction."""
 _Mask: TypeAlias = NDArray[np.unsignedinteger[Any]]
 
-_ALWAYS = 7
-"""The number of the predicate that is always true, PT and UPT."""
 _ZERO = 255
 """The number of the general register that is always zero, RZ."""
-_NO_BARRIER = 7
 _HALF = 64
 _P2R, _R2P = "P2R", "R2P"
 """They read and write the predicates of a mask, which is their immediate; nvdisasm marks none of them."""
@@ -53,16 +62,16 @@ class Code(Sequence[Instruction]):
         self.name = name
         self._table = table
         low, high = words[:, 0], words[:, 1]
-        self.stall = _bits(high, 105, 4).astype(np.uint8)
+        self.stall = _bits(high, STALL).astype(np.uint8)
         # The bit says that it does not yield.
-        self.yields = _bits(high, 109, 1) == np.uint64(0)
-        self.write_barrier = _bits(high, 110, 3).astype(np.uint8)
-        self.read_barrier = _bits(high, 113, 3).astype(np.uint8)
-        self.wait_mask = _bits(high, 116, 6).astype(np.uint8)
-        self.reuse = _bits(high, 122, 4).astype(np.uint8)
+        self.yields = _bits(high, NO_YIELD) == np.uint64(0)
+        self.write_barrier = _bits(high, WRITE_BARRIER).astype(np.uint8)
+        self.read_barrier = _bits(high, READ_BARRIER).astype(np.uint8)
+        self.wait_mask = _bits(high, WAIT).astype(np.uint8)
+        self.reuse = _bits(high, REUSE).astype(np.uint8)
         self.forms, self._form_of = _forms(low, high, table)
         known = np.array([form is not None for form in self.forms], bool)[self._form_of]
-        self.unknown = np.flatnonzero(~known) * INSTRUCTION_SIZE
+        self.unknown = np.flatnonzero(~known) * INSTRUCTION_BYTES
         self.reads, self.writes = self._masks()
 
     def __len__(self) -> int:
@@ -93,23 +102,22 @@ class Code(Sequence[Instruction]):
     def _instruction(self, index: int) -> Instruction:
         """Make one instruction's object. Raises FormatError."""
         low, high = (int(half) for half in self.words[index])
-        offset = index * INSTRUCTION_SIZE
+        offset = index * INSTRUCTION_BYTES
         form = self.form(index)
         if form is None:
             raise FormatError(
                 self.name, offset, "instruction", f"{high:016x}{low:016x}", f"one of the table of {self._table.arch}"
             )
         word = low | high << _HALF
-        guard_number = word >> 12 & 7
-        negated = bool(word >> 15 & 1)
+        guard_number, negated = GUARD.get(word), bool(NEGATED.get(word))
         guard = None
-        if form.guard is not None and (guard_number != _ALWAYS or negated):
+        if form.guard is not None and (guard_number != ALWAYS or negated):
             guard = Guard(form.guard, guard_number, negated)
         operands = []
         for place in form.places:
-            number = word >> place.field.at & (1 << place.field.width) - 1
+            number = place.field.get(word)
             if place.field.inverted:
-                number = _ALWAYS - number
+                number = ALWAYS - number
             if number != self._nothing(place):
                 operands.append(Operand(place.field.file, number, place.count, place.reads, place.writes))
         mask = _predicate_mask(form, word)
@@ -120,8 +128,8 @@ class Code(Sequence[Instruction]):
         write_barrier, read_barrier = int(self.write_barrier[index]), int(self.read_barrier[index])
         control = Control(
             int(self.stall[index]), bool(self.yields[index]),
-            None if write_barrier == _NO_BARRIER else write_barrier,
-            None if read_barrier == _NO_BARRIER else read_barrier,
+            None if write_barrier == NO_BARRIER else write_barrier,
+            None if read_barrier == NO_BARRIER else read_barrier,
             int(self.wait_mask[index]), int(self.reuse[index]),
         )  # fmt: skip
         return Instruction(
@@ -136,7 +144,7 @@ class Code(Sequence[Instruction]):
             return _ZERO
         if file is RegisterFile.UNIFORM:
             return self._table.zero_uniform
-        return -1 if file is RegisterFile.BARRIER else _ALWAYS
+        return -1 if file is RegisterFile.BARRIER else ALWAYS
 
     def _masks(self) -> tuple[dict[RegisterFile, _Mask], dict[RegisterFile, _Mask]]:
         """Masks of the registers read and written, by file."""
@@ -163,7 +171,7 @@ class Code(Sequence[Instruction]):
                 if place.reads or place.writes:
                     self._add(place, rows, low, high, reads if place.reads else None, writes if place.writes else None)
             if form.guard is not None:
-                guard = low >> np.uint64(12) & np.uint64(7)
+                guard = low >> np.uint64(GUARD.low) & np.uint64((1 << GUARD.bits) - 1)
                 reads[form.guard][rows, 0] |= (np.uint64(1) << guard) & np.uint64(0x7F)
             if form.name.startswith((_P2R, _R2P)):
                 named = writes if form.name.startswith(_R2P) else reads
@@ -180,10 +188,10 @@ class Code(Sequence[Instruction]):
     ) -> None:  # fmt: skip
         """Add the registers of one place to the masks of these rows."""
         field = place.field
-        half, at = (low, field.at) if field.at < _HALF else (high, field.at - _HALF)
-        number = half >> np.uint64(at) & np.uint64((1 << field.width) - 1)
+        half, at = (low, field.low) if field.low < _HALF else (high, field.low - _HALF)
+        number = half >> np.uint64(at) & np.uint64((1 << field.bits) - 1)
         if field.inverted:
-            number = np.uint64(_ALWAYS) - number
+            number = np.uint64(ALWAYS) - number
         there = number != np.uint64(max(self._nothing(place), 0))
         rows, number = rows[there], number[there]
         for index in range(place.count):
@@ -206,8 +214,8 @@ def decode(code: bytes | memoryview | Words, sm: int, name: str = "machine code"
     if isinstance(code, np.ndarray):
         words = np.ascontiguousarray(code, np.uint64).reshape(-1, 2)
     else:
-        if len(code) % INSTRUCTION_SIZE:
-            raise FormatError(name, 0, "size", f"{len(code)} bytes", f"a multiple of {INSTRUCTION_SIZE}")
+        if len(code) % INSTRUCTION_BYTES:
+            raise FormatError(name, 0, "size", f"{len(code)} bytes", f"a multiple of {INSTRUCTION_BYTES}")
         words = np.frombuffer(code, "<u8").reshape(-1, 2)
     return Code(words, encoding(sm), name)
 
@@ -232,10 +240,10 @@ def _forms(low: Words, high: Words, table: Encoding) -> tuple[list[Form | None],
     return [table.form(one | other << _HALF) for one, other in keys], of_word
 
 
-def _bits(high: Words, at: int, width: int) -> Words:
-    """A field of the high half. at: its lowest bit in the instruction."""
-    field: Words = high >> np.uint64(at - _HALF) & np.uint64((1 << width) - 1)
-    return field
+def _bits(high: Words, field: Field) -> Words:
+    """The values of a field of the high half."""
+    values: Words = high >> np.uint64(field.low - _HALF) & np.uint64((1 << field.bits) - 1)
+    return values
 
 
 def _predicate_mask(form: Form, word: int) -> int:
@@ -255,4 +263,4 @@ def _target(form: Form, word: int, offset: int) -> int | None:
         top = power + width
     if total >> top - 1 & 1:
         total -= 1 << top
-    return offset + INSTRUCTION_SIZE + total
+    return offset + INSTRUCTION_BYTES + total

@@ -29,9 +29,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from neutrino.errors import ArgumentError
+from neutrino.sass.fields import OPCODE, Field
 from neutrino.sass.instruction import Flow, Latency, Memory, RegisterFile
 
-OPCODE_BITS = 12
 _SEEN_ENOUGH = 50
 """An opcode that set no scoreboard in so many different instructions never does."""
 
@@ -63,12 +63,10 @@ _TIED = re.compile(r"[A-Z]GMMA$")
 
 
 @dataclass(frozen=True)
-class Field:
-    """A register's number in an instruction. at: lowest bit. inverted: holds 7 less the number."""
+class RegisterField(Field):
+    """A register's number in an instruction. inverted: holds 7 less the number."""
 
     file: RegisterFile
-    at: int
-    width: int
     inverted: bool
 
 
@@ -76,7 +74,7 @@ class Field:
 class Place:
     """An operand of a form: where its first register's number is, how many registers, and its role."""
 
-    field: Field
+    field: RegisterField
     count: int
     reads: bool
     writes: bool
@@ -117,7 +115,7 @@ class Encoding:
         self.opcodes: dict[int, Opcode] = {}
         self._shapes = table["shapes"]
         for number, row in table["opcodes"].items():
-            mask = int(row["fixed"][0], 16) | (1 << OPCODE_BITS) - 1
+            mask = int(row["fixed"][0], 16) | OPCODE.put(0, -1)
             for bits, _ in row["groups"]:
                 for bit in bits:
                     mask |= 1 << bit
@@ -125,7 +123,7 @@ class Encoding:
 
     def form(self, word: int) -> Form | None:
         """The form of an instruction (128 bits); None when the table does not have it."""
-        opcode = self.opcodes.get(word & (1 << OPCODE_BITS) - 1)
+        opcode = self.opcodes.get(OPCODE.get(word))
         if opcode is None:
             return None
         key = word & opcode.mask
@@ -160,7 +158,7 @@ class Encoding:
         for index, count, role in shape["operands"]:
             file, at, width, inverted = row["fields"][index]
             places.append(
-                Place(Field(RegisterFile(file), at, width, bool(inverted)), count, role in "vx", role in "^x")
+                Place(RegisterField(at, width, RegisterFile(file), bool(inverted)), count, role in "vx", role in "^x")
             )
         base = row["name"]
         return Form(

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 
 from neutrino.elf.reader import Elf
 from neutrino.elf.rows import Section
-from neutrino.sass.cubin import MIN_STACK_SIZE, REGCOUNT, STO_CUDA_ENTRY, attributes, function_symbols, open_cubin
+from neutrino.sass.attributes import MIN_STACK_SIZE, REGCOUNT
+from neutrino.sass.cubin import REGISTERS_SHIFT, STO_CUDA_ENTRY, function_symbols, open_cubin, section_attributes
 
 _TEXT = ".text."
 _CONSTANT = re.compile(r"\.nv\.constant(\d{1,2})(?:\.(.+))?")
@@ -105,7 +106,7 @@ def resource_usage(data: bytes | memoryview, name: str) -> ResourceUsage:
             name=name,
             kernel=bool(symbols[name].other & STO_CUDA_ENTRY),
             # Without the attribute: before sm_90 the count is also in the high byte of the text section's sh_info.
-            registers=texts[name].info >> 24 if usage.registers is None else usage.registers,
+            registers=texts[name].info >> REGISTERS_SHIFT if usage.registers is None else usage.registers,
             stack=usage.stack,
             shared=usage.shared,
             local=usage.local,
@@ -134,7 +135,7 @@ def _add_attributes(elf: Elf, usage_by_symbol: dict[int, _Usage]) -> None:
     info = elf.section(".nv.info")
     if info is None:
         return
-    for attribute, cursor in attributes(elf, info, (REGCOUNT, MIN_STACK_SIZE)):
+    for attribute, cursor in section_attributes(elf, info, (REGCOUNT, MIN_STACK_SIZE)):
         usage = usage_by_symbol.get(cursor.integer(4, "symbol index"))
         value = cursor.integer(4, "attribute value")
         if usage is None:

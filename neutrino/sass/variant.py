@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from neutrino.sass.arithmetic import INSTRUCTION_SIZE, compare, count_arithmetic
+from neutrino.sass.arithmetic import compare, count_arithmetic
 from neutrino.sass.cubin import CubinKernel
+from neutrino.sass.fields import INSTRUCTION_BYTES
 
 # Bits 0 to 11 of an instruction, since sm_70: opcode and form. The values were learned from what ptxas 13.0 generates
 # for empty and for trapping kernels for sm_75 to sm_120.
@@ -61,7 +62,7 @@ def _effect(code: bytes) -> str:
     The first two are what nvcc generates for a kernel whose body ``__CUDA_ARCH__`` leaves out.
     """
     # The first 8 bytes of each instruction have all the bits that are needed.
-    words = np.frombuffer(code[: len(code) // INSTRUCTION_SIZE * INSTRUCTION_SIZE], "<u8")[::2].tolist()
+    words = np.frombuffer(code[: len(code) // INSTRUCTION_BYTES * INSTRUCTION_BYTES], "<u8")[::2].tolist()
     opcodes = [word & _OPCODE for word in words]
     # After the last EXIT the assembler puts a BRA to itself, and NOPs up to the end.
     no_effect = {_EXIT, _BRA, _NOP}

@@ -189,7 +189,7 @@ def test_changed_bits_are_noticed(words):
         form = code.form(index)
         bits = [*range(105, 122)]
         for place in form.places:
-            bits += range(place.field.at, place.field.at + place.field.width)
+            bits += range(place.field.low, place.field.low + place.field.bits)
         if form.guard is not None:
             bits += range(12, 16)
         bit = int(generator.choice(bits))

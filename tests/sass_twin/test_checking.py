@@ -7,20 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
+from neutrino.sass.fields import GUARD, NEGATED, NO_YIELD, OPCODE, READ_BARRIER, REUSE, STALL, WAIT, WRITE_BARRIER
 from neutrino.sass.twin.checking import check_code, check_cubin
-from neutrino.sass.twin.control import (
-    GUARD,
-    NEGATED,
-    NO_YIELD,
-    OPCODE,
-    READ_BARRIER,
-    REUSE,
-    STALL,
-    WAIT,
-    WRITE_BARRIER,
-    branch,
-    nop,
-)
+from neutrino.sass.twin.control import branch, nop
 from neutrino.sass.twin.cutting import Cutter
 from neutrino.sass.twin.growing import Growth, code_of, grow
 from neutrino.sass.twin.trampolines import Trampoline, identity_twin, instruction_words

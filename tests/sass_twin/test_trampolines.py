@@ -8,6 +8,8 @@ import pytest
 
 from neutrino.errors import MachineCodeError
 from neutrino.sass.cubin import read_cubin
+from neutrino.sass.decoder import decode
+from neutrino.sass.fields import ALWAYS, GUARD, NEGATED, REUSE, WAIT
 from neutrino.sass.twin import control
 from neutrino.sass.twin.cutting import Cutter
 from neutrino.sass.twin.growing import Growth, code_of, grow
@@ -44,10 +46,10 @@ def test_twins_without_probes(kernel, whole, tmp_path):
     # Every branch that the twin has in place of an instruction waits for what that instruction waited for.
     words, old = instruction_words(code_of(twin.data, kernel, "twin")), instruction_words(code_of(cut, kernel, "cut"))
     for row in twin.trampolines:
-        assert control.WAIT.get(words[row.site // 16]) == control.WAIT.get(old[row.site // 16])
-        assert control.REUSE.get(words[row.displaced // 16]) == 0
-        assert words[row.displaced // 16] == control.REUSE.put(old[row.site // 16], 0)
-        assert control.REUSE.get(words[row.site // 16 - 1]) == 0
+        assert WAIT.get(words[row.site // 16]) == WAIT.get(old[row.site // 16])
+        assert REUSE.get(words[row.displaced // 16]) == 0
+        assert words[row.displaced // 16] == REUSE.put(old[row.site // 16], 0)
+        assert REUSE.get(words[row.site // 16 - 1]) == 0
     used, had = resources(twin.data, kernel, tmp_path), resources(cut, kernel, tmp_path)
     assert used == {**had, "REG": had["REG"] + 5}
 
@@ -58,14 +60,14 @@ def test_what_is_never_executed_keeps_its_place(whole, tmp_path):
     words = instruction_words(code_of(cut, "reversed", "cut"))
     listed = instructions(cut, "reversed", tmp_path)
     (load,) = (place for place, line in listed.items() if re.match(r"(@!?P\d )?LDS ", line))
-    before, _ = accesses(words, {})
+    before, _ = accesses(decode(code_of(cut, "reversed", "cut"), 90), {})
     assert load in before
-    words[load // 16] = control.NEGATED.put(control.GUARD.put(words[load // 16], control.ALWAYS), 1)
+    words[load // 16] = NEGATED.put(GUARD.put(words[load // 16], ALWAYS), 1)
     code = b"".join(word.to_bytes(16, "little") for word in words)
     changed = grow(cut, Growth(code), "cut").data
     assert instructions(changed, "reversed", tmp_path)[load].startswith("@!PT LDS ")
     assert load not in {row.site for row in identity_twin(changed, "reversed", "changed").trampolines}
-    assert set(accesses(words, {})[0]) == set(before) - {load}
+    assert set(accesses(decode(code, 90), {})[0]) == set(before) - {load}
 
 
 def test_the_judge_sees_what_is_wrong_with_a_twin(whole, tmp_path):
@@ -149,7 +151,7 @@ def test_branches(distance, tmp_path, whole):
     place = 0x100
     word = control.branch(place, place + 16 + distance, wait=0b101)
     assert control.branch_target(word, place) == place + 16 + distance
-    assert control.branch_target(control.NEGATED.put(word, 1), place) is None
+    assert control.branch_target(NEGATED.put(word, 1), place) is None
     # nvdisasm prints labels for places in the code alone; elsewhere it prints the distance.
     cut = Cutter(whole, "whole").cut("divided")
     words = instruction_words(code_of(cut, "divided", "cut"))

@@ -1,7 +1,6 @@
-"""The attributes of kernels (EIATTR) in ``.nv.info`` sections: which of them are understood, and how they are changed.
+"""The attributes of kernels (EIATTR) that are understood, and how they are changed.
 
-Numbers and names are those that ``cuobjdump -elf`` of CUDA 13.5 prints for what ``ptxas`` writes; NVIDIA documents
-none. An attribute that is not here refuses the kernel.
+An attribute that is not here refuses the kernel.
 """
 
 from __future__ import annotations
@@ -12,46 +11,49 @@ from dataclasses import dataclass
 
 from neutrino.elf.cursor import Cursor
 from neutrino.errors import FormatError
+from neutrino.sass.attributes import (
+    ANNOTATIONS,
+    ATOM16_EMUL_INSTR_REG_MAP,
+    CBANK_PARAM_SIZE,
+    COOP_GROUP_INSTR_OFFSETS,
+    COOP_GROUP_MASK_REGIDS,
+    CRS_STACK_SIZE,
+    CUDA_API_VERSION,
+    EXIT_INSTR_OFFSETS,
+    EXTERNS,
+    FRAME_SIZE,
+    INDIRECT_BRANCH_TARGETS,
+    INT_WARP_WIDE_INSTR_OFFSETS,
+    KPARAM_INFO,
+    KPARAM_INFO_V2,
+    MAX_STACK_SIZE,
+    MAX_THREADS,
+    MAXREG_COUNT,
+    MBARRIER_INSTR_OFFSETS,
+    MIN_STACK_SIZE,
+    NUM_BARRIERS,
+    NUM_MBARRIERS,
+    PARAM_CBANK,
+    REG_RECONFIG,
+    REGCOUNT,
+    REQNTID,
+    S2RCTAID_INSTR_OFFSETS,
+    SPARSE_MMA_MASK,
+    SVAL,
+    SW_WAR,
+    SYSCALL_OFFSETS,
+    UNNAMED,
+    UNUSED_LOAD_BYTE_OFFSET,
+    attributes,
+)
 
-_NVAL, _BVAL, _HVAL, _SVAL = 1, 2, 3, 4
 _HEAD = struct.Struct("<BBH")
+"""Format, number, and the size of the value, of SVAL."""
 _NONE_LISTED = 0xFFFFFFFF
 """In COOP_GROUP_MASK_REGIDS: no register."""
 
-# Of .nv.info; each begins with the number of a function's symbol.
-FRAME_SIZE, MIN_STACK_SIZE, MAX_STACK_SIZE, REGCOUNT = 0x11, 0x12, 0x23, 0x2F
 OF_A_FUNCTION = frozenset({FRAME_SIZE, MIN_STACK_SIZE, MAX_STACK_SIZE, REGCOUNT})
-
-# Of .nv.info.NAME.
-MAX_THREADS = 0x05
-PARAM_CBANK = 0x0A
-EXTERNS = 0x0F
-REQNTID = 0x10
-KPARAM_INFO = 0x17
-CBANK_PARAM_SIZE = 0x19
-MAXREG_COUNT = 0x1B
-EXIT_INSTR_OFFSETS = 0x1C
-S2RCTAID_INSTR_OFFSETS = 0x1D
-CRS_STACK_SIZE = 0x1E
-COOP_GROUP_INSTR_OFFSETS = 0x28
-COOP_GROUP_MASK_REGIDS = 0x29
-ATOM16_EMUL_INSTR_REG_MAP = 0x2E
-INT_WARP_WIDE_INSTR_OFFSETS = 0x31
-INDIRECT_BRANCH_TARGETS = 0x34
-SW_WAR = 0x36
-CUDA_API_VERSION = 0x37
-NUM_MBARRIERS = 0x38
-MBARRIER_INSTR_OFFSETS = 0x39
-UNUSED_LOAD_BYTE_OFFSET = 0x44
-KPARAM_INFO_V2 = 0x45
-SYSCALL_OFFSETS = 0x46
-NUM_BARRIERS = 0x4C
-SPARSE_MMA_MASK = 0x50
-REG_RECONFIG = 0x54
-ANNOTATIONS = 0x55
-UNNAMED = 0x5F
-"""In every cubin of CUDA 13; ``cuobjdump`` does not print it."""
-
+"""Of ``.nv.info``: each begins with the number of a function's symbol."""
 _PLAIN = {
     MAX_THREADS, REQNTID, KPARAM_INFO, CBANK_PARAM_SIZE, MAXREG_COUNT, CRS_STACK_SIZE, COOP_GROUP_MASK_REGIDS, SW_WAR,
     CUDA_API_VERSION, NUM_MBARRIERS, KPARAM_INFO_V2, NUM_BARRIERS, SPARSE_MMA_MASK, REG_RECONFIG, UNNAMED,
@@ -79,7 +81,7 @@ class Attribute:
 
     def packed(self) -> bytes:
         """Return the attribute as it is stored."""
-        if self.format == _SVAL:
+        if self.format == SVAL:
             return _HEAD.pack(self.format, self.number, len(self.value)) + self.value
         return bytes((self.format, self.number)) + self.value
 
@@ -87,14 +89,8 @@ class Attribute:
 def read_attributes(content: bytes | bytearray, file: str) -> Iterator[Attribute]:
     """Yield the attributes of a ``.nv.info`` section. file: for error messages, in which offsets count from the
     section's first byte. Raises FormatError for an unknown format, and for a value that leaves the section."""
-    cursor = Cursor(memoryview(content), file)
-    while cursor.remaining:
-        at = cursor.position
-        format_, number = cursor.integer(1, "attribute format"), cursor.integer(1, "attribute")
-        if format_ not in (_NVAL, _BVAL, _HVAL, _SVAL):
-            raise cursor.error("attribute format", str(format_), "1 to 4", at=at)
-        size = cursor.integer(2, "attribute size") if format_ == _SVAL else 2
-        yield Attribute(format_, number, bytes(cursor.take(size, f"attribute {number:#x}")))
+    for format_, number, value in attributes(Cursor(memoryview(content), file)):
+        yield Attribute(format_, number, bytes(value.take(value.remaining, f"attribute {number:#x}")))
 
 
 def replaced(attribute: Attribute, value: bytes) -> Attribute:
@@ -123,11 +119,11 @@ def with_symbols(attribute: Attribute, new: Callable[[int], int], file: str) -> 
     return attribute
 
 
-def listed_places(attributes: list[Attribute]) -> dict[int, int]:
+def listed_places(kept: list[Attribute]) -> dict[int, int]:
     """Return every number that an attribute lists, which may be the place of an instruction, with the attribute's
     number. Of EXIT_INSTR_OFFSETS nothing: what it lists may move, as ``moved_places`` says."""
     places: dict[int, int] = {}
-    for attribute in attributes:
+    for attribute in kept:
         if attribute.number in (PLACES | _MIXED) - {EXIT_INSTR_OFFSETS}:
             for (word,) in struct.iter_unpack("<I", attribute.value[: len(attribute.value) // 4 * 4]):
                 if word != _NONE_LISTED:

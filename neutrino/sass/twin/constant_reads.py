@@ -11,7 +11,8 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-INSTRUCTION_BYTES = 16
+from neutrino.sass.fields import INSTRUCTION_BYTES
+
 _FORMS = (3, 5)
 _BAR = 0xB1D
 """A barrier whose numbers are immediate: of one of these forms, without a constant."""

@@ -14,13 +14,11 @@ from collections.abc import Callable
 from neutrino.elf.constants import SHT_NULL, SHT_REL, SHT_RELA, SHT_SYMTAB, STT_FUNC, STT_OBJECT
 from neutrino.elf.rows import REL_LAYOUT, RELA_LAYOUT
 from neutrino.errors import FormatError, MachineCodeError
-from neutrino.sass.cubin import STO_CUDA_ENTRY, open_cubin
+from neutrino.sass.attributes import EXTERNS, PARAM_CBANK, UNNAMED
+from neutrino.sass.cubin import REGISTERS_SHIFT, STO_CUDA_ENTRY, open_cubin
 from neutrino.sass.twin.attributes import (
-    EXTERNS,
     OF_A_FUNCTION,
     OF_A_KERNEL,
-    PARAM_CBANK,
-    UNNAMED,
     Attribute,
     read_attributes,
     symbol_of,
@@ -67,8 +65,6 @@ _ADDRESS_TYPE = 2
 _LITERAL_ALIGNMENT = 16
 _UNIFORM_BANKS = frozenset({2})
 """Banks that a kernel has of its own besides bank 0: its literals."""
-_REGISTERS_SHIFT = 24
-"""sh_info of a code section: the symbol's number below, up to sm_89 the number of registers above."""
 
 
 class Cutter:
@@ -349,5 +345,5 @@ class Cutter:
                 raise MachineCodeError(kernel, f"{part.name[:40]} is of a section that is not its own")
             part.info = sections.get(part.info, 0)
         elif part.name.startswith(_TEXT):
-            high, symbol = part.info >> _REGISTERS_SHIFT, part.info & (1 << _REGISTERS_SHIFT) - 1
-            part.info = high << _REGISTERS_SHIFT | new(symbol)
+            high, symbol = part.info >> REGISTERS_SHIFT, part.info & (1 << REGISTERS_SHIFT) - 1
+            part.info = high << REGISTERS_SHIFT | new(symbol)

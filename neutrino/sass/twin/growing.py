@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from neutrino.elf.constants import SHT_SYMTAB, STT_FUNC
 from neutrino.elf.rows import SYMBOL_LAYOUT
 from neutrino.errors import FormatError, MachineCodeError
-from neutrino.sass.cubin import STO_CUDA_ENTRY, function_symbols, open_cubin
-from neutrino.sass.twin.attributes import (
+from neutrino.sass.attributes import (
     CBANK_PARAM_SIZE,
     KPARAM_INFO,
     KPARAM_INFO_V2,
@@ -22,13 +21,10 @@ from neutrino.sass.twin.attributes import (
     PARAM_CBANK,
     REGCOUNT,
     REQNTID,
-    Attribute,
-    moved_places,
-    read_attributes,
-    replaced,
-    symbol_of,
 )
-from neutrino.sass.twin.constant_reads import INSTRUCTION_BYTES
+from neutrino.sass.cubin import REGISTERS_SHIFT, STO_CUDA_ENTRY, function_symbols, open_cubin
+from neutrino.sass.fields import INSTRUCTION_BYTES
+from neutrino.sass.twin.attributes import Attribute, moved_places, read_attributes, replaced, symbol_of
 from neutrino.sass.twin.sections import Part, read_parts, write_cubin
 
 CODE_ALIGNMENT = 128
@@ -37,7 +33,6 @@ MOST_REGISTERS = 255
 _REGISTER_FILE = 65536
 _REGISTER_GRANULE = 8
 """Registers of a thread are handed out in multiples of this."""
-_REGISTERS_SHIFT = 24
 _CLASSIC_PARAMETERS = 4096
 """Bytes of parameters that every driver takes; compilers store what is beyond in another way."""
 _LARGEST_SIZE = 1 << 14
@@ -131,8 +126,8 @@ def _set_registers(
         raise MachineCodeError(name, "no attribute says how many registers it has")
     module.content = out
     # Up to sm_89, which writes the number here, too, the driver reads this one.
-    if text.info >> _REGISTERS_SHIFT:
-        text.info = registers << _REGISTERS_SHIFT | text.info & (1 << _REGISTERS_SHIFT) - 1
+    if text.info >> REGISTERS_SHIFT:
+        text.info = registers << REGISTERS_SHIFT | text.info & (1 << REGISTERS_SHIFT) - 1
 
 
 def _with_parameter(

@@ -11,22 +11,23 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from neutrino.errors import MachineCodeError
+from neutrino.sass.attributes import ATOM16_EMUL_INSTR_REG_MAP, REG_RECONFIG
 from neutrino.sass.cubin import open_cubin, read_cubin
+from neutrino.sass.decoder import Code, decode
+from neutrino.sass.encoding import not_displaced
+from neutrino.sass.fields import ALWAYS, GUARD, INSTRUCTION_BYTES, NEGATED, OPCODE, REUSE, WAIT
+from neutrino.sass.instruction import Memory
 from neutrino.sass.twin import control
-from neutrino.sass.twin.attributes import ATOM16_EMUL_INSTR_REG_MAP, REG_RECONFIG, listed_places, read_attributes
+from neutrino.sass.twin.attributes import listed_places, read_attributes
 from neutrino.sass.twin.checking import check_cubin, require
-from neutrino.sass.twin.constant_reads import INSTRUCTION_BYTES
 from neutrino.sass.twin.growing import CODE_ALIGNMENT, Grown, Growth, code_of, grow
 
 ARCHITECTURES = ("sm_90", "sm_90a")
-"""Where the table below was read, and where twins ran."""
-ACCESSES: Mapping[int, str] = {
-    0x381: "LDG", 0x981: "LDG", 0x386: "STG", 0x986: "STG", 0x980: "LD", 0x385: "ST", 0x985: "ST",
-    0x984: "LDS", 0x388: "STS", 0x988: "STS", 0x983: "LDL", 0x387: "STL", 0x83B: "LDSM", 0x844: "STSM",
-    0x38A: "ATOM", 0x98A: "ATOM", 0x38B: "ATOM", 0x98B: "ATOM", 0x9A2: "ATOM", 0x38C: "ATOMS", 0x98C: "ATOMS",
-    0x38D: "ATOMS", 0x9A8: "ATOMG", 0x3A8: "ATOMG", 0x3A9: "ATOMG", 0x9A6: "REDG", 0x98E: "REDG",
-}  # fmt: skip
-"""Loads, stores, atomics and reductions that may be displaced: opcode (bits 0 to 11) → nvdisasm's name, on sm_90."""
+"""Where twins ran."""
+_SM = 90
+"""Whose table of instructions the decoder uses."""
+_DISPLACED = frozenset({Memory.GLOBAL, Memory.GENERIC, Memory.SHARED, Memory.LOCAL})
+"""Loads, stores, atomics and reductions of these may be displaced."""
 _USETMAXREG = 0x9C8
 
 
@@ -58,23 +59,31 @@ def instruction_words(code: bytes) -> list[int]:
     return [int.from_bytes(code[at : at + INSTRUCTION_BYTES], "little") for at in range(0, whole, INSTRUCTION_BYTES)]
 
 
-def accesses(words: list[int], listed: Mapping[int, int]) -> tuple[list[int], dict[int, str]]:
-    """Return the places of accesses that may be displaced, and those that are left alone, with the reason.
+def accesses(code: Code, listed: Mapping[int, int]) -> tuple[list[int], dict[int, str]]:
+    """Return the places of accesses that may be displaced, and those that are left alone, with the reason. Instructions
+    that the decoder's table does not have may be accesses: they are left alone.
 
     listed: places that the kernel's attributes list, with the attribute's number.
     """
     sites: list[int] = []
     left: dict[int, str] = {}
-    for index, word in enumerate(words):
-        place = index * INSTRUCTION_BYTES
-        # ptxas fills some places with "@!PT LDS RZ, [RZ]", which is never executed, and whose place may matter.
-        never = control.GUARD.get(word) == control.ALWAYS and control.NEGATED.get(word)
-        if control.OPCODE.get(word) not in ACCESSES or never:
+    for index in range(len(code)):
+        form, place = code.form(index), index * INSTRUCTION_BYTES
+        if form is None:
+            left[place] = "its encoding is not in the table of known instructions"
             continue
+        # ptxas fills some places with "@!PT LDS RZ, [RZ]", which is never executed, and whose place may matter.
+        low = int(code.words[index, 0])
+        never = GUARD.get(low) == ALWAYS and NEGATED.get(low)
+        if form.memory not in _DISPLACED or never:
+            continue
+        reason = not_displaced(form)
         if place in listed:
-            left[place] = f"its place is listed in attribute {listed[place]:#x}"
-        else:
+            reason = f"its place is listed in attribute {listed[place]:#x}"
+        if reason is None:
             sites.append(place)
+        else:
+            left[place] = reason
     return sites, left
 
 
@@ -93,11 +102,11 @@ def write_trampolines(words: list[int], sites: Collection[int]) -> tuple[bytes, 
         word = words[index]
         place = len(new) * INSTRUCTION_BYTES
         back = place + INSTRUCTION_BYTES
-        new.append(control.REUSE.put(word, 0))
+        new.append(REUSE.put(word, 0))
         new.append(control.branch(back, site + INSTRUCTION_BYTES))
-        new[index] = control.branch(site, place, wait=control.WAIT.get(word))
+        new[index] = control.branch(site, place, wait=WAIT.get(word))
         if index:
-            new[index - 1] = control.REUSE.put(new[index - 1], 0)
+            new[index - 1] = REUSE.put(new[index - 1], 0)
         trampolines.append(Trampoline(site, place, place, back))
     # As ptxas does: code is fetched ahead of what is executed.
     per_line = CODE_ALIGNMENT // INSTRUCTION_BYTES
@@ -118,8 +127,9 @@ def identity_twin(
     cubin = read_cubin(data, file)
     if cubin.arch not in ARCHITECTURES:
         raise MachineCodeError(kernel, f"is for {cubin.arch or 'an unknown architecture'}, not {ARCHITECTURES[0]}")
-    words = instruction_words(code_of(data, kernel, file))
-    if any(control.OPCODE.get(word) == _USETMAXREG for word in words):
+    old = code_of(data, kernel, file)
+    words = instruction_words(old)
+    if any(OPCODE.get(word) == _USETMAXREG for word in words):
         raise MachineCodeError(kernel, "moves registers between warps (USETMAXREG)")
     elf = open_cubin(data, file)
     section = elf.section(f".nv.info.{kernel}")
@@ -127,7 +137,7 @@ def identity_twin(
     numbers = {attribute.number for attribute in attributes}
     if ATOM16_EMUL_INSTR_REG_MAP in numbers or REG_RECONFIG in numbers:
         raise MachineCodeError(kernel, "has an attribute that says which registers instructions use")
-    sites, left = accesses(words, listed_places(attributes))
+    sites, left = accesses(decode(old, _SM, kernel), listed_places(attributes))
     code, trampolines = write_trampolines(words, sites if most_sites is None else sites[:most_sites])
     count = cubin.kernels[kernel].registers + registers if registers else 0
     grown: Grown = grow(data, Growth(code, registers=count, parameter=parameter), file)
