@@ -113,7 +113,7 @@ class Folder:
         argv = words[1:] if words[0] == "python" else ["-m", "neutrino.cli.run", *words[1:]]
         finished = subprocess.run(
             [sys.executable, *argv], cwd=self.path, env=self._environment, text=True,
-            capture_output=True, timeout=120, check=False,
+            capture_output=True, timeout=600, check=False,
         )  # fmt: skip
         return (finished.stdout + finished.stderr).replace(str(self.path), ".")
 

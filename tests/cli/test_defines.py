@@ -97,7 +97,7 @@ def test_a_run_records_with_it(probe: str, tmp_path: Path) -> None:
     options = ["--device", "embedded", "-q", "--tracedir", str(tmp_path / "trace"), "-p", probe, "-D", "STEP=77"]
     environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}
     command = [sys.executable, "-m", "neutrino.cli.run", *options, "./program"]
-    subprocess.run(command, check=True, cwd=demo, env=environment, capture_output=True, timeout=120)
+    subprocess.run(command, check=True, cwd=demo, env=environment, capture_output=True, timeout=600)
     (folder,) = (tmp_path / "trace").iterdir()
     assert "SAVE [ p ] { 77 };" in (folder / "probe.toml").read_text()
     assert "-DSTEP=77" in (folder / "events.jsonl").read_text()

@@ -18,7 +18,7 @@ def doctor(tmp_path: Path, *arguments: str, **variables: str) -> tuple[int, dict
     environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path / "cache")} | variables
     result = subprocess.run(
         [sys.executable, "-m", "neutrino.cli.run", "--doctor", *arguments],
-        env=environment, capture_output=True, text=True, timeout=60, check=False,
+        env=environment, capture_output=True, text=True, timeout=600, check=False,
     )  # fmt: skip
     assert result.stderr == ""
     found: dict[str, tuple[str, str]] = {}

@@ -29,7 +29,7 @@ def run(folder: Path, *arguments: str, home: Path) -> subprocess.CompletedProces
     environment = {**os.environ, "XDG_CACHE_HOME": str(home / "cache")}
     command = [sys.executable, "-m", "neutrino.cli.run", "--tracedir", str(home / "trace"), *arguments]
     return subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120, check=False
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=600, check=False
     )  # fmt: skip
 
 
@@ -87,7 +87,7 @@ def test_results_survive_a_reader_that_is_slow(folder: Path, tmp_path: Path) -> 
         [*command, "-q", "-e", buckets, "./program"], cwd=folder, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")},
     )  # fmt: skip
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=600)
     assert out == OUTPUT
     assert len(re.findall(r" #+$", err, re.MULTILINE)) == 3 * 1024
 

@@ -9,7 +9,6 @@ import re
 import shlex
 import subprocess
 import sys
-import time
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -284,14 +283,12 @@ def test_ranks_are_chosen(tmp_path: Path, capsys: pytest.CaptureFixture[str], mo
     ],
 )  # fmt: skip
 def test_wrong_expressions_are_shown(report: Report, options: tuple[str, ...], lines: list[str]) -> None:
-    started = time.monotonic()
     for form in ((), ("--csv",), ("--json",)):
         said = report(*options, *form, status=2)
         assert said.startswith(f"neutrino-report: {lines[0]}")
         assert [line for line in lines[1:] if line not in said.splitlines()] == []
         assert "\x1b" not in said
         assert len(said) < 2000
-    assert time.monotonic() - started < 3
 
 
 def test_other_wrong_options(report: Report, capsys: pytest.CaptureFixture[str]) -> None:

@@ -51,7 +51,7 @@ def collect_nvcc(
                 continue
             code = f"arch=compute_{number},code=[sm_{number},compute_{number}]"
             try:
-                run_tool([nvcc, "-fatbin", "-std=c++17", "-gencode", code, source, "-o", out], timeout=300)
+                run_tool([nvcc, "-fatbin", "-std=c++17", "-gencode", code, source, "-o", out], timeout=600)
             except ToolError as error:
                 print(f"{source.name} for sm_{number}: {error}", file=sys.stderr)
 
@@ -73,7 +73,7 @@ def collect_clang(folder: Path, variants: Sequence[tuple[str, str, str]] = CLANG
                     "-Xclang", "-cl-ext=+cl_khr_fp16,+cl_khr_fp64", "-Xclang", "-finclude-default-header",
                     source, "-o", out,
                 ],
-                timeout=300,
+                timeout=600,
             )  # fmt: skip
 
 
@@ -83,7 +83,7 @@ def collect_triton(folder: Path) -> None:
         return
     venv = folder.parent / "venv"
     if not venv.exists():
-        run_tool([sys.executable, "-m", "venv", venv], timeout=300)
+        run_tool([sys.executable, "-m", "venv", venv], timeout=600)
         run_tool([venv / "bin" / "pip", "install", "--quiet", TRITON], timeout=1800)
     cache = folder.parent / "triton-cache"
     subprocess.run(

@@ -63,7 +63,7 @@ def test_vecadd_and_its_graph(bench: Bench) -> None:
         env=bench.environment(strict=1),
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=False,
     )
     assert result.returncode == 0, result.stderr

@@ -71,7 +71,7 @@ def test_the_probe_changes_nothing_of_it(bench: Bench, tmp_path: Path) -> None:
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=False,
     )
     assert (result.stdout, result.returncode) == (MIXED, 0), result.stderr

@@ -233,7 +233,7 @@ class Bench:
             environment = self.hooked(environment, home)
         command = [str(self.random_program), *arguments] if program == "random" else [str(self.host), program]
         result = subprocess.run(
-            command, env=environment | dict(extra or {}), capture_output=True, text=True, timeout=120, check=False
+            command, env=environment | dict(extra or {}), capture_output=True, text=True, timeout=600, check=False
         )
         check_sanitizers(home, result.stderr)
         return result

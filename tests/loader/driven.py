@@ -40,7 +40,7 @@ class Driven:
             assert self.process.stdout.readline() == "done\n"
 
     def end(self) -> None:
-        self.counter, self.said = self.process.communicate(timeout=120)
+        self.counter, self.said = self.process.communicate(timeout=600)
         self.counter = self.counter.strip()
         check_sanitizers(self.home, self.said)
         assert self.process.returncode == 0

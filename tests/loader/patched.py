@@ -106,7 +106,7 @@ class Programs:
         result = subprocess.run(
             [os.fspath(part) for part in command],
             env={name: value for name, value in environment.items() if value},
-            capture_output=True, text=True, timeout=120, check=False,
+            capture_output=True, text=True, timeout=600, check=False,
         )  # fmt: skip
         check_sanitizers(home, result.stderr)
         return result

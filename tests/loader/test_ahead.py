@@ -242,7 +242,7 @@ def neutrino(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "neutrino.cli.run", *arguments],
         env={**os.environ, "XDG_CACHE_HOME": str(home / "cache"), "NEUTRINO_KEY": RUN_KEY.hex()},
-        cwd=home, capture_output=True, text=True, timeout=120, check=False,
+        cwd=home, capture_output=True, text=True, timeout=600, check=False,
     )  # fmt: skip
 
 

@@ -47,7 +47,7 @@ def neutrino(
 ) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "neutrino.cli.run", *device, *arguments]
     return subprocess.run(
-        command, env=environment(home) | dict(extra or {}), cwd=home, capture_output=True, text=True, timeout=120,
+        command, env=environment(home) | dict(extra or {}), cwd=home, capture_output=True, text=True, timeout=600,
         check=False,
     )  # fmt: skip
 
@@ -290,7 +290,7 @@ def test_closed_and_full_streams_are_the_commands_own(bench: Bench, home: Path, 
         run = subprocess.run(
             ["sh", "-c", f"{prefix}sh -c \"$1\" {closing}", "sh", script],
             env=environment(home) if prefix else bench.environment(home),
-            cwd=home, capture_output=True, text=True, timeout=120, check=False,
+            cwd=home, capture_output=True, text=True, timeout=600, check=False,
         )  # fmt: skip
         found = run.returncode, run.stdout, (home / "open").read_text() if (home / "open").exists() else ""
         if not prefix:

@@ -29,7 +29,7 @@ def run(bench: Bench, program: Path, home: Path, count: int, when: str, **extra:
     (home / "image").write_bytes(IMAGE)
     environment = bench.hooked(bench.environment(home), home) | {"NEUTRINO_SOCKET": str(home / "socket"), **extra}
     result = subprocess.run(
-        [str(program), str(count), when], env=environment, capture_output=True, text=True, timeout=120, check=True
+        [str(program), str(count), when], env=environment, capture_output=True, text=True, timeout=600, check=True
     )
     return result.stdout
 
@@ -118,7 +118,7 @@ def test_a_wait_of_more_than_a_second_is_explained_once(
         environment = bench.hooked(bench.environment(tmp_path), tmp_path) | {
             "NEUTRINO_SOCKET": str(tmp_path / "socket"), "NEUTRINO_TIMEOUT": "2", "NEUTRINO_QUIET": quiet,
         }  # fmt: skip
-        subprocess.run([program, "4", "later"], env=environment, stderr=its, check=True, timeout=120)
+        subprocess.run([program, "4", "later"], env=environment, stderr=its, check=True, timeout=600)
         os.close(its)
         said = b""
         # A terminal that nobody has open any more gives an error.
@@ -170,6 +170,6 @@ def test_the_listener_makes_them_ahead_for_the_cache(tmp_path: Path) -> None:
     (tmp_path / "image").write_bytes(IMAGE)
     result = subprocess.run(
         [sys.executable, "-c", AHEAD, str(tmp_path / "cache"), str(tmp_path / "image")],
-        capture_output=True, text=True, timeout=100, check=False, env=os.environ,
+        capture_output=True, text=True, timeout=600, check=False, env=os.environ,
     )  # fmt: skip
     assert (result.stdout, result.returncode) == ("24\n", 0), result.stderr

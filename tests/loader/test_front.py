@@ -47,7 +47,7 @@ def environments(bench: Bench, home: Path) -> tuple[Mapping[str, str], Mapping[s
 
 def answers(environment: Mapping[str, str], *command: str | Path) -> tuple[str, int]:
     result = subprocess.run(
-        [os.fspath(word) for word in command], env=environment, capture_output=True, text=True, timeout=120,
+        [os.fspath(word) for word in command], env=environment, capture_output=True, text=True, timeout=600,
         check=False,
     )  # fmt: skip
     said = re.sub(r"neutrino: trace in .*\n", "", result.stderr)
@@ -123,7 +123,7 @@ def test_a_process_that_calls_the_driver_past_the_hook_says_so(
     words = [str(built / "plain"), "around", f"/.{bench.driver}"]
 
     def run(environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(words, env=environment, capture_output=True, text=True, timeout=120, check=False)
+        return subprocess.run(words, env=environment, capture_output=True, text=True, timeout=600, check=False)
 
     expected, found = run({**plain, **preload}), run({**hooked, **preload})
     assert (found.stdout, found.returncode) == (expected.stdout, 0)
@@ -148,7 +148,7 @@ def test_errno_and_dlerror_are_as_without_the_hook(bench: Bench, tmp_path: Path,
     if state == "no trace":
         hooked = {**hooked, "NEUTRINO_TRACEDIR": "/proc/nowhere", "NEUTRINO_QUIET": "1"}
     expected, found = (
-        subprocess.run([str(program)], env=environment, capture_output=True, text=True, timeout=120, check=False)
+        subprocess.run([str(program)], env=environment, capture_output=True, text=True, timeout=600, check=False)
         for environment in (plain, hooked)
     )
     assert "errno 1234" in expected.stdout

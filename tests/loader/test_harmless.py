@@ -38,7 +38,7 @@ def run(built: Path, home: Path, *arguments: str, hooked: bool = True, cache: st
         ]  # fmt: skip
     else:
         environment["LD_LIBRARY_PATH"] = str(built / "driver")
-    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=250, check=False)
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
     assert result.stderr == ""
     return result.stdout, result.returncode
 

@@ -43,7 +43,7 @@ def test_images_beyond_a_number_are_kept_as_one(built: Path, tmp_path: Path, loa
         env={**environment, **ranks},
         check=False,
         capture_output=True,
-        timeout=120,
+        timeout=600,
     )
     assert result.returncode == 0
     (path,) = find_traces(tmp_path / "traces")

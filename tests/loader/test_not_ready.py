@@ -64,7 +64,7 @@ class Told:
             self.answers.append(answer)
 
     def end(self) -> str:
-        rest, self.stderr = self.process.communicate(timeout=120)
+        rest, self.stderr = self.process.communicate(timeout=600)
         assert not rest
         check_sanitizers(self.home, self.stderr)
         assert self.process.returncode == 0, self.stderr
@@ -131,7 +131,7 @@ class Scene:
         self.told.end()
         result = subprocess.run(
             [self.program], env=self.plain, input="".join(f"{line}\n" for line in self.told.lines),
-            capture_output=True, text=True, timeout=120, check=True,
+            capture_output=True, text=True, timeout=600, check=True,
         )  # fmt: skip
         assert "".join(self.told.answers) == result.stdout
         return Files(self.home / "trace")
@@ -390,7 +390,7 @@ def run_held_up(bench: Bench, home: Path, name: str, *arguments: str, extra: Map
     (home / "image").write_bytes(IMAGE)
     environment = bench.hooked(bench.environment(home), home) | extra
     result = subprocess.run(
-        [home / name, *arguments], env=environment, capture_output=True, text=True, timeout=120, check=False
+        [home / name, *arguments], env=environment, capture_output=True, text=True, timeout=600, check=False
     )
     assert result.returncode == 0, result.stderr
     return result.stdout

@@ -47,7 +47,7 @@ def started(home: Path, *arguments: str) -> tuple[set[str], str]:
     """The modules of ``neutrino`` when it becomes COMMAND, and what it has printed on stderr."""
     done = subprocess.run(
         [sys.executable, "-c", _STARTED, *EMBEDDED, *arguments, "true"],
-        env=environment(home), cwd=home, capture_output=True, text=True, timeout=60, check=True,
+        env=environment(home), cwd=home, capture_output=True, text=True, timeout=600, check=True,
     )  # fmt: skip
     return set(done.stdout.split()), done.stderr
 

@@ -18,7 +18,7 @@ def test_a_race_of_threads_without_stderr_is_shown(tmp_path: Path) -> None:
     program = tmp_path / "raced"
     compile_c(program, *SANITIZERS["thread"], *(str(HERE / "programs" / name) for name in ("raced.c", "program.c")))
     environment = Bench(tmp_path, "thread").environment(tmp_path)
-    result = subprocess.run([program], env=environment, capture_output=True, text=True, timeout=120, check=False)
+    result = subprocess.run([program], env=environment, capture_output=True, text=True, timeout=600, check=False)
     if result.returncode == 3:
         pytest.skip("threads can have no descriptors of their own here")
     assert (result.stdout, result.returncode) == ("1\n", 99)

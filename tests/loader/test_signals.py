@@ -45,7 +45,7 @@ def test_nothing_races(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory)
     }
     done = subprocess.run(
         [tmp_path / "signals", tmp_path / "image", "count_p2", "250", str(LOADS)],
-        env=environment, capture_output=True, text=True, check=False, timeout=280,
+        env=environment, capture_output=True, text=True, check=False, timeout=600,
     )  # fmt: skip
     assert (done.returncode, _reports_in(done.stderr)) == (0, 0), done.stderr[:6000]
     launches, loads, signals = map(int, done.stdout.split())

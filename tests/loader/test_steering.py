@@ -22,7 +22,7 @@ from neutrino.tracing import Trace
 from .conftest import Bench
 from .driven import Driven, driven
 
-LIMIT_S = 60.0
+LIMIT_S = 600.0
 
 
 def ask(program: Driven, command: Command) -> Recording:

@@ -127,7 +127,7 @@ Listing: TypeAlias = "dict[str, list[tuple[str, list[str], int]]]"
 
 def disassemble(cubin: Path) -> Listing:
     """A cubin's functions as nvdisasm prints them."""
-    text = run_tool([find_tool("nvdisasm"), "-c", "-hex", cubin], timeout=300).stdout.decode()
+    text = run_tool([find_tool("nvdisasm"), "-c", "-hex", cubin], timeout=600).stdout.decode()
     parts = _SECTION.split(text)
     return {
         name: [

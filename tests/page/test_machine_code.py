@@ -75,7 +75,7 @@ def test_all_instructions_are_there(trace: Path, tmp_path: Path) -> None:
     head = ".version {}.{}\n.target sm_90\n.address_size 64\n".format(*assembler.ptx_version)
     cubin = assembler.assemble(head + (trace / "kernel/1/original.ptx").read_text(), "sm_90").cubin
     (tmp_path / "x.cubin").write_bytes(cubin)
-    printed = run_tool([find_tool("nvdisasm"), "-c", tmp_path / "x.cubin"], timeout=60).stdout.decode()
+    printed = run_tool([find_tool("nvdisasm"), "-c", tmp_path / "x.cubin"], timeout=600).stdout.decode()
     expected = re.findall(r"/\*([0-9a-f]{4})\*/\s+([^;]*?)\s*;", printed)
     assert len(expected) > 40
     assert [(offset, text) for offset, text, _ in code_of(trace)["lines"] if offset] == expected

@@ -34,7 +34,7 @@ def need(tool: str) -> str:
 
 def run(*argv: str) -> str:
     """Standard output. Skips where nvcc lacks what it needs; fails the test otherwise."""
-    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=240)
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=600)
     printed = done.stdout + done.stderr
     if "cuda_runtime.h" in printed or "cudafe" in printed:
         pytest.skip(f"nvcc does not work: {printed.strip()[-300:]}")

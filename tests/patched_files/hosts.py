@@ -207,7 +207,7 @@ def need(tool: str, *others: str) -> str:
 def run(*argv: str | Path, environment: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     """Run a command to its end. environment: added to this process's."""
     env = {**os.environ, "LC_ALL": "C", **(environment or {})}
-    return subprocess.run(list(map(str, argv)), capture_output=True, text=True, check=False, env=env, timeout=120)
+    return subprocess.run(list(map(str, argv)), capture_output=True, text=True, check=False, env=env, timeout=600)
 
 
 def must(*argv: str | Path) -> str:

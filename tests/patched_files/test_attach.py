@@ -410,7 +410,7 @@ def child(source: Path, target: Path, *arguments: str | int) -> subprocess.Compl
     what, *rest = map(str, arguments)
     head = b"".join(section(b"")).hex()
     argv = [sys.executable, "-c", CHILD, str(source), str(target), what, head, *rest]
-    return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=120)
+    return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=600)
 
 
 def test_no_target_when_there_is_no_room(workshop, tmp_path):

@@ -187,7 +187,7 @@ def test_a_kill_in_the_middle_leaves_what_was_there(built: Path, tmp_path: Path)
     target.write_bytes(b"\x7fELF of before")
     command = [sys.executable, "-m", "neutrino.cli.patch", *_words(built, target)]
     process = subprocess.Popen(command, start_new_session=True)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 600
     # The copy is begun, beside the target.
     while len(list(tmp_path.iterdir())) < 2 and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.01)

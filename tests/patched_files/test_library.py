@@ -363,7 +363,7 @@ def test_a_signal_that_meets_a_worker_at_its_start_ends_the_worker_alone() -> No
         "try: list(share(lambda _: abs, None, [1, 2], 2))\n"
         "except BaseException as error: os.write(1, f'{error}\\n'.encode())\n"
     )
-    run = subprocess.run([os.sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False)
+    run = subprocess.run([os.sys.executable, "-c", script], capture_output=True, text=True, timeout=600, check=False)
     assert (run.stdout, run.stderr) == ("a worker process ended with exit status 0\n", "")
 
 
@@ -375,5 +375,5 @@ def test_workers_end_with_who_started_them() -> None:
     )
     # Both ends of the pipe are held by whatever lives.
     process = subprocess.Popen([os.sys.executable, "-c", script], stdout=subprocess.PIPE)
-    output, _ = process.communicate(timeout=120)
+    output, _ = process.communicate(timeout=600)
     assert (process.returncode, output) == (-9, b"")

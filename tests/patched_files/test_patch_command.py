@@ -286,7 +286,7 @@ def stuck(assembler: Assembler, tmp_path: Path) -> Iterator[tuple[subprocess.Pop
     environment = os.environ | {"NEUTRINO_PTXAS": str(tool), "TMPDIR": str(scratch)}
     argv = [sys.executable, "-m", "neutrino.cli.patch", "libk.so", *BLOCK_SCHED, "-j", "2"]
     with subprocess.Popen(argv, env=environment) as process:
-        until = time.monotonic() + 120
+        until = time.monotonic() + 600
         while not begun.exists() and time.monotonic() < until:
             time.sleep(0.05)
         yield process, begun, scratch

@@ -50,7 +50,7 @@ def run(
         environment = {name: value for name, value in os.environ.items() if name != "LD_LIBRARY_PATH"}
         return subprocess.run(
             [sys.executable, "-m", f"neutrino.cli.{module}", *words],
-            cwd=tmp_path, env=environment | own, capture_output=True, text=True, timeout=120, check=False,
+            cwd=tmp_path, env=environment | own, capture_output=True, text=True, timeout=600, check=False,
         )  # fmt: skip
 
     return call

@@ -58,7 +58,7 @@ def test_make_demo(cache: Path, tmp_path: Path) -> None:
     result = subprocess.run(
         ["make", "--old-file=setup", "demo", f"VENV={tmp_path}", "SHELL=/bin/sh"], cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": str(cache), "COLUMNS": "100"},
-        capture_output=True, text=True, check=False, timeout=120,
+        capture_output=True, text=True, check=False, timeout=600,
     )  # fmt: skip
     assert result.returncode == 0, result.stderr
     for line in (

@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import pty
-import resource
 import signal
 import subprocess
 import sys
@@ -15,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.work import counted
 
 from .conftest import ROOT, Run
 
@@ -305,13 +306,12 @@ def test_a_random_schedule_is_alike_for_each_number(run: Run) -> None:
     assert first["maps"] == same["maps"] != fixed["maps"]
 
 
-def test_a_small_kernel_takes_no_time(run: Run) -> None:
+def test_a_small_kernel_takes_little_work(run: Run) -> None:
     run("probe", "try", "block_sched", EXAMPLE, "-k", "saxpy")
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    assert run("probe", "try", "block_sched", EXAMPLE, "-k", "saxpy").returncode == 0
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    # Of the processor: the machine that runs this may be busy.
-    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 8
+    with counted() as work:
+        assert run("probe", "try", "block_sched", EXAMPLE, "-k", "saxpy").returncode == 0
+    # Reading, patching, the launch and the report in this process: 69,000 calls are usual.
+    assert work.calls < 200_000
 
 
 def test_the_trace_can_be_kept(run: Run, tmp_path: Path) -> None:
@@ -423,7 +423,7 @@ def test_a_try_that_is_ended_takes_its_runs_along(cache: Path, tmp_path: Path, n
     command = [sys.executable, "-m", "neutrino.cli.probe", "try", "block_sched", "k.ptx"]
     environment = {**os.environ, "XDG_CACHE_HOME": str(cache), "PYTHONPATH": str(ROOT), "TMPDIR": str(scratch)}
     with subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.DEVNULL) as process:
-        limit = time.monotonic() + 120
+        limit = time.monotonic() + 600
         # Between a fork and its exec there is one more.
         while (count := len(_processes_about(scratch))) != 2 and time.monotonic() < limit:
             time.sleep(0.1)

@@ -136,7 +136,7 @@ class Folder:
         """Run ``neutrino`` with these arguments, of which the last ones are the program; its results must be right."""
         finished = subprocess.run(
             [sys.executable, "-m", "neutrino.cli.run", *self._device, *arguments], cwd=self.path, env=self.environment,
-            text=True, capture_output=True, timeout=120, check=False,
+            text=True, capture_output=True, timeout=600, check=False,
         )  # fmt: skip
         assert finished.returncode == 0, finished.stderr
         after = json.loads((self.path / "after.json").read_text())

@@ -46,7 +46,7 @@ def _run(folder: Folder, text: str, command: tuple[str, ...] = (), **environment
     """The lines that a script prints, each of JSON. command: what runs it, by default Python alone."""
     (folder.path / "script.py").write_text(_START + text)
     done = subprocess.run(
-        [*command, sys.executable, "script.py"], cwd=folder.path, text=True, capture_output=True, timeout=120,
+        [*command, sys.executable, "script.py"], cwd=folder.path, text=True, capture_output=True, timeout=600,
         check=False,
         env={**os.environ, "PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": str(folder.path / "cache"), **environment},
     )  # fmt: skip

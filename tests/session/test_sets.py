@@ -253,7 +253,7 @@ for number in [*range(8), 0, 1]:
     with neutrino.trace("gmem_bytes", exclude=f"no {number}", device="embedded", quiet=True) as t:
         saxpy(vector)
     launches.append([int(t.maps["GmemBytes"].valid()["load"].sum()), t.kernels[0].kernel.set])
-until = time.monotonic() + 30
+until = time.monotonic() + 600
 while makers() > 10 and time.monotonic() < until:
     time.sleep(0.1)
 say(launches=launches, makers=makers())

@@ -235,7 +235,7 @@ def test_the_script_in_the_trace_goes_on(folder: Path, tmp_path: Path, state: st
     with (trace / "events.jsonl").open("a") as events:
         events.write("{\n")
     done = subprocess.run(
-        [sys.executable, str(trace / "read.py")], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, str(trace / "read.py")], capture_output=True, text=True, timeout=600, check=False
     )
     assert done.returncode == 2
     assert "1.bin" in done.stderr

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +13,7 @@ from hypothesis import strategies as st
 
 from neutrino.errors import ExpressionError
 from neutrino.tracing.expression import Expression
+from tests.work import counted
 
 TYPES = {"a": "<u8", "b": "<i8", "c": "<u4", "d": "<i1", "x": "<f4", "y": "<f8"}
 COLUMNS = {name: kind[1] == "f" for name, kind in TYPES.items()}
@@ -221,8 +221,8 @@ def test_what_types_of_numpy_get_wrong(text: str, values: tuple[int, int], expec
     ],
 )
 def test_all_else_is_refused_with_its_place(text: str, at: int | None, message: str) -> None:
-    started = time.monotonic()
-    _, error = tried(lambda: Expression.read(text, COLUMNS))
+    with counted(lines=True) as work:
+        _, error = tried(lambda: Expression.read(text, COLUMNS))
     if error:
         assert message in error.message
         assert at is None or error.at == at
@@ -231,7 +231,7 @@ def test_all_else_is_refused_with_its_place(text: str, at: int | None, message: 
     else:
         # Brackets alone are no nesting for what is computed.
         assert text.startswith("((") or "<a<a" in text
-    assert time.monotonic() - started < 1
+    assert work.lines < 20_000 + 200 * len(text)
 
 
 @settings(max_examples=300, deadline=None)

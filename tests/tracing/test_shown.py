@@ -36,7 +36,7 @@ def test_many_kernels_have_addresses_in_hexadecimal_and_times_since_the_first(
     kernels = [f"{name}_{way}" for name in ("uncoalesced", "divergence", "latency") for way in ("bad", "good")]
     command = [sys.executable, "-m", "neutrino.cli.run", "--device", "embedded", "-q", "--tracedir", tmp_path]
     program = [sys.executable, PAIRS / "launch_pairs.py", PAIRS / "pairs.ptx", *(f"{name}:2:64" for name in kernels)]
-    subprocess.run([*command, "-p", "dmat", "-p", "hot_lines", "-DSAMPLE=1", *program], check=True, timeout=300)
+    subprocess.run([*command, "-p", "dmat", "-p", "hot_lines", "-DSAMPLE=1", *program], check=True, timeout=600)
     assert main([str(tmp_path)]) == 0
     lines = capsys.readouterr().out.splitlines()
     at = lines.index("GlobalAccesses: records by thread")

@@ -161,8 +161,8 @@ def test_folded_constants(group, tmp_path):
     text = ".version 8.0\n.target sm_90\n.address_size 64\n" + "\n".join(kernel[0] for kernel in kernels)
     source, cubin = tmp_path / "folded.ptx", tmp_path / "folded.cubin"
     source.write_text(text)
-    subprocess.run([ptxas, "-arch=sm_90", source, "-o", cubin], check=True, capture_output=True, timeout=120)
-    listing = subprocess.run([nvdisasm, "-c", cubin], check=True, capture_output=True, text=True, timeout=120).stdout
+    subprocess.run([ptxas, "-arch=sm_90", source, "-o", cubin], check=True, capture_output=True, timeout=600)
+    listing = subprocess.run([nvdisasm, "-c", cubin], check=True, capture_output=True, text=True, timeout=600).stdout
     sections = re.split(r"\.section\s+\.text\.k(\d+)", listing)
     wrong, unknown = [], 0
     assert len(sections) == 2 * len(kernels) + 1

@@ -63,7 +63,7 @@ def _found(
         subprocess.run(
             [sys.executable, "-m", "neutrino.cli.run", "--device", "embedded", "-q", "--tracedir", traces, *options,
              sys.executable, HERE / "launch_pairs.py", HERE / "pairs.ptx", *words],
-            check=True, timeout=300, env=os.environ,
+            check=True, timeout=600, env=os.environ,
         )  # fmt: skip
         (trace,) = find_traces(traces)
         summary = summarize(Trace(trace))
