@@ -127,7 +127,8 @@ def read_bare(data: memoryview, name: str, section: str = "", base: int = 0) -> 
     # Without any data the magic number is empty.
     found = _FOREIGN.get(magic, magic.hex(" ")) or "empty"
     expected = "a fatbin container, a cubin, or PTX text (it begins with .version)"
-    line = _first_line(data)
+    # A library ("!<arch>") is no text, though all of its first bytes are letters.
+    line = "" if magic in _FOREIGN else _first_line(data)
     if line:
         found = f"text that begins with {line!r}"
         expected += "; GPU code is in the compiled program or library" * (not section)

@@ -313,7 +313,8 @@ def test_bare_cubin(cubins):
     ("data", "found"),
     [
         (b"", "empty"),
-        (b"hello, world", "68 65 6c 6c"),
+        (b"hello, world\nand more", "text that begins with 'hello, world'"),
+        (b"\x01\x02\x03\x04", "01 02 03 04"),
         (struct.pack("<IIQQ", 0x466243B1, 1, 0, 0), "wrapper"),
         (b"!<arch>\n", "archive"),
         (b"\x7fELF", "cut off"),
