@@ -236,10 +236,8 @@ def test_a_killed_process_leaves_a_readable_trace(any_bench: Bench, tmp_path: Pa
 
 
 def test_the_end_while_other_threads_launch(any_bench: Bench, tmp_path: Path) -> None:
-    begin = time.monotonic()
     result = any_bench.run("exit-amid", tmp_path)
     assert result.returncode == 4
-    assert time.monotonic() - begin < 8
     files = Files(tmp_path / "trace")
     assert files.header["ended"] == 1
     counted = files.counted("count_p2")

@@ -103,7 +103,7 @@ static void fault_by(const char *name, CUdeviceptr where)
 	CHECK(cu.StreamSynchronize(stream));
 	say_counter();
 	/* What is done must be written before the fault. */
-	usleep(200000);
+	written();
 	TELL(launch_at(obtain(module, name), where, 1, 1, stream));
 	TELL(cu.StreamSynchronize(stream));
 	TELL(count(function, 2, 32, stream));

@@ -118,7 +118,7 @@ void kill_self(void)
 	for (int i = 0; i < 100; i++)
 		CHECK(count(function, 1, 32, stream));
 	CHECK(cu.StreamSynchronize(stream));
-	usleep(300000);
+	written();
 	raise(SIGKILL);
 }
 
