@@ -95,10 +95,12 @@ demo: setup
 check-pythons: setup
 	$(BIN)/python .ci/pythons.py
 
-# The whole corpus: minutes, and packages from PyPI; and all that the oracle can try. `make check` runs a part of both.
+# The whole corpus: minutes, and packages from PyPI; all that the oracle can try, and all random examples. `make check`
+# runs a part of each.
 corpus: setup-dev
 	$(BIN)/python -m bench.corpus
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --thorough --random-rewrites 1000 tests/oracle
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --thorough -m hypothesis --ignore tests/oracle
 
 # Real libraries, whole: read, patched and loaded. Minutes, and 220 MB of wheels from PyPI, kept in .corpus.
 check-corpus: setup-dev

@@ -17,12 +17,13 @@ from tests.oracle.tally import TALLY, Tally
 # Limits count work: on a loaded machine any example may take long.
 hypothesis.settings.register_profile("neutrino", deadline=None)
 hypothesis.settings.load_profile("neutrino")
+_LEAST_EXAMPLES = 25
 # Programs of the tests that import NumPy start sooner where it makes no threads.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--thorough", action="store_true", help="all schedules, mutants and seeds: what make corpus runs")
+    parser.addoption("--thorough", action="store_true", help="all schedules, seeds and examples: what make corpus runs")
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
@@ -30,6 +31,17 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     missing = "" if hasattr(session.config, "workerinput") else missing_builds(BUILDS)
     if missing:
         raise pytest.UsageError(missing)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Hypothesis draws other examples each time: a run takes a third of them, a thorough one all."""
+    if config.getoption("--thorough"):
+        return
+    for function in {item.function for item in items if isinstance(item, pytest.Function)}:
+        own = getattr(function, "_hypothesis_internal_use_settings", None)
+        if own is not None and not own.derandomize and own.max_examples > _LEAST_EXAMPLES:
+            fewer = hypothesis.settings(own, max_examples=max(own.max_examples // 3, _LEAST_EXAMPLES))
+            function._hypothesis_internal_use_settings = fewer  # type: ignore[attr-defined]
 
 
 def pytest_collection_finish() -> None:
