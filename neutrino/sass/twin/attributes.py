@@ -131,6 +131,25 @@ def listed_places(kept: list[Attribute]) -> dict[int, int]:
     return places
 
 
+def branched_to(attributes: list[Attribute], file: str) -> set[int]:
+    """Return the places to which branches by a register go, as INDIRECT_BRANCH_TARGETS lists them: of each branch its
+    place, 0, the number of targets, and these. Raises FormatError for another layout."""
+    targets: set[int] = set()
+    for attribute in attributes:
+        if attribute.number != INDIRECT_BRANCH_TARGETS:
+            continue
+        cursor = Cursor(memoryview(attribute.value), file)
+        while cursor.remaining:
+            cursor.integer(4, "place of an indirect branch")
+            at = cursor.position
+            unknown = cursor.integer(4, "word of INDIRECT_BRANCH_TARGETS")
+            if unknown:
+                raise cursor.error("word of INDIRECT_BRANCH_TARGETS", hex(unknown), "0", at=at)
+            count = cursor.integer(4, "number of targets")
+            targets.update(cursor.integer(4, "target of an indirect branch") for _ in range(count))
+    return targets
+
+
 def moved_places(attribute: Attribute, moved: Mapping[int, int]) -> Attribute:
     """Return an attribute whose places follow instructions that moved. moved: new place in the code by the old one."""
     if attribute.number != EXIT_INSTR_OFFSETS:

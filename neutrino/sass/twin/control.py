@@ -21,8 +21,12 @@ from neutrino.sass.fields import (
     Field,
 )
 
+LONGEST_STALL = 15
+"""Cycles that an instruction can be held back."""
 _MOST_YIELDING_STALL = 11
 """Above, and for 0, the bit that says "no yield" does not exist."""
+CONDITION, CONDITION_NEGATED = Field(87, 3), Field(90, 1)
+"""A second predicate of branches and EXITs: only lanes in which both it and the guard hold branch, or end."""
 _BRANCH, _NOP = 0x947, 0x918
 _BRANCH_HIGH = 0x3800000
 """Bits 64 and up of a branch: its condition, the predicate PT."""
@@ -38,6 +42,17 @@ def control(stall: int, wait: int = 0) -> int:
     word = WRITE_BARRIER.put(READ_BARRIER.put(0, NO_BARRIER), NO_BARRIER)
     word = NO_YIELD.put(STALL.put(word, stall), int(1 <= stall <= _MOST_YIELDING_STALL))
     return WAIT.put(word, wait)
+
+
+def with_stall(word: int, stall: int) -> int:
+    """Return an instruction with another stall. stall: cycles until the next one is issued, 1 to 15."""
+    word = STALL.put(word, stall)
+    return word if stall <= _MOST_YIELDING_STALL else NO_YIELD.put(word, 0)
+
+
+def guarded(word: int, predicate: int, *, negated: bool) -> int:
+    """Return an instruction under another guard. predicate: its number, 7 for always."""
+    return NEGATED.put(GUARD.put(word, predicate), int(negated))
 
 
 def nop() -> int:

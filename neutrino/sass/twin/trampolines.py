@@ -1,8 +1,8 @@
 """Trampolines: at a site a branch to code after the kernel's last instruction, which has the displaced instruction, and
 a branch back. Nothing else of the kernel's code moves.
 
-Until probes have code of machine instructions, trampolines are without any: the identity twin, which must compute what
-the kernel computes. ``docs/machine-code.md`` says why each step is as it is, and what was shown of it.
+Those at accesses have no code yet: the identity twin, which must compute what the kernel computes. ``probed`` has those
+with a probe's code. ``docs/machine-code.md`` says why each step is as it is, and what was shown of it.
 """
 
 from __future__ import annotations
