@@ -3,17 +3,20 @@
     python3 -m bench.machine_code record --out out/machine_code_h200.json     on a machine with a GPU and PyTorch
     python3 -m bench.machine_code judge [FILE]                                the verdicts alone
     python3 -m bench.machine_code cut FILE …                                  which kernels can be cut, without a GPU
+    python3 -m bench.machine_code probed FILE …                               which get block_sched's code, likewise
 
 ``record`` runs PyTorch's operators (``workloads/machine_code_ops.py``) once to see which kernels they launch, makes
-three cubins of each (cut; grown by registers and a parameter; with a parameter and a trampoline at each access) out of
-``libtorch_cuda.so``, and runs the operators again with these launched in the kernels' place. Results are compared bit
-by bit; of the large operators each kernel's time is measured. A process that dies is started again after the operator
-at which it died.
+four cubins of each (cut; grown by registers and a parameter; with a parameter and a trampoline at each access; with the
+probe block_sched) out of ``libtorch_cuda.so``, and runs the operators again with these launched in the kernels' place.
+Results are compared bit by bit; of the large operators each kernel's time is measured. Of block_sched there must be a
+record for each warp, with a multiprocessor that there is, and cycles that the launch had time for. A process that dies
+is started again after the operator at which it died.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import importlib.util
 import json
 import os
@@ -33,20 +36,31 @@ from typing import Any
 
 from bench.recorded import judge_files, save
 from bench.tree import ROOT, made_of
+from neutrino import load_probes
+from neutrino.backend.sass_probe_code import ProbeCode
 from neutrino.errors import FormatError, MachineCodeError
 from neutrino.fatbin import ImageKind, read_file
 from neutrino.sass.cubin import cubin_kernel_names, read_cubin
 from neutrino.sass.twin.cutting import Cutter
 from neutrino.sass.twin.growing import Growth, code_of, grow
+from neutrino.sass.twin.probed import probed_twin
 from neutrino.sass.twin.trampolines import identity_twin, instruction_words, write_trampolines
+from neutrino.toolchain.tool_choice import find_assembler
 
 Json = Any
 
 RESULTS = ROOT / "bench" / "results" / "machine_code_h200.json"
 SHIM = ROOT / "bench" / "workloads" / "machine_code_launches.c"
 PROGRAM = ROOT / "bench" / "workloads" / "machine_code_ops.py"
-KINDS = ("cut", "grown", "identity")
+PROBED = "block_sched"
+BEFORE = ("cut", "grown", "identity")
+"""Kinds of cubins of results that do not say which."""
+KINDS = (*BEFORE, PROBED)
 MODES = ("again", *KINDS)
+FASTEST_CLOCK = 2.1e6
+"""Cycles that a multiprocessor of an H200, at 1.98 GHz, never has in a millisecond."""
+SLACK = 20_000
+"""Cycles by which a warp may seem to take longer than the events around its launch say."""
 REGISTERS, PARAMETER = 8, 16
 """More registers of a thread, of grown cubins; bytes of a parameter more, of these and of twins."""
 LEAST_KERNELS = 50
@@ -79,7 +93,7 @@ def record(out: Path, limit: float) -> int:
         _, rows = _operators(shim, "compare", [str(index)], start + limit, died)
         results = {
             **{name: head.get(name) for name in ("device", "torch", "operators")},
-            "kernels": names, "made": sorted(made), "left": left, "died": died,
+            "kinds": KINDS, "kernels": names, "made": sorted(made), "left": left, "died": died,
             **made_of("machine_code_h200"), "seconds": round(time.monotonic() - start, 1),
             "results": [_short(row) for row in rows],
         }  # fmt: skip
@@ -104,21 +118,29 @@ def numbered(results: Json) -> Json:
         for found in row["modes"].values():
             found["launches"] = {launched(key): count for key, count in found["launches"].items()}
             found["times"] = {one(name): time_ for name, time_ in found["times"].items()}
+            found["records"] = {one(name): counts for name, counts in found["records"].items()}
     left = {one(name): reason for name, reason in results["left"].items()}
     return {**results, "made": [one(name) for name in results["made"]], "left": left}
 
 
 def _short(row: Json) -> Json:
-    """A row of the program's, with launches counted by kernel, and the shortest time of each in µs."""
+    """A row of the program's, with launches counted by kernel, the shortest time of each in µs, and of probed ones the
+    numbers of warps, records, odd records, and launches that were too short for what a warp recorded."""
     modes = {}
     for mode, found in row["modes"].items():
         counts: Counter[str] = Counter()
         times: dict[str, float] = {}
-        for name, how, milliseconds in found["launches"]:
+        records: dict[str, list[int]] = {}
+        for name, how, milliseconds, *recorded in found["launches"]:
             counts[f"{how} {name}"] += 1
+            if recorded:
+                warps, written, odd, longest = map(int, recorded)
+                is_long = float(milliseconds) and longest > float(milliseconds) * FASTEST_CLOCK + SLACK
+                so_far = records.setdefault(name, [0, 0, 0, 0])
+                records[name] = [a + b for a, b in zip(so_far, (warps, written, odd, int(is_long)), strict=True)]
             if row["large"] and float(milliseconds):
                 times[name] = min(times.get(name, 1e9), round(1000 * float(milliseconds), 2))
-        modes[mode] = {"same": found["same"], "launches": dict(counts), "times": times}
+        modes[mode] = {"same": found["same"], "launches": dict(counts), "times": times, "records": records}
     return {**{name: row[name] for name in ("number", "name", "large")}, "modes": modes, "error": row.get("error", "")}
 
 
@@ -184,16 +206,16 @@ def _lines(argv: Sequence[str], environment: dict[str, str], deadline: float, er
 
 def make_twins(
     library: Path, names: set[str], arch: str, folder: Path
-) -> tuple[dict[str, tuple[int, str, str, str]], dict[str, str]]:
-    """Make the cubins of these kernels. Returns the number of parameters and the three files by name, and the reason of
-    each kernel that is left alone."""
+) -> tuple[dict[str, tuple[int | str, ...]], dict[str, str]]:
+    """Make the cubins of these kernels. Returns the number of parameters and a file of each kind by name, and the
+    reason of each kernel that is left alone."""
     images = [
         image.data
         for container in read_file(library)
         for image in container.images
         if image.kind is ImageKind.CUBIN and image.arch in (arch, f"{arch}a")
     ]
-    made: dict[str, tuple[int, str, str, str]] = {}
+    made: dict[str, tuple[int | str, ...]] = {}
     left = dict.fromkeys(names, "in no cubin of the library")
     bodies: dict[str, bytes] = {}
     several: set[str] = set()
@@ -220,7 +242,7 @@ def make_twins(
     return made, left
 
 
-_Made = tuple[tuple[int, str, str, str] | None, bytes, str]
+_Made = tuple[tuple[int | str, ...] | None, bytes, str]
 
 
 def _cubins_of(data: bytes, wanted: set[str], folder: str, number: int) -> dict[str, _Made]:
@@ -242,7 +264,7 @@ def _cubins_of(data: bytes, wanted: set[str], folder: str, number: int) -> dict[
                 except MachineCodeError as error:
                     files.append("")
                     reasons.append(f"{kind}: {error.reason}")
-            found[name] = ((count, files[0], files[1], files[2]), body, "; ".join(reasons))
+            found[name] = ((count, *files), body, "; ".join(reasons))
         except MachineCodeError as error:
             found[name] = (None, body, error.reason)
         except FormatError as error:
@@ -251,14 +273,25 @@ def _cubins_of(data: bytes, wanted: set[str], folder: str, number: int) -> dict[
 
 
 def _changed(cut: bytes, name: str, kind: str, file: str) -> bytes:
-    """Return a cut cubin as it is, grown, or with trampolines. Raises MachineCodeError for what it cannot have."""
+    """Return a cut cubin as it is, grown, with trampolines, or with block_sched's code.
+
+    Raises MachineCodeError for what it cannot have.
+    """
     if kind == "cut":
         return cut
     if kind == "identity":
         return identity_twin(cut, name, file, parameter=PARAMETER).data
+    if kind == PROBED:
+        return probed_twin(cut, name, file, probe_code().at).data
     longer, _ = write_trampolines(instruction_words(code_of(cut, name, file)), [])
     registers = read_cubin(cut, file).kernels[name].registers + REGISTERS
     return grow(cut, Growth(longer, registers, PARAMETER), file).data
+
+
+@functools.cache
+def probe_code() -> ProbeCode:
+    """The code of block_sched."""
+    return ProbeCode(load_probes([PROBED]), "sm_90", find_assembler())
 
 
 def _plural(count: int, noun: str) -> str:
@@ -280,6 +313,14 @@ def twins_that_ran(results: Json, mode: str) -> tuple[set[str], list[str]]:
         else:
             ran.update(name for how, name in launched if how == "twin")
     return ran, wrong
+
+
+def recorded(results: Json, mode: str) -> tuple[int, int, int, int]:
+    """Return how many warps the probed launches of a mode had, how many of them have records, how many records cannot
+    be, and how many launches were shorter than a warp's cycles."""
+    rows = [counts for row in results["results"] for counts in row["modes"].get(mode, {}).get("records", {}).values()]
+    warps, records, odd, long = (sum(row[index] for row in rows) for index in range(4))
+    return warps, records, odd, long
 
 
 def time_ratios(results: Json, mode: str) -> list[tuple[float, float, str]]:
@@ -308,14 +349,18 @@ def say(results: Json) -> int:
         print(f"  did not end: {one['what']} {one['at']}: {one['said'][-150:]}")
     print(f"  not the same in two plain runs, so not judged: {', '.join(unsteady) or 'none'}")
     good = not results["died"]
-    for mode in KINDS:
+    for mode in results.get("kinds", BEFORE):
         ran, wrong = twins_that_ran(results, mode)
         ratios = time_ratios(results, mode)
         times = "no times"
         if ratios:
             middle, (worst, _, at) = statistics.median(ratio for ratio, _, _ in ratios), ratios[-1]
             times = f"× {middle:.3f} (median of {len(ratios)} of {LONG_US:.0f} µs and more), at most {worst:.2f} ({at})"
-        holds = len(ran) >= LEAST_KERNELS and not wrong
+        warps, records, odd, long = recorded(results, mode)
+        holds = len(ran) >= LEAST_KERNELS and not wrong and warps == records and not odd and not long
+        if mode == PROBED:
+            holds &= warps > 0
+            times += f"; {records:,} records of {warps:,} warps, {odd:,} impossible, {long:,} launches too short"
         good &= holds
         print(f"{'ok    ' if holds else 'missed'} {mode:8} {_plural(len(ran), 'kernel')} with the same bits, "
               f"wrong: {', '.join(wrong) or 'none'}; {times}")  # fmt: skip
@@ -346,6 +391,43 @@ def _reasons(data: bytes) -> Iterator[str]:
             yield re.sub(r"(the variable) _\w+", r"\1 …", error.reason)
 
 
+def probe_all(paths: Iterable[Path], most: int) -> int:
+    """Make a twin with block_sched of up to so many sm_90 kernels of each cubin of libraries; print how many there are,
+    why not the others, and the CPU time of one."""
+    found: Counter[str] = Counter()
+    milliseconds: list[float] = []
+    # Not counted: the code is assembled once.
+    for offset in (0, 8):
+        probe_code().at(offset)
+    for path in paths:
+        for container in read_file(path):
+            for image in container.images:
+                if image.kind is not ImageKind.CUBIN or image.arch not in ("sm_90", "sm_90a"):
+                    continue
+                cutter = Cutter(bytes(image.data), "cubin")
+                for kernel in sorted(cutter.kernels)[:most]:
+                    reason, spent = _probed(cutter, kernel)
+                    found[reason] += 1
+                    if not reason:
+                        milliseconds.append(spent)
+    for reason, count in found.most_common():
+        print(f"{count:6} {reason or 'probed'}")
+    if milliseconds:
+        print(f"CPU time of a twin: {statistics.median(milliseconds):.1f} ms (median), {max(milliseconds):.1f} at most")
+    return 0
+
+
+def _probed(cutter: Cutter, kernel: str) -> tuple[str, float]:
+    """Return why a kernel cannot be probed, "" if it can, and the milliseconds of CPU time that its twin took."""
+    try:
+        cut = cutter.cut(kernel)
+        start = time.process_time()
+        probed_twin(cut, kernel, "cubin", probe_code().at)
+        return "", 1000 * (time.process_time() - start)
+    except MachineCodeError as error:
+        return re.sub(r"0x[0-9a-f]+|_\w{6,}|\d+", "…", error.reason), 0.0
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit status."""
     parser = argparse.ArgumentParser(prog="bench.machine_code", description=__doc__.split("\n", 1)[0])
@@ -357,9 +439,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     judging.add_argument("file", type=Path, nargs="?", default=RESULTS)
     cutting = commands.add_parser("cut", help="count which kernels of libraries can be cut")
     cutting.add_argument("file", type=Path, nargs="+")
+    probing = commands.add_parser("probed", help="count which kernels of libraries get block_sched's code")
+    probing.add_argument("file", type=Path, nargs="+")
+    probing.add_argument("--most", type=int, default=1 << 20, help="kernels of each cubin (default all)")
     options = parser.parse_args(argv)
     if options.command == "record":
         return record(options.out, options.limit)
+    if options.command == "probed":
+        return probe_all(options.file, options.most)
     if options.command == "cut":
         return cut_all(options.file)
     return judge_files([options.file], "bench.machine_code record --out FILE", _FIGURES, say)

@@ -20,22 +20,41 @@ typedef struct {
 	unsigned attribute_count;
 } launch_config;
 
-enum { MAX_KERNELS = 4096, MAX_PARAMETERS = 512, LOG_SIZE = 1 << 20, BLOCK_SIZE = 16 };
-enum { MAX_DYNAMIC_SHARED_SIZE_BYTES = 8 };
+enum { MAX_KERNELS = 4096, MAX_PARAMETERS = 512, LOG_SIZE = 1 << 20, MODES = 5, PROBED = 4 };
+enum { MAX_DYNAMIC_SHARED_SIZE_BYTES = 8, MULTIPROCESSOR_COUNT = 16, MAX_THREADS_PER_BLOCK = 0 };
+enum { WARP = 32, MAX_WARPS = 1 << 22 };
 
 /* A kernel that has twins. count: of its own parameters. files: of its cubins, by mode (0: the program's own). */
 typedef struct {
 	char *name;
 	int count;
-	char *files[4];
-	void *functions[4];
+	char *files[MODES];
+	void *functions[MODES];
 } kernel;
+
+/* The probe block of a twin with one map, and a record of block_sched. Both as neutrino/abi has them. */
+typedef struct {
+	unsigned warps_per_block, warp_capacity, zero, copy_mask;
+	unsigned long long cell, records, counts;
+} probe_block;
+typedef struct {
+	unsigned long long start;
+	unsigned elapsed, multiprocessor;
+} record;
+
+/* What a launch of a probed twin recorded. warps: that it had; records: of them with a record. odd: records that cannot
+   be. longest: cycles. */
+typedef struct {
+	unsigned long long warps, records, odd;
+	unsigned longest;
+} recorded;
 
 static kernel kernels[MAX_KERNELS];
 static int kernel_count, mode, timed;
 static char *log_text;
 static size_t log_used;
-static unsigned char block[BLOCK_SIZE];
+static probe_block block;
+static record *copies;
 
 static void *runtime(const char *name)
 {
@@ -56,14 +75,18 @@ static void *driver(const char *name)
 	return library ? dlsym(library, name) : NULL;
 }
 
-static void note(const char *name, const char *how, double milliseconds)
+static void note(const char *name, const char *how, double milliseconds, const recorded *found)
 {
-	if (log_used + strlen(name) + 128 > LOG_SIZE)
+	if (log_used + strlen(name) + 256 > LOG_SIZE)
 		return;
-	log_used += (size_t)sprintf(log_text + log_used, "%s\t%s\t%.6f\n", name, how, milliseconds);
+	log_used += (size_t)sprintf(log_text + log_used, "%s\t%s\t%.6f", name, how, milliseconds);
+	if (found)
+		log_used += (size_t)sprintf(log_text + log_used, "\t%llu\t%llu\t%llu\t%u", found->warps, found->records,
+					    found->odd, found->longest);
+	log_used += (size_t)sprintf(log_text + log_used, "\n");
 }
 
-/* Read the list of kernels with twins: lines of name, number of parameters, and three files, separated by tabs. */
+/* Read the list of kernels with twins: lines of name, number of parameters, and a file for each mode, separated by tabs. */
 int machine_code_read(const char *path)
 {
 	FILE *file = fopen(path, "r");
@@ -77,7 +100,7 @@ int machine_code_read(const char *path)
 		memset(one, 0, sizeof(*one));
 		one->name = strdup(strsep(&at, "\t"));
 		one->count = at ? atoi(strsep(&at, "\t")) : 0;
-		for (int i = 1; i < 4 && at; i++)
+		for (int i = 1; i < MODES && at; i++)
 			one->files[i] = strdup(strsep(&at, "\t"));
 	}
 	free(line);
@@ -86,14 +109,15 @@ int machine_code_read(const char *path)
 	return kernel_count;
 }
 
-/* How kernels are launched from now on: 0 as they are, 1 to 3 by that file. times: whether each is waited for. */
+/* How kernels are launched from now on: 0 as they are, 1 to 4 by that file. times: whether each is waited for. */
 void machine_code_mode(int new_mode, int times)
 {
 	mode = new_mode;
 	timed = times;
 }
 
-/* What was launched since the last call: lines of name, how, milliseconds. */
+/* What was launched since the last call: lines of name, how, milliseconds; of probed twins also how many warps, how many
+   records, how many of them cannot be, and the most cycles. */
 const char *machine_code_log(void)
 {
 	static char *last;
@@ -118,6 +142,50 @@ static void *function_of(kernel *one)
 	return one->functions[mode];
 }
 
+/* Prepare memory for the records of a launch, and the probe block. Returns the number of warps, 0 where it cannot be
+   recorded. */
+static unsigned long long prepare_records(dim3 grid, dim3 threads, void *stream)
+{
+	int (*allocate)(unsigned long long *, size_t) = driver("cuMemAlloc_v2");
+	int (*fill)(unsigned long long, unsigned, size_t, void *) = driver("cuMemsetD32Async");
+	unsigned per_block = (threads.x * threads.y * threads.z + WARP - 1) / WARP;
+	unsigned long long warps = (unsigned long long)grid.x * grid.y * grid.z * per_block;
+	if (!copies)
+		copies = malloc(MAX_WARPS * sizeof(*copies));
+	if (!copies || !warps || warps > MAX_WARPS || !allocate || !fill)
+		return 0;
+	if (!block.records && allocate(&block.records, MAX_WARPS * sizeof(*copies)))
+		return 0;
+	if (fill(block.records, 0, (size_t)warps * (sizeof(*copies) / 4), stream))
+		return 0;
+	block.warps_per_block = per_block;
+	block.warp_capacity = (unsigned)warps;
+	return warps;
+}
+
+/* Wait for a launch, and read what it recorded of so many warps. */
+static recorded read_records(unsigned long long warps, void *stream)
+{
+	int (*wait)(void *) = driver("cuStreamSynchronize");
+	int (*copy)(void *, unsigned long long, size_t) = driver("cuMemcpyDtoH_v2");
+	int (*attribute)(int *, int, int) = driver("cuDeviceGetAttribute");
+	recorded found = {.warps = warps};
+	int multiprocessors = 0;
+	if (!wait || !copy || !attribute || wait(stream) || attribute(&multiprocessors, MULTIPROCESSOR_COUNT, 0) ||
+	    copy(copies, block.records, (size_t)warps * sizeof(*copies)))
+		return found;
+	for (unsigned long long i = 0; i < warps; i++) {
+		if (!copies[i].start && !copies[i].elapsed)
+			continue;
+		found.records++;
+		if (!copies[i].start || !copies[i].elapsed || copies[i].multiprocessor >= (unsigned)multiprocessors)
+			found.odd++;
+		if (copies[i].elapsed > found.longest)
+			found.longest = copies[i].elapsed;
+	}
+	return found;
+}
+
 /* Launch the file's function. Returns the status, -1 where there is none. */
 static int launch_twin(const char *name, dim3 grid, dim3 threads, void **arguments, size_t shared, void *stream)
 {
@@ -125,7 +193,9 @@ static int launch_twin(const char *name, dim3 grid, dim3 threads, void **argumen
 	int (*launch)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **,
 		      void **) = driver("cuLaunchKernel");
 	int (*set)(void *, int, int) = driver("cuFuncSetAttribute");
+	int (*get)(int *, int, void *) = driver("cuFuncGetAttribute");
 	kernel *one = NULL;
+	int most = 0;
 	for (int i = 0; i < kernel_count && !one; i++)
 		if (!strcmp(kernels[i].name, name))
 			one = &kernels[i];
@@ -134,9 +204,13 @@ static int launch_twin(const char *name, dim3 grid, dim3 threads, void **argumen
 	void *function = function_of(one);
 	if (!function)
 		return -1;
+	/* With more registers a block may have fewer threads; then it stays the program's. */
+	if (mode == PROBED &&
+	    (!get || get(&most, MAX_THREADS_PER_BLOCK, function) || threads.x * threads.y * threads.z > (unsigned)most))
+		return -1;
 	for (int i = 0; i < one->count; i++)
 		parameters[i] = arguments[i];
-	parameters[one->count] = block;
+	parameters[one->count] = &block;
 	if (shared > 48 << 10)
 		set(function, MAX_DYNAMIC_SHARED_SIZE_BYTES, (int)shared);
 	return launch(function, grid.x, grid.y, grid.z, threads.x, threads.y, threads.z, (unsigned)shared, stream, parameters,
@@ -149,27 +223,36 @@ static int launched(const char *name, dim3 grid, dim3 threads, void **arguments,
 {
 	static void *events[2];
 	int (*create)(void **, unsigned) = driver("cuEventCreate");
-	int (*record)(void *, void *) = driver("cuEventRecord");
+	int (*mark)(void *, void *) = driver("cuEventRecord");
 	int (*wait)(void *) = driver("cuEventSynchronize");
 	int (*elapsed)(float *, void *, void *) = driver("cuEventElapsedTime");
 	float milliseconds = 0;
 	const char *how = "own";
+	unsigned long long warps = 0;
+	recorded found;
+	int is_probed = 0;
 	if (!log_text)
 		log_text = malloc(LOG_SIZE);
-	if (!log_text || !name || !create || !record || !wait || !elapsed)
+	if (!log_text || !name || !create || !mark || !wait || !elapsed)
 		return 0;
 	if (timed && !events[0] && (create(&events[0], 0) || create(&events[1], 0)))
 		return 0;
+	if (mode == PROBED)
+		warps = prepare_records(grid, threads, stream);
 	if (timed)
-		record(events[0], stream);
-	*status = mode ? launch_twin(name, grid, threads, arguments, shared, stream) : -1;
+		mark(events[0], stream);
+	*status = mode && (mode != PROBED || warps) ? launch_twin(name, grid, threads, arguments, shared, stream) : -1;
 	if (*status == -1)
 		*status = original(call);
 	else
 		how = *status ? "failed" : "twin";
-	if (timed && !record(events[1], stream) && !wait(events[1]))
+	if (timed && !mark(events[1], stream) && !wait(events[1]))
 		elapsed(&milliseconds, events[0], events[1]);
-	note(name, how, milliseconds);
+	if (mode == PROBED && !strcmp(how, "twin")) {
+		found = read_records(warps, stream);
+		is_probed = 1;
+	}
+	note(name, how, milliseconds, is_probed ? &found : NULL);
 	return 1;
 }
 

@@ -18,9 +18,9 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-MODES = ("own", "again", "cut", "grown", "identity")
+MODES = ("own", "again", "cut", "grown", "identity", "block_sched")
 """How kernels are launched. The first two are the program's own launches, which must agree."""
-NUMBER = {"own": 0, "again": 0, "cut": 1, "grown": 2, "identity": 3}
+NUMBER = {"own": 0, "again": 0, "cut": 1, "grown": 2, "identity": 3, "block_sched": 4}
 ODD = 1_000_003
 LARGE = 1 << 26
 TURNS = 7

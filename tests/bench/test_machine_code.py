@@ -22,13 +22,41 @@ int cudaLaunchKernelExC(const void *c, const void *f, void **a)
 """
 DRIVER = """
 #include <stdio.h>
+#include <string.h>
+typedef struct { unsigned long long start; unsigned elapsed, multiprocessor; } record;
+static record records[1 << 10];
+static int launches;
+int cuMemAlloc_v2(unsigned long long *at, size_t size)
+{ (void)size; *at = (unsigned long long)(size_t)records; return 0; }
+int cuMemsetD32Async(unsigned long long at, unsigned value, size_t words, void *stream)
+{ (void)stream; memset((void *)(size_t)at, (int)value, 4 * words); return 0; }
+int cuMemcpyDtoH_v2(void *to, unsigned long long at, size_t size)
+{ memcpy(to, (void *)(size_t)at, size); return 0; }
+int cuStreamSynchronize(void *stream) { (void)stream; return 0; }
+int cuDeviceGetAttribute(int *value, int attribute, int device)
+{ *value = attribute == 16 && !device ? 132 : 0; return 0; }
+/* What a twin with block_sched does: the second launch misses a warp and has an unknown multiprocessor. */
+static void probed(void *block, unsigned blocks, unsigned threads)
+{
+    const unsigned *words = block;
+    const unsigned long long *addresses = block;
+    unsigned warps = blocks * ((threads + 31) / 32), wrong = launches++;
+    record *out = (record *)(size_t)addresses[3];
+    if (words[0] != (threads + 31) / 32 || words[1] != warps || words[2] || words[3] || addresses[2] || addresses[4])
+        printf("another probe block\\n");
+    for (unsigned i = wrong; i < warps; i++)
+        out[i] = (record){1000 + i, 10 + i, wrong && i == wrong ? 132 : i % 132};
+}
 int cuModuleLoad(void **module, const char *path) { *module = (void *)path; return 0; }
 int cuModuleGetFunction(void **function, void *module, const char *name) { (void)name; *function = module; return 0; }
+int cuFuncGetAttribute(int *value, int attribute, void *f)
+{ *value = attribute ? 0 : strstr((char *)f, "small") ? 96 : 1024; return 0; }
 int cuFuncSetAttribute(void *f, int attribute, int value)
 { return printf("set %s %d %d\\n", (char *)f, attribute, value) < 0; }
 int cuLaunchKernel(void *f, unsigned x, unsigned y, unsigned z, unsigned tx, unsigned ty, unsigned tz, unsigned shared,
                    void *stream, void **p, void **extra)
-{ (void)extra; return printf("twin %s %u %u %u %u %u %u %u %p %d %d %d\\n", (char *)f, x, y, z, tx, ty, tz, shared,
+{ if (strstr((char *)f, "probed")) probed(p[2], x * y * z, tx * ty * tz);
+  (void)extra; return printf("twin %s %u %u %u %u %u %u %u %p %d %d %d\\n", (char *)f, x, y, z, tx, ty, tz, shared,
                              stream, *(int *)p[0], *(int *)p[1], *(int *)p[2]) < 0; }
 int cuEventCreate(void **event, unsigned flags) { *event = (void *)(1L + flags); return 0; }
 int cuEventRecord(void *event, void *stream) { (void)event; (void)stream; return 0; }
@@ -50,12 +78,14 @@ int main(int count, char **arguments)
     const char *(*log)(void) = (const char *(*)(void))dlsym(RTLD_DEFAULT, "machine_code_log");
     int first = 42, second = 43;
     void *values[] = {&first, &second};
-    if (count < 2 || list(arguments[1]) != 1)
+    if (count < 3 || list(arguments[1]) != 1)
         return 1;
-    for (int one = 0; one < 3; one++) {
+    for (int one = 0; one < 6; one++) {
         dim3 grid = {7, 2, 3}, block = {4, 5, 6};
         config with = {grid, block, 70000, (void *)8, 0, 0};
-        mode(one, one == 1);
+        if (one == 5 && list(arguments[2]) != 1)
+            return 2;
+        mode(one < 5 ? one : 4, one == 1);
         cudaLaunchKernel("alpha", grid, block, values, 100, (void *)9);
         cudaLaunchKernel("beta", grid, block, values, 0, (void *)9);
         cudaLaunchKernelExC(&with, "alpha", values);
@@ -83,11 +113,13 @@ def test_launches_by_other_functions(tmp_path: Path) -> None:
     strict = ("-std=gnu11", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-ldl")
     shim = build("shim.so", machine_code.SHIM.read_text(), *strict)
     # Of the third kind there is no file.
-    (tmp_path / "list").write_text("alpha\t2\t/cut\t\t/identity\n")
+    (tmp_path / "list").write_text("alpha\t2\t/cut\t\t/identity\t/probed\n")
+    (tmp_path / "other").write_text("alpha\t2\t/cut\t\t/identity\t/probed_small\n")
     environment = {"LD_PRELOAD": str(shim), "LD_LIBRARY_PATH": str(tmp_path)}
     done = subprocess.run(
-        [program, tmp_path / "list"], env=environment, capture_output=True, text=True, check=True, timeout=60
-    )
+        [program, tmp_path / "list", tmp_path / "other"], env=environment, capture_output=True, text=True, check=True,
+        timeout=60,
+    )  # fmt: skip
     own = ["own alpha 7 6 42 100 0x9", "own beta 7 6 42 0 0x9", "own alpha 42 7", "own alpha 42 7"]
     log = ["log alpha\town\t0.000000", "beta\town\t0.000000", "alpha\town\t0.000000"]
     # The twins get one parameter more, which is zeros; launches with attributes stay the program's.
@@ -96,7 +128,20 @@ def test_launches_by_other_functions(tmp_path: Path) -> None:
         "twin /cut 7 2 3 4 5 6 70000 0x8 42 43 0", "own alpha 42 7",
         "log alpha\ttwin\t0.500000", "beta\town\t0.500000", "alpha\ttwin\t0.500000",
     ]  # fmt: skip
-    assert done.stdout.splitlines() == [*own, *log, *twins, *own, *log]
+    identity = [
+        "twin /identity 7 2 3 4 5 6 100 0x9 42 43 0", "own beta 7 6 42 0 0x9", "set /identity 8 70000",
+        "twin /identity 7 2 3 4 5 6 70000 0x8 42 43 0", "own alpha 42 7",
+        "log alpha\ttwin\t0.000000", "beta\town\t0.000000", "alpha\ttwin\t0.000000",
+    ]  # fmt: skip
+    # 42 blocks of 120 threads: 4 warps of each, the probe block's first number. Then what was recorded.
+    probed = [
+        "twin /probed 7 2 3 4 5 6 100 0x9 42 43 4", "own beta 7 6 42 0 0x9", "set /probed 8 70000",
+        "twin /probed 7 2 3 4 5 6 70000 0x8 42 43 4", "own alpha 42 7",
+        "log alpha\ttwin\t0.000000\t168\t168\t0\t177", "beta\town\t0.000000",
+        "alpha\ttwin\t0.000000\t168\t167\t1\t177",
+    ]  # fmt: skip
+    # At last a twin with too many registers for blocks of so many threads.
+    assert done.stdout.splitlines() == [*own, *log, *twins, *own, *log, *identity, *probed, *own, *log]
 
 
 DYING = """
@@ -155,3 +200,34 @@ def test_verdicts(capsys: pytest.CaptureFixture[str]) -> None:
     unsteady = _row("unsteady", same=False)
     unsteady["modes"]["again"] = {**unsteady["modes"]["again"], "same": False}
     assert machine_code.say({**results, "results": [*rows, unsteady]}) == 0
+
+
+def _recorded(counts: list[int]) -> machine_code.Json:
+    rows = [_row(f"op{number}", same=True) for number in range(machine_code.LEAST_KERNELS)]
+    for row in rows:
+        row["modes"]["block_sched"] = {**row["modes"]["cut"], "records": {f"{row['name']}_kernel": [8, 8, 0, 0]}}
+    rows[3]["modes"]["block_sched"]["records"]["op3_kernel"] = counts
+    return {
+        "device": "a", "torch": "b", "kinds": machine_code.KINDS, "kernels": ["k"], "made": ["k"], "left": {},
+        "died": [], "results": rows,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("counts", "status"), [([8, 8, 0, 0], 0), ([8, 7, 0, 0], 1), ([8, 8, 1, 0], 1), ([8, 8, 0, 1], 1)]
+)
+def test_verdicts_on_records(counts: list[int], status: int, capsys: pytest.CaptureFixture[str]) -> None:
+    assert machine_code.say(_recorded(counts)) == status
+    lines = [line.split() for line in capsys.readouterr().out.splitlines() if "same bits" in line]
+    verdicts = {words[1]: words[0] for words in lines}
+    assert verdicts == {**dict.fromkeys(machine_code.BEFORE, "ok"), "block_sched": "missed" if status else "ok"}
+
+
+def test_records_of_launches() -> None:
+    launches = [
+        ["k", "twin", "0.010000", "8", "8", "0", "21000"], ["k", "twin", "0.010000", "8", "7", "1", "50000"],
+        ["k", "twin", "0.000000", "8", "8", "0", "4000000"], ["j", "own", "0.500000"],
+    ]  # fmt: skip
+    row = {"number": 0, "name": "op", "large": False, "modes": {"block_sched": {"same": True, "launches": launches}}}
+    # At most 2.1 GHz, and a slack of 20,000 cycles: 41,000 in 10 µs. Without a time nothing is said.
+    assert machine_code._short(row)["modes"]["block_sched"]["records"] == {"k": [24, 23, 1, 1]}
