@@ -34,21 +34,21 @@ SOURCES = (
     "image/assess.c", "image/attributes.c", "image/backend.c", "image/background.c", "image/change.c",
     "image/choice.c",
     "image/entry.c", "image/entry_fetch.c", "image/function.c", "image/image.c", "image/image_bytes.c",
-    "image/image_log.c",
-    "image/needs.c", "image/prepare.c", "image/ranges.c", "image/registry.c", "image/requests.c", "image/section.c",
-    "image/sets.c", "image/twin.c",
+    "image/image_log.c", "image/links.c", "image/needs.c", "image/passed.c", "image/prepare.c", "image/ranges.c",
+    "image/registry.c", "image/requests.c", "image/section.c", "image/sets.c", "image/twin.c",
     "launch/launch.c", "launch/launch_forms.c",
     "graph/graph.c", "graph/graph_bodies.c", "graph/graph_choice.c", "graph/graph_exec.c", "graph/graph_layout.c",
     "graph/graph_memory.c", "graph/graph_replay.c",
-    "front/control.c", "front/coverage.c", "front/hook.c", "front/lifetimes.c", "front/loaded.c", "front/nvtx.c",
-    "front/process.c", "front/steering.c",
+    "front/control.c", "front/coverage.c", "front/hook.c", "front/lifetimes.c", "front/linked.c", "front/loaded.c",
+    "front/nvtx.c", "front/passing.c", "front/process.c", "front/steering.c",
 )  # fmt: skip
 LATE_SOURCES = (
     "base/driver.c", "front/cached_pointers.c", "front/hook.c", "front/late.c", "front/late_state.c",
-    "front/memory_map.c", "front/nvtx.c", "front/object.c", "front/process.c", "front/slot_write.c", "front/slots.c",
+    "front/memory_map.c", "front/nvtx.c", "front/object.c", "front/passing.c",
+    "front/process.c", "front/slot_write.c", "front/slots.c",
 )  # fmt: skip
 """Sources of the late hook that the hook does not have, or that are compiled with -DNEUTRINO_LATE for it."""
-AUDIT_SOURCES = ("front/audit.c", "front/audit_start.c")
+AUDIT_SOURCES = ("front/audit.c", "front/audit_object.c", "front/audit_passing.c", "front/audit_start.c")
 WARNINGS = ("-Wall", "-Wextra", "-Werror", "-Wshadow", "-Wstrict-prototypes", "-Wvla")
 HOOK_PLACEHOLDER = "/neutrino-hook-placeholder".ljust(1023, "/")
 DRIVER_PLACEHOLDER = "/neutrino-driver-placeholder".ljust(1023, "/")

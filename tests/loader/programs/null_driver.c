@@ -1,6 +1,7 @@
 /*
  * A driver that does nothing: what a launch costs in front of it is the hook's own. Device memory is host memory, every
- * call succeeds. Only what the hook, scale.c and signals.c call is here.
+ * call succeeds. Only what the hook, scale.c, signals.c and passing.c call is here. What cuLinkComplete gives is the file
+ * that LINKED names.
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -122,3 +123,30 @@ CALL(cuKernelGetFunction, (CUfunction *f, CUkernel k), *f = (char *)k + 0x20)
 CALL(cuOccupancyMaxActiveBlocksPerMultiprocessor, (int *n, CUfunction f, int t, size_t s), *n = 1)
 CALL(cuLaunchKernel, (CUfunction f, unsigned a, unsigned b, unsigned c, unsigned d, unsigned e, unsigned g, unsigned h,
 		      CUstream s, void **p, void **x))
+
+/* What a link has made: the bytes of the file that LINKED names. */
+static char linked[1 << 20];
+
+static size_t read_linked(void)
+{
+	FILE *file = fopen(getenv("LINKED"), "rb");
+	size_t size = file ? fread(linked, 1, sizeof(linked), file) : 0;
+
+	if (file)
+		fclose(file);
+	return size;
+}
+
+CALL(cuLinkCreate_v2, (unsigned n, int *o, void **v, void **s), *s = fresh())
+CALL(cuLinkAddData_v2, (void *s, int t, void *d, size_t n, const char *name, unsigned c, int *o, void **v))
+CALL(cuLinkAddFile_v2, (void *s, int t, const char *path, unsigned c, int *o, void **v))
+CALL(cuLinkComplete, (void *s, void **cubin, size_t *n), *n = read_linked(), *cubin = linked)
+CALL(cuLinkDestroy, (void *s), give_back(s))
+
+/* NVRTC asks for one, and does without. */
+CUresult cuGetExportTable(const void **table, const void *id);
+CUresult cuGetExportTable(const void **table, const void *id)
+{
+	*table = NULL;
+	return CUDA_ERROR_NOT_SUPPORTED;
+}

@@ -113,6 +113,28 @@
 	  (library), IN_TRACE(nt_registry_unloading(library, true)), NOTHING)                                          \
 	X(cuLibraryGetModule, (CUmodule *module, CUlibrary library),                                                   \
 	  (module, library), NOTHING, ON_SUCCESS(IN_TRACE(nt_registry_alias(*module, library))))                       \
+	/* The driver's linker. */                                                                                     \
+	X(cuLinkCreate, (unsigned count, int *options, void **values, void **state),                                   \
+	  (count, options, values, state), NOTHING, ON_SUCCESS(nt_linked_begins(*state, count, options, values)))      \
+	X(cuLinkAddData, (void *state, int type, void *data, size_t size, const char *name, unsigned count,            \
+	   int *options, void **values),                                                                               \
+	  (state, type, data, size, name, count, options, values), NOTHING,                                            \
+	  nt_linked_gets(state, type, data, size, count, options, values))                                             \
+	X(cuLinkAddFile, (void *state, int type, const char *path, unsigned count, int *options, void **values),       \
+	  (state, type, path, count, options, values), NOTHING,                                                        \
+	  nt_linked_gets(state, type, NULL, 0, count, options, values))                                                \
+	X(cuLinkCreate_v2, (unsigned count, int *options, void **values, void **state),                                \
+	  (count, options, values, state), NOTHING, ON_SUCCESS(nt_linked_begins(*state, count, options, values)))      \
+	X(cuLinkAddData_v2, (void *state, int type, void *data, size_t size, const char *name, unsigned count,         \
+	   int *options, void **values),                                                                               \
+	  (state, type, data, size, name, count, options, values), NOTHING,                                            \
+	  nt_linked_gets(state, type, data, size, count, options, values))                                             \
+	X(cuLinkAddFile_v2, (void *state, int type, const char *path, unsigned count, int *options, void **values),    \
+	  (state, type, path, count, options, values), NOTHING,                                                        \
+	  nt_linked_gets(state, type, NULL, 0, count, options, values))                                                \
+	X(cuLinkComplete, (void *state, void **cubin, size_t *size),                                                   \
+	  (state, cubin, size), NOTHING, ON_SUCCESS(nt_linked_done(state, cubin, size)))                               \
+	X(cuLinkDestroy, (void *state), (state), nt_linked_ends(state), NOTHING)                                       \
 	/* Functions and kernels. What the program sets of one holds for its twins. */                                 \
 	X(cuModuleGetFunction, (CUfunction *function, CUmodule module, const char *name),                              \
 	  (function, module, name), NOTHING,                                                                           \

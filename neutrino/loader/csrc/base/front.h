@@ -5,6 +5,9 @@
 #ifndef NEUTRINO_FRONT_H
 #define NEUTRINO_FRONT_H
 
+#include <stddef.h>
+#include <stdint.h>
+
 /*
  * Placeholders for the paths of the hook and of the driver, which install.py replaces in the built files, so that one
  * build serves every machine. build.py defines them. What is initialized with one is volatile: otherwise the compiler
@@ -25,5 +28,32 @@
  * it, finds itself only if the module is in the process and has a hook to give.
  */
 #define NT_FRONT_QUESTION "neutrino-front:"
+
+/*
+ * The hook looks for a library of this name when it has been loaded: from then on the module tells it of calls of NVRTC and
+ * nvJitLink, by what the hook exports as NT_FRONT_PASSING_SYMBOL, a struct neutrino_passing.
+ */
+#define NT_FRONT_PASSING "neutrino-passing"
+#define NT_FRONT_PASSING_SYMBOL "neutrino_passing"
+#define NEUTRINO_PASSING_MAGIC UINT64_C(0x316773617074746e)
+
+/* Functions of the library of NVRTC that was called: nvrtcGetCUBINSize, nvrtcGetPTXSize, nvrtcGetPTX. 0: success. */
+struct neutrino_nvrtc {
+	int (*get_cubin_size)(void *program, size_t *ret);
+	int (*get_ptx_size)(void *program, size_t *ret);
+	int (*get_ptx)(void *program, char *ret);
+};
+
+struct neutrino_passing {
+	uint64_t magic;
+	/* After nvrtcGetCUBIN has succeeded. caller: address in the code that has called it. */
+	void (*compiled)(void *program, const char *cubin, const struct neutrino_nvrtc *nvrtc, const void *caller);
+	/* After nvJitLinkCreate has succeeded; before nvJitLinkAddData and nvJitLinkAddFile, whose data is NULL. */
+	void (*link_begins)(void *handle);
+	void (*link_gets)(void *handle, int type, const void *data, size_t size);
+	/* After nvJitLinkGetLinkedCubin has succeeded; before nvJitLinkDestroy. */
+	void (*linked)(void *handle, const void *cubin, int (*get_size)(void *, size_t *), const void *caller);
+	void (*link_ends)(void *handle);
+};
 
 #endif

@@ -4,8 +4,8 @@
  *
  * It runs in processes that have nothing to do with a GPU. So it needs no library, not even libc, of which the loader
  * would otherwise load a second copy into each process; it has no relocations and nothing to initialize; and it exports
- * four functions, which only the dynamic loader sees. It does nothing until somebody asks for the driver, but for room that
- * some programs need to start (audit_start.c).
+ * five functions, which only the dynamic loader sees. It does nothing until somebody asks for the driver, but for room that
+ * some programs need to start (audit_start.c), and for NVRTC and nvJitLink (audit_passing.c).
  */
 #include <fcntl.h>
 #include <link.h>
@@ -15,6 +15,8 @@
 #include "base/cuda_functions.h"
 #include "base/front.h"
 #include "front/audit_calls.h"
+#include "front/audit_object.h"
+#include "front/audit_passing.h"
 #include "front/audit_start.h"
 
 #define EXPORT __attribute__((visibility("default")))
@@ -24,26 +26,11 @@ EXPORT unsigned la_version(unsigned version);
 EXPORT unsigned la_objopen(struct link_map *map, Lmid_t namespace, uintptr_t *cookie);
 EXPORT void la_activity(uintptr_t *cookie, unsigned flag);
 EXPORT char *la_objsearch(const char *name, uintptr_t *cookie, unsigned flag);
+EXPORT uintptr_t la_symbind64(ElfW(Sym) * symbol, unsigned index, uintptr_t *from, uintptr_t *to, unsigned *flags,
+			      const char *name);
 
 static const volatile char hook[] = NT_FRONT_HOOK;
 static const volatile char driver[] = NT_FRONT_DRIVER;
-
-/* Whether a text begins with a prefix. This module has no libc. */
-static bool begins_with(const char *text, const char *prefix)
-{
-	while (*prefix)
-		if (*text++ != *prefix++)
-			return false;
-	return true;
-}
-
-/* Whether two texts are equal. This module has no libc. */
-static bool is_same(const char *a, const char *b)
-{
-	while (*a && *a == *b)
-		a++, b++;
-	return *a == *b;
-}
 
 /*
  * Whether a file can be read by this process. It is opened and closed, as the loader itself does next: a filter on system
@@ -66,12 +53,9 @@ static bool is_readable(const volatile char *path)
  */
 static bool is_driver(const char *name)
 {
-	const char *base = name;
+	const char *base = nt_audit_object_base(name);
 
-	for (const char *end = name; *end; end++)
-		if (*end == '/')
-			base = end + 1;
-	return is_same(base, NT_DRIVER_NAME) || is_same(base, NT_DRIVER_SONAME);
+	return nt_audit_object_is_same(base, NT_DRIVER_NAME) || nt_audit_object_is_same(base, NT_DRIVER_SONAME);
 }
 
 /*
@@ -85,15 +69,25 @@ unsigned la_version(unsigned version)
 
 /*
  * Called by the dynamic loader when it has mapped an object (program or library): room for its thread-local storage is
- * considered. Calls between objects are not audited (0).
+ * considered. Returns which of its bindings of names to others la_symbind64 is told of: none, but for NVRTC and nvJitLink.
  */
 unsigned la_objopen(struct link_map *map, Lmid_t namespace, uintptr_t *cookie)
 {
-	(void)cookie;
+	*cookie = (uintptr_t)map;
 	if (namespace == LM_ID_BASE)
 		nt_audit_start_object(map);
-	/* Calls between objects are not audited. */
-	return 0;
+	return nt_audit_passing_flags(map);
+}
+
+/*
+ * Called by the dynamic loader when it has found a name for a program or library that uses it, by a call or by dlsym, in
+ * an object for which la_objopen has said so: returns the address that it gets. from, to: the cookies of both.
+ */
+uintptr_t la_symbind64(ElfW(Sym) * symbol, unsigned index, uintptr_t *from, uintptr_t *to, unsigned *flags,
+		       const char *name)
+{
+	(void)index, (void)from, (void)flags;
+	return nt_audit_passing_bound((const struct link_map *)*to, name, symbol->st_value);
 }
 
 /*
@@ -116,12 +110,16 @@ char *la_objsearch(const char *name, uintptr_t *cookie, unsigned flag)
 {
 	char *ret = (char *)name;
 
-	(void)cookie;
 	/* The name as it was asked for; other calls are for the paths that the loader tries for it. */
 	if (flag != LA_SER_ORIG || !name)
 		return ret;
-	bool is_question = begins_with(name, NT_FRONT_QUESTION);
-	if (!is_question && (!is_driver(name) || begins_with(name, NT_FRONT_BYPASS)))
+	/* The hook itself asks, when it is there: it is found under its own path. */
+	if (nt_audit_object_is_same(name, NT_FRONT_PASSING)) {
+		nt_audit_passing_starts((const struct link_map *)*cookie);
+		return (char *)(uintptr_t)hook;
+	}
+	bool is_question = nt_audit_object_begins(name, NT_FRONT_QUESTION);
+	if (!is_question && (!is_driver(name) || nt_audit_object_begins(name, NT_FRONT_BYPASS)))
 		return ret;
 	/* Another user's process may not read the hook, and in a container one of the files may be missing. */
 	if (!is_readable(hook) || !is_readable(driver))

@@ -17,6 +17,7 @@
 #include <sys/stat.h>
 
 #include "front/audit_calls.h"
+#include "front/audit_object.h"
 
 #define TUNABLES "GLIBC_TUNABLES="
 #define ROOM "glibc.rtld.optional_static_tls"
@@ -40,21 +41,6 @@ static uint64_t room, needed;		/* bytes: what the tunable says; what the librari
 static uint64_t said; /* bytes: what was said to be enough */
 static bool has_started;
 
-/* Whether a text begins with a prefix. This module has no libc. */
-static bool begins_with(const char *text, const char *prefix)
-{
-	while (*prefix)
-		if (*text++ != *prefix++)
-			return false;
-	return true;
-}
-
-/* Whether two texts are equal. This module has no libc. */
-static bool is_same(const char *a, const char *b)
-{
-	return begins_with(a, b) && begins_with(b, a);
-}
-
 /* The length of a text in bytes, without NUL. This module has no libc. */
 static size_t length_of(const char *text)
 {
@@ -69,7 +55,7 @@ static size_t length_of(const char *text)
 static char **find_variable(const char *prefix)
 {
 	for (char **entry = environment; *entry; entry++)
-		if (begins_with(*entry, prefix))
+		if (nt_audit_object_begins(*entry, prefix))
 			return entry;
 	return NULL;
 }
@@ -91,7 +77,7 @@ static uint64_t room_of(const char *tunables)
 	uint64_t ret = DEFAULT_ROOM;
 
 	while (*tunables) {
-		if (begins_with(tunables, ROOM "=")) {
+		if (nt_audit_object_begins(tunables, ROOM "=")) {
 			const char *digit = tunables + sizeof(ROOM);
 			unsigned base = *digit != '0' ? 10 : (digit[1] | 32) == 'x' ? 16 : 8;
 			uint64_t value = 0;
@@ -110,53 +96,6 @@ static uint64_t room_of(const char *tunables)
 			;
 	}
 	return ret;
-}
-
-/* The address that an entry of an object's dynamic section has: some versions of the loader relocate these in place. */
-static const void *address_of(const struct link_map *object, uint64_t value)
-{
-	return (const void *)(uintptr_t)(value < object->l_addr ? value + object->l_addr : value);
-}
-
-/* The value of the first entry with that tag in an object's dynamic section; 0 if it has none. */
-static uint64_t dynamic_value(const struct link_map *object, int64_t tag)
-{
-	for (const ElfW(Dyn) *entry = object->l_ld; entry->d_tag != DT_NULL; entry++)
-		if (entry->d_tag == tag)
-			return entry->d_un.d_val;
-	return 0;
-}
-
-/*
- * The value of a variable, a pointer, that an object defines under that name, found in its GNU hash table; NULL if it
- * does not define it.
- */
-static const void *pointer_in(const struct link_map *object, const char *name)
-{
-	uint64_t hash_at = dynamic_value(object, DT_GNU_HASH), symbols_at = dynamic_value(object, DT_SYMTAB);
-	uint64_t strings_at = dynamic_value(object, DT_STRTAB);
-	uint32_t hash = 5381;
-
-	if (!hash_at || !symbols_at || !strings_at)
-		return NULL;
-	const uint32_t *table = address_of(object, hash_at);
-	const ElfW(Sym) *symbols = address_of(object, symbols_at);
-	const char *strings = address_of(object, strings_at);
-	uint32_t bucket_count = table[0], first = table[1], bloom_words = table[2];
-	const uint32_t *buckets = table + 4 + bloom_words * (sizeof(ElfW(Addr)) / sizeof(*table));
-	const uint32_t *chain = buckets + bucket_count;
-
-	for (const char *letter = name; *letter; letter++)
-		hash = hash * 33 + (unsigned char)*letter;
-	uint32_t index = bucket_count ? buckets[hash % bucket_count] : 0;
-	for (; index && index >= first; index++) {
-		uint32_t value = chain[index - first];
-		if ((value | 1) == (hash | 1) && is_same(strings + symbols[index].st_name, name))
-			return *(const void *const *)(object->l_addr + symbols[index].st_value);
-		if (value & 1)
-			break;
-	}
-	return NULL;
 }
 
 /*
@@ -193,7 +132,7 @@ static uint64_t fixed_storage(const struct link_map *object)
 {
 	const ElfW(Ehdr) *header = (const ElfW(Ehdr) *)object->l_addr;
 
-	if (!object->l_ld || !(dynamic_value(object, DT_FLAGS) & DF_STATIC_TLS))
+	if (!object->l_ld || !(nt_audit_object_value(object, DT_FLAGS) & DF_STATIC_TLS))
 		return 0;
 	/* It begins with its header, but for one that is linked at a place of its own, where nothing may be mapped. */
 	unsigned char resident;
@@ -249,7 +188,7 @@ static void run_anew(const char *name, char **variables)
 			nt_audit_call(SYS_execve, (long)name, (long)arguments, (long)variables, 0);
 		/* The kernel has put the interpreter and at most one argument of it before a script's name. */
 		for (unsigned i = 1; i <= 2 && arguments[0] && arguments[i - 1] && arguments[i]; i++)
-			if (is_same(arguments[i], name))
+			if (nt_audit_object_is_same(arguments[i], name))
 				nt_audit_call(SYS_execve, (long)name, (long)(arguments + i), (long)variables, 0);
 	}
 	nt_audit_call(SYS_execve, (long)"/proc/self/exe", (long)arguments, (long)variables, 0);
@@ -336,7 +275,7 @@ static void leave_children_alone(void)
 		for (; *end && *end != ':'; end++)
 			if (*end == '/')
 				base = end + 1;
-		bool is_own = begins_with(base, MODULE) && end == base + sizeof(MODULE) - 1;
+		bool is_own = nt_audit_object_begins(base, MODULE) && end == base + sizeof(MODULE) - 1;
 		if (!is_own && to != *audit + sizeof(AUDIT) - 1)
 			*to++ = ':';
 		for (; from < end; from++)
@@ -362,9 +301,9 @@ void nt_audit_start_object(const struct link_map *object)
 		return;
 	}
 	if (!environment) {
-		const void *stack = pointer_in(object, "__libc_stack_end");
-		if (stack)
-			read_stack(stack);
+		const void *const *stack = nt_audit_object_symbol(object, "__libc_stack_end");
+		if (stack && *stack)
+			read_stack(*stack);
 	}
 	needed += fixed_storage(object);
 	if (environment && needed > MODULE_ROOM + (room > DEFAULT_ROOM ? room - DEFAULT_ROOM : 0))
@@ -383,6 +322,6 @@ void nt_audit_start_end(void)
 		return;
 	has_started = true;
 	char **follow = environment ? find_variable(FOLLOW) : NULL;
-	if (follow && is_same(*follow, FOLLOW "none"))
+	if (follow && nt_audit_object_is_same(*follow, FOLLOW "none"))
 		leave_children_alone();
 }

@@ -11,6 +11,7 @@
 #include "base/quiet.h"
 #include "front/hook.h"
 #include "front/lifetimes.h"
+#include "front/linked.h"
 #include "front/loaded.h"
 #include "front/process.h"
 #include "graph/graph.h"

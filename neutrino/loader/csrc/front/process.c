@@ -402,12 +402,22 @@ static void log_process(void)
 	nt_event_end(&event);
 }
 
+static bool has_started;
+
 /* Decide whether this process is recorded. After the program's first call of the driver; from any thread, done once. */
 void nt_process_start(void)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 	pthread_once(&once, decide_recording);
+	if (!__atomic_load_n(&has_started, __ATOMIC_RELAXED))
+		__atomic_store_n(&has_started, true, __ATOMIC_RELEASE);
+}
+
+/* Whether it was decided whether this process is recorded: not before the program's first call of the driver. */
+bool nt_process_has_started(void)
+{
+	return __atomic_load_n(&has_started, __ATOMIC_ACQUIRE);
 }
 
 /*

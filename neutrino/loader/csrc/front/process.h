@@ -12,6 +12,9 @@
 /* Decide whether this process is recorded. After the program's first call of the driver; from any thread, done once. */
 void nt_process_start(void);
 
+/* Whether it was decided. */
+bool nt_process_has_started(void);
+
 /*
  * Start the trace if that has not been done; whether there is one. Called at the first image, so that a process that never
  * uses the GPU leaves no folder. From any thread.

@@ -12,6 +12,7 @@
 #include "base/lock.h"
 #include "base/memory.h"
 #include "base/regions.h"
+#include "base/scope.h"
 #include "base/settings.h"
 #include "image/assess.h"
 #include "image/backend.h"
@@ -19,6 +20,7 @@
 #include "image/entry_fetch.h"
 #include "image/image_log.h"
 #include "image/needs.h"
+#include "image/passed.h"
 #include "image/requests.h"
 #include "image/section.h"
 #include "image/sets.h"
@@ -76,6 +78,12 @@ static bool is_vendor_library(const char *path)
 		if (strncmp(name, vendor_libraries[i], strlen(vendor_libraries[i])) == 0)
 			return true;
 	return false;
+}
+
+/* Whether an address is in a loaded library whose licence forbids changing it. */
+bool nt_image_is_vendors(const void *address)
+{
+	return is_vendor_library(library_of(address));
 }
 
 /* The driver's CUDA version, as 12040 for 12.4; 0 if the driver fails. */
@@ -137,6 +145,10 @@ struct found {
 	const char *arch;
 	const struct nt_set *set; /* of probes */
 	struct nt_section_twins *twins; /* NULL: they do not come from the section of a file */
+	/* As of an image. */
+	enum nt_image_kind kind;
+	size_t size;
+	const char *ptx_by;
 	struct nt_assessment assessment;
 };
 
@@ -177,8 +189,9 @@ static struct nt_image *record_of(struct found *found)
 	image = nt_memory_alloc_zeroed(1, sizeof(*image));
 	if (!image)
 		return NULL;
-	image->kind = found->bytes->kind;
-	image->size = found->bytes->size;
+	image->kind = found->kind;
+	image->ptx_by = found->ptx_by;
+	image->size = found->size;
 	image->source = nt_memory_strdup(found->source);
 	image->reason = assessment->reason;
 	image->detail = *assessment->detail ? nt_memory_strdup(assessment->detail) : NULL;
@@ -213,6 +226,30 @@ static struct nt_image *record_of(struct found *found)
 }
 
 /*
+ * Decide whether an image (GPU code of the program) can have twins (copies with probes) in a run with probes of its own,
+ * and make its record; NULL without memory. If it is a cubin without PTX, which was compiled from PTX in this process, the
+ * twins are made from a fatbin of both.
+ */
+static struct nt_image *image_by_run(struct found *found)
+{
+	struct nt_passed passed = nt_passed_find(found->bytes, found->arch);
+	NT_FREED uint8_t *fatbin = passed.fatbin;
+	struct nt_image_bytes both = {fatbin, passed.size, NT_IMAGE_FATBIN, true};
+
+	if (fatbin) {
+		found->bytes = &both;
+		found->ptx_by = passed.by;
+	}
+	nt_assess_by_run(found->bytes, found->set, found->arch, &found->assessment);
+	if (found->assessment.reason == NEUTRINO_REASON_NO_PTX && passed.why)
+		snprintf(found->assessment.detail, sizeof(found->assessment.detail), "made by %s in this process: %s", passed.by,
+			 passed.why);
+	if (found->assessment.reason != NEUTRINO_REASON_PROBED)
+		nt_assess_identity(found->bytes, found->assessment.key);
+	return record_of(found);
+}
+
+/*
  * The record of an image (GPU code of the program) with these bytes, made if it is new; NULL without memory. source:
  * path of the file that the driver loaded, NULL if the program gave it bytes in memory. caller: return address of the
  * program's call. may_be_chosen: whether any launch of its kernels can be; else it needs no twins (copies with probes).
@@ -225,8 +262,8 @@ struct nt_image *nt_image_of(const struct nt_image_bytes *bytes, const char *sou
 	const char *shown = source ? source : library ? library : caller_library ? caller_library : "";
 	struct nt_section_twins twins;
 	char arch[NT_DRIVER_ARCH] = "";
-	struct found found = {.bytes = bytes, .source = shown, .arch = arch, .set = nt_sets_now(),
-			      .twins = in_sections ? &twins : NULL, .assessment = {.reason = NEUTRINO_REASON_PROBED}};
+	struct found found = {.bytes = bytes, .source = shown, .arch = arch, .set = nt_sets_now(), .kind = bytes->kind,
+			      .size = bytes->size, .twins = in_sections ? &twins : NULL, .assessment = {.reason = NEUTRINO_REASON_PROBED}};
 	CUdevice device;
 
 	if (nt_driver_arch(arch, &device))
@@ -238,7 +275,7 @@ struct nt_image *nt_image_of(const struct nt_image_bytes *bytes, const char *sou
 	else if (in_sections)
 		nt_assess_by_section(bytes, source, arch, &twins, &found.assessment);
 	else
-		nt_assess_by_run(bytes, found.set, arch, &found.assessment);
+		return image_by_run(&found);
 	/* Images are listed by key: without an entry, by an identity in its place. */
 	if (found.assessment.reason != NEUTRINO_REASON_PROBED)
 		nt_assess_identity(bytes, found.assessment.key);
@@ -254,10 +291,9 @@ struct nt_image *nt_image_of(const struct nt_image_bytes *bytes, const char *sou
 struct nt_image *nt_image_of_set(const struct nt_image *image, const struct nt_image_bytes *bytes, const struct nt_set *set)
 {
 	struct found found = {.bytes = bytes, .source = image->source ? image->source : "", .arch = image->arch, .set = set,
-			      .assessment = {.reason = NEUTRINO_REASON_PROBED}};
+			      .kind = bytes->kind, .size = bytes->size, .assessment = {.reason = NEUTRINO_REASON_PROBED}};
 
-	nt_assess_by_run(bytes, set, image->arch, &found.assessment);
-	return record_of(&found);
+	return image_by_run(&found);
 }
 
 /*
@@ -275,7 +311,7 @@ void nt_image_begin(struct nt_image *image)
 	if (image->copy) {
 		image->begun_pid = getpid();
 		image->begun_ns = nt_clock_now_ns();
-		image->begun = nt_entry_fetch_begin(image->set, image->key, image->arch, image->driver_version, image->copy, image->size);
+		image->begun = nt_entry_fetch_begin(image->set, image->key, image->arch, image->driver_version, image->copy, image->copy_size);
 	}
 	__atomic_store_n(&image->state, UNRESOLVED, __ATOMIC_RELEASE);
 }
@@ -332,7 +368,7 @@ static bool fetch_entry(struct nt_image *image)
 		return true;
 	image->begun = NULL;
 	if (!image->copy || !nt_entry_fetch_request(begun, image->set, image->key, image->arch, image->driver_version, image->copy,
-						     image->size, &image->entry, error, sizeof(error))) {
+						     image->copy_size, &image->entry, error, sizeof(error))) {
 		image->reason = NEUTRINO_REASON_HELPER;
 		image->detail = nt_memory_strdup(error);
 	}

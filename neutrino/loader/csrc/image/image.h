@@ -34,6 +34,7 @@ struct nt_image {
 	int driver_version;
 	enum neutrino_reason reason; /* PROBED: the entry has a reason per kernel */
 	char *detail;
+	const char *ptx_by; /* who made it of PTX in this process, such as "NVRTC"; NULL: it is not known, or it holds PTX */
 	int state;	   /* enum nt_resolve_state */
 	bool has_entry;	   /* or may have one: kernels that are obtained before it is resolved are not ready */
 	bool from_section; /* its twins are in the section of the patched file that contains it; else the run's */
@@ -63,6 +64,9 @@ struct nt_image *nt_image_of(const struct nt_image_bytes *bytes, const char *sou
  * bytes, with an entry.
  */
 struct nt_image *nt_image_of_set(const struct nt_image *image, const struct nt_image_bytes *bytes, const struct nt_set *set);
+
+/* Whether an address is in a loaded library that is never rewritten, since its licence forbids that. */
+bool nt_image_is_vendors(const void *address);
 
 /* Keep in the cache what memory the logs of all images' kernels wanted, where it is more than is kept there. */
 void nt_image_keep_needs(void);

@@ -65,6 +65,8 @@ void nt_image_log_image(const struct nt_image *image, bool cached, double ready_
 	nt_event_string(&event, "kind", nt_image_bytes_kind(image->kind));
 	nt_event_number(&event, "size", image->size);
 	nt_event_string(&event, "source", image->source ? image->source : "");
+	if (image->ptx_by)
+		nt_event_string(&event, "ptx_by", image->ptx_by);
 	if (image->from_section)
 		nt_event_string(&event, "twins", "section");
 	add_hash(&event, image);
