@@ -1,7 +1,7 @@
 """A mix of what CuPy users call; `cupy_mix.py ROUNDS`.
 
 Element-wise kernels, reductions, scans, raw and fused kernels, streams, a graph, and kernels of vendor libraries. The
-runner sets CUPY_COMPILE_WITH_PTX=1, so that CuPy hands PTX to the driver.
+runner decides by CUPY_COMPILE_WITH_PTX whether CuPy hands PTX to the driver, or machine code.
 """
 
 from __future__ import annotations
