@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from neutrino.errors import Diagnostic, NeutrinoError, ProbeError
+from neutrino.late_dataclass import dataclass
 from neutrino.probing.capabilities import Able, capability_faults
 from neutrino.probing.faults import DECLARATION_FAULTS
 from neutrino.probing.ir.draft import DraftProbes

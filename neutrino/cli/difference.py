@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+
+from neutrino.late_dataclass import dataclass
 
 _INDENTED_DIRECTIVES = (".reg", ".param", ".local", ".shared")
 """Directives that are indented as instructions are; others begin at the margin."""

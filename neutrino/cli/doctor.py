@@ -6,12 +6,12 @@ import os
 import platform
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
 from neutrino.cli.streams import escaped
 from neutrino.errors import NeutrinoError, ToolMissingError
+from neutrino.late_dataclass import dataclass
 from neutrino.loader.driver import NAME, driver_version, find_driver, find_gpus, is_library
 from neutrino.loader.embedded_driver import stand_in
 from neutrino.places import cache_place, cache_root

@@ -8,11 +8,11 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from neutrino.errors import NeutrinoError
+from neutrino.late_dataclass import dataclass
 
 if TYPE_CHECKING:
     from neutrino.run.traces import RunTraces

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from neutrino.cli.streams import escaped
 from neutrino.cli.table import counted, table
 from neutrino.demangle import demangle
+from neutrino.late_dataclass import dataclass
 
 if TYPE_CHECKING:
     from neutrino.cli.spooled_rows import SpooledRows

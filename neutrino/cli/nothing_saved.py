@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from neutrino.cli.streams import escaped
 from neutrino.cli.table import counted
+from neutrino.late_dataclass import dataclass
 
 if TYPE_CHECKING:
     from neutrino.probing.ir.probe_set import ProbeSet

@@ -6,7 +6,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +23,7 @@ from neutrino.cli.record_rows import (
 from neutrino.cli.row_options import MOST_ROWS
 from neutrino.cli.streams import escaped
 from neutrino.cli.table import counted
+from neutrino.late_dataclass import dataclass
 from neutrino.tracing.shown.exact_numbers import bucket_range, exact
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ from neutrino.cli.probe_status import BAD_INPUT, DONE, Commands
 from neutrino.cli.streams import escaped
 from neutrino.cli.table import counted
 from neutrino.errors import Diagnostic, NeutrinoError
+from neutrino.late_dataclass import dataclass
 
 if TYPE_CHECKING:
     from neutrino.probing.ir.draft import DraftProbes

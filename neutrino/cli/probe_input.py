@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,7 @@ from neutrino.cli.defines import add_define
 from neutrino.cli.probe_status import BAD_INPUT, DONE, NOTHING, say
 from neutrino.cli.streams import SOURCES
 from neutrino.errors import FormatError
+from neutrino.late_dataclass import dataclass
 
 if TYPE_CHECKING:
     from neutrino.cli.progress import Progress

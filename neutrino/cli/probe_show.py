@@ -6,7 +6,7 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from neutrino.cli.max_registers import add_max_registers
@@ -16,6 +16,7 @@ from neutrino.cli.probe_status import DONE, NOTHING, Commands, say
 from neutrino.cli.streams import Painter, escaped, has_colours
 from neutrino.cli.table import counted
 from neutrino.errors import NeutrinoError, ToolError
+from neutrino.late_dataclass import dataclass
 
 if TYPE_CHECKING:
     from neutrino.backend.protocol import PlannedKernel, ShownTwin

@@ -7,13 +7,14 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from typing import TYPE_CHECKING, Any
 
 from neutrino.cli.probe_input import File, Kernels, add_options
 from neutrino.cli.probe_status import Commands
 from neutrino.cli.streams import escaped, width_of
 from neutrino.cli.table import counted, table
+from neutrino.late_dataclass import dataclass
 
 if TYPE_CHECKING:
     from neutrino.backend.protocol import PlannedKernel

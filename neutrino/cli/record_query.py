@@ -10,7 +10,7 @@ import json
 import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,7 @@ from neutrino.cli.table import counted, table
 from neutrino.cli.trace_choice import why_no_kernel
 from neutrino.errors import Diagnostic, ExpressionError, NeutrinoError
 from neutrino.language.uses import Value
+from neutrino.late_dataclass import dataclass
 from neutrino.maps.declaration import Report
 from neutrino.tracing.expression import Expression
 from neutrino.tracing.queries import FirstRows, Groups, GroupsError, group, matching

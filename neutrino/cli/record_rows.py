@@ -5,12 +5,13 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from neutrino.cli.kernel_names import shorten
 from neutrino.cli.streams import escaped
 from neutrino.cli.table import counted, table
+from neutrino.late_dataclass import dataclass
 
 if TYPE_CHECKING:
     from neutrino.language.uses import Use, Value

@@ -11,7 +11,7 @@ blocks, warps or threads (``maps/regions.py``); a thread adds to the cells of it
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from neutrino.errors import Span
 from neutrino.ir.operands import Constant, Register
@@ -27,6 +27,7 @@ from neutrino.ir.statements import (
     Select,
 )
 from neutrino.ir.types import Type
+from neutrino.late_dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from neutrino.errors import Span
 from neutrino.ir.types import Type
+from neutrino.late_dataclass import dataclass
 
 SCRATCH = "$"
 """What the names of local registers hold in hand-written and in lowered assembly, and those of others do not."""

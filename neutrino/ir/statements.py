@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from neutrino.errors import Span
 from neutrino.ir.operands import AssemblyOperand, Register, SiteOperand, Value
 from neutrino.ir.types import Type
+from neutrino.late_dataclass import dataclass
 
 
 class Operator(enum.Enum):

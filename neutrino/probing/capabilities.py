@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Protocol
 
 from neutrino.errors import Diagnostic, Span
@@ -19,6 +19,7 @@ from neutrino.ir.statements import (
     Operator,
     Shuffle,
 )
+from neutrino.late_dataclass import dataclass
 from neutrino.maps.declaration import Map
 from neutrino.probing.ir.draft import DraftProbes
 from neutrino.probing.ir.probe_set import Probe, ProbeSet

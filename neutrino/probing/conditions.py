@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from neutrino.late_dataclass import dataclass
 
 MAX_ALTERNATIVES = 256
 """Alternatives that a condition may come to."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Sequence, Set
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
+
+from neutrino.late_dataclass import dataclass
 
 DEFAULT_PLATFORM = "cuda"
 """``platform`` of probe files that name none, and of those in Python."""

@@ -6,9 +6,10 @@ import fnmatch
 import hashlib
 import json
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from neutrino.errors import NeutrinoError
+from neutrino.late_dataclass import dataclass
 
 _GLOB = frozenset("*?[")
 

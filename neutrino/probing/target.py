@@ -6,13 +6,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from neutrino.abi.records import Field
 from neutrino.errors import Diagnostic, Span
 from neutrino.ir.operands import Register, Special
 from neutrino.ir.types import Type
+from neutrino.late_dataclass import dataclass
 from neutrino.probing.capabilities import Able, Capabilities
 from neutrino.probing.document import Document, KeyPath
 from neutrino.probing.ir.draft import DraftProbes

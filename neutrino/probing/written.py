@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from neutrino.abi.levels import Level
 from neutrino.errors import Diagnostic, Span
 from neutrino.ir.operands import Register
+from neutrino.late_dataclass import dataclass
 from neutrino.maps.declaration import Map
 from neutrino.probing.model import DEFAULT_PLATFORM, Lanes, Tracepoint
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from neutrino.errors import NeutrinoError
+from neutrino.late_dataclass import dataclass
 from neutrino.run.range_choice import Scope, patterns
 
 MOST_DEVICES = 64

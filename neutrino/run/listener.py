@@ -17,10 +17,10 @@ import socket
 import struct
 import tempfile
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 from neutrino.errors import NeutrinoError
+from neutrino.late_dataclass import dataclass
 from neutrino.maker.maker_process import hand_over
 from neutrino.maker.messages import BEGIN_TRACE, LARGEST_IMAGE, MAKE, MAKE_AHEAD, REQUEST, REQUEST_MAGIC, receive
 from neutrino.maker.serving import WORKER_LIMIT_S, TwinSettings, serve_twins, start_run_maker

@@ -12,11 +12,11 @@ import hashlib
 import json
 import stat
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from neutrino.late_dataclass import dataclass
 from neutrino.maker.source_stamp import package_stamp
 from neutrino.private_files import private_folder, read_private, write_private
 from neutrino.resources import probe_path

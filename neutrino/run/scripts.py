@@ -17,10 +17,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from neutrino.abi.control_file import Command, last_answer
+from neutrino.late_dataclass import dataclass
 from neutrino.run.probes import RunProbes
 from neutrino.run.script_log import ScriptLog
 

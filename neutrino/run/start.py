@@ -12,13 +12,14 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
 from neutrino.device.kind import CODE_ALONE, DeviceKind
 from neutrino.errors import NeutrinoError, ToolError
+from neutrino.late_dataclass import dataclass
 from neutrino.loader.driver import driver_version, find_driver, is_library
 from neutrino.loader.embedded_driver import EmbeddedDevice, stand_in
 from neutrino.loader.hookable import why_not_hooked

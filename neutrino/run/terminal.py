@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-from dataclasses import dataclass
 
+from neutrino.late_dataclass import dataclass
 from neutrino.run.traces import RunTraces, has_ended
 
 

@@ -6,9 +6,10 @@ import errno
 import json
 import os
 import stat
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
+
+from neutrino.late_dataclass import dataclass
 
 _LONGEST_EVENT = 1 << 16
 """Bytes of the first line of events.jsonl, which the hook cuts at less."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from enum import Enum
 from typing import Any
 
@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from neutrino.abi.levels import Level
 from neutrino.errors import NeutrinoError
+from neutrino.late_dataclass import dataclass
 from neutrino.maps.declaration import Layout, Map
 from neutrino.maps.log_reading import read_log, slot_slices
 from neutrino.tracing.aggregate import LIBRARY

@@ -11,12 +11,13 @@ import functools
 import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from neutrino.late_dataclass import dataclass
 
 Array = npt.NDArray[Any]
 LIBRARY = Path(__file__).resolve().parent / "lib" / "libneutrino_aggregate.so"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from statistics import NormalDist
@@ -12,12 +11,12 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-
 from neutrino.abi.benchmark_file import BENCHMARK_HEADER, BENCHMARK_MAGIC, SAMPLE, SampleFlag, SampleKind
 from neutrino.abi.launches import NO_KERNEL
 from neutrino.abi.reasons import Reason
 from neutrino.abi.versions import BENCHMARK_VERSION
 from neutrino.errors import TraceError
+from neutrino.late_dataclass import dataclass
 from neutrino.tracing.files import map_file
 
 Array = npt.NDArray[Any]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from neutrino.abi.levels import Level, Per
+from neutrino.late_dataclass import dataclass
 from neutrino.maps.declaration import Layout, Map
 from neutrino.tracing.recorded import parts_of
 from neutrino.tracing.timeline import SMS, times_of

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from neutrino.abi.reasons import CHOICE_OPTIONS, Reason
+from neutrino.late_dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from neutrino.errors import TraceError
+from neutrino.late_dataclass import dataclass
 from neutrino.tracing.files import read_file
 
 

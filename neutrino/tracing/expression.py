@@ -13,13 +13,13 @@ import operator
 import re
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from neutrino.errors import ExpressionError
+from neutrino.late_dataclass import dataclass
 
 Array = npt.NDArray[Any]
 Number = int | float

@@ -13,13 +13,14 @@ import os
 import tempfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
 from neutrino.errors import TraceError
+from neutrino.late_dataclass import dataclass
 from neutrino.tracing.files import read_file
 from neutrino.tracing.timeline import LATEST, LaunchTimeline, Names, timelines
 from neutrino.tracing.trace import Trace, TraceKernel

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from neutrino.late_dataclass import dataclass
 from neutrino.tracing.iket import EventFile, Launch
 
 

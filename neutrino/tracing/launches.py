@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from neutrino.abi.launches import (
 )
 from neutrino.abi.versions import LAUNCHES_VERSION
 from neutrino.errors import TraceError
+from neutrino.late_dataclass import dataclass
 from neutrino.tracing.files import map_file
 
 Array = npt.NDArray[Any]

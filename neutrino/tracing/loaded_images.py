@@ -9,11 +9,12 @@ import hashlib
 import re
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from neutrino.errors import TraceError
+from neutrino.late_dataclass import dataclass
 from neutrino.tracing.files import map_file
 
 if TYPE_CHECKING:

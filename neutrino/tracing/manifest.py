@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ from neutrino.abi.levels import LEVELS, Level, Per
 from neutrino.abi.records import Field
 from neutrino.abi.scalars import ScalarType
 from neutrino.errors import Span, TraceError
+from neutrino.late_dataclass import dataclass
 from neutrino.maps.declaration import Map, MapType
 from neutrino.maps.registry import type_named, type_names
 from neutrino.tracing.files import read_file

@@ -8,7 +8,6 @@ once it is written: it is counted as if nothing was saved to it, and named.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from math import prod
 
 import numpy as np
@@ -19,6 +18,7 @@ from neutrino.abi.reasons import Reason
 from neutrino.abi.results import FRAME, MAP_DESCRIPTOR, RESULT_HEADER
 from neutrino.abi.structures import align_up
 from neutrino.errors import TraceError
+from neutrino.late_dataclass import dataclass
 from neutrino.maps.declaration import Layout, Map
 from neutrino.maps.regions import LANES, REGION_ALIGN, Region, region_layout, run_layout
 from neutrino.tracing.events import member

@@ -10,7 +10,7 @@ from __future__ import annotations
 import gzip
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from pathlib import Path
 from typing import IO, Any
@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from neutrino.errors import TraceError
+from neutrino.late_dataclass import dataclass
 from neutrino.maps.declaration import Map, Report
 from neutrino.tracing import perfetto_packets as pb
 from neutrino.tracing.block_begins import BlockBegins, begins_map, block_begins

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from neutrino.late_dataclass import dataclass
 
 Array = npt.NDArray[Any]
 PACKET = 1

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from neutrino.late_dataclass import dataclass
 
 
 @dataclass(frozen=True)

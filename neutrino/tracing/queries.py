@@ -9,13 +9,14 @@ import itertools
 import math
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from neutrino.errors import NeutrinoError
+from neutrino.late_dataclass import dataclass
 from neutrino.tracing.expression import Expression, compare
 from neutrino.tracing.recorded import Rows
 from neutrino.tracing.trace import TraceKernel

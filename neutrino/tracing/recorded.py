@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from neutrino.abi.levels import Level, Per
 from neutrino.errors import TraceError
+from neutrino.late_dataclass import dataclass
 from neutrino.maps.declaration import Layout, Map, Report
 from neutrino.maps.log_reading import slot_slices
 from neutrino.tracing.aggregate import MOST_RECORDS, plain_bytes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from neutrino.abi.results import FRAME, FRAME_MAGIC, MAP_DESCRIPTOR, RESULT_HEAD
 from neutrino.abi.structures import align_up
 from neutrino.abi.versions import RESULT_VERSION, RESULT_VERSIONS
 from neutrino.errors import TraceError
+from neutrino.late_dataclass import dataclass
 from neutrino.maps.declaration import Layout, Map
 from neutrino.maps.regions import LANES, region_layout, run_layout
 from neutrino.maps.registry import number_of

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
@@ -19,6 +18,7 @@ import numpy.typing as npt
 
 from neutrino.abi.levels import Level, Per
 from neutrino.errors import TraceError
+from neutrino.late_dataclass import dataclass
 from neutrino.maps.declaration import Layout, Map
 from neutrino.tracing.recorded import parts_of
 from neutrino.tracing.site_tables import sites_by_number

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-
+from neutrino.late_dataclass import dataclass
 from neutrino.tracing.aggregate import Ranges, Tiles
 
 Array = npt.NDArray[Any]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from neutrino.ir.operands import Immediate, Register, SiteOperand, SpecialRegister
 from neutrino.ir.statements import Assembly
+from neutrino.late_dataclass import dataclass
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.ir.structured import Save, Straight
 

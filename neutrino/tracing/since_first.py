@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from neutrino.abi.levels import Per
+from neutrino.late_dataclass import dataclass
 from neutrino.maps.declaration import Layout, Map, Report
 from neutrino.tracing.aggregate import MOST_RECORDS, Tiles, medians_of, ranges_of
 from neutrino.tracing.saved_values import Field, Meaning

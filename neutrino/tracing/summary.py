@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from neutrino.abi.levels import Level, Per
 from neutrino.abi.reasons import REASON_REMEDY, REASON_TEXT, Reason
 from neutrino.abi.scalars import NUMPY_TYPES
 from neutrino.errors import TraceError
+from neutrino.late_dataclass import dataclass
 from neutrino.maps.declaration import Layout, Map, MapType, Report, has_no_count
 from neutrino.maps.keyed import Keyed
 from neutrino.tracing.aggregate import count_values, ranges_of

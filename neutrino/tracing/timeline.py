@@ -21,7 +21,6 @@ moments of a warp's entry and end are; those of other instructions tell neither.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from enum import Enum, IntEnum
 from typing import Any
 
@@ -29,6 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from neutrino.abi.levels import Level, Per
+from neutrino.late_dataclass import dataclass
 from neutrino.maps.declaration import Layout, Map, Report
 from neutrino.tracing.recorded import parts_of
 from neutrino.tracing.site_tables import place_of, sites_by_number

@@ -6,7 +6,7 @@ import itertools
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from functools import cached_property
 from pathlib import Path
@@ -19,6 +19,7 @@ from neutrino.abi.launches import LAUNCH, MAX_KERNELS, LaunchState
 from neutrino.abi.reasons import Reason
 from neutrino.demangle import demangle
 from neutrino.errors import TraceError
+from neutrino.late_dataclass import dataclass
 from neutrino.tracing.accesses import AccessFacts, read_accesses
 from neutrino.tracing.aggregate import plain_bytes
 from neutrino.tracing.benchmark import Benchmark, read_benchmark

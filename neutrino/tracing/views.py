@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from neutrino.abi.levels import Level, Per
 from neutrino.errors import NeutrinoError, TraceError
+from neutrino.late_dataclass import dataclass
 from neutrino.maps.declaration import Layout, Map, Report, has_no_count
 from neutrino.maps.log_reading import LOG_CONTROL, chunks, first_slots, slices
 from neutrino.maps.owners import row_owners

@@ -8,7 +8,7 @@ import platform
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from neutrino.abi.reasons import Reason
 from neutrino.abi.results import FRAME, FRAME_MAGIC, MAP_DESCRIPTOR, RESULT_HEADER, RESULT_MAGIC
 from neutrino.abi.structures import align_up
 from neutrino.abi.versions import LAUNCHES_VERSION, RESULT_VERSION
+from neutrino.late_dataclass import dataclass
 from neutrino.maps.declaration import Map
 from neutrino.maps.registry import number_of
 from neutrino.version import __version__

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import io
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import IO, Any
 
 import numpy as np
@@ -32,6 +32,7 @@ from neutrino.abi.results import MAP_DESCRIPTOR
 from neutrino.abi.structures import Struct, align_up
 from neutrino.abi.versions import TWINS_VERSION
 from neutrino.errors import FormatError, NeutrinoError
+from neutrino.late_dataclass import dataclass
 from neutrino.maps.declaration import Layout, Map, MapType
 from neutrino.maps.regions import LANES
 from neutrino.maps.registry import MAP_TYPES, number_of

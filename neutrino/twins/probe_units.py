@@ -8,11 +8,12 @@ computed. And a probe that only computes something for others goes in where one 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 
 from neutrino.abi.reasons import PROBE_REMEDY, Reason
 from neutrino.ir.operands import Inverted, Pair, Register
 from neutrino.ir.statements import Assembly
+from neutrino.late_dataclass import dataclass
 from neutrino.probing.ir.probe_set import Probe, Snippet
 from neutrino.probing.ir.structured import For, If, Save, Statement, While, registers_of, walk
 from neutrino.probing.model import Subject

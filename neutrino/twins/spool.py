@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import IO
+
+from neutrino.late_dataclass import dataclass
 
 _IN_MEMORY = 1 << 22
 """Bytes up to which no file is made: most images have one small kernel."""

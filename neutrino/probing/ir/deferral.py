@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from neutrino.abi.levels import Level
@@ -30,6 +30,7 @@ from neutrino.ir.statements import (
     Shuffle,
 )
 from neutrino.ir.types import Type
+from neutrino.late_dataclass import dataclass
 from neutrino.maps.declaration import Layout, Map
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.ir.structured import For, If, Save, Statement, While, walk

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from neutrino.errors import Diagnostic
 from neutrino.ir.operands import Register
 from neutrino.ir.types import Type
+from neutrino.late_dataclass import dataclass
 from neutrino.maps.declaration import Map
 from neutrino.probing.ir.probe_set import Probe
 from neutrino.probing.model import DEFAULT_PLATFORM

@@ -6,7 +6,7 @@ import enum
 import hashlib
 import json
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import InitVar, dataclass, field, fields, replace
+from dataclasses import InitVar, field, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -14,6 +14,7 @@ from neutrino.abi.levels import Level
 from neutrino.errors import Diagnostic, Span
 from neutrino.ir.operands import Inverted, Register, SiteOperand
 from neutrino.ir.statements import Assembly
+from neutrino.late_dataclass import dataclass
 from neutrino.maps.declaration import Map
 from neutrino.probing.ir.structured import Save, Statement, Straight, constant_key, registers_of, saving_to
 from neutrino.probing.model import DEFAULT_PLATFORM, Lanes, Tracepoint

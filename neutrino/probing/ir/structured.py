@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from neutrino.errors import Span
 from neutrino.ir.operands import (
@@ -17,6 +17,7 @@ from neutrino.ir.operands import (
     SiteOperand,
 )
 from neutrino.ir.statements import Assembly, Computation
+from neutrino.late_dataclass import dataclass
 from neutrino.maps.declaration import Map
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeVar
 
 from neutrino.abi.levels import Level
+from neutrino.late_dataclass import dataclass
 from neutrino.maps.declaration import Layout, Report, all_zero_words, result_words
 from neutrino.tracing.saved_values import Meaning
 from neutrino.tracing.shown.exact_numbers import bucket_ends, exact

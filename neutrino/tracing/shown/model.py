@@ -8,8 +8,10 @@ kernels stand as ``Name``, so that a narrow medium can shorten them and a page c
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
+
+from neutrino.late_dataclass import dataclass
 
 Value = int | float | str | None
 """What a cell is to programs and for sorting; None where its text is all there is."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from neutrino.late_dataclass import dataclass
 from neutrino.maps.declaration import Layout, Report, result_words
 from neutrino.tracing.shown.exact_numbers import bucket_range, exact
 from neutrino.tracing.shown.maps import NOTHING_KNOWN, Known

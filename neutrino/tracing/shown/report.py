@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from neutrino.abi.reasons import Reason
 from neutrino.errors import TraceError
+from neutrino.late_dataclass import dataclass
 from neutrino.tracing.analyses.run import Findings
 from neutrino.tracing.benchmark import Benchmark
 from neutrino.tracing.manifest import Assembly, Retargeted, Spills

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from neutrino.abi.reasons import Reason
+from neutrino.late_dataclass import dataclass
 from neutrino.tracing.coverage import percent
 from neutrino.tracing.manifest import ProbeLeftOut
 from neutrino.tracing.shown.model import Line
