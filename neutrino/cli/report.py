@@ -14,8 +14,6 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-
 from neutrino.cli.file_options import is_file_asked, run_asked
 from neutrino.cli.kernel_names import demangled, some_of
 from neutrino.cli.memory_report import usage_document
@@ -25,9 +23,7 @@ from neutrino.cli.report_messages import DONE, NOTHING, fail, say
 from neutrino.cli.report_options import is_drawn, report_parser
 from neutrino.cli.report_scripts import analyze_trace
 from neutrino.cli.report_sources import SOURCES
-from neutrino.cli.report_text import ReportText, report_console
 from neutrino.cli.streams import escaped, print_anything
-from neutrino.cli.table import stripped
 from neutrino.cli.trace_choice import (
     newest_of_ranks,
     newest_traces,
@@ -48,6 +44,7 @@ from neutrino.tracing.shown.report import nothing_matches_line, shown_report
 from neutrino.tracing.shown.why import Why, explain, not_probed_rows
 
 if TYPE_CHECKING:
+    from neutrino.cli.report_text import ReportText
     from neutrino.tracing.analyses.condition import Condition
 
 _DEFAULT_FOLDER = "trace"
@@ -240,21 +237,18 @@ def report_of(path: Path) -> str:
 
 def _usage_text(usage: MemoryUsage, keep: Callable[[TraceKernel], bool], options: argparse.Namespace) -> str:
     """Return the report of a run with --memusage. keep: whether to list a kernel."""
-    console = report_console()
-    with console.capture() as captured:
-        _text(console, options).show_usage(usage, keep)
-    return stripped(captured.get())
+    text = _text(options)
+    text.show_usage(usage, keep)
+    return text.console.text()
 
 
 def _summary_text(summary: TraceSummary, findings: Findings, options: argparse.Namespace) -> str:
     """Return the report of a trace."""
-    console = report_console()
+    text = _text(options)
     choice = Choice(bool(options.kernel), options.all, bool(options.rows), options.launch)
-    # Captured and printed in one go: rich itself would exit the process on a closed pipe (| head).
-    with console.capture() as captured:
-        _text(console, options).show(shown_report(summary, choice, SOURCES, findings), summary)
+    text.show(shown_report(summary, choice, SOURCES, findings), summary)
     # Each part ends with an empty line; one between traces is enough, and none at the end.
-    return stripped(captured.get())
+    return text.console.text()
 
 
 def _end_output(status: int) -> int:
@@ -382,10 +376,14 @@ def _print(
         sys.stdout.flush()
 
 
-def _text(console: Console, options: argparse.Namespace) -> ReportText:
-    """Return what prints reports on a console as the options ask."""
+def _text(options: argparse.Namespace) -> ReportText:
+    """Return what prints a report as the options ask."""
+    # Imported here, since JSON needs none.
+    from neutrino.cli.report_console import ReportConsole
+    from neutrino.cli.report_text import ReportText
+
     return ReportText(
-        console, wide=options.wide, show_all=options.all, rows=options.rows, launches=options.launch
+        ReportConsole(), wide=options.wide, show_all=options.all, rows=options.rows, launches=options.launch
     )
 
 
@@ -406,12 +404,11 @@ def _print_why(reasons: Sequence[tuple[Trace, Sequence[Why]]], options: argparse
         ]
         print(json.dumps({"traces": documents}, indent=1))
     else:
-        console = report_console()
         for number, (trace, kernels) in enumerate(reasons):
-            with console.capture() as captured:
-                not_listed = "" if options.why or options.all else nothing_matches_line(not_probed_rows(trace))
-                _text(console, options).show_why(trace, kernels, not_listed)
-            print(("\n" if number else "") + stripped(captured.get()))
+            text = _text(options)
+            not_listed = "" if options.why or options.all else nothing_matches_line(not_probed_rows(trace))
+            text.show_why(trace, kernels, not_listed)
+            print(("\n" if number else "") + text.console.text())
     if sys.stdout is not None:
         sys.stdout.flush()
 

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from rich.console import Console
-from rich.padding import Padding
-from rich.table import Table as RichTable
-from rich.text import Text
-
 from neutrino.cli.kernel_names import demangled, shorten
 from neutrino.cli.memory_report import usage_lines
 from neutrino.cli.record_rows import record_lines
+from neutrino.cli.report_console import ReportConsole
 from neutrino.cli.section_text import INDENT, cell_text, section_lines
 from neutrino.cli.streams import escaped
 from neutrino.tracing.memory_usage import MemoryUsage
@@ -27,8 +21,6 @@ from neutrino.tracing.trace import Trace, TraceKernel
 
 _BAR_WIDTH = 40
 """Characters of the longest bar."""
-_PIPED_WIDTH = 10_000
-"""Characters of a line that is no terminal's: nothing is wrapped."""
 _NAME_WIDTH = 100
 """Characters of a kernel's name, however wide the console is."""
 _MIN_NAME_WIDTH = 16
@@ -37,18 +29,11 @@ _NAME_SHARE = 0.4
 """Of the console's width, for kernel names in tables and among other words."""
 
 
-def report_console() -> Console:
-    """A console as wide as the terminal, or COLUMNS; without either nothing is wrapped."""
-    is_terminal = sys.stdout is not None and sys.stdout.isatty()
-    is_wide = not is_terminal and not os.environ.get("COLUMNS")
-    return Console(markup=False, highlight=False, emoji=False, width=_PIPED_WIDTH if is_wide else None)
-
-
 class ReportText:
     """Prints what is shown of a trace on a console, as narrow as the console is."""
 
     def __init__(
-        self, console: Console, *, wide: bool, show_all: bool, rows: int = 0, launches: range | None = None
+        self, console: ReportConsole, *, wide: bool, show_all: bool, rows: int = 0, launches: range | None = None
     ) -> None:
         """Prepare to print reports. wide: whether to print whole kernel names (--wide). show_all: whether to leave
         nothing out (--all).
@@ -62,9 +47,9 @@ class ReportText:
         self.wide = wide
         self.show_all = show_all
 
-    def _print(self, text: str = "", *, style: str | None = None, soft_wrap: bool | None = None) -> None:
+    def _print(self, text: str = "", *, is_bold: bool = False, wraps: bool = True) -> None:
         """Print a line. Names in a trace come from the program, and could hold escape sequences: none is printed."""
-        self.console.print(escaped(text), style=style, soft_wrap=soft_wrap)
+        self.console.print(escaped(text), is_bold=is_bold, wraps=wraps)
 
     def show(self, report: ShownReport, summary: TraceSummary) -> None:
         """Print all parts of a trace's report. summary: of which it is; has the kernels whose records are printed."""
@@ -83,7 +68,7 @@ class ReportText:
         """Print what a run with --memusage says that recording would take. keep: whether to list a kernel."""
         self._heading(heading(usage.trace))
         for line in usage_lines(usage, keep, shows_all=self.show_all, is_wide=self.wide):
-            self._print(line, soft_wrap=True)
+            self._print(line, wraps=False)
 
     def show_why(self, trace: Trace, kernels: Sequence[Why], not_listed: str = "") -> None:
         """Print for each kernel how many launches were not probed, for which reasons, and what helps.
@@ -92,9 +77,9 @@ class ReportText:
         """
         self._heading(heading(trace))
         for why in kernels:
-            self._print(self._label(demangled(why.kernel)), style="bold", soft_wrap=self.wide)
+            self._print(self._label(demangled(why.kernel)), is_bold=True, wraps=not self.wide)
             for line in why.lines():
-                self.console.print(Padding(Text(escaped(line.text)), (0, 0, 0, len(INDENT) * line.indent)))
+                self.console.print_indented(escaped(line.text), len(INDENT) * line.indent)
             self.console.print()
         if not_listed:
             self._print(f"{not_listed}; --all lists them")
@@ -112,7 +97,7 @@ class ReportText:
     def _heading(self, found: Heading) -> None:
         """Print the trace's path, and what was run, where, when and on which devices."""
         started = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(found.started))
-        self._print(found.path, style="bold", soft_wrap=True)
+        self._print(found.path, is_bold=True, wraps=False)
         self._print(f"{found.command or 'unknown command'}: {', '.join((found.process, started, *found.devices))}")
         for line in found.lines:
             self._print(line.text)
@@ -124,7 +109,7 @@ class ReportText:
             is_bold = section.kind not in ("map", "empty")
             # A kernel's name has the whole line.
             share = 1.0 if section.kind == "kernel" else _NAME_SHARE
-            self._line(section.title, style="bold" if is_bold else None, share=share)
+            self._line(section.title, is_bold=is_bold, share=share)
         for block in section.blocks:
             if isinstance(block, Section):
                 self._section(block, kernels)
@@ -134,37 +119,35 @@ class ReportText:
                 self._line(block)
         if section.kind == "map" and section.kernel in kernels:
             for text in record_lines(kernels[section.kernel], section.name, self.rows, self.launches):
-                self._print(text, soft_wrap=True)
+                self._print(text, wraps=False)
 
-    def _line(self, line: Line, *, style: str | None = None, share: float = _NAME_SHARE) -> None:
+    def _line(self, line: Line, *, is_bold: bool = False, share: float = _NAME_SHARE) -> None:
         """Print a line, with the names of kernels shortened. share: of the console's width, for each of them."""
         shorter = (self._label(part.text, share) if isinstance(part, Name) else part for part in line.parts)
-        self._print(f"{INDENT * line.indent}{''.join(shorter)}", style=style, soft_wrap=self.wide or None)
+        self._print(f"{INDENT * line.indent}{''.join(shorter)}", is_bold=is_bold, wraps=not self.wide)
 
     def _table(self, shown: Table) -> None:
         """Print a table, its cells wrapped where the console is too narrow."""
         indent = INDENT * shown.indent
-        grid = RichTable(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-        for number, column in enumerate(shown.columns):
-            title = f"{'' if number else indent}{escaped(column.title)}"
-            justify = "right" if column.kind is Kind.NUMBER or column.kind is Kind.BARS else "left"
-            grid.add_column(title, justify=justify, overflow="fold")  # type: ignore[arg-type]
-        if shown.bars is not None:
-            grid.add_column("", no_wrap=True)
         text_of = partial(cell_text, label=lambda name: self._label(name, _NAME_SHARE))
-        for row in shown.rows:
-            first, *others = map(text_of, row)
-            if shown.bars is not None:
-                others.append(_bar(row[shown.bars], shown))
-            grid.add_row(f"{indent}{first}", *others)
-        self.console.print(grid)
+        head = [escaped(column.title) for column in shown.columns]
+        right = [column.kind is Kind.NUMBER or column.kind is Kind.BARS for column in shown.columns]
+        rows = [[text_of(cell) for cell in row] for row in shown.rows]
+        if shown.bars is not None:
+            head.append("")
+            right.append(False)
+            for cells, row in zip(rows, shown.rows, strict=True):
+                cells.append(_bar(row[shown.bars], shown))
+        for cells in (head, *rows):
+            cells[0] = indent + cells[0]
+        self.console.print_table(head, rows, right, None if shown.bars is None else len(head) - 1)
         if shown.more is not None:
             self._line(shown.more)
 
     def _unwrapped(self, section: Section) -> None:
         """Print a section of a table that is never wrapped, and its lines."""
         for text in section_lines(section, lambda name: self._label(name, _NAME_SHARE)):
-            self._print(text, soft_wrap=True)
+            self._print(text, wraps=False)
 
 
 def _bar(cell: Cell, shown: Table) -> str:
