@@ -14,13 +14,16 @@ def maps_of_first_lanes(path: Path) -> frozenset[str]:
 
     path: the trace directory, with its probes. None of what cannot be read.
     """
+    files = [file for file in (path / "probe.toml", *path.glob("probe-*.toml")) if file.exists()]
+    if not files:
+        return frozenset()
     # Here, since most reports need not wait for what reads probes.
     from neutrino.probing.first_lane import saved_by_first
     from neutrino.probing.toml import read_probe_file
     from neutrino.targets import LANGUAGES
 
     found: set[str] = set()
-    for file in (path / "probe.toml", *path.glob("probe-*.toml")):
+    for file in files:
         try:
             probes = read_probe_file(file, LANGUAGES)
             found |= saved_by_first(probes, LANGUAGES[probes.platform].words)

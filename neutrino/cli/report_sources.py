@@ -48,13 +48,16 @@ def meanings_in(trace: Trace) -> Mapping[Field, Meaning]:
 @lru_cache
 def _meanings(path: Path) -> Mapping[Field, Meaning]:
     """Read the probes of a trace."""
+    files = [file for file in (path / "probe.toml", *path.glob("probe-*.toml")) if file.exists()]
+    if not files:
+        return {}
     # Here, since many reports need not wait for what reads probes.
     from neutrino.tracing.saved_values import meanings_of
     from neutrino.verification import load_probes
 
     found: dict[Field, Meaning] = {}
     others: set[Field] = set()
-    for file in (path / "probe.toml", *path.glob("probe-*.toml")):
+    for file in files:
         try:
             probes = load_probes([str(file)])
             known = meanings_of(probes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 
 _THREADS = "OPENBLAS_NUM_THREADS"
@@ -12,11 +13,15 @@ def main() -> int:
 
     When NumPy is imported, its library of linear algebra makes a thread for each processor, which takes as long as
     reading a small trace. Scripts that the command starts have the environment as it was.
+
+    What is imported stays, so nobody looks for garbage among it meanwhile.
     """
     is_set = _THREADS in os.environ
     os.environ.setdefault(_THREADS, "1")
+    gc.disable()
     from neutrino.cli.report import main as report
 
+    gc.enable()
     if not is_set:
         del os.environ[_THREADS]
     return report()

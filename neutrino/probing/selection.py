@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fnmatch
-import hashlib
 import json
 import re
 from dataclasses import field
@@ -48,6 +47,9 @@ class Selection:
     @property
     def digest(self) -> str:
         """The SHA-256 of the patterns, in hex, as a part of cache keys."""
+        # Imported here: who reads a trace needs no keys of caches.
+        import hashlib
+
         return hashlib.sha256(json.dumps([self.keep, self.drop]).encode()).hexdigest()
 
 

@@ -6,11 +6,11 @@ import math
 import os
 from functools import cached_property
 from pathlib import Path
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
 from neutrino.abi.benchmark_file import BENCHMARK_HEADER, BENCHMARK_MAGIC, SAMPLE, SampleFlag, SampleKind
 from neutrino.abi.launches import NO_KERNEL
 from neutrino.abi.reasons import Reason
@@ -40,6 +40,9 @@ def median_ranks(count: int, confidence: float) -> tuple[int, int] | None:
     They do at least as often as confidence says, whatever the distribution is. None where there are too few values.
     """
     if count > _EXACT:
+        # Imported here: most traces have no benchmark.
+        from statistics import NormalDist
+
         deviation = NormalDist().inv_cdf((1 + confidence) / 2) * math.sqrt(count) / 2
         rank = math.floor(count / 2 - deviation)
         return rank, count + 1 - rank

@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
 from neutrino.late_dataclass import dataclass
+from neutrino.lazy import lazy
 from neutrino.tracing.aggregate import Ranges, Tiles
 
 Array = npt.NDArray[Any]
@@ -34,7 +36,11 @@ class Sample:
     share: int = 1
     parts: list[Array] = field(default_factory=list)
     size: int = 0
-    random: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
+
+    @lazy
+    def _random(self) -> np.random.Generator:
+        # NumPy imports what this needs when it is first asked for, which takes as long as reading a small trace.
+        return np.random.default_rng(0)
 
     def add(self, tiles: Tiles) -> None:
         """Add records to the sample, some of them chosen at random. tiles: without counts."""
@@ -55,7 +61,7 @@ class Sample:
         if share == 1:
             return rows
         # Not every n-th one: records repeat with the lanes of a warp.
-        return rows[self.random.random(len(rows)) * share < 1]
+        return rows[self._random.random(len(rows)) * share < 1]
 
 
 @dataclass

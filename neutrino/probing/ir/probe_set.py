@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-import hashlib
 import json
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import InitVar, field, fields, replace
@@ -186,6 +185,9 @@ class ProbeSet:
     @cached_property
     def digest(self) -> str:
         """SHA-256, in hex, of maps, registers and probes. Comments and positions in the file do not change it."""
+        # Imported here: who reads a trace needs no keys of caches.
+        import hashlib
+
         meaning = [self.target, _plain(self.maps), _plain(self.registers), _plain(self.probes)]
         return hashlib.sha256(json.dumps(meaning, sort_keys=True).encode()).hexdigest()
 
