@@ -439,11 +439,15 @@ static void fill(struct facts *facts, const struct execution *execution)
     uint64_t row = (uint64_t)((wide)execution->slot * facts->warp_rows / (facts->slot_count ? facts->slot_count : 1));
     row = row < facts->warp_rows ? row : facts->warp_rows - 1;
     uint32_t *warp_row = facts->warp_grid + row * facts->columns;
+    uint64_t *touched = facts->touched + interval * facts->granule_words;
     uint64_t places[LANES], columns[LANES], page = UINT64_MAX, rank = UINT64_MAX;
     for (unsigned i = 0; i < count; i++) {
         if (!i || addresses[i] >> PAGE_BITS != page)
             rank = rank_of(facts, page = addresses[i] >> PAGE_BITS);
         places[i] = rank == UINT64_MAX ? rank : rank << PAGE_BITS | (addresses[i] & (PAGE_SIZE - 1));
+        /* Of an address anywhere in memory the word is in no near cache: it comes while the others are looked up. */
+        if (places[i] != UINT64_MAX)
+            __builtin_prefetch(&touched[places[i] >> facts->granule_bits >> 6], 1);
     }
     unsigned of_column = PAGE_BITS + (unsigned)facts->column_pages - (unsigned)facts->column_parts;
     for (unsigned i = 0; i < count; i++) {
@@ -458,8 +462,7 @@ static void fill(struct facts *facts, const struct execution *execution)
         count_in(facts, of_kind, warp_row, columns + i, end - i);
     }
     struct touching touching = {
-        facts->touched + interval * facts->granule_words, facts->granule_bits, execution->clock, facts->sample_count,
-        facts->sample_mask,
+        touched, facts->granule_bits, execution->clock, facts->sample_count, facts->sample_mask,
     };
     touch_all(facts, execution, &touching, places);
 }
