@@ -117,12 +117,13 @@ class Judge:
             new = self.twin.get(at, "")
             if apart < needed:
                 self.say(at, f"{new} is {apart} cycles after the one above, in ptxas' code {needed}")
-            if ".reuse" in new:
-                self.say(at, f"an operand is kept: {new}")
             self.same(at, text, new, uniform, code)
             if at // 16 >= len(self.words):
                 return at
             mine = self.words[at // 16]
+            # nvdisasm does not print it of every operand.
+            if mine >> 122 & 0xF:
+                self.say(at, f"an operand is kept: {new}")
             if (mine >> 110 & 0x3F) != (word >> 110 & 0x3F) or word >> 116 & 0x3F & ~(mine >> 116):
                 self.say(at, f"{new} takes or waits for other scoreboards than in ptxas' code")
             apart, needed = mine >> 105 & 15, word >> 105 & 15
