@@ -1,16 +1,31 @@
 """Whether a twin is its original with trampolines, and nothing else: asked of every twin before anybody may load it.
 
-The checker shares nothing with the writer: it decodes what it needs itself, takes no list of sites, and follows each
-branch that the twin has in place of an instruction. The rules are those of ``docs/machine-code.md``; each finding names
-the place and the rule.
+The checker shares nothing with the writer but the decoder's table, of which the rules for inserted code make use
+(``inserted.py``): it takes no list of sites, and follows each branch that the twin has in place of an instruction. The
+rules are those of ``docs/machine-code.md``; each finding names the place and the rule.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import struct
+from dataclasses import dataclass, field
 
+from neutrino.elf.constants import STT_FUNC
+from neutrino.elf.reader import Elf
 from neutrino.errors import MachineCodeError
+from neutrino.sass.attributes import (
+    CBANK_PARAM_SIZE,
+    EXIT_INSTR_OFFSETS,
+    INDIRECT_BRANCH_TARGETS,
+    KPARAM_INFO,
+    KPARAM_INFO_V2,
+    PARAM_CBANK,
+)
 from neutrino.sass.cubin import open_cubin, read_cubin
+from neutrino.sass.decoder import decode
+from neutrino.sass.twin.attributes import read_attributes
+from neutrino.sass.twin.hazards import Finding
+from neutrino.sass.twin.inserted import Piece, Surroundings, check_inserted
 
 _BYTES = 16
 _LINE = 128
@@ -31,14 +46,15 @@ _WAITS = 0x3F << 20
 """In these bits: the scoreboards that are waited for, which may be more."""
 _CONTROL_LOW = 9
 """In these bits: how many are not of the control."""
-
-
-@dataclass(frozen=True)
-class Finding:
-    """What is wrong with a twin. place: in its code, in bytes; -1 for the file. rule: what does not hold, in words."""
-
-    place: int
-    rule: str
+_SM = 90
+_CONDITION = 0xF << 87
+"""Of EXIT and branches: a second predicate, with its negation; 7 is PT."""
+_TRUE = 7
+_FALSE = 0xF
+_UNCOUNTED = 2
+"""Registers that a kernel's count has more than the highest number and one."""
+_OF_THE_DRIVER = "__assertfail"
+"""The one function of the driver that a kernel with inserted code may call: it does not come back."""
 
 
 @dataclass(frozen=True)
@@ -52,12 +68,26 @@ class _Word:
         return self.bits & 0xFFF
 
     @property
+    def guard(self) -> int:
+        """The predicate's number, and 8 if it is negated."""
+        return self.bits >> 12 & 0xF
+
+    @property
+    def condition(self) -> int:
+        """The same of the second predicate of EXIT and branches."""
+        return self.bits >> 87 & 0xF
+
+    def under(self, guard: int, condition: int = _TRUE) -> _Word:
+        """The same instruction under other predicates."""
+        return _Word(self.bits & ~(0xF << 12) & ~_CONDITION | guard << 12 | condition << 87)
+
+    @property
     def is_always(self) -> bool:
-        return self.bits >> 12 & 0xF == 7
+        return self.guard == _TRUE
 
     @property
     def is_never(self) -> bool:
-        return self.bits >> 12 & 0xF == 0xF
+        return self.guard == _FALSE
 
     @property
     def stall(self) -> int:
@@ -97,82 +127,184 @@ def _words(code: bytes) -> list[_Word]:
     return [_Word(int.from_bytes(code[at : at + _BYTES], "little")) for at in range(0, len(code), _BYTES)]
 
 
-def check_code(original: bytes, twin: bytes) -> list[Finding]:
-    """Return what is wrong with a twin's code: nothing if it is its original with trampolines that have no code.
+@dataclass
+class _Twin:
+    """The code of an original and its twin, and what was found. taken: instruction of a trampoline → its site. entry,
+    exits: trampolines with inserted code. moved: place of an EXIT in the original → its place in the twin, in bytes."""
 
-    original, twin: all of ``.text.NAME``.
-    """
-    if len(twin) % _LINE or len(twin) < len(original) or len(original) % _BYTES:
-        return [Finding(-1, f"the code is {len(twin)} bytes long, not a longer multiple of {_LINE}")]
-    old, new = _words(original), _words(twin)
-    found: list[Finding] = []
-    sites: list[int] = []
-    cleared: list[int] = []
-    for index, (before, after) in enumerate(zip(old, new, strict=False)):
-        if before == after:
-            continue
-        # Without ``.reuse``, an instruction does the same; cleared it may be only where a branch follows.
-        if after.bits == before.without_reuse:
-            cleared.append(index)
+    old: list[_Word]
+    new: list[_Word]
+    found: list[Finding] = field(default_factory=list)
+    taken: dict[int, int] = field(default_factory=dict)
+    entry: Piece | None = None
+    exits: list[Piece] = field(default_factory=list)
+    moved: dict[int, int] = field(default_factory=dict)
+
+    def report(self, place: int, rule: str) -> None:
+        self.found.append(Finding(place, rule))
+
+    def check(self) -> None:
+        """Follow every site."""
+        old, new = self.old, self.new
+        sites: list[int] = []
+        cleared: list[int] = []
+        for index, (before, after) in enumerate(zip(old, new, strict=False)):
+            if before == after:
+                continue
+            # Without ``.reuse``, an instruction does the same; cleared it may be only where a branch follows.
+            if after.bits == before.without_reuse:
+                cleared.append(index)
+            else:
+                sites.append(index)
+        for index in set(cleared) - {index - 1 for index in sites}:
+            self.report(index * _BYTES, ".reuse is cleared although no site follows")
+        for index in sites:
+            self._check_site(index)
+        end = len(old)
+        for index in range(end, len(new)):
+            if index not in self.taken and new[index].bits != _ADDED_WORD:
+                self.report(index * _BYTES, "an instruction that no site leads to")
+        last = next((word for word in reversed(old) if word.bits != _ADDED_WORD), None)
+        if self.taken and (last is None or last.opcode not in _ENDS or not last.is_always):
+            self.report(end * _BYTES, "the old code may run on into the trampolines")
+        if self.exits:
+            done = {piece.site for piece in self.exits}
+            for index, word in enumerate(old):
+                ends = word.opcode == _EXIT and not word.is_never and word.condition != _FALSE
+                if ends and index not in done:
+                    self.report(index * _BYTES, "an EXIT has no trampoline, although others have")
+
+    def _check_site(self, index: int) -> None:
+        """Check what is in the place of an instruction, and the trampoline that it leads to."""
+        place = index * _BYTES
+        before, branch = self.old[index], self.new[index]
+        target = branch.goes_to(place)
+        if target is None:
+            self.report(place, "an instruction was changed into another, not into a branch")
+            return
+        if before.is_never:
+            self.report(place, "an instruction was displaced that is never executed")
+        if not branch.is_plain_branch:
+            self.report(place, "the branch takes a scoreboard, or has other cycles than ptxas' own")
+        if not before.waits <= branch.waits:
+            self.report(place, "the branch does not wait for what its instruction waited for")
+        if index and self.new[index - 1].bits & _REUSE:
+            self.report(place - _BYTES, "an operand is kept for an instruction that has a branch in its place")
+        first = target // _BYTES
+        if target % _BYTES or not len(self.old) <= first < len(self.new) - 1:
+            self.report(place, f"the branch goes to {target:#x}, where no trampoline is")
+        elif before.opcode == _EXIT:
+            self._check_exit(index, first)
+        elif index == 0 and before.opcode not in _MOVABLE:
+            self._check_entry(first)
         else:
-            sites.append(index)
-    for index in set(cleared) - {index - 1 for index in sites}:
-        found.append(Finding(index * _BYTES, ".reuse is cleared although no site follows"))
-    taken: dict[int, int] = {}
-    for index in sites:
-        found += _check_site(old, new, index, taken)
-    end = len(old)
-    for index in range(end, len(new)):
-        if index not in taken and new[index].bits != _ADDED_WORD:
-            found.append(Finding(index * _BYTES, "an instruction that no site leads to"))
-    last = next((word for word in reversed(old) if word.bits != _ADDED_WORD), None)
-    if taken and (last is None or last.opcode not in _ENDS or not last.is_always):
-        found.append(Finding(end * _BYTES, "the old code may run on into the trampolines"))
-    return found
+            self._check_access(index, first)
+
+    def _take(self, parts: range, site: int) -> None:
+        """Note that instructions are a site's. site: its number."""
+        for part in parts:
+            if part in self.taken:
+                other = self.taken[part] * _BYTES
+                self.report(part * _BYTES, f"two sites share an instruction, {other:#x} is the other")
+            self.taken[part] = site
+
+    def _check_back(self, index: int, site: int, before: _Word | None) -> None:
+        """Check the branch back. index: of it. site: of the displaced instruction, after which it goes. before: the
+        instruction above it that took what it might wait for."""
+        back, place = self.new[index], index * _BYTES
+        if back.goes_to(place) != (site + 1) * _BYTES:
+            self.report(place, f"no branch back to {(site + 1) * _BYTES:#x}")
+        elif not back.is_plain_branch:
+            self.report(place, "the branch back takes a scoreboard, or has other cycles than ptxas' own")
+        elif before is not None and before.barriers & back.waits and before.stall < 2:
+            self.report(place - _BYTES, "a scoreboard is waited for in the cycle after it was taken")
+
+    def _check_access(self, index: int, first: int) -> None:
+        """Check a trampoline without inserted code: the displaced instruction, and the branch back."""
+        before, displaced = self.old[index], self.new[first]
+        if before.opcode not in _MOVABLE:
+            self.report(index * _BYTES, f"an instruction was displaced that may not move, {before.opcode:#x}")
+        self._take(range(first, first + 2), index)
+        if displaced.bits != before.without_reuse:
+            self.report(first * _BYTES, "the displaced instruction is another than the site's")
+        self._check_back(first + 1, index, displaced)
+
+    def _check_entry(self, first: int) -> None:
+        """Check the trampoline of the first instruction: inserted code, the instruction, and the branch back."""
+        before = self.old[0]
+        back = next((at for at in range(first + 1, len(self.new)) if self.new[at].opcode == _BRANCH), None)
+        if back is None:
+            self.report(first * _BYTES, "no branch back to 0x10")
+            return
+        self._take(range(first, back + 1), 0)
+        if self.new[back - 1].bits != before.without_reuse:
+            self.report((back - 1) * _BYTES, "the displaced instruction is another than the site's")
+        self._check_back(back, 0, self.new[back - 1])
+        self.entry = Piece(0, range(first, first), range(first, back - 1), range(back - 1, back + 1))
+
+    def _check_exit(self, index: int, first: int) -> None:
+        """Check an EXIT's trampoline: what lets other lanes go back, inserted code, and the EXIT."""
+        before = self.old[index]
+        body = first + self._check_staying(index, first)
+        end = next((at for at in range(body, len(self.new)) if self.new[at].opcode == _EXIT), None)
+        if end is None:
+            self.report(first * _BYTES, "the trampoline of an EXIT has none")
+            return
+        self._take(range(first, end + 1), index)
+        if self.new[end].bits != _Word(before.without_reuse).under(_TRUE).bits:
+            self.report(end * _BYTES, "the EXIT is another than the site's, or not of all lanes that are there")
+        self.moved[index * _BYTES] = end * _BYTES
+        self.exits.append(Piece(index, range(first, body), range(body, end), range(end, end + 1)))
+
+    def _check_staying(self, index: int, first: int) -> int:
+        """Check how lanes that an EXIT does not end go back, all at once. Returns how many instructions that takes."""
+        before, place = self.old[index], first * _BYTES
+        if before.is_always and before.condition == _TRUE:
+            return 0
+        if first + 2 >= len(self.new):
+            self.report(place, "the trampoline of an EXIT has none")
+            return 0
+        leap = self.new[first]
+        target = leap.under(_TRUE).goes_to(place)
+        if before.condition == _TRUE:
+            stays = leap.guard == before.guard ^ 8 and leap.condition == _TRUE and target == (index + 1) * _BYTES
+            count = 1
+        else:
+            stays = (leap.guard, leap.condition) == (before.guard, before.condition) and target == place + 2 * _BYTES
+            self._check_back(first + 1, index, None)
+            count = 2
+        if not stays:
+            self.report(place, "lanes that stay do not go back at once")
+        elif not leap.is_plain_branch:
+            self.report(place, "the branch takes a scoreboard, or has other cycles than ptxas' own")
+        return count
 
 
-def _check_site(old: list[_Word], new: list[_Word], index: int, taken: dict[int, int]) -> list[Finding]:
-    """Return what is wrong with the site at an instruction.
+def check_code(original: bytes, twin: bytes, around: Surroundings | None = None) -> list[Finding]:
+    """Return what is wrong with a twin's code: nothing if it is its original with trampolines, of which those at the
+    entry and at EXITs may have code.
 
-    old, new: the original's instructions and the twin's. index: of the site. taken: instruction of a trampoline → its
-    site, to which this one's are added.
+    original, twin: all of ``.text.NAME``. around: what the cubins say; None where no inserted code may be.
     """
-    place = index * _BYTES
-    before, branch = old[index], new[index]
-    target = branch.goes_to(place)
-    if target is None:
-        return [Finding(place, "an instruction was changed into another, not into a branch")]
-    found = []
-    if before.opcode not in _MOVABLE:
-        found.append(Finding(place, f"an instruction was displaced that may not move, {before.opcode:#x}"))
-    if before.is_never:
-        found.append(Finding(place, "an instruction was displaced that is never executed"))
-    if not branch.is_plain_branch:
-        found.append(Finding(place, "the branch takes a scoreboard, or has other cycles than ptxas' own"))
-    if not before.waits <= branch.waits:
-        found.append(Finding(place, "the branch does not wait for what its instruction waited for"))
-    if index and new[index - 1].bits & _REUSE:
-        found.append(Finding(place - _BYTES, "an operand is kept for an instruction that has a branch in its place"))
-    first = target // _BYTES
-    if target % _BYTES or not len(old) <= first < len(new) - 1:
-        return [*found, Finding(place, f"the branch goes to {target:#x}, where no trampoline is")]
-    for part in (first, first + 1):
-        if part in taken:
-            other = taken[part] * _BYTES
-            found.append(Finding(part * _BYTES, f"two sites share an instruction, {other:#x} is the other"))
-        taken[part] = index
-    displaced, back = new[first], new[first + 1]
-    if displaced.bits != before.without_reuse:
-        found.append(Finding(target, "the displaced instruction is another than the site's"))
-    if back.goes_to(target + _BYTES) != place + _BYTES:
-        found.append(Finding(target + _BYTES, f"no branch back to {place + _BYTES:#x}"))
-    elif not back.is_plain_branch:
-        found.append(
-            Finding(target + _BYTES, "the branch back takes a scoreboard, or has other cycles than ptxas' own")
-        )
-    elif displaced.barriers & back.waits and displaced.stall < 2:
-        found.append(Finding(target, "a scoreboard is waited for in the cycle after it was taken"))
-    return found
+    return _check_code(original, twin, around)[0]
+
+
+def _check_code(
+    original: bytes, twin: bytes, around: Surroundings | None
+) -> tuple[list[Finding], dict[int, int], int]:  # fmt: skip
+    """Return what ``check_code`` does, new places of EXITs by their old ones, and the highest general register of
+    inserted code, -1 without any."""
+    if len(twin) % _LINE or len(twin) < len(original) or len(original) % _BYTES:
+        return [Finding(-1, f"the code is {len(twin)} bytes long, not a longer multiple of {_LINE}")], {}, -1
+    code = _Twin(_words(original), _words(twin))
+    code.check()
+    top = -1
+    if code.entry is not None or code.exits:
+        if around is None:
+            return [*code.found, Finding(-1, "the twin has inserted code, but no parameter for it")], code.moved, -1
+        more, top = check_inserted(decode(original, _SM), decode(twin, _SM), code.entry, code.exits, around)
+        code.found += more
+    return code.found, code.moved, top
 
 
 def check_cubin(original: bytes, twin: bytes, kernel: str, file: str) -> list[Finding]:
@@ -190,9 +322,9 @@ def check_cubin(original: bytes, twin: bytes, kernel: str, file: str) -> list[Fi
     if set(old.functions) != set(new.functions) or any(new.functions[name] == b"" for name in new.functions):
         found.append(Finding(-1, "the twin has other functions than the original"))
     before, after = old.kernels[kernel], new.kernels[kernel]
-    for field in ("frame", "stack", "shared", "max_threads", "required_threads", "barriers", "parameter_base"):
-        if getattr(before, field) != getattr(after, field):
-            found.append(Finding(-1, f"{field} is {getattr(after, field)}, of the original {getattr(before, field)}"))
+    for name in ("frame", "stack", "shared", "max_threads", "required_threads", "barriers", "parameter_base"):
+        if getattr(before, name) != getattr(after, name):
+            found.append(Finding(-1, f"{name} is {getattr(after, name)}, of the original {getattr(before, name)}"))
     if after.registers < before.registers:
         found.append(Finding(-1, f"{after.registers} registers, of the original {before.registers}"))
     more = after.parameters[len(before.parameters) :]
@@ -204,7 +336,69 @@ def check_cubin(original: bytes, twin: bytes, kernel: str, file: str) -> list[Fi
     if not more and after.parameter_size != before.parameter_size:
         found.append(Finding(-1, "the parameters have another size than the original's"))
     found += _check_sections(original, twin, kernel, file, after.parameter_base + after.parameter_size)
-    return found + check_code(before.code, after.code)
+    around = None
+    if more:
+        begin = after.parameter_base + more[0][1]
+        around = Surroundings(before.registers, (begin, begin + more[0][2]), before.parameter_base)
+    rules, moved, top = _check_code(before.code, after.code, around)
+    found += rules
+    if top >= 0 and after.registers < top + 1 + _UNCOUNTED:
+        found.append(Finding(-1, f"{after.registers} registers, of which inserted code names R{top}"))
+    elf = open_cubin(original, file)
+    if top >= 0:
+        found += _check_calls(elf)
+    return found + _check_attributes(elf, open_cubin(twin, file), kernel, moved, inserted=top >= 0)
+
+
+def _check_calls(elf: Elf) -> list[Finding]:
+    """Return functions of the driver that may use the registers of inserted code."""
+    return [
+        Finding(-1, f"the kernel calls {symbol.name}, whose registers are not known")
+        for symbol in elf.symbols(kinds=(STT_FUNC,)) if symbol.section == 0 and symbol.name != _OF_THE_DRIVER
+    ]  # fmt: skip
+
+
+def _check_attributes(old: Elf, new: Elf, kernel: str, moved: dict[int, int], *, inserted: bool) -> list[Finding]:
+    """Return attributes of the kernel that differ, but for those of parameters and the places of EXITs.
+
+    moved: new place of EXITs by the old one. inserted: whether there is code at the first instruction.
+    """
+    name = f".nv.info.{kernel}"
+    sections = old.section(name), new.section(name)
+    if sections[0] is None or sections[1] is None:
+        return [] if sections[0] is sections[1] else [Finding(-1, f"the section {name} is in one cubin only")]
+    of_parameters = {KPARAM_INFO, KPARAM_INFO_V2, CBANK_PARAM_SIZE, PARAM_CBANK}
+    found = []
+    lists = []
+    for elf, section in zip((old, new), sections, strict=True):
+        content = bytes(elf.contents(section)) if section is not None else b""
+        lists.append([row for row in read_attributes(content, elf.file) if row.number not in of_parameters])
+    for before, after in zip(*lists, strict=False):
+        value = before.value
+        if before.number == EXIT_INSTR_OFFSETS:
+            places = (place for (place,) in struct.iter_unpack("<I", value[: len(value) // 4 * 4]))
+            value = struct.pack(f"<{len(value) // 4}I", *(moved.get(place, place) for place in places))
+        if (before.number, before.format, value) != (after.number, after.format, after.value):
+            found.append(Finding(-1, f"attribute {before.number:#x} is not what the trampolines make of the original"))
+        if inserted and before.number == INDIRECT_BRANCH_TARGETS and 0 in _indirect_targets(before.value):
+            found.append(Finding(0, "the kernel may come back to its first instruction by a register"))
+    if len(lists[0]) != len(lists[1]):
+        found.append(Finding(-1, "the twin has other attributes than the original"))
+    return found
+
+
+def _indirect_targets(value: bytes) -> set[int]:
+    """Return the places in INDIRECT_BRANCH_TARGETS: of each branch its place, 0, how many there are, and these. Of
+    another layout everything is taken for a place."""
+    words = list(struct.unpack_from(f"<{len(value) // 4}I", value))
+    targets: set[int] = set()
+    at = 0
+    while at < len(words):
+        if words[at + 1 : at + 2] != [0] or at + 3 > len(words) or at + 3 + words[at + 2] > len(words):
+            return set(words)
+        targets.update(words[at + 3 : at + 3 + words[at + 2]])
+        at += 3 + words[at + 2]
+    return targets
 
 
 def _check_sections(original: bytes, twin: bytes, kernel: str, file: str, parameters_end: int) -> list[Finding]:

@@ -23,6 +23,7 @@ from neutrino.sass.fields import ALWAYS, GUARD, INSTRUCTION_BYTES, NEGATED, OPCO
 from neutrino.sass.instruction import Flow, RegisterFile
 from neutrino.sass.twin import control
 from neutrino.sass.twin.attributes import branched_to, listed_places, read_attributes
+from neutrino.sass.twin.checking import check_cubin, require
 from neutrino.sass.twin.free_registers import UNCOUNTED, free_registers
 from neutrino.sass.twin.growing import CODE_ALIGNMENT, Growth, code_of, grow
 from neutrino.sass.twin.probe_code import Lifted, Placed, Registers, packed, place_code
@@ -87,6 +88,7 @@ def probed_twin(data: bytes, kernel: str, file: str, code_at: Callable[[int], Se
     grown = grow(data, growth, file)
     if grown.parameter_offset != offset:
         raise MachineCodeError(kernel, f"has its parameters up to another place than {offset}")
+    require(check_cubin(data, grown.data, kernel, file), kernel)
     return ProbedTwin(grown.data, offset, count, entry, {site: place for site, (place, _) in leaving.items()})
 
 
