@@ -14,7 +14,7 @@ from neutrino.tracing.views import MapView
 from tests.oracle.assembling import arithmetic
 from tests.oracle.bench import Bench, skip_of
 from tests.oracle.probes import Probe
-from tests.oracle.test_aggregates import KERNELS
+from tests.oracle.test_aggregates import FEWER, KERNELS
 from tests.oracle.test_matrix import ALL
 
 _MAPS = """
@@ -120,14 +120,10 @@ def check(views: dict[str, MapView], name: str) -> int:
     return len(values)
 
 
-FEWER = ("choices", "exits", "gcd", "switch_table", "votes")
-"""Where every thread saves, hundreds of times as much as elsewhere: one kernel for each way of parting."""
-
-
 @pytest.mark.parametrize(
     ("level", "position", "names"),
     [
-        ("thread", "ld | st | setp | red | atom", FEWER), ("warp", "setp | add", KERNELS),
+        ("thread", "ld | st | setp | red | atom", ("exits", "gcd", "votes")), ("warp", "setp | add", FEWER),
         ("block", "setp | add", KERNELS),
     ],
 )  # fmt: skip
