@@ -185,8 +185,8 @@ def test_chosen_replays_without_room(any_bench: Bench, tmp_path: Path, reference
     assert (result.stdout, result.returncode) == reference("graph-crowd")
     files = Files(tmp_path / "trace")
     counted = files.counted("count_p2")
-    assert counted["probed"] + counted["pool-full"] == len(chosen(choice, range(2001 * 3)))
-    assert sum(counted.values()) == 2001 * 3
+    assert counted["probed"] + counted["pool-full"] == len(chosen(choice, range(801 * 3)))
+    assert sum(counted.values()) == 801 * 3
     assert counted["pool-full"] > 0
     files.check_tickets(any_bench.maps)
 

@@ -14,7 +14,7 @@ from neutrino.verification import load_probes
 from .conftest import Bench
 from .trace_files import Files
 
-WARM_UP, LAUNCHES = 256, 10_240
+WARM_UP, LAUNCHES = 256, 4_096
 
 
 def _calls(bench: Bench, home: Path, launches: int, probe: str) -> dict[str, Counter[str]]:

@@ -76,7 +76,7 @@ void unannounced(void)
 		counter = make_counter();
 		CHECK(count(kernel, 2, 32, NULL));
 		if (i == 2)
-			usleep(2000000);
+			usleep(5000000);
 		CHECK(count(kernel, 2, 32, NULL));
 		CHECK(cu.CtxSynchronize());
 		say_counter();
