@@ -119,7 +119,7 @@ corpus-amd: setup-dev
 	$(BIN)/python -m bench.twins_amd $(if $(TRITON_PYTHON),--triton $(TRITON_PYTHON))
 	$(BIN)/python -m bench.gcn_faults
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --thorough tests/gcn/test_maps.py tests/gcn/test_compute.py \
-	  tests/gcn/test_compute_probes.py tests/emulator/gcn/test_judged.py
+	  tests/gcn/test_compute_probes.py tests/gcn/test_trial.py tests/emulator/gcn/test_judged.py
 	$(if $(TRITON_PYTHON),$(BIN)/python -m bench.gcn_numpy)
 
 clean:
