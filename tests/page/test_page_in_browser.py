@@ -35,8 +35,7 @@ def known(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, list[An
     return folder / "trace", page_of(folder / "trace", folder), blocks
 
 
-@pytest.mark.parametrize("width", [400, 1280])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(("scheme", "width"), [("light", 400), ("dark", 1280)])
 def test_every_view_draws_without_an_error_or_a_request(browser: Any, known: Any, width: int, scheme: str) -> None:
     _, page, _ = known
     with opened(browser, page, width, scheme) as found:
