@@ -240,11 +240,12 @@ def test_the_hook_exports_the_drivers_names_and_few_of_its_own(bench: Bench) -> 
     ).stdout
     names = [line.split()[2] for line in listing.splitlines()]
     assert len(names) > 40
-    # By the first one a patched library's stub knows that a hook is there, the second one is for NVTX; the others are
-    # those of control.h.
+    # By the first one a patched library's stub knows that a hook is there, the second one is for NVTX, the third for
+    # the auditing module; the others are those of control.h.
     own = [
-        "neutrino_hook", "InitializeInjectionNvtx2", "neutrino_flush", "neutrino_now", "neutrino_range_pop",
-        "neutrino_range_push", "neutrino_record", "neutrino_set", "neutrino_trace_dir", "neutrino_use",
+        "neutrino_hook", "InitializeInjectionNvtx2", "neutrino_passing", "neutrino_flush", "neutrino_now",
+        "neutrino_range_pop", "neutrino_range_push", "neutrino_record", "neutrino_set", "neutrino_trace_dir",
+        "neutrino_use",
     ]  # fmt: skip
     assert sorted(name for name in names if not name.startswith("cu")) == sorted(own)
     undefined = subprocess.run(
