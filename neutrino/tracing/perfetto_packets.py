@@ -42,17 +42,8 @@ BY_RANK = 3
 MOST_NAME = 1000
 """Bytes of a name in a trace. Names of kernels have no limit of their own."""
 _ONE_BYTE = tuple(bytes([value]) for value in range(0x80))
-_SPREAD = tuple(
-    (np.uint64(lower), np.uint64(upper), np.uint64(shift))
-    for lower, upper, shift in (
-        (0x0000_0000_0FFF_FFFF, 0x00FF_FFFF_F000_0000, 4), (0x0000_3FFF_0000_3FFF, 0x0FFF_C000_0FFF_C000, 2),
-        (0x007F_007F_007F_007F, 0x3F80_3F80_3F80_3F80, 1),
-    )
-)  # fmt: skip
-"""The steps by which eight digits of 7 bits, one after the other, become one in each byte: which bits stay, which
-move, and by how many."""
-_MORE = np.uint64(0x8080_8080_8080_8080)
-"""Of each byte the bit that says that another digit follows."""
+_FEW = 256
+"""Packets that are few."""
 _VARINT, _FIXED64, _BYTES = 0, 1, 2
 """Wire types of the encoding."""
 
@@ -196,16 +187,21 @@ def _put(table: Array, offset: int, width: int, values: Array | int) -> None:
     most = int(wide.max()) if wide.size else 0
     if most >> 7 * width:
         raise ValueError(f"{most} needs more than {width} bytes")
-    # Eight digits at once: halves of 28 bits go to halves of a word, those of 14 bits to halves of these, and so on.
-    spread = np.atleast_1d(wide)
-    for lower, upper, shift in _SPREAD:
-        spread = (spread & lower) | (spread & upper) << shift
-    digits = (spread | _MORE).astype("<u8", copy=False)[:, None].view(np.uint8)
-    table[:, offset : offset + min(width, 8)] = digits[:, :width]
-    for digit in range(8, width):
-        table[:, offset + digit] = (wide >> np.uint64(7 * digit)).astype(np.uint8) | np.uint8(0x80)
-    # Of the last one it is 0: no digit follows.
-    table[:, offset + width - 1] &= np.uint8(0x7F)
+    if len(table) < _FEW:
+        # All digits at once: less to call, more to compute.
+        shifts = np.uint64(7) * np.arange(width, dtype=np.uint64)
+        digits = (np.broadcast_to(wide, len(table))[:, None] >> shifts).astype(np.uint8) & np.uint8(0x7F)
+        digits[:, :-1] |= np.uint8(0x80)
+        table[:, offset : offset + width] = digits
+        return
+    # Digits that no number has are those of the zero.
+    for digit in range(width):
+        last = digit == width - 1
+        if most >> 7 * digit:
+            part = (wide >> np.uint64(7 * digit)).astype(np.uint8) & np.uint8(0x7F)
+            table[:, offset + digit] = part if last else part | np.uint8(0x80)
+        else:
+            table[:, offset + digit] = 0 if last else 0x80
 
 
 @dataclass(frozen=True)
