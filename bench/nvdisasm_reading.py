@@ -11,7 +11,7 @@ import re
 import struct
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
@@ -38,8 +38,8 @@ _AT_ONCE = 20_000
 """Words to one run of nvdisasm: about two seconds."""
 _AT_ONCE_WITH_ROLES = 5_000
 """The same with roles, whose time grows with the square."""
-DEFAULTS = {"R": 255, "UR": 63, "P": 7, "UP": 7}
-"""The number of the register that is always zero or true, by kind; up to sm_90 for UR."""
+_LAST_WITH_63 = 90
+"""Up to this architecture there are 63 uniform registers; from sm_100 on 255."""
 _SMALL_KERNEL = """.version {version}
 .target {arch}
 .address_size 64
@@ -53,31 +53,46 @@ class Reading:
 
     guard: as ``@!P0``, empty for none. fragments: of its name, ``("LDG", "E", "64")``; what IMAD is called for being a
     copy, a shift or a sum is left out. registers: (kind, number) of all that the text names, the guard's first, without
-    those that are always zero or true. rest: the operands with their numbers of registers left out.
+    those that are always zero or true.
     """
 
     guard: str
     fragments: tuple[str, ...]
     registers: tuple[tuple[str, int], ...]
-    rest: str
     operands: str
 
+    @property
+    def rest(self) -> str:
+        """The operands with their numbers of registers left out."""
+        return _TOKEN.sub(lambda one: one[1] + "#", self.operands)
 
-def parse(text: str, defaults: dict[str, int] | None = None) -> Reading:
-    """Take apart one instruction's text."""
-    defaults = DEFAULTS if defaults is None else defaults
+
+def zero_numbers(arch: str) -> dict[str, int]:
+    """The number of the register that is always zero or true, by kind. arch: as ``sm_90a``."""
+    uniform = 63 if int(arch.removeprefix("sm_").rstrip("af")) <= _LAST_WITH_63 else 255
+    return {"R": 255, "UR": uniform, "P": 7, "UP": 7}
+
+
+def parse(text: str, zeros: Mapping[str, int]) -> Reading:
+    """Take apart one instruction's text. zeros: as ``zero_numbers`` returns them."""
     match = _TEXT.fullmatch(text)
     if match is None:
         raise ValueError(f"nvdisasm printed {text!r}")
     guard, name, operands = match[1] or "", match[2], match[3]
+    found = []
+    for kind, number in _TOKEN.findall(f"{guard} {operands}"):
+        if number not in "ZT" and int(number) != zeros.get(kind):
+            found.append((kind, int(number)))
+    return Reading(guard, _fragments(name), tuple(found), operands)
+
+
+@cache
+def _fragments(name: str) -> tuple[str, ...]:
+    """The parts of an instruction's name."""
     fragments = name.split(".")
     if fragments[0] in {"IMAD", "UIMAD"} and len(fragments) > 1 and fragments[1] in {"MOV", "SHL", "IADD"}:
         del fragments[1]
-    found = []
-    for kind, number in _TOKEN.findall(f"{guard} {operands}"):
-        if number not in "ZT" and int(number) != defaults.get(kind):
-            found.append((kind, int(number)))
-    return Reading(guard, tuple(fragments), tuple(found), _TOKEN.sub(lambda one: one[1] + "#", operands), operands)
+    return tuple(fragments)
 
 
 def reused(text: str) -> int:

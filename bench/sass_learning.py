@@ -8,13 +8,13 @@ from __future__ import annotations
 import itertools
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from bench.nvdisasm_reading import DEFAULTS, Reading, Words, parse, roles, texts, with_bits
+from bench.nvdisasm_reading import Reading, Words, parse, roles, texts, with_bits, zero_numbers
 
 BITS = range(12, 105)
 """All but the opcode, the control fields and what is above them."""
@@ -27,17 +27,19 @@ SHAPES = 512
 CONTROL_BITS = ((1 << 23) - 1) << 41
 """Bits 105 to 127, in the high half."""
 _NUMBERS = {("R", 16): 96, ("R", 24): 8, ("R", 32): 24, ("R", 40): 232, ("R", 64): 40,
-            ("UR", 16): 32, ("UR", 24): 8, ("UR", 32): 24, ("UR", 40): 16, ("UR", 64): 40,
-            ("P", 64): 0, ("P", 68): 0, ("P", 77): 1, ("P", 81): 2, ("P", 84): 3, ("P", 87): 4,
-            ("UP", 64): 0, ("UP", 68): 0, ("UP", 77): 1, ("UP", 81): 2, ("UP", 84): 3, ("UP", 87): 4,
-            ("B", 16): 1, ("B", 24): 2}  # fmt: skip
+            ("UR", 16): 32, ("UR", 24): 8, ("UR", 32): 24, ("UR", 40): 16, ("UR", 48): 48, ("UR", 64): 40,
+            ("P", 64): 0, ("P", 66): 5, ("P", 68): 0, ("P", 69): 6, ("P", 77): 1, ("P", 81): 2, ("P", 84): 3,
+            ("P", 87): 4, ("UP", 24): 5, ("UP", 64): 0, ("UP", 68): 0, ("UP", 77): 1, ("UP", 81): 2, ("UP", 84): 3,
+            ("UP", 87): 4, ("B", 16): 1, ("B", 24): 2}  # fmt: skip
 """The number that a register field gets, by kind and position, so that no two fields share a register."""
 _FIELDS = {*_NUMBERS, ("P", 12), ("UP", 12)}
-_LEAVES = {0x343, 0x344, 0x348, 0x941, 0x942, 0x943, 0x944, 0x945, 0x947, 0x948, 0x949, 0x94A, 0x94B, 0x94C, 0x94D,
-           0x950, 0x957, 0x958, 0x959, 0x35C, 0x95C}  # fmt: skip
+_LEAVES = {0x343, 0x344, 0x348, 0x547, 0x941, 0x942, 0x943, 0x944, 0x945, 0x947, 0x948, 0x949, 0x94A, 0x94B, 0x94C,
+           0x94D, 0x950, 0x957, 0x958, 0x959, 0x35C, 0x95C}  # fmt: skip
 """Opcodes that branch or end: ``nvdisasm -plr`` follows them, so that they are not put among others. Their registers
 hold an address: two each, but for WARPSYNC's mask."""
 _ONE_REGISTER = {"WARPSYNC"}
+_WIDTHS = (".64", ".U32", ".U64", ".F32x2")
+"""What follows a register's number in the text and says how many registers are read."""
 _ADDRESS = re.compile(r"(?<![\w\[])(-?0x[0-9a-f]+)$")
 _INVALID = re.compile(r"INVALID|\?\?\?")
 _RELATIVE = {"BRA", "BSSY", "CALL", "WARPSYNC"}
@@ -49,11 +51,12 @@ class Learned:
     """What is known of an opcode (bits 0 to 11).
 
     votes: (kind, position) of what may be a field → the bits that spoke for it. fields: (kind, position) → width in
-    bits, the guard's left out. inverted: those that hold 7 less the number. groups: bits of the modifiers, each with
-    its values → fragments of the name; the last, without bits, is what every name has. ranks: (group, fragment) in the
-    order of the name. names: full names by the values of all groups, of those that were asked for; misnamed: only these
-    are right, as fragments do not make them. shape_groups: those on which operands, their sizes and bytes depend.
-    shapes: their values → (operands, bytes). target: as stored.
+    bits, the guard's left out. inverted: those that hold 7 less the number. followed: those after whose register the
+    text names the next one as well. groups: bits of the modifiers, each with its values → fragments of the name; the
+    last, without bits, is what every name has. ranks: (group, fragment) in the order of the name. names: full names by
+    the values of all groups, of those that were asked for; misnamed: only these are right, as fragments do not make
+    them. shape_groups: those on which operands, their sizes and bytes depend. shapes: their values → (operands, bytes).
+    target: as stored.
     """
 
     opcode: int
@@ -66,6 +69,7 @@ class Learned:
     key: tuple[int, ...] = ()
     groups: list[tuple[tuple[int, ...], dict[int, tuple[str, ...]]]] = field(default_factory=list)
     inverted: set[tuple[str, int]] = field(default_factory=set)
+    followed: list[tuple[str, int]] = field(default_factory=list)
     base: str = ""
     ranks: list[tuple[int, str]] = field(default_factory=list)
     names: dict[tuple[int, ...], str] = field(default_factory=dict)
@@ -112,9 +116,9 @@ def choose_samples(words: Words, generator: np.random.Generator) -> Words:
     return words[chosen]
 
 
-def compare(before: Reading, after: Reading | None) -> tuple[str, Any]:
+def compare(before: Reading, after: Reading | None, zeros: Mapping[str, int]) -> tuple[str, Any]:
     """What a flipped bit did: ``illegal``, ``name``, ``shape``, ``same``, ``other``, ``suffix``, or ``field`` with its
-    kind and the bit's weight."""
+    kind and the bit's weight. zeros: as ``zero_numbers`` returns them."""
     if after is None:
         return "illegal", None
     if before.fragments != after.fragments:
@@ -123,24 +127,35 @@ def compare(before: Reading, after: Reading | None) -> tuple[str, Any]:
     if old == new:
         if before == after:
             return "same", None
-        widths = [[one for one in (".64", ".U32", ".U64") if f"R#{one}" in reading.rest] for reading in (before, after)]
+        widths = [[one for one in _WIDTHS if f"R#{one}" in reading.rest] for reading in (before, after)]
         return ("suffix" if widths[0] != widths[1] else "other"), None
     if len(old) == len(new):
         changed = [(one, other) for one, other in zip(old, new, strict=True) if one != other]
-        if len(changed) == 1 and changed[0][0][0] == changed[0][1][0]:
+        if changed and (len(changed) == 1 or _named_twice(changed)) and changed[0][0][0] == changed[0][1][0]:
             return "field", (changed[0][0][0], changed[0][0][1] ^ changed[0][1][1])
         return "shape", None
     longer, shorter = (old, new) if len(old) > len(new) else (new, old)
     if len(longer) == len(shorter) + 1:
         for index, (kind, number) in enumerate(longer):
-            if longer[:index] + longer[index + 1 :] == shorter and kind in DEFAULTS:
-                return "field", (kind, number ^ DEFAULTS[kind])
+            if longer[:index] + longer[index + 1 :] == shorter and kind in zeros:
+                return "field", (kind, number ^ zeros[kind])
     return "shape", None
+
+
+def _named_twice(changed: list[tuple[tuple[str, int], tuple[str, int]]]) -> bool:
+    """Whether two registers are named by one number: the same one, or the other is the one after it."""
+    if len(changed) != 2:
+        return False
+    (first, new_first), (second, new_second) = changed
+    distance = second[1] - first[1]
+    kinds = {register[0] for pair in changed for register in pair}
+    return len(kinds) == 1 and distance in {0, 1} and new_second[1] - new_first[1] == distance
 
 
 def ask(words: Words, arch: str) -> list[Reading | None]:
     """Readings of words; None for what is no instruction, or has a modifier that nvdisasm calls invalid."""
-    return [None if text is None or _INVALID.search(text) else parse(text) for text in texts(words, arch)]
+    zeros = zero_numbers(arch)
+    return [None if text is None or _INVALID.search(text) else parse(text, zeros) for text in texts(words, arch)]
 
 
 def flip(table: list[Learned], arch: str) -> None:
@@ -170,13 +185,14 @@ def _flip(
     """``flip`` of these words; returns by opcode words of forms with other operands."""
     words = np.concatenate([with_bits(samples, BITS).reshape(-1, 2) for _, samples, _ in jobs])
     found = iter(zip(words, ask(words, arch), strict=True))
+    zeros = zero_numbers(arch)
     more = []
     for one, samples, readings in jobs:
         others: dict[int, tuple[Words, Reading]] = {}
         for reading in readings:
             for bit in BITS:
                 word, after = next(found)
-                what, change = compare(reading, after)
+                what, change = compare(reading, after, zeros)
                 if what == "field":
                     kind, weight = change
                     if weight == 0 or weight & (weight - 1):
@@ -477,6 +493,11 @@ def _ask_shapes(
         if reading is None:
             known[one.opcode].setdefault(form, None)
             continue
+        for (_, values), number in zip(one.groups, form, strict=True):
+            if number not in values:
+                # Legal only together with values of other groups that no sample has: names in full say when.
+                values[number] = ()
+                one.misnamed = True
         one.names[form] = ".".join(reading.fragments)
         one.misnamed |= one.names[form] != ".".join(name_of(one, words[index]))
         if one.opcode in _LEAVES:
@@ -511,6 +532,7 @@ def _shape(one: Learned, reading: Reading, marks: dict[tuple[str, int], str]) ->
     where marks are left over."""
     fields = sorted(one.fields)
     places = {(place[0], _number(one, place)): index for index, place in enumerate(fields)}
+    numbers = Counter((place[0], _number(one, place)) for place in fields)
     left = dict(marks)
     found = []
     for position, register in enumerate(reading.registers):
@@ -519,6 +541,11 @@ def _shape(one: Learned, reading: Reading, marks: dict[tuple[str, int], str]) ->
         if place is None and kind in {"P", "UP"} and (kind, 7 - first) in places:
             place = places[kind, 7 - first]
             one.inverted.add(fields[place])
+        if place is None and kind == "UR" and (kind, first - 1) in places:
+            before = fields[places[kind, first - 1]]
+            if before not in one.followed:
+                one.followed.append(before)
+            place = len(fields) + one.followed.index(before)
         if place is None:
             return f"{kind}{first} is of no field"
         if kind == "B":
@@ -535,17 +562,31 @@ def _shape(one: Learned, reading: Reading, marks: dict[tuple[str, int], str]) ->
             left = {key: mark for key, mark in left.items() if not (key[0] == "R" and mark == "x")}
             found.append((fields.index(("R", 16)), count, "^"))
             continue
+        if role is None and register in marks and numbers[register] < 2:
+            # The text names a register of an operand before it once more.
+            found.append((place, 1, marks[register]))
+            continue
         if role is None:
             return f"{kind}{first} is neither defined nor used"
-        count = 0
-        # Predicates stand alone; general and uniform registers may be the first of several.
-        while left.get((kind, first + count)) == role and not (count and kind in {"P", "UP"}):
-            del left[kind, first + count]
-            count += 1
+        count = _take(left, register, role)
         found.append((place, count, role))
+    # Up to sm_89 the text leaves out the uniform registers with the descriptor of a memory access.
+    for register, role in sorted(left.items()):
+        if register[0] == "UR" and role == "v" and register in places and register in left:
+            found.append((places[register], _take(left, register, role), "h"))
     if left:
         return f"{sorted(left)} are not in the text"
     return tuple(found), access_bytes(reading.fragments)
+
+
+def _take(left: dict[tuple[str, int], str], register: tuple[str, int], role: str) -> int:
+    """Take a register and those after it with the same role out of the marks. Returns how many. Predicates stand alone;
+    general and uniform registers may be the first of several."""
+    (kind, first), count = register, 0
+    while left.get((kind, first + count)) == role and not (count and kind in {"P", "UP"}):
+        del left[kind, first + count]
+        count += 1
+    return count
 
 
 def _shape_of_branch(one: Learned, reading: Reading) -> Any:
@@ -563,7 +604,7 @@ def _shape_of_branch(one: Learned, reading: Reading) -> Any:
 
 _MEMORY = {"LDG", "STG", "LD", "ST", "LDS", "STS", "LDL", "STL", "ATOM", "ATOMG", "ATOMS", "RED", "REDG", "LDC", "ULDC",
            "LDGSTS"}  # fmt: skip
-_SIZES = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "32": 4, "64": 8, "128": 16, "S64": 8, "F64": 8, "U64": 8}
+_SIZES = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "32": 4, "64": 8, "128": 16, "256": 32, "S64": 8, "F64": 8, "U64": 8}
 
 
 def access_bytes(fragments: tuple[str, ...]) -> int:
@@ -591,8 +632,9 @@ def find_targets(table: list[Learned], arch: str) -> None:
     jobs = []
     for one in table:
         bits = [bit for bit in BITS if bit not in GUARD and bit not in one.key and "other" in one.seen[bit]]
-        if one.opcode in _LEAVES and _target(one.readings[0]) is not None:
-            jobs.append((one, one.samples[0], bits))
+        named = [index for index, reading in enumerate(one.readings) if _target(reading) is not None]
+        if one.opcode in _LEAVES and named:
+            jobs.append((one, one.samples[named[0]], bits))
     for one, sample, bits in jobs:
         # Alone, so that an instruction's number in the file is known, with which its target is printed.
         words = np.concatenate([sample[None, :], with_bits(sample[None, :], bits)[0]])
@@ -622,4 +664,7 @@ def find_targets(table: list[Learned], arch: str) -> None:
 def _target(reading: Reading) -> int | None:
     """The address at the end of an instruction's operands."""
     match = _ADDRESS.search(reading.operands)
-    return None if match is None or reading.fragments[0] not in _RELATIVE else int(match[1], 16)
+    name = reading.fragments
+    # A whole address is filled in by the linker, and WARPSYNC has a mask of lanes unless it is collective.
+    whole = "ABS" in name or (name[0] == "WARPSYNC" and "COLLECTIVE" not in name)
+    return None if match is None or name[0] not in _RELATIVE or whole else int(match[1], 16)

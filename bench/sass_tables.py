@@ -1,6 +1,6 @@
 """Learn the encoding of NVIDIA's machine code and write the tables of ``neutrino/sass/tables``.
 
-    python -m bench.sass_tables ARCH CORPUS.npy [--out FILE]
+    python -m bench.sass_tables ARCH CORPUS.npy [--base TABLE.json [--anew OPCODE]] [--out FILE]
 
 CORPUS.npy: unique instructions of real kernels, [n, 2] of 64 bits, as ``python -m bench.corpus_sass --words`` saves
 them. Nothing but NVIDIA's published tools says what a bit means: one bit of a real instruction is flipped, and what
@@ -15,13 +15,13 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bench.nvdisasm_reading import Words, unique
+from bench.nvdisasm_reading import Words, texts, unique, zero_numbers
 from bench.sass_learning import (
     Learned,
     ask,
@@ -33,16 +33,33 @@ from bench.sass_learning import (
     group,
     name_values,
 )  # fmt: skip
+from neutrino.sass.decoder import Code
+from neutrino.sass.encoding import Encoding
+from neutrino.sass.fields import INSTRUCTION_BYTES
 
+_ROUNDS = 4
+_MISSED = 2000
+"""Instructions of an opcode that a table lacks, at most, of which each form is asked."""
 TABLES = Path(__file__).resolve().parent.parent / "neutrino" / "sass" / "tables"
 
 
-def learn(words: Words, arch: str, only: Sequence[int] = ()) -> list[Learned]:
-    """Learn all opcodes of a corpus."""
-    generator = np.random.default_rng(1)
+_NONE: Words = np.zeros((0, 2), np.uint64)
+
+
+def by_opcode(words: Words) -> dict[int, Words]:
+    """Instructions by their opcode."""
     opcodes = (words[:, 0] & np.uint64(0xFFF)).astype(int)
-    corpus = {int(opcode): words[opcodes == opcode] for opcode in np.unique(opcodes) if not only or opcode in only}
+    return {int(opcode): words[opcodes == opcode] for opcode in np.unique(opcodes)}
+
+
+def learn(words: Words, arch: str, only: Collection[int] = (), missed: Words = _NONE) -> list[Learned]:
+    """Learn all opcodes of a corpus, or only some. missed: instructions of it of which samples are taken besides."""
+    generator = np.random.default_rng(1)
+    corpus = {opcode: own for opcode, own in by_opcode(words).items() if not only or opcode in only}
     chosen = {opcode: choose_samples(own, generator) for opcode, own in corpus.items()}
+    for opcode, own in by_opcode(missed).items():
+        chosen[opcode] = unique(np.concatenate([chosen[opcode], choose_samples(own, generator)]))
+        corpus[opcode] = unique(np.concatenate([corpus[opcode], own[:_MISSED]]))
     readings = iter(ask(np.concatenate(list(chosen.values())), arch))
     table = []
     for opcode, samples in chosen.items():
@@ -67,9 +84,60 @@ def learn(words: Words, arch: str, only: Sequence[int] = ()) -> list[Learned]:
     return table
 
 
-def fewer(words: Words) -> Words:
+def learn_all(
+    words: Words, arch: str, base: dict[str, Any] | None = None, anew: Collection[int] = ()
+) -> tuple[dict[str, Any], list[str]]:
+    """Learn a corpus, and again the opcodes of which the table that was made does not know all instructions.
+
+    base: a stored table, of which the rows stay that know all of the corpus, but for the opcodes to learn anew. Returns
+    the table as it is stored, and problems, in words.
+    """
+    some, barriers = fewer(words), count_barriers(words)
+    problems: dict[int, list[str]] = {}
+
+    def found(table: list[Learned]) -> dict[str, Any]:
+        problems.update({one.opcode: one.problems for one in table})
+        return as_json(table, arch, words, barriers)
+
+    if base is None:
+        made = found(learn(some, arch))
+    else:
+        made = merged(base, found(learn(some, arch, anew) if anew else []), barriers)
+    missed = _NONE
+    for _ in range(_ROUNDS):
+        unknown = words[Code(words, Encoding(made), arch).unknown // INSTRUCTION_BYTES]
+        # Data between functions is no instruction.
+        few = np.concatenate([_NONE, *(own[:_MISSED] for own in by_opcode(unknown).values())])
+        legal = few[[text is not None for text in texts(few, arch)]]
+        before = len(missed)
+        missed = unique(np.concatenate([missed, legal]))
+        _say(f"{len(unknown)} words unknown, {len(legal)} of {len(few)} legal")
+        again = set(by_opcode(legal))
+        if not again or len(missed) == before:
+            break
+        own = missed[np.isin(missed[:, 0] & np.uint64(0xFFF), sorted(again))]
+        made = merged(made, found(learn(some, arch, again, own)), barriers)
+    return made, [f"{opcode:03x}: {text}" for opcode, texts_of in sorted(problems.items())
+                  for text in list(dict.fromkeys(texts_of))[:4]]  # fmt: skip
+
+
+def merged(table: dict[str, Any], newer: dict[str, Any], barriers: dict[int, tuple[int, int, int]]) -> dict[str, Any]:
+    """A stored table with newer rows in place of its own, and the counts of another corpus."""
+    shapes: dict[str, int] = {}
+    rows: dict[str, Any] = {}
+    for opcode in sorted({*table["opcodes"], *newer["opcodes"]}):
+        source = newer if opcode in newer["opcodes"] else table
+        row = dict(source["opcodes"][opcode])
+        row["shapes"] = {key: shapes.setdefault(json.dumps(source["shapes"][number]), len(shapes))
+                         for key, number in row["shapes"].items()}  # fmt: skip
+        row["words"], row["write_barriers"], row["read_barriers"] = barriers.get(int(opcode, 16), (0, 0, 0))
+        rows[opcode] = row
+    return {**newer, "opcodes": rows, "shapes": [json.loads(shape) for shape in shapes]}
+
+
+def fewer(words: Words, more: int = 500) -> Words:
     """One word for each setting of the bits that are not usually a register's, an immediate's or the control fields',
-    and of each opcode some more."""
+    and of each opcode so many more."""
     keys = words & np.array([0xFFE0_0000_0000_0FFF, 0x1FF_FFFF_FF00], np.uint64)
     order = np.lexsort((keys[:, 0], keys[:, 1]))
     first = np.ones(len(order), bool)
@@ -78,7 +146,7 @@ def fewer(words: Words) -> Words:
     opcodes = (words[:, 0] & np.uint64(0xFFF)).astype(int)
     by_opcode = np.argsort(opcodes, kind="stable")
     for rows in np.split(by_opcode, np.flatnonzero(np.diff(opcodes[by_opcode])) + 1):
-        chosen.append(rows[:: max(1, len(rows) // 500)])
+        chosen.append(rows[:: max(1, len(rows) // more)] if more else rows[:0])
     return words[np.unique(np.concatenate(chosen))]
 
 
@@ -98,7 +166,8 @@ def as_json(table: list[Learned], arch: str, words: Words, barriers: dict[int, t
             "name": one.base, "guard": one.guard,
             "words": count, "write_barriers": writes, "read_barriers": reads,
             "fixed": [f"{one.fixed[0]:x}", f"{one.fixed[1]:x}"],
-            "fields": [[kind, at, one.fields[kind, at], int((kind, at) in one.inverted)] for kind, at in fields],
+            "fields": [[kind, at, one.fields[kind, at], int((kind, at) in one.inverted)] for kind, at in fields]
+            + [[kind, at, one.fields[kind, at], 0, 1] for kind, at in one.followed],
             "groups": [[list(bits), {str(number): list(names) for number, names in sorted(values.items())}]
                        for bits, values in groups],
             "ranks": [list(rank) for rank in one.ranks],
@@ -112,7 +181,8 @@ def as_json(table: list[Learned], arch: str, words: Words, barriers: dict[int, t
             },
         }  # fmt: skip
     return {
-        "generated": "by python -m bench.sass_tables: do not edit", "arch": arch, "words": len(words), "opcodes": rows,
+        "generated": "by python -m bench.sass_tables: do not edit", "arch": arch, "words": len(words),
+        "zero_uniform": zero_numbers(arch)["UR"], "opcodes": rows,
         "shapes": [{"operands": [list(operand) for operand in operands], "bytes": size} for operands, size in shapes],
     }  # fmt: skip
 
@@ -142,21 +212,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("arch")
     parser.add_argument("corpus", type=Path)
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--only", type=lambda text: int(text, 16), action="append", default=[])
+    parser.add_argument(
+        "--base", type=Path, help="a stored table: only opcodes of which it does not know all of the corpus are learned"
+    )
+    parser.add_argument(
+        "--anew", type=lambda text: int(text, 16), action="append", default=[], metavar="OPCODE",
+        help="learn this opcode, as 981, whatever the table of --base knows of it",
+    )  # fmt: skip
     options = parser.parse_args(argv)
     words = unique(np.load(options.corpus))
     _say(f"{len(words)} words")
-    table = learn(fewer(words), options.arch, options.only)
-    wrong = 0
-    for one in table:
-        for problem in list(dict.fromkeys(one.problems))[:4]:
-            print(f"{one.opcode:03x} {one.base}: {problem}")
-            wrong += 1
+    base = None if options.base is None else json.loads(options.base.read_text())
+    table, problems = learn_all(words, options.arch, base, options.anew)
+    print(*problems, sep="\n" if problems else "")
     path = options.out or TABLES / f"{options.arch.removesuffix('a')}.json"
-    stored = as_json(table, options.arch, words, count_barriers(words))
-    text = json.dumps(stored, separators=(",", ":")).replace('},"', '},\n"').replace("},{", "},\n{")
+    text = json.dumps(table, separators=(",", ":")).replace('},"', '},\n"').replace("},{", "},\n{")
     path.write_text(text + "\n")
-    print(f"{path}: {len(table)} opcodes, {len(stored['shapes'])} shapes, {len(text)} bytes, {wrong} problems")
+    counts = f"{len(table['opcodes'])} opcodes, {len(table['shapes'])} shapes, {len(text)} bytes"
+    print(f"{path}: {counts}, {len(problems)} problems")
     return 0
 
 

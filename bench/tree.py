@@ -99,7 +99,7 @@ JUDGED: Mapping[str, tuple[str, ...]] = {
 
 
 OVERTAKEN: tuple[str, ...] = (
-    "check_corpus", "choice_h200", "compatibility_h200", "corpus", "corpus_amd", "corpus_sass",
+    "check_corpus", "choice_h200", "compatibility_h200", "corpus", "corpus_amd",
     "examples", "first_runs_h200", "gcn_second", "graphs_h200", "machine_code_h200",
     "patching_amd", "pictures", "published_h200", "questions", "questions_h200", "reading",
     "road_h200", "rounding_h200", "twins_amd", "values_h200",

@@ -119,7 +119,9 @@ class Code(Sequence[Instruction]):
             if place.field.inverted:
                 number = ALWAYS - number
             if number != self._nothing(place):
-                operands.append(Operand(place.field.file, number, place.count, place.reads, place.writes))
+                operands.append(Operand(
+                    place.field.file, number + place.field.plus, place.count, place.reads, place.writes, place.printed
+                ))  # fmt: skip
         mask = _predicate_mask(form, word)
         if mask:
             writes = form.name.startswith(_R2P)
@@ -193,7 +195,7 @@ class Code(Sequence[Instruction]):
         if field.inverted:
             number = np.uint64(ALWAYS) - number
         there = number != np.uint64(max(self._nothing(place), 0))
-        rows, number = rows[there], number[there]
+        rows, number = rows[there], number[there] + np.uint64(field.plus)
         for index in range(place.count):
             register = number + np.uint64(index)
             # A group that would leave the file is no instruction; its registers wrap into none.

@@ -6,10 +6,11 @@ NVIDIA documents none of it. A table has by opcode (bits 0 to 11 of an instructi
 - ``groups``: bits of a modifier, the lowest first, with what each legal value adds to the name.
 - ``ranks``: (group, addition) in the order in which they stand in the name. ``names``: where that does not give the
   name, names in full by the value of all groups' bits.
-- ``fields``: register file, position, width, and 1 where the field holds 7 less the number.
+- ``fields``: register file, position, width, and 1 where the field holds 7 less the number; a fifth number is added,
+  where the text names the register after another's field as well.
 - ``shaped_by``, ``shapes``: the bits on which the operands depend, and by their value a row of the table's ``shapes``:
   operands in the order of the text, each as (index in fields, registers, role), where a role is ``^`` defined, ``v``
-  used, ``x`` both, ``b`` a convergence barrier; and the bytes of a memory access.
+  used, ``x`` both, ``b`` a convergence barrier, ``h`` used, though not in the text; and the bytes of a memory access.
 - ``target``: runs of bits that hold a branch's target relative to the next instruction: position, width, and the power
   of two of the lowest; the highest bit of the last is the sign.
 - ``words``, ``write_barriers``, ``read_barriers``: different instructions of the corpus, and those that set a
@@ -64,20 +65,23 @@ _TIED = re.compile(r"[A-Z]GMMA$")
 
 @dataclass(frozen=True)
 class RegisterField(Field):
-    """A register's number in an instruction. inverted: holds 7 less the number."""
+    """A register's number in an instruction. inverted: holds 7 less the number. plus: to be added to it."""
 
     file: RegisterFile
     inverted: bool
+    plus: int = 0
 
 
 @dataclass(frozen=True)
 class Place:
-    """An operand of a form: where its first register's number is, how many registers, and its role."""
+    """An operand of a form: where its first register's number is, how many registers, and its role. printed: whether
+    NVIDIA's text has it."""
 
     field: RegisterField
     count: int
     reads: bool
     writes: bool
+    printed: bool
 
 
 @dataclass(frozen=True)
@@ -111,7 +115,7 @@ class Encoding:
     def __init__(self, table: Mapping[str, Any]) -> None:
         """table: as stored."""
         self.arch: str = table["arch"]
-        self.zero_uniform: int = table.get("zero_uniform", 63)
+        self.zero_uniform: int = table["zero_uniform"]
         self.opcodes: dict[int, Opcode] = {}
         self._shapes = table["shapes"]
         for number, row in table["opcodes"].items():
@@ -156,10 +160,9 @@ class Encoding:
             name = ".".join([row["name"], *(addition for _, addition in sorted(found, key=lambda one: ranks[one]))])
         places = []
         for index, count, role in shape["operands"]:
-            file, at, width, inverted = row["fields"][index]
-            places.append(
-                Place(RegisterField(at, width, RegisterFile(file), bool(inverted)), count, role in "vx", role in "^x")
-            )
+            file, at, width, inverted, *plus = row["fields"][index]
+            where = RegisterField(at, width, RegisterFile(file), bool(inverted), sum(plus))
+            places.append(Place(where, count, role in "vxh", role in "^x", role != "h"))
         base = row["name"]
         return Form(
             opcode.number, name, RegisterFile(row["guard"]) if row["guard"] else None, tuple(places), shape["bytes"],

@@ -90,7 +90,8 @@ class Operand:
     """Neighbouring registers that an instruction names by their first, in the order of NVIDIA's text.
 
     count: how many, 1 to 128. reads, writes: as NVIDIA's tools mark them; of convergence barriers neither is known.
-    Registers that are always zero or true are no operands.
+    printed: False where the text leaves it out, as the descriptor of an access on sm_80; these come last. Registers
+    that are always zero or true are no operands.
     """
 
     file: RegisterFile
@@ -98,6 +99,7 @@ class Operand:
     count: int
     reads: bool
     writes: bool
+    printed: bool = True
 
 
 @dataclass(frozen=True)
