@@ -14,7 +14,8 @@ from neutrino.ptx.isa.opcodes import OPCODES
 
 PACKAGE = Path(__file__).resolve().parents[2] / "neutrino"
 NEUTRAL = ("assemble", "device", "maker", "maps", "patched_files", "run", "twins")
-"""Packages that hold nothing of one assembly language, as ``backend`` but for its modules ``ptx_*``."""
+"""Packages that hold nothing of one assembly language, as ``backend`` but for its modules of one (``OF_ONE``)."""
+OF_ONE = ("ptx_", "gcn_", "sass_")
 PUBLISHED = {
     "patched_files/patch_plan.py": {"NO_PTX"},  # the name of a reason, as it is in files
     "backend/registry.py": {"PtxTarget", "GcnTarget"},  # the row of the target
@@ -34,7 +35,7 @@ WORDS = (
 
 def modules() -> list[Path]:
     found = [path for package in NEUTRAL for path in sorted((PACKAGE / package).rglob("*.py"))]
-    ways = [path for path in sorted((PACKAGE / "backend").glob("*.py")) if path.name.startswith(("ptx_", "gcn_"))]
+    ways = [path for path in sorted((PACKAGE / "backend").glob("*.py")) if path.name.startswith(OF_ONE)]
     found += [path for path in sorted((PACKAGE / "backend").glob("*.py")) if path not in ways]
     return found
 
