@@ -60,7 +60,9 @@ class _Reading:
         """Note that the records of a kernel, by its id, are being read."""
         size = self._sizes.pop(f"{kernel}.bin", 0)
         total = self._read + size + sum(self._sizes.values())
-        self._progress.show(f"reading {self._whose}: {self._read >> 20:,} of {total >> 20:,} MiB")
+        # Of less it would say nothing, after a slow start.
+        if total >> 20:
+            self._progress.show(f"reading {self._whose}: {self._read >> 20:,} of {total >> 20:,} MiB")
         self._read += size
 
 
