@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,7 +20,10 @@ class Work:
 
 @contextmanager
 def counted(*, lines: bool = False) -> Iterator[Work]:
-    """Count what this thread does within; what single calls of C do is not seen. lines: count these, too (slow)."""
+    """Count what this thread does within; what single calls of C do is not seen. lines: count these, too (slow).
+
+    The collector of cycles waits: when it runs, and whose finalizers and callbacks then, depends on what ran before.
+    """
     work = Work()
 
     def called(_: FrameType, event: str, __: object) -> None:
@@ -35,6 +39,8 @@ def counted(*, lines: bool = False) -> Iterator[Work]:
         return stepped
 
     profiler, tracer = sys.getprofile(), sys.gettrace()
+    collects = gc.isenabled()
+    gc.disable()
     sys.setprofile(called)
     if lines:
         sys.settrace(entered)
@@ -43,3 +49,5 @@ def counted(*, lines: bool = False) -> Iterator[Work]:
     finally:
         sys.settrace(tracer)
         sys.setprofile(profiler)
+        if collects:
+            gc.enable()
