@@ -39,7 +39,9 @@ class ReportConsole:
         term = os.environ.get("TERM", "").lower()
         is_dumb = is_terminal and term in ("dumb", "unknown")
         has_styles = is_terminal and not is_dumb
-        self.width = _DUMB_WIDTH if is_dumb else _width(is_terminal)
+        # As rich: a dumb terminal has 80 columns, unless both of these say what it has.
+        is_known = all(os.environ.get(name, "").isdigit() for name in ("COLUMNS", "LINES"))
+        self.width = _DUMB_WIDTH if is_dumb and not is_known else _width(is_terminal)
         self._paint = Painter(has_styles).paint
         self._is_plain = not any(os.environ.get(name) for name in _RICH)
         self._console: Console | None = None

@@ -121,13 +121,20 @@ def test_what_fits_is_written_without_rich(monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.parametrize(
     ("variables", "width"),
-    [({"COLUMNS": "70"}, 70), ({"TERM": "dumb"}, 80), ({"TERM": "dumb", "COLUMNS": "70"}, 80), ({"COLUMNS": "x"}, 80)],
-)
+    [
+        ({"COLUMNS": "70"}, 70), ({"COLUMNS": "x"}, 80), ({"TERM": "dumb"}, 80),
+        ({"TERM": "dumb", "COLUMNS": "70"}, 80),
+        ({"TERM": "dumb", "COLUMNS": "70", "LINES": "20"}, 70), ({"TERM": "dumb", "LINES": "20"}, 80),
+    ],
+)  # fmt: skip
 def test_its_width_is_that_of_rich(
     monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], width: int
 ) -> None:
     monkeypatch.setattr(sys, "stdout", _Terminal())
     monkeypatch.setattr("os.get_terminal_size", lambda *_: (_ for _ in ()).throw(OSError()))
+    # Another test of this process may have left one.
+    monkeypatch.delenv("LINES", raising=False)
+    monkeypatch.delenv("COLUMNS", raising=False)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     assert ReportConsole().width == Console().width == width
