@@ -20,6 +20,8 @@ _ATTRIBUTE = struct.Struct("<BBH")
 FRAME_SIZE, MIN_STACK_SIZE, MAX_STACK_SIZE, REGCOUNT = 0x11, 0x12, 0x23, 0x2F
 
 # Of .nv.info.NAME.
+CTAIDZ_USED = 0x04
+"""Up to sm_89, of kernels that read the block's third index, which others need not get."""
 MAX_THREADS = 0x05
 PARAM_CBANK = 0x0A
 EXTERNS = 0x0F
@@ -35,6 +37,7 @@ COOP_GROUP_MASK_REGIDS = 0x29
 ATOM16_EMUL_INSTR_REG_MAP = 0x2E
 INT_WARP_WIDE_INSTR_OFFSETS = 0x31
 INDIRECT_BRANCH_TARGETS = 0x34
+SW2861232_WAR = 0x35
 SW_WAR = 0x36
 CUDA_API_VERSION = 0x37
 NUM_MBARRIERS = 0x38
@@ -42,12 +45,17 @@ MBARRIER_INSTR_OFFSETS = 0x39
 UNUSED_LOAD_BYTE_OFFSET = 0x44
 KPARAM_INFO_V2 = 0x45
 SYSCALL_OFFSETS = 0x46
+CTA_PER_CLUSTER = 0x3D
+EXPLICIT_CLUSTER = 0x3E
+MAX_CLUSTER_RANK = 0x3F
 NUM_BARRIERS = 0x4C
 SPARSE_MMA_MASK = 0x50
 REG_RECONFIG = 0x54
 ANNOTATIONS = 0x55
 UNNAMED = 0x5F
 """In every cubin of CUDA 13; ``cuobjdump`` does not print it."""
+UNNAMED_OF_A_KERNEL = 0x66
+"""Of every kernel since CUDA 13.2, always 3; ``cuobjdump`` calls it unknown."""
 
 
 def attributes(cursor: Cursor, chosen: Collection[int] | None = None) -> Iterator[tuple[int, int, Cursor]]:

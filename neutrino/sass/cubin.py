@@ -6,9 +6,10 @@ the cubins were assembled from (``tests/fatbin/test_cubin.py``).
 
 from __future__ import annotations
 
+import functools
 import re
 import struct
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from neutrino.elf.constants import E_MACHINE, EM_CUDA, SHT_NOBITS, STT_FUNC
@@ -42,6 +43,8 @@ REGISTERS_SHIFT = 24
 """sh_info of a code section: the symbol's number below, up to sm_89 the number of registers above."""
 _NOTE_CUINFO = struct.Struct("<12x12sHHI")
 """The note's header and name, a number that is not used, the PTX's architecture, and the toolkit's release."""
+_OPENED = 2
+"""Opened cubins that are kept: a kernel's and its twin's."""
 _COMPAT_ARCH_SPECIFIC = 9
 """The attribute of ``.nv.compat`` that is not 0 for the suffix ``a``."""
 
@@ -80,24 +83,26 @@ class CubinKernel:
     stack: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Cubin:
-    """A cubin.
+    """A cubin. Two are equal if they are the same object.
 
     arch: such as ``sm_90a``, empty if unknown. toolkit: version (major, minor) of the CUDA toolkit that made it, None
     if not recorded. virtual: the number of the architecture that its PTX was for, such as 80 if it was compiled from
     ``compute_80`` for sm_86; None if not recorded. debug_ptx: the PTX text that ``-lineinfo`` and ``-G`` store in the
     cubin, in a form that ``ptxas`` accepts; None if there is none. With ``-G``, assembling it gives other code than the
-    cubin's. kernels: by mangled name. functions: code of the other device functions by name. data: the whole cubin.
+    cubin's. kernels: by mangled name. functions: code of the other device functions by name. elf: the file's tables.
+    data: the whole cubin.
     """
 
     arch: str
     toolkit: tuple[int, int] | None
     debug_ptx: str | None
-    kernels: dict[str, CubinKernel]
+    kernels: Mapping[str, CubinKernel]
     functions: dict[str, bytes]
-    virtual: int | None = None
-    data: bytes | memoryview = field(default=b"", repr=False, compare=False)
+    virtual: int | None
+    elf: Elf = field(repr=False)
+    data: bytes | memoryview = field(repr=False)
 
 
 @dataclass
@@ -114,14 +119,71 @@ class _Attributes:
     barriers: int | None = None
 
 
-def read_cubin(data: bytes | memoryview, name: str) -> Cubin:
+def read_cubin(data: bytes | memoryview, name: str, *, one_by_one: bool = False) -> Cubin:
     """Read the kernels, functions and versions of a cubin. data: the whole file. name: for error messages.
 
+    one_by_one: whether each kernel is read when it is looked up, and functions are not; then that may raise, too.
     Raises FormatError if it is not a valid cubin.
     """
-    elf = open_cubin(data, name)
-    symbols = {symbol.index: symbol for symbol in function_symbols(elf)}
+    if isinstance(data, bytes) and not one_by_one:
+        return _read_once(data, name)
+    return _read(data, name, one_by_one=one_by_one)
 
+
+@functools.lru_cache(maxsize=_OPENED)
+def _read_once(data: bytes, name: str) -> Cubin:
+    """Read a cubin that several ask for, as ``_open_once``."""
+    return _read(data, name, one_by_one=False)
+
+
+def _read(data: bytes | memoryview, name: str, *, one_by_one: bool) -> Cubin:
+    elf = open_cubin(data, name)
+    kernels: Mapping[str, CubinKernel]
+    functions = {}
+    if one_by_one:
+        kernels = _Kernels(elf)
+    else:
+        symbols = {symbol.index: symbol for symbol in function_symbols(elf)}
+        attributes_by_symbol = _attributes_of(elf, symbols)
+        kernels = {}
+        for index, symbol in symbols.items():
+            if symbol.other & STO_CUDA_ENTRY:
+                kernels[symbol.name] = _kernel(elf, symbol, attributes_by_symbol[index])
+            else:
+                functions[symbol.name] = _code(elf, symbol)
+    return Cubin(_arch(elf), _toolkit(elf), _debug_ptx(elf), kernels, functions, _virtual(elf), elf, data)
+
+
+class _Kernels(Mapping[str, CubinKernel]):
+    """The kernels of a cubin by name, each of which is read when it is looked up. Raises FormatError then."""
+
+    def __init__(self, elf: Elf) -> None:
+        symbols = list(function_symbols(elf))
+        self._elf = elf
+        self._symbols = {symbol.name: symbol for symbol in symbols if symbol.other & STO_CUDA_ENTRY}
+        self._indices = {symbol.index for symbol in self._symbols.values()}
+        self._read: dict[str, CubinKernel] = {}
+
+    def __getitem__(self, name: str) -> CubinKernel:
+        if name not in self._read:
+            symbol = self._symbols[name]
+            self._read[name] = _kernel(self._elf, symbol, self._attributes[symbol.index])
+        return self._read[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._symbols)
+
+    def __len__(self) -> int:
+        return len(self._symbols)
+
+    @functools.cached_property
+    def _attributes(self) -> dict[int, _Attributes]:
+        """What ``.nv.info`` says of each, by the number of its symbol."""
+        return _attributes_of(self._elf, self._indices)
+
+
+def _attributes_of(elf: Elf, symbols: Collection[int]) -> dict[int, _Attributes]:
+    """Return what ``.nv.info`` says of functions. symbols: their numbers. Raises FormatError for a damaged section."""
     # .nv.info has attributes of all functions, each with the index of the function's symbol.
     attributes_by_symbol = {index: _Attributes() for index in symbols}
     info = elf.section(".nv.info")
@@ -137,14 +199,7 @@ def read_cubin(data: bytes | memoryview, name: str) -> Cubin:
                 attributes_by_symbol[index].frame = value
             else:
                 attributes_by_symbol[index].stack = value
-    kernels = {}
-    functions = {}
-    for index, symbol in symbols.items():
-        if symbol.other & STO_CUDA_ENTRY:
-            kernels[symbol.name] = _kernel(elf, symbol, attributes_by_symbol[index])
-        else:
-            functions[symbol.name] = _code(elf, symbol)
-    return Cubin(_arch(elf), _toolkit(elf), _debug_ptx(elf), kernels, functions, virtual=_virtual(elf), data=data)
+    return attributes_by_symbol
 
 
 def cubin_arch(data: bytes | memoryview, name: str) -> str:
@@ -169,6 +224,16 @@ def cubin_compatibility(data: bytes | memoryview, name: str) -> bytes:
 
 def open_cubin(data: bytes | memoryview, name: str) -> Elf:
     """Open a cubin as an ELF file. name: for error messages. Raises FormatError when it is not one for CUDA."""
+    return _open_once(data, name) if isinstance(data, bytes) else _open(data, name)
+
+
+@functools.lru_cache(maxsize=_OPENED)
+def _open_once(data: bytes, name: str) -> Elf:
+    """Open a cubin that several ask for: what makes a twin of it, and what checks that."""
+    return _open(data, name)
+
+
+def _open(data: bytes | memoryview, name: str) -> Elf:
     elf = Elf(memoryview(data), name)
     if elf.machine != EM_CUDA:
         raise Cursor(elf.data, name).error("e_machine", str(elf.machine), f"{EM_CUDA} (CUDA)", at=E_MACHINE)

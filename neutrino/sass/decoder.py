@@ -6,8 +6,10 @@ NVIDIA's is asked: the tables hold what they said (``docs/machine-code.md``).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any, TypeAlias, overload
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, TypeAlias, TypeVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +35,7 @@ from neutrino.sass.instruction import Control, Guard, Instruction, Operand, Regi
 Words: TypeAlias = NDArray[np.uint64]
 """[n, 2]: the low and the high half of each instruction."""
 _Mask: TypeAlias = NDArray[np.unsignedinteger[Any]]
+_Value = TypeVar("_Value")
 
 _ZERO = 255
 """The number of the general register that is always zero, RZ."""
@@ -41,6 +44,10 @@ _P2R, _R2P = "P2R", "R2P"
 """They read and write the predicates of a mask, which is their immediate; nvdisasm marks none of them."""
 _MASK_OPCODES = {0x803, 0x804}
 """The forms of the two whose mask is an immediate, at bit 32."""
+_KEPT = 2
+"""Decoded codes that are kept: a kernel's and its twin's."""
+_TABLES = 4
+"""Architectures of which something is kept."""
 _COLUMNS = {
     RegisterFile.GENERAL: 4, RegisterFile.UNIFORM: 4, RegisterFile.PREDICATE: 1, RegisterFile.UNIFORM_PREDICATE: 1,
 }  # fmt: skip
@@ -56,8 +63,8 @@ class Code(Sequence[Instruction]):
     masks are empty and ``code[i]`` raises FormatError.
     """
 
-    def __init__(self, words: Words, table: Encoding, name: str) -> None:
-        """Decode all words. name: for error messages."""
+    def __init__(self, words: Words, table: Encoding, name: str, begin: int = 0) -> None:
+        """Decode all words. name: for error messages. begin: of ``decode``."""
         self.words = words
         self.name = name
         self._table = table
@@ -69,8 +76,12 @@ class Code(Sequence[Instruction]):
         self.read_barrier = _bits(high, READ_BARRIER).astype(np.uint8)
         self.wait_mask = _bits(high, WAIT).astype(np.uint8)
         self.reuse = _bits(high, REUSE).astype(np.uint8)
-        self.forms, self._form_of = _forms(low, high, table)
-        known = np.array([form is not None for form in self.forms], bool)[self._form_of]
+        self.forms, self._form_of = _forms(low[begin:], high[begin:], table)
+        if begin:
+            self._form_of = np.concatenate([np.full(begin, len(self.forms), np.intp), self._form_of])
+            self.forms.append(None)
+        known = self.having(lambda form: form is not None)
+        known[:begin] = True
         self.unknown = np.flatnonzero(~known) * INSTRUCTION_BYTES
         self.reads, self.writes = self._masks()
 
@@ -91,6 +102,11 @@ class Code(Sequence[Instruction]):
         return (self._instruction(index) for index in range(len(self)))
 
     @property
+    def sm(self) -> int:
+        """The number of the architecture, as 90."""
+        return self._table.sm
+
+    @property
     def zero_uniform(self) -> int:
         """The number of URZ, the uniform register that is always zero."""
         return self._table.zero_uniform
@@ -98,6 +114,39 @@ class Code(Sequence[Instruction]):
     def form(self, index: int) -> Form | None:
         """The form of an instruction by its number; None when it is unknown."""
         return self.forms[int(self._form_of[index])]
+
+    def of_each(self, of_form: Sequence[_Value]) -> list[_Value]:
+        """Return for every instruction what there is for its form. of_form: in the order of ``forms``."""
+        values = np.empty(len(of_form), object)
+        values[:] = of_form
+        each: list[_Value] = values[self._form_of].tolist()
+        return each
+
+    def having(self, has: Callable[[Form | None], bool]) -> NDArray[np.bool_]:
+        """Whether each instruction's form has something. has: says so of a form, None of unknown instructions."""
+        return np.array([has(form) for form in self.forms], bool)[self._form_of]
+
+    def joined(self, masks: NDArray[np.uint64], chosen: NDArray[np.bool_]) -> NDArray[np.uint64]:
+        """Return by form, in the order of ``forms``, the registers of all of its instructions that are chosen. masks:
+        such as ``writes`` of a file, [n, 4]."""
+        found = np.zeros((len(self.forms), masks.shape[1]), np.uint64)
+        np.bitwise_or.at(found, self._form_of[chosen], masks[chosen])
+        return found
+
+    def targets(self) -> Mapping[int, int]:
+        """Return where branches and calls go, in bytes, by their numbers: of those whose instruction says it."""
+        return self._targets
+
+    @functools.cached_property
+    def _targets(self) -> Mapping[int, int]:
+        found = {}
+        branches = np.flatnonzero(self.having(lambda form: form is not None and bool(form.target)))
+        for index, (low, high) in zip(branches.tolist(), self.words[branches].tolist(), strict=True):
+            form = self.form(index)
+            target = _target(form, low | high << _HALF, index * INSTRUCTION_BYTES) if form is not None else None
+            if target is not None:
+                found[index] = target
+        return MappingProxyType(found)
 
     def _instruction(self, index: int) -> Instruction:
         """Make one instruction's object. Raises FormatError."""
@@ -156,78 +205,94 @@ class Code(Sequence[Instruction]):
         for file, columns in _COLUMNS.items():
             reads[file] = np.zeros((count, columns), np.uint64)
             writes[file] = np.zeros((count, columns), np.uint64)
-        # Instructions with the same places are read together.
-        alike: dict[tuple[object, ...], list[int]] = {}
-        for index, form in enumerate(self.forms):
-            if form is not None:
-                masked = form.opcode if form.name.startswith((_P2R, _R2P)) else -1
-                alike.setdefault((form.places, form.guard, masked), []).append(index)
         order = np.argsort(self._form_of, kind="stable")
-        bounds = np.searchsorted(self._form_of[order], np.arange(len(self.forms) + 1))
-        for indices in alike.values():
-            rows = np.concatenate([order[bounds[index] : bounds[index + 1]] for index in indices])
-            form = self.forms[indices[0]]
-            assert form is not None
-            low, high = self.words[rows, 0], self.words[rows, 1]
+        bounds = np.searchsorted(self._form_of[order], np.arange(len(self.forms) + 1)).tolist()
+        # One operand of all instructions that have it is read together.
+        having: dict[Place, list[NDArray[np.intp]]] = {}
+        guarded: dict[RegisterFile, list[NDArray[np.intp]]] = {}
+        for index, form in enumerate(self.forms):
+            if form is None:
+                continue
+            rows = order[bounds[index] : bounds[index + 1]]
             for place in form.places:
                 if place.reads or place.writes:
-                    self._add(place, rows, low, high, reads if place.reads else None, writes if place.writes else None)
+                    having.setdefault(place, []).append(rows)
             if form.guard is not None:
-                guard = low >> np.uint64(GUARD.low) & np.uint64((1 << GUARD.bits) - 1)
-                reads[form.guard][rows, 0] |= (np.uint64(1) << guard) & np.uint64(0x7F)
+                guarded.setdefault(form.guard, []).append(rows)
             if form.name.startswith((_P2R, _R2P)):
                 named = writes if form.name.startswith(_R2P) else reads
-                mask = low >> np.uint64(32) & np.uint64(0x7F)
+                mask = self.words[rows, 0] >> np.uint64(32) & np.uint64(0x7F)
                 named[RegisterFile.PREDICATE][rows, 0] |= mask if form.opcode in _MASK_OPCODES else np.uint64(0x7F)
+        for place, lists in having.items():
+            self._add(place, np.concatenate(lists), reads if place.reads else None, writes if place.writes else None)
+        for file, lists in guarded.items():
+            rows = np.concatenate(lists)
+            guard = self.words[rows, 0] >> np.uint64(GUARD.low) & np.uint64((1 << GUARD.bits) - 1)
+            reads[file][rows, 0] |= (np.uint64(1) << guard) & np.uint64(0x7F)
         for masks in (reads, writes):
             for file in (RegisterFile.PREDICATE, RegisterFile.UNIFORM_PREDICATE):
                 masks[file] = masks[file][:, 0].astype(np.uint8)
         return reads, writes
 
     def _add(
-        self, place: Place, rows: NDArray[np.intp], low: Words, high: Words,
-        reads: dict[RegisterFile, _Mask] | None, writes: dict[RegisterFile, _Mask] | None,
+        self, place: Place, rows: NDArray[np.intp], reads: dict[RegisterFile, _Mask] | None,
+        writes: dict[RegisterFile, _Mask] | None,
     ) -> None:  # fmt: skip
         """Add the registers of one place to the masks of these rows."""
         field = place.field
-        half, at = (low, field.low) if field.low < _HALF else (high, field.low - _HALF)
-        number = half >> np.uint64(at) & np.uint64((1 << field.bits) - 1)
+        column, at = divmod(field.low, _HALF)
+        number = self.words[rows, column] >> np.uint64(at) & np.uint64((1 << field.bits) - 1)
         if field.inverted:
             number = np.uint64(ALWAYS) - number
         there = number != np.uint64(max(self._nothing(place), 0))
-        rows, number = rows[there], number[there] + np.uint64(field.plus)
+        columns = _COLUMNS[field.file]
+        first = (rows[there] * columns, number[there] + np.uint64(field.plus))
         for index in range(place.count):
-            register = number + np.uint64(index)
+            register = first[1] + np.uint64(index)
             # A group that would leave the file is no instruction; its registers wrap into none.
-            inside = register < np.uint64(64 * _COLUMNS[field.file])
-            column = (register >> np.uint64(6)).astype(np.intp)
-            bit = np.uint64(1) << (register & np.uint64(63))
+            inside = register < np.uint64(64 * columns)
+            bit = (np.uint64(1) << (register & np.uint64(63)))[inside]
+            flat = (first[0] + (register >> np.uint64(6)).astype(np.intp))[inside]
             for masks in (reads, writes):
                 if masks is not None:
-                    masks[field.file][rows[inside], column[inside]] |= bit[inside]
+                    masks[field.file].reshape(-1)[flat] |= bit
 
 
-def decode(code: bytes | memoryview | Words, sm: int, name: str = "machine code") -> Code:
+def decode(code: bytes | memoryview | Words, sm: int, name: str = "machine code", begin: int = 0) -> Code:
     """Decode machine code. code: bytes, a multiple of 16, or words [n, 2]. sm: of its architecture, as 90.
 
-    name: for error messages. Raises ArgumentError for an architecture without a table, FormatError for another size.
-    Words that the table does not have are listed in ``Code.unknown``.
+    name: for error messages. begin: number of the first instruction that is asked for; those before it are left out: of
+    no form, though not listed as unknown. Raises ArgumentError for an architecture without a table, FormatError for
+    another size. Words that the table does not have are listed in ``Code.unknown``.
     """
     if isinstance(code, np.ndarray):
-        words = np.ascontiguousarray(code, np.uint64).reshape(-1, 2)
-    else:
-        if len(code) % INSTRUCTION_BYTES:
-            raise FormatError(name, 0, "size", f"{len(code)} bytes", f"a multiple of {INSTRUCTION_BYTES}")
-        words = np.frombuffer(code, "<u8").reshape(-1, 2)
-    return Code(words, encoding(sm), name)
+        return Code(np.ascontiguousarray(code, np.uint64).reshape(-1, 2), encoding(sm), name, begin)
+    if len(code) % INSTRUCTION_BYTES:
+        raise FormatError(name, 0, "size", f"{len(code)} bytes", f"a multiple of {INSTRUCTION_BYTES}")
+    if isinstance(code, bytes):
+        return _decode_once(code, sm, name, begin)
+    return Code(np.frombuffer(code, "<u8").reshape(-1, 2), encoding(sm), name, begin)
 
 
-def _forms(low: Words, high: Words, table: Encoding) -> tuple[list[Form | None], NDArray[np.intp]]:
-    """The different forms in code, and the number of each instruction's; its opcode's mask tells forms apart."""
+@functools.lru_cache(maxsize=_KEPT)
+def _decode_once(code: bytes, sm: int, name: str, begin: int) -> Code:
+    """Decode code that several ask for: what makes a twin, what checks it, and what says whether it waits."""
+    return Code(np.frombuffer(code, "<u8").reshape(-1, 2), encoding(sm), name, begin)
+
+
+@functools.lru_cache(maxsize=_TABLES)
+def _opcode_masks(table: Encoding) -> Words:
+    """The bits of an instruction that say of which form it is, by its opcode."""
     masks = np.zeros((1 << 12, 2), np.uint64)
     masks[:] = (1 << 12) - 1, 0
     for number, opcode in table.opcodes.items():
         masks[number] = opcode.mask & (1 << _HALF) - 1, opcode.mask >> _HALF
+    return masks
+
+
+def _forms(low: Words, high: Words, table: Encoding) -> tuple[list[Form | None], NDArray[np.intp]]:
+    """The different forms in code, and the number of each instruction's; its opcode's mask tells forms apart."""
+    masks = _opcode_masks(table)
     number = (low & np.uint64(0xFFF)).astype(np.intp)
     key_low, key_high = low & masks[number, 0], high & masks[number, 1]
     order = np.lexsort((key_low, key_high))

@@ -25,7 +25,7 @@ import functools
 import importlib.resources
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,6 +35,8 @@ from neutrino.sass.instruction import Flow, Latency, Memory, RegisterFile
 
 _SEEN_ENOUGH = 50
 """An opcode that set no scoreboard in so many different instructions never does."""
+_OF_ALL = 100
+"""The latency of an opcode is variable if one instruction in so many sets a scoreboard."""
 
 _MEMORIES: Mapping[str, Memory] = {
     "LDG": Memory.GLOBAL, "STG": Memory.GLOBAL, "ATOMG": Memory.GLOBAL, "REDG": Memory.GLOBAL, "RED": Memory.GLOBAL,
@@ -72,10 +74,11 @@ class RegisterField(Field):
     plus: int = 0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Place:
     """An operand of a form: where its first register's number is, how many registers, and its role. printed: whether
-    NVIDIA's text has it."""
+    NVIDIA's text has it. Of a table there is one of each, which its forms share: they are equal if they are the same.
+    """
 
     field: RegisterField
     count: int
@@ -108,16 +111,23 @@ class Opcode:
     mask: int
     forms: dict[int, Form | None] = field(default_factory=dict)
 
+    @functools.cached_property
+    def ranks(self) -> dict[tuple[int, str], int]:
+        """The place in the name of each addition of a group."""
+        return {(group, addition): index for index, (group, addition) in enumerate(self.row["ranks"])}
+
 
 class Encoding:
-    """The table of one architecture."""
+    """The table of one architecture. sm: its number, as 90."""
 
     def __init__(self, table: Mapping[str, Any]) -> None:
         """table: as stored."""
         self.arch: str = table["arch"]
+        self.sm = int(self.arch.removeprefix("sm_").rstrip("af"))
         self.zero_uniform: int = table["zero_uniform"]
         self.opcodes: dict[int, Opcode] = {}
         self._shapes = table["shapes"]
+        self._places: dict[tuple[object, ...], Place] = {}
         for number, row in table["opcodes"].items():
             mask = int(row["fixed"][0], 16) | OPCODE.put(0, -1)
             for bits, _ in row["groups"]:
@@ -134,6 +144,15 @@ class Encoding:
         if key not in opcode.forms:
             opcode.forms[key] = self._form(opcode, key)
         return opcode.forms[key]
+
+    def _place(self, row: Sequence[Any], count: int, role: str) -> Place:
+        """Return an operand. row: of its field, as stored. count: of registers. role: as stored."""
+        key = *row, count, role
+        if key not in self._places:
+            file, at, width, inverted, *plus = row
+            where = RegisterField(at, width, RegisterFile(file), bool(inverted), sum(plus))
+            self._places[key] = Place(where, count, role in "vxh", role in "^x", role != "h")
+        return self._places[key]
 
     def _form(self, opcode: Opcode, key: int) -> Form | None:
         """Look a form up. key: the bits of the opcode's mask."""
@@ -156,13 +175,9 @@ class Encoding:
             if name is None:
                 return None
         else:
-            ranks = {tuple(rank): index for index, rank in enumerate(row["ranks"])}
+            ranks = opcode.ranks
             name = ".".join([row["name"], *(addition for _, addition in sorted(found, key=lambda one: ranks[one]))])
-        places = []
-        for index, count, role in shape["operands"]:
-            file, at, width, inverted, *plus = row["fields"][index]
-            where = RegisterField(at, width, RegisterFile(file), bool(inverted), sum(plus))
-            places.append(Place(where, count, role in "vxh", role in "^x", role != "h"))
+        places = [self._place(row["fields"][index], count, role) for index, count, role in shape["operands"]]
         base = row["name"]
         return Form(
             opcode.number, name, RegisterFile(row["guard"]) if row["guard"] else None, tuple(places), shape["bytes"],
@@ -196,7 +211,8 @@ def _value(word: int, bits: list[int]) -> int:
 
 def _latency(row: Mapping[str, Any]) -> Latency:
     """What the corpus says of an opcode's results."""
-    if row["write_barriers"] or row["read_barriers"]:
+    # An old ptxas had one of 450 HMMAs of sm_80 set a scoreboard; all others are waited for by cycles.
+    if (row["write_barriers"] + row["read_barriers"]) * _OF_ALL > row["words"]:
         return Latency.VARIABLE
     return Latency.FIXED if row["words"] >= _SEEN_ENOUGH else Latency.UNKNOWN
 

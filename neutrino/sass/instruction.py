@@ -18,6 +18,9 @@ class RegisterFile(enum.Enum):
     UNIFORM_PREDICATE = "UP"
     BARRIER = "B"
 
+    # What an enumeration has instead takes far longer, and members are keys of most tables here.
+    __hash__ = object.__hash__
+
 
 class Latency(enum.Enum):
     """How code knows that a result is there. FIXED: after so many cycles. VARIABLE: by a scoreboard, which some of its

@@ -18,14 +18,18 @@ from neutrino.sass.attributes import (
     COOP_GROUP_INSTR_OFFSETS,
     COOP_GROUP_MASK_REGIDS,
     CRS_STACK_SIZE,
+    CTA_PER_CLUSTER,
+    CTAIDZ_USED,
     CUDA_API_VERSION,
     EXIT_INSTR_OFFSETS,
+    EXPLICIT_CLUSTER,
     EXTERNS,
     FRAME_SIZE,
     INDIRECT_BRANCH_TARGETS,
     INT_WARP_WIDE_INSTR_OFFSETS,
     KPARAM_INFO,
     KPARAM_INFO_V2,
+    MAX_CLUSTER_RANK,
     MAX_STACK_SIZE,
     MAX_THREADS,
     MAXREG_COUNT,
@@ -40,15 +44,19 @@ from neutrino.sass.attributes import (
     S2RCTAID_INSTR_OFFSETS,
     SPARSE_MMA_MASK,
     SVAL,
+    SW2861232_WAR,
     SW_WAR,
     SYSCALL_OFFSETS,
     UNNAMED,
+    UNNAMED_OF_A_KERNEL,
     UNUSED_LOAD_BYTE_OFFSET,
     attributes,
 )
 
 _HEAD = struct.Struct("<BBH")
 """Format, number, and the size of the value, of SVAL."""
+_MBARRIER_WORDS = 4
+"""In MBARRIER_INSTR_OFFSETS of each instruction: its place, a register, an offset from it, and what it does."""
 _NONE_LISTED = 0xFFFFFFFF
 """In COOP_GROUP_MASK_REGIDS: no register."""
 
@@ -56,9 +64,12 @@ OF_A_FUNCTION = frozenset({FRAME_SIZE, MIN_STACK_SIZE, MAX_STACK_SIZE, REGCOUNT}
 """Of ``.nv.info``: each begins with the number of a function's symbol."""
 _PLAIN = {
     MAX_THREADS, REQNTID, KPARAM_INFO, CBANK_PARAM_SIZE, MAXREG_COUNT, CRS_STACK_SIZE, COOP_GROUP_MASK_REGIDS, SW_WAR,
-    CUDA_API_VERSION, NUM_MBARRIERS, KPARAM_INFO_V2, NUM_BARRIERS, SPARSE_MMA_MASK, REG_RECONFIG, UNNAMED,
+    SW2861232_WAR, CTAIDZ_USED, CUDA_API_VERSION, NUM_MBARRIERS, KPARAM_INFO_V2, NUM_BARRIERS, SPARSE_MMA_MASK,
+    REG_RECONFIG, UNNAMED, UNNAMED_OF_A_KERNEL, CTA_PER_CLUSTER, EXPLICIT_CLUSTER, MAX_CLUSTER_RANK,
 }  # fmt: skip
 """Neither numbers of symbols nor places of instructions."""
+ALWAYS_ALIKE: Mapping[int, bytes] = {UNNAMED_OF_A_KERNEL: b"\3\0\0\0"}
+"""Attributes whose meaning nobody knows, with the one value that they are known with."""
 PLACES = {
     EXIT_INSTR_OFFSETS, S2RCTAID_INSTR_OFFSETS, COOP_GROUP_INSTR_OFFSETS, INT_WARP_WIDE_INSTR_OFFSETS, SYSCALL_OFFSETS,
 }  # fmt: skip
@@ -86,7 +97,7 @@ class Attribute:
         return bytes((self.format, self.number)) + self.value
 
 
-def read_attributes(content: bytes | bytearray, file: str) -> Iterator[Attribute]:
+def read_attributes(content: bytes | bytearray | memoryview, file: str) -> Iterator[Attribute]:
     """Yield the attributes of a ``.nv.info`` section. file: for error messages, in which offsets count from the
     section's first byte. Raises FormatError for an unknown format, and for a value that leaves the section."""
     for format_, number, value in attributes(Cursor(memoryview(content), file)):
@@ -125,9 +136,10 @@ def listed_places(kept: list[Attribute]) -> dict[int, int]:
     places: dict[int, int] = {}
     for attribute in kept:
         if attribute.number in (PLACES | _MIXED) - {EXIT_INSTR_OFFSETS}:
-            for (word,) in struct.iter_unpack("<I", attribute.value[: len(attribute.value) // 4 * 4]):
-                if word != _NONE_LISTED:
-                    places.setdefault(word, attribute.number)
+            words = [word for (word,) in struct.iter_unpack("<I", attribute.value[: len(attribute.value) // 4 * 4])]
+            if attribute.number == MBARRIER_INSTR_OFFSETS and len(attribute.value) % (4 * _MBARRIER_WORDS) == 0:
+                words = words[::_MBARRIER_WORDS]
+            places.update({word: attribute.number for word in words if word != _NONE_LISTED and word not in places})
     return places
 
 

@@ -7,14 +7,20 @@ rules are those of ``docs/machine-code.md``; each finding names the place and th
 
 from __future__ import annotations
 
+import bisect
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import overload
+
+import numpy as np
 
 from neutrino.elf.constants import STT_FUNC
 from neutrino.elf.reader import Elf
 from neutrino.errors import MachineCodeError
 from neutrino.sass.attributes import (
     CBANK_PARAM_SIZE,
+    CTAIDZ_USED,
     EXIT_INSTR_OFFSETS,
     INDIRECT_BRANCH_TARGETS,
     KPARAM_INFO,
@@ -23,9 +29,11 @@ from neutrino.sass.attributes import (
 )
 from neutrino.sass.cubin import open_cubin, read_cubin
 from neutrino.sass.decoder import decode
+from neutrino.sass.twin.accesses import Counted
 from neutrino.sass.twin.attributes import read_attributes
 from neutrino.sass.twin.hazards import Finding
 from neutrino.sass.twin.inserted import Piece, Surroundings, check_inserted
+from neutrino.sass.twin.reference import Reference
 
 _BYTES = 16
 _LINE = 128
@@ -34,7 +42,7 @@ _ADDED_WORD = 0x000FC00000000000_0000000000007918
 _REUSE = 0xF << 122
 _MOVABLE = frozenset({
     0x381, 0x981, 0x386, 0x986, 0x980, 0x385, 0x985, 0x984, 0x388, 0x988, 0x983, 0x387, 0x83B, 0x844, 0x38A, 0x98A,
-    0x38B, 0x98B, 0x9A2, 0x38C, 0x98C, 0x38D, 0x9A8, 0x3A8, 0x3A9, 0x9A6, 0x98E, 0x987, 0x9A3, 0xF8C,
+    0x38B, 0x98B, 0x9A2, 0x38C, 0x98C, 0x38D, 0x9A8, 0x3A8, 0x3A9, 0x9A6, 0x98E, 0x987, 0x9A3, 0xF8C, 0xFAE,
 })  # fmt: skip
 """Opcodes that mean the same in any place, as far as the checker knows: loads, stores, atomics, reductions of sm_90."""
 _EXIT, _BRANCH = 0x94D, 0x947
@@ -46,7 +54,14 @@ _WAITS = 0x3F << 20
 """In these bits: the scoreboards that are waited for, which may be more."""
 _CONTROL_LOW = 9
 """In these bits: how many are not of the control."""
-_SM = 90
+_TABLES = {"sm_80": 80, "sm_90": 90, "sm_90a": 90}
+"""Architectures of twins → the number of that whose table of instructions the decoder uses."""
+_SPECIAL_READS = (0x919, 0x9C3)
+"""S2R and S2UR."""
+_THIRD_INDEX_TOLD_UNTIL = 90
+"""Architectures below have an attribute of kernels that read the block's third index."""
+_SPLIT_FROM = 90
+"""From this one on, a branch has the lowest 8 bits of its distance apart."""
 _CONDITION = 0xF << 87
 """Of EXIT and branches: a second predicate, with its negation; 7 is PT."""
 _TRUE = 7
@@ -54,7 +69,9 @@ _FALSE = 0xF
 _UNCOUNTED = 2
 """Registers that a kernel's count has more than the highest number and one."""
 _OF_THE_DRIVER = "__assertfail"
-"""The one function of the driver that a kernel with inserted code may call: it does not come back."""
+"""The function of the driver that does not come back."""
+_COME_BACK = frozenset({"vprintf"})
+"""Those that do, and that a kernel with inserted code may call: they keep registers by a convention (``inserted``)."""
 
 
 @dataclass(frozen=True)
@@ -102,6 +119,11 @@ class _Word:
         return frozenset(bit for bit in range(6) if self.bits >> 116 + bit & 1)
 
     @property
+    def reads_third_index(self) -> bool:
+        """Whether it is S2R or S2UR of CTAID.Z."""
+        return self.opcode in _SPECIAL_READS and self.bits >> 72 & 0xFF == 0x27
+
+    @property
     def is_plain_branch(self) -> bool:
         """Whether the control is that of a branch, but for what it waits for."""
         return (self.bits >> 96 & ~_WAITS) >> _CONTROL_LOW == _BRANCH_CONTROL >> _CONTROL_LOW
@@ -110,34 +132,81 @@ class _Word:
     def without_reuse(self) -> int:
         return self.bits & ~_REUSE
 
-    def goes_to(self, place: int) -> int | None:
+    def goes_to(self, place: int, sm: int) -> int | None:
         """Where an always taken branch at a place goes; None for any other instruction, and other forms of branches."""
         if self.opcode != _BRANCH or not self.is_always:
             return None
         # Bits 24 to 33 and 82 to 104 are of other forms of branches, but for the predicate PT in bits 87 to 89.
         if self.bits >> 24 & 0x3FF or self.bits >> 82 & 0x7FFFFF != 0xE0:
             return None
-        distance = (self.bits >> 16 & 0xFF | (self.bits >> 34 & (1 << 48) - 1) << 8) * 4
-        if distance >> 57:
-            distance -= 1 << 58
-        return place + _BYTES + distance
+        low, high = self.bits >> 16 & 0xFF, self.bits >> 34 & (1 << 48) - 1
+        if sm < _SPLIT_FROM and low:
+            return None
+        words, size = (high, 48) if sm < _SPLIT_FROM else (low | high << 8, 56)
+        if words >> size - 1:
+            words -= 1 << size
+        return place + _BYTES + 4 * words
 
 
-def _words(code: bytes) -> list[_Word]:
-    return [_Word(int.from_bytes(code[at : at + _BYTES], "little")) for at in range(0, len(code), _BYTES)]
+_HALVES = np.array([_ADDED_WORD & (1 << 64) - 1, _ADDED_WORD >> 64], np.uint64)
+"""The low and the high half of ``_ADDED_WORD``."""
+
+
+class _Words(Sequence[_Word]):
+    """The instructions of code: of thousands few are looked at, each of which is made then."""
+
+    def __init__(self, code: bytes) -> None:
+        """code: of whole instructions."""
+        self._code = code
+        self.halves = np.frombuffer(code, "<u8").reshape(-1, 2)
+        self._opcodes = self.halves[:, 0] & np.uint64(0xFFF)
+        self._having: dict[int, list[int]] = {}
+
+    def __len__(self) -> int:
+        return len(self.halves)
+
+    @overload
+    def __getitem__(self, index: int) -> _Word: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[_Word]: ...
+    def __getitem__(self, index: int | slice) -> _Word | Sequence[_Word]:
+        if isinstance(index, slice):
+            return [self[one] for one in range(*index.indices(len(self)))]
+        at = range(len(self))[index] * _BYTES
+        return _Word(int.from_bytes(self._code[at : at + _BYTES], "little"))
+
+    def having(self, opcode: int) -> list[int]:
+        """The numbers of all instructions with an opcode, in order."""
+        if opcode not in self._having:
+            self._having[opcode] = np.flatnonzero(self._opcodes == opcode).tolist()
+        return self._having[opcode]
+
+    def next(self, opcode: int, begin: int) -> int | None:
+        """The number of the first instruction with an opcode from one on, None without one."""
+        found = self.having(opcode)
+        at = bisect.bisect_left(found, begin)
+        return found[at] if at < len(found) else None
+
+    def others(self, begin: int = 0) -> list[int]:
+        """The numbers of all instructions from one on that are not ``_ADDED_WORD``."""
+        found: list[int] = (np.flatnonzero((self.halves[begin:] != _HALVES).any(axis=1)) + begin).tolist()
+        return found
 
 
 @dataclass
 class _Twin:
     """The code of an original and its twin, and what was found. taken: instruction of a trampoline → its site. entry,
-    exits: trampolines with inserted code. moved: place of an EXIT in the original → its place in the twin, in bytes."""
+    exits, accesses: trampolines with inserted code. moved: place of an EXIT in the original → its place in the twin, in
+    bytes. sm: of the architecture."""
 
-    old: list[_Word]
-    new: list[_Word]
+    old: _Words
+    new: _Words
+    sm: int
     found: list[Finding] = field(default_factory=list)
     taken: dict[int, int] = field(default_factory=dict)
     entry: Piece | None = None
     exits: list[Piece] = field(default_factory=list)
+    accesses: list[Piece] = field(default_factory=list)
     moved: dict[int, int] = field(default_factory=dict)
 
     def report(self, place: int, rule: str) -> None:
@@ -148,9 +217,8 @@ class _Twin:
         old, new = self.old, self.new
         sites: list[int] = []
         cleared: list[int] = []
-        for index, (before, after) in enumerate(zip(old, new, strict=False)):
-            if before == after:
-                continue
+        for index in np.flatnonzero((old.halves != new.halves[: len(old)]).any(axis=1)).tolist():
+            before, after = old[index], new[index]
             # Without ``.reuse``, an instruction does the same; cleared it may be only where a branch follows.
             if after.bits == before.without_reuse:
                 cleared.append(index)
@@ -161,16 +229,16 @@ class _Twin:
         for index in sites:
             self._check_site(index)
         end = len(old)
-        for index in range(end, len(new)):
-            if index not in self.taken and new[index].bits != _ADDED_WORD:
+        for index in new.others(end):
+            if index not in self.taken:
                 self.report(index * _BYTES, "an instruction that no site leads to")
-        last = next((word for word in reversed(old) if word.bits != _ADDED_WORD), None)
+        last = next((old[index] for index in reversed(old.others())), None)
         if self.taken and (last is None or last.opcode not in _ENDS or not last.is_always):
             self.report(end * _BYTES, "the old code may run on into the trampolines")
         if self.exits:
             done = {piece.site for piece in self.exits}
-            for index, word in enumerate(old):
-                ends = word.opcode == _EXIT and not word.is_never and word.condition != _FALSE
+            for index in old.having(_EXIT):
+                ends = not old[index].is_never and old[index].condition != _FALSE
                 if ends and index not in done:
                     self.report(index * _BYTES, "an EXIT has no trampoline, although others have")
 
@@ -178,7 +246,7 @@ class _Twin:
         """Check what is in the place of an instruction, and the trampoline that it leads to."""
         place = index * _BYTES
         before, branch = self.old[index], self.new[index]
-        target = branch.goes_to(place)
+        target = branch.goes_to(place, self.sm)
         if target is None:
             self.report(place, "an instruction was changed into another, not into a branch")
             return
@@ -212,7 +280,7 @@ class _Twin:
         """Check the branch back. index: of it. site: of the displaced instruction, after which it goes. before: the
         instruction above it that took what it might wait for."""
         back, place = self.new[index], index * _BYTES
-        if back.goes_to(place) != (site + 1) * _BYTES:
+        if back.goes_to(place, self.sm) != (site + 1) * _BYTES:
             self.report(place, f"no branch back to {(site + 1) * _BYTES:#x}")
         elif not back.is_plain_branch:
             self.report(place, "the branch back takes a scoreboard, or has other cycles than ptxas' own")
@@ -220,19 +288,25 @@ class _Twin:
             self.report(place - _BYTES, "a scoreboard is waited for in the cycle after it was taken")
 
     def _check_access(self, index: int, first: int) -> None:
-        """Check a trampoline without inserted code: the displaced instruction, and the branch back."""
-        before, displaced = self.old[index], self.new[first]
+        """Check a trampoline at an access: inserted code, if any, the displaced instruction, and the branch back."""
+        before, at = self.old[index], first
         if before.opcode not in _MOVABLE:
             self.report(index * _BYTES, f"an instruction was displaced that may not move, {before.opcode:#x}")
-        self._take(range(first, first + 2), index)
-        if displaced.bits != before.without_reuse:
-            self.report(first * _BYTES, "the displaced instruction is another than the site's")
-        self._check_back(first + 1, index, displaced)
+        if self.new[first].bits != before.without_reuse:
+            # The last one above the branch back.
+            back = self.new.next(_BRANCH, first + 1)
+            at = (first + 1 if back is None else back) - 1
+        self._take(range(first, at + 2), index)
+        if self.new[at].bits != before.without_reuse:
+            self.report(at * _BYTES, "the displaced instruction is another than the site's")
+        self._check_back(at + 1, index, self.new[at])
+        if at > first:
+            self.accesses.append(Piece(index, range(first, first), range(first, at), range(at, at + 2)))
 
     def _check_entry(self, first: int) -> None:
         """Check the trampoline of the first instruction: inserted code, the instruction, and the branch back."""
         before = self.old[0]
-        back = next((at for at in range(first + 1, len(self.new)) if self.new[at].opcode == _BRANCH), None)
+        back = self.new.next(_BRANCH, first + 1)
         if back is None:
             self.report(first * _BYTES, "no branch back to 0x10")
             return
@@ -246,7 +320,7 @@ class _Twin:
         """Check an EXIT's trampoline: what lets other lanes go back, inserted code, and the EXIT."""
         before = self.old[index]
         body = first + self._check_staying(index, first)
-        end = next((at for at in range(body, len(self.new)) if self.new[at].opcode == _EXIT), None)
+        end = self.new.next(_EXIT, body)
         if end is None:
             self.report(first * _BYTES, "the trampoline of an EXIT has none")
             return
@@ -265,7 +339,7 @@ class _Twin:
             self.report(place, "the trampoline of an EXIT has none")
             return 0
         leap = self.new[first]
-        target = leap.under(_TRUE).goes_to(place)
+        target = leap.under(_TRUE).goes_to(place, self.sm)
         if before.condition == _TRUE:
             stays = leap.guard == before.guard ^ 8 and leap.condition == _TRUE and target == (index + 1) * _BYTES
             count = 1
@@ -280,38 +354,45 @@ class _Twin:
         return count
 
 
-def check_code(original: bytes, twin: bytes, around: Surroundings | None = None) -> list[Finding]:
+def check_code(original: bytes, twin: bytes, around: Surroundings | None = None, sm: int = 90) -> list[Finding]:
     """Return what is wrong with a twin's code: nothing if it is its original with trampolines, of which those at the
-    entry and at EXITs may have code.
+    entry, at EXITs and at accesses may have code.
 
-    original, twin: all of ``.text.NAME``. around: what the cubins say; None where no inserted code may be.
+    original, twin: all of ``.text.NAME``. around: what the cubins say; None where no inserted code may be. sm: of the
+    architecture.
     """
-    return _check_code(original, twin, around)[0]
+    return _check_code(original, twin, around, "code", sm)[0]
 
 
 def _check_code(
-    original: bytes, twin: bytes, around: Surroundings | None
+    original: bytes, twin: bytes, around: Surroundings | None, kernel: str, sm: int
 ) -> tuple[list[Finding], dict[int, int], int]:  # fmt: skip
     """Return what ``check_code`` does, new places of EXITs by their old ones, and the highest general register of
-    inserted code, -1 without any."""
+    inserted code, -1 without any. kernel: its mangled name. sm: of the architecture."""
     if len(twin) % _LINE or len(twin) < len(original) or len(original) % _BYTES:
         return [Finding(-1, f"the code is {len(twin)} bytes long, not a longer multiple of {_LINE}")], {}, -1
-    code = _Twin(_words(original), _words(twin))
+    code = _Twin(_Words(original), _Words(twin), sm)
     code.check()
     top = -1
-    if code.entry is not None or code.exits:
+    asked = around is not None and (around.counted is not None or around.reference is not None)
+    if asked or code.entry is not None or code.exits or code.accesses:
         if around is None:
             return [*code.found, Finding(-1, "the twin has inserted code, but no parameter for it")], code.moved, -1
-        more, top = check_inserted(decode(original, _SM), decode(twin, _SM), code.entry, code.exits, around)
+        decoded = decode(original, sm, kernel), decode(twin, sm, kernel, len(code.old))
+        more, top = check_inserted(*decoded, code.entry, code.exits, code.accesses, around)
         code.found += more
     return code.found, code.moved, top
 
 
-def check_cubin(original: bytes, twin: bytes, kernel: str, file: str) -> list[Finding]:
+def check_cubin(
+    original: bytes, twin: bytes, kernel: str, file: str, counted: Counted | None = None,
+    reference: Reference | None = None,
+) -> list[Finding]:  # fmt: skip
     """Return what is wrong with a twin's cubin, its code included.
 
-    original, twin: cubins of one kernel. kernel: its mangled name. file: for the errors of damaged cubins. Raises
-    FormatError for a damaged cubin.
+    original, twin: cubins of one kernel. kernel: its mangled name. file: for the errors of damaged cubins. counted:
+    what code at accesses has to count; None: if there is any, the bytes of all accesses of global memory. reference:
+    what inserted code has to be, where that is known. Raises FormatError for a damaged cubin.
     """
     old, new = read_cubin(original, file), read_cubin(twin, file)
     found: list[Finding] = []
@@ -321,10 +402,16 @@ def check_cubin(original: bytes, twin: bytes, kernel: str, file: str) -> list[Fi
         return [*found, Finding(-1, "the twin has other kernels than the original")]
     if set(old.functions) != set(new.functions) or any(new.functions[name] == b"" for name in new.functions):
         found.append(Finding(-1, "the twin has other functions than the original"))
+    sm = _TABLES.get(old.arch, 0)
+    if not sm:
+        return [*found, Finding(-1, f"of the instructions of {old.arch or 'an unknown architecture'} nothing is known")]
     before, after = old.kernels[kernel], new.kernels[kernel]
-    for name in ("frame", "stack", "shared", "max_threads", "required_threads", "barriers", "parameter_base"):
+    for name in ("frame", "stack", "shared", "max_threads", "required_threads", "barriers"):
         if getattr(before, name) != getattr(after, name):
             found.append(Finding(-1, f"{name} is {getattr(after, name)}, of the original {getattr(before, name)}"))
+    base = before.parameter_base or _end_of_constants(original, kernel, file)
+    if after.parameters and after.parameter_base != base:
+        found.append(Finding(-1, f"parameter_base is {after.parameter_base}, not {base}"))
     if after.registers < before.registers:
         found.append(Finding(-1, f"{after.registers} registers, of the original {before.registers}"))
     more = after.parameters[len(before.parameters) :]
@@ -337,31 +424,49 @@ def check_cubin(original: bytes, twin: bytes, kernel: str, file: str) -> list[Fi
         found.append(Finding(-1, "the parameters have another size than the original's"))
     found += _check_sections(original, twin, kernel, file, after.parameter_base + after.parameter_size)
     around = None
+    if (counted is not None or reference is not None) and not more:
+        found.append(Finding(-1, "the twin has no parameter for what it should count"))
     if more:
         begin = after.parameter_base + more[0][1]
-        around = Surroundings(before.registers, (begin, begin + more[0][2]), before.parameter_base)
-    rules, moved, top = _check_code(before.code, after.code, around)
+        symbols = open_cubin(original, file).symbols()
+        calls = any(symbol.name in _COME_BACK and symbol.section == 0 for symbol in symbols)
+        around = Surroundings(before.registers, (begin, begin + more[0][2]), base, counted, reference, calls, sm)
+    rules, moved, top = _check_code(before.code, after.code, around, kernel, sm)
     found += rules
     if top >= 0 and after.registers < top + 1 + _UNCOUNTED:
         found.append(Finding(-1, f"{after.registers} registers, of which inserted code names R{top}"))
     elf = open_cubin(original, file)
     if top >= 0:
         found += _check_calls(elf)
-    return found + _check_attributes(elf, open_cubin(twin, file), kernel, moved, inserted=top >= 0)
+    added = _Words(after.code[len(before.code) :])
+    third = sm < _THIRD_INDEX_TOLD_UNTIL and any(
+        added[index].reads_third_index for opcode in _SPECIAL_READS for index in added.having(opcode)
+    )
+    return found + _check_attributes(elf, open_cubin(twin, file), kernel, moved, inserted=top >= 0, third_index=third)
+
+
+def _end_of_constants(data: bytes, kernel: str, file: str) -> int:
+    """Return the size of a kernel's constant bank 0, after which its first parameter would be, 0 without one."""
+    section = open_cubin(data, file).section(f".nv.constant0.{kernel}")
+    return 0 if section is None else section.size
 
 
 def _check_calls(elf: Elf) -> list[Finding]:
     """Return functions of the driver that may use the registers of inserted code."""
     return [
         Finding(-1, f"the kernel calls {symbol.name}, whose registers are not known")
-        for symbol in elf.symbols(kinds=(STT_FUNC,)) if symbol.section == 0 and symbol.name != _OF_THE_DRIVER
+        for symbol in elf.symbols(kinds=(STT_FUNC,))
+        if symbol.section == 0 and symbol.name != _OF_THE_DRIVER and symbol.name not in _COME_BACK
     ]  # fmt: skip
 
 
-def _check_attributes(old: Elf, new: Elf, kernel: str, moved: dict[int, int], *, inserted: bool) -> list[Finding]:
+def _check_attributes(
+    old: Elf, new: Elf, kernel: str, moved: dict[int, int], *, inserted: bool, third_index: bool
+) -> list[Finding]:  # fmt: skip
     """Return attributes of the kernel that differ, but for those of parameters and the places of EXITs.
 
     moved: new place of EXITs by the old one. inserted: whether there is code at the first instruction.
+    third_index: whether inserted code reads the block's third index, which an attribute has to say.
     """
     name = f".nv.info.{kernel}"
     sections = old.section(name), new.section(name)
@@ -373,6 +478,10 @@ def _check_attributes(old: Elf, new: Elf, kernel: str, moved: dict[int, int], *,
     for elf, section in zip((old, new), sections, strict=True):
         content = bytes(elf.contents(section)) if section is not None else b""
         lists.append([row for row in read_attributes(content, elf.file) if row.number not in of_parameters])
+    if third_index and all(row.number != CTAIDZ_USED for row in lists[1]):
+        found.append(Finding(-1, "inserted code reads the block's third index, and no attribute says so"))
+    elif third_index and all(row.number != CTAIDZ_USED for row in lists[0]):
+        lists[1] = [row for row in lists[1] if row.number != CTAIDZ_USED]
     for before, after in zip(*lists, strict=False):
         value = before.value
         if before.number == EXIT_INSTR_OFFSETS:

@@ -7,16 +7,20 @@ with its bank in bits 54 to 58 and its offset in bits 38 to 53. ``tests/sass/tes
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
 
 from neutrino.sass.fields import INSTRUCTION_BYTES
 
 _FORMS = (3, 5)
 _BAR = 0xB1D
 """A barrier whose numbers are immediate: of one of these forms, without a constant."""
-_LDC, _ULDC = 0xB82, 0xAB9
+_LDC = 0xB82
+_INDIRECT = 1 << 27
+"""Bit of the upper half of an instruction whose constant bank is at an address in a uniform register."""
 _MOV_IMMEDIATE = 0x802
 _LOOK_BACK = 128
 """Instructions above a load in which its register is looked for."""
@@ -41,22 +45,26 @@ def constant_reads(code: bytes | bytearray | memoryview) -> Iterator[ConstantRea
 
     code: a multiple of 16 bytes; what is left at the end is not read.
     """
-    low_words = struct.unpack_from(f"<{len(code) // INSTRUCTION_BYTES * 2}Q", code)[::2]
-    for index, low in enumerate(low_words):
-        bank = low >> 54 & 0x1F
-        if bank and (low >> 9 & 7) in _FORMS and low & 0xFFF != _BAR:
-            yield _read(low_words, index, bank)
+    words = np.frombuffer(code, "<u8", len(code) // INSTRUCTION_BYTES * 2)
+    low_words = words[::2]
+    banks, forms = low_words >> np.uint64(54) & np.uint64(0x1F), low_words >> np.uint64(9) & np.uint64(7)
+    reads = (banks > 0) & np.isin(forms, _FORMS) & (low_words & np.uint64(0xFFF) != _BAR)
+    for index in np.flatnonzero(reads).tolist():
+        yield _read(low_words, index, int(banks[index]), is_indirect=bool(int(words[2 * index + 1]) & _INDIRECT))
 
 
-def _read(low_words: tuple[int, ...], index: int, bank: int) -> ConstantRead:
-    """Return what an instruction reads. low_words: of all instructions, the lower halves. index: of this one."""
-    low = low_words[index]
+def _read(low_words: NDArray[np.uint64], index: int, bank: int, *, is_indirect: bool) -> ConstantRead:
+    """Return what an instruction reads. low_words: of all instructions, the lower halves. index: of this one.
+    is_indirect: whether it names a uniform register with the bank's address."""
+    low = int(low_words[index])
     place, opcode, offset = index * INSTRUCTION_BYTES, low & 0xFFF, low >> 38 & 0xFFFF
     register = low >> 24 & 0xFF
-    if opcode == _ULDC or (opcode == _LDC and register == _RZ):
+    if opcode != _LDC:
+        # Up to sm_89 operands of sums and moves, too.
+        return ConstantRead(place, bank, None if is_indirect else offset)
+    if register == _RZ:
         return ConstantRead(place, bank, offset)
-    if opcode == _LDC:
-        for above in reversed(low_words[max(index - _LOOK_BACK, 0) : index]):
-            if above >> 16 & 0xFF == register and above & 0xFFF == _MOV_IMMEDIATE:
-                return ConstantRead(place, bank, offset + (above >> 32) & 0xFFFF, by_register=True)
-    return ConstantRead(place, bank, None, by_register=opcode == _LDC)
+    for above in reversed(low_words[max(index - _LOOK_BACK, 0) : index].tolist()):
+        if above >> 16 & 0xFF == register and above & 0xFFF == _MOV_IMMEDIATE:
+            return ConstantRead(place, bank, offset + (above >> 32) & 0xFFFF, by_register=True)
+    return ConstantRead(place, bank, None, by_register=True)

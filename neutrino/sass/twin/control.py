@@ -31,9 +31,10 @@ _BRANCH, _NOP = 0x947, 0x918
 _BRANCH_HIGH = 0x3800000
 """Bits 64 and up of a branch: its condition, the predicate PT."""
 _BRANCH_STALL = 5
-_OFFSET_BITS = 56
 _LOW_OFFSET = Field(16, 8)
 _HIGH_OFFSET = Field(34, 48)
+_SPLIT_FROM = 90
+"""The architecture from which on a branch has the lowest bits of its distance apart."""
 
 
 def control(stall: int, wait: int = 0) -> int:
@@ -60,26 +61,31 @@ def nop() -> int:
     return _NOP | ALWAYS << 12 | control(stall=0)
 
 
-def branch(place: int, target: int, wait: int = 0) -> int:
-    """Return a branch of sm_90 and up that is always taken. place, target: in the code, in bytes. wait: scoreboards.
+def branch(place: int, target: int, sm: int, wait: int = 0) -> int:
+    """Return a branch that is always taken. place, target: in the code, in bytes. sm: of the architecture, as 90. wait:
+    scoreboards.
 
     Raises ValueError for a target that is not at an instruction, or too far.
     """
     distance = target - place - INSTRUCTION_BYTES
     if distance % INSTRUCTION_BYTES or not -(1 << 31) <= distance < 1 << 31:
         raise ValueError(f"no branch goes {distance} bytes far")
-    offset = distance // 4 & (1 << _OFFSET_BITS) - 1
+    offset = distance // 4
     word = _BRANCH | ALWAYS << 12 | _BRANCH_HIGH << 64 | control(_BRANCH_STALL, wait)
+    if sm < _SPLIT_FROM:
+        return _HIGH_OFFSET.put(word, offset)
     return _HIGH_OFFSET.put(_LOW_OFFSET.put(word, offset & 0xFF), offset >> 8)
 
 
-def branch_target(word: int, place: int) -> int | None:
-    """Return where a branch of sm_90 and up goes that is always taken, in bytes; None for another instruction."""
+def branch_target(word: int, place: int, sm: int) -> int | None:
+    """Return where a branch goes that is always taken, in bytes; None for another instruction. sm: as of ``branch``."""
     if OPCODE.get(word) != _BRANCH or GUARD.get(word) != ALWAYS or NEGATED.get(word):
         return None
     if word >> 82 & 0x7FFFFF != _BRANCH_HIGH >> 18:
         return None
-    offset = _LOW_OFFSET.get(word) | _HIGH_OFFSET.get(word) << 8
-    if offset >> _OFFSET_BITS - 1:
-        offset -= 1 << _OFFSET_BITS
+    offset, bits = _HIGH_OFFSET.get(word), _HIGH_OFFSET.bits
+    if sm >= _SPLIT_FROM:
+        offset, bits = _LOW_OFFSET.get(word) | offset << _LOW_OFFSET.bits, bits + _LOW_OFFSET.bits
+    if offset >> bits - 1:
+        offset -= 1 << bits
     return place + INSTRUCTION_BYTES + 4 * offset

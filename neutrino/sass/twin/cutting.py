@@ -2,21 +2,25 @@
 
 It has the kernel's code, attributes and constants, and the functions that lie in the kernel's code section. A kernel
 that reads variables of its module is left alone, by name: a copy of its cubin would have variables of its own. Literals
-(the texts of assertions) are copied, and functions that the driver has (``__assertfail``, ``vprintf``) are kept.
+(texts of assertions, tables of mathematical functions) are copied, and functions that the driver has
+(``__assertfail``, ``vprintf``) are kept.
 """
 
 from __future__ import annotations
 
+import functools
 import re
 import struct
 from collections.abc import Callable
 
-from neutrino.elf.constants import SHT_NULL, SHT_REL, SHT_RELA, SHT_SYMTAB, STT_FUNC, STT_OBJECT
+from neutrino.elf.constants import ET_REL, SHT_NULL, SHT_REL, SHT_RELA, SHT_SYMTAB, STT_FUNC, STT_OBJECT
+from neutrino.elf.reader import Elf
 from neutrino.elf.rows import REL_LAYOUT, RELA_LAYOUT
 from neutrino.errors import FormatError, MachineCodeError
 from neutrino.sass.attributes import EXTERNS, PARAM_CBANK, UNNAMED
 from neutrino.sass.cubin import REGISTERS_SHIFT, STO_CUDA_ENTRY, open_cubin
 from neutrino.sass.twin.attributes import (
+    ALWAYS_ALIKE,
     OF_A_FUNCTION,
     OF_A_KERNEL,
     Attribute,
@@ -29,6 +33,7 @@ from neutrino.sass.twin.sections import (
     SHF_INFO_LINK,
     Part,
     SymbolEntry,
+    content_of,
     read_parts,
     read_symbols,
     write_cubin,
@@ -36,11 +41,11 @@ from neutrino.sass.twin.sections import (
 )
 
 _STT_SECTION = 3
+_STB_LOCAL = 0
 _TEXT, _INFO = ".text.", ".nv.info."
-_OF_A_KERNEL = (
-    _TEXT, _INFO, ".nv.constant0.", ".nv.constant2.", ".nv.shared.", ".nv.local.", ".rela.text.", ".rel.text.",
-    ".rela.nv.constant2.", ".rel.nv.constant2.",
-)  # fmt: skip
+_OF_A_KERNEL = re.compile(
+    r"\.text\.|\.nv\.info\.|\.nv\.constant[02]\.|\.nv\.shared\.|\.nv\.local\.|\.rela?\.text\.|\.rela?\.nv\.constant2\."
+)
 """Names of a kernel's own sections begin so, and end with the kernel's name."""
 _ADDRESSES, _LITERALS, _CONSTANTS = ".nv.constant4", ".nv.global.init", ".nv.constant3"
 _OF_A_MODULE = frozenset({
@@ -54,10 +59,13 @@ _VARIABLES = frozenset({
 })  # fmt: skip
 """Kept only as far as the kernel reads them."""
 _FRAMES = ".debug_frame"
-_UNUSED = re.compile(r"\.rela?\.debug_\w+|\.debug_\w+|\.nv_debug\w*|\.nv\.debug\w*")
+_SECOND_FORM = (".nv.capmerc", ".nv.merc", ".rela.nv.merc", ".rel.nv.merc")
+"""Names of sections of sm_100 and up begin so: "capsule Mercury", from which NVIDIA's tools can finalize code again."""
+_UNUSED = re.compile(r"\.rela?\.debug_\w+|\.debug_\w+|\.nv_debug[\w.]*|\.nv\.debug\w*")
 """For debuggers alone: not kept."""
-_LITERAL = re.compile(r"\$str(\$\d+)?|__unnamed_\d+")
-"""Names that the compiler gives to literals, which nobody can write."""
+_LITERAL = re.compile(r"\$str(\$\d+)?|__unnamed_\d+|__cudart_\w+")
+"""Names that the compiler gives to literals, which nobody can write; and those of the tables of CUDA's mathematical
+functions, which are of the module alone (STB_LOCAL) and have names that programs may not use."""
 _OF_THE_DRIVER = frozenset({"__assertfail", "vprintf"})
 _ADDRESS_BYTES = 8
 _ADDRESS_TYPE = 2
@@ -70,20 +78,29 @@ _UNIFORM_BANKS = frozenset({2})
 class Cutter:
     """The kernels of one cubin. file: its name in messages. kernels: mangled names, in the order of the symbols."""
 
-    def __init__(self, data: bytes | memoryview, file: str) -> None:
-        """Read a cubin's tables. data: the whole file. Raises FormatError where it is not a valid cubin."""
+    def __init__(self, data: bytes | memoryview, file: str, elf: Elf | None = None) -> None:
+        """Read a cubin's tables. data: the whole file. elf: of it, if it was opened. Raises FormatError where it is not
+        a valid cubin."""
         self.file = file
-        self._elf = elf = open_cubin(data, file)
-        self._parts = read_parts(elf)
-        table = next((part for part in self._parts if part.type == SHT_SYMTAB), None)
-        if table is None or not 0 < table.link < len(self._parts):
+        self._elf = elf = elf or open_cubin(data, file)
+        self._unlinked = elf.type == ET_REL
+        if self._unlinked:
+            named = elf.symbols(kinds=(STT_FUNC,))
+            self.kernels = tuple(row.name for row in named if row.section and row.other & STO_CUDA_ENTRY)
+            return
+        # Without contents, which of a library's cubins are megabytes: a kernel needs few of them.
+        self._parts = read_parts(elf, contents=False)
+        table = next((index for index, part in enumerate(self._parts) if part.type == SHT_SYMTAB), None)
+        if table is None or not 0 < self._parts[table].link < len(self._parts):
             raise FormatError(file, 0, "symbol table", "absent", "one with its names")
         self._symbols = read_symbols(elf, table)
         self._by_name = {part.name: index for index, part in reversed(list(enumerate(self._parts)))}
         functions = [symbol for symbol in self._symbols if symbol.type == STT_FUNC and self._defined(symbol)]
         self.kernels = tuple(symbol.name for symbol in functions if symbol.other & STO_CUDA_ENTRY)
         self._owners = {symbol.name for symbol in functions}
-        self._info: list[Attribute] | None = None
+        self._of_section: dict[int, list[SymbolEntry]] = {}
+        for symbol in self._symbols:
+            self._of_section.setdefault(symbol.section, []).append(symbol)
         self._of_module: list[int] = []
         self._own: dict[str, list[int]] = {}
         self._unknown = ""
@@ -94,11 +111,13 @@ class Cutter:
 
         Raises MachineCodeError for a kernel that is left alone, FormatError for a damaged cubin.
         """
+        if self._unlinked:
+            raise MachineCodeError(kernel, "its cubin is not linked (nvcc -rdc=true), nor is it ever loaded")
         text = self._by_name.get(_TEXT + kernel)
         if kernel not in self.kernels or text is None:
             raise MachineCodeError(kernel, "the cubin has no such kernel")
         kept = self._sections(kernel)
-        literals, externs = self._variables(kernel, self._parts[text])
+        literals, externs = self._variables(kernel, self._content(text))
         parts, sections = self._parts_of(kept, bool(literals or externs), bool(literals))
         symbols, numbers = self._symbols_of(kernel, text, sections, literals, externs)
 
@@ -108,7 +127,7 @@ class Cutter:
                 raise MachineCodeError(kernel, f"refers to the symbol {name}, which is not its own")
             return numbers[number]
 
-        functions = {row.index for row in self._symbols if row.type == STT_FUNC and row.section == text}
+        functions = {row.index for row in self._of_section.get(text, ()) if row.type == STT_FUNC}
         by_name = {part.name: part for part in parts}
         by_name[".nv.info"].content = self._module_attributes(functions, kernel, numbers)
         own = by_name.get(_INFO + kernel)
@@ -125,6 +144,10 @@ class Cutter:
         write_symbols(parts, symbols, table)
         return write_cubin(self._elf, parts, by_name[".shstrtab"])
 
+    def _content(self, index: int) -> memoryview:
+        """Return a section's bytes, not copied. index: its number. Raises FormatError where they leave the file."""
+        return self._elf.contents(self._elf.sections[index])
+
     def _defined(self, symbol: SymbolEntry) -> bool:
         """Whether the cubin defines a symbol in one of its sections."""
         return 0 < symbol.section < len(self._parts)
@@ -134,30 +157,33 @@ class Cutter:
 
         Raises MachineCodeError for a section that is not known, and for relocations in the kernel's code.
         """
+        if any(name.startswith(_SECOND_FORM) for name in self._by_name):
+            what = "has its code in a second form, .nv.capmerc, and nobody knows when the driver takes that"
+            raise MachineCodeError(kernel, f"the cubin {what}")
         if self._unknown:
             raise MachineCodeError(kernel, f"the cubin has a section that is not known, {self._unknown}")
         for index in self._own.get(kernel, ()):
             part = self._parts[index]
-            if part.type in (SHT_REL, SHT_RELA) and part.content:
+            if part.type in (SHT_REL, SHT_RELA) and self._elf.sections[index].size:
                 raise MachineCodeError(kernel, f"has relocations, {part.name.removesuffix('.' + kernel)}")
         return sorted([*self._of_module, *self._own.get(kernel, ())])
 
     def _sort_sections(self) -> None:
         """Say of each section whose it is: the module's, one function's, or unknown."""
         for index, part in enumerate(self._parts):
-            prefix = next((prefix for prefix in _OF_A_KERNEL if part.name.startswith(prefix)), "")
-            owner = part.name[len(prefix) :]
+            named = _OF_A_KERNEL.match(part.name)
+            owner = part.name[named.end() :] if named else ""
             if part.name in _OF_A_MODULE:
                 self._of_module.append(index)
             elif part.name in _VARIABLES or _UNUSED.fullmatch(part.name):
                 continue
-            elif prefix and owner in self._owners:
+            elif named and owner in self._owners:
                 self._own.setdefault(owner, []).append(index)
             else:
                 self._unknown = self._unknown or part.name[:60]
 
-    def _variables(self, kernel: str, text: Part) -> tuple[dict[int, int], dict[int, int]]:
-        """Return which literals and functions of the driver a kernel refers to.
+    def _variables(self, kernel: str, text: memoryview) -> tuple[dict[int, int], dict[int, int]]:
+        """Return which literals and functions of the driver a kernel refers to. text: its code.
 
         Each as offset in bank 4 → number of the symbol. Raises MachineCodeError for other constants and variables of
         the module.
@@ -165,7 +191,7 @@ class Cutter:
         literals: dict[int, int] = {}
         externs: dict[int, int] = {}
         entries: dict[int, list[tuple[int, int, int]]] | None = None
-        for read in constant_reads(text.content):
+        for read in constant_reads(text):
             if read.bank in _UNIFORM_BANKS and f".nv.constant{read.bank}.{kernel}" in self._by_name:
                 continue
             if read.bank == 3:
@@ -194,9 +220,10 @@ class Cutter:
     def _is_literal(self, symbol: SymbolEntry) -> bool:
         """Whether a symbol is a literal of the compiler's: initialized, with a name that sources cannot have."""
         named = symbol.type == STT_OBJECT and _LITERAL.fullmatch(symbol.name) is not None
+        named = named and symbol.info >> 4 == _STB_LOCAL
         if not named or not self._defined(symbol) or self._parts[symbol.section].name != _LITERALS:
             return False
-        return symbol.value + symbol.size <= len(self._parts[symbol.section].content)
+        return symbol.value + symbol.size <= len(self._content(symbol.section))
 
     def _addresses(self) -> dict[int, list[tuple[int, int, int]]]:
         """Return the relocations of bank 4: offset in it → number of the symbol, type, addend."""
@@ -219,7 +246,7 @@ class Cutter:
         parts = []
         for index in indices:
             part = self._parts[index]
-            content = bytearray() if part.name == _FRAMES else bytearray(part.content)
+            content = bytearray() if part.name == _FRAMES else content_of(self._elf, self._elf.sections[index])
             parts.append(Part(**{**vars(part), "content": content}))
         return parts, {old: new for new, old in enumerate(indices)}
 
@@ -233,7 +260,8 @@ class Cutter:
         wanted = {*literals.values(), *externs.values()}
         rows: list[SymbolEntry] = []
         numbers: dict[int, int] = {}
-        for row in self._symbols:
+        some = [row for section in {0, *sections} for row in self._of_section.get(section, ())]
+        for row in sorted({row.index: row for row in (*self._symbols[:1], *some)}.values(), key=lambda row: row.index):
             of_variables = row.section in sections and self._parts[row.section].name == _LITERALS
             if row.index == 0:
                 keep = True
@@ -253,19 +281,35 @@ class Cutter:
 
         Raises MachineCodeError for an attribute that is not known.
         """
-        if self._info is None:
-            index = self._by_name.get(".nv.info")
-            content = self._parts[index].content if index is not None else bytearray()
-            self._info = list(read_attributes(content, self.file))
-        out = bytearray()
-        for attribute in self._info:
-            if attribute.number == UNNAMED:
-                out += attribute.packed()
-            elif attribute.number not in OF_A_FUNCTION:
-                raise MachineCodeError(kernel, f"the cubin has an attribute that is not known, {attribute.number:#x}")
-            elif symbol_of(attribute, self.file) in functions:
-                out += with_symbols(attribute, numbers.__getitem__, self.file).packed()
-        return out
+        if self._unknown_attribute:
+            what = f"the cubin has an attribute that is not known, {self._unknown_attribute:#x}"
+            raise MachineCodeError(kernel, what)
+        of_all, of_functions = self._info
+        chosen = dict(of_all)
+        for function in functions:
+            for place, attribute in of_functions.get(function, ()):
+                chosen[place] = with_symbols(attribute, numbers.__getitem__, self.file)
+        return bytearray().join(chosen[place].packed() for place in sorted(chosen))
+
+    @functools.cached_property
+    def _info(self) -> tuple[dict[int, Attribute], dict[int, list[tuple[int, Attribute]]]]:
+        """The attributes in ``.nv.info`` that are of the whole cubin, by their number in it; and those of functions,
+        with that number, by the symbol's."""
+        index = self._by_name.get(".nv.info")
+        content = self._content(index) if index is not None else memoryview(b"")
+        of_all: dict[int, Attribute] = {}
+        of_functions: dict[int, list[tuple[int, Attribute]]] = {}
+        for place, attribute in enumerate(read_attributes(content, self.file)):
+            if attribute.number in OF_A_FUNCTION:
+                of_functions.setdefault(symbol_of(attribute, self.file), []).append((place, attribute))
+            else:
+                of_all[place] = attribute
+        return of_all, of_functions
+
+    @property
+    def _unknown_attribute(self) -> int:
+        """The number of the first attribute in ``.nv.info`` that is not known, 0 if all are."""
+        return next((one.number for one in self._info[0].values() if one.number != UNNAMED), 0)
 
     def _kernel_attributes(self, info: Part, kernel: str, numbers: dict[int, int]) -> bytearray:
         """Return ``.nv.info.NAME`` with the new numbers of symbols.
@@ -276,6 +320,9 @@ class Cutter:
         for attribute in read_attributes(info.content, self.file):
             if attribute.number not in OF_A_KERNEL:
                 raise MachineCodeError(kernel, f"has an attribute that is not known, {attribute.number:#x}")
+            if attribute.number in ALWAYS_ALIKE and attribute.value != ALWAYS_ALIKE[attribute.number]:
+                value = f"{attribute.number:#x}, with the value {attribute.value.hex()[:16]}"
+                raise MachineCodeError(kernel, f"has an attribute that is not known, {value}")
             if attribute.number in (EXTERNS, PARAM_CBANK):
                 for number in struct.unpack_from(f"<{len(attribute.value) // 4}I", attribute.value):
                     if number not in numbers:
@@ -317,7 +364,7 @@ class Cutter:
                 old = self._symbols[number]
                 packed += bytes(-len(packed) % _LITERAL_ALIGNMENT)
                 symbols[numbers[number]].value = len(packed)
-                packed += self._parts[old.section].content[old.value : old.value + old.size]
+                packed += self._content(old.section)[old.value : old.value + old.size]
             part = parts[_LITERALS]
             part.content, part.alignment = packed, max(part.alignment, _LITERAL_ALIGNMENT)
         parts[_ADDRESSES].content = bytearray(len(parts[_ADDRESSES].content))

@@ -15,12 +15,16 @@ from neutrino.elf.rows import SYMBOL_LAYOUT
 from neutrino.errors import FormatError, MachineCodeError
 from neutrino.sass.attributes import (
     CBANK_PARAM_SIZE,
+    CTAIDZ_USED,
+    HVAL,
     KPARAM_INFO,
     KPARAM_INFO_V2,
     MAX_THREADS,
+    NVAL,
     PARAM_CBANK,
     REGCOUNT,
     REQNTID,
+    SVAL,
 )
 from neutrino.sass.cubin import REGISTERS_SHIFT, STO_CUDA_ENTRY, function_symbols, open_cubin
 from neutrino.sass.fields import INSTRUCTION_BYTES
@@ -31,12 +35,17 @@ CODE_ALIGNMENT = 128
 """Bytes of which the size of a kernel's code is a multiple."""
 MOST_REGISTERS = 255
 _REGISTER_FILE = 65536
-_REGISTER_GRANULE = 8
+REGISTER_GRANULE = 8
 """Registers of a thread are handed out in multiples of this."""
 _CLASSIC_PARAMETERS = 4096
-"""Bytes of parameters that every driver takes; compilers store what is beyond in another way."""
+"""Bytes of parameters that every driver takes."""
+_LARGE_PARAMETERS = 32764
+"""Bytes that a driver takes which takes a kernel with more than the classic ones: its parameters are in the form V2."""
 _LARGEST_SIZE = 1 << 14
 """Of a parameter, in bytes, from which KPARAM_INFO cannot hold it."""
+_PLAIN_PARAMETER = 0x1F000
+"""Bits of KPARAM_INFO that all parameters have in common, below the size."""
+_STT_SECTION = 3
 _PARAMETER = struct.Struct("<IHHI")
 _PARAM_CBANK = struct.Struct("<IHH")
 
@@ -45,13 +54,15 @@ _PARAM_CBANK = struct.Struct("<IHH")
 class Growth:
     """What a kernel's cubin gets more. code: all of the new code, the kernel's old places unchanged. registers: the new
     count per thread, 0 to leave it. parameter: bytes of a parameter by value that is appended, 0 for none; alignment:
-    of its offset. moved: new places in the code of instructions that moved, in bytes, by their old ones."""
+    of its offset. moved: new places in the code of instructions that moved, in bytes, by their old ones. third_index:
+    whether the cubin has to say that the code reads the block's third index."""
 
     code: bytes
     registers: int = 0
     parameter: int = 0
     alignment: int = 8
     moved: Mapping[int, int] = field(default_factory=dict)
+    third_index: bool = False
 
 
 @dataclass(frozen=True)
@@ -92,8 +103,13 @@ def grow(data: bytes, growth: Growth, file: str) -> Grown:
         bank = by_name.get(f".nv.constant0.{name}")
         if bank is None:
             raise MachineCodeError(name, "has no constant bank for parameters")
-        attributes, offset, base = _with_parameter(name, attributes, growth, bank)
+        if any(attribute.number == PARAM_CBANK for attribute in attributes):
+            attributes, offset, base = _with_parameter(name, attributes, growth, bank)
+        else:
+            attributes, offset, base = _with_first_parameter(name, attributes, growth, parts, bank, table)
     attributes = [moved_places(attribute, growth.moved) for attribute in attributes]
+    if growth.third_index and all(attribute.number != CTAIDZ_USED for attribute in attributes):
+        attributes.append(Attribute(NVAL, CTAIDZ_USED, bytes(2)))
     info.content = bytearray().join(attribute.packed() for attribute in attributes)
     text.content = bytearray(growth.code)
     _set_size(table, number, len(growth.code))
@@ -111,7 +127,7 @@ def _set_registers(
     """
     if registers > MOST_REGISTERS:
         raise MachineCodeError(name, f"would need {registers} registers, over {MOST_REGISTERS}")
-    granted = -(-registers // _REGISTER_GRANULE) * _REGISTER_GRANULE
+    granted = -(-registers // REGISTER_GRANULE) * REGISTER_GRANULE
     for attribute in attributes:
         if attribute.number in (MAX_THREADS, REQNTID) and len(attribute.value) == 12:
             x, y, z = struct.unpack("<3I", attribute.value)
@@ -147,8 +163,9 @@ def _with_parameter(
     symbol, base, size = _PARAM_CBANK.unpack(banks[0].value)
     offset = -(-size // growth.alignment) * growth.alignment
     new_size = offset + growth.parameter
-    if new_size > _CLASSIC_PARAMETERS or growth.parameter >= _LARGEST_SIZE:
-        raise MachineCodeError(name, f"would have {new_size} bytes of parameters, over {_CLASSIC_PARAMETERS}")
+    most = _LARGE_PARAMETERS if size > _CLASSIC_PARAMETERS else _CLASSIC_PARAMETERS
+    if new_size > most or growth.parameter >= _LARGEST_SIZE:
+        raise MachineCodeError(name, f"would have {new_size} bytes of parameters, over {most}")
     if {attribute.number for attribute in known} != {KPARAM_INFO}:
         # All parameters of a kernel are stored in one of the two forms.
         kind, word = KPARAM_INFO_V2, _PARAMETER.unpack(known[0].value)[3] & 0xFF000000 | growth.parameter
@@ -172,6 +189,32 @@ def _with_parameter(
         raise MachineCodeError(name, "has a constant bank that is shorter than its parameters")
     bank.content += bytes(max(0, base + new_size - len(bank.content)))
     return out, offset, base
+
+
+def _with_first_parameter(
+    name: str, attributes: list[Attribute], growth: Growth, parts: list[Part], bank: Part, table: Part
+) -> tuple[list[Attribute], int, int]:  # fmt: skip
+    """Return what ``_with_parameter`` does, of a kernel that has no parameter yet: they begin where constant bank 0
+    ends, which has what the driver needs alone.
+
+    parts: all sections. table: the symbols. Raises MachineCodeError for a kernel that says something of parameters.
+    """
+    of_parameters = {KPARAM_INFO, KPARAM_INFO_V2, CBANK_PARAM_SIZE}
+    if any(attribute.number in of_parameters for attribute in attributes) or growth.parameter >= _LARGEST_SIZE:
+        raise MachineCodeError(name, "has no parameters, but says something of them")
+    index = next(number for number, part in enumerate(parts) if part is bank)
+    symbols = [number for number, row in enumerate(SYMBOL_LAYOUT.iter_unpack(table.content))
+               if row[1] & 0xF == _STT_SECTION and row[3] == index]  # fmt: skip
+    if not symbols:
+        raise MachineCodeError(name, "has no symbol for constant bank 0")
+    base = len(bank.content)
+    new = [
+        Attribute(SVAL, KPARAM_INFO, _PARAMETER.pack(0, 0, 0, _PLAIN_PARAMETER | growth.parameter << 18)),
+        Attribute(HVAL, CBANK_PARAM_SIZE, struct.pack("<H", growth.parameter)),
+        Attribute(SVAL, PARAM_CBANK, _PARAM_CBANK.pack(symbols[0], base, growth.parameter)),
+    ]
+    bank.content += bytes(growth.parameter)
+    return [*new, *attributes], 0, base
 
 
 def _set_size(table: Part, number: int, size: int) -> None:

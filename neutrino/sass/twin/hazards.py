@@ -15,6 +15,7 @@ from __future__ import annotations
 import functools
 import importlib.resources
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -22,6 +23,7 @@ from types import MappingProxyType
 import numpy as np
 
 from neutrino.sass.decoder import Code
+from neutrino.sass.encoding import Form
 from neutrino.sass.fields import ALWAYS, GUARD, INSTRUCTION_BYTES, NEGATED, NO_BARRIER, SCOREBOARDS, STALL
 from neutrino.sass.instruction import Flow, Latency, RegisterFile
 
@@ -34,6 +36,7 @@ _PMTRIG = 0x0000000003800000_0000000100007801
 """PMTRIG without its control bits, which the decoder's table lacks: an event for profilers, without a register."""
 GENERAL = (1 << 256) - 1
 """All general registers, in a mask of registers."""
+_OF_NUMBERS = frozenset({RegisterFile.GENERAL, RegisterFile.UNIFORM})
 _SIZES = {
     RegisterFile.GENERAL: 256, RegisterFile.UNIFORM: 256, RegisterFile.PREDICATE: 8, RegisterFile.UNIFORM_PREDICATE: 8,
 }  # fmt: skip
@@ -41,20 +44,38 @@ FILES: Mapping[str, int] = {file.value: (1 << _SIZES[file]) - 1 << FIRST[file] f
 """Letter of a register file → all its registers."""
 _UNITS = (
     frozenset({"LDS", "STS", "LDSM", "STSM", "SHFL", "ATOMS"}),
-    frozenset({"MUFU", "F2F", "F2I", "I2F", "FRND", "POPC", "FLO", "BREV"}),
+    frozenset({"MUFU", "F2F", "F2I", "I2F", "FRND", "POPC", "FLO", "BREV", "FCHK"}),
     frozenset({"S2UR"}),
+    frozenset({"DADD", "DFMA", "DMUL", "DSETP"}),
 )
 """Opcodes whose results come in the order in which they were issued: shared memory, the unit for functions and
-conversions, and special registers."""
+conversions, special registers, and double precision (where it has scoreboards, as on sm_80)."""
 _UNIT: Mapping[str, int] = {name: number for number, names in enumerate(_UNITS) for name in names}
 LONGEST = 40
 """Cycles after which every result of a fixed latency is there: more than any that ``ptxas`` waits for so."""
+COPY = "LDGSTS"
+"""``nvdisasm`` marks its predicate as defined, too; ``ptxas`` overwrites it at once, so it is only read."""
+_KEPT = 2
+"""Codes whose columns are kept: a kernel's and its twin's."""
+_UNKNOWN = None, "", False, -1
+"""What ``_of_form`` returns, of an instruction that the table does not have."""
 _GUARD = "guard"
-_OVER = "over"
+OVER = "over"
+OTHERS = "*"
+"""Stands for all other consumers in the table of latencies."""
+_THIRD = "third"
+_THIRD_PLACE = 64
+"""Bit of the field of an instruction's third operand, the one that is added: a sum may be added to earlier than
+multiplied."""
+_PRODUCTS = frozenset({"HMMA", "IMMA", "DMMA", "QMMA", "BMMA"})
+_SLOWER = frozenset({"WIDE", "HI", "MMA", "SP"})
+"""Modifiers by which an opcode takes longer, or another unit."""
+_SHAPE = re.compile(r"\d{3,}|\d+x\d+x\d+")
 Report = Callable[[int, str], None]
 """(number of an instruction, rule that it breaks)"""
 Cycles = Callable[[str, str, str, int], "int | None"]
-"""(producer, register file, consumer, cycles since the producer) → cycles that it needs; None if that is not known."""
+"""(producer, register file, use, cycles since the producer) → cycles that it needs; None if that is not known.
+Producers and uses are as in ``required``."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +97,18 @@ def _table(sm: int, kind: str) -> dict[str, dict[str, dict[str, int]]]:
     return found[kind]
 
 
+@functools.cache
+def kind(name: str) -> str:
+    """Return what latencies are known by: the opcode, and those of its modifiers that matter.
+
+    name: with all modifiers, ``IMAD.WIDE.U32``.
+    """
+    opcode, *parts = name.split(".")
+    if opcode in _PRODUCTS:
+        return ".".join([opcode, *(part for part in parts if _SHAPE.fullmatch(part) or part in {"SP", "F16", "F32"})])
+    return ".".join([opcode, *(part for part in parts if part in _SLOWER)])
+
+
 def registers_of(mask: int) -> list[str]:
     """Return the names of the registers in a mask, ``R4``."""
     names = []
@@ -92,48 +125,97 @@ class Columns:
 
     reads, writes: masks of registers, the guard included in reads. guards: the guard's alone. conditions: the guard's
     number, negation and file in one number, which is one more or one less for the opposite guard; -1 without a guard.
-    stall: cycles, at least 1. names: the opcode's; None for what the decoder's table does not have. variable: whether
-    the latency is. write_barrier, read_barrier: 7 for none. wait: mask.
+    stall: cycles, at least 1. names: the opcode's; None for what the decoder's table does not have. kinds: what its
+    latencies are known by. variable: whether the latency is. write_barrier, read_barrier: 7 for none. wait: mask.
     """
 
-    def __init__(self, code: Code) -> None:
-        self.code = code
-        self.reads, self.writes = _masks(code.reads), _masks(code.writes)
+    def __init__(self, code: Code, begin: int = 0) -> None:
+        """begin: number of the first instruction that is asked for; of those before it nothing is known."""
+        self.code, self.sm = code, code.sm
+        self.reads, self.writes = _masks(code.reads, begin), _masks(code.writes, begin)
         self.stall: list[int] = np.maximum(code.stall, 1).tolist()
         self.write_barrier: list[int] = code.write_barrier.tolist()
         self.read_barrier: list[int] = code.read_barrier.tolist()
         self.wait: list[int] = code.wait_mask.tolist()
         self.low: list[int] = code.words[:, 0].tolist()
-        self.forms = [code.form(index) for index in range(len(code))]
-        self.names = [None if form is None else form.name.partition(".")[0] for form in self.forms]
+        self.high: list[int] = code.words[:, 1].tolist()
+        self.forms: list[Form | None] = code.of_each(code.forms)
+        rows = [_UNKNOWN if form is None else _of_form(form) for form in code.forms]
+        self.names: list[str | None] = code.of_each([name for name, *_ in rows])
+        self.kinds = code.of_each([of_kind for _, of_kind, *_ in rows])
+        for number in np.flatnonzero(code.having(lambda form: form is not None and _opcode(form) == COPY)).tolist():
+            self.writes[number] &= ~FILES["P"]
         for index in code.unknown // INSTRUCTION_BYTES:
             low, high = (int(half) for half in code.words[index])
             if (low | high << 64) & (1 << STALL.low) - 1 == _PMTRIG:
-                self.names[index] = "PMTRIG"
-        self.variable = [form is not None and form.latency is Latency.VARIABLE for form in self.forms]
-        self.guards: list[int] = []
-        self.conditions: list[int] = []
-        for form, low in zip(self.forms, self.low, strict=True):
-            number = GUARD.get(low)
-            guarded = form is not None and form.guard is not None and number != ALWAYS
-            bit = FIRST[form.guard] + number if guarded and form and form.guard else -1
-            self.guards.append(1 << bit if bit >= 0 else 0)
-            self.conditions.append(2 * bit + NEGATED.get(low) if bit >= 0 else -1)
+                self.names[index] = self.kinds[index] = "PMTRIG"
+        self.variable = code.of_each([variable for *_, variable, _ in rows])
+        firsts = np.array(code.of_each([first for *_, first in rows]), np.int64)
+        numbers = (code.words[:, 0] >> np.uint64(GUARD.low) & np.uint64((1 << GUARD.bits) - 1)).astype(np.int64)
+        negated = (code.words[:, 0] >> np.uint64(NEGATED.low) & np.uint64(1)).astype(np.int64)
+        is_guarded = (firsts >= 0) & (numbers != ALWAYS)
+        self.guards = [1 << bit if bit >= 0 else 0 for bit in np.where(is_guarded, firsts + numbers, -1).tolist()]
+        self.conditions: list[int] = np.where(is_guarded, 2 * (firsts + numbers) + negated, -1).tolist()
+        self._thirds: dict[int, int] = {}
 
     def __len__(self) -> int:
         return len(self.low)
 
+    def row(self, index: int) -> tuple[object, ...]:
+        """Return all that ``step`` asks of an instruction."""
+        columns = (
+            self.names, self.kinds, self.reads, self.writes, self.guards, self.conditions, self.stall, self.variable,
+            self.write_barrier, self.read_barrier, self.wait,
+        )  # fmt: skip
+        return self.third(index), *(column[index] for column in columns)
 
-def _masks(by_file: Mapping[RegisterFile, np.ndarray]) -> list[int]:
-    """Masks of registers of all files, by instruction."""
-    general, uniform = by_file[RegisterFile.GENERAL].tolist(), by_file[RegisterFile.UNIFORM].tolist()
-    predicates, uniform_predicates = by_file[RegisterFile.PREDICATE], by_file[RegisterFile.UNIFORM_PREDICATE]
-    return [
-        a | b << 64 | c << 128 | d << 192 | (e | f << 64 | g << 128 | h << 192) << 256 | p << 512 | q << 520
-        for (a, b, c, d), (e, f, g, h), p, q in zip(
-            general, uniform, predicates.tolist(), uniform_predicates.tolist(), strict=True
-        )
-    ]
+    def third(self, index: int) -> int:
+        """Return the registers that an instruction reads as its third operand, a mask."""
+        found = self._thirds.get(index)
+        if found is None:
+            found, form = 0, self.forms[index]
+            for place in form.places if form is not None else ():
+                field = place.field
+                if field.low == _THIRD_PLACE and place.reads and field.file in _OF_NUMBERS:
+                    number = self.high[index] & (1 << field.bits) - 1
+                    found |= ((1 << place.count) - 1 << number + FIRST[field.file]) & self.reads[index]
+            self._thirds[index] = found
+        return found
+
+
+@functools.lru_cache(maxsize=_KEPT)
+def columns_of(code: Code) -> Columns:
+    """Return the columns of decoded code, the same ones each time: several ask for those of a kernel."""
+    return Columns(code)
+
+
+def _of_form(form: Form) -> tuple[str, str, bool, int]:
+    """Return the opcode's name, its kind, whether its latency is variable, and the bit of register 0 of the guard's
+    file, -1 for what has no guard."""
+    first = FIRST[form.guard] if form.guard is not None else -1
+    return _opcode(form), kind(form.name), form.latency is Latency.VARIABLE, first
+
+
+def _opcode(form: Form) -> str:
+    """Return the opcode's name."""
+    return form.name.partition(".")[0]
+
+
+def all_named(code: Code) -> int:
+    """Return the mask of all registers that any instruction reads or writes."""
+    named = {file: np.bitwise_or.reduce(code.reads[file] | code.writes[file], axis=0, keepdims=True) for file in FIRST}
+    return _masks(named)[0] if len(code) else 0
+
+
+def _masks(by_file: Mapping[RegisterFile, np.ndarray], begin: int = 0) -> list[int]:
+    """Masks of registers of all files, by instruction; 0 of those before that number."""
+    files = by_file[RegisterFile.GENERAL][begin:], by_file[RegisterFile.UNIFORM][begin:]
+    of_predicates = by_file[RegisterFile.PREDICATE][begin:], by_file[RegisterFile.UNIFORM_PREDICATE][begin:]
+    rows = np.hstack([*(one.astype("<u8").view(np.uint8) for one in files), *(one[:, None] for one in of_predicates)])
+    data, size = rows.tobytes(), rows.shape[1]
+    found = [0] * begin
+    found += [int.from_bytes(data[at : at + size], "little") for at in range(0, len(data), size)]
+    return found
 
 
 class _Awaited:
@@ -189,30 +271,37 @@ class _Awaited:
 @dataclass
 class State:
     """What is under way when an instruction may be issued. written, read: by instructions of variable latency.
-    in_order: by unit, those of ``written`` that a unit answers in order. recent: (cycles since it was issued, opcode's
-    name) → registers that an instruction of fixed latency wrote. taken: scoreboards that the instruction right above
-    took, if it leaves one cycle only. under: guard (as of ``Columns.conditions``) → registers of ``written``, ``read``
-    and ``recent`` that only lanes of that guard are concerned with; awaited_under: without ``recent``."""
+    in_order: by unit, those of ``written`` that a unit answers in order. recent: (cycles since it was issued, ``kind``)
+    → registers that an instruction of fixed latency wrote. taken: scoreboards that the instruction right
+    above took, if it leaves one cycle only. written_under, read_under, recent_under: guard (as of
+    ``Columns.conditions``) → registers of ``written``, ``read`` and ``recent`` that only lanes of that guard are
+    concerned with."""
 
     written: _Awaited = field(default_factory=_Awaited)
     read: _Awaited = field(default_factory=_Awaited)
     in_order: tuple[int, ...] = (0,) * len(_UNITS)
     recent: dict[tuple[int, str], int] = field(default_factory=dict)
     taken: int = 0
-    under: dict[int, int] = field(default_factory=dict)
-    awaited_under: dict[int, int] = field(default_factory=dict)
+    written_under: dict[int, int] = field(default_factory=dict)
+    read_under: dict[int, int] = field(default_factory=dict)
+    recent_under: dict[int, int] = field(default_factory=dict)
 
     def copy(self) -> State:
         """Return a state of its own with the same contents."""
         return State(
             _Awaited(self.written.clauses), _Awaited(self.read.clauses), self.in_order, dict(self.recent), self.taken,
-            dict(self.under), dict(self.awaited_under),
+            dict(self.written_under), dict(self.read_under), dict(self.recent_under),
         )  # fmt: skip
 
     def forget(self) -> None:
         """Begin anew: nothing is known to be under way."""
         self.written, self.read, self.in_order = _Awaited(), _Awaited(), (0,) * len(_UNITS)
-        self.recent, self.taken, self.under, self.awaited_under = {}, 0, {}, {}
+        self.recent, self.taken = {}, 0
+        self.written_under, self.read_under, self.recent_under = {}, {}, {}
+
+    @property
+    def _under(self) -> tuple[dict[int, int], ...]:
+        return self.written_under, self.read_under, self.recent_under
 
     def join(self, other: State) -> bool:
         """Add what may be under way after another way here. Returns whether anything changed."""
@@ -224,10 +313,10 @@ class State:
                 self.recent[key] = had | mask
                 changed = True
         more = tuple(mine | theirs for mine, theirs in zip(self.in_order, other.in_order, strict=True))
-        under, awaited = _both(self.under, other.under), _both(self.awaited_under, other.awaited_under)
+        under = tuple(_both(mine, theirs) for mine, theirs in zip(self._under, other._under, strict=True))
         changed |= (more, self.taken | other.taken) != (self.in_order, self.taken)
-        changed |= (under, awaited) != (self.under, self.awaited_under)
-        self.under, self.awaited_under = under, awaited
+        changed |= under != self._under
+        self.written_under, self.read_under, self.recent_under = under
         self.in_order, self.taken = more, self.taken | other.taken
         return changed
 
@@ -241,7 +330,8 @@ def step(columns: Columns, index: int, state: State, report: Report | None, cycl
     """Issue an instruction: report the rules that it breaks, and change the state to that of the next one.
 
     index: the instruction's. report: gets the index and the rule, in words; None to report nothing. cycles: what is
-    asked for the cycles that a consumer needs; None: the table of sm_90. An unknown instruction ends all knowledge.
+    asked for the cycles that a consumer needs; None: the architecture's table. An unknown instruction ends all
+    knowledge.
     """
     name = columns.names[index]
     if name is None:
@@ -256,10 +346,11 @@ def step(columns: Columns, index: int, state: State, report: Report | None, cycl
     if waits:
         state.written.waited(waits)
         state.read.waited(waits)
-    out = state.written.out
-    state.in_order = tuple(mask & out for mask in state.in_order)
+    if any(state.in_order):
+        out = state.written.out
+        state.in_order = tuple(mask & out for mask in state.in_order)
     if report:
-        _report(columns, index, state, report, cycles or required)
+        _report(columns, index, state, report, cycles or required(columns.sm))
     variable = columns.variable[index]
     _concern(columns, index, state)
     if writes and columns.conditions[index] < 0:
@@ -287,7 +378,7 @@ def step(columns: Columns, index: int, state: State, report: Report | None, cycl
             key = age + stall, producer
             recent[key] = recent.get(key, 0) | mask
     if writes and not (written or variable):
-        key = stall, name
+        key = stall, columns.kinds[index]
         recent[key] = recent.get(key, 0) | writes
     state.recent = recent
     state.taken = written | read if stall < 2 else 0
@@ -295,20 +386,23 @@ def step(columns: Columns, index: int, state: State, report: Report | None, cycl
 
 def _concern(columns: Columns, index: int, state: State) -> None:
     """Note which lanes alone are concerned with what an instruction writes or still reads. state: before it."""
-    if columns.conditions[index] < 0 and not state.under and not state.awaited_under:
+    if columns.conditions[index] < 0 and not (state.written_under or state.read_under or state.recent_under):
         return
-    awaited = state.written.out | state.read.out
-    state.awaited_under = _under(columns, index, state.awaited_under, awaited)
+    writes = columns.writes[index]
+    reads = columns.reads[index] & GENERAL & ~writes if columns.variable[index] else 0
+    recent = 0
     for mask in state.recent.values():
-        awaited |= mask
-    state.under = _under(columns, index, state.under, awaited)
+        recent |= mask
+    state.written_under = _under(columns, index, state.written_under, writes, state.written.out)
+    state.read_under = _under(columns, index, state.read_under, reads, state.read.out)
+    state.recent_under = _under(columns, index, state.recent_under, writes, recent)
 
 
-def _under(columns: Columns, index: int, known: Mapping[int, int], others: int) -> dict[int, int]:
+def _under(columns: Columns, index: int, known: Mapping[int, int], touched: int, others: int) -> dict[int, int]:
     """Return guard → registers that lanes of it alone are concerned with, after an instruction. known: before it.
-    others: registers with which some lanes are concerned before it."""
+    touched: with which the instruction is concerned. others: with which some lanes are before it."""
     writes, condition = columns.writes[index], columns.conditions[index]
-    touched = (writes | (columns.reads[index] & GENERAL if columns.variable[index] else 0)) & ~columns.guards[index]
+    touched &= ~columns.guards[index]
     under = {
         guard: left for guard, mask in known.items()
         if not writes >> (guard >> 1) & 1 and (left := mask if guard == condition else mask & ~touched)
@@ -318,57 +412,84 @@ def _under(columns: Columns, index: int, known: Mapping[int, int], others: int) 
     return under
 
 
-def required(producer: str, file: str, consumer: str, _: int = 0) -> int | None:
-    """Return how many cycles after a producer of fixed latency its consumer may be issued; None if none was seen.
+@functools.cache
+def required(sm: int) -> Cycles:
+    """Return what says how many cycles after a producer of fixed latency a register of it may be used, on one
+    architecture; it says None where none was seen.
 
-    producer, consumer: opcodes' names; as consumer also ``guard`` (by a guard) and ``over`` (written again). file: the
-    register's, ``R``, ``UR``, ``P`` or ``UP``.
+    It is asked for the producer's ``kind``, the register's file (``R``, ``UR``, ``P`` or ``UP``), and the use: the
+    ``kind`` of the consumer; with ``third`` after it, one that reads the register as its third operand; with ``over``
+    before it, one that writes it again; or ``guard``. sm: of the architecture, as 90.
     """
-    often = _table(90, "cycles").get(producer, {}).get(file)
-    if often is None:
-        return None
-    seldom = _table(90, "seldom").get(producer, {}).get(file, {})
-    return often.get(consumer, seldom.get(consumer, often["*"]))
+    often_of, seldom_of = _table(sm, "cycles"), _table(sm, "seldom")
+
+    def cycles(producer: str, file: str, use: str, _: int = 0) -> int | None:
+        often = often_of.get(producer, {}).get(file)
+        if often is None:
+            return None
+        seldom = seldom_of.get(producer, {}).get(file, {})
+        if use == f"{OVER} {producer}":
+            # A unit gives its results in order.
+            return 1
+        return often.get(use, seldom.get(use, often[OTHERS]))
+
+    return cycles
 
 
-def _known(producer: str, file: str, consumer: str, _: int) -> int:
+def _known(sm: int) -> Cycles:
     """As ``required``, but 0 for what was not often seen."""
-    return _table(90, "cycles").get(producer, {}).get(file, {}).get(consumer, 0)
+    often_of = _table(sm, "cycles")
+    return lambda producer, file, use, _: often_of.get(producer, {}).get(file, {}).get(use, 0)
 
 
 def _report(columns: Columns, index: int, state: State, report: Report, cycles: Cycles) -> None:
     """Report what an instruction may not read or write yet."""
     condition = columns.conditions[index]
-    # What only lanes of the opposite guard are concerned with, this instruction does not touch.
-    apart = ~state.awaited_under.get(condition ^ 1, 0) if condition >= 0 else -1
-    reads, writes = columns.reads[index] & apart, columns.writes[index] & apart
+    reads, writes = columns.reads[index], columns.writes[index]
     name = columns.names[index] or ""
     unit = _UNIT.get(name)
     in_order = 0 if unit is None else state.in_order[unit]
-    for mask, rule in (
-        (state.written.out & reads, "is read before its scoreboard says that it is there"),
-        (state.written.out & writes & ~in_order, "is written while a result for it is under way"),
-        (0 if columns.variable[index] else state.read.out & writes, "is written before it has been read"),
-    ):
-        if mask:
-            report(index, f"{', '.join(registers_of(mask))} {rule}")
-    apart = ~state.under.get(condition ^ 1, 0) if condition >= 0 else -1
-    reads, writes = columns.reads[index] & apart, columns.writes[index] & apart
+    # What only lanes of the opposite guard are concerned with, this instruction does not touch.
+    written, read = state.written.out, state.read.out
+    if condition >= 0:
+        written &= ~state.written_under.get(condition ^ 1, 0)
+        read &= ~state.read_under.get(condition ^ 1, 0)
+    if written & (reads | writes) or read & writes:
+        for mask, rule in (
+            (written & reads, "is read before its scoreboard says that it is there"),
+            (written & writes & ~in_order, "is written while a result for it is under way"),
+            (0 if columns.variable[index] else read & writes, "is written before it has been read"),
+        ):
+            if mask:
+                report(index, f"{', '.join(registers_of(mask))} {rule}")
+    if condition >= 0:
+        apart = ~state.recent_under.get(condition ^ 1, 0)
+        reads, writes = reads & apart, writes & apart
     guard = columns.guards[index]
     operands = reads & ~guard if guard else reads
+    touched = reads | writes
+    of_kind = columns.kinds[index]
     for (age, producer), mask in state.recent.items():
-        for used, consumer in ((operands, name), (guard, _GUARD), (writes, _OVER)):
-            if not mask & used:
+        if not mask & touched:
+            continue
+        third = columns.third(index) & mask & operands
+        for used, use in (
+            (mask & operands & ~third, of_kind), (third, f"{of_kind} {_THIRD}"), (mask & guard & reads, _GUARD),
+            (mask & writes, f"{OVER} {of_kind}"),
+        ):  # fmt: skip
+            if not used:
                 continue
             for letter, of_file in FILES.items():
-                registers = mask & used & of_file
+                registers = used & of_file
                 if not registers:
                     continue
-                needed = cycles(producer, letter, consumer, age)
+                needed = cycles(producer, letter, use, age)
+                if needed is not None and age >= needed:
+                    continue
                 names = ", ".join(registers_of(registers))
                 if needed is None:
                     report(index, f"{names} is used {age} cycles after {producer}, whose latency is not known")
-                elif age < needed:
+                else:
                     report(index, f"{names} is used {age} cycles after {producer}, not {needed}")
 
 
@@ -399,7 +520,9 @@ def hazards(code: Code, cycles: Cycles | None = None, report: Report | None = No
     latencies that are asked for are those that were often seen. cycles: as of ``step``. report: gets each (index, rule)
     instead of the findings being returned.
     """
-    columns = Columns(code)
+    columns = columns_of(code)
+    all_targets = code.targets()
+    asked = cycles or _known(code.sm)
     count = len(columns)
     targets = {}
     starts = {0}
@@ -407,7 +530,7 @@ def hazards(code: Code, cycles: Cycles | None = None, report: Report | None = No
         if form is None or form.flow in (Flow.BRANCH, Flow.CALL, Flow.RETURN, Flow.EXIT):
             starts.add(index + 1)
         if form is not None and form.target and form.flow in (Flow.BRANCH, Flow.CALL):
-            target = code[index].target
+            target = all_targets.get(index)
             if target is not None and not target % INSTRUCTION_BYTES and 0 <= target // INSTRUCTION_BYTES < count:
                 targets[index] = target // INSTRUCTION_BYTES
                 starts.add(targets[index])
@@ -436,5 +559,5 @@ def hazards(code: Code, cycles: Cycles | None = None, report: Report | None = No
     for start in ordered:
         state = states[start].copy()
         for index in range(start, ends[start]):
-            step(columns, index, state, report or collect, cycles or _known)
+            step(columns, index, state, report or collect, asked)
     return found

@@ -1,4 +1,4 @@
-"""The rules for code that a twin has in its trampolines at a kernel's entry and at its exits.
+"""The rules for code that a twin has in its trampolines at a kernel's entry, at its exits and at accesses of memory.
 
 Asked by the checker of every twin. They are about what the inserted code could do to the kernel, and about what its own
 instructions need; where a piece begins and ends the checker found by the branches. Which instructions the kernel has,
@@ -11,38 +11,84 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from neutrino.sass.decoder import Code
 from neutrino.sass.encoding import Form
 from neutrino.sass.fields import ALWAYS, INSTRUCTION_BYTES, NO_BARRIER, SCOREBOARDS, Field
 from neutrino.sass.instruction import Flow, Latency, Memory, RegisterFile
-from neutrino.sass.twin.hazards import FILES, FIRST, GENERAL, Columns, Finding, State, registers_of, step
+from neutrino.sass.twin.accesses import (
+    KINDS,
+    OTHERS,
+    Counted,
+    Sums,
+    access_bytes,
+    addition,
+    check_body,
+    check_counted,
+    check_initial,
+    check_site,
+    check_sums,
+    registers_in,
+    takes_scoreboard,
+)
+from neutrino.sass.twin.addresses import BLOCK, DRIVER, Under, Value, either, is_load, made, unsafe
+from neutrino.sass.twin.hazards import (
+    COPY,
+    FILES,
+    FIRST,
+    GENERAL,
+    Columns,
+    Finding,
+    State,
+    all_named,
+    columns_of,
+    registers_of,
+    step,
+)
+from neutrino.sass.twin.reference import AtSite, Comparison, Reference, Renamed, address_of, check_registers
+from neutrino.sass.twin.under_way import anywhere, bits_of, longest
 
 _ALLOWED = frozenset({
-    "BREV", "CS2R", "FLO", "IABS", "IADD3", "IMAD", "IMNMX", "ISETP", "LDC", "LDG", "LEA", "LOP3", "MOV", "NOP",
-    "PLOP3", "PMTRIG", "POPC", "PRMT", "REDG", "S2R", "S2UR", "SEL", "SGXT", "SHF", "STG", "UIADD3", "UIMAD", "ULDC",
-    "ULEA", "ULOP3", "UMOV", "UPRMT", "USHF", "VIADD", "VIMNMX", "VOTE",
+    "BREV", "CS2R", "FLO", "HFMA2", "IABS", "IADD3", "IMAD", "IMNMX", "ISETP", "LDC", "LDG", "LEA", "LOP3", "MOV",
+    "NOP", "PLOP3", "PMTRIG", "POPC", "PRMT", "R2UR", "RED", "REDG", "S2R", "S2UR", "SEL", "SGXT", "SHF", "STG",
+    "UIADD3", "UIMAD", "ULDC", "ULEA", "ULOP3", "UMOV", "UPRMT", "USHF", "VIADD", "VIMNMX", "VOTE",
 })  # fmt: skip
 """Opcodes that may be inserted: they go on to the next instruction, and neither count lanes nor wait for others."""
+_ALLOWED_AS_ASSEMBLED = _ALLOWED | {"ATOMG", "MATCH", "P2R", "R2P", "SHFL", "VIADDMNMX"}
+"""The same of code that is compared with what ``ptxas`` assembled: what counts lanes counts those that are there."""
 _UNIFORM = frozenset({"S2UR", "UIADD3", "UIMAD", "ULDC", "ULEA", "ULOP3", "UMOV", "UPRMT", "USHF"})
 """Those of them that may write uniform registers: they give the same for the same operands."""
 _SPECIAL = Field(72, 8)
 _SAME_IN_A_WARP = frozenset({0x25, 0x26, 0x27, 0x43})
 """Special registers that all lanes of a warp see alike, at all times: CTAID.X, Y and Z, and the multiprocessor."""
-_STORES = frozenset({"STG", "REDG"})
+_GUARD, _NEVER = Field(12, 4), 0xF
 _CONTROL = 105
 """Bits of an instruction below its control bits."""
 _OPERANDS, _BANK, _OFFSET = Field(9, 3), Field(54, 5), Field(38, 16)
 _WITH_CONSTANT = (3, 5)
+_CONSTANT_IS_SECOND = 5
+"""The form of operands in which the second one is a constant."""
+_OF_BLOCK = 1 << 528
+"""Stands for a constant of the probe block in a mask of registers, above all of them."""
 _REUSE = Field(122, 4)
 _STALL_AND_YIELD = Field(105, 5)
 _NO_SUCH_STALL = frozenset({0x10, *range(0x1C, 0x20)})
 """Stalls 0 and from 12 on with the bit that says "no yield": ``nvdisasm`` knows none of them."""
 _UNCOUNTED = 2
 """Registers that ``ptxas`` adds to those that it names."""
+_STACK = 1
+"""The register with the stack's address."""
+_MOVED_LEAST = 24
+"""Registers that a warp has at least where they are moved between warps, as PTX says of ``setmaxnreg``."""
+_PRESERVED, _PRESERVED_UNIFORM = 22, 36
+"""From R22 and UR36 on, ``ptxas`` itself keeps values over calls of the driver's functions."""
 _PREDICATE_CYCLES = 13
 """Cycles after which a predicate can be used in every way: the most that ``ptxas`` leaves."""
 _BRANCH_CYCLES = 5
 """Which the checker has seen that the branch at a site leaves."""
+_LEAST_AFTER_SUM = 1 + 1 + 5
+"""Cycles from an addition to the end of its trampoline: its own, the access', and those of the branch back."""
 _PREDICATES = FILES["P"]
 
 
@@ -61,39 +107,50 @@ class Piece:
 @dataclass(frozen=True)
 class Surroundings:
     """What the cubins say. registers: count of the original. block: begin and end of the new parameter in constant bank
-    0, in bytes. driver: end of what the driver keeps there, where parameters begin."""
+    0, in bytes. driver: end of what the driver keeps there, where parameters begin. counted: what is asked of code at
+    accesses; None: if there is any, the bytes of all. reference: what all inserted code has to be, where that is known;
+    then nothing is counted. calls: whether the kernel calls functions of the driver that come back. sm: of the
+    architecture."""
 
     registers: int
     block: tuple[int, int]
     driver: int
+    counted: Counted | None = None
+    reference: Reference | None = None
+    calls: bool = False
+    sm: int = 90
 
 
 @dataclass
 class _Values:
     """What inserted code has written so far. written: registers (a mask). uniform: uniform register → the value in it,
     as the instruction and the values that it had. loaded: general and uniform registers that hold what was loaded from
-    the probe block. bounded: predicates (numbers) that hold only below a bound from there."""
+    the probe block. made: what is in registers, by their bits in a mask. bounded: predicates (numbers) that hold only
+    if a value is below a bound from there → that value."""
 
     written: int = 0
     uniform: dict[int, object] = field(default_factory=dict)
     loaded: int = 0
-    bounded: frozenset[int] = frozenset()
+    made: dict[int, Value] = field(default_factory=dict)
+    bounded: dict[int, Value] = field(default_factory=dict)
 
     def copy(self) -> _Values:
-        return _Values(self.written, dict(self.uniform), self.loaded, self.bounded)
+        return _Values(self.written, dict(self.uniform), self.loaded, dict(self.made), dict(self.bounded))
 
 
 def check_inserted(
-    original: Code, twin: Code, entry: Piece | None, exits: Sequence[Piece], around: Surroundings
-) -> tuple[list[Finding], int]:
+    original: Code, twin: Code, entry: Piece | None, exits: Sequence[Piece], accesses: Sequence[Piece],
+    around: Surroundings,
+) -> tuple[list[Finding], int]:  # fmt: skip
     """Return what is wrong with inserted code, and the highest general register in it, -1 without one.
 
-    original, twin: all code of the section. entry: at the first instruction, None without. exits: at EXITs.
+    original, twin: all code of the section. entry: at the first instruction, None without. exits: at EXITs. accesses:
+    at accesses of memory, those alone that have code.
     """
     if len(original.unknown):
         at = int(original.unknown[0])
         return [Finding(at, "what registers an instruction of the kernel names is not known")], -1
-    return _Checker(original, twin, around).check(entry, exits)
+    return _Checker(original, twin, around).check(entry, exits, accesses)
 
 
 class _Checker:
@@ -101,49 +158,253 @@ class _Checker:
 
     def __init__(self, original: Code, twin: Code, around: Surroundings) -> None:
         self.twin = twin
-        self.columns = Columns(twin)
+        # Nothing but trampolines is followed.
+        self.columns = Columns(twin, len(original))
         self.around = around
         self.found: list[Finding] = []
         self.top = -1
-        kernel = Columns(original)
-        self.named, self.late = 0, 0
-        for index in range(len(kernel)):
-            self.named |= kernel.reads[index] | kernel.writes[index]
-            if kernel.write_barrier[index] != NO_BARRIER or kernel.variable[index]:
-                self.late |= kernel.writes[index] & _PREDICATES
+        self.named = all_named(original)
+        late = original.having(lambda form: form is not None and form.latency is Latency.VARIABLE)
+        late |= original.write_barrier != NO_BARRIER
+        late &= ~original.having(lambda form: form is not None and form.name.startswith(COPY))
+        predicates = np.bitwise_or.reduce(original.writes[RegisterFile.PREDICATE][late], initial=0)
+        self.late = int(predicates) << FIRST[RegisterFile.PREDICATE]
         self.first_free = max(around.registers - _UNCOUNTED, (self.named & GENERAL).bit_length())
+        # Registers of the kernel's that the code may use where it is (a mask): none of them at accesses.
+        own = (1 << self.first_free) - 1 & ~(1 << _STACK)
+        self.moves = any(form is not None and form.name.startswith("USETMAXREG") for form in original.forms)
+        self.ended = own & (1 << _MOVED_LEAST) - 1 if self.moves else own
+        self.lent, self.at_entry = 0, False
         # Uniform register → the value that it always has.
         self.values: dict[int, object] = {}
-        self.original = kernel
+        self.original = original
+        # Of the kernel's registers those that code at an access may read (a mask).
+        self.readable = 0
 
-    def check(self, entry: Piece | None, exits: Sequence[Piece]) -> tuple[list[Finding], int]:
+    def check(
+        self, entry: Piece | None, exits: Sequence[Piece], accesses: Sequence[Piece]
+    ) -> tuple[list[Finding], int]:  # fmt: skip
         """Return the findings and the highest general register."""
         state, values = State(), _Values()
         if entry is not None:
             self._check_first(entry)
+            self.lent, self.at_entry = self.ended, True
             self._follow(entry, state, values)
+            self.lent, self.at_entry = 0, False
             self._check_settled(entry, state)
+            self._give_back(values)
             self._end(entry, state)
+        reference = self.around.reference
+        if reference is not None and reference.is_whole:
+            self._check_reference(entry, exits, accesses, reference, state, values)
+        elif accesses or reference is not None or self.around.counted is not None:
+            self._check_accesses(accesses, exits, state, values)
+        # All begin in the same state, so that nothing is wrong with those that are as one with which nothing is.
+        right: set[object] = set()
+        bodies: dict[object, int] = {}
         for piece in exits:
+            body = tuple(_word(self.twin, index) for index in piece.body)
+            same = self._around(piece), body
+            if same in right:
+                continue
+            before = len(self.found)
             mine = state.copy()
-            self._follow(piece, mine, values.copy())
+            self.lent = self.ended
+            if self._named_in(piece) & self.ended:
+                mine.join(anywhere(self.original))
+            # What is asked of an instruction by itself holds later, too.
+            cycles = self._ahead(piece, mine)
+            is_right = cycles >= bodies.get(body, cycles + 1)
+            self._follow(piece, mine, None if is_right else values.copy(), cycles)
+            self.lent = 0
             self._end(piece, mine)
+            if len(self.found) == before:
+                right.add(same)
+                bodies[body] = min(cycles, bodies.get(body, cycles))
         return self.found, self.top
+
+    def _around(self, piece: Piece) -> object:
+        """Return what is the same of two pieces with the same body that are alike in all that is followed: what is
+        asked of the other instructions."""
+        return len(piece.ahead), *(self.columns.row(index) for index in (*piece.ahead, *piece.end))
+
+    def _check_reference(
+        self, entry: Piece | None, exits: Sequence[Piece], accesses: Sequence[Piece], reference: Reference,
+        state: State, values: _Values,
+    ) -> None:  # fmt: skip
+        """Check that all inserted code is what ``ptxas`` assembled, and follow that at accesses. state, values: after
+        the entry's code."""
+        known = Renamed(self.around.block[0])
+        if entry is None:
+            self._report(0, "the entry has no code, which would set what is kept")
+        for piece in [entry] if entry is not None else []:
+            self._compare(piece, reference.entry, known, None)
+        self._compare_ends(exits, reference, known)
+        done = set()
+        for piece in accesses:
+            form, site = self.original.form(piece.site), _word(self.original, piece.site)
+            for rule in check_site(form, site):
+                self._report(piece.site, rule)
+            key = (_name(form), access_bytes(form)) if form is not None else ("", 0)
+            if form is None or key not in reference.accesses:
+                self._report(piece.site, "there is code at what no probe is at")
+                continue
+            done.add(piece.site)
+            at = AtSite(piece.site, site, form)
+            self._compare(piece, reference.accesses[key], known, at)
+            self._follow_access(piece, at, known, state, values)
+        names = {name for name, _ in reference.accesses}
+        accessing = {*KINDS, *OTHERS}
+        for index in np.flatnonzero(self.original.having(lambda form: _name(form) in accessing)).tolist():
+            name = _name(self.original.form(index))
+            if _GUARD.get(_word(self.original, index)) == _NEVER:
+                continue
+            if name in reference.unnamed:
+                if index in done:
+                    self._report(index, f"{name} has code, and no probe is there")
+            elif name in OTHERS or (name not in names and KINDS.get(name) == "atomic"):
+                self._report(index, f"{name} is an access for which the probes have no code")
+            elif name in names and index not in done:
+                self._report(index, f"{name} has no code, although others have")
+        for rule in check_registers(known):
+            self._report(0, rule)
+
+    def _compare(self, piece: Piece, reference: Sequence[int], known: Renamed, site: AtSite | None) -> None:
+        """Compare a piece with what it should be."""
+        around = self.around.reference
+        if around is None:
+            return
+        comparison = Comparison(reference, around.block, known, site, around.sm)
+        named = self.named >> FIRST[RegisterFile.PREDICATE] & (1 << ALWAYS) - 1
+        body = [_word(self.twin, index) for index in piece.body]
+        for number, rule in comparison.check(body, named):
+            self._report(piece.body.start + number, rule)
+
+    def _compare_ends(self, exits: Sequence[Piece], reference: Reference, known: Renamed) -> None:
+        """Compare the code of all EXITs with what it should be; where it is the same, and right, once."""
+        right: set[tuple[int, ...]] = set()
+        for piece in exits:
+            body, before = tuple(_word(self.twin, index) for index in piece.body), len(self.found)
+            if body not in right:
+                self._compare(piece, reference.exit, known, None)
+                if len(self.found) == before:
+                    right.add(body)
+
+    def _follow_access(self, piece: Piece, at: AtSite, known: Renamed, state: State, values: _Values) -> None:
+        """Follow code at an access, which reads the access's address and its guard, and what is kept."""
+        mine, own = state.copy(), values.copy()
+        own.written |= _PREDICATES
+        address = address_of(at)
+        self.readable = 3 << address[0] if address is not None else 0
+        own.written |= self.readable
+        for kind in {self.columns.kinds[index] for index in piece.body if self.columns.writes[index] & known.kept_mask}:
+            mine.recent[_LEAST_AFTER_SUM, kind] = known.kept_mask
+        self._follow(piece, mine, own)
+        self._check_settled(piece, mine)
+        self._end(piece, mine)
+        self.readable = 0
+
+    def _named_in(self, piece: Piece) -> int:
+        """The general registers that inserted code names, a mask."""
+        found = 0
+        for index in piece.body:
+            found |= self.columns.reads[index] | self.columns.writes[index]
+        return found & GENERAL
+
+    def _give_back(self, values: _Values) -> None:
+        """The kernel goes on: what was left in registers of its own is lost."""
+        values.written &= ~self.ended
+        values.loaded &= ~self.ended
+        values.made = {bit: value for bit, value in values.made.items() if not self.ended >> bit & 1}
+
+    def _check_accesses(
+        self, accesses: Sequence[Piece], exits: Sequence[Piece], state: State, values: _Values
+    ) -> None:  # fmt: skip
+        """Check code at accesses, and what all other code does to its sums; then sums are as in state and values."""
+        sums = Sums()
+        sites: dict[int, set[int]] = {}
+        for piece in accesses:
+            form, site = self.original.form(piece.site), _word(self.original, piece.site)
+            for rule in check_site(form, site):
+                self._report(piece.site, rule)
+            if form is None or form.name.partition(".")[0] not in KINDS:
+                continue
+            words = [_word(self.twin, index) for index in piece.body]
+            for number, rule in check_body(words, piece.site, site, form, sums):
+                self._report(piece.body[number], rule)
+            sites[piece.site] = {one.first for word in words if (one := addition(word)) is not None}
+        if self.around.counted is None:
+            for index, rule in check_sums(columns_of(self.original), sites, sums):
+                self._report(index, rule)
+        for rule in check_initial(sums, values.made):
+            self._report(0, rule)
+        kinds = {self.columns.kinds[index] for piece in accesses for index in piece.body}
+        for kind in kinds:
+            state.recent[_LEAST_AFTER_SUM, kind] = sums.mask
+        right: set[object] = set()
+        for piece in accesses:
+            mine, before = state.copy(), len(self.found)
+            # What is asked of each instruction by itself, and then holds wherever the same ones are.
+            body = len(piece.ahead), tuple(_word(self.twin, index) for index in piece.body)
+            known = None if body in right else values.copy()
+            if known is not None:
+                # Their guard is the kernel's.
+                known.written |= _PREDICATES
+            self._follow(piece, mine, known)
+            for index in piece.body:
+                if takes_scoreboard(self.columns, index):
+                    self._report(index, "code at an access takes a scoreboard")
+            if len(self.found) == before:
+                right.add(body)
+            self._end(piece, mine)
+        for register in registers_in(sums.mask):
+            values.made[register] = Value("a sum", 0)
+        if not exits:
+            self._report(0, "no EXIT has code, which would add the sums to memory")
+        if self.around.reference is not None:
+            self._check_ends(exits, self.around.reference, sums)
+        elif accesses:
+            self._report(0, "it is not known what EXITs should have for the sums of accesses")
+        elif self.around.counted is not None:
+            for index, rule in check_counted(columns_of(self.original), sums, self.around.counted, ()):
+                self._report(index, rule)
+
+    def _check_ends(self, exits: Sequence[Piece], reference: Reference, sums: Sums) -> None:
+        """Check that each EXIT has the code that ``ptxas`` assembled for these sums, and changes none of them."""
+        known = Renamed(self.around.block[0])
+        self._compare_ends(exits, reference, known)
+        for rule in check_registers(known):
+            self._report(0, rule)
+        # What the code stores it has for itself.
+        kept = {place: register for place, register in known.kept.items() if place[0] not in known.stored}
+        added = {first + more for first, one in sums.sums.items() for more in range(one.registers)}
+        pairs = {(number, 1): kept[number, 0] + 1 for number, more in kept if not more}
+        if {*kept.values()} != added or any(kept.get(place) != register for place, register in pairs.items()):
+            ends = sorted(kept.values())
+            self._report(0, f"threads end with sums in {ends}, accesses add to those in {sorted(added)}")
+        if self.around.counted is not None:
+            firsts = [register for (_, more), register in sorted(kept.items()) if not more]
+            for index, rule in check_counted(columns_of(self.original), sums, self.around.counted, firsts):
+                self._report(index, rule)
+        changed = known.general | {register for place, register in known.kept.items() if place[0] in known.stored}
+        for register in sorted(changed & {*registers_in(sums.mask), *sums.ones}):
+            self._report(0, f"R{register} is part of a sum, and used for something else where threads end")
 
     def _report(self, index: int, rule: str) -> None:
         self.found.append(Finding(index * INSTRUCTION_BYTES, rule))
 
     def _check_first(self, entry: Piece) -> None:
         """The first instruction runs once, and does not depend on its place."""
-        form = self.original.forms[0]
+        form = self.original.form(0)
         if form is None or form.flow is not Flow.NEXT or form.memory not in (Memory.NONE, Memory.CONSTANT):
             self._report(entry.site, "the kernel's first instruction may not move")
-        for index, one in enumerate(self.original.forms):
-            if one is not None and one.target and self.original.code[index].target == 0:
+        for index, target in self.original.targets().items():
+            if target == 0:
                 self._report(index, "the kernel comes back to its first instruction, where inserted code runs")
 
-    def _follow(self, piece: Piece, state: State, values: _Values) -> None:
-        """Follow a piece up to its end. state: of what is under way at the site, which changes to that at the end."""
+    def _ahead(self, piece: Piece, state: State) -> int:
+        """Follow what is ahead of a piece's body; return the cycles since the branch at the site was issued. state: of
+        what is under way at the site, which changes to that at the body."""
         state.recent = {
             (age + _BRANCH_CYCLES, producer): mask for (age, producer), mask in state.recent.items()
         }  # fmt: skip
@@ -151,8 +412,17 @@ class _Checker:
         for index in piece.ahead:
             step(self.columns, index, state, None)
             cycles += self.columns.stall[index]
+        return cycles
+
+    def _follow(self, piece: Piece, state: State, values: _Values | None, cycles: int | None = None) -> None:
+        """Follow a piece up to its end. state: of what is under way at the site, which changes to that at the end.
+        values: at the body; None if each of its instructions by itself is known to be right. cycles: of ``_ahead``, if
+        that was followed."""
+        if cycles is None:
+            cycles = self._ahead(piece, state)
         for index in piece.body:
-            self._check_instruction(index, cycles, values)
+            if values is not None:
+                self._check_instruction(index, cycles, values)
             step(self.columns, index, state, self._report)
             cycles += self.columns.stall[index]
 
@@ -162,14 +432,13 @@ class _Checker:
             step(self.columns, index, state, self._report)
 
     def _check_settled(self, piece: Piece, state: State) -> None:
-        """At the end of code that the kernel goes on after, nothing is under way."""
+        """At the end of code that the kernel goes on after, nothing of it is under way."""
         last = piece.body.stop
-        if state.written.out:
-            names = ", ".join(registers_of(state.written.out))
-            self._report(last, f"{names} is still to be written where the inserted code ends")
-        if state.read.out:
-            names = ", ".join(registers_of(state.read.out))
-            self._report(last, f"{names} is still to be read where the inserted code ends")
+        own = ~((1 << self.first_free) - 1)
+        for mask, what in ((state.written.out & own, "written"), (state.read.out & own, "read")):
+            if mask:
+                names = ", ".join(registers_of(mask))
+                self._report(last, f"{names} is still to be {what} where the inserted code ends")
         taken = 0
         for index in piece.body:
             taken &= ~self.columns.wait[index]
@@ -178,7 +447,10 @@ class _Checker:
         if taken:
             numbers = ", ".join(str(number) for number in range(SCOREBOARDS) if taken >> number & 1)
             self._report(last, f"scoreboard {numbers} was taken and not waited for where the inserted code ends")
-        for (age, _), mask in state.recent.items():
+        for (age, producer), mask in state.recent.items():
+            if mask & self.ended and age < longest(producer, self.twin.sm):
+                names = ", ".join(registers_of(mask & self.ended))
+                self._report(last, f"{names} is the kernel's, and written {age} cycles before it goes on")
             late = mask & _PREDICATES & self.named
             if late and age < _PREDICATE_CYCLES:
                 names = ", ".join(registers_of(late))
@@ -187,13 +459,16 @@ class _Checker:
     def _check_instruction(self, index: int, cycles: int, values: _Values) -> None:
         """Check one inserted instruction by itself. cycles: since the branch at the site was issued."""
         columns, name = self.columns, self.columns.names[index]
-        word = int(self.twin.words[index, 0]) | int(self.twin.words[index, 1]) << 64
+        word = _word(self.twin, index)
         form = columns.forms[index]
         if name is None:
             self._report(index, "an inserted instruction is not in the decoder's table")
             return
-        if name not in _ALLOWED:
+        if name not in (_ALLOWED if self.around.reference is None else _ALLOWED_AS_ASSEMBLED):
             self._report(index, f"{name} may not be inserted")
+        reads = columns.reads[index] & ~columns.guards[index]
+        if name == "HFMA2" and reads and self.around.reference is None:
+            self._report(index, "HFMA2 may be inserted to move a constant alone")
         if _REUSE.get(word):
             self._report(index, "an operand is kept in inserted code")
         if _STALL_AND_YIELD.get(word) in _NO_SUCH_STALL:
@@ -208,8 +483,10 @@ class _Checker:
             self._report(index, f"how long {name} takes is not known")
         self._check_registers(index, form, cycles, values)
         self._check_constant(index, form, word)
-        if name in _STORES and not self._is_bounded(index, values):
-            self._report(index, f"{name} is not under a comparison with a bound from the probe block")
+        if form.memory is Memory.GLOBAL and not (self.around.reference and self.around.reference.is_whole):
+            reason = unsafe(form, word, values.made, self._bounded(index, values), self._under(index, values))
+            if reason:
+                self._report(index, f"{name} {reason}")
         self._note(index, form, word, values)
 
     def _check_registers(self, index: int, form: Form, cycles: int, values: _Values) -> None:
@@ -221,7 +498,17 @@ class _Checker:
             self._report(index, f"{form.name} names a uniform predicate")
         general = (reads | writes) & GENERAL
         self.top = max(self.top, general.bit_length() - 1)
-        below = general & (1 << self.first_free) - 1
+        if self.moves and general & ~self.ended:
+            names = ", ".join(registers_of(general & ~self.ended))
+            self._report(index, f"{names} may be another warp's, as the kernel moves registers between warps")
+        if self.around.calls:
+            lost = general & ~self.lent & (1 << _PRESERVED) - 1
+            if self.at_entry:
+                lost |= writes & FILES["UR"] & (1 << FIRST[RegisterFile.UNIFORM] + _PRESERVED_UNIFORM) - 1
+            if lost & ~(self.readable & ~writes):
+                names = ", ".join(registers_of(lost))
+                self._report(index, f"{names} may be changed by a function of the driver that the kernel calls")
+        below = general & (1 << self.first_free) - 1 & ~self.lent & ~(self.readable & ~writes)
         if below:
             names = ", ".join(registers_of(below))
             self._report(index, f"{names} is the kernel's, whose registers end below R{self.first_free}")
@@ -250,10 +537,16 @@ class _Checker:
         if _BANK.get(word) or indexed or not (begin + size <= self.around.driver or first <= begin <= last - size):
             self._report(index, f"{form.name} reads a constant that is neither the driver's nor the probe block's")
 
-    def _is_bounded(self, index: int, values: _Values) -> bool:
-        """Whether a store is under a predicate that holds below a bound alone."""
+    def _bounded(self, index: int, values: _Values) -> list[Value]:
+        """The values that are below a bound wherever an instruction is executed."""
         predicate, negated = divmod(self.columns.conditions[index], 2)
-        return not negated and predicate - FIRST[RegisterFile.PREDICATE] in values.bounded
+        below = values.bounded.get(predicate - FIRST[RegisterFile.PREDICATE])
+        return [] if negated or below is None else [below]
+
+    def _under(self, index: int, values: _Values) -> Under | None:
+        """The guard of an instruction."""
+        condition = self.columns.conditions[index]
+        return None if condition < 0 else Under(condition, values.made.get(condition >> 1))
 
     def _note(self, index: int, form: Form, word: int, values: _Values) -> None:
         """Note what an instruction writes."""
@@ -261,47 +554,67 @@ class _Checker:
         name = self.columns.names[index] or ""
         if writes & FILES["UR"]:
             self._note_uniform(index, form, word, values)
-        offset = _OFFSET.get(word)
-        from_block = name in ("LDC", "ULDC") and offset >= self.around.block[0]
+        from_block = is_load(form, word) and _OFFSET.get(word) >= self.around.block[0]
         others = reads & ~values.loaded & ~self.columns.guards[index]
         moved = name in ("MOV", "UMOV", "IMAD") and bool(reads) and not others
         values.loaded = values.loaded | writes if from_block or moved else values.loaded & ~writes
-        bounded = set(values.bounded)
-        for number in range(ALWAYS):
+        for number in range(ALWAYS) if writes & _PREDICATES else ():
             if writes >> FIRST[RegisterFile.PREDICATE] + number & 1:
-                bounded.discard(number)
+                values.bounded.pop(number, None)
         if name == "ISETP" and self.columns.conditions[index] < 0:
-            bounded |= self._bounds(form, word, values)
-        values.bounded = frozenset(bounded)
+            values.bounded.update(self._bounds(form, word, values))
+        self._note_made(index, form, word, values)
         values.written |= writes
 
-    def _bounds(self, form: Form, word: int, values: _Values) -> set[int]:
-        """The predicates that a comparison makes bounded: below a loaded value, and all else that holds as well."""
+    def _note_made(self, index: int, form: Form, word: int, values: _Values) -> None:
+        """Note what an instruction leaves in the registers that it writes."""
+        constant = ""
+        if _OPERANDS.get(word) in _WITH_CONSTANT:
+            constant = BLOCK if _OFFSET.get(word) >= self.around.block[0] else DRIVER
+        new = made(form, word, values.made, constant, self._under(index, values))
+        writes = self.columns.writes[index]
+        while writes:
+            bit = (writes & -writes).bit_length() - 1
+            writes &= writes - 1
+            values.made[bit] = new if new.under is None else either(new, values.made.get(bit))
+
+    def _bounds(self, form: Form, word: int, values: _Values) -> dict[int, Value]:
+        """The predicates that hold only if a comparison does, which is of a value with a larger one that was loaded."""
         parts = form.name.split(".")
         if "U32" not in parts or "AND" not in parts or "EX" in parts:
-            return set()
+            return {}
         operands = [
             1 << FIRST[place.field.file] + place.field.get(word) for place in form.places
             if place.reads and place.field.file in (RegisterFile.GENERAL, RegisterFile.UNIFORM)
         ]  # fmt: skip
+        loaded = values.loaded
+        if _OPERANDS.get(word) == _CONSTANT_IS_SECOND and _OFFSET.get(word) >= self.around.block[0]:
+            operands.append(_OF_BLOCK)
+            loaded |= _OF_BLOCK
         if len(operands) != 2:
-            return set()
+            return {}
         below, above = operands if "LT" in parts else operands[::-1]
-        if not ({"LT", "GT"} & set(parts)) or not above & values.loaded or below & values.loaded:
-            return set()
+        if not ({"LT", "GT"} & set(parts)) or not above & loaded or below & loaded:
+            return {}
+        value = values.made.get(below.bit_length() - 1)
         # The first one holds if the comparison does; the second one if it does not.
         targets = [
             place.field.get(word) for place in form.places
             if place.writes and place.field.file is RegisterFile.PREDICATE
         ]  # fmt: skip
-        return set(targets[:1]) - {ALWAYS}
+        return {} if value is None or not targets or targets[0] == ALWAYS else {targets[0]: value}
 
     def _note_uniform(self, index: int, form: Form, word: int, values: _Values) -> None:
         """A uniform register has one value in the whole kernel, which no lane decides about."""
         name = self.columns.names[index] or ""
         written = registers_of(self.columns.writes[index] & FILES["UR"])
         names = ", ".join(written)
-        if name not in _UNIFORM or self.columns.reads[index] & ~FILES["UR"]:
+        if name == "R2UR" and self.at_entry:
+            # At the first instruction all lanes of a warp are there, and read the clock at once.
+            sources_of = [values.made.get(bit) for bit in bits_of(self.columns.reads[index])]
+            if not sources_of or any(value is None or value.made_by != "CS2R" for value in sources_of):
+                self._report(index, f"{names} gets what lanes may see differently")
+        elif name not in _UNIFORM or self.columns.reads[index] & ~FILES["UR"]:
             self._report(index, f"{names} is written by {name}, in which groups of lanes may differ")
             return
         if name == "S2UR" and _SPECIAL.get(word) not in _SAME_IN_A_WARP:
@@ -321,6 +634,15 @@ class _Checker:
             values.uniform[number] = value
             if self.values.setdefault(number, value) != value:
                 self._report(index, f"{register} gets two values, between which groups of lanes may take turns")
+
+
+def _name(form: Form | None) -> str:
+    """The opcode's name."""
+    return "" if form is None else form.name.partition(".")[0]
+
+
+def _word(code: Code, index: int) -> int:
+    return int(code.words[index, 0]) | int(code.words[index, 1]) << 64
 
 
 def _bytes(form: Form) -> int:

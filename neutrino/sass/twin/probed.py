@@ -1,15 +1,16 @@
-"""Twins with probe code: at the kernel's entry, and where its threads end.
+"""Twins with probe code: at the kernel's entry, where its threads end, and at accesses of memory.
 
 The entry is the kernel's first instruction, which sets the stack's address; where threads end are all EXITs of its
 section. Each becomes a branch to a trampoline with the code, as ``docs/machine-code.md`` says: after the code the
 entry's has the first instruction and a branch back, an exit's the EXIT. Lanes in which an EXIT's predicate does not
-hold branch back at once.
+hold branch back at once. An access's has code that adds to sums, the access, and a branch back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import contextlib
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -18,99 +19,200 @@ from neutrino.errors import MachineCodeError
 from neutrino.sass.attributes import ATOM16_EMUL_INSTR_REG_MAP, INDIRECT_BRANCH_TARGETS, REG_RECONFIG
 from neutrino.sass.cubin import open_cubin, read_cubin
 from neutrino.sass.decoder import Code, decode
-from neutrino.sass.encoding import Form
 from neutrino.sass.fields import ALWAYS, GUARD, INSTRUCTION_BYTES, NEGATED, OPCODE, REUSE, STALL, WAIT
 from neutrino.sass.instruction import Flow, RegisterFile
 from neutrino.sass.twin import control
+from neutrino.sass.twin.accesses import Counted
 from neutrino.sass.twin.attributes import branched_to, listed_places, read_attributes
 from neutrino.sass.twin.checking import check_cubin, require
-from neutrino.sass.twin.free_registers import UNCOUNTED, free_registers
-from neutrino.sass.twin.growing import CODE_ALIGNMENT, Growth, code_of, grow
-from neutrino.sass.twin.probe_code import Lifted, Placed, Registers, packed, place_code
-from neutrino.sass.twin.trampolines import ARCHITECTURES, instruction_words
+from neutrino.sass.twin.free_registers import UNCOUNTED, Reusable, free_registers, moves_registers, reusable_registers
+from neutrino.sass.twin.growing import CODE_ALIGNMENT, REGISTER_GRANULE, Growth, code_of, grow
+from neutrino.sass.twin.probe_code import Lifted, Placed, Registers, Shape, packed, place_code, reads_third_index
+from neutrino.sass.twin.reference import Reference
+from neutrino.sass.twin.reusing import place_reusing
+from neutrino.sass.twin.sums import add_to_sum, guard_of
+from neutrino.sass.twin.trampolines import instruction_words, table_of
 
-_ARCHITECTURE = 90
 _STACK = 1
 """The register with the stack's address."""
 _EXIT = 0x0000000003800000_000000000000094D
 """EXIT without control bits and guard, whose second predicate is PT; other forms of it have more bits."""
 _ENDS_THE_LAUNCH = "__assertfail"
 """The only function of the driver that never returns: what it does to registers does not matter."""
+_RETURN = frozenset({"vprintf"})
+"""Functions of the driver that do."""
 _NEVER = ALWAYS, 1
 """The predicate PT, negated."""
+_BLOCK_STEP = 16
+"""Code for one probe block serves others at a distance of so many bytes: loads of constants have 16 bytes at most."""
 BLOCK_ALIGNMENT = 8
 """Of the probe block among a kernel's parameters, in bytes."""
+Additions = Mapping[int, Mapping[int, int]]
+"""Place of an access in the code, in bytes → number of a sum → the constant that the probes add to it there."""
 
 
 @dataclass(frozen=True)
 class ProbedTwin:
     """A twin with probe code at its entry and its exits. data: the cubin. parameter_offset: of the probe block among
     the parameters, in bytes. registers: per thread. entry: place of the entry's trampoline in the code, in bytes.
-    exits: place of an EXIT in the original's code → place of its trampoline."""
+    exits: place of an EXIT in the original's code → place of its trampoline. accesses: the same of accesses. sums: of
+    each sum that these add to, by its number, the first of its two registers. reference: what the checker compared
+    inserted code with, None if nothing. counted: what it was told of additions at accesses."""
 
     data: bytes
     parameter_offset: int
     registers: int
     entry: int
     exits: dict[int, int]
+    accesses: dict[int, int] = field(default_factory=dict)
+    sums: Mapping[int, int] = field(default_factory=dict)
+    reference: Reference | None = None
+    counted: Counted | None = None
 
 
-def probed_twin(data: bytes, kernel: str, file: str, code_at: Callable[[int], Sequence[Lifted]]) -> ProbedTwin:
-    """Return a kernel's twin with probe code at its entry and at its exits.
+def probed_twin(
+    data: bytes, kernel: str, file: str, code_at: Callable[[int, tuple[int, ...]], Sequence[Lifted]],
+    additions_of: Callable[[Code, str], Additions] | None = None, counted: Counted | None = None,
+) -> ProbedTwin:  # fmt: skip
+    """Return a kernel's twin with probe code at its entry, its exits and its accesses.
 
     data: a cubin of that kernel alone, as ``Cutter.cut`` returns. file: its name in messages. code_at: returns the
-    probes' code for a probe block at an offset among the parameters, in bytes: alternatives, of which the first is
-    taken that the kernel has registers for. Raises MachineCodeError for a kernel that is left alone, FormatError for a
-    damaged cubin.
+    probes' code for a probe block at an offset among the parameters, in bytes, and for the numbers of the sums that are
+    kept: alternatives, of which the first is taken that the kernel has registers for. additions_of: returns what the
+    probes add at the accesses of a kernel, by its code and name, and raises MachineCodeError for accesses that they
+    cannot be at; None without probes there. counted: what the checker is told of these. Raises MachineCodeError for a
+    kernel that is left alone, FormatError for a damaged cubin.
     """
     cubin = read_cubin(data, file)
-    if cubin.arch not in ARCHITECTURES:
-        raise MachineCodeError(kernel, f"is for {cubin.arch or 'an unknown architecture'}, not {ARCHITECTURES[0]}")
+    sm = table_of(cubin.arch, kernel)
     found = cubin.kernels[kernel]
     whole = code_of(data, kernel, file)
-    code = decode(whole, _ARCHITECTURE, kernel)
+    code = decode(whole, sm, kernel)
     words = instruction_words(whole)
-    registers = free_registers(code, found.registers, kernel)
-    exits = _exits(code, words, kernel)
-    _check_surroundings(data, kernel, file, {0, *exits})
-    _check_entry(code, kernel)
+    registers = free_registers(code, found.registers, kernel, calls=calls_functions(data, file))
+    exits = exits_of(code, words, kernel)
+    additions = additions_of(code, kernel) if additions_of is not None else {}
+    fixed = check_surroundings(data, kernel, file, {0, *exits, *additions})
+    fixed |= moves_registers(code)
+    check_entry(code, kernel)
+    if additions_of is not None and not additions:
+        raise MachineCodeError(kernel, "has no access of memory that the probes are for")
 
     offset = -(-found.parameter_size // BLOCK_ALIGNMENT) * BLOCK_ALIGNMENT
-    alternatives = code_at(offset)
+    alternatives = code_at(offset, tuple(sorted({one for row in additions.values() for one in row})))
     shape = alternatives[0].shape
-    if found.parameter_base != shape.parameter_base:
+    # Up to sm_89, parameters of more than 4 KiB begin elsewhere. The driver's constants stay.
+    further = found.parameter_base - shape.parameter_base if found.parameters else 0
+    if further % _BLOCK_STEP or further < 0:
         raise MachineCodeError(kernel, f"has its parameters at {found.parameter_base:#x} of constant bank 0")
-    placed = _first_placed(alternatives, registers, offset, kernel)
-    new, entry, leaving = _write(words, exits, placed)
-    count = max(found.registers, placed.top + 1 + UNCOUNTED)
+    place = offset + further
+
+    def with_code(placed: Placed) -> ProbedTwin:
+        of = _Original(data, kernel, file, code, words, exits, found.registers, counted)
+        return _with_code(of, placed, additions, shape)
+
+    sums = {one for row in additions.values() for one in row}
+    placed, why, own = None, None, ""
+    try:
+        if fixed:
+            raise MachineCodeError(kernel, "moves registers between warps (USETMAXREG)")
+        placed = _first_placed(alternatives, registers, place, kernel, sums)
+        if _granted(placed.top + 1 + UNCOUNTED) <= _granted(found.registers):
+            return with_code(placed)
+    except MachineCodeError as error:
+        why = error
+    # With more registers fewer blocks may fit on a multiprocessor, or none.
+    if not (fixed and sums):
+        try:
+            reusable = reusable_registers(code, found.registers)
+            return with_code(_first_reusing(alternatives, registers, reusable, place, kernel, sums))
+        except MachineCodeError as error:
+            own = f"; and {error.reason}"
+    try:
+        if why is not None or placed is None:
+            raise why or MachineCodeError(kernel, "has no registers for the probe's code")
+        return with_code(placed)
+    except MachineCodeError as error:
+        raise MachineCodeError(kernel, f"{error.reason}{own}") from error
+
+
+def _granted(registers: int) -> int:
+    """Return how many registers the hardware gives to each thread."""
+    return -(-registers // REGISTER_GRANULE) * REGISTER_GRANULE
+
+
+@dataclass(frozen=True)
+class _Original:
+    """A kernel: its cubin, its name, the file's, its code, and that as integers of 128 bits. exits: places of its EXITs
+    in the code, in bytes. registers: per thread. counted: what the checker is told of additions at accesses."""
+
+    data: bytes
+    kernel: str
+    file: str
+    code: Code
+    words: list[int]
+    exits: list[int]
+    registers: int
+    counted: Counted | None
+
+
+def _with_code(of: _Original, placed: Placed, additions: Additions, shape: Shape) -> ProbedTwin:
+    """Return a kernel's twin with code that has registers. Errors: of ``probed_twin``."""
+    data, kernel, file = of.data, of.kernel, of.file
+    new, entry, leaving = write_ends(of.words, of.exits, placed, of.code.sm)
+    accesses = _write_accesses(new, of.code, additions, placed, kernel)
+    fill_up(new)
+    count = max(of.registers, placed.top + 1 + UNCOUNTED)
     moved = {site: end for site, (_, end) in leaving.items()}
-    growth = Growth(packed(new), count, shape.block_size, BLOCK_ALIGNMENT, moved)
+    growth = Growth(
+        packed(new), count, shape.block_size, BLOCK_ALIGNMENT, moved,
+        reads_third_index((*placed.entry, *placed.exit), of.code.sm),
+    )  # fmt: skip
     grown = grow(data, growth, file)
-    if grown.parameter_offset != offset:
-        raise MachineCodeError(kernel, f"has its parameters up to another place than {offset}")
-    require(check_cubin(data, grown.data, kernel, file), kernel)
-    return ProbedTwin(grown.data, offset, count, entry, {site: place for site, (place, _) in leaving.items()})
+    block = grown.parameter_base + grown.parameter_offset
+    if block != shape.parameter_base + placed.block_offset:
+        raise MachineCodeError(kernel, f"would have its parameter at {block:#x} of constant bank 0")
+    require(check_cubin(data, grown.data, kernel, file, of.counted, placed.reference), kernel)
+    ends = {site: place for site, (place, _) in leaving.items()}
+    return ProbedTwin(
+        grown.data, grown.parameter_offset, count, entry, ends, accesses, placed.sums, placed.reference, of.counted
+    )
 
 
-def _first_placed(alternatives: Sequence[Lifted], registers: Registers, offset: int, kernel: str) -> Placed:
-    """Return the first of some codes for the same probes that a kernel has registers for. Raises MachineCodeError with
-    the reason of the last."""
+def _first_placed(
+    alternatives: Sequence[Lifted], registers: Registers, offset: int, kernel: str, sums: set[int]
+) -> Placed:  # fmt: skip
+    """Return the first of some codes for the same probes that a kernel has registers for. sums: of ``place_code``.
+    Raises MachineCodeError with the reason of the last."""
     for lifted in alternatives[:-1]:
         try:
-            return place_code(lifted, registers, offset, kernel)
+            return replace(place_code(lifted, registers, offset, kernel, sums), reference=lifted.reference)
         except MachineCodeError:
             continue
-    return place_code(alternatives[-1], registers, offset, kernel)
+    last = alternatives[-1]
+    return replace(place_code(last, registers, offset, kernel, sums), reference=last.reference)
 
 
-def _exits(code: Code, words: list[int], kernel: str) -> list[int]:
+def _first_reusing(
+    alternatives: Sequence[Lifted], registers: Registers, reusable: Reusable, offset: int, kernel: str,
+    sums: Collection[int],
+) -> Placed:  # fmt: skip
+    """Return the first of some codes for the same probes that a kernel's own registers are enough for. sums: of
+    ``place_code``. Raises MachineCodeError with the reason of the last."""
+    for lifted in alternatives[:-1]:
+        with contextlib.suppress(MachineCodeError):
+            placed = place_reusing(lifted, registers, reusable, offset, kernel, sums)
+            return replace(placed, reference=lifted.reference)
+    last = alternatives[-1]
+    return replace(place_reusing(last, registers, reusable, offset, kernel, sums), reference=last.reference)
+
+
+def exits_of(code: Code, words: list[int], kernel: str) -> list[int]:
     """Return the places of all EXITs that are ever executed. Raises MachineCodeError for what ends or moves threads in
     another way."""
     opcodes = (code.words[:, 0] & np.uint64((1 << OPCODE.bits) - 1)).astype(np.int64)
     exits = []
     for form in {form.opcode: form for form in code.forms if form is not None}.values():
-        if form.name.startswith("USETMAXREG"):
-            raise MachineCodeError(kernel, "moves registers between warps (USETMAXREG)")
         if form.flow is not Flow.EXIT or form.name.startswith("BPT"):
             continue
         for index in np.flatnonzero(opcodes == form.opcode).tolist():
@@ -135,12 +237,14 @@ def _unconditional(word: int) -> int:
     return control.CONDITION_NEGATED.put(control.CONDITION.put(word, ALWAYS), 0)
 
 
-def _check_surroundings(data: bytes, kernel: str, file: str, sites: set[int]) -> None:
-    """Raise MachineCodeError where the cubin says something of a site or of registers that would be wrong in a twin."""
+def check_surroundings(data: bytes, kernel: str, file: str, sites: set[int]) -> bool:
+    """Return whether the cubin says something of the kernel's registers that is right for as many of them alone. Raises
+    MachineCodeError where it says something of a site or of registers that would be wrong in a twin."""
     elf = open_cubin(data, file)
     section = elf.section(f".nv.info.{kernel}")
     attributes = list(read_attributes(bytes(elf.contents(section)), file)) if section is not None else []
-    if {attribute.number for attribute in attributes} & {ATOM16_EMUL_INSTR_REG_MAP, REG_RECONFIG}:
+    numbers = {attribute.number for attribute in attributes}
+    if ATOM16_EMUL_INSTR_REG_MAP in numbers:
         raise MachineCodeError(kernel, "has an attribute that says which registers instructions use")
     others = [attribute for attribute in attributes if attribute.number != INDIRECT_BRANCH_TARGETS]
     listed = listed_places(others)
@@ -152,61 +256,102 @@ def _check_surroundings(data: bytes, kernel: str, file: str, sites: set[int]) ->
     for symbol in elf.symbols():
         if symbol.name == kernel and symbol.value:
             raise MachineCodeError(kernel, f"does not begin its section but at {symbol.value:#x}")
-        if symbol.type == STT_FUNC and symbol.section == 0 and symbol.name != _ENDS_THE_LAUNCH:
+        is_driver = symbol.type == STT_FUNC and symbol.section == 0
+        if is_driver and symbol.name != _ENDS_THE_LAUNCH and symbol.name not in _RETURN:
             raise MachineCodeError(kernel, f"calls {symbol.name}, which may use registers that the probe's code keeps")
+    return REG_RECONFIG in numbers
 
 
-def _check_entry(code: Code, kernel: str) -> None:
+def calls_functions(data: bytes, file: str) -> bool:
+    """Return whether a cubin of one kernel calls functions of the driver that return. file: its name in messages.
+    Raises FormatError."""
+    return any(symbol.name in _RETURN and symbol.section == 0 for symbol in open_cubin(data, file).symbols())
+
+
+def calls_assertions(data: bytes, file: str) -> bool:
+    """Return whether a cubin of one kernel, of which a twin can be made, calls the driver's function that ends the
+    launch: then its calls by a register call nothing else. file: its name in messages. Raises FormatError."""
+    symbols = open_cubin(data, file).symbols()
+    return any(symbol.name == _ENDS_THE_LAUNCH and symbol.section == 0 for symbol in symbols)
+
+
+def check_entry(code: Code, kernel: str) -> None:
     """Raise MachineCodeError where the first instruction is not the one that sets the stack's address, once."""
     first = code[0]
     written = {(operand.file, operand.number, operand.count) for operand in first.operands if operand.writes}
     if written != {(RegisterFile.GENERAL, _STACK, 1)} or first.guard is not None or first.flow is not Flow.NEXT:
         raise MachineCodeError(kernel, f"begins with {first.name}, not by setting the stack's address")
-    for index in range(len(code)):
-        form: Form | None = code.form(index)
-        if form is not None and form.target and code[index].target == 0:
+    for index, target in code.targets().items():
+        if target == 0:
             raise MachineCodeError(kernel, f"comes back to its first instruction from {index * INSTRUCTION_BYTES:#x}")
 
 
-def _write(
-    words: list[int], exits: list[int], placed: Placed
+def write_ends(
+    words: list[int], exits: list[int], placed: Placed, sm: int
 ) -> tuple[list[int], int, dict[int, tuple[int, int]]]:  # fmt: skip
     """Return a twin's instructions, the place of the entry's trampoline, and by the place of each EXIT those of its
-    trampoline and of the EXIT in it, in bytes."""
+    trampoline and of the EXIT in it, in bytes. sm: of the architecture, as 90."""
     new = list(words)
     per_line = CODE_ALIGNMENT // INSTRUCTION_BYTES
     new += [control.nop()] * (-len(new) % per_line)
     entry = len(new) * INSTRUCTION_BYTES
     new += [*placed.entry, REUSE.put(words[0], 0)]
-    new.append(control.branch(len(new) * INSTRUCTION_BYTES, INSTRUCTION_BYTES))
-    new[0] = control.branch(0, entry, wait=WAIT.get(words[0]))
+    new.append(control.branch(len(new) * INSTRUCTION_BYTES, INSTRUCTION_BYTES, sm))
+    new[0] = control.branch(0, entry, sm, wait=WAIT.get(words[0]))
     leaving = {}
     for site in exits:
         index, place = site // INSTRUCTION_BYTES, len(new) * INSTRUCTION_BYTES
         word = words[index]
-        new += _staying(word, place, site + INSTRUCTION_BYTES)
+        new += _staying(word, place, site + INSTRUCTION_BYTES, sm)
         new += placed.exit
         leaving[site] = place, len(new) * INSTRUCTION_BYTES
         new.append(control.guarded(_unconditional(REUSE.put(word, 0)), ALWAYS, negated=False))
-        new[index] = control.branch(site, place, wait=WAIT.get(word))
+        new[index] = control.branch(site, place, sm, wait=WAIT.get(word))
         if index:
             new[index - 1] = REUSE.put(new[index - 1], 0)
-    # As ptxas does: code is fetched ahead of what is executed.
-    new += [control.nop()] * (-len(new) % per_line or per_line)
     return new, entry, leaving
 
 
-def _staying(word: int, place: int, back: int) -> list[int]:
+def _write_accesses(
+    new: list[int], code: Code, additions: Additions, placed: Placed, kernel: str
+) -> dict[int, int]:  # fmt: skip
+    """Append trampolines at accesses to a twin's instructions; return their places by those of the accesses."""
+    places = {}
+    for site in sorted(additions):
+        index, place = site // INSTRUCTION_BYTES, len(new) * INSTRUCTION_BYTES
+        form, word = code.form(index), new[index]
+        assert form is not None
+        guard = guard_of(form, word, site, kernel)
+        new += [
+            add_to_sum(placed.sums[number], placed.one, amount, guard, kernel)
+            for number, amount in sorted(additions[site].items())
+        ]
+        new.append(REUSE.put(word, 0))
+        new.append(control.branch(len(new) * INSTRUCTION_BYTES, site + INSTRUCTION_BYTES, code.sm))
+        new[index] = control.branch(site, place, code.sm, wait=WAIT.get(word))
+        new[index - 1] = REUSE.put(new[index - 1], 0)
+        places[site] = place
+    return places
+
+
+def fill_up(new: list[int]) -> None:
+    """Fill a twin's code up as ptxas does: code is fetched ahead of what is executed."""
+    per_line = CODE_ALIGNMENT // INSTRUCTION_BYTES
+    new += [control.nop()] * (-len(new) % per_line or per_line)
+
+
+def _staying(word: int, place: int, back: int, sm: int) -> list[int]:
     """Return the instructions by which lanes that an EXIT does not end go back, all of them together: none where it
-    ends all. word: the EXIT. place: of the first one. back: of the instruction after the EXIT. Both in bytes."""
+    ends all. word: the EXIT. place: of the first one. back: of the instruction after the EXIT. Both in bytes. sm: of
+    the architecture."""
     predicate, negated = GUARD.get(word), NEGATED.get(word)
     number, inverted = _condition(word)
     if (number, inverted) != (ALWAYS, 0):
         # Two branches, one for each predicate, would part lanes that stay: those that leave branch.
         body = place + 2 * INSTRUCTION_BYTES
-        leaving = control.guarded(control.branch(place, body), predicate, negated=bool(negated))
+        leaving = control.guarded(control.branch(place, body, sm), predicate, negated=bool(negated))
         leaving = control.CONDITION_NEGATED.put(control.CONDITION.put(leaving, number), inverted)
-        return [leaving, control.branch(place + INSTRUCTION_BYTES, back)]
+        return [leaving, control.branch(place + INSTRUCTION_BYTES, back, sm)]
     if predicate == ALWAYS:
         return []
-    return [control.guarded(control.branch(place, back), predicate, negated=not negated)]
+    return [control.guarded(control.branch(place, back, sm), predicate, negated=not negated)]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from neutrino.elf.constants import PT_LOAD, PT_PHDR, SHF_ALLOC, SHF_WRITE, SHT_NOBITS, SHT_NULL
 from neutrino.elf.cursor import Cursor
 from neutrino.elf.reader import Elf
-from neutrino.elf.rows import HEADER_LAYOUT, SECTION_LAYOUT, SEGMENT_LAYOUT, SYMBOL_LAYOUT, Segment
+from neutrino.elf.rows import HEADER_LAYOUT, SECTION_LAYOUT, SEGMENT_LAYOUT, SYMBOL_LAYOUT, Section, Segment
 
 SHF_INFO_LINK = 0x40
 """sh_info is the index of a section (gABI)."""
@@ -64,10 +64,11 @@ class SymbolEntry:
         return self.info & 0xF
 
 
-def read_parts(elf: Elf) -> list[Part]:
-    """Return all sections of a cubin, the empty first one included, with copies of their contents.
+def read_parts(elf: Elf, *, contents: bool = True) -> list[Part]:
+    """Return all sections of a cubin, the empty first one included.
 
-    Raises FormatError for a section that leaves the file, and for an alignment that is not a small power of two.
+    contents: whether with copies of their contents, else with none. Raises FormatError for a section that leaves the
+    file, if its contents are read, and for an alignment that is not a small power of two.
     """
     size = SECTION_LAYOUT.size * len(elf.sections)
     rows = SECTION_LAYOUT.iter_unpack(elf.bytes_at(elf.section_headers, size, "section header table"))
@@ -79,7 +80,7 @@ def read_parts(elf: Elf) -> list[Part]:
             raise Cursor(elf.data, elf.file, base=elf.base).error(
                 f"sh_addralign of {section.name}", str(alignment), expected, at=elf.section_headers
             )
-        content = bytearray(elf.contents(section)) if section.type not in (SHT_NULL, SHT_NOBITS) else bytearray()
+        content = content_of(elf, section) if contents else bytearray()
         parts.append(
             Part(
                 section.name, section.type, section.flags, section.link, section.info, alignment, entry_size, content,
@@ -89,12 +90,19 @@ def read_parts(elf: Elf) -> list[Part]:
     return parts
 
 
-def read_symbols(elf: Elf, table: Part) -> list[SymbolEntry]:
-    """Return all symbols, in the order of the table. Raises FormatError for a damaged table."""
+def content_of(elf: Elf, section: Section) -> bytearray:
+    """Return a copy of a section's bytes, none of SHT_NOBITS. Raises FormatError where they leave the file."""
+    return bytearray(elf.contents(section)) if section.type not in (SHT_NULL, SHT_NOBITS) else bytearray()
+
+
+def read_symbols(elf: Elf, table: int) -> list[SymbolEntry]:
+    """Return all symbols, in the order of the table. table: number of its section. Raises FormatError for a damaged
+    one."""
+    content = elf.contents(elf.sections[table])
     names = {symbol.index: symbol.name for symbol in elf.symbols()}
     return [
         SymbolEntry(names[index], info, other, section, value, size, index)
-        for index, (_, info, other, section, value, size) in enumerate(SYMBOL_LAYOUT.iter_unpack(table.content))
+        for index, (_, info, other, section, value, size) in enumerate(SYMBOL_LAYOUT.iter_unpack(content))
     ]
 
 

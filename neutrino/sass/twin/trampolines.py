@@ -7,6 +7,7 @@ with a probe's code. ``docs/machine-code.md`` says why each step is as it is, an
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
@@ -22,10 +23,8 @@ from neutrino.sass.twin.attributes import listed_places, read_attributes
 from neutrino.sass.twin.checking import check_cubin, require
 from neutrino.sass.twin.growing import CODE_ALIGNMENT, Grown, Growth, code_of, grow
 
-ARCHITECTURES = ("sm_90", "sm_90a")
-"""Where twins ran."""
-_SM = 90
-"""Whose table of instructions the decoder uses."""
+ARCHITECTURES: Mapping[str, int] = {"sm_80": 80, "sm_90": 90, "sm_90a": 90}
+"""For which twins can be written → the number of that whose table of instructions the decoder uses."""
 _DISPLACED = frozenset({Memory.GLOBAL, Memory.GENERIC, Memory.SHARED, Memory.LOCAL})
 """Loads, stores, atomics and reductions of these may be displaced."""
 _USETMAXREG = 0x9C8
@@ -56,7 +55,15 @@ class IdentityTwin:
 def instruction_words(code: bytes) -> list[int]:
     """Return the instructions of code as integers of 128 bits; an incomplete last one is left out."""
     whole = len(code) // INSTRUCTION_BYTES * INSTRUCTION_BYTES
-    return [int.from_bytes(code[at : at + INSTRUCTION_BYTES], "little") for at in range(0, whole, INSTRUCTION_BYTES)]
+    return [low | high << 64 for low, high in struct.iter_unpack("<QQ", code[:whole])]
+
+
+def table_of(arch: str, kernel: str) -> int:
+    """Return the number of the architecture whose table of instructions a kernel's have. arch: as the cubin names it,
+    "" if it does not. Raises MachineCodeError where no twins are written for it."""
+    if arch not in ARCHITECTURES:
+        raise MachineCodeError(kernel, f"is for {arch or 'an unknown architecture'}, not {', '.join(ARCHITECTURES)}")
+    return ARCHITECTURES[arch]
 
 
 def accesses(code: Code, listed: Mapping[int, int]) -> tuple[list[int], dict[int, str]]:
@@ -87,11 +94,12 @@ def accesses(code: Code, listed: Mapping[int, int]) -> tuple[list[int], dict[int
     return sites, left
 
 
-def write_trampolines(words: list[int], sites: Collection[int]) -> tuple[bytes, tuple[Trampoline, ...]]:
+def write_trampolines(words: list[int], sites: Collection[int], sm: int) -> tuple[bytes, tuple[Trampoline, ...]]:
     """Return a kernel's code with trampolines without probes, and where they are.
 
-    words: all of the code. sites: places of instructions to displace, in bytes. The displaced instruction keeps its
-    control bits, but ``.reuse`` is cleared there and on the instruction above: both now have a branch after them.
+    words: all of the code. sites: places of instructions to displace, in bytes. sm: of the architecture, as 90. The
+    displaced instruction keeps its control bits, but ``.reuse`` is cleared there and on the instruction above: both now
+    have a branch after them.
     """
     new = list(words)
     end = -(-len(words) * INSTRUCTION_BYTES // CODE_ALIGNMENT) * CODE_ALIGNMENT
@@ -103,8 +111,8 @@ def write_trampolines(words: list[int], sites: Collection[int]) -> tuple[bytes, 
         place = len(new) * INSTRUCTION_BYTES
         back = place + INSTRUCTION_BYTES
         new.append(REUSE.put(word, 0))
-        new.append(control.branch(back, site + INSTRUCTION_BYTES))
-        new[index] = control.branch(site, place, wait=WAIT.get(word))
+        new.append(control.branch(back, site + INSTRUCTION_BYTES, sm))
+        new[index] = control.branch(site, place, sm, wait=WAIT.get(word))
         if index:
             new[index - 1] = REUSE.put(new[index - 1], 0)
         trampolines.append(Trampoline(site, place, place, back))
@@ -125,8 +133,7 @@ def identity_twin(
     alone, FormatError for a damaged cubin.
     """
     cubin = read_cubin(data, file)
-    if cubin.arch not in ARCHITECTURES:
-        raise MachineCodeError(kernel, f"is for {cubin.arch or 'an unknown architecture'}, not {ARCHITECTURES[0]}")
+    sm = table_of(cubin.arch, kernel)
     old = code_of(data, kernel, file)
     words = instruction_words(old)
     if any(OPCODE.get(word) == _USETMAXREG for word in words):
@@ -137,8 +144,8 @@ def identity_twin(
     numbers = {attribute.number for attribute in attributes}
     if ATOM16_EMUL_INSTR_REG_MAP in numbers or REG_RECONFIG in numbers:
         raise MachineCodeError(kernel, "has an attribute that says which registers instructions use")
-    sites, left = accesses(decode(old, _SM, kernel), listed_places(attributes))
-    code, trampolines = write_trampolines(words, sites if most_sites is None else sites[:most_sites])
+    sites, left = accesses(decode(old, sm, kernel), listed_places(attributes))
+    code, trampolines = write_trampolines(words, sites if most_sites is None else sites[:most_sites], sm)
     count = cubin.kernels[kernel].registers + registers if registers else 0
     grown: Grown = grow(data, Growth(code, registers=count, parameter=parameter), file)
     require(check_cubin(data, grown.data, kernel, file), kernel)
