@@ -70,13 +70,19 @@ REASON_TEXT: dict[Reason, str] = {
     Reason.NOT_READY: "launched before its twin was ready, which --no-wait, --when launch and --hot do not wait for",
 }
 
+_OF_MACHINE_CODE = (
+    "on sm_90 the machine code can be probed, with one of block_sched and gmem_bytes in a run, or with "
+    "--machine-code unproven with seven others"
+)
+"""What can be done where there is no PTX. ``tests/patched_files/test_machine_code.py`` holds it against the twins."""
+
 REASON_REMEDY: dict[Reason, str] = {
-    Reason.NO_PTX: "keep PTX with nvcc -gencode arch=compute_XX,code=compute_XX, in CuPy with CUPY_COMPILE_WITH_PTX=1, "
-    "in JAX with XLA_FLAGS=--xla_gpu_generate_line_info=true",
+    Reason.NO_PTX: f"{_OF_MACHINE_CODE}; else keep PTX with nvcc -gencode arch=compute_XX,code=compute_XX, in CuPy "
+    "with CUPY_COMPILE_WITH_PTX=1, in JAX with XLA_FLAGS=--xla_gpu_generate_line_info=true, in CuTe DSL by --ptx",
     Reason.NOT_SELECTED: "that option left out, or wider",
     Reason.NO_SITE: "neutrino-probe sites shows what a probe matches",
-    Reason.VARIANT: "--retarget, where it is proven to be the same program",
-    Reason.UNSUPPORTED: "a probe or tracepoint that does without it",
+    Reason.VARIANT: f"--retarget, where it is proven to be the same program; {_OF_MACHINE_CODE}",
+    Reason.UNSUPPORTED: "a probe or tracepoint that does without it; with machine code one probe in a run",
     Reason.PARAMETERS: "probes with fewer maps",
     Reason.NUMERICS: "a narrower tracepoint, or a probe that neither divides nor computes with floating-point numbers",
     Reason.ASSEMBLER: "a ptxas if there is none: pip install 'neutrino-gpu[cuda]'; else a narrower tracepoint",

@@ -6,6 +6,12 @@ from neutrino.abi.structures import Member, Struct
 
 REQUEST_MAGIC = b"NTASK\0\0\0"
 REPLY_MAGIC = b"NTREPLY\0"
+OF_KERNEL = b"neutrino-kernel "
+"""Before an image: twins of one kernel of it alone are asked for. The kernel's mangled name and a line feed follow,
+then the image. ``image/kernel_image.c`` writes it."""
+OF_KEPT_KERNEL = b"neutrino-kept-kernel "
+"""As ``OF_KERNEL``, but the image's SHA-256 follows in its place: the image is a file in the folder of the listener's
+socket, whose name is that in hex."""
 
 REQUEST = Struct(
     "request",

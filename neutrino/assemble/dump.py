@@ -12,6 +12,10 @@ class Dump:
 
     folder: Path | None = None
 
+    def part(self, name: str) -> Dump:
+        """Return a folder of that name in this one."""
+        return Dump(self.folder / name if self.folder is not None else None)
+
     def write(self, name: str, data: bytes | str) -> None:
         """Write data to the file of that name in the folder of ``--save-temps``, if there is one. Raises OSError."""
         if self.folder is None:

@@ -138,8 +138,9 @@ class GcnTarget(Target):
     # Probing
 
     def find(
-        self, container: Container, units: Sequence[Container], arch: str, device: DeviceKind, *, retarget: bool = False
-    ) -> CodeObjectSource:
+        self, container: Container, units: Sequence[Container], arch: str, device: DeviceKind, *,
+        retarget: bool = False, kernel: str = "",
+    ) -> CodeObjectSource:  # fmt: skip
         """Find the code object that a device runs of a container."""
         return find_code_object(container, arch)
 

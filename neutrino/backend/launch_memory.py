@@ -32,7 +32,7 @@ class LaunchMemory:
 
     maps: those of the run, as the twin's manifest has them. grid: in blocks. block: in threads. lanes: of a warp.
     log_units: units of memory that each log has, of ``LOG_UNIT`` bytes. log_first: those of each warp's first chunk; 0:
-    chunks are taken in turn.
+    chunks are taken in turn. log_beyond: those left for more chunks, without which no warp has a first one of its own.
     """
 
     maps: Sequence[Map]
@@ -41,6 +41,7 @@ class LaunchMemory:
     lanes: int
     log_units: int = 0
     log_first: int = 0
+    log_beyond: int = 0
 
     @property
     def blocks(self) -> int:
@@ -68,8 +69,7 @@ class LaunchMemory:
         """
         regions, _ = region_layout(self.maps, self.blocks, self.warps_per_block, self.lanes, self.log_units)
         warps = self.blocks * self.warps_per_block
-        # At least half of the units are for what warps save beyond their first chunks.
-        first = self.log_first if self.log_first * warps <= self.log_units // 2 else 0
+        first = self.log_first if self.log_first * warps + self.log_beyond <= self.log_units else 0
         data = _HEADER.pack(self.warps_per_block, warps, 0, copies_in(warps) - 1, cell)
         for entry, region in zip(self.maps, regions, strict=True):
             counts = 0 if region.counts is None else address + region.counts

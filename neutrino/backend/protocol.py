@@ -19,6 +19,7 @@ from neutrino.assemble.dump import Dump
 from neutrino.assemble.emit import Emit
 from neutrino.backend.kernel_runs import CannotRunError, KernelResult, KernelRun, Uses
 from neutrino.device.kind import DeviceKind
+from neutrino.device.machine_code import MachineCode
 from neutrino.errors import NeutrinoError
 from neutrino.fatbin import Container, Image
 from neutrino.probing.capabilities import Capabilities
@@ -162,7 +163,8 @@ class Options:
     device: what runs them. emit: their form for the driver; ignored for the embedded device, which takes text.
     unproven: for text of another architecture, also make twins of kernels that are not proven to be the ones that run.
     max_registers: the user's register cap of twins, None without one; nothing for the embedded device. notice: called
-    with each long twin before it is assembled. dump: for ``--save-temps``.
+    with each long twin before it is assembled. dump: for ``--save-temps``. kernel: the mangled name of the only kernel
+    that is wanted, "" for all; a twin may be made of its machine code, as machine_code says.
     """
 
     device: DeviceKind = DeviceKind.GPU
@@ -171,6 +173,8 @@ class Options:
     max_registers: int | None = None
     notice: Callable[[Twin], None] = ignore
     dump: Dump = field(default_factory=Dump)
+    kernel: str = ""
+    machine_code: MachineCode = MachineCode.OFF
 
 
 @dataclass(frozen=True)
@@ -240,6 +244,11 @@ class Target(Protocol):
     def files(self) -> tuple[str, ...]:
         """The names of the files with texts of a twin (copy with probes) that a trace keeps, beside ``manifest.json``.
         """
+
+    @property
+    def code_files(self) -> tuple[str, ...]:
+        """The same of twins that were made of machine code: none, as by default, where none are."""
+        return ()
 
     @property
     def code_alone(self) -> frozenset[DeviceKind]:
@@ -369,13 +378,20 @@ class Target(Protocol):
     # Probing
 
     def find(
-        self, container: Container, units: Sequence[Container], arch: str, device: DeviceKind, *, retarget: bool = False
-    ) -> Shipped:
+        self, container: Container, units: Sequence[Container], arch: str, device: DeviceKind, *,
+        retarget: bool = False, kernel: str = "",
+    ) -> Shipped:  # fmt: skip
         """Find what a device runs of a container, and the text that it was made from.
 
         units: those of the same file that the container may be linked from. retarget: if there is no such text, use
-        that of another architecture. Raises FormatError for damaged images.
+        that of another architecture. kernel: one that is asked for, "" for all; what is found also serves others
+        of the same image. Raises FormatError for damaged images.
         """
+
+    def alone(self, shipped: Shipped) -> bytes | memoryview | None:
+        """Return the machine code that stands for what is shipped where single kernels are asked for: of it alone the
+        same twins would be made. None, as by default, where that is not so."""
+        return None
 
     def is_looked_up(self, container: Container, shipped: Shipped) -> bool:
         """Return whether the hook (Neutrino's library in the program) looks for twins of this container. By default it
@@ -395,6 +411,12 @@ class Target(Protocol):
         driver_version: as its driver says it, None if that is not known. Raises ToolMissingError.
         """
         return None
+
+    def prepare_code(self, probes: ProbeSet, arch: str, tools: Tools | None) -> None:
+        """Make ready what twins of machine code alone have in common, for a device's architecture and a set of probes.
+        By default there is nothing.
+        """
+        return
 
     def check_text(self, text: str) -> None:
         """Raise NeutrinoError for a file's content that cannot be a text of this target's. By default any can.

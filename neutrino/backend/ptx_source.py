@@ -94,7 +94,7 @@ class Source:
     was found, in words. retargeted: ``sm_120 → sm_90`` for a variant (PTX that may be another program), else empty.
     own: of a variant, whether the cubin shows that it was compiled from this very PTX, because it contains the text or
     states its architecture. image: index in the container of the image that the driver picks, machine code or PTX;
-    None where nothing fits.
+    None where nothing fits. uncertain: why it is not known which image the driver uses; "" where it is.
     """
 
     machine: Cubin | None
@@ -107,6 +107,7 @@ class Source:
     retargeted: str = ""
     own: bool = False
     image: int | None = None
+    uncertain: str = ""
 
     def summary(self) -> dict[str, object]:
         """Return what ``source.json`` of ``--save-temps`` says of it: everything but the text, which has a file."""
@@ -191,7 +192,7 @@ def picked_image(container: Container, device: str, kind: DeviceKind = DeviceKin
 
 
 def find_source(
-    container: Container, device: str, kind: DeviceKind = DeviceKind.GPU, *, retarget: bool = False
+    container: Container, device: str, kind: DeviceKind = DeviceKind.GPU, *, retarget: bool = False, kernel: str = ""
 ) -> Source:
     """Find the image that the driver picks for a device, and the PTX that its machine code was compiled from.
 
@@ -200,8 +201,9 @@ def find_source(
     machine code's: the text in the cubin itself; else the same number with another suffix; else the same major number,
     else a lower one, else a higher one, in each case the nearest. Its ``.target`` is changed where the assembler would
     not accept it for the machine code's architecture. The embedded device has no machine code: it takes the PTX of the
-    highest architecture. Where no PTX can be used, the result's reason and detail say why. Raises FormatError for
-    damaged images.
+    highest architecture. Where no PTX can be used, the result's reason and detail say why. kernel: the only one
+    that is asked for, "" for all: of machine code without a text of its own each is then read when it is looked up.
+    Raises FormatError for damaged images.
     """
     picked = picked_image(container, device, kind)
     if picked is None:
@@ -217,13 +219,16 @@ def find_source(
         arch = device if suffix in ("", "f") else device.rstrip("af") + suffix
         source = _source_with_text(machine=None, image=picked, arch=arch)
     else:
-        source = _source_of_machine_code(container, picked, retarget)
+        data, name = picked.data, f"{picked.arch} cubin"
+        source = _source_of_machine_code(container, picked, read_cubin(data, name, one_by_one=bool(kernel)), retarget)
+        if kernel and source.text is not None:
+            source = replace(source, machine=read_cubin(data, name))
     if candidates > 1:
         # The driver may run any of them, so what PTX was found may be that of another program.
         images = "cubins" if picked.kind is ImageKind.CUBIN else "PTX texts"
         detail = f"the image holds {candidates} {images} for {picked.arch}: it is not known which one the driver uses"
         # No twin is made from any of them, so none is retargeted to another architecture.
-        source = replace(source, reason=Reason.VARIANT, detail=detail, retargeted="")
+        source = replace(source, reason=Reason.VARIANT, detail=detail, retargeted="", uncertain=detail)
     return replace(source, image=picked.index)
 
 
@@ -234,14 +239,13 @@ def _candidate_count(container: Container, picked: Image) -> int:
     return len({image.data for image in same}) if len(same) > 1 else 1
 
 
-def _source_of_machine_code(container: Container, picked: Image, retarget: bool) -> Source:
+def _source_of_machine_code(container: Container, picked: Image, machine: Cubin, retarget: bool) -> Source:
     """Find the PTX that machine code was compiled from.
 
     In this order: PTX images of the same architecture, the PTX in the cubin, and, if retarget is set, other PTX images.
     PTX images of the same architecture that differ are refused, even if the cubin contains its PTX. container: of the
-    machine code. picked: its image. retarget: as for find_source.
+    machine code, whose image is picked. retarget: as for find_source.
     """
-    machine = read_cubin(picked.data, f"{picked.arch} cubin")
     arch = machine.arch or picked.arch
     texts = [image for image in container.images if image.kind is ImageKind.PTX]
     target = Device.parse(arch)

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from neutrino.abi.reasons import Reason
 from neutrino.assemble.emit import Emit
 from neutrino.backend import ptx_devices
 from neutrino.backend.kernel_runs import CannotRunError
@@ -14,9 +15,11 @@ from neutrino.backend.ptx_linked_source import RELOCATABLE_SECTION, LinkedSource
 from neutrino.backend.ptx_occupancy import warps_by_registers
 from neutrino.backend.ptx_source import DEBUG_SECTION, Source, find_source, picked_image
 from neutrino.device.kind import DeviceKind
+from neutrino.device.machine_code import MachineCode
 from neutrino.errors import NeutrinoError, ToolMissingError
 from neutrino.fatbin import Container, Image, ImageKind
 from neutrino.fatbin.container import FILE
+from neutrino.fatbin.ptxscan import ptx_entries
 from neutrino.ptx.snippets.language import Ptx, PtxVerifier
 from neutrino.sass.arithmetic import FIRST_ARCHITECTURE
 from neutrino.sass.cubin import read_cubin
@@ -64,6 +67,7 @@ class PtxTarget:
     is_text_shipped = True
     capabilities = PtxVerifier.capabilities
     files = ("original.ptx", "probed.ptx")
+    code_files = ("twin.cubin",)
     code_alone: frozenset[DeviceKind] = frozenset()
     sample = b".version 6.0\n.target sm_50\n.address_size 64\n.visible .entry k() { ret; }\0"
     devices = ptx_devices.DEVICES
@@ -165,8 +169,9 @@ class PtxTarget:
     # Probing
 
     def find(
-        self, container: Container, units: Sequence[Container], arch: str, device: DeviceKind, *, retarget: bool = False
-    ) -> Source | LinkedSource:
+        self, container: Container, units: Sequence[Container], arch: str, device: DeviceKind, *,
+        retarget: bool = False, kernel: str = "",
+    ) -> Source | LinkedSource:  # fmt: skip
         """Find the code that a device runs of a container, and the PTX text that it was made from. ``Target`` says
         more.
 
@@ -174,7 +179,13 @@ class PtxTarget:
         """
         if device is DeviceKind.GPU and is_linked(container, units):
             return find_linked_source(container, units, arch)
-        return find_source(container, arch, device, retarget=retarget)
+        return find_source(container, arch, device, retarget=retarget, kernel=kernel)
+
+    def alone(self, shipped: Shipped) -> bytes | memoryview | None:
+        """Return the machine code that runs, if no text is used, as ``Target``."""
+        if not isinstance(shipped, Source) or shipped.machine is None or shipped.text is not None or shipped.uncertain:
+            return None
+        return shipped.machine.data if shipped.machine.arch else None
 
     def is_looked_up(self, container: Container, shipped: Shipped) -> bool:
         """Return whether the hook looks for twins (instrumented copies) of a container: only of one with PTX, which may
@@ -221,6 +232,13 @@ class PtxTarget:
         """Find the assembler for twins (instrumented kernels) that run on this machine. driver_version: as in
         ``cuDriverGetVersion``, None if it is not known. Raises ToolMissingError."""
         return find_assembler(driver_version)
+
+    def prepare_code(self, probes: ProbeSet, arch: str, tools: Tools | None) -> None:
+        """Assemble the probes' code for kernels of machine code, as ``Target``."""
+        from neutrino.backend.sass_twin import prepare_code
+
+        if isinstance(tools, Assembler):
+            prepare_code(probes, arch, tools)
 
     def check_text(self, text: str) -> None:
         """Raise NeutrinoError for a file's content that cannot be a text of this target's. text: as latin-1."""
@@ -285,6 +303,13 @@ class PtxTarget:
         is_embedded = options.device is DeviceKind.EMBEDDED
         if assembler is None and source.text is not None and not is_embedded:
             raise ToolMissingError("ptxas", ASSEMBLER_HINT)
+        if options.kernel and not is_embedded and assembler is not None and takes_machine_code(source, options):
+            from neutrino.backend.sass_twin import SassTwins
+
+            return SassTwins(
+                source.machine, source.arch, options.kernel, options.machine_code, probes, assembler, source.uncertain,
+                options.max_registers, options.dump,
+            )  # fmt: skip
         # bounded_stack: on a GPU a thread has no more stack than the program has asked for.
         return PtxTwins(
             source, probes, LATEST_PTX if assembler is None else assembler.ptx_version, assembler,
@@ -329,6 +354,18 @@ class PtxTarget:
     def lowered(self, probes: ProbeSet) -> ProbeSet:
         """Return probes with their typed statements as this target's assembly."""
         return lowered(probes)
+
+
+def takes_machine_code(source: Source, options: Options) -> bool:
+    """Return whether the twin of the wanted kernel is to be made of machine code: where there is no PTX of it that was
+    surely compiled to the code that runs, or where none of PTX is wanted."""
+    if options.machine_code is MachineCode.ONLY:
+        return True
+    if not options.machine_code.is_on or source.machine is None:
+        return False
+    if source.reason in (Reason.NO_PTX, Reason.VARIANT) or source.text is None or source.retargeted:
+        return True
+    return options.kernel not in ptx_entries(source.text.encode("latin-1"))
 
 
 def _source(shipped: Shipped) -> Source:

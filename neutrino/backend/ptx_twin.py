@@ -128,9 +128,10 @@ class PtxTwins:
         operand that a matched instruction does not have.
         """
         text = self.source.text or ""
-        if self.source.retargeted:
-            # The text may be from a later toolkit than the machine code, with a .version that an assembler of the
-            # machine code's release refuses. If it uses newer features, the assembler refuses those instead.
+        if self.source.machine is not None:
+            # The text may be from a later toolkit than the assembler, which refuses its .version: the latest nvJitLink
+            # beside the ptxas of the driver's release. If it uses newer features, the assembler refuses those instead;
+            # and each twin is compared with the machine code.
             text = _limit_version(text, self.version)
         try:
             module = parse(text)

@@ -102,14 +102,18 @@ def is_unit(container: Container) -> bool:
 def device_arch(word: str, option: str = "--arch") -> str:
     """Return the architecture of a device (``sm_90``) that a user's word names, which may be ``sm_90a`` or ``90``.
 
-    option: what the word stands after, for messages. Raises NeutrinoError for anything else, and for one that is not
-    supported.
+    option: what the word stands after, for messages. Raises NeutrinoError for anything else, for one that is not
+    supported, and for one that no GPU has.
     """
     for target in TARGETS:
         device = target.device_named(word)
         if device is not None:
             if not target.supports(device):
                 raise NeutrinoError(f"{option} {word}: machine code is supported {target.supported}")
+            # AMD's may have features appended, such as gfx90a:xnack+.
+            if device.partition(":")[0] not in target.devices:
+                known = ", ".join(target.devices)
+                raise NeutrinoError(f"{option} {word}: no GPU of this architecture is known; known are {known}")
             return device
     raise NeutrinoError(f"{option} {word}: not an architecture; write it as {EMBEDDED_DEVICE}")
 

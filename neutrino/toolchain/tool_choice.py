@@ -18,6 +18,9 @@ from neutrino.toolchain.tool_version import release_at
 ASSEMBLER_HINT = 'pip install "neutrino-gpu[cuda]", or name one in NEUTRINO_PTXAS'
 LINKER_HINT = 'pip install "neutrino-gpu[cuda]", put that of a CUDA toolkit on PATH, or name one in NEUTRINO_NVLINK'
 
+COMPILES_ANEW = ("CUDA_FORCE_PTX_JIT", "CUDA_FORCE_JIT")
+"""Variables by which the driver compiles PTX although there is machine code."""
+
 
 def _chosen_assembler() -> Assembler | None:
     """Return the ``ptxas`` that NEUTRINO_PTXAS names, None if it is not set.
