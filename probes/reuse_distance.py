@@ -22,8 +22,31 @@ class Distances:
     lines: nl.u32
 
 
+def look_up(here):
+    # What all lines differ from is new, as most accesses of coalesced kernels are, or else the line of the access
+    # before. Other lines are looked for and moved by code that is skipped where no lane needs it.
+    line = nl.u32(nl.addr >> 7)
+    away = here and line != line0
+    new = away and line != line1 and line != line2 and line != line3
+    new = new and line != line4 and line != line5 and line != line6 and line != line7
+    if here and not away:
+        Distances.save(0)
+    if new:
+        Distances.save(8)
+        line7 = line6
+        line6 = line5
+        line5 = line4
+        line4 = line3
+        line3 = line2
+        line2 = line1
+        line1 = line0
+        line0 = line
+    if nl.unlikely(away and not new):
+        move_to_front()
+
+
 def move_to_front():
-    # What is found is at line0, those that were before it one place back.
+    # The line is one of line1 to line7. It comes to line0, those that were before it one place back.
     line = nl.u32(nl.addr >> 7)
     distance: nl.u32 = 1
     old1 = line1
@@ -51,30 +74,16 @@ def move_to_front():
                         line6 = old5
                         if old6 != line:
                             distance = 7
-                            old7 = line7
                             line7 = old6
-                            if old7 != line:
-                                distance = 8
     Distances.save(distance)
 
 
-# Most accesses are to the line of the one before: where those of all lanes are, nothing moves, and the code that moves
-# lines is skipped.
 @probe(pos="ld.global | ldu.global | st.global | atom.global | red.global", level="thread", before=True)
 def access():
-    away = nl.u32(nl.addr >> 7) != line0
-    if not away:
-        Distances.save(0)
-    if nl.unlikely(away):
-        move_to_front()
+    look_up(True)
 
 
 # A generic address may be in any memory.
 @probe(pos="ld.generic | ldu.generic | st.generic !bulk | atom.generic | red.generic", level="thread", before=True)
 def generic_access():
-    is_here = nl.is_global(nl.addr)
-    away = is_here and nl.u32(nl.addr >> 7) != line0
-    if is_here and not away:
-        Distances.save(0)
-    if nl.unlikely(away):
-        move_to_front()
+    look_up(nl.is_global(nl.addr))

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from neutrino.abi.levels import Level
 from neutrino.abi.records import Field
 from neutrino.abi.scalars import ScalarType
 from neutrino.ir.memory import Kept, MapStatement, OneOf
@@ -77,16 +78,21 @@ class _Extreme(MapType):
     def settle(self, entry: Map, kept: Sequence[Kept], lanes: Lanes) -> Sequence[MapStatement]:
         """Return the statements for a thread's end: threads that end together combine their keys, and one writes the
         greatest.
+
+        Of a warp or a block few lanes have saved, nearly always one: each of these writes its own.
         """
         # All registers are 0 in a thread that saved nothing.
-        code, has_saved = Builder(entry.span), None
+        code, has_saved, writes = Builder(entry.span), None, None
+        is_shared = entry.level is Level.THREAD
         if any(map(_needs_flag, entry.fields)):
-            has_saved = code.compare(Relation.NE, code.together(Reduction.MAX, _flag(code, entry)), 0)
-        mark = len(entry.fields)
+            flag: Register = _flag(code, entry)
+            has_saved = code.compare(Relation.NE, code.together(Reduction.MAX, flag) if is_shared else flag, 0)
         # First what lanes do together, last the updates, so that those under one predicate are one branch.
-        keys = [code.together(Reduction.MAX, _key_of(code, number, field)) for number, field in enumerate(entry.fields)]
-        writes = code.elect(Reduction.MAX)
-        saves = code.both(has_saved, writes)
+        keys: list[Register] = [_key_of(code, number, field) for number, field in enumerate(entry.fields)]
+        if is_shared:
+            keys = [code.together(Reduction.MAX, key) for key in keys]
+            writes = code.elect(Reduction.MAX)
+        saves, mark = code.both(has_saved, writes), len(entry.fields)
         updates: list[tuple[int | OneOf, Register, Register | None]] = []
         for number, (field, key) in enumerate(zip(entry.fields, keys, strict=True)):
             cell: int | OneOf = number

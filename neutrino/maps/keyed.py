@@ -100,9 +100,8 @@ class Keyed(MapType):
 
     def estimate_words(self) -> str:
         """Say that counts are estimates, with what the error beside each means; "" if they are exact."""
-        if self.sample == 1:
-            return ""
-        return f", estimated from one save in {self.sample}; in 95 of 100 cases a true count is within the error"
+        words = f", estimated from one save in {self.sample}; in 95 of 100 cases a true count is within the error"
+        return "" if self.sample == 1 else words
 
     def number_of(self, key: int) -> int | None:
         """Return the number of a constant key among those that ``for_keys`` was given; None if it is none of them."""
@@ -112,6 +111,11 @@ class Keyed(MapType):
     def knows_sites(self) -> bool:
         """Whether all keys of the kernel are its sites (probed instructions), so that none is searched for."""
         return self.known.is_by_site
+
+    @property
+    def most_sites(self) -> int:
+        """Where keys are sites (probed instructions): how many of them have cells of their own."""
+        return self._table().place_words // self.known.stride
 
     @property
     def knows_keys(self) -> bool:

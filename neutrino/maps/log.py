@@ -339,11 +339,11 @@ def make_room_alone(entry: Map, need: int, most: int, when: Register | None) -> 
 def _take_lane_chunk(code: Builder, entry: Map, most: int, left: Register) -> None:
     """Add the code that closes this thread's chunk, if it has one, and takes another one. left: rows that it has."""
     at, state = _registers(code)
-    rows, head, had = _close_chunk(code, entry, left)
+    before, head, had = _close_chunk(code, entry, left)
     slot = code.convert(Type.U32, at)
     code.load_stored(slot, head, LOG_CONTROL, had)
     # The first one has as many rows as a test may need, each further one twice as many more.
-    rows = code.compute(Operator.MIN, code.multiply_add(rows, 2, most), lane_rows(entry.size)[1])
+    rows = code.compute(Operator.MIN, code.multiply_add(before, 2, most), lane_rows(entry.size)[1])
     units = code.multiply_add(rows, entry.size, LOG_LANE_HEADER + LOG_UNIT - 1)
     units = code.compute(Operator.SHR, units, LOG_UNIT.bit_length() - 1)
     base = code.base()
@@ -351,12 +351,13 @@ def _take_lane_chunk(code: Builder, entry: Map, most: int, left: Register) -> No
     code.after(base, first, LOG_UNIT, into=at)
     word = code.compute(Operator.OR, code.compute(Operator.SHL, rows, LOG_LANE_ROWS_AT), LOG_LANE)
     code.store(at, LOG_CONTROL, [slot, word], Type.U32, fits)
-    # All rows of a chunk without room are lost, but for those of the last such chunk that were not filled.
-    lost = code.convert(Type.U64, code.compute(Operator.SUB, rows, code.select(had, 0, left, Type.U32)))
+    # Once a chunk had no room, no further one has: what was to go into one is counted when it is full, or at the end.
+    lost = code.compute(Operator.SUB, before, left)
     code.compute(Operator.MUL, rows, _ALL_LEFT, into=state)
     outside = code.inner()
     outside.change(state, Operator.OR, _NOT_STORED)
-    outside.update(Operator.ADD, At(base, LOST_WORD), lost, None)
+    was_lost = outside.compare(Relation.NE, outside.select(had, 0, lost, Type.U32), 0)
+    outside.update(Operator.ADD, At(base, LOST_WORD), outside.convert(Type.U64, lost), was_lost)
     code.apart(code.compute(Operator.NOT, fits), outside)
 
 
@@ -394,15 +395,15 @@ def begin_alone(entry: Map) -> Sequence[MapStatement]:
 
 
 def close_alone(entry: Map) -> Sequence[MapStatement]:
-    """Return the code where a thread ends: its last chunk gets the number of rows that it has left, or, if nothing was
-    stored in that, they are taken off the lost records."""
+    """Return the code where a thread ends: its last chunk gets the number of rows that it has left, or, if that had no
+    room, the others count as lost records."""
     code = Builder(entry.span)
     _, state = _registers(code)
     base = code.base()
     left = code.compute(Operator.AND, state, _ROWS_LEFT)
-    _close_chunk(code, entry, left)
+    rows, _, _ = _close_chunk(code, entry, left)
     # As numbers with a sign: below 0, and not of a thread that never saves.
     is_lost = code.compare(Relation.LT, code.as_bits(Type.S32, state), _NEVER_LEAST - (1 << 32))
-    less = code.compute(Operator.NEG, code.convert(Type.U64, left))
-    code.update(Operator.ADD, At(base, LOST_WORD), less, is_lost)
+    lost = code.convert(Type.U64, code.compute(Operator.SUB, rows, left))
+    code.update(Operator.ADD, At(base, LOST_WORD), lost, is_lost)
     return code.statements

@@ -40,9 +40,11 @@ def read_text_file(path: str | Path, max_bytes: int) -> bytes:
 def _read_pipe(descriptor: int, max_bytes: int) -> bytes:
     """Read from a pipe until its end, at most ``max_bytes``. Raises OSError if no data comes for ``_PIPE_TIMEOUT``."""
     data = b""
+    # Not select, which takes no descriptor above 1023.
+    arriving = select.poll()
+    arriving.register(descriptor, select.POLLIN)
     while len(data) < max_bytes:
-        readable, _, _ = select.select([descriptor], [], [], _PIPE_TIMEOUT)
-        if not readable:
+        if not arriving.poll(1000 * _PIPE_TIMEOUT):
             raise OSError(errno.ETIMEDOUT, f"nothing came through the pipe for {_PIPE_TIMEOUT:g} s")
         chunk = os.read(descriptor, min(_CHUNK_SIZE, max_bytes - len(data)))
         if not chunk:

@@ -146,7 +146,8 @@ class ProbeSet:
     TOML, and reading it gives this set; never so for a merged set. warnings: in file order. parts: the sets of the
     single files, if this one was merged from several; spans refer to those files. target: of its hand-written
     instructions, its name; "" without any. platform: what probe files call the target. analyze_hooks, callbacks:
-    absolute paths of scripts that run when the trace has ended, and at each new launch in it.
+    absolute paths of scripts that run when the trace has ended, and at each new launch in it. apart: of code that is
+    cut out of a copy and put into kernels that are not known yet, how many sites they may have; None of all other.
 
     Only ``verified`` creates one: ``ProbeSet(…)`` and ``dataclasses.replace`` raise TypeError.
     """
@@ -163,6 +164,7 @@ class ProbeSet:
     analyze_hooks: tuple[str, ...] = ()
     callbacks: tuple[str, ...] = ()
     platform: str = DEFAULT_PLATFORM
+    apart: int | None = None
     seal: InitVar[_Seal | None] = None
 
     def __post_init__(self, seal: _Seal | None) -> None:
@@ -230,6 +232,11 @@ class ProbeSet:
         chosen = tuple(probe for probe in self.probes if probe.name in names)
         return replace(self, probes=chosen, reads_back=False, seal=_SEAL)
 
+    def with_code_apart(self, sites: int) -> ProbeSet:
+        """Return the set for code that stands alone: each site (probed instruction) has all of its probes' code, the
+        same at each but for its number, below ``sites``, and that goes straight on."""
+        return replace(self, apart=sites, seal=_SEAL)
+
     def lowered(self, target: str, registers: tuple[Register, ...], probes: tuple[Probe, ...]) -> ProbeSet:
         """Return the set as a target has lowered it: with the same probes, whose snippets are straight-line code."""
         return replace(self, target=target, registers=registers, probes=probes, seal=_SEAL)
@@ -263,7 +270,7 @@ def verified(
     # Without the seal, ProbeSet raises TypeError.
     return ProbeSet(
         file, source, reads_back, target, maps, registers, probes, warnings, parts, analyze_hooks, callbacks, platform,
-        _SEAL,
+        seal=_SEAL,
     )
 
 

@@ -391,20 +391,11 @@ class Emission:
 
         sites: of the body. Of many, saves to logs are twice as many, so that there is less code for the assembler.
         """
+        if self._maps.is_straight:
+            return 0
         gathering = [entry for entry in self._maps.maps if entry.kind.gathers(entry, self._maps.lanes)]
         are_many = sites > _MANY_SITES and all(entry.kind.layout is Layout.CHUNKS for entry in gathering)
         return _TOGETHER * (1 + are_many) if gathering else 0
-
-    def mark_above(self) -> dict[str, int]:
-        """Return what ``scratch.mark`` does, for code that stands above code which is written already.
-
-        Saves may have waited there in registers that are free again: where any wait, such are not taken until the mark
-        is released.
-        """
-        mark = self.scratch.mark()
-        if self.saves_together(1):
-            self.scratch.skip_used()
-        return mark
 
     @property
     def has_end(self) -> bool:

@@ -106,6 +106,7 @@ class MapCode:
         """Set up a writer of one body's code for the maps (tables and logs) of probes. take: gives a new register of a
         type. changed: gets the names of registers that the code writes. Others: see the class."""
         self.keyed_by_site = probes.keyed_by_site
+        self.is_straight = probes.apart is not None
         self.maps: Sequence[Map] = kernel.maps if kernel else _fitting(probes, sites)
         self.block = block
         self.take = take
@@ -249,7 +250,10 @@ class MapCode:
     def _code(self, index: int, lines: Lines, label: str, *, ending: bool, slots: Slots | None = None) -> AtMap:
         """Return what lowers statements of the index-th map that are about no save. label: begins labels."""
         kept = partial(self.keep_for_type, index)
-        return AtMap(self.maps[index], index, self.block, self.take, kept, lines, label, ending=ending, slots=slots)
+        return AtMap(
+            self.maps[index], index, self.block, self.take, kept, lines, label, ending=ending, slots=slots,
+            straight=self.is_straight,
+        )  # fmt: skip
 
     def begin(self, lines: Lines) -> None:
         """Append the maps' code for where a kernel begins, once all other code is written: of addresses, and what opens
@@ -310,6 +314,8 @@ def _fitting(probes: ProbeSet, sites: int | None) -> tuple[Map, ...]:
     maps = list(probes.maps)
     for index, keys in probes.keyed_by_constants.items():
         maps[index] = replace(maps[index], kind=maps[index].kind.for_keys(keys))
+    if probes.apart is not None:
+        sites = probes.apart
     if sites is None:
         return tuple(maps)
     for index in probes.keyed_by_site:
@@ -454,7 +460,7 @@ class SaveCode(AtMap):
     def may_branch(self) -> bool:
         """Whether the code may have branches: not between a product and its sum, or ptxas would compute the product
         again."""
-        return not self._waits
+        return not self._waits and not self._maps.is_straight
 
     @property
     def is_conditional(self) -> bool:
@@ -650,7 +656,7 @@ class EndCode(AtMap):
         the threads that end together."""
         super().__init__(
             maps.maps[index], index, maps.block, maps.take, partial(maps.kept_name, index), lines, maps.label(index),
-            ending=True,
+            ending=True, straight=maps.is_straight,
         )  # fmt: skip
         self._maps = maps
         self._group = group

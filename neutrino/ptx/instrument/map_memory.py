@@ -41,23 +41,26 @@ class AtMap(Lowering):
     """Lowers statements that name cells of a map, or read what a launch has.
 
     entry, index: the map and its index. block: the probe block. take, kept, lines, label: as of ``Lowering``. ending:
-    see ``ProbeBlock.load_map``. slots: of the thread, those known so far; None for none.
+    see ``ProbeBlock.load_map``. slots: of the thread, those known so far; None for none. straight: whether the code may
+    have no branches.
     """
 
     def __init__(
         self, entry: Map, index: int, block: ProbeBlock, take: Take, kept: Callable[[TypeKept], str], lines: Lines,
-        label: str, *, ending: bool, slots: Slots | None = None,
+        label: str, *, ending: bool, slots: Slots | None = None, straight: bool = False,
     ) -> None:  # fmt: skip
         """Set up a translator of statements (IR) about one map's memory to PTX.
 
         entry, index: the map and its number. kept: gives the register of a value that the map keeps. ending: whether
         the code is where threads end. slots: where the thread's records go, as far as that is computed already.
+        straight: see the class.
         """
         super().__init__(take, kept, lines, label)
         self._entry = entry
         self._index = index
         self._block = block
         self._ending = ending
+        self._is_straight = straight
         self._slots = slots or Slots(block, take)
 
     def take_from(self, take: Take, texts: dict[str, str]) -> None:
@@ -71,7 +74,7 @@ class AtMap(Lowering):
         ptxas would make several."""
         for when, run in groupby(statements, lambda one: one.when if isinstance(one, AtomicUpdate) else None):
             several = list(run)
-            predicate = self._text(when) if when is not None and len(several) > 1 else ""
+            predicate = self._text(when) if when is not None and len(several) > 1 and not self._is_straight else ""
             if not predicate:
                 self.write(several)
                 continue

@@ -5,7 +5,8 @@ The program has none of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from neutrino.abi.levels import Level
@@ -137,47 +138,83 @@ class LongLived:
         return self.first or op(f"mov.{self.move}", self.name, self.initial)
 
 
+class _Pool:
+    """Registers with numbered names. numbers, most: by type, the number of the next one, and how many were ever in use
+    at once."""
+
+    def __init__(self, prefix: str) -> None:
+        """Set up registers whose names begin with a prefix, none of them in use."""
+        self._prefix = prefix
+        self.numbers = dict.fromkeys(_SCRATCH_LETTER, 0)
+        self.most = dict.fromkeys(_SCRATCH_LETTER, 0)
+
+    def take(self, kind: str) -> str:
+        """Return a register of a type that is not in use."""
+        number = self.numbers[kind]
+        self.numbers[kind] = number + 1
+        self.most[kind] = max(self.most[kind], number + 1)
+        return f"{self._prefix}{_SCRATCH_LETTER[kind]}{number}"
+
+    def declarations(self) -> Lines:
+        """Return ``.reg`` directives for all registers that were ever taken."""
+        return [
+            Declaration("reg", kind, f"{self._prefix}{_SCRATCH_LETTER[kind]}", most)
+            for kind, most in self.most.items() if most
+        ]  # fmt: skip
+
+
 class Scratch:
     """Allocates private registers, by type. What is taken after ``mark()`` is free again after ``release(mark)``.
+
+    That holds for code which is written in the order in which it stands. A piece of code that is written sooner or
+    later stands among code that may have taken the same registers for longer: it is written within ``apart()``.
 
     prefix: begins every name.
     """
 
     def __init__(self, prefix: str) -> None:
         """Set up an allocator of scratch registers, none of them in use. prefix: begins every name."""
-        self._prefix = prefix
-        # By type, the number of the next register, and how many were ever in use at once.
-        self._next = dict.fromkeys(_SCRATCH_LETTER, 0)
-        self._most = dict.fromkeys(_SCRATCH_LETTER, 0)
+        self._in_order = self._pool = _Pool(prefix)
+        self._apart = _Pool(f"{prefix}a")
 
     def take(self, kind: str) -> str:
         """Return a register that is not in use. kind: its type, b16, b32, b64 or pred. Raises UnsupportedError for
         another one."""
-        if kind not in self._next:
+        if kind not in _SCRATCH_LETTER:
             raise UnsupportedError(f"a .{kind} register cannot be copied")
-        number = self._next[kind]
-        self._next[kind] = number + 1
-        self._most[kind] = max(self._most[kind], number + 1)
-        return f"{self._prefix}{_SCRATCH_LETTER[kind]}{number}"
+        return self._pool.take(kind)
 
     def mark(self) -> dict[str, int]:
         """Return which registers are in use now, so that ``release`` can free those that are taken from now on."""
-        return dict(self._next)
+        return dict(self._pool.numbers)
 
     def release(self, mark: dict[str, int]) -> None:
         """Free all registers that were taken since ``mark`` returned this."""
-        self._next = dict(mark)
+        self._pool.numbers = dict(mark)
+
+    @contextmanager
+    def apart(self) -> Iterator[None]:
+        """While the context is open, give registers to a piece of code that stands elsewhere than what is written
+        before and after it.
+
+        Only such pieces use them. None of them may be needed after the piece, nor in a piece that another one becomes
+        part of, beyond that place.
+        """
+        pool, self._pool = self._pool, self._apart
+        mark = self.mark()
+        try:
+            yield
+        finally:
+            self.release(mark)
+            self._pool = pool
 
     def skip_used(self) -> None:
         """From now on take only registers that were never in use before, until ``release``."""
-        self._next = dict(self._most)
+        self._pool.numbers = dict(self._pool.most)
 
     def declarations(self) -> Lines:
         """Return ``.reg`` directives for all registers that were ever taken."""
-        return [
-            Declaration("reg", kind, f"{self._prefix}{_SCRATCH_LETTER[kind]}", most)
-            for kind, most in self._most.items() if most
-        ]  # fmt: skip
+        return self._in_order.declarations() + self._apart.declarations()
 
 
 @dataclass(frozen=True)

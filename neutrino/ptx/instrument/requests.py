@@ -13,11 +13,9 @@ count, what follows from the lanes, their sectors and the site: it reads no othe
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from neutrino.abi.levels import Level, Per
 from neutrino.ir.operands import Register, SiteOperand
@@ -34,8 +32,9 @@ from neutrino.ptx.instrument.emission import Emission, computes_only
 from neutrino.ptx.instrument.explicit_fma import Products
 from neutrino.ptx.instrument.lanes_together import REDUCES
 from neutrino.ptx.instrument.registers import Guard, Value, positive, under
+from neutrino.ptx.instrument.request_sites import Amounts, Base, Facts, Own, RequestGroup, Site
 from neutrino.ptx.instrument.site_values import SiteOperands
-from neutrino.ptx.instrument.unlikely_code import Meetings
+from neutrino.ptx.instrument.unlikely_code import Meetings, until_changed
 from neutrino.ptx.isa.instruction import OF_REQUESTS, REGISTER, Instruction, constant_bytes, read_address
 from neutrino.ptx.isa.scalars import WARP_LANES, known_integer
 from neutrino.ptx.text.body import Body, Statement
@@ -54,75 +53,6 @@ _ROW, _LONG_ROW = 8, 16
 """
 _WHOLE = "-1"
 """The set of all lanes."""
-
-
-@dataclass(frozen=True)
-class _Site:
-    """A site that waits. number: of it. bytes_: of a thread's access. sum: what its address is the sum of, if that is
-    known. operands: make the values at it anew."""
-
-    number: int
-    bytes_: int
-    guard: Guard | None
-    sum: Sum | None
-    operands: Callable[[], SiteOperands]
-
-    @property
-    def lane(self) -> int:
-        """The lane that is for it."""
-        return self.number % WARP_LANES
-
-
-_Amounts = Sequence[tuple[_Site, int]]
-"""Sites whose addresses differ by known amounts: each with how many bytes it is beyond the first."""
-
-
-@dataclass
-class _Group:
-    """Sites of one snippet. key: of the group. at, is_after: where their code goes; index: of the last instruction
-    before that. block: the basic block. until: the first instruction that changes a register which the code reads."""
-
-    snippet: Snippet
-    key: tuple[int, bool]
-    block: int
-    sites: list[_Site] = field(default_factory=list)
-    at: int = 0
-    is_after: bool = False
-    index: int = 0
-    until: int = 0
-
-
-@dataclass(frozen=True)
-class _Base:
-    """Sites whose addresses differ by known amounts, in bytes beyond that of the first one. first: a register with that
-    one's lowest 32 bits in lane 0. stride: how much it grows from lane to lane: a register, or a number."""
-
-    amounts: _Amounts
-    first: str
-    stride: str
-
-
-class _Facts(NamedTuple):
-    """What there is to know of a site, as registers or numbers. lanes: that execute it. first: its address in lane 0,
-    modulo the bytes of a sector. stride: how much that grows from lane to lane. size: bytes of an access."""
-
-    lanes: str
-    first: str
-    stride: str
-    size: str
-
-
-@dataclass(frozen=True)
-class _Own:
-    """Registers with what each lane knows. lane: its number. Of its own site: the lanes that execute it, the bytes of
-    an access (maybe a number), the sectors, and the different bytes; and a predicate, whether any lane executes it."""
-
-    lane: str
-    lanes: str
-    size: str
-    sectors: str
-    distinct: str
-    saves: str
 
 
 def _may_save_elsewhere(entry: Map) -> bool:
@@ -149,7 +79,7 @@ class RequestCode:
         self._edits = edits
         self._meetings = Meetings(body)
         self._addresses = LaneAddresses(body, emission.threads_in_line)
-        self._groups: dict[tuple[int, bool], _Group] = {}
+        self._groups: dict[tuple[int, bool], RequestGroup] = {}
         # By the snippet's id, which stays: the snippet is kept with it.
         self._fitting: dict[int, tuple[Snippet, bool]] = {}
         self.count = 0
@@ -210,7 +140,10 @@ class RequestCode:
             return False
         spot = self._products.first_clear(at)
         names = {address.base, guard.register} if guard else {address.base}
-        until = self._until_changed([name for name in names if REGISTER.fullmatch(name)], statement, at, spot)
+        read = [name for name in names if REGISTER.fullmatch(name)]
+        if any(self._body.declaration(name, at) is None for name in read):
+            return False
+        until = until_changed(self._body, lambda name: self._changes.get(name, ()), read, statement, at, spot)
         if until is None:
             return False
         index, number = bisect_right(self._body.ends, spot) - 1, hit.number or 0
@@ -223,12 +156,12 @@ class RequestCode:
             self._write(group)
             group = None
         if group is None:
-            group = self._groups[key] = _Group(snippet, key, self._graph.block(statement.index), until=until)
+            group = self._groups[key] = RequestGroup(snippet, key, self._graph.block(statement.index), until=until)
         offset = known_integer(address.offset)
         sum_ = self._addresses.of(address.base, statement.index) if offset is not None else None
         if sum_ is not None and offset is not None:
             sum_ = Sum(sum_.terms, (sum_.constant + offset) % (1 << 64))
-        group.sites.append(_Site(number, size, guard, sum_, operands))
+        group.sites.append(Site(number, size, guard, sum_, operands))
         group.until = min(group.until, until)
         group.at, group.is_after = spot, spot != statement.start
         group.index = max(index, statement.index)
@@ -240,10 +173,16 @@ class RequestCode:
         for group in list(self._groups.values()):
             self._write(group)
 
-    def _write(self, group: _Group) -> None:
+    def _write(self, group: RequestGroup) -> None:
         """Insert the code of the sites of a group, which wait no more then."""
+        with self._emission.scratch.apart():
+            lines = self._code(group)
+        self._edits.insert(group.at, after(lines) if group.is_after else before(lines))
+        del self._groups[group.key]
+
+    def _code(self, group: RequestGroup) -> Lines:
+        """Return the code of the sites of a group."""
         emission, scratch = self._emission, self._emission.scratch
-        mark = emission.mark_above()
         prefix = f"${emission.prefix.removeprefix('%')}"
         each, save, end = (f"{prefix}{name}" for name in ("each", "save", "end"))
         is_whole = emission.fills_warps and group.index < self._graph.straight
@@ -257,7 +196,7 @@ class RequestCode:
             if is_looked:
                 is_part = scratch.take("pred")
                 lines += [op("setp.ne.s32", is_part, here, _WHOLE), op("bra", each, when=is_part)]
-        own: _Own | None = None
+        own: Own | None = None
         is_unknown: str | None = None
         if is_whole or is_looked:
             own, is_unknown = self._look(group.sites, bases if is_looked else (), lines)
@@ -274,16 +213,13 @@ class RequestCode:
             lines.append(op("mov.pred", always, "1"))
             values = self._values(own, always, self._own_number(group.sites, own.lane, lines), lines)
             code = emission.snippet(group.snippet, values, level=Level.THREAD)
-            lines += [*code.lines, *code.stores]
-        lines += [Label(end), Scope.CLOSE]
-        self._edits.insert(group.at, after(lines) if group.is_after else before(lines))
-        scratch.release(mark)
-        del self._groups[group.key]
+            lines += code.all
+        return [*lines, Label(end), Scope.CLOSE]
 
     # One site after the other
 
     def _write_in_turn(
-        self, group: _Group, bases: Sequence[_Amounts], own: _Own | None, here: str, prefix: str, lines: Lines
+        self, group: RequestGroup, bases: Sequence[Amounts], own: Own | None, here: str, prefix: str, lines: Lines
     ) -> None:  # fmt: skip
         """Append the code that looks at one site after the other. Each lane keeps in ``own`` what is found of its site;
         where that is None, the lowest lane that executes a site saves for it.
@@ -307,25 +243,7 @@ class RequestCode:
             op("mov.u32", left, str(len(sites))),
             op("mov.u32", number, str(sites[0].number)),
         ]
-        if is_guarded:
-            always = sum(1 << place for place, site in enumerate(sites) if site.guard is None)
-            lines.append(op("mov.u32", executing, str(always)))
-        for place, (site, first, amount) in enumerate(rows):
-            mark = emission.scratch.mark()
-            address = self._address(first, lines)
-            if amount:
-                further = take("b64")
-                lines.append(op("add.u64", further, address, str(amount)))
-                address = further
-            lines.append(op("st.local.b64", mem(at, length * place), address))
-            if is_long:
-                about = take("b64")
-                lines.append(op("mov.b64", about, str(site.bytes_ << 32 | site.number)))
-                lines.append(op("st.local.b64", mem(at, length * place + _ROW), about))
-            if site.guard is not None:
-                executes = positive(site.guard, take, lines)
-                lines.append(op("or.b32", executing, executing, str(1 << place), when=executes))
-            emission.scratch.release(mark)
+        self._put_into_rows(rows, length, at, executing if is_guarded else None, lines)
         address, piece = take("b64"), take("b64")
         lanes, lower, same, many, sectors, distinct = (take("b32") for _ in range(6))
         executes, leads, is_first, is_known = (take("pred") for _ in range(4))
@@ -402,7 +320,37 @@ class RequestCode:
             op("bra.uni", again, when=is_first),
         ]
 
-    def _address(self, site: _Site, lines: Lines) -> str:
+    def _put_into_rows(
+        self, rows: Sequence[tuple[Site, Site, int]], length: int, at: str, executing: str | None, lines: Lines
+    ) -> None:
+        """Append the code that writes a row of local memory for each site: its address, and in long rows its bytes and
+        its number.
+
+        rows: of each site, that whose address it is, and how many bytes after. length: of a row. at: has the first
+        row's address. executing: gets a bit for each site, whether this lane executes it; None where all do.
+        """
+        scratch, take = self._emission.scratch, self._emission.scratch.take
+        if executing is not None:
+            always = sum(1 << place for place, (site, *_) in enumerate(rows) if site.guard is None)
+            lines.append(op("mov.u32", executing, str(always)))
+        for place, (site, first, amount) in enumerate(rows):
+            mark = scratch.mark()
+            address = self._address(first, lines)
+            if amount:
+                further = take("b64")
+                lines.append(op("add.u64", further, address, str(amount)))
+                address = further
+            lines.append(op("st.local.b64", mem(at, length * place), address))
+            if length > _ROW:
+                about = take("b64")
+                lines.append(op("mov.b64", about, str(site.bytes_ << 32 | site.number)))
+                lines.append(op("st.local.b64", mem(at, length * place + _ROW), about))
+            if site.guard is not None and executing is not None:
+                executes = positive(site.guard, take, lines)
+                lines.append(op("or.b32", executing, executing, str(1 << place), when=executes))
+            scratch.release(mark)
+
+    def _address(self, site: Site, lines: Lines) -> str:
         """Return a register of 64 bits with the address at a site."""
         operands = site.operands()
         operands.begin_snippet(site.guard)
@@ -417,8 +365,8 @@ class RequestCode:
     # By a whole warp: each lane for its own site
 
     def _look(
-        self, sites: Sequence[_Site], bases: Sequence[_Amounts], lines: Lines
-    ) -> tuple[_Own, str | None]:  # fmt: skip
+        self, sites: Sequence[Site], bases: Sequence[Amounts], lines: Lines
+    ) -> tuple[Own, str | None]:  # fmt: skip
         """Append the code by which each lane finds what there is to know of its site, where the addresses of all sites
         lie at one distance from lane to lane.
 
@@ -442,7 +390,7 @@ class RequestCode:
             lanes = take("b32")
             lines.append(op("mov.u32", lanes, _WHOLE))
         lines.append(op("setp.ne.and.u32", saves, lanes, "0", is_own))
-        own = _Own(lane, lanes, facts.size, sectors, distinct, saves)
+        own = Own(lane, lanes, facts.size, sectors, distinct, saves)
         if not bases:
             lines += [op("mov.u32", sectors, "0"), op("mov.u32", distinct, "0")]
             return own, None
@@ -459,25 +407,25 @@ class RequestCode:
         return own, is_unknown
 
     def _own_facts(
-        self, sites: Sequence[_Site], bases: Sequence[_Amounts], lane: str, differs: str, lines: Lines
-    ) -> _Facts:
+        self, sites: Sequence[Site], bases: Sequence[Amounts], lane: str, differs: str, lines: Lines
+    ) -> Facts:
         """Append the code that finds the facts of each site, and chooses for each lane those of its own; others have
         any of them. Bits of ``differs`` become 1 where addresses do not lie at one distance. Without bases nothing is
         said of addresses."""
         take = self._emission.scratch.take
         amounts = {site.number: (base, amount) for base in bases for site, amount in base}
         ballots: dict[Guard | None, str] = {None: _WHOLE}
-        looked: dict[int, _Base] = {}
+        looked: dict[int, Base] = {}
         firsts: dict[tuple[int, int], str] = {}
         bits: dict[int, str] = {}
 
-        def of_site(site: _Site) -> _Facts:
+        def of_site(site: Site) -> Facts:
             if site.guard is not None and site.guard not in ballots:
                 ballots[site.guard] = ballot = take("b32")
                 lines.append(op("vote.sync.ballot.b32", ballot, positive(site.guard, take, lines), _WHOLE))
             lanes, size = ballots[site.guard], str(site.bytes_)
             if site.number not in amounts:
-                return _Facts(lanes, "0", "0", size)
+                return Facts(lanes, "0", "0", size)
             base, amount = amounts[site.number]
             amount %= 1 << _SECTOR_BITS
             key = id(base)
@@ -487,9 +435,9 @@ class RequestCode:
             if (key, amount) not in firsts:
                 firsts[key, amount] = first = take("b32")
                 lines.append(op("add.u32", first, looked[key].first, str(amount)))
-            return _Facts(lanes, firsts[key, amount], looked[key].stride, size)
+            return Facts(lanes, firsts[key, amount], looked[key].stride, size)
 
-        def choose(some: Sequence[_Site], bit: int) -> _Facts:
+        def choose(some: Sequence[Site], bit: int) -> Facts:
             if len(some) == 1:
                 return of_site(some[0])
             upper = [site for site in some if site.lane >> bit & 1]
@@ -508,14 +456,14 @@ class RequestCode:
             lines.extend(
                 op("selp.b32", name, b, a, bits[bit]) for name, a, b in zip(names, one, other, strict=True) if a != b
             )
-            return _Facts(*names)
+            return Facts(*names)
 
         return choose(sites, WARP_LANES.bit_length() - 2)
 
     @staticmethod
-    def _by_sum(sites: Sequence[_Site]) -> list[_Amounts]:
+    def _by_sum(sites: Sequence[Site]) -> list[Amounts]:
         """Return the sites by what their addresses are sums of, each with how many bytes it is beyond the first."""
-        found: dict[Hashable, list[_Site]] = {}
+        found: dict[Hashable, list[Site]] = {}
         for site in sites:
             found.setdefault(site.number if site.sum is None else site.sum.terms, []).append(site)
         return [
@@ -524,14 +472,14 @@ class RequestCode:
             for some in found.values()
         ]  # fmt: skip
 
-    def _stride(self, amounts: _Amounts) -> int | None:
+    def _stride(self, amounts: Amounts) -> int | None:
         """Return how much the addresses of a base grow from lane to lane, if the text of the body says that, and not
         too much to be looked at in 32 bits; else None."""
         sum_ = amounts[0][0].sum
         stride = self._addresses.stride(sum_) if sum_ is not None else None
         return stride if stride is not None and -_FAR <= stride < _FAR else None
 
-    def _base(self, amounts: _Amounts, lane: str, differs: str, lines: Lines) -> _Base:
+    def _base(self, amounts: Amounts, lane: str, differs: str, lines: Lines) -> Base:
         """Append the code that looks whether the addresses of a base lie at one distance from lane to lane, if that is
         not known; bits of ``differs`` become 1 where not.
 
@@ -543,7 +491,7 @@ class RequestCode:
         stride = self._stride(amounts)
         if stride is not None:
             lines += [op("mov.b64", vector(low, high), address), op("mad.lo.u32", first, lane, str(-stride), low)]
-            return _Base(amounts, first, str(stride))
+            return Base(amounts, first, str(stride))
         guards = list(dict.fromkeys(site.guard for site, _ in amounts))
         when = ""
         if len(guards) == 1:
@@ -563,9 +511,9 @@ class RequestCode:
             op("lop3.b32", differs, differs, low, expected, _OR_DIFFERENCE, when=when),
             op("lop3.b32", differs, differs, high, upper, _OR_DIFFERENCE, when=when),
         ]
-        return _Base(amounts, first, second)
+        return Base(amounts, first, second)
 
-    def _sectors(self, facts: _Facts, sectors: str, distinct: str, lines: Lines) -> str:
+    def _sectors(self, facts: Facts, sectors: str, distinct: str, lines: Lines) -> str:
         """Append the code that sets two registers to the sectors, and the different bytes, of lanes whose addresses lie
         at one distance; return the predicate that is true where that does not say it, "" where it always does.
 
@@ -633,7 +581,7 @@ class RequestCode:
         ]
         return is_unknown
 
-    def _own_number(self, sites: Sequence[_Site], lane: str, lines: Lines) -> Value:
+    def _own_number(self, sites: Sequence[Site], lane: str, lines: Lines) -> Value:
         """Return the number of the site that each lane is for."""
         numbers = tuple(site.number for site in sites)
         first = numbers[0] // WARP_LANES * WARP_LANES
@@ -646,7 +594,7 @@ class RequestCode:
         return Value(number, "u32", sites=numbers)
 
     def _values(
-        self, own: _Own, always: str, number: Value, lines: Lines
+        self, own: Own, always: str, number: Value, lines: Lines
     ) -> Callable[[str, str | None], Value]:  # fmt: skip
         """Return what gives each lane the values of its own site. always: a predicate that is true. number: that of the
         site."""
@@ -660,28 +608,6 @@ class RequestCode:
         return lambda helper, element: known[helper]
 
     # Where code can wait
-
-    def _until_changed(self, names: Sequence[str], statement: Statement, at: int, spot: int) -> int | None:
-        """Return the index of the first instruction that changes a register of the program which code reads that is to
-        wait.
-
-        statement, at: its own, and where it would stand next to it; spot: where it can stand at the earliest. None
-        where that is too late, as a register has changed or is not in scope any more.
-        """
-        declaration = self._body.declaration
-        first = statement.index + (at > statement.start)
-        last = bisect_right(self._body.ends, spot) - 1
-        until = len(self._body.ends)
-        for name in names:
-            declared = declaration(name, at)
-            if declared is None or declaration(name, spot) != declared:
-                return None
-            changes = self._changes.get(name, [])
-            following = bisect_left(changes, first)
-            if following < len(changes):
-                until = min(until, changes[following])
-            until = min(until, bisect_right(self._body.ends, declared.end))
-        return None if until <= last else until
 
     @lazy
     def _changes(self) -> dict[str, list[int]]:

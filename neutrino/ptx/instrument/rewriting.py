@@ -219,7 +219,8 @@ class _ProbeKnowledge:
 def _probe_knowledge(probes: ProbeSet, demangle: Callable[[str], str] | None) -> _ProbeKnowledge:
     """Return what is known of a set of probes whatever the module, remembered for the last few sets."""
     return _ProbeKnowledge(
-        Matcher(probes.probes, demangle), ProbeFacts(probes.probes), Additions(probes.probes), defaultdict(TriedCode)
+        Matcher(probes.probes, demangle), ProbeFacts(probes.probes),
+        Additions(probes.probes if probes.apart is None else ()), defaultdict(TriedCode),
     )
 
 

@@ -97,11 +97,11 @@ class SiteGroupWriter:
         totals: by the probe's id, what it adds over all sites, in the order of its amounts; other probes are left out.
         """
         lines: Lines = []
-        mark = self._emission.scratch.mark()
-        for probe in self._facts.in_order(probe for probe, _ in group.totals.values() if id(probe) in totals):
-            snippet = with_amounts(probe, totals[id(probe)])
-            lines += self._emission.snippet(snippet, guard=guard, level=probe.level).all
-        self._emission.scratch.release(mark)
+        # Saves may wait where a group begins.
+        with self._emission.scratch.apart():
+            for probe in self._facts.in_order(probe for probe, _ in group.totals.values() if id(probe) in totals):
+                snippet = with_amounts(probe, totals[id(probe)])
+                lines += self._emission.snippet(snippet, guard=guard, level=probe.level).all
         return lines
 
 

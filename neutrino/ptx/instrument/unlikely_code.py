@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import NamedTuple
@@ -66,6 +66,32 @@ class Meetings:
             mnemonic for mnemonic in set(self._body.mnemonics)
             if mnemonic is not None and (mnemonic.word in words or not parts.isdisjoint(mnemonic.parts))
         })  # fmt: skip
+
+
+def until_changed(
+    body: Body, changes: Callable[[str], Sequence[int]], read: Iterable[str], statement: Statement, at: int, spot: int
+) -> int | None:
+    """Return the index of the first instruction that changes a register which code reads that is to wait.
+
+    changes: gives the instructions that write a register, by index in the body, ascending. read: those registers.
+    statement, at: the code's own, and where it would stand next to it; spot: where it can stand at the earliest. None
+    where that is too late, as a register has changed or is not in scope any more.
+    """
+    first = statement.index + (at > statement.start)
+    last = bisect_right(body.ends, spot) - 1
+    until = len(body.ends)
+    for name in read:
+        declared = body.declaration(name, at)
+        if declared is None:
+            continue
+        if body.declaration(name, spot) != declared:
+            return None
+        written = changes(name)
+        following = bisect_left(written, first)
+        if following < len(written):
+            until = min(until, written[following])
+        until = min(until, bisect_right(body.ends, declared.end))
+    return None if until <= last else until
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,7 +197,8 @@ class UnlikelyCode:
             return True
         spot = self._products.first_clear(at)
         waiting = self._to_wait(deferral, values, masks, guard, hit.number or 0)
-        until = self._until_changed(waiting.read, statement, at, spot)
+        until = until_changed(self._body, lambda name: self._uses[name].changes if name in self._uses else (),
+                              waiting.read, statement, at, spot)  # fmt: skip
         if values.early or until is None:
             return False
         index = bisect_right(self._body.ends, spot) - 1
@@ -319,16 +346,17 @@ class UnlikelyCode:
         self, deferral: Deferral, values: SiteOperands, masks: LaneMasks, guard: Guard | None, number: int
     ) -> _Waiting:  # fmt: skip
         """Write the unlikely code of a site. values, masks, guard: see ``add``; number: of the site."""
-        values.begin_snippet(guard)
-        if deferral.once is None:
-            with self._emission.block.apart():
-                code = self._emission.snippet(deferral.later, values, guard, level=Level.THREAD)
-            lines = [*masks.first, *values.here, *code.lines, *code.stores]
-            return _Waiting(deferral, lines, "", number, self._named(lines))
-        tests, condition = self._condition(deferral.test, deferral.conditions, values)
-        if guard is not None:
-            tests.append(op("and.pred", condition, condition, guard.text))
-        lines = [*masks.first, *values.here, *tests]
+        condition = ""
+        with self._emission.scratch.apart():
+            values.begin_snippet(guard)
+            if deferral.once is None:
+                with self._emission.block.apart():
+                    code = self._emission.snippet(deferral.later, values, guard, level=Level.THREAD).all
+            else:
+                code, condition = self._condition(deferral.test, deferral.conditions, values)
+                if guard is not None:
+                    code.append(op("and.pred", condition, condition, guard.text))
+        lines = [*masks.first, *values.here, *code]
         return _Waiting(deferral, lines, condition, number, self._named(lines))
 
     def _condition(
@@ -350,8 +378,18 @@ class UnlikelyCode:
 
     def _write(self, group: Sequence[_Waiting]) -> None:
         """Insert the code of a group of what waits; the others begin another one."""
-        scratch = self._emission.scratch
-        mark = self._emission.mark_above()
+        with self._emission.scratch.apart():
+            lines = self._code(group)
+        if self._open is not None:
+            self._open += lines
+        else:
+            self._edits.insert(self._at, after(lines) if self._is_after else before(lines))
+        self._ends[self._group] = self._at
+        # The order counts only for other groups than those of which some stay.
+        self._waiting = [waiting for waiting in self._waiting if waiting not in group]
+
+    def _code(self, group: Sequence[_Waiting]) -> Lines:
+        """Return the code of a group: that nothing of it does anything, and after a branch over it all of it."""
         lines: Lines = []
         first = group[0].deferral
         end = f"${self._emission.prefix.removeprefix('%')}likely"
@@ -361,15 +399,7 @@ class UnlikelyCode:
         else:
             is_all, rest = f"!{self._any(group, lines)}", []
         rest += self._rest(group)
-        lines += [Scope.OPEN, op("bra", end, when=is_all), *rest, Label(end), Scope.CLOSE]
-        if self._open is not None:
-            self._open += lines
-        else:
-            self._edits.insert(self._at, after(lines) if self._is_after else before(lines))
-        self._ends[self._group] = self._at
-        # The order counts only for other groups than those of which some stay.
-        self._waiting = [waiting for waiting in self._waiting if waiting not in group]
-        scratch.release(mark)
+        return [*lines, Scope.OPEN, op("bra", end, when=is_all), *rest, Label(end), Scope.CLOSE]
 
     def _register(self, name: str, kind: str) -> str:
         """Return a register of the group that waits. kind: its type."""
@@ -402,29 +432,6 @@ class UnlikelyCode:
         with self._emission.block.apart():
             code = self._emission.snippet(once, lambda name, element: Value(number, "u32"), level=Level.THREAD)
         return [*lines, *code.lines, *code.stores]
-
-    def _until_changed(self, read: Iterable[str], statement: Statement, at: int, spot: int) -> int | None:
-        """Return the index of the first instruction that changes a register which code reads that is to wait.
-
-        read: those registers. statement, at: its own, and where it would stand next to it; spot: where it can stand at
-        the earliest. None where that is too late, as a register has changed or is not in scope any more.
-        """
-        declaration = self._body.declaration
-        first = statement.index + (at > statement.start)
-        last = bisect_right(self._body.ends, spot) - 1
-        until = len(self._body.ends)
-        for name in read:
-            declared = declaration(name, at)
-            if declared is None:
-                continue
-            if declaration(name, spot) != declared:
-                return None
-            changes = self._uses[name].changes if name in self._uses else []
-            following = bisect_left(changes, first)
-            if following < len(changes):
-                until = min(until, changes[following])
-            until = min(until, bisect_right(self._body.ends, declared.end))
-        return None if until <= last else until
 
     def _named(self, code: Iterable[Line]) -> frozenset[str]:
         """The names of registers in code, without those of inserted code."""

@@ -109,9 +109,9 @@ def _lower(probes: ProbeSet) -> ProbeSet:
                 name += SCRATCH
             registers[register.name] = replace(registers[register.name], name=name)
     lowered: list[Probe] = []
-    deferred = deferrable(probes)
+    deferred = deferrable(probes) if probes.apart is None else {}
     for probe in probes.probes:
-        lowered.append(_straight(probe, registers, declared, deferred))
+        lowered.append(_straight(probe, registers, declared, deferred, may_branch=probes.apart is None))
     statements = (statement for probe in lowered for snippet in _snippets(probe) for statement in snippet.straight)
     used = {register.name for statement in statements for register in registers_of(statement)}
     needed = tuple(register for register in registers.values() if not register.is_local or register.name in used)
@@ -119,12 +119,14 @@ def _lower(probes: ProbeSet) -> ProbeSet:
 
 
 def _straight(
-    probe: Probe, registers: dict[str, Register], declared: frozenset[str], deferred: Mapping[int, Parts]
+    probe: Probe, registers: dict[str, Register], declared: frozenset[str], deferred: Mapping[int, Parts], *,
+    may_branch: bool,
 ) -> Probe:  # fmt: skip
     """Return a probe with straight-line snippets. One at level group becomes one at level thread whose saves ask for
     ``LEADER``.
 
     registers, declared: see ``Writer``. deferred: by the id of a snippet, its parts, if some may run later.
+    may_branch: whether unlikely code may be under a branch.
     """
     leads = probe.level is Level.GROUP
 
@@ -134,7 +136,7 @@ def _straight(
         parts = deferred.get(id(snippet))
         if parts is not None:
             return replace(whole, deferral=_deferral(parts, registers, declared))
-        branch = branching(snippet.statements) if probe.level is Level.THREAD else None
+        branch = branching(snippet.statements) if probe.level is Level.THREAD and may_branch else None
         return whole if branch is None else replace(whole, branching=_branching(*branch, registers, declared))
 
     straight = probe.with_snippets(lowered)
