@@ -49,10 +49,11 @@ def _check(path: Path) -> None:
         raise PermissionError(f"{reason}; set XDG_CACHE_HOME to a folder that only you can change")
 
 
-def write_private(path: Path, data: bytes, mode: int = 0o600) -> None:
+def write_private(path: Path, data: bytes, mode: int = 0o600, *, at_once: bool = True) -> None:
     """Write a file, so that it is never incomplete: on an error it keeps its former content.
 
-    mode: its permissions, whatever the umask.
+    mode: its permissions, whatever the umask. at_once: whether it is on disk when this returns; else it may be damaged
+    if the machine crashes soon after.
 
     Raises OSError.
     """
@@ -63,7 +64,8 @@ def write_private(path: Path, data: bytes, mode: int = 0o600) -> None:
             file.write(data)
             file.flush()
             # On disk before the rename, so that a crash of the machine cannot leave an empty file.
-            os.fsync(file.fileno())
+            if at_once:
+                os.fsync(file.fileno())
         Path(temporary).replace(path)
     except BaseException:
         with contextlib.suppress(FileNotFoundError):

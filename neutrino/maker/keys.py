@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from neutrino.device.kind import DeviceKind
+from neutrino.device.machine_code import MachineCode
 from neutrino.maker.source_stamp import package_stamp
 from neutrino.private_files import read_private, write_private
 
@@ -29,18 +30,20 @@ Import = tuple[bool, str, tuple[str, ...]]
 
 def run_key(
     probes: str, selection: str, assembler: str, version: str, device: DeviceKind = DeviceKind.GPU,
-    max_registers: int | None = None,
+    max_registers: int | None = None, machine_code: MachineCode = MachineCode.OFF,
 ) -> bytes:  # fmt: skip
     """Return the 32-byte key of a run's settings, on which all cache entries that the run makes or reads depend.
 
     probes, selection: digests of the probes and of the selection of kernels. assembler: its identity. version: of
     Neutrino, and of the patcher's sources. device: for which the twins (instrumented kernels) are. max_registers: the
-    user's register cap of twins, None without one.
+    user's register cap of twins, None without one. machine_code: of which machine code twins are made.
     """
     # Each part with its length, so that no two lists of parts have the same bytes.
     parts = ["neutrino", version, probes, selection, assembler, device.value]
     if max_registers is not None:
         parts.append(f"max-registers {max_registers}")
+    if machine_code.is_on:
+        parts.append(f"machine-code {machine_code.value}")
     return hashlib.sha256(b"".join(len(part.encode()).to_bytes(8, "little") + part.encode() for part in parts)).digest()
 
 

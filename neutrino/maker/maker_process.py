@@ -1,9 +1,9 @@
-"""The maker: a process that has the patcher imported, and forks a worker for each request for twins (instrumented
+"""The maker: a process that has the patcher imported, and forks workers that answer requests for twins (instrumented
 kernels).
 
 The listener starts it, idle, and workers of the listener hand connections over to it. So a run whose twins are all
 cached imports no patcher, and others do once: at the first request, or while the program starts if twins are likely to
-be missing. At most one worker runs for each processor; more requests wait, in their order.
+be missing. At most one worker is busy for each processor; more requests wait, in their order.
 
 From the first request on, other workers make twins of the cubins that compilers of the program write
 (``compiled_cubins.py``), before the program asks for them; from the start on, if an earlier run has left what the first
@@ -13,7 +13,6 @@ request will be. These have a low priority, so that the program's own compilers 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import gc
 import math
 import os
@@ -27,19 +26,16 @@ from functools import partial
 from pathlib import Path
 
 from neutrino.maker.compiled_cubins import received, start_watcher
+from neutrino.maker.request_workers import RequestWorkers, Serve, begin_worker, kill_worker
 
 _LONGEST = 4096
 """Bytes of what is handed over with a connection, at most."""
-_WITHOUT_PIDFD_MS = 500
-"""How often workers that have no pidfd are asked whether they have ended."""
 _LEAST_PROCESSORS = 4
 """With fewer, nothing is imported or made ahead: the program needs them."""
 _NICE = 3
 """Of the workers that make twins ahead. A request for the same twins waits for them, so not much more."""
 _PAUSE_S = 0.02
 """Between the starts of workers that make twins ahead: the first may have taken all there is."""
-_PR_SET_PDEATHSIG = 1
-"""prctl(2)."""
 _LIMIT_S = 120
 """Seconds after which such a worker is ended by SIGALRM, if it still makes the same twins."""
 
@@ -57,7 +53,7 @@ class Ahead:
 
 def start_maker(
     prepare: Callable[[bytes | None], None],
-    serve: Callable[[socket.socket, bytes], None],
+    serve: Serve,
     ahead: Ahead | None = None,
     *,
     at_once: bool = False,
@@ -69,8 +65,8 @@ def start_maker(
 
     The maker ends when no process has that socket any more and its workers have ended. prepare: called in the maker
     with what was handed over with the first request, or None before that; what it imports and computes, all workers
-    have. serve: answers a request, in a worker of its own; gets the connection and what was handed over. ahead: what is
-    made without one, or None. at_once: whether not to wait for the first request, if there are enough processors.
+    have. serve: answers a request, in a worker; gets the connection and what was handed over. ahead: what is made
+    without one, or None. at_once: whether not to wait for the first request, if there are enough processors.
     expected: what is likely to be handed over with the first request, b"" if that is not known; with at_once, twins are
     then made ahead from the start on. asked: called in the maker with what was handed over with the first request.
     ends_with_clients: whether a worker, and what it has started, is killed when the process that asked has closed the
@@ -95,12 +91,15 @@ def start_maker(
     return ours
 
 
-def hand_over(maker: socket.socket | None, connection: socket.socket, message: bytes) -> bool:
-    """Hand a connection over to the maker, with the message that was read from it; whether that was possible."""
+def hand_over(
+    maker: socket.socket | None, connection: socket.socket, message: bytes, *, waits: bool = True
+) -> bool:  # fmt: skip
+    """Hand a connection over to the maker, with the message that was read from it; whether that was possible. waits:
+    while so many others wait that there is no room."""
     if maker is None:
         return False
     try:
-        socket.send_fds(maker, [message], [connection.fileno()])
+        socket.send_fds(maker, [message], [connection.fileno()], 0 if waits else socket.MSG_DONTWAIT)
     except OSError:
         return False
     return True
@@ -109,7 +108,7 @@ def hand_over(maker: socket.socket | None, connection: socket.socket, message: b
 def _make(
     channel: socket.socket,
     prepare: Callable[[bytes | None], None],
-    serve: Callable[[socket.socket, bytes], None],
+    serve: Serve,
     ahead: Ahead | None,
     *,
     at_once: bool,
@@ -117,14 +116,11 @@ def _make(
     asked: Callable[[bytes], None],
     ends_with_clients: bool,
 ) -> None:
-    """Serve as the maker process: fork a worker for each connection (a request for twins) that arrives on the channel,
-    until no more can arrive."""
+    """Serve as the maker process: have a worker answer on each connection (a request for twins) that arrives on the
+    channel, until no more can arrive."""
     most = len(os.sched_getaffinity(0))
-    # By pidfd, or -pid without one.
-    workers: dict[int, int] = {}
-    # What workers are asked by, as long as they work: by descriptor, the worker and the connection.
-    clients: dict[int, tuple[int, socket.socket]] = {}
     poll = select.poll()
+    workers = RequestWorkers(serve, channel, poll, most, ends_with_clients=ends_with_clients)
     is_open = True
     has_spare = most >= _LEAST_PROCESSORS
     is_prepared = at_once and has_spare
@@ -136,24 +132,16 @@ def _make(
     workers_ahead: _WorkersAhead | None = None
     if ahead and cubins and expected:
         workers_ahead = _WorkersAhead(cubins, partial(ahead.make, expected), most)
-    while is_open or workers:
+    while is_open or workers.busy:
         # Further requests wait in the channel.
-        if is_open and len(workers) < most:
+        if is_open and workers.have_room:
             poll.register(channel, select.POLLIN)
         else:
             with contextlib.suppress(KeyError):
                 poll.unregister(channel)
-        timeout_ms = _WITHOUT_PIDFD_MS if any(key < 0 for key in workers) else None
-        if workers_ahead is not None:
-            timeout_ms = workers_ahead.expect(poll, timeout_ms)
+        timeout_ms = workers_ahead.expect(poll) if workers_ahead is not None else None
         ready = {descriptor for descriptor, _ in poll.poll(timeout_ms)}
-        _forget_ended(poll, workers, clients)
-        for descriptor in ready & clients.keys():
-            # Nobody waits for it any more.
-            worker, connection = clients.pop(descriptor)
-            poll.unregister(descriptor)
-            connection.close()
-            _kill(worker)
+        workers.notice(ready)
         if workers_ahead is not None and workers_ahead.cubins.fileno() in ready:
             workers_ahead.start(channel)
         if channel.fileno() not in ready:
@@ -170,15 +158,10 @@ def _make(
                 _prepare(prepare, message)
             if ahead and cubins and workers_ahead is None:
                 workers_ahead = _WorkersAhead(cubins, partial(ahead.make, message), most)
-        connection = socket.socket(fileno=descriptors[0])
-        worker = _fork(connection, message, channel, serve, poll, workers)
-        if worker and ends_with_clients:
-            poll.register(connection, select.POLLRDHUP)
-            clients[connection.fileno()] = worker, connection
-        else:
-            connection.close()
+        workers.hand(socket.socket(fileno=descriptors[0]), message)
     if workers_ahead is not None:
         workers_ahead.kill()
+    workers.end()
 
 
 def _prepare(prepare: Callable[[bytes | None], None], message: bytes | None) -> None:
@@ -213,17 +196,15 @@ class _WorkersAhead:
         # Its writing end is closed when this process ends: the workers end then.
         self._alive, self._ours = os.pipe2(os.O_CLOEXEC)
 
-    def expect(self, poll: select.poll, timeout_ms: int | None) -> int | None:
-        """Have poll report cubins if a worker may be started; return how long to wait, at most timeout_ms if set."""
+    def expect(self, poll: select.poll) -> int | None:
+        """Have poll report cubins if a worker may be started; return how many milliseconds to wait, None for ever."""
         wait_s = self._next_s - time.monotonic()
         if self._left and wait_s <= 0:
             poll.register(self.cubins, select.POLLIN)
-            return timeout_ms
+            return None
         with contextlib.suppress(KeyError):
             poll.unregister(self.cubins)
-        if not self._left:
-            return timeout_ms
-        return min(math.ceil(wait_s * 1000), timeout_ms or _WITHOUT_PIDFD_MS)
+        return math.ceil(wait_s * 1000) if self._left else None
 
     def start(self, channel: socket.socket) -> None:
         """Start one more worker. channel: what the worker closes."""
@@ -239,7 +220,7 @@ class _WorkersAhead:
             self._workers.append(worker)
             return
         try:
-            _begin_worker(maker)
+            begin_worker(maker)
             channel.close()
             os.close(self._ours)
             os.nice(_NICE)
@@ -250,7 +231,7 @@ class _WorkersAhead:
     def kill(self) -> None:
         """End the workers, and what they have started: nobody is left to ask for what they make."""
         for worker in self._workers:
-            _kill(worker)
+            kill_worker(worker)
 
     def _work(self) -> None:
         """Make twins until the maker or the watcher has ended."""
@@ -266,64 +247,3 @@ class _WorkersAhead:
                 signal.alarm(_LIMIT_S)
                 if cubin is not None:
                     self._make(cubin)
-
-
-def _fork(
-    connection: socket.socket, message: bytes, channel: socket.socket, serve: Callable[[socket.socket, bytes], None],
-    poll: select.poll, workers: dict[int, int],
-) -> int:  # fmt: skip
-    """Fork a worker that serves a connection, and add it to poll and workers; return it, or 0 if there can be none."""
-    maker = os.getpid()
-    try:
-        worker = os.fork()
-    except OSError:
-        return 0
-    if worker == 0:
-        try:
-            _begin_worker(maker)
-            channel.close()
-            serve(connection, message)
-        finally:
-            os._exit(0)
-    try:
-        key = os.pidfd_open(worker)
-        poll.register(key, select.POLLIN)
-    except OSError:
-        key = -worker
-    workers[key] = worker
-    return worker
-
-
-def _begin_worker(maker: int) -> None:
-    """Make this process, a worker, one that ends with the maker, and lead a group of what it starts."""
-    os.setpgid(0, 0)
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    # A maker that ended before that sends no signal.
-    if os.getppid() != maker:
-        os._exit(0)
-
-
-def _kill(worker: int) -> None:
-    """Kill a worker, and what it has started, such as ptxas."""
-    # It may not lead a group yet, and have started nothing.
-    for kill in (os.killpg, os.kill):
-        with contextlib.suppress(OSError):
-            kill(worker, signal.SIGKILL)
-
-
-def _forget_ended(
-    poll: select.poll, workers: dict[int, int], clients: dict[int, tuple[int, socket.socket]]
-) -> None:
-    """Remove the workers that have ended, and their clients."""
-    for key, worker in list(workers.items()):
-        ended, _ = os.waitpid(worker, os.WNOHANG)
-        if not ended:
-            continue
-        del workers[key]
-        if key >= 0:
-            poll.unregister(key)
-            os.close(key)
-        for descriptor in [one for one, (owner, _) in clients.items() if owner == worker]:
-            _, connection = clients.pop(descriptor)
-            poll.unregister(descriptor)
-            connection.close()

@@ -30,6 +30,7 @@ from neutrino.backend.protocol import Backend, Options, Plan, Shipped, Target, T
 from neutrino.backend.registry import target_of_device
 from neutrino.demangle import demangle
 from neutrino.device.kind import DeviceKind
+from neutrino.device.machine_code import MachineCode
 from neutrino.fatbin import read_container
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.selection import Selection
@@ -63,8 +64,11 @@ def patch_image(
     device: DeviceKind = DeviceKind.GPU,
     retarget: bool = False,
     max_registers: int | None = None,
+    machine_code: MachineCode = MachineCode.OFF,
+    kernel: str = "",
     save_temps: Path | None = None,
     notice: Callable[[Twin], None] = ignore,
+    shipped: Shipped | None = None,
 ) -> bytes:
     """Make the cache entry for an image that a program loads: the twins (instrumented copies) of its kernels.
 
@@ -72,9 +76,12 @@ def patch_image(
     ``sm_90``. key: 32 bytes, stored in the entry. device: for the embedded device the entry's images are PTX text that
     ends with NUL, and assembler may be None. retarget: also use PTX for another architecture than the machine code's.
     max_registers: a cap of twins' registers per thread, from ``LEAST_CAP`` to ``MOST_CAP``; nothing for the embedded
-    device. save_temps: a folder in which the result of each step is written, in a folder per image.
+    device. machine_code: of which machine code twins are made, where one kernel of the image is asked for. kernel: its
+    mangled name, then the entry has that kernel alone; "" for all. save_temps: a folder in which the result of each
+    step is written, in a folder per image.
 
-    notice: is told of each long twin, for which the assembler may take minutes, before that starts.
+    notice: is told of each long twin, for which the assembler may take minutes, before that starts. shipped: what
+    ``find_shipped`` has found in the image, if that was called.
 
     Raises FormatError for a damaged image, and ProbeError when a probe uses a value that an instruction does not have.
     Problems of the machine are raised too, since they must not be stored in an entry: ToolMissingError without an
@@ -87,13 +94,34 @@ def patch_image(
         # At most one assembler process at a time for each CPU that this process may use.
         assembler = assembler.limited(threading.BoundedSemaphore(len(os.sched_getaffinity(0))))
     target = target_of_device(arch)
-    shipped = target.find(read_container(image, "image"), (), arch, device, retarget=retarget)
-    dump.write("source.json", json.dumps(shipped.summary(), indent=1))
-    options = Options(device=device, max_registers=max_registers, notice=notice, dump=dump)
+    if shipped is None:
+        shipped = find_shipped(image, arch, device=device, retarget=retarget, kernel=kernel)
+    if dump.folder is not None:
+        dump.write("source.json", json.dumps(shipped.summary(), indent=1))
+    options = Options(
+        device=device, max_registers=max_registers, notice=notice, dump=dump, kernel=kernel, machine_code=machine_code
+    )
     twins = make_twins(target, shipped, probes, selection=selection, tools=assembler, options=options)
     entry = write_entry(key, probes.maps, twins.kernels, twins.images)
     dump.write("entry.twins", entry)
     return entry
+
+
+def find_shipped(
+    image: bytes, arch: str, *, device: DeviceKind = DeviceKind.GPU, retarget: bool = False, kernel: str = ""
+) -> Shipped:
+    """Return what a device runs of an image that a program loads. Parameters: of ``patch_image``; with kernel, what is
+    found also serves other kernels of the image. Raises FormatError for a damaged image."""
+    return target_of_device(arch).find(
+        read_container(image, "image"), (), arch, device, retarget=retarget, kernel=kernel
+    )  # fmt: skip
+
+
+def code_alone(shipped: Shipped, arch: str) -> bytes | memoryview | None:
+    """Return the machine code that stands for a whole image where single kernels are asked for, None without such.
+
+    shipped: of ``find_shipped``. arch: of the device."""
+    return target_of_device(arch).alone(shipped)
 
 
 def make_twins(
@@ -104,7 +132,7 @@ def make_twins(
     shipped: as the target has found it. tools: the target's; None where nothing is to be assembled. Raises as
     ``patch_image``.
     """
-    return _run_backend(target, target.backend(shipped, probes, tools, options), probes, selection, options.dump)
+    return _run_backend(target, target.backend(shipped, probes, tools, options), probes, selection, options)
 
 
 _Plan = TypeVar("_Plan", bound=Plan)
@@ -113,16 +141,19 @@ _Outcomes = TypeVar("_Outcomes")
 
 
 def _run_backend(
-    target: Target, backend: Backend[_Plan, _Code, _Outcomes], probes: ProbeSet, selection: Selection, dump: Dump
+    target: Target, backend: Backend[_Plan, _Code, _Outcomes], probes: ProbeSet, selection: Selection, options: Options
 ) -> Twins:
     """Make twins (instrumented copies) of the selected kernels by a backend's steps: plan, write, assemble, entries.
 
-    The result also has the other kernels, with the reason why they have no twin. dump: writes what the steps give to
-    files. Raises NeutrinoError when the target can do none of the probes, and what the steps raise.
+    The result also has the other kernels, with the reason why they have no twin. options: name the only kernel that is
+    wanted, if one is, and say where files of the steps go. Raises NeutrinoError when the target can do none of the
+    probes, and what the steps raise.
     """
+    dump = options.dump
     check_able(target, probes)
     # An entry for each kernel in the image's order; each step replaces those about which it knows more.
-    kernels = {name: KernelEntry(name, Reason.NOT_SELECTED) for name in backend.kernels}
+    wanted = [name for name in backend.kernels if not options.kernel or name == options.kernel]
+    kernels = {name: KernelEntry(name, Reason.NOT_SELECTED) for name in wanted}
     selected = [name for name in kernels if selection.selects(name, demangle(name))]
     images: tuple[bytes, ...] = ()
     # A refusal is a reason and a detail: why none of the image's kernels, or not this kernel, can have a twin.

@@ -9,14 +9,19 @@ import signal
 import socket
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from neutrino.abi.requests import OF_KEPT_KERNEL
 from neutrino.device.kind import DeviceKind
+from neutrino.device.machine_code import MachineCode
 from neutrino.errors import NeutrinoError
 from neutrino.maker.history import History
+from neutrino.maker.kept_images import Asked, KeptImages, asked_for
 from neutrino.maker.keys import image_key
+from neutrino.maker.last_used import LastUsed
 from neutrino.maker.maker_process import Ahead, start_maker
 from neutrino.maker.messages import (
     ENTRY_FOLLOWS,
@@ -29,17 +34,21 @@ from neutrino.maker.messages import (
     TEXT_FOLLOWS,
     receive,
 )
+from neutrino.maker.passed import keep_passed
+from neutrino.maker.request_workers import Answer, nothing_left
 from neutrino.maker.store import Cache
 from neutrino.private_files import private_folder
 from neutrino.probing.selection import Selection
 
 if TYPE_CHECKING:
-    from neutrino.backend.protocol import Tools
+    from neutrino.backend.protocol import Shipped, Tools
     from neutrino.probing.ir.probe_set import ProbeSet
     from neutrino.twins.values import Twin
 
 WORKER_LIMIT_S = 600
 """Seconds after which a worker is ended by SIGALRM."""
+_MOST_SHIPPED = 256 << 20
+"""Bytes of images, and of what was read of them, that a worker keeps for further kernels."""
 _LONGEST_REASON = 4096
 """Bytes of the text that says why there is no entry, at most."""
 
@@ -60,6 +69,7 @@ class TwinSettings:
     each stage. device: whether the program runs on a GPU or on the emulator. assembled: False if the run's key was made
     without an assembler, so that no entry under it may be assembled. retarget: whether twins may be made from PTX of
     another architecture than the machine code's. max_registers: the user's register cap of twins, None without one.
+    machine_code: of which machine code twins are made.
     compiled: the folder in which compilers of the program write, None to make nothing before it is asked for.
     driver_version: as ``cuDriverGetVersion`` gives it, None if it is not known. history: of runs with this key, None
     where nothing is imported before twins are asked for. waits: whether the program waits for its twins, so that none
@@ -76,6 +86,7 @@ class TwinSettings:
     assembled: bool = True
     retarget: bool = False
     max_registers: int | None = None
+    machine_code: MachineCode = MachineCode.OFF
     compiled: Path | None = None
     driver_version: int | None = None
     history: History | None = None
@@ -89,12 +100,17 @@ def start_run_maker(settings: TwinSettings, begin: Callable[[], None]) -> socket
     begin: called first in each worker that serves a request; closes what the listener has open.
     """
 
-    def answer(connection: socket.socket, header: bytes) -> None:
+    has_begun = False
+
+    def answer(connection: socket.socket, header: bytes) -> Answer | None:
         """Answer one request for twins (copies of kernels with probes) in a worker process, which an alarm ends if it
         hangs. header: the head of the request, which was read already."""
-        begin()
+        nonlocal has_begun
+        if not has_begun:
+            begin()
+            has_begun = True
         signal.alarm(WORKER_LIMIT_S)
-        serve_twins(connection, header, settings)
+        return _answer(connection, header, settings)
 
     def prepare(header: bytes | None) -> None:
         """Prepare the maker for forking workers. header: of the first request, None before there is one."""
@@ -122,6 +138,7 @@ def _prepare(header: bytes | None, settings: TwinSettings) -> None:
     Raises NeutrinoError, OSError.
     """
     from neutrino.backend.registry import EMBEDDED_DEVICE, target_of_device
+    from neutrino.fatbin.compression import prepare as prepare_decoding
     from neutrino.maker.patcher import patch_image
 
     driver_version = REQUEST.unpack(header)[5] or None if header else settings.driver_version
@@ -129,30 +146,49 @@ def _prepare(header: bytes | None, settings: TwinSettings) -> None:
         target_of_device(EMBEDDED_DEVICE).sample, settings.probes.probe_set, EMBEDDED_DEVICE,
         selection=settings.selection, assembler=None, key=bytes(32), device=DeviceKind.EMBEDDED,
     )  # fmt: skip
-    _tools(EMBEDDED_DEVICE, driver_version, settings)
+    tools = _tools(EMBEDDED_DEVICE, driver_version, settings)
+    if settings.machine_code.is_on:
+        prepare_decoding()
+        # Before the first request the device is not known.
+        arch = REQUEST.unpack(header)[4].rstrip(b"\0").decode("ascii", "replace") if header else EMBEDDED_DEVICE
+        target_of_device(arch).prepare_code(settings.probes.probe_set, arch, tools)
 
 
 def serve_twins(connection: socket.socket, header: bytes, settings: TwinSettings) -> None:
     """Answer a request for the twins of an image. header: what was read of the request; the image follows."""
+    answer = _answer(connection, header, settings)
+    if answer is not None:
+        try:
+            connection.sendall(answer.data)
+        finally:
+            answer.finish()
+
+
+def _answer(connection: socket.socket, header: bytes, settings: TwinSettings) -> Answer | None:
+    """Return the answer to a request, None to one that is incomplete. Parameters: of ``serve_twins``."""
     _, kind, _, key, arch, driver_version, _, size = REQUEST.unpack(header)
     image = receive(connection, size)
     if image is None:
-        return
+        return None
     device = arch.rstrip(b"\0").decode("ascii", "replace")
-    status, answer = ENTRY_FOLLOWS, b""
+    status, answer, finish = ENTRY_FOLLOWS, b"", nothing_left
     # An entry is stored under the key, where other processes find it, so the key is not taken on trust.
     try:
         if image_key(settings.run_key, device, image) != key:
             raise NeutrinoError("the key does not fit the image")
         # What is not stored is made when it is asked for.
         if kind == MAKE or settings.save_temps is None:
-            answer = make_entry(image, device, driver_version or None, key, settings)
+            folder = Path(os.fsdecode(connection.getsockname())).parent
+            kept = KeptImages(folder, Path(tempfile.gettempdir()), device)
+            answer, finish = begin_entry(image, device, driver_version or None, key, settings, kept)
     except Exception as error:  # noqa: BLE001 - else the kernel's reason would be that this worker has exited
         status, answer = TEXT_FOLLOWS, _reason(error)
     # Nobody may read the answer to a request that was made ahead, so that it must fit into the socket.
     if kind == MAKE_AHEAD and status == ENTRY_FOLLOWS:
-        status, answer = MAY_BE_CACHED, b""
-    connection.sendall(REPLY.pack(REPLY_MAGIC, status, 0, len(answer)) + answer)
+        finish()
+        status, answer, finish = MAY_BE_CACHED, b"", nothing_left
+    reply = REPLY.pack(REPLY_MAGIC, status, 0, len(answer)) + answer
+    return Answer(reply, image.startswith(OF_KEPT_KERNEL), finish)
 
 
 def _reason(error: Exception) -> bytes:
@@ -182,27 +218,47 @@ def _make_ahead(header: bytes, cubin: bytes, settings: TwinSettings) -> None:
         make_entry(cubin, device, driver_version or None, key, settings)
 
 
-def make_entry(image: bytes, arch: str, driver_version: int | None, key: bytes, settings: TwinSettings) -> bytes:
+def make_entry(
+    image: bytes, arch: str, driver_version: int | None, key: bytes, settings: TwinSettings,
+    kept: KeptImages | None = None,
+) -> bytes:  # fmt: skip
     """Return the cache entry of an image, which has its twins: from the cache, or made and stored.
 
-    Raises NeutrinoError, OSError. arch: of the device. driver_version: as in ``cuDriverGetVersion``, None if it is not
-    known. key: of the entry, 32 bytes. Requests for the same key, also of other runs, wait for each other, so that the
+    Raises NeutrinoError, OSError. image: or what a request has in its place (``asked_for``). arch: of the device.
+    driver_version: as in ``cuDriverGetVersion``, None if it is not known. key: of the entry, 32 bytes. kept: images
+    that are asked for by their digests. Requests for the same key, also of other runs, wait for each other, so that the
     entry is made once. A cache that cannot be written is not an error. With save_temps nothing is stored, because no
     later run has this key.
     """
-    with _key_lock(settings.cache.root, key):
+    entry, finish = begin_entry(image, arch, driver_version, key, settings, kept)
+    finish()
+    return entry
+
+
+def begin_entry(
+    image: bytes, arch: str, driver_version: int | None, key: bytes, settings: TwinSettings, kept: KeptImages | None
+) -> tuple[bytes, Callable[[], None]]:
+    """Return what ``make_entry`` does, and what is left to be done: the entry is stored, for which others with its key
+    wait. Parameters and errors: of ``make_entry``."""
+    with contextlib.ExitStack() as held:
+        held.enter_context(_key_lock(settings.cache.root, key))
         try:
             entry = settings.cache.read(key)
         except OSError:
             entry = None
         if entry is not None:
             # Made meanwhile by another worker: the caller has not found it in the cache.
-            return entry
+            return entry, nothing_left
         # The maker has imported it; neither the listener nor a run whose twins are all cached needs the patcher.
         from neutrino.maker.patcher import patch_image
 
+        asked = asked_for(image)
+        shipped, keep_image = None, nothing_left
+        if asked.digest and kept is not None:
+            asked, shipped, keep_image = _found_in_kept(asked, kept, arch, settings)
+
         entry = patch_image(
-            image,
+            asked.image,
             settings.probes.probe_set,
             arch,
             selection=settings.selection,
@@ -211,13 +267,51 @@ def make_entry(image: bytes, arch: str, driver_version: int | None, key: bytes, 
             device=settings.device,
             retarget=settings.retarget,
             max_registers=settings.max_registers,
+            machine_code=settings.machine_code,
+            kernel=asked.kernel,
+            shipped=shipped,
             save_temps=settings.save_temps,
             notice=lambda twin: _say_long(twin, settings),
         )
-        if settings.save_temps is None:
-            with contextlib.suppress(OSError):
-                settings.cache.write(key, entry)
-        return entry
+        until_stored = held.pop_all()
+
+        def finish() -> None:
+            """Store what was made, and let others with the entry's key go on."""
+            with until_stored:
+                keep_image()
+                if settings.save_temps is None:
+                    with contextlib.suppress(OSError):
+                        settings.cache.write(key, entry)
+                        keep_passed(settings.cache.root, asked.image)
+
+        return entry, finish
+
+
+_shipped: LastUsed[tuple[bytes, str], Shipped] = LastUsed(_MOST_SHIPPED)
+"""What was found in images whose kernels are asked for one by one, by digest and architecture."""
+
+
+def _found_in_kept(
+    asked: Asked, kept: KeptImages, arch: str, settings: TwinSettings
+) -> tuple[Asked, Shipped, Callable[[], None]]:
+    """Return what is asked for, with its image unless another kernel of that was asked for before; what a device runs
+    of the image; and what is left to be done for other workers. kept: with the image. arch: of the device. Raises
+    NeutrinoError."""
+    from neutrino.maker.patcher import code_alone, find_shipped
+
+    key = asked.digest, arch
+    shipped = _shipped.get(key)
+    if shipped is None or settings.save_temps is not None:
+        asked = replace(asked, image=kept.read(asked.digest))
+        shipped = find_shipped(
+            asked.image, arch, device=settings.device, retarget=settings.retarget, kernel=asked.kernel
+        )
+        code = code_alone(shipped, arch)
+        if code is not None:
+            # Its tables take about as much again.
+            _shipped.put(key, shipped, 2 * len(code))
+            return asked, shipped, partial(kept.keep_alone, asked.digest, code)
+    return asked, shipped, nothing_left
 
 
 def _say_long(twin: Twin, settings: TwinSettings) -> None:

@@ -1,7 +1,7 @@
 """The store of cache entries by key, in a folder that only the user can write to.
 
 An entry is ``twins/<first two hex digits>/<64 hex digits>.twins`` under the root. The hook reads these files itself, so
-a file must never be incomplete: it is written under a temporary name, synchronized and renamed. Beside an entry, in
+a file must never be incomplete: it is written under a temporary name and renamed. Beside an entry, in
 ``<64 hex digits>.needs``, the hook keeps how much memory the logs of its kernels wanted (``needs.h``).
 """
 
@@ -34,7 +34,8 @@ class Cache:
         path = self.entry_path(key)
         for folder in (self.root, self.root / "twins", path.parent):
             private_folder(folder)
-        write_private(path, entry)
+        # Whoever reads an entry checks its digest, and the program waits for this one.
+        write_private(path, entry, at_once=False)
         return path
 
     def read(self, key: bytes) -> bytes | None:

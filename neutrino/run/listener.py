@@ -1,8 +1,9 @@
-"""The listener: an idle process beside COMMAND that forks a worker when a hooked process asks for twins.
+"""The listener: an idle process beside COMMAND that has hooked processes get the twins for which they ask.
 
 It is started before COMMAND, as a grandchild of the process that then becomes COMMAND by exec. It does not import the
-patcher; the maker does (``maker/maker_process.py``), to which its workers hand requests for twins over. A process that
-begins a trace sends a message; if the probe files name scripts, a worker then runs them until that process has ended.
+patcher; the maker does (``maker/maker_process.py``), to which it hands requests for twins over. For anything else it
+forks a worker. A process that begins a trace sends a message; if the probe files name scripts, a worker then runs them
+until that process has ended.
 The listener ends when COMMAND, every process that has connected to it, and all workers have ended.
 """
 
@@ -25,6 +26,7 @@ from neutrino.maker.maker_process import hand_over
 from neutrino.maker.messages import BEGIN_TRACE, LARGEST_IMAGE, MAKE, MAKE_AHEAD, REQUEST, REQUEST_MAGIC, receive
 from neutrino.maker.serving import WORKER_LIMIT_S, TwinSettings, serve_twins, start_run_maker
 from neutrino.places import run_parents, scratch_parent
+from neutrino.run.clean_process import exec_clean, is_injected
 from neutrino.run.folders import make_run_folder
 from neutrino.run.scripts import LONGEST_PATH, NO_SCRIPTS, Scripts, attend
 from neutrino.run.terminal import Unused
@@ -79,24 +81,16 @@ def start_listener(settings: Settings, pid: int | None = None) -> Path:
     pid = pid or os.getpid()
     command_pidfd = os.pidfd_open(pid)
     # Forked twice, so that the listener is not a child of COMMAND.
+    begun = _Begun(listening.fileno(), command_pidfd, pid, settings, folder, scratch, (lock, scratch_lock))
     child = os.fork()
     if child == 0:
         try:
             os.setsid()
             if os.fork() == 0:
-                others = {lock, scratch_lock, settings.cache_lock, settings.lifeline} - {None}
-                _detach({listening.fileno(), command_pidfd, *(one for one in others if one is not None)})
-                # Of this process and all that it forks, so that nothing stays behind if they are killed.
-                tempfile.tempdir = str(scratch)
-                _listen(listening, command_pidfd, pid, settings)
-                shutil.rmtree(folder, ignore_errors=True)
-                # The maker may still make what nobody waits for, and needs the folder.
-                with contextlib.suppress(ChildProcessError):
-                    while True:
-                        os.wait()
-                shutil.rmtree(scratch, ignore_errors=True)
-                if settings.cache_lock is not None:
-                    shutil.rmtree(settings.twins.cache.root, ignore_errors=True)
+                _detach(begun.descriptors)
+                if is_injected(os.environ):
+                    exec_clean(_resume_listener, begun, begun.descriptors)
+                _serve_run(begun)
         finally:
             # Also in the listener, after an error: it must never return into the code that starts COMMAND.
             os._exit(0)
@@ -107,6 +101,51 @@ def start_listener(settings: Settings, pid: int | None = None) -> Path:
     for descriptor in (command_pidfd, lock, scratch_lock):
         os.close(descriptor)
     return path
+
+
+@dataclass(frozen=True)
+class _Begun:
+    """What the listener of a run begins with. listening, command_pidfd, locks: descriptors. pid: COMMAND's. folder: of
+    the socket; scratch: for temporary files.
+    """
+
+    listening: int
+    command_pidfd: int
+    pid: int
+    settings: Settings
+    folder: Path
+    scratch: Path
+    locks: tuple[int, int]
+
+    @property
+    def descriptors(self) -> set[int]:
+        """All that it needs open."""
+        others = (self.settings.cache_lock, self.settings.lifeline)
+        return {self.listening, self.command_pidfd, *self.locks, *(one for one in others if one is not None)}
+
+
+def _resume_listener(begun: _Begun) -> None:
+    """Be the listener of a run, in a new program. Does not return."""
+    try:
+        _serve_run(begun)
+    finally:
+        os._exit(0)
+
+
+def _serve_run(begun: _Begun) -> None:
+    """Serve as the listener of a run until nobody asks any more; remove what it has on disk."""
+    settings = begun.settings
+    # Of this process and all that it forks, so that nothing stays behind if they are killed.
+    tempfile.tempdir = str(begun.scratch)
+    _listen(socket.socket(fileno=begun.listening), begun.command_pidfd, begun.pid, settings)
+    shutil.rmtree(begun.folder, ignore_errors=True)
+    # The maker may still make what nobody waits for, and needs the folder.
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            os.wait()
+    shutil.rmtree(begun.scratch, ignore_errors=True)
+    if settings.cache_lock is not None:
+        shutil.rmtree(settings.twins.cache.root, ignore_errors=True)
 
 
 def _runtime_folder() -> str:
@@ -145,12 +184,12 @@ def _detach(keep_open: set[int]) -> None:
 
 
 def _listen(listening: socket.socket, command_pidfd: int, command_pid: int, settings: Settings) -> None:
-    """Accept connections and fork a worker for each, until COMMAND, all callers and all workers have ended.
+    """Accept connections and have each served, until COMMAND, all callers and all workers have ended.
 
     A caller is a process of COMMAND that has connected to ask for twins (copies of kernels with probes). The listener
-    itself stays small: workers do what is asked for. They hand most of it on to the maker, a process that makes twins
-    for the whole run. command_pidfd, command_pid: of COMMAND; a pidfd is a descriptor that becomes readable when its
-    process ends.
+    itself stays small: it hands requests for twins on to the maker, a process that makes them for the whole run, and
+    forks workers for others. command_pidfd, command_pid: of COMMAND; a pidfd is a descriptor that becomes readable when
+    its process ends.
     """
     # COMMAND and all callers: pidfd to pid. A process is in it once, however often it calls, so that descriptors do not
     # run out.
@@ -170,8 +209,30 @@ def _listen(listening: socket.socket, command_pidfd: int, command_pid: int, sett
     if settings.lifeline is not None:
         poll.register(settings.lifeline, select.POLLIN)
     has_call = False
+    # By descriptor: connections on which nothing has arrived yet, with the caller's pid and its pidfd.
+    silent: dict[int, tuple[socket.socket, int, int | None]] = {}
+
+    def serve_in_worker(connection: socket.socket, pid: int, caller: int | None, header: bytes) -> None:
+        """Fork a worker that serves a connection. Without one it is closed, and this caller's kernels run unprobed."""
+        try:
+            worker = os.fork()
+        except OSError:
+            return
+        if worker == 0:
+            try:
+                listening.close()
+                for other, _, _ in silent.values():
+                    other.close()
+                signal.alarm(WORKER_LIMIT_S)
+                serve(connection, settings, pid, caller, maker, header)
+            finally:
+                # Also after an error: the worker must not go on as a second listener.
+                os._exit(0)
+        descriptor = _watch(poll, worker)
+        workers[-worker if descriptor is None else descriptor] = worker
+
     # The final poll finds a connection that was made while the last caller ended.
-    while callers or workers or poll.poll(0):
+    while callers or workers or silent or poll.poll(0):
         # Without a pidfd, the end of a worker is noticed only by asking from time to time.
         timeout_ms = 500 if any(key < 0 for key in workers) else None
         ready = {descriptor for descriptor, _ in poll.poll(timeout_ms)}
@@ -179,6 +240,14 @@ def _listen(listening: socket.socket, command_pidfd: int, command_pid: int, sett
             poll.unregister(settings.lifeline)
             # As if they had ended.
             ready |= callers.keys()
+        for descriptor in ready & silent.keys():
+            connection, pid, caller = silent.pop(descriptor)
+            poll.unregister(descriptor)
+            with connection:
+                header = _head(connection)
+                if not _asks_for_twins(header) or not hand_over(maker, connection, header, waits=False):
+                    watched = caller is not None and callers.get(caller) == pid
+                    serve_in_worker(connection, pid, caller if watched else None, header)
         _forget_ended(poll, ready, callers, workers)
         if listening.fileno() not in ready:
             continue
@@ -188,7 +257,8 @@ def _listen(listening: socket.socket, command_pidfd: int, command_pid: int, sett
             # No descriptor is free, until a worker or a caller ends.
             time.sleep(0.1)
             continue
-        with connection:
+        with contextlib.ExitStack() as closing:
+            closing.enter_context(connection)
             credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
             pid, user, _ = _CREDENTIALS.unpack(credentials)
             if user != os.geteuid():
@@ -200,26 +270,32 @@ def _listen(listening: socket.socket, command_pidfd: int, command_pid: int, sett
                 caller = _watch(poll, pid)
                 if caller is not None:
                     callers[caller] = pid
-            try:
-                worker = os.fork()
-            except OSError:
-                # No process can be started: the connection is closed, and this caller's kernels run unprobed.
-                continue
-            if worker == 0:
-                try:
-                    listening.close()
-                    signal.alarm(WORKER_LIMIT_S)
-                    serve(connection, settings, pid, caller, maker)
-                finally:
-                    # Also after an error: the worker must not go on as a second listener.
-                    os._exit(0)
-            descriptor = _watch(poll, worker)
-            workers[-worker if descriptor is None else descriptor] = worker
+            # Whoever has connected sends its request at once, but may not have done so yet.
+            closing.pop_all()
+            silent[connection.fileno()] = connection, pid, caller
+            poll.register(connection, select.POLLIN)
     if maker:
         maker.close()
     # Without any call no process of COMMAND has used a GPU, or none of those that did could reach the listener.
     if settings.unused:
         settings.unused.say(was_called=has_call)
+
+
+def _head(connection: socket.socket) -> bytes:
+    """Read the head of a request if all of it has arrived, else nothing: return it, or b""."""
+    try:
+        arrived = connection.recv(REQUEST.size, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        return connection.recv(REQUEST.size) if len(arrived) == REQUEST.size else b""
+    except OSError:
+        return b""
+
+
+def _asks_for_twins(header: bytes) -> bool:
+    """Whether a request is for twins (copies of kernels with probes). header: its head, or b""."""
+    if not header:
+        return False
+    magic, kind, *_, size = REQUEST.unpack(header)
+    return magic == REQUEST_MAGIC and kind in (MAKE, MAKE_AHEAD) and size <= LARGEST_IMAGE
 
 
 def _forget_ended(poll: select.poll, ready: set[int], callers: dict[int, int], workers: dict[int, int]) -> None:
@@ -256,20 +332,21 @@ def _watch(poll: select.poll, pid: int) -> int | None:
 
 
 def serve(
-    connection: socket.socket, settings: Settings, pid: int, caller: int | None, maker: socket.socket | None = None
-) -> None:
+    connection: socket.socket, settings: Settings, pid: int, caller: int | None, maker: socket.socket | None = None,
+    header: bytes = b"",
+) -> None:  # fmt: skip
     """Answer one request, in a worker process: send twins (copies of kernels with probes), or run a trace's scripts.
 
     connection: gets a cache entry, the twins of an image, or an error. pid: of the process that asks; 0 if it is in a
     PID namespace that is not visible from here. Then the end of its trace cannot be seen, so no script is run. caller:
     its pidfd, None if it has ended. maker: the socket of the process that makes twins for the run; without it they are
-    made here. A malformed request is ignored.
+    made here. header: what was read of the request, its head or nothing. A malformed request is ignored.
     """
-    header = receive(connection, REQUEST.size)
-    if header is None:
+    head = header or receive(connection, REQUEST.size)
+    if head is None:
         return
     # The pid in the request is of the caller's own namespace, so that the socket's is used.
-    magic, kind, _pid, _key, _arch, _driver_version, _reserved, size = REQUEST.unpack(header)
+    magic, kind, _pid, _key, _arch, _driver_version, _reserved, size = REQUEST.unpack(head)
     if magic == REQUEST_MAGIC and kind == BEGIN_TRACE and size <= LONGEST_PATH and settings.scripts:
         trace = Path(os.fsdecode(receive(connection, size) or b""))
         # The process does not wait for an answer.
@@ -279,6 +356,5 @@ def serve(
             signal.alarm(0)
             attend(trace, caller, settings.scripts)
         return
-    is_request = magic == REQUEST_MAGIC and kind in (MAKE, MAKE_AHEAD) and size <= LARGEST_IMAGE
-    if is_request and not hand_over(maker, connection, header):
-        serve_twins(connection, header, settings.twins)
+    if _asks_for_twins(head) and not hand_over(maker, connection, head):
+        serve_twins(connection, head, settings.twins)

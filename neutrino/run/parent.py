@@ -153,7 +153,10 @@ class _Witness:
         while self._read() and self._got.get(number, 0) < now - _BROADCAST_S:
             if (left := deadline - time.monotonic()) <= 0:
                 return False
-            select.select([self._reports], [], [], left)
+            # Not select, which takes no descriptor above 1023.
+            arriving = select.poll()
+            arriving.register(self._reports, select.POLLIN)
+            arriving.poll(1000 * left)
         # One that comes again is another one.
         return self._got.pop(number, 0) >= now - _BROADCAST_S
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from neutrino.device.kind import CODE_ALONE, DeviceKind
+from neutrino.device.machine_code import MachineCode
 from neutrino.errors import NeutrinoError, ToolError
 from neutrino.late_dataclass import dataclass
 from neutrino.loader.driver import driver_version, find_driver, is_library
@@ -27,6 +28,7 @@ from neutrino.loader.install import LATE, built, install_hook, place_hook, varia
 from neutrino.loader.shared_folder import shared_folder
 from neutrino.maker.history import History
 from neutrino.maker.keys import kept_identity, run_key
+from neutrino.maker.passed import OF_USER, SUFFIX, keep_beside
 from neutrino.maker.serving import TwinSettings
 from neutrino.maker.store import Cache
 from neutrino.places import cache_root, run_cache_parent
@@ -42,7 +44,7 @@ from neutrino.run.range_choice import INJECTION, OWN_INJECTION
 from neutrino.run.scripts import NO_SCRIPTS, Scripts
 from neutrino.run.terminal import Terminal, Unused
 from neutrino.run.traces import RunTraces, new_run
-from neutrino.toolchain.tool_choice import assembler_identity
+from neutrino.toolchain.tool_choice import COMPILES_ANEW, assembler_identity
 from neutrino.trusted_paths import why_not_trusted
 from neutrino.version import __version__
 
@@ -50,8 +52,6 @@ _WITHOUT_ASSEMBLER = {
     DeviceKind.GPU: "kernels that are not in the cache run without probes",
     DeviceKind.EMBEDDED: "twins are made, but neither their registers nor their arithmetic is verified",
 }
-
-
 _USUAL_TRACEDIR = Path("trace")
 """In the current folder, unless the user says another."""
 
@@ -74,17 +74,19 @@ class Request:
     to print where traces are and what they cover. hides_arguments: leave COMMAND's arguments out of traces.
     follows: whether programs that COMMAND starts are probed.
     max_trace_size: bytes of launch records and their data that a trace keeps, None for no limit. retarget: whether
-    twins may be made from PTX of another architecture than the machine code's. max_registers: a cap of twins' registers
-    per thread, None without one; the embedded device has no registers to limit. ranks: of the processes that are
-    probed, none for all. choice: of the launches that are probed. scripts: False disables the probes'
-    analyze hooks and callbacks. results: prints what the run's traces hold, given COMMAND's exit status; then this
-    process stays COMMAND's parent, and calls it when COMMAND has ended. None: this process becomes COMMAND. meanwhile:
-    runs in a thread of that parent until the event is set, at COMMAND's end. run: names this run in its traces.
-    measures_only: whether launches run their originals, and only the memory that their twins would take is measured.
-    pid: of the process that is probed, None for this one, which becomes COMMAND. is_switched: whether that process
-    switches recording on and off. benchmark: the seed by which launches run originals and twins in random order and are
-    timed, 0 for no benchmark. lifeline: the reading end of a pipe at whose end the listener ends, None if it lasts as
-    long as the process. says_long: whether to say on a terminal that an assembler takes long even if quiet.
+    twins may be made from PTX of another architecture than the machine code's. texts: folders of machine code with
+    its PTX in files beside it. max_registers: a cap of twins' registers per thread, None without one; the embedded
+    device has no registers to limit. machine_code: of which machine code twins are made; the embedded device runs
+    none. ranks: of the processes that are probed, none for all. choice: of the launches that are probed. scripts:
+    False disables the probes' analyze hooks and callbacks. results: prints what the run's traces hold, given COMMAND's
+    exit status; then this process stays COMMAND's parent, and calls it when COMMAND has ended. None: this process
+    becomes COMMAND. meanwhile: runs in a thread of that parent until the event is set, at COMMAND's end. run: names
+    this run in its traces. measures_only: whether launches run their originals, and only the memory that their twins
+    would take is measured. pid: of the process that is probed, None for this one, which becomes COMMAND. is_switched:
+    whether that process switches recording on and off. benchmark: the seed by which launches run originals and twins
+    in random order and are timed, 0 for no benchmark. lifeline: the reading end of a pipe at whose end the listener
+    ends, None if it lasts as long as the process. says_long: whether to say on a terminal that an assembler takes long
+    even if quiet.
     """
 
     command: list[str]
@@ -104,7 +106,9 @@ class Request:
     follows: bool = True
     max_trace_size: int | None = None
     retarget: bool = False
+    texts: tuple[Path, ...] = ()
     max_registers: int | None = None
+    machine_code: MachineCode = MachineCode.AUTO
     ranks: tuple[int, ...] = ()
     choice: Choice = field(default_factory=Choice)
     scripts: bool = True
@@ -166,6 +170,12 @@ def prepare(request: Request) -> dict[str, str]:
         # Where results are printed, that line is one of them.
         is_silent = request.quiet or request.pid or request.results
         unused = None if is_silent else Unused.watch(RunTraces.before(tracedir, request.run))
+        for place in request.texts:
+            if not keep_beside(cache, place):
+                raise NeutrinoError(
+                    f"{OF_USER} {place}: no machine code NAME.cubin with its text NAME{SUFFIX} beside it; a run before"
+                    " this one has to leave both there: see CuTe DSL in docs/frameworks.md"
+                )
         environment |= _start_probing(request, request.probes, driver, kind, cache, unused, lock)
     environment |= variables(module, environment)
     if request.choice.ranges:
@@ -245,7 +255,8 @@ _RUN_VARIABLES = (
     "NEUTRINO_READER", "NEUTRINO_RUN", "NEUTRINO_ONLY_RANKS", "NEUTRINO_LAUNCHES", "NEUTRINO_EVERY",
     "NEUTRINO_ONLY_DEVICES", "NEUTRINO_DURATION", "NEUTRINO_SWITCHED", "NEUTRINO_NO_WAIT", "NEUTRINO_HOT",
     "NEUTRINO_RANGES", "NEUTRINO_RANGE_SCOPE", "NEUTRINO_PID", "NEUTRINO_MEMUSAGE", "NEUTRINO_BENCHMARK",
-    "NEUTRINO_MACHINE_CODE", "NEUTRINO_ASKS", "NEUTRINO_KERNELS", "NEUTRINO_CHOICE", OWN_INJECTION,
+    "NEUTRINO_MACHINE_CODE", "NEUTRINO_CODE_ARCHS", "NEUTRINO_ASKS", "NEUTRINO_KERNELS", "NEUTRINO_CHOICE",
+    OWN_INJECTION,
 )  # fmt: skip
 """Variables by which the hook knows what a run probes; not all runs set all of them."""
 
@@ -274,7 +285,8 @@ def _start_probing(
     max_registers = None if kind is DeviceKind.EMBEDDED else request.max_registers
     if request.max_registers is not None and max_registers is None and not request.quiet:
         say("--max-registers: the embedded device has no registers to limit, so it changes nothing")
-    key = run_key(probes.digest, request.selection.digest, assembler, patcher, kind, max_registers)
+    code = _machine_code(request, kind, assembler != "none")
+    key = run_key(probes.digest, request.selection.digest, assembler, patcher, kind, max_registers, code)
     with _explaining_cache_errors():
         probe_file = _store_probes(cache, probes)
     # A GPU never runs twins that were not assembled, so a worker then looks for an assembler again.
@@ -292,6 +304,7 @@ def _start_probing(
                 assembled=assembled,
                 retarget=request.retarget,
                 max_registers=max_registers,
+                machine_code=code,
                 compiled=Path(tempfile.gettempdir()) if _makes_at_loads(request, kind) else None,
                 driver_version=version,
                 history=_history(cache, key) if _makes_at_loads(request, kind) else None,
@@ -314,7 +327,24 @@ def _start_probing(
         "NEUTRINO_PROBES": " ".join(request.probe_names),
         "NEUTRINO_READER": str(tool_path("read.py")),
         **({"NEUTRINO_MACHINE_CODE": "1"} if kind in CODE_ALONE else {}),
+        **({"NEUTRINO_MACHINE_CODE": "only" if code is MachineCode.ONLY else "kernels"} if code.is_on else {}),
+        **({"NEUTRINO_CODE_ARCHS": " ".join(code.architectures)} if code.is_on and code.architectures else {}),
     }
+
+
+def _machine_code(request: Request, kind: DeviceKind, is_assembled: bool) -> MachineCode:
+    """Return of which machine code twins (instrumented kernels) are made in a run: of none on the embedded device,
+    without an assembler, where the driver is told to compile PTX in place of the machine code that it has, and unless
+    the user wants it, with probes that no GPU has shown."""
+    code = request.machine_code.for_probes(request.probe_names)
+    why_not = (
+        "the embedded device runs no machine code" if kind is DeviceKind.EMBEDDED
+        else "there is no ptxas" if not is_assembled
+        else next((f"{name} is set" for name in COMPILES_ANEW if os.environ.get(name, "0") != "0"), "")
+    )  # fmt: skip
+    if why_not and code not in (MachineCode.AUTO, MachineCode.OFF) and not request.quiet:
+        say(f"--machine-code {code.value}: {why_not}, so no twins are made of machine code")
+    return MachineCode.OFF if why_not else code
 
 
 def _cache_of_run(request: Request) -> tuple[Path, int | None]:
@@ -357,6 +387,11 @@ def _why_no_trace_in(folder: Path) -> str:
 
     The hook applies the same rule to the folder itself, and to the owners of those above it (``files.c``).
     """
+    # That others can write to a device is right, and must not be changed.
+    with contextlib.suppress(OSError):
+        there = next(path for path in (folder, *folder.parents) if path.exists())
+        if not there.is_dir():
+            return f"{there} is not a directory"
     with contextlib.suppress(OSError):
         mode = folder.stat().st_mode
         # In a folder with the sticky bit, as /tmp, others cannot rename what is the user's.

@@ -40,6 +40,13 @@ class RunTraces:
         """Return whether a trace was begun, in this run or another at the same time."""
         return not _names(self.tracedir) <= self.earlier
 
+    def find_unnamed(self) -> list[Path]:
+        """Return the trace directories, made since the run began, whose first event is missing: of this run, or of
+        another at the same time.
+        """
+        made = (self.tracedir / name for name in sorted(_names(self.tracedir) - self.earlier))
+        return [path for path in made if _is_own_empty(path / "events.jsonl")]
+
     def find(self) -> list[Path]:
         """Return the trace directories that there are by now, in the order in which their processes started."""
         found = []
@@ -60,13 +67,25 @@ def _names(folder: Path) -> set[str]:
 
 
 def has_ended(trace: Path) -> bool:
-    """Return whether a process has completed its trace: the last event says so."""
+    """Return whether a process has ended its trace: an event says so, which only notes may follow."""
     try:
         with _open_own(trace / "events.jsonl") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - _LONGEST_EVENT))
-            last = file.read(_LONGEST_EVENT).splitlines()[-1:]
-            return bool(last) and json.loads(last[0]).get("event") == "end"
+            last = file.read(_LONGEST_EVENT).splitlines()
+            while last and (kind := json.loads(last.pop()).get("event")) in ("note", "end"):
+                if kind == "end":
+                    return True
+            return False
     except (OSError, ValueError, RecursionError, AttributeError):
+        return False
+
+
+def _is_own_empty(path: Path) -> bool:
+    """Return whether a trace of this user's has no event."""
+    try:
+        with _open_own(path) as file:
+            return not file.read(1)
+    except OSError:
         return False
 
 
