@@ -35,7 +35,7 @@
  */
 #define NT_FRONT_PASSING "neutrino-passing"
 #define NT_FRONT_PASSING_SYMBOL "neutrino_passing"
-#define NEUTRINO_PASSING_MAGIC UINT64_C(0x316773617074746e)
+#define NEUTRINO_PASSING_MAGIC UINT64_C(0x326773617074746e)
 
 /* Functions of the library of NVRTC that was called: nvrtcGetCUBINSize, nvrtcGetPTXSize, nvrtcGetPTX. 0: success. */
 struct neutrino_nvrtc {
@@ -44,15 +44,26 @@ struct neutrino_nvrtc {
 	int (*get_ptx)(void *program, char *ret);
 };
 
+/* Functions of the library of nvJitLink that was called, by their names there. 0: success. All but the first may be NULL. */
+struct neutrino_nvjitlink {
+	int (*get_cubin_size)(void *handle, size_t *ret);
+	int (*create)(void **handle, uint32_t count, const char **options);
+	int (*add_data)(void *handle, int type, const void *data, size_t size, const char *name);
+	int (*complete)(void *handle);
+	int (*get_ptx_size)(void *handle, size_t *ret);
+	int (*get_ptx)(void *handle, char *ret);
+	int (*destroy)(void **handle);
+};
+
 struct neutrino_passing {
 	uint64_t magic;
 	/* After nvrtcGetCUBIN has succeeded. caller: address in the code that has called it. */
 	void (*compiled)(void *program, const char *cubin, const struct neutrino_nvrtc *nvrtc, const void *caller);
 	/* After nvJitLinkCreate has succeeded; before nvJitLinkAddData and nvJitLinkAddFile, whose data is NULL. */
-	void (*link_begins)(void *handle);
+	void (*link_begins)(void *handle, uint32_t count, const char *const *options);
 	void (*link_gets)(void *handle, int type, const void *data, size_t size);
 	/* After nvJitLinkGetLinkedCubin has succeeded; before nvJitLinkDestroy. */
-	void (*linked)(void *handle, const void *cubin, int (*get_size)(void *, size_t *), const void *caller);
+	void (*linked)(void *handle, const void *cubin, const struct neutrino_nvjitlink *library, const void *caller);
 	void (*link_ends)(void *handle);
 };
 

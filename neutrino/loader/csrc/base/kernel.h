@@ -56,6 +56,7 @@ struct nt_kernel {
 	uint64_t log_warps; /* most warps of a launch of which it is known what its logs wanted */
 	struct nt_need log_kept; /* of wanted and per_warp, what the cache has */
 	uint64_t log_first; /* as log_per_warp, of launches whose warps had no chunks of their own; 0: not known yet */
+	uint64_t log_beyond; /* likewise, what warps with chunks of their own wanted beyond these, and one; 0: not known yet */
 	uint64_t expected_in; /* bits of the pools that expect it */
 	bool result_started;  /* the drain thread's own */
 	uint32_t run_count;   /* maps per run */

@@ -255,8 +255,8 @@ uint8_t *nt_regions_describe(const struct neutrino_map *maps, unsigned count, co
 	};
 
 	_Static_assert(sizeof(header) == NEUTRINO_BLOCK_HEADER, "the probe block's header");
-	/* Half of the units at least are for what warps save beyond. */
-	uint32_t first = extent->log_first * extent->warps <= extent->log_units / 2 ? extent->log_first : 0;
+	/* Only where there is room for what they save beyond. */
+	uint32_t first = extent->log_first * extent->warps + extent->log_beyond <= extent->log_units ? extent->log_first : 0;
 
 	memcpy(block, &header, sizeof(header));
 	block += sizeof(header);

@@ -29,6 +29,7 @@ struct nt_extent {
 	uint32_t log_units;	  /* NEUTRINO_LOG_UNIT bytes each, of every log with cap 1 */
 	bool in_frame;		  /* as in the trace, where launches have nothing of the maps per run */
 	uint32_t log_first;	  /* units that each warp's first chunk has of every log; 0: chunks are taken in turn */
+	uint32_t log_beyond;	  /* units of every log that are left for more chunks, or no warp has a first one of its own */
 };
 
 /* The control words at the start of a log's region. */

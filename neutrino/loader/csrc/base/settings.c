@@ -140,7 +140,10 @@ static void read_environment(void)
 		.hot = number_of("NEUTRINO_HOT"),
 		.measures_only = is_set("NEUTRINO_MEMUSAGE"),
 		.waits_for_none = is_set("NEUTRINO_NO_WAIT"),
-		.takes_code = is_set("NEUTRINO_MACHINE_CODE"),
+		.takes_code = is_equal("NEUTRINO_MACHINE_CODE", "1"),
+		.code_by_kernel = is_equal("NEUTRINO_MACHINE_CODE", "kernels") || is_equal("NEUTRINO_MACHINE_CODE", "only"),
+		.code_archs = text_of("NEUTRINO_CODE_ARCHS"),
+		.is_code_only = is_equal("NEUTRINO_MACHINE_CODE", "only"),
 		.asks_again = is_set("NEUTRINO_ASKS"),
 		.is_ahead = is_set("NEUTRINO_AHEAD"),
 		.is_quiet = is_set("NEUTRINO_QUIET"),
@@ -161,4 +164,23 @@ const struct nt_settings *nt_settings(void)
 
 	pthread_once(&once, read_environment);
 	return &settings;
+}
+
+/*
+ * Whether kernels without PTX may have twins (copies with probes) on a device of that architecture: whether the list of those,
+ * separated by spaces, has it.
+ */
+bool nt_settings_by_kernel(const char *arch)
+{
+	const char *list = nt_settings()->code_archs, *found = list;
+	size_t length = strlen(arch);
+
+	if (!nt_settings()->code_by_kernel || !list)
+		return nt_settings()->code_by_kernel;
+	while (length && (found = strstr(found, arch))) {
+		if ((found == list || found[-1] == ' ') && (!found[length] || found[length] == ' '))
+			return true;
+		found += length;
+	}
+	return false;
 }

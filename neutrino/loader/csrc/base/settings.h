@@ -44,7 +44,10 @@ struct nt_settings {
 	uint64_t hot;		 /* NEUTRINO_HOT: the launch of a kernel at which its twin is requested; 0: when it is obtained */
 	bool measures_only;	 /* NEUTRINO_MEMUSAGE: originals run, and the memory of twins is measured */
 	bool waits_for_none;	 /* NEUTRINO_NO_WAIT: the program waits for no twin */
-	bool takes_code;	 /* NEUTRINO_MACHINE_CODE: images without PTX may have twins, too */
+	bool takes_code;	 /* NEUTRINO_MACHINE_CODE is 1: images without text may have twins, too */
+	bool code_by_kernel;	 /* it is kernels or only: kernels without PTX may have twins, each in an entry of its own */
+	const char *code_archs;	 /* NEUTRINO_CODE_ARCHS: on devices of these architectures alone; NULL: on all */
+	bool is_code_only;	 /* it is only: no twins are made of PTX */
 	bool asks_again;	 /* NEUTRINO_ASKS: other probes may follow, so what they are put into is kept */
 	bool is_ahead;		 /* NEUTRINO_AHEAD: use the twins of patched files */
 	bool is_quiet;		 /* NEUTRINO_QUIET: do not say where the trace is */
@@ -54,5 +57,8 @@ struct nt_settings {
 
 /* The settings, read at the first call. From any thread. */
 const struct nt_settings *nt_settings(void);
+
+/* Whether kernels without PTX may have twins on a device of that architecture, such as "sm_90". From any thread. */
+bool nt_settings_by_kernel(const char *arch);
 
 #endif

@@ -567,5 +567,5 @@ void nt_drain_lose_all(struct nt_pool *pool)
 		}
 	}
 	if (lost)
-		nt_event_note("a context was reset by a call that the hook did not see: its last records are lost");
+		nt_lines_note("a context was reset by a call that the hook did not see: its last records are lost");
 }

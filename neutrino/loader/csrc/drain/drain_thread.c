@@ -105,7 +105,7 @@ static void close_pool(struct nt_pool *pool)
 	if (nt_wake_drain_is_stopped())
 		return;
 	if (!complete)
-		nt_event_note("the context ended with an error: records of its last launches are lost");
+		nt_lines_note("the context ended with an error: records of its last launches are lost");
 	/* After an error everything is drained, and marked as lost if it cannot be copied. */
 	nt_drain_pool(pool, !complete);
 	nt_runs_write(NT_RUNS_ENDING);
@@ -139,12 +139,12 @@ static void note_oversized(struct nt_pool *pool)
 	struct nt_kernel *kernel = __atomic_load_n(&pool->oversized, __ATOMIC_ACQUIRE);
 	uint64_t left = __atomic_load_n(&pool->oversized_free, __ATOMIC_RELAXED);
 	if (left != UINT64_MAX)
-		nt_event_note("kernel %u %s: a launch found no room for its logs, which need %llu bytes: %llu of them were missing; "
+		nt_lines_note("kernel %u %s: a launch found no room for its logs, which need %llu bytes: %llu of them were missing; "
 			      "see --max-device-memory",
 			      kernel->id, kernel->name, (unsigned long long)size,
 			      (unsigned long long)(size > left ? size - left : 0));
 	else
-		nt_event_note("kernel %u %s: a launch needs %llu MiB of device memory for its maps, and the pool has at most %llu MiB "
+		nt_lines_note("kernel %u %s: a launch needs %llu MiB of device memory for its maps, and the pool has at most %llu MiB "
 			      "for one: see --max-device-memory",
 			      kernel->id, kernel->name, (unsigned long long)(size + (1 << 20) - 1) >> 20,
 			      (unsigned long long)nt_slabs_most(pool) >> 20);

@@ -43,15 +43,18 @@ struct nt_extent nt_frames_extent(const struct nt_kernel *kernel, const struct n
 /*
  * Learn from a launch how much memory later launches of the kernel should get for their logs (to which threads append
  * records). wanted: units that this one wanted, of the log that wanted most; in_turn: its warps had no chunks
- * (stretches of a log) of their own.
+ * (stretches of a log) of their own; beyond: units that they wanted besides, if they had.
  */
-static void learn_log_need(struct nt_kernel *kernel, uint64_t wanted, bool in_turn, uint64_t warps)
+static void learn_log_need(struct nt_kernel *kernel, uint64_t wanted, bool in_turn, uint64_t beyond, uint64_t warps)
 {
 	uint64_t per_warp = nt_need_per_warp(wanted, warps), before = __atomic_load_n(&kernel->log_wanted, __ATOMIC_RELAXED);
 
 	/* Warps with chunks of their own take more than they want. */
 	if (in_turn && wanted > 1 && per_warp > __atomic_load_n(&kernel->log_first, __ATOMIC_RELAXED))
 		__atomic_store_n(&kernel->log_first, per_warp, __ATOMIC_RELAXED);
+	uint64_t known = nt_need_per_warp(beyond < UINT32_MAX ? beyond : UINT32_MAX, warps) + 1;
+	if (!in_turn && known > __atomic_load_n(&kernel->log_beyond, __ATOMIC_RELAXED))
+		__atomic_store_n(&kernel->log_beyond, known, __ATOMIC_RELAXED);
 	/* One unit stands for none. */
 	if (wanted > 1 && per_warp > __atomic_load_n(&kernel->log_per_warp, __ATOMIC_RELAXED))
 		__atomic_store_n(&kernel->log_per_warp, per_warp, __ATOMIC_RELAXED);
@@ -71,7 +74,7 @@ unsigned nt_frames_shrink(struct nt_kernel *kernel, struct neutrino_frame *frame
 {
 	struct nt_extent extent = nt_frames_extent(kernel, frame);
 	bool in_turn = true;
-	uint64_t offset = 0, wanted = 1;
+	uint64_t offset = 0, wanted = 1, beyond = 0;
 
 	if (!kernel->log_count && !kernel->run_count) {
 		*ret = (struct nt_range){0, frame->size};
@@ -87,12 +90,13 @@ unsigned nt_frames_shrink(struct nt_kernel *kernel, struct neutrino_frame *frame
 			return 0;
 		uint64_t taken = control.wanted + control.first;
 		wanted = taken > wanted ? taken : wanted;
+		beyond = control.wanted > beyond ? control.wanted : beyond;
 		in_turn &= !control.first;
 	}
 	/* No launch can have more. 0 stands for not known yet. */
 	wanted = wanted < UINT32_MAX ? wanted : UINT32_MAX;
 	if (kernel->log_count)
-		learn_log_need(kernel, wanted, in_turn, extent.warps);
+		learn_log_need(kernel, wanted, in_turn, beyond, extent.warps);
 	frame->log_units = wanted < extent.log_units ? (uint32_t)wanted : extent.log_units;
 	unsigned count = nt_regions_ranges(kernel->maps, kernel->map_count, &extent, frame->log_units, ret);
 	frame->size = 0;
@@ -109,7 +113,7 @@ void nt_frames_lost(uint64_t launch, uint64_t size)
 {
 	nt_records_settle(launch, NEUTRINO_LAUNCH_LOST, 0, size, 0);
 	if (launches_lost++ == 0)
-		nt_event_note("the data of a launch could not be copied back or written: it is marked lost");
+		nt_lines_note("the data of a launch could not be copied back or written: it is marked lost");
 }
 
 /*
@@ -208,5 +212,5 @@ void nt_frames_add_launch(struct nt_piece *piece, struct nt_kernel *kernel, uint
 void nt_frames_write(struct nt_piece *piece)
 {
 	if (!nt_writer_piece(piece))
-		nt_event_log("data of launches were lost: no memory");
+		nt_lines_log("data of launches were lost: no memory");
 }

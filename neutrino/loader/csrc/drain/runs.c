@@ -67,7 +67,7 @@ static struct nt_run *run_of(struct nt_kernel *kernel)
 		run->words = nt_memory_alloc_zeroed(4 * run->count, WORD);
 	if (!run || !run->words) {
 		nt_memory_free(run);
-		nt_event_note("kernel %u %s: no memory for its result of the run: it lacks launches", kernel->id, kernel->name);
+		nt_lines_note("kernel %u %s: no memory for its result of the run: it lacks launches", kernel->id, kernel->name);
 		return NULL;
 	}
 	run->part = run->words + run->count;

@@ -4,11 +4,15 @@
 
 #include <link.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 /* Whether a text begins with a prefix, and whether two texts are equal. */
 bool nt_audit_object_begins(const char *text, const char *prefix);
 bool nt_audit_object_is_same(const char *a, const char *b);
+
+/* The length of a text in bytes, without NUL. */
+size_t nt_audit_object_length(const char *text);
 
 /* The part of a path after its last slash. */
 const char *nt_audit_object_base(const char *path);

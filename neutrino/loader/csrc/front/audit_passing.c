@@ -22,8 +22,8 @@ enum wrapped { COMPILED, LINK_BEGINS, LINK_GETS_DATA, LINK_GETS_FILE, LINKED, LI
 /* What a copy wraps: written when it is given out, by each thread that gets it, with the same values. */
 struct copy {
 	uintptr_t real; /* 0: the copy is free */
-	struct neutrino_nvrtc nvrtc; /* of COMPILED */
-	int (*get_size)(void *handle, size_t *size); /* of LINKED */
+	struct neutrino_nvrtc nvrtc;	     /* of COMPILED */
+	struct neutrino_nvjitlink nvjitlink; /* of LINKED */
 };
 
 static struct copy copies[WRAPPED][COPIES];
@@ -55,7 +55,7 @@ static int wrap_link_begins(const struct copy *copy, void **handle, uint32_t cou
 	const struct neutrino_passing *hook = listening();
 
 	if (!result && hook)
-		hook->link_begins(*handle);
+		hook->link_begins(*handle, count, options);
 	return result;
 }
 
@@ -66,7 +66,7 @@ static int wrap_linked(const struct copy *copy, void *handle, void *cubin, const
 	const struct neutrino_passing *hook = listening();
 
 	if (!result && hook && !__atomic_load_n(&is_link_unseen, __ATOMIC_ACQUIRE))
-		hook->linked(handle, cubin, copy->get_size, caller);
+		hook->linked(handle, cubin, &copy->nvjitlink, caller);
 	return result;
 }
 
@@ -136,16 +136,6 @@ static uintptr_t wrapper_of(enum wrapped wrapped, unsigned number)
 	return 0;
 }
 
-/* The length of a text in bytes, without NUL. This module has no libc. */
-static size_t length_of(const char *text)
-{
-	size_t length = 0;
-
-	while (text[length])
-		length++;
-	return length;
-}
-
 /*
  * Which function of nvJitLink a name is, NOT_WRAPPED if it is none of these. *suffix: its end, as "_13_0" of a release's,
  * or "" of the plain one.
@@ -191,20 +181,40 @@ static bool find(const struct link_map *object, const char *name, void *to)
 	return *(const void **)to;
 }
 
-/* Find what the wrapper of nvJitLinkGetLinkedCubin needs of its library. suffix: of that function's name. */
-static bool find_size(const struct link_map *object, const char *suffix, struct copy *copy)
+/*
+ * Write the address of one of nvJitLink's functions, or NULL, to *to, a pointer to a function. name: without nvJitLink
+ * before it; suffix: of its release's names, as "_13_0", or "" of plain ones. Returns whether its library has it.
+ */
+static bool find_of_release(const struct link_map *object, const char *name, const char *suffix, void *to)
 {
-	static const char text[] = "__nvJitLinkGetLinkedCubinSize";
-	char name[sizeof(text) + 16];
-	size_t length = length_of(suffix);
+	static const char before[] = "__nvJitLink";
+	const char *parts[] = {before, name, suffix};
+	char whole[64];
+	size_t size = 0;
 
-	if (length >= sizeof(name) - sizeof(text))
-		return false;
-	for (size_t i = 0; i < sizeof(text) - 1; i++)
-		name[i] = ((const volatile char *)text)[i];
-	for (size_t i = 0; i <= length; i++)
-		name[sizeof(text) - 1 + i] = suffix[i];
-	return find(object, length ? name : name + 2, &copy->get_size);
+	for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
+		for (const volatile char *from = parts[i]; *from; from++) {
+			if (size == sizeof(whole) - 1)
+				return false;
+			whole[size++] = *from;
+		}
+	whole[size] = 0;
+	return find(object, *suffix ? whole : whole + 2, to);
+}
+
+/* Find what the wrapper of nvJitLinkGetLinkedCubin needs of its library. suffix: of that function's name. */
+static bool find_nvjitlink(const struct link_map *object, const char *suffix, struct copy *copy)
+{
+	struct neutrino_nvjitlink *to = &copy->nvjitlink;
+
+	/* Without one of these its LTO IR gives no PTX; releases of names may differ. */
+	find_of_release(object, "Create", suffix, &to->create);
+	find_of_release(object, "AddData", suffix, &to->add_data);
+	find_of_release(object, "Complete", suffix, &to->complete);
+	find_of_release(object, "GetLinkedPtxSize", suffix, &to->get_ptx_size);
+	find_of_release(object, "GetLinkedPtx", suffix, &to->get_ptx);
+	find_of_release(object, "Destroy", suffix, &to->destroy);
+	return find_of_release(object, "GetLinkedCubinSize", suffix, &to->get_cubin_size);
 }
 
 /* Find what the wrapper of nvrtcGetCUBIN needs of its library. */
@@ -247,7 +257,7 @@ uintptr_t nt_audit_passing_bound(const struct link_map *object, const char *name
 	if (!copy && wrapped != NOT_WRAPPED && wrapped != COMPILED)
 		__atomic_store_n(&is_link_unseen, true, __ATOMIC_RELEASE);
 	if (!copy || (wrapped == COMPILED && !find_nvrtc(object, copy)) ||
-	    (wrapped == LINKED && !find_size(object, suffix, copy)))
+	    (wrapped == LINKED && !find_nvjitlink(object, suffix, copy)))
 		return address;
 	return wrapper_of(wrapped, (unsigned)(copy - copies[wrapped]));
 }

@@ -41,16 +41,6 @@ static uint64_t room, needed;		/* bytes: what the tunable says; what the librari
 static uint64_t said; /* bytes: what was said to be enough */
 static bool has_started;
 
-/* The length of a text in bytes, without NUL. This module has no libc. */
-static size_t length_of(const char *text)
-{
-	size_t length = 0;
-
-	while (text[length])
-		length++;
-	return length;
-}
-
 /* The entry of the environment that begins so; NULL if there is none. */
 static char **find_variable(const char *prefix)
 {
@@ -220,10 +210,10 @@ static void begin_again(void)
 	while (environment[count])
 		count++;
 	/* AT_BASE: not if the loader itself was started as a program. */
-	if (count > MOST_VARIABLES || length_of(before) > MOST_VARIABLES || !name || !auxiliary(AT_BASE))
+	if (count > MOST_VARIABLES || nt_audit_object_length(before) > MOST_VARIABLES || !name || !auxiliary(AT_BASE))
 		return;
 	char **variables = __builtin_alloca((count + 3) * sizeof(*variables));
-	char *text = __builtin_alloca(length_of(before) + 128), *kept = __builtin_alloca(length_of(before) + 64);
+	char *text = __builtin_alloca(nt_audit_object_length(before) + 128), *kept = __builtin_alloca(nt_audit_object_length(before) + 64);
 	char *end = append_text(text, tunables ? before : TUNABLES);
 	if (tunables && before[sizeof(TUNABLES) - 1])
 		end = append_text(end, ":");

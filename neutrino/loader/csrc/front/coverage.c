@@ -9,6 +9,7 @@
 
 #include "base/driver.h"
 #include "base/settings.h"
+#include "image/entry_fetch.h"
 #include "image/image.h"
 #include "memory/own_memory.h"
 #include "trace/trace.h"
@@ -173,10 +174,10 @@ static void add_share(struct text *text, const struct coverage *coverage)
 		append(text, "%s", nothing);
 	append_share(text, coverage->probed, coverage->chosen, "launches");
 	if (coverage->probed) {
-		/* Rounded down: 100 only if nothing is missing. In floating point, since the product may overflow. */
-		unsigned percent = coverage->probed == coverage->chosen
-					   ? 100
-					   : (unsigned)((double)coverage->probed / (double)coverage->chosen * 100);
+		/* Rounded down: 100 only if nothing is missing. In whole numbers: 29 / 100.0 * 100 is less than 29. */
+		unsigned percent = (unsigned)(coverage->probed > UINT64_MAX / 100
+						      ? coverage->probed / (coverage->chosen / 100)
+						      : coverage->probed * 100 / coverage->chosen);
 		append(text, " %sprobed (%s%u %%)", nt_own_memory_is_memusage ? "would be " : "", percent ? "" : "under ",
 		       percent ? percent : 1);
 	}
@@ -187,6 +188,18 @@ static void add_share(struct text *text, const struct coverage *coverage)
 		add_number(text, coverage->left_out);
 		append(text, " more");
 	}
+}
+
+/* Append why the helper has made no twins (copies with probes), in one line; remedy: what helps if it took too long. */
+static void add_failure(struct text *text, const char *failure, const char *remedy)
+{
+	enum { LONGEST = 160 };
+	bool is_late = strstr(failure, "took too long");
+
+	append(text, " (");
+	for (size_t i = 0; failure[i] && failure[i] != '\n' && i < LONGEST; i++)
+		append(text, "%c", (unsigned char)failure[i] < 0x20 || failure[i] == 0x7f ? '?' : failure[i]);
+	append(text, "%s%s)", is_late && remedy ? ": " : "", is_late && remedy ? remedy : "");
 }
 
 /*
@@ -217,7 +230,9 @@ static void add_reasons(struct text *text, struct coverage *coverage, bool with_
 		append(text, "%s", said ? "; " : "");
 		add_number(text, coverage->by_reason[most]);
 		append(text, " %s", words[most] ? words[most] : "unknown");
-		if (with_remedies && texts[most])
+		if (with_remedies && most == NEUTRINO_REASON_HELPER && nt_entry_fetch_failure())
+			add_failure(text, nt_entry_fetch_failure(), remedies[most]);
+		else if (with_remedies && texts[most])
 			append(text, " (%s%s%s)", texts[most], remedies[most] ? ": " : "",
 			       remedies[most] ? remedies[most] : "");
 		rest -= coverage->by_reason[most];
@@ -260,6 +275,36 @@ void nt_coverage_say(const char *rank)
 		}
 		add_reasons(&text, &coverage, !has_rank);
 	}
+	nt_quiet_write_say("%s\n", text.data);
+}
+
+/*
+ * Print on stderr what is missing from the trace, and why, if anything is: launches whose results are lost, and other
+ * parts. rank: as text, NULL if it has none.
+ */
+void nt_coverage_say_losses(const char *rank)
+{
+	struct text text = {.used = 0};
+	struct coverage coverage;
+	struct nt_losses losses;
+
+	nt_trace_losses(&losses);
+	if (!losses.launches && !losses.others)
+		return;
+	begin_line(&text, rank);
+	if (losses.launches) {
+		count_launches(&coverage);
+		append(&text, "the records of ");
+		append_share(&text, losses.launches, coverage.probed, "probed launches were lost");
+	}
+	if (losses.others) {
+		append(&text, "%s", losses.launches ? ", and " : "");
+		add_number(&text, losses.others);
+		append(&text, " %s of the trace could not be written",
+		       losses.others == 1 ? "event, log line or file" : "events, log lines or files");
+	}
+	if (losses.why)
+		append(&text, ": %s", losses.why);
 	nt_quiet_write_say("%s\n", text.data);
 }
 

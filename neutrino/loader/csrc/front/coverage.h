@@ -11,6 +11,11 @@ void nt_coverage_say(const char *rank);
 /* When the trace begins, in a thread of the program: what the driver is asked for that is said at the end. */
 void nt_coverage_begin(void);
 
+/*
+ * Print on stderr what is missing from the trace, and why, if anything is. After nt_trace_end. rank: as above.
+ */
+void nt_coverage_say_losses(const char *rank);
+
 /* Print that this process has called the driver and has loaded no GPU code. */
 void nt_coverage_say_unused(const char *rank);
 

@@ -43,7 +43,7 @@ static const char *unsupported(unsigned count, const int *options, void *const *
 void nt_linked_begins(void *state, unsigned count, const int *options, void *const *values)
 {
 	if (nt_passing_is_on())
-		nt_links_begin(state, unsupported(count, options, values));
+		nt_links_begin(state, unsupported(count, options, values), NULL);
 }
 
 /* After cuLinkAddData or cuLinkAddFile, successful or not: a link has an input. data: NULL for a file. */

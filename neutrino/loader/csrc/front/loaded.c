@@ -86,7 +86,7 @@ static void note_refusal(void)
 
 	if (nt_driver.neutrinoEmbeddedRefusal &&
 	    nt_driver.neutrinoEmbeddedRefusal(why, sizeof(why)) == CUDA_SUCCESS && nt_process_trace())
-		nt_event_note("the embedded device refused an image: %s", why);
+		nt_lines_note("the embedded device refused an image: %s", why);
 }
 
 /*

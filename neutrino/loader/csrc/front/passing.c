@@ -14,13 +14,15 @@
 #include "base/scope.h"
 #include "base/settings.h"
 #include "front/process.h"
+#include "front/second_link.h"
 #include "image/image.h"
 #include "image/image_bytes.h"
 #include "image/links.h"
+#include "image/ltoir.h"
 #include "image/passed.h"
 
 /* nvJitLinkInputType of nvJitLink.h; ANY: it finds out by itself. */
-enum { NVJITLINK_INPUT_PTX = 2, NVJITLINK_INPUT_ANY = 10 };
+enum { NVJITLINK_INPUT_PTX = 2, NVJITLINK_INPUT_LTOIR = 3, NVJITLINK_INPUT_ANY = 10 };
 /* Bytes of what a library says that it has made, at most: more is not looked at. */
 #define MOST_BYTES ((size_t)1 << 30)
 
@@ -89,13 +91,13 @@ static void compiled(void *program, const char *cubin, const struct neutrino_nvr
 	nt_passed_keep(cubin, cubin_size, has_text ? text : NULL, size, "NVRTC", "NVRTC has no PTX of it");
 }
 
-/* nvJitLinkCreate has succeeded: a link begins. */
-static void link_begins(void *handle)
+/* nvJitLinkCreate has succeeded: a link with these options begins. */
+static void link_begins(void *handle, uint32_t count, const char *const *options)
 {
 	CALM();
 
 	if (nt_passing_is_on())
-		nt_links_begin(handle, NULL);
+		nt_links_begin(handle, NULL, nt_ltoir_create(count, options));
 }
 
 /* nvJitLinkAddData or nvJitLinkAddFile is about to be called: a link gets an input. data: NULL for a file. */
@@ -109,20 +111,43 @@ static void link_gets(void *handle, int type, const void *data, size_t size)
 	bool is_text = data && (type == NVJITLINK_INPUT_PTX ||
 				(type == NVJITLINK_INPUT_ANY && nt_image_bytes_measure(data, size, &bytes) &&
 				 bytes.kind == NT_IMAGE_TEXT));
-	nt_links_add(handle, is_text ? data : NULL, size, NULL);
+	if (nt_ltoir_is(data, size) && (type == NVJITLINK_INPUT_LTOIR || type == NVJITLINK_INPUT_ANY))
+		nt_links_add_ltoir(handle, data, size);
+	else
+		nt_links_add(handle, is_text ? data : NULL, size, NULL);
 }
 
 /*
- * nvJitLinkGetLinkedCubin has succeeded: keep the PTX that the cubin (machine code for a GPU) was made from. get_size: the
- * same library's nvJitLinkGetLinkedCubinSize. caller: in the code of the program.
+ * The inputs of a link that has succeeded are LTO IR (for optimization at link time): link them once more, for the PTX that
+ * the machine code was made from. In this thread, as nvJitLink was called by it just now.
  */
-static void linked(void *handle, const void *cubin, int (*get_size)(void *, size_t *), const void *caller)
+static void link_again(void *handle, const struct neutrino_nvjitlink *library)
+{
+	struct nt_ltoir *ltoir = nt_links_take_ltoir(handle);
+	size_t size = 0;
+
+	if (!ltoir)
+		return;
+	char *text = nt_second_link_ptx(ltoir, library, &size);
+	nt_ltoir_free(ltoir);
+	nt_links_give_ptx(handle, text, size, "nvJitLink gave no PTX of its LTO IR");
+}
+
+/*
+ * nvJitLinkGetLinkedCubin has succeeded: keep the PTX that the cubin (machine code for a GPU) was made from. library: the
+ * functions of the same library. caller: in the code of the program.
+ */
+static void linked(void *handle, const void *cubin, const struct neutrino_nvjitlink *library, const void *caller)
 {
 	size_t size = 0;
 	CALM();
 
-	if (nt_passing_is_on() && !nt_image_is_vendors(caller) && !get_size(handle, &size) && size && size <= MOST_BYTES)
-		nt_links_done(handle, cubin, size, "nvJitLink");
+	if (!nt_passing_is_on() || nt_image_is_vendors(caller) || library->get_cubin_size(handle, &size) || !size ||
+	    size > MOST_BYTES)
+		return;
+	if (nt_passed_is_wanted(cubin, size))
+		link_again(handle, library);
+	nt_links_done(handle, cubin, size, "nvJitLink");
 }
 
 /* nvJitLinkDestroy is about to be called. */

@@ -57,7 +57,7 @@ static void say_where(void)
  */
 static void note_unused(const char *library)
 {
-	nt_event_note("none of the twins in %s was used: its kernels did not run, or ran through driver functions that were "
+	nt_lines_note("none of the twins in %s was used: its kernels did not run, or ran through driver functions that were "
 		      "looked up before the hook was loaded",
 		      library);
 #ifdef NEUTRINO_LATE
@@ -141,20 +141,23 @@ static void end_trace(void)
 	if (!drained)
 		nt_wake_stop_drain();
 	if (!drained)
-		nt_event_note("the records of the last launches did not arrive within %d s", DRAIN_LIMIT_MS / 1000);
+		nt_lines_note("the records of the last launches did not arrive within %d s", DRAIN_LIMIT_MS / 1000);
 	nt_ranges_note_end();
 	nt_own_memory_log();
 	nt_event_begin(&event, "end");
 	nt_event_number(&event, "drained", drained);
 	nt_event_real(&event, "drain_ms", (double)(nt_clock_now_ns() - begin) / 1e6);
-	nt_event_end(&event);
+	nt_lines_event(&event);
 	next_step();
 	bool is_written = nt_trace_end(DRAIN_LIMIT_MS, drained);
 	next_step();
-	if (is_written)
+	if (is_written) {
 		say_where();
-	else
+		/* Also with --quiet. */
+		nt_coverage_say_losses(nt_settings()->ranks[0]);
+	} else {
 		nt_quiet_write_say("neutrino: the trace in %s could not be written in time: it is not complete\n", nt_path_of_trace());
+	}
 }
 
 /* Main function of the thread that ends the trace: waits until the process ends, then does all that is left. */
@@ -399,7 +402,7 @@ static void log_process(void)
 	for (int i = 0; i < NT_RANK_COUNT; i++)
 		if (settings->ranks[i])
 			nt_event_string(&event, ranks[i], settings->ranks[i]);
-	nt_event_end(&event);
+	nt_lines_event(&event);
 }
 
 static bool has_started;

@@ -90,7 +90,7 @@ static void switch_recording(bool is_on)
 
 	nt_choice_steer(is_on);
 	if (is_on != was_on)
-		nt_event_note("neutrino-ctl: recording is %s", is_on ? "on again" : "off");
+		nt_lines_note("neutrino-ctl: recording is %s", is_on ? "on again" : "off");
 }
 
 /* Begin to do a request of neutrino-ctl; one that is under way is given up for it. */

@@ -32,7 +32,7 @@ static void get_spare_memory(struct nt_graph_exec *exec)
 {
 	if (!nt_graph_layout_records(exec->layout) || nt_graph_memory_spare(exec->memory, exec->layout->size))
 		return;
-	nt_event_note("graph %u: no device memory for its maps: its kernels run unprobed", exec->layout->graph);
+	nt_lines_note("graph %u: no device memory for its maps: its kernels run unprobed", exec->layout->graph);
 	nt_graph_exec_put_originals_back(exec);
 }
 

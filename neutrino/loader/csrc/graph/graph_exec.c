@@ -43,7 +43,7 @@ void nt_graph_exec_log(const struct nt_layout *layout)
 	for (unsigned i = 0; i < sizeof(words) / sizeof(words[0]); i++)
 		if (by_reason[i])
 			nt_event_number(&event, words[i], by_reason[i]);
-	nt_event_end(&event);
+	nt_lines_event(&event);
 }
 
 /*

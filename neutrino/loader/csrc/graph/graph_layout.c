@@ -401,7 +401,7 @@ void nt_graph_layout_set(const struct nt_graph_target *target, struct nt_layout 
 		found->room = 0;
 		reason = probe_node(target, found, &place, free_offset(layout));
 		if (reason != NEUTRINO_REASON_PROBED && nt_driver.cuGraphExecKernelNodeSetParams_v2(target->exec, node, parameters))
-			nt_event_note("graph %u: a kernel node could not be put back", layout->graph);
+			nt_lines_note("graph %u: a kernel node could not be put back", layout->graph);
 	}
 	settle_node(layout, found, reason);
 	keep_launch(target, found, parameters);
@@ -486,7 +486,7 @@ bool nt_graph_layout_put_original(const struct nt_graph_target *target, struct n
 	if (!node->is_paired)
 		return false;
 	if (nt_driver.cuGraphExecKernelNodeSetParams_v2(target->exec, node->node, &parameters) != CUDA_SUCCESS) {
-		nt_event_note("graph %u: a kernel node could not be put back", layout->graph);
+		nt_lines_note("graph %u: a kernel node could not be put back", layout->graph);
 		node->is_paired = false; /* so that it is not tried again */
 		return false;
 	}
@@ -515,7 +515,7 @@ bool nt_graph_layout_put_twin(const struct nt_graph_target *target, struct nt_la
 		return false;
 	attempt.extent.log_units = node->log_units;
 	if (node->kernel->backend->submit(&attempt) != CUDA_SUCCESS) {
-		nt_event_note("graph %u: a kernel node could not get its twin again", layout->graph);
+		nt_lines_note("graph %u: a kernel node could not get its twin again", layout->graph);
 		return false;
 	}
 	node->has_twin = true;

@@ -90,7 +90,7 @@ static void change_set(struct nt_graph_exec *exec)
 	if (layout)
 		nt_graph_exec_use(exec, layout);
 	if (layout && nt_graph_layout_records(layout) && !nt_graph_memory_has_spare(exec->memory, layout->size)) {
-		nt_event_note("graph %u: no device memory for its maps with other probes: its kernels run unprobed", layout->graph);
+		nt_lines_note("graph %u: no device memory for its maps with other probes: its kernels run unprobed", layout->graph);
 		nt_graph_exec_put_originals_back(exec);
 	}
 	if (layout)

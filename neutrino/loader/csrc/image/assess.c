@@ -7,6 +7,7 @@
 #include "base/settings.h"
 #include "base/sha256.h"
 #include "image/entry_fetch.h"
+#include "image/requests.h"
 
 #define IDENTITY_BYTES 65536u
 
@@ -50,12 +51,16 @@ void nt_assess_by_section(const struct nt_image_bytes *bytes, bool is_file, cons
 /*
  * Decide whether an image (GPU code of the program) can have twins (copies with probes) in a run with probes of its
  * own, by a set of them: sets ret->key, the key of its cache entry, or else ret->reason and ret->detail. ret->reason is
- * PROBED before.
+ * PROBED before. is_of_kernel: the bytes ask for the entry of one kernel alone.
  */
-void nt_assess_by_run(const struct nt_image_bytes *bytes, const struct nt_set *set, const char *arch,
+void nt_assess_by_run(const struct nt_image_bytes *bytes, const struct nt_set *set, const char *arch, bool is_of_kernel,
 		      struct nt_assessment *ret)
 {
-	if (!bytes->has_text && !nt_settings()->takes_code) {
+	const struct nt_settings *settings = nt_settings();
+	/* A kernel that is not ready has no entry yet that could say whether the image has its PTX. */
+	bool is_by_kernel = nt_settings_by_kernel(arch) && !is_of_kernel && (settings->is_code_only || nt_requests_are_on);
+
+	if (is_by_kernel || (!bytes->has_text && !settings->takes_code)) {
 		ret->reason = NEUTRINO_REASON_NO_PTX;
 	} else if (!nt_entry_fetch_key(set, arch, bytes->data, bytes->size, ret->key)) {
 		ret->reason = NEUTRINO_REASON_HELPER;

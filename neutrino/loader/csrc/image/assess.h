@@ -20,8 +20,11 @@ struct nt_assessment {
 void nt_assess_by_section(const struct nt_image_bytes *bytes, bool is_file, const char *arch,
 			  struct nt_section_twins *twins, struct nt_assessment *ret);
 
-/* Compute the cache key of an image in a run with probes of its own, by a set of them, if it can have an entry. */
-void nt_assess_by_run(const struct nt_image_bytes *bytes, const struct nt_set *set, const char *arch,
+/*
+ * Compute the cache key of an image in a run with probes of its own, by a set of them, if it can have an entry. is_of_kernel:
+ * the bytes ask for the entry of one kernel (kernel_image.c).
+ */
+void nt_assess_by_run(const struct nt_image_bytes *bytes, const struct nt_set *set, const char *arch, bool is_of_kernel,
 		      struct nt_assessment *ret);
 
 /*

@@ -25,6 +25,9 @@ const struct nt_backend nt_backend_table[NT_BACKENDS] = {
 /* Units of a warp's first chunk, at most: the kernel counts it in halves of units, in 12 bits. */
 #define LOG_FIRST_MOST 1024u
 
+/* Of what warps with chunks of their own are known to want, the part that is left for them besides. */
+#define SPARE_OF_OWN 16
+
 /* The greatest number of units. One more has another meaning in the kernel. */
 #define LOG_MOST (UINT32_MAX - 1)
 
@@ -58,6 +61,37 @@ static uint64_t likely_log_units(const struct nt_attempt *attempt)
 		return wanted;
 	uint64_t of_warps = log_units_of_warps(attempt);
 	return of_warps > wanted ? of_warps : wanted;
+}
+
+/*
+ * Choose which chunks the warps of a launch have of their own (extent->log_first), and how many units of a log must be
+ * left for what they save beyond these (extent->log_beyond): as much again, until a launch with such chunks has shown
+ * how much they want.
+ */
+static void choose_first_chunks(const struct nt_attempt *attempt, struct nt_extent *extent)
+{
+	const struct nt_kernel *kernel = attempt->function->kernel;
+	uint64_t first = (__atomic_load_n(&kernel->log_first, __ATOMIC_RELAXED) + NT_NEED_PARTS - 1) / NT_NEED_PARTS;
+	uint64_t known = __atomic_load_n(&kernel->log_beyond, __ATOMIC_RELAXED), beyond;
+
+	/* The nodes of a graph have none. */
+	extent->log_first = attempt->cell ? 0 : first < LOG_FIRST_MOST ? (uint32_t)first : LOG_FIRST_MOST;
+	uint64_t own = extent->log_first * extent->warps;
+	if (!known)
+		beyond = own;
+	else if (__builtin_mul_overflow(known - 1, extent->warps, &beyond))
+		beyond = UINT64_MAX;
+	else {
+		beyond = (beyond + NT_NEED_PARTS - 1) / NT_NEED_PARTS;
+		beyond += (own + beyond) / SPARE_OF_OWN;
+	}
+	extent->log_beyond = beyond < UINT32_MAX ? (uint32_t)beyond : UINT32_MAX;
+}
+
+/* Units that a log of a launch needs for its warps to have chunks of their own; 0 if they get none. */
+static uint64_t units_with_first_chunks(const struct nt_extent *extent)
+{
+	return extent->log_first ? extent->log_first * extent->warps + extent->log_beyond : 0;
 }
 
 /*
@@ -103,12 +137,11 @@ static uint64_t choose_log(const struct nt_attempt *attempt, uint64_t most, uint
 	/* Not more than a node is likely to need: another one may have no room then. */
 	uint64_t in_graph = likely > 2 * wanted ? likely : 2 * wanted;
 	uint64_t enough = likely <= little / 2 ? little : attempt->cell ? in_graph : 2 * likely;
-	uint64_t first = (__atomic_load_n(&kernel->log_first, __ATOMIC_RELAXED) + NT_NEED_PARTS - 1) / NT_NEED_PARTS;
-	extent->log_first = attempt->cell ? 0 : first < LOG_FIRST_MOST ? (uint32_t)first : LOG_FIRST_MOST;
-	/* The warps' own chunks, rounded up to whole units, take half of it at most: see nt_regions_describe. */
-	uint64_t twice = 2 * (uint64_t)extent->log_first * extent->warps;
-	if (enough < twice && twice / 4 <= likely)
-		enough = twice;
+	choose_first_chunks(attempt, extent);
+	/* The warps' own chunks are rounded up to whole units. */
+	uint64_t with_first = units_with_first_chunks(extent);
+	if (enough < with_first && with_first / 4 <= likely)
+		enough = with_first;
 	if (wanted && enough < units)
 		enough = share_of_idle(attempt, size, enough);
 	if (wanted && enough < units)
@@ -128,7 +161,7 @@ void nt_backend_measure(struct nt_attempt *attempt, uint64_t most)
 	const struct nt_kernel *kernel = attempt->function->kernel;
 
 	/* It may have been measured before. */
-	attempt->extent.log_units = attempt->extent.log_first = 0;
+	attempt->extent.log_units = attempt->extent.log_first = attempt->extent.log_beyond = 0;
 	attempt->size = nt_regions_size(kernel->maps, kernel->map_count, &attempt->extent);
 	if (kernel->log_count)
 		attempt->size = choose_log(attempt, most, attempt->size, &attempt->extent);
@@ -208,15 +241,19 @@ static bool is_reached(struct nt_attempt *attempt, uint64_t least)
 /*
  * The least units that each log of a launch may get. As many as any earlier launch wanted, or as many for each of its
  * warps as any earlier one wanted for each, whichever is less: a launch that finds no room for it is not probed, and
- * counted, rather than probed in part. While it may wait, what it is likely to want, if that is more. Less if the pool
+ * counted, rather than probed in part. While it may wait, what it is likely to want, if that is more, and as much as its
+ * warps need for chunks of their own: where they take all chunks in turn, they wait for each other. Less if the pool
  * cannot hold it. May lower the units asked for to what the pool can have.
  */
 static uint64_t least_log_units(struct nt_attempt *attempt, bool may_wait)
 {
 	const struct nt_kernel *kernel = attempt->function->kernel;
 	uint64_t wanted = __atomic_load_n(&kernel->log_wanted, __ATOMIC_RELAXED), of_warps = log_units_of_warps(attempt);
-	uint64_t likely = likely_log_units(attempt);
+	uint64_t likely = likely_log_units(attempt), with_first = units_with_first_chunks(&attempt->extent);
 
+	/* Where it is not known what they want beyond such chunks, that is far more. */
+	if (may_wait && likely < with_first && with_first - with_first / 4 <= likely && is_reached(attempt, with_first))
+		return with_first;
 	if (may_wait && likely > wanted && likely >= LOG_LEAST && is_reached(attempt, likely))
 		return likely;
 	if (of_warps && of_warps < wanted)

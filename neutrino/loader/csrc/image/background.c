@@ -52,7 +52,7 @@ void nt_background_begin(void)
 	if (!settings->hot && !settings->waits_for_none)
 		return;
 	if (!nt_quiet_is_supported()) {
-		nt_event_note("this driver, older than CUDA 12.5, cannot tell when a context is idle: twins are waited for");
+		nt_lines_note("this driver, older than CUDA 12.5, cannot tell when a context is idle: twins are waited for");
 		return;
 	}
 	nt_requests_hot = settings->hot;
@@ -256,7 +256,7 @@ void nt_background_start(void)
 	if (!is_fetching)
 		__atomic_store_n(&must_not_ask, 1, __ATOMIC_RELEASE);
 	if (!is_fetching || !nt_thread_start(load_twins, NULL, NULL))
-		nt_event_note("no thread could be started to get twins: kernels run unprobed");
+		nt_lines_note("no thread could be started to get twins: kernels run unprobed");
 }
 
 /* --- ends --- */

@@ -10,6 +10,7 @@
 #include "image/background.h"
 #include "image/backend.h"
 #include "image/choice.h"
+#include "image/kernel_image.h"
 #include "image/prepare.h"
 #include "image/registry.h"
 #include "memory/greens.h"
@@ -44,6 +45,9 @@ static bool make_record(struct nt_function *function, const struct nt_set *set)
 	struct nt_kernel *kernel = NULL;
 
 	if (image) {
+		if (image->has_entry)
+			nt_image_resolve(image);
+		image = nt_kernel_image_of(function->owner, image, set, function->kernel->name);
 		nt_image_resolve(image);
 		kernel = nt_image_kernel(image, function->kernel->name);
 	}

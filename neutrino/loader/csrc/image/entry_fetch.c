@@ -1,13 +1,11 @@
 #include "image/entry_fetch.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -20,11 +18,11 @@
 #include "base/settings.h"
 #include "base/sha256.h"
 #include "base/trusted.h"
+#include "image/cached_file.h"
 
 #define DEFAULT_TIMEOUT_S 120
 #define LONGEST_TIMEOUT_S 86400 /* a day */
 #define SECOND_NS UINT64_C(1000000000)
-#define LARGEST_ENTRY (UINT64_C(1) << 32)
 #define LARGEST_BEGUN (UINT64_C(16) << 20)
 #define KEY_SIZE 32
 
@@ -69,36 +67,7 @@ bool nt_entry_fetch_key(const struct nt_set *set, const char *arch, const void *
 	return true;
 }
 
-/* Read exactly size bytes; false if there are fewer, or on an error. */
-static bool read_all(int fd, void *data, size_t size)
-{
-	uint8_t *bytes = data;
-
-	while (size) {
-		ssize_t count = nt_raw_read(fd, bytes, size);
-		if (count < 0 && errno == EINTR)
-			continue;
-		if (count <= 0)
-			return false;
-		bytes += count;
-		size -= (size_t)count;
-	}
-	return true;
-}
-
-/*
- * The path of the cache file of that key, <cache>/twins/<2 digits>/<key>.twins; false if no cache is set, or the path
- * is too long.
- */
-static bool entry_path(const uint8_t key[32], char ret[PATH_MAX])
-{
-	const char *cache = nt_settings()->cache;
-	char hex[2 * KEY_SIZE + 1];
-
-	for (int i = 0; i < KEY_SIZE; i++)
-		snprintf(hex + 2 * i, 3, "%02x", key[i]); /* two digits and NUL */
-	return cache && snprintf(ret, PATH_MAX, "%s/twins/%.2s/%s.twins", cache, hex, hex) < PATH_MAX;
-}
+static const struct nt_cached_file twins_file = {"twins", ".twins", UINT64_C(1) << 32};
 
 /* For read_entry: what nt_entry_fetch_read was asked for, and the answer. */
 struct reading {
@@ -114,21 +83,10 @@ struct reading {
 static void read_entry(void *argument)
 {
 	struct reading *reading = argument;
-	char path[PATH_MAX];
-	struct stat status;
-	void *data = NULL;
+	size_t size;
+	void *data = nt_cached_file_read(&twins_file, reading->key, &size);
 
-	if (!entry_path(reading->key, path) || !nt_trusted_path(nt_settings()->cache, true))
-		return;
-	int fd = nt_quiet_write_above_stdio(nt_raw_open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
-	if (fd < 0)
-		return;
-	/* Read, not mapped: if another process truncated a mapped file, the program would get SIGBUS. */
-	reading->is_valid = nt_raw_stat(fd, &status) == 0 && S_ISREG(status.st_mode) && status.st_uid == geteuid() &&
-		     status.st_size > 0 && (uint64_t)status.st_size < LARGEST_ENTRY &&
-		     (data = nt_memory_alloc((size_t)status.st_size)) && read_all(fd, data, (size_t)status.st_size) &&
-		     nt_entry_open(data, (size_t)status.st_size, reading->key, reading->entry);
-	nt_raw_close(fd);
+	reading->is_valid = data && nt_entry_open(data, size, reading->key, reading->entry);
 	if (!reading->is_valid)
 		nt_memory_free(data);
 }
@@ -159,26 +117,43 @@ static bool is_own_peer(int fd)
 
 /*
  * Connect to the listener of a set of probes, the process of `neutrino` that makes twins (copies with probes), before a deadline
- * (nt_clock_now_ns). Returns the descriptor, the caller's; -1 if that fails or it is not this user's.
+ * (nt_clock_now_ns). Returns the descriptor, the caller's; -1 if that fails or it is not this user's:
+ * *why gets the reason, in words.
  */
-static int connect_listener(const struct nt_set *set, uint64_t deadline)
+static int connect_listener(const struct nt_set *set, uint64_t deadline, const char **why)
 {
+	static const char ended[] = "the helper has ended before it was asked";
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
 
+	*why = "the helper is not running";
 	_Static_assert(sizeof(address.sun_path) == NT_SOCKET_PATH, "NT_SOCKET_PATH");
 	nt_sets_socket(set, address.sun_path);
-	if (!address.sun_path[0] || !nt_trusted_path(address.sun_path, true))
+	if (!address.sun_path[0])
 		return -1;
+	if (!nt_trusted_path(address.sun_path, true)) {
+		bool is_gone = access(address.sun_path, F_OK) != 0 && errno == ENOENT;
+		*why = is_gone ? ended : "others can change the folder of the helper's socket";
+		return -1;
+	}
 	NT_CLOSED int fd = nt_quiet_write_above_stdio(nt_raw_socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK));
-	if (fd < 0)
+	if (fd < 0) {
+		*why = "no socket can be made to reach the helper";
 		return -1;
+	}
 	/* EAGAIN: the listener is running, but its queue of connections is full. One cannot poll for that. */
 	while (nt_raw_connect(fd, &address, sizeof(address)) != 0) {
-		if ((errno != EAGAIN && errno != EINTR) || nt_clock_now_ns() >= deadline)
+		if ((errno != EAGAIN && errno != EINTR) || nt_clock_now_ns() >= deadline) {
+			/* Nobody listens, or the next run has removed what it has left. */
+			if (errno == ECONNREFUSED || errno == ENOENT)
+				*why = ended;
 			return -1;
+		}
 		nt_clock_sleep_us(5000);
 	}
-	return is_own_peer(fd) ? nt_scope_keep_fd(&fd) : -1;
+	if (is_own_peer(fd))
+		return nt_scope_keep_fd(&fd);
+	*why = "the helper's socket is another user's";
+	return -1;
 }
 
 /*
@@ -299,7 +274,7 @@ static bool seems_cached(const uint8_t key[32])
 {
 	char path[PATH_MAX];
 
-	return entry_path(key, path) && access(path, R_OK) == 0;
+	return nt_cached_file_path(&twins_file, key, path) && access(path, R_OK) == 0;
 }
 
 /*
@@ -350,7 +325,7 @@ static void receive_entry(int fd, struct nt_begun *begun)
 
 	if (!transfer(fd, &reply, sizeof(reply), false, begun->deadline)) {
 		say_late(begun, "the helper exited");
-	} else if (memcmp(reply.magic, NEUTRINO_REPLY_MAGIC, sizeof(reply.magic)) != 0 || reply.size >= LARGEST_ENTRY ||
+	} else if (memcmp(reply.magic, NEUTRINO_REPLY_MAGIC, sizeof(reply.magic)) != 0 || reply.size >= twins_file.limit ||
 		   !(data = nt_memory_alloc(reply.size + 1)) /* with NUL after a message */ ||
 		   !transfer(fd, data, reply.size, false, begun->deadline)) {
 		snprintf(begun->error, sizeof(begun->error), "the helper's answer is incomplete");
@@ -404,7 +379,8 @@ static bool send_at_once(int fd, const struct nt_begun *begun)
 static void ask_ahead(void *argument)
 {
 	struct nt_begun *begun = argument;
-	int fd = connect_listener(begun->set, 0);
+	const char *why;
+	int fd = connect_listener(begun->set, 0, &why);
 	bool sent = fd >= 0 && send_at_once(fd, begun);
 
 	__atomic_sub_fetch(&unsent_count, 1, __ATOMIC_RELEASE);
@@ -428,10 +404,11 @@ static void ask_ahead(void *argument)
 static void ask_and_wait(void *argument)
 {
 	struct nt_begun *begun = argument;
-	int fd = connect_listener(begun->set, begun->deadline);
+	const char *why;
+	int fd = connect_listener(begun->set, begun->deadline, &why);
 
 	if (fd < 0) {
-		say_late(begun, "the helper is not running");
+		say_late(begun, why);
 		return;
 	}
 	if (transfer(fd, &begun->request, sizeof(begun->request), true, begun->deadline) &&
@@ -517,6 +494,25 @@ static bool take_answer(struct nt_begun *begun, struct nt_entry *ret, char *erro
 	return is_valid;
 }
 
+/* Why the first entry could not be had; NULL if all could. */
+static const char *first_failure;
+
+/* Why the first image got no twins (copies with probes) from the helper that makes them; NULL if none had to go without. */
+const char *nt_entry_fetch_failure(void)
+{
+	return __atomic_load_n(&first_failure, __ATOMIC_ACQUIRE);
+}
+
+/* Keep a message, if it is the first, for what is said at the process's end. */
+static void keep_failure(const char *error)
+{
+	const char *none = NULL;
+	char *copy = nt_entry_fetch_failure() ? NULL : nt_memory_strdup(error);
+
+	if (copy && !__atomic_compare_exchange_n(&first_failure, &none, copy, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+		nt_memory_free(copy);
+}
+
 /*
  * Get an image's twins (copies with probes) from the listener (a process of `neutrino`), and wait for them,
  * NEUTRINO_TIMEOUT seconds at most; not at all once two requests in a row took longer. begun: an earlier request of
@@ -534,6 +530,7 @@ bool nt_entry_fetch_request(struct nt_begun *begun, const struct nt_set *set, co
 	if (__atomic_load_n(&timeouts, __ATOMIC_RELAXED) >= MOST_TIMEOUTS) {
 		nt_entry_fetch_drop(begun);
 		snprintf(error, error_size, "the helper took too long for others, and is not waited for any more");
+		keep_failure(error);
 		return false;
 	}
 	if (begun && wait_for(&begun->errand, again.deadline)) {
@@ -562,6 +559,8 @@ bool nt_entry_fetch_request(struct nt_begun *begun, const struct nt_set *set, co
 		__atomic_add_fetch(&timeouts, 1, __ATOMIC_RELAXED);
 	else
 		__atomic_store_n(&timeouts, 0, __ATOMIC_RELAXED);
+	if (!is_valid)
+		keep_failure(error);
 	return is_valid;
 }
 
@@ -575,8 +574,9 @@ static void say_hello(void *argument)
 	struct neutrino_request request = request_of(REQUEST_TRACE_BEGINS);
 	/* At most a second: the program waits for this. */
 	uint64_t deadline = nt_clock_now_ns() + SECOND_NS;
+	const char *why;
 	/* Scripts of the probes are the first set's alone. */
-	int fd = connect_listener(nt_sets_find(1), deadline);
+	int fd = connect_listener(nt_sets_find(1), deadline, &why);
 
 	if (fd < 0)
 		return;

@@ -49,6 +49,9 @@ void nt_entry_fetch_drop(struct nt_begun *begun);
 bool nt_entry_fetch_request(struct nt_begun *begun, const struct nt_set *set, const uint8_t key[32], const char *arch,
 			    int driver_version, const void *image, size_t size, struct nt_entry *ret, char *error, size_t error_size);
 
+/* Why nt_entry_fetch_request has failed first, in words; NULL if it never has. */
+const char *nt_entry_fetch_failure(void);
+
 /* Tell the listener that this process has begun a trace, and its path, so that it runs until this process has ended. */
 void nt_entry_fetch_hello(const char *trace);
 

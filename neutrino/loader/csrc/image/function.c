@@ -18,13 +18,14 @@ struct nt_image *nt_function_image_for(struct nt_owner *owner, const struct nt_s
 	/* One that has no twins has none of any set. */
 	if (!made->image->set)
 		return made->image;
-	for (; made->image->set != set; made = next) {
+	/* Images of single kernels have a set, too. */
+	for (; made->image->set != set || made->image->is_of_kernel; made = next) {
 		next = __atomic_load_n(&made->next, __ATOMIC_ACQUIRE);
 		if (next)
 			continue;
 		fresh = owner->kept.data ? nt_memory_alloc_zeroed(1, sizeof(*fresh)) : NULL;
 		if (fresh)
-			fresh->image = nt_image_of_set(owner->made.image, &owner->kept, set);
+			fresh->image = nt_image_of_set(owner->made.image, &owner->kept, set, false);
 		/* Not one without twins, as when there are too many images. */
 		if (!fresh || !fresh->image || fresh->image->set != set) {
 			nt_memory_free(fresh);

@@ -33,7 +33,11 @@ struct nt_owner {
 	bool is_library;
 	bool is_gone; /* unloaded: no function is added to it any more */
 	struct nt_made made;	/* for the set that was in force when it was loaded; others follow */
-	struct nt_image_bytes kept; /* a copy of what it was loaded from, for other sets; data NULL: none */
+	struct nt_image_bytes kept; /* what it was loaded from, for other sets and kernels of their own; data NULL: none */
+	bool is_kept_elsewhere; /* kept is no copy, but in a loaded library that nobody can write to */
+	uint8_t kept_digest[32]; /* kernel_image.c's: SHA-256 of kept, once is_kept_known */
+	bool is_kept_known;
+	const struct nt_set *kept_for; /* the set by whose listener there is a file of it */
 	CUcontext context;	/* that a module belongs to */
 	struct nt_owner *alias; /* a module made of this library */
 	int users; /* threads that prepare contexts for its functions: it is not unloaded under them */

@@ -21,6 +21,7 @@
 #include "image/image_log.h"
 #include "image/needs.h"
 #include "image/passed.h"
+#include "image/passed_file.h"
 #include "image/requests.h"
 #include "image/section.h"
 #include "image/sets.h"
@@ -149,6 +150,7 @@ struct found {
 	enum nt_image_kind kind;
 	size_t size;
 	const char *ptx_by;
+	bool is_of_kernel;
 	struct nt_assessment assessment;
 };
 
@@ -197,6 +199,7 @@ static struct nt_image *record_of(struct found *found)
 	image->detail = *assessment->detail ? nt_memory_strdup(assessment->detail) : NULL;
 	image->has_entry = has_entry;
 	image->from_section = from_section;
+	image->is_of_kernel = found->is_of_kernel;
 	image->set = has_entry ? found->set : NULL;
 	memcpy(image->key, assessment->key, sizeof(assessment->key));
 	snprintf(image->arch, sizeof(image->arch), "%s", found->arch);
@@ -233,6 +236,11 @@ static struct nt_image *record_of(struct found *found)
 static struct nt_image *image_by_run(struct found *found)
 {
 	struct nt_passed passed = nt_passed_find(found->bytes, found->arch);
+	if (!passed.by && found->bytes->kind == NT_IMAGE_CUBIN && !found->bytes->has_text) {
+		/* It may be from a file, into which an earlier run has put it. */
+		nt_passed_file_keep(found->bytes);
+		passed = nt_passed_find(found->bytes, found->arch);
+	}
 	NT_FREED uint8_t *fatbin = passed.fatbin;
 	struct nt_image_bytes both = {fatbin, passed.size, NT_IMAGE_FATBIN, true};
 
@@ -240,7 +248,7 @@ static struct nt_image *image_by_run(struct found *found)
 		found->bytes = &both;
 		found->ptx_by = passed.by;
 	}
-	nt_assess_by_run(found->bytes, found->set, found->arch, &found->assessment);
+	nt_assess_by_run(found->bytes, found->set, found->arch, found->is_of_kernel, &found->assessment);
 	if (found->assessment.reason == NEUTRINO_REASON_NO_PTX && passed.why)
 		snprintf(found->assessment.detail, sizeof(found->assessment.detail), "made by %s in this process: %s", passed.by,
 			 passed.why);
@@ -286,12 +294,15 @@ struct nt_image *nt_image_of(const struct nt_image_bytes *bytes, const char *sou
 
 /*
  * The record that an image (GPU code of the program) has for a set of probes, made if it is new; NULL without memory.
- * image: its record for another set, with an entry; bytes: as they were for that.
+ * image: its record for another set, with an entry; bytes: as they were for that. is_of_kernel: they are those by which
+ * the entry of one kernel alone is asked for.
  */
-struct nt_image *nt_image_of_set(const struct nt_image *image, const struct nt_image_bytes *bytes, const struct nt_set *set)
+struct nt_image *nt_image_of_set(const struct nt_image *image, const struct nt_image_bytes *bytes, const struct nt_set *set,
+				 bool is_of_kernel)
 {
 	struct found found = {.bytes = bytes, .source = image->source ? image->source : "", .arch = image->arch, .set = set,
-			      .kind = bytes->kind, .size = bytes->size, .assessment = {.reason = NEUTRINO_REASON_PROBED}};
+			      .kind = image->kind, .size = image->size, .is_of_kernel = is_of_kernel,
+			      .assessment = {.reason = NEUTRINO_REASON_PROBED}};
 
 	return image_by_run(&found);
 }

@@ -37,6 +37,7 @@ struct nt_image {
 	const char *ptx_by; /* who made it of PTX in this process, such as "NVRTC"; NULL: it is not known, or it holds PTX */
 	int state;	   /* enum nt_resolve_state */
 	bool has_entry;	   /* or may have one: kernels that are obtained before it is resolved are not ready */
+	bool is_of_kernel; /* its entry has one kernel, whose name is in its key: kernel_image.c */
 	bool from_section; /* its twins are in the section of the patched file that contains it; else the run's */
 	void *copy;	   /* until resolved: of the image's bytes, or of its entry from a section; or NULL */
 	size_t copy_size;
@@ -61,9 +62,10 @@ struct nt_image *nt_image_of(const struct nt_image_bytes *bytes, const char *sou
 
 /*
  * The same for a set of probes (image/sets.h) that is not, or not yet, in force; image: what nt_image_of has returned for these
- * bytes, with an entry.
+ * bytes, with an entry. is_of_kernel: the bytes are those of one kernel's request (kernel_image.c), which has an entry of its own.
  */
-struct nt_image *nt_image_of_set(const struct nt_image *image, const struct nt_image_bytes *bytes, const struct nt_set *set);
+struct nt_image *nt_image_of_set(const struct nt_image *image, const struct nt_image_bytes *bytes, const struct nt_set *set,
+				 bool is_of_kernel);
 
 /* Whether an address is in a loaded library that is never rewritten, since its licence forbids that. */
 bool nt_image_is_vendors(const void *address);

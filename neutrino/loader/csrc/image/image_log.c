@@ -24,20 +24,20 @@ void nt_image_log_device(CUdevice device, const char *arch)
 	nt_event_number(&event, "ordinal", (uint64_t)device);
 	nt_event_string(&event, "name", name);
 	nt_event_string(&event, "arch", arch);
-	nt_event_end(&event);
+	nt_lines_event(&event);
 }
 
 /*
  * Add to an image's event the hash of its bytes as they were loaded, from which readers know them again: its key, with
  * what else that covers; of an image that cannot have twins (copies with probes) its identity. None if that was not
- * hashed here: of twins from a patched file, and of images that are not in the table.
+ * hashed here: of twins from a patched file, of single kernels, and of images that are not in the table.
  */
 static void add_hash(struct nt_event *event, const struct nt_image *image)
 {
 	static const char digits[] = "0123456789abcdef";
 	char text[2 * sizeof(image->key) + 1] = "";
 
-	if (image->from_section || image->reason == NEUTRINO_REASON_TABLE_FULL)
+	if (image->from_section || image->is_of_kernel || image->reason == NEUTRINO_REASON_TABLE_FULL)
 		return;
 	for (size_t i = 0; i < sizeof(image->key); i++) {
 		text[2 * i] = digits[image->key[i] >> 4];
@@ -69,13 +69,15 @@ void nt_image_log_image(const struct nt_image *image, bool cached, double ready_
 		nt_event_string(&event, "ptx_by", image->ptx_by);
 	if (image->from_section)
 		nt_event_string(&event, "twins", "section");
+	if (image->is_of_kernel)
+		nt_event_string(&event, "twins", "kernel");
 	add_hash(&event, image);
 	if (image->reason == NEUTRINO_REASON_PROBED) {
 		if (!image->from_section)
 			nt_event_number(&event, "cached", cached);
 		nt_event_real(&event, "ready_ms", ready_ms);
 	}
-	nt_event_end(&event);
+	nt_lines_event(&event);
 }
 
 /*
@@ -145,13 +147,13 @@ void nt_image_log_kernel(const struct nt_image *image, const struct nt_kernel *k
 		nt_event_number(&event, "log_units", kernel->log_kept.units);
 		nt_event_number(&event, "log_per_warp", kernel->log_kept.per_warp);
 	}
-	nt_event_end(&event);
+	nt_lines_event(&event);
 	if (reason == NEUTRINO_REASON_PROBED)
-		nt_event_log("kernel %u %s: probed%s%s", kernel->id, kernel->name, detail && *detail ? "; " : "",
+		nt_lines_log("kernel %u %s: probed%s%s", kernel->id, kernel->name, detail && *detail ? "; " : "",
 			     detail ? detail : "");
 	else if (reason == NEUTRINO_REASON_NOT_READY)
-		nt_event_log("kernel %u %s: its twin is not ready yet", kernel->id, kernel->name);
+		nt_lines_log("kernel %u %s: its twin is not ready yet", kernel->id, kernel->name);
 	else
-		nt_event_log("kernel %u %s: not probed: %s%s%s", kernel->id, kernel->name,
+		nt_lines_log("kernel %u %s: not probed: %s%s%s", kernel->id, kernel->name,
 			     texts[reason] ? texts[reason] : "", detail && *detail ? ": " : "", detail ? detail : "");
 }

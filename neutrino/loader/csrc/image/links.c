@@ -19,8 +19,11 @@ struct link {
 	uint32_t inputs;
 	char *text; /* of the only input, if that is PTX */
 	size_t size;
-	const char *why; /* there is no PTX for its result; NULL: there is, or it has no input yet */
+	struct nt_ltoir *ltoir; /* of all inputs, if they are LTO IR; NULL: none is kept, or no longer */
+	const char *why; /* there is no PTX for its result; NULL: there is or will be, or it has no input yet */
 };
+
+static const char not_ptx[] = "it was linked from something other than PTX and LTO IR";
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct link *links;
@@ -54,8 +57,10 @@ static struct link *take(const void *handle)
 /* Free a link that is in no list, or NULL. */
 static void free_link(struct link *link)
 {
-	if (link)
+	if (link) {
 		nt_memory_free(link->text);
+		nt_ltoir_free(link->ltoir);
+	}
 	nt_memory_free(link);
 }
 
@@ -76,18 +81,39 @@ static void put(struct link *link)
 
 /*
  * A link of PTX to machine code (cuLink*, nvJitLink) begins. unsupported: why its result cannot be probed, a text that is
- * never freed, or NULL. handle: the linker's; a link that had the same before has ended.
+ * never freed, or NULL. handle: the linker's; a link that had the same before has ended. ltoir: where its LTO IR (input of
+ * optimization at link time) is kept, from now on the link's, or NULL.
  */
-void nt_links_begin(const void *handle, const char *unsupported)
+void nt_links_begin(const void *handle, const char *unsupported, struct nt_ltoir *ltoir)
 {
 	struct link *link = nt_memory_alloc_zeroed(1, sizeof(*link));
 
 	free_link(take(handle));
-	if (!link)
+	if (!link) {
+		nt_ltoir_free(ltoir);
 		return;
+	}
 	link->handle = handle;
 	link->why = unsupported;
+	link->ltoir = ltoir;
 	put(link);
+}
+
+/* Count an input, which is of another kind than those before it, if there are any. What was kept of those is freed. */
+static void add_other(struct link *link)
+{
+	link->inputs++;
+	nt_memory_free(link->text);
+	link->text = NULL;
+	if (link->inputs > 1 && !link->why)
+		link->why = "it was linked from several inputs";
+}
+
+/* Free the LTO IR of a link. */
+static void drop_ltoir(struct link *link)
+{
+	nt_ltoir_free(link->ltoir);
+	link->ltoir = NULL;
 }
 
 /*
@@ -100,13 +126,10 @@ void nt_links_add(const void *handle, const char *text, size_t size, const char 
 
 	if (!link)
 		return;
-	link->inputs++;
-	nt_memory_free(link->text);
-	link->text = NULL;
+	add_other(link);
+	drop_ltoir(link);
 	if (!link->why)
-		link->why = link->inputs > 1 ? "it was linked from several inputs" :
-			    !text	     ? "it was linked from something other than PTX" :
-					       unsupported;
+		link->why = text ? unsupported : not_ptx;
 	if (!link->why) {
 		link->size = strnlen(text, size);
 		link->text = link->size && link->size <= MOST_BYTES ? nt_memory_alloc(link->size) : NULL;
@@ -115,6 +138,67 @@ void nt_links_add(const void *handle, const char *text, size_t size, const char 
 		else
 			link->why = "its PTX could not be kept";
 	}
+	put(link);
+}
+
+/* A link gets LTO IR (input of optimization at link time), of size bytes. */
+void nt_links_add_ltoir(const void *handle, const void *data, size_t size)
+{
+	struct link *link = take(handle);
+
+	if (!link)
+		return;
+	if (link->ltoir && link->ltoir->inputs_count)
+		link->inputs++;
+	else
+		add_other(link);
+	if (!link->why && !link->ltoir)
+		link->why = not_ptx;
+	if (!link->why) {
+		nt_ltoir_add(link->ltoir, data, size);
+		link->why = link->ltoir->why;
+	}
+	if (link->why)
+		drop_ltoir(link);
+	put(link);
+}
+
+/*
+ * The LTO IR of a link (its inputs, for optimization at link time), if it has no other inputs and its PTX is not known yet.
+ * From now on it is the caller's. Else NULL.
+ */
+struct nt_ltoir *nt_links_take_ltoir(const void *handle)
+{
+	struct link *link = take(handle);
+	struct nt_ltoir *ret = NULL;
+
+	if (!link)
+		return NULL;
+	if (!link->why && link->ltoir && link->ltoir->inputs_count) {
+		ret = link->ltoir;
+		link->ltoir = NULL;
+		link->why = "its LTO IR was not linked to PTX";
+	}
+	put(link);
+	return ret;
+}
+
+/*
+ * The PTX of what nt_links_take_ltoir has given: memory of nt_memory_alloc, from now on the link's, of size bytes; NULL: why
+ * there is none, a text that is never freed.
+ */
+void nt_links_give_ptx(const void *handle, char *text, size_t size, const char *why)
+{
+	struct link *link = take(handle);
+
+	if (!link) {
+		nt_memory_free(text);
+		return;
+	}
+	nt_memory_free(link->text);
+	link->text = text;
+	link->size = size;
+	link->why = text ? NULL : why;
 	put(link);
 }
 

@@ -14,6 +14,7 @@
 #include "base/quiet_write.h"
 #include "base/raw_files.h"
 #include "base/settings.h"
+#include "image/cached_file.h"
 #include "trace/writer.h"
 
 #define MAGIC UINT64_C(0x02534445454e544e) /* "NTNEEDS" and the version */
@@ -32,12 +33,9 @@ struct file {
  */
 static bool path_of(const uint8_t key[32], char ret[PATH_MAX])
 {
-	const char *cache = nt_settings()->cache;
-	char hex[65];
+	static const struct nt_cached_file needs_file = {"twins", ".needs", 0};
 
-	for (int i = 0; i < 32; i++)
-		snprintf(hex + 2 * i, 3, "%02x", key[i]);
-	return cache && snprintf(ret, PATH_MAX, "%s/twins/%.2s/%s.needs", cache, hex, hex) < PATH_MAX;
+	return nt_cached_file_path(&needs_file, key, ret);
 }
 
 /* For read_here: the path, and the file. */

@@ -19,7 +19,7 @@
 /* One that was kept: in the list of its bucket, and in that of all in the order of their time. */
 struct kept {
 	struct kept *next, *later;
-	uint8_t digest[32]; /* SHA-256 of the cubin */
+	uint8_t digest[32]; /* of nt_passed_digest */
 	const char *by, *why;
 	size_t size;	    /* of the text */
 	char text[];
@@ -157,14 +157,44 @@ static void link_newest(struct kept *new)
 	__atomic_fetch_add(&count, 1, __ATOMIC_RELAXED);
 }
 
-/* The SHA-256 of a cubin (machine code for a GPU). */
-static void digest_of(const struct nt_image_bytes *cubin, uint8_t ret[32])
+/*
+ * The SHA-256 by which a cubin (machine code for a GPU) is known: of its bytes, and zeros up to a multiple of 8 bytes, as
+ * fatbins store it.
+ */
+void nt_passed_digest(const struct nt_image_bytes *cubin, uint8_t ret[32])
 {
+	static const uint8_t zeros[8];
 	struct nt_sha256 hash;
 
 	nt_sha256_init(&hash);
 	nt_sha256_add(&hash, cubin->data, cubin->size);
+	nt_sha256_add(&hash, zeros, padded(cubin->size) - cubin->size);
 	nt_sha256_finish(&hash, ret);
+}
+
+/* Measure a cubin (machine code for a GPU) of size bytes. False if it is none, or holds its PTX itself. */
+static bool measure_bare(const void *cubin, size_t size, struct nt_image_bytes *ret)
+{
+	return nt_image_bytes_measure(cubin, size, ret) && ret->kind == NT_IMAGE_CUBIN && !ret->has_text;
+}
+
+/*
+ * Whether the PTX of a cubin (machine code for a GPU) of size bytes would be kept: it holds none, and none of it is kept
+ * yet.
+ */
+bool nt_passed_is_wanted(const void *cubin, size_t size)
+{
+	struct nt_image_bytes bytes;
+	uint8_t digest[32];
+
+	if (!measure_bare(cubin, size, &bytes))
+		return false;
+	nt_passed_digest(&bytes, digest);
+	nt_lock_take(&mutex);
+	const struct kept *known = find(digest);
+	bool ret = !known || !known->size;
+	nt_lock_release(&mutex);
+	return ret;
 }
 
 /*
@@ -178,7 +208,7 @@ void nt_passed_keep(const void *cubin, size_t cubin_size, const char *text, size
 	struct kept *dropped = NULL;
 	struct arch arch;
 
-	if (!nt_image_bytes_measure(cubin, cubin_size, &bytes) || bytes.kind != NT_IMAGE_CUBIN || bytes.has_text)
+	if (!measure_bare(cubin, cubin_size, &bytes))
 		return;
 	text_size = text ? strnlen(text, text_size) : 0;
 	if (text && !read_target(text, text_size, &arch)) {
@@ -193,7 +223,7 @@ void nt_passed_keep(const void *cubin, size_t cubin_size, const char *text, size
 	*new = (struct kept){.by = by, .why = text_size ? NULL : why, .size = text_size};
 	if (text_size)
 		memcpy(new->text, text, text_size);
-	digest_of(&bytes, new->digest);
+	nt_passed_digest(&bytes, new->digest);
 
 	nt_lock_take(&mutex);
 	struct kept *known = find(new->digest);
@@ -263,7 +293,7 @@ struct nt_passed nt_passed_find(const struct nt_image_bytes *bytes, const char *
 
 	if (bytes->kind != NT_IMAGE_CUBIN || bytes->has_text || !__atomic_load_n(&count, __ATOMIC_RELAXED))
 		return ret;
-	digest_of(bytes, digest);
+	nt_passed_digest(bytes, digest);
 	/* Copied under the mutex, since another thread may drop it. */
 	nt_lock_take(&mutex);
 	const struct kept *found = find(digest);

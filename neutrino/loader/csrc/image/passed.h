@@ -20,6 +20,12 @@ struct nt_passed {
 	const char *why; /* without PTX: why; or NULL */
 };
 
+/* The SHA-256 by which a cubin is known: of its bytes, and zeros up to a multiple of 8 bytes, as fatbins store it. */
+void nt_passed_digest(const struct nt_image_bytes *cubin, uint8_t ret[32]);
+
+/* Whether PTX of a cubin of size bytes would be kept: it holds none, and none of it is kept yet. */
+bool nt_passed_is_wanted(const void *cubin, size_t size);
+
 /*
  * Keep the PTX that a cubin was compiled from. by, why: as above, texts that are never freed; text: NULL if it cannot be
  * used. A cubin that holds PTX is not kept. Of what was kept long ago, the program has loaded what it wants to.

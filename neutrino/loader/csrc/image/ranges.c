@@ -372,7 +372,7 @@ void nt_ranges_note_begin(void)
 
 	if (!nt_ranges_are_set() || (now && settings->own_injection && !strcmp(now, settings->own_injection)))
 		return;
-	nt_event_note("NVTX_INJECTION64_PATH is %s, so NVTX does not call Neutrino: --range chooses none of its ranges",
+	nt_lines_note("NVTX_INJECTION64_PATH is %s, so NVTX does not call Neutrino: --range chooses none of its ranges",
 		      now ? now : "not set any more");
 	if (!settings->is_quiet)
 		nt_quiet_write_say("neutrino: NVTX_INJECTION64_PATH is %s: --range chooses no NVTX range; run COMMAND without that tool\n",
@@ -383,7 +383,7 @@ void nt_ranges_note_begin(void)
 void nt_ranges_note_end(void)
 {
 	if (nt_ranges_are_set() && !__atomic_load_n(&was_any, __ATOMIC_RELAXED))
-		nt_event_note("--range: the process %s",
+		nt_lines_note("--range: the process %s",
 			      __atomic_load_n(&has_arrived, __ATOMIC_RELAXED) ? "was in none of these ranges"
 									      : "has never marked a range by NVTX");
 }

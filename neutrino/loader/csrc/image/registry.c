@@ -16,6 +16,7 @@
 #include "image/attributes.h"
 #include "image/backend.h"
 #include "image/choice.h"
+#include "image/kernel_image.h"
 #include "image/prepare.h"
 #include "image/requests.h"
 #include "image/twin.h"
@@ -66,7 +67,7 @@ static void release_owner(struct nt_retired *record)
 		nt_memory_free(made);
 	}
 	nt_memory_free(owner->made.parts);
-	nt_memory_free((void *)(uintptr_t)owner->kept.data);
+	nt_kernel_image_release(owner);
 	nt_memory_free(owner);
 }
 
@@ -189,22 +190,6 @@ static struct nt_owner *find_owner(void *handle, bool is_library)
 }
 
 /*
- * Keep a copy of the image (GPU code of the program) of a module or library, if other sets of probes may be put into it.
- * Without memory it has no twins (copies with probes) of these.
- */
-static void keep_bytes(struct nt_owner *owner, const struct nt_image_bytes *bytes)
-{
-	if (!nt_settings()->asks_again || !owner->made.image->set)
-		return;
-	void *copy = nt_memory_alloc(bytes->size + 1);
-	if (!copy)
-		return;
-	memcpy(copy, bytes->data, bytes->size);
-	owner->kept = *bytes;
-	owner->kept.data = copy;
-}
-
-/*
  * Register a module or library that the program has loaded from an image (GPU code of the program). bytes: of the image,
  * or NULL; alias: the library that the driver made this module of, or NULL. Takes the mutex.
  */
@@ -220,7 +205,7 @@ static void add_owner(void *handle, bool is_library, struct nt_image *image, con
 	owner->made.image = image;
 	owner->alias = alias;
 	if (bytes)
-		keep_bytes(owner, bytes);
+		nt_kernel_image_keep(owner, bytes);
 	if (!is_library) {
 		forget_if_renewed();
 		nt_driver.cuCtxGetCurrent(&owner->context);
@@ -295,6 +280,9 @@ static bool register_obtained(void *owner_handle, bool is_library, void *handle,
 	struct nt_image *image = nt_function_image_for(owner, nt_sets_now());
 	if (!image)
 		return true;
+	if (image->has_entry && !is_deferred(image))
+		nt_image_resolve(image);
+	image = nt_kernel_image_of(owner, image, nt_sets_now(), name);
 	if (!is_deferred(image))
 		nt_image_resolve(image);
 	struct nt_kernel *kernel = nt_image_kernel(image, name);
@@ -518,7 +506,7 @@ static struct nt_function *take_unready(const struct nt_kernel *kernel, unsigned
 
 	nt_lock_take(&mutex);
 	for (struct nt_owner *owner = owners; owner && !found; owner = owner->next) {
-		if (owner->made.image != kernel->image)
+		if (owner->made.image != kernel->image && !owner->made.next)
 			continue;
 		for (struct nt_function *function = owner->functions; function && !found; function = function->next)
 			if (function->kernel == kernel && nt_function_reason(function) == NEUTRINO_REASON_NOT_READY &&

@@ -263,8 +263,8 @@ void nt_section_use(const struct nt_section_twins *twins)
 	nt_event_string(&event, "probes", text_at(section, section->names_offset));
 	nt_event_string(&event, "version", text_at(section, section->maker_offset));
 	nt_event_string(&event, "file", name);
-	nt_event_end(&event);
-	nt_event_log("%s carries twins with %s", twins->library, text_at(section, section->names_offset));
+	nt_lines_event(&event);
+	nt_lines_log("%s carries twins with %s", twins->library, text_at(section, section->names_offset));
 }
 
 /* For collect_names: the results, and their sizes in bytes. */

@@ -146,6 +146,6 @@ void nt_sets_note(void)
 	nt_event_number(&event, "number", set->number);
 	nt_event_string(&event, "probes", set->names ? set->names : "");
 	nt_event_string(&event, "file", file);
-	nt_event_end(&event);
+	nt_lines_event(&event);
 	nt_trace_copy(file, set->probe_file);
 }

@@ -72,7 +72,7 @@ static void load_part(const struct nt_owner *owner, struct nt_made *made, struct
 		part->twins = twins;
 	else if (nt_entry_has_twins(&image->entry, number) &&
 		 !__atomic_exchange_n(&made->load_noted, 1, __ATOMIC_ACQ_REL))
-		nt_event_note("the driver did not load the twins of image %u: error %d", image->id, result);
+		nt_lines_note("the driver did not load the twins of image %u: error %d", image->id, result);
 	__atomic_store_n(&part->state, RESOLVED, __ATOMIC_RELEASE);
 }
 
@@ -134,7 +134,7 @@ static bool add_addresses(struct nt_function *function, const struct nt_owner *o
 				: nt_driver.cuModuleGetGlobal_v2(&addresses->values[i], &size, owner->handle.handle,
 								 name);
 		if (result != CUDA_SUCCESS) {
-			nt_event_note("kernel %u %s: the driver has no address of variable %s (error %d)", kernel->id,
+			nt_lines_note("kernel %u %s: the driver has no address of variable %s (error %d)", kernel->id,
 				      kernel->name, name, result);
 			nt_memory_free(addresses);
 			return false;

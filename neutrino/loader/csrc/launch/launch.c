@@ -54,7 +54,7 @@ void nt_launch_unknown(uint64_t launches, bool is_chosen)
 	nt_event_string(&event, "name", "(kernels that were loaded before Neutrino)");
 	nt_event_string(&event, "reason", "launch-form");
 	nt_event_string(&event, "detail", "");
-	nt_event_end(&event);
+	nt_lines_event(&event);
 }
 
 /*
@@ -258,7 +258,7 @@ static void start_preparation(CUcontext context)
 	__atomic_store_n(&preparation->is_running, 1, __ATOMIC_RELEASE);
 	if (!nt_thread_start(prepare_context, preparation, NULL)) {
 		__atomic_store_n(&preparation->is_running, 0, __ATOMIC_RELEASE);
-		nt_event_note("context %p could not be prepared: its kernels run unprobed", context);
+		nt_lines_note("context %p could not be prepared: its kernels run unprobed", context);
 	}
 }
 

@@ -104,5 +104,5 @@ void nt_own_memory_log(void)
 	nt_event_number(&event, "contexts", __atomic_load_n(&pools, __ATOMIC_RELAXED));
 	nt_event_number(&event, "pool_limit", __atomic_load_n(&pool_limit, __ATOMIC_RELAXED));
 	nt_event_number(&event, "launch_limit", __atomic_load_n(&launch_limit, __ATOMIC_RELAXED));
-	nt_event_end(&event);
+	nt_lines_event(&event);
 }

@@ -206,7 +206,7 @@ struct nt_pool *nt_pool_prepare(CUcontext context)
 		nt_driver.cuThreadExchangeStreamCaptureMode(&mode);
 		__atomic_store_n(&pool->state, made ? POOL_READY : POOL_FAILED, __ATOMIC_RELEASE);
 		if (!made)
-			nt_event_note("not enough memory for maps, or no thread to drain them, in context %p: its kernels run unprobed", context);
+			nt_lines_note("not enough memory for maps, or no thread to drain them, in context %p: its kernels run unprobed", context);
 	}
 	/* If another thread makes it, wait; that takes milliseconds. */
 	for (int i = 0; i < 1000 && __atomic_load_n(&pool->state, __ATOMIC_ACQUIRE) == POOL_PREPARING; i++)
@@ -251,7 +251,7 @@ void nt_pool_forget_context(CUcontext context, unsigned milliseconds)
 	if (closed)
 		__atomic_store_n(&pool->state, POOL_NONE, __ATOMIC_RELEASE);
 	else
-		nt_event_note("a context was destroyed before its records could be copied back");
+		nt_lines_note("a context was destroyed before its records could be copied back");
 }
 
 /*
@@ -304,7 +304,7 @@ void nt_pool_flush(CUcontext context, unsigned milliseconds)
 	struct nt_pool *pool = nt_pools_find(context);
 
 	if (pool && !ask_drain_thread(&pool->flush, milliseconds))
-		nt_event_note("a context may have ended before its records could be copied back");
+		nt_lines_note("a context may have ended before its records could be copied back");
 }
 
 /*

@@ -305,6 +305,35 @@ bool nt_files_unlink(const char *name)
 	return gone;
 }
 
+static int failure; /* an errno; 0: none */
+
+/* Whether an errno says that there is no space left for the user. */
+static bool is_no_space(int error)
+{
+	return error == ENOSPC || error == EDQUOT;
+}
+
+/* Remember why a write to the trace has failed, by errno; 0 is no reason. That there was no space is kept. */
+void nt_files_failed(void)
+{
+	if (errno && !is_no_space(__atomic_load_n(&failure, __ATOMIC_RELAXED)))
+		__atomic_store_n(&failure, errno, __ATOMIC_RELAXED);
+}
+
+/* The errno that nt_files_failed has remembered; 0: none. From any thread. */
+int nt_files_failure(void)
+{
+	return __atomic_load_n(&failure, __ATOMIC_RELAXED);
+}
+
+/* Why a write has failed, in words, by its errno. */
+const char *nt_files_words(int error)
+{
+	if (error == ENOSPC)
+		return "the disk was full";
+	return error == EDQUOT ? "the disk quota was used up" : strerror(error);
+}
+
 #define RESERVE "reserve"
 #define RESERVE_MOST (UINT64_C(1) << 20) /* bytes */
 #define RESERVE_PART 64 /* of what is free, at most one part of so many */

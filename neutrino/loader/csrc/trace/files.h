@@ -45,6 +45,15 @@ bool nt_files_mkdir(const char *name);
 bool nt_files_unlink(const char *name);
 
 /*
+ * Remember why a write to the trace has failed, by errno; 0 is no reason. nt_files_failure: what was remembered, above all
+ * that there was no space left; 0: nothing. From any thread.
+ */
+void nt_files_failed(void);
+int nt_files_failure(void);
+/* In words: "the disk was full", or as strerror. */
+const char *nt_files_words(int error);
+
+/*
  * Set some space of the disk aside, in a file of the directory, and give it back at the end: a full disk that is copied on
  * write takes nothing at all, not even in place of what is there.
  */

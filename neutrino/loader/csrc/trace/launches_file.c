@@ -123,7 +123,7 @@ static void keep_limit(int fd)
 		header.records_first = first;
 	} else {
 		has_removal_failed = true;
-		nt_event_note("--max-trace-size: the file system cannot free a part of launches.bin, which grows on");
+		nt_lines_note("--max-trace-size: the file system cannot free a part of launches.bin, which grows on");
 	}
 }
 
@@ -136,7 +136,7 @@ static void restore_size(int fd)
 	struct stat status;
 
 	if (nt_raw_stat(fd, &status) == 0 && (uint64_t)status.st_size < size && ftruncate(fd, (off_t)size) != 0)
-		nt_event_log("launches.bin was cut off");
+		nt_lines_log("launches.bin was cut off");
 }
 
 /* Write the launch counters that have changed to counters.bin. False if that fails. */
@@ -145,6 +145,8 @@ static bool write_counters(void)
 	int fd = open_file("counters.bin", counters_fd);
 	bool written = fd >= 0 && nt_counters_write(fd);
 
+	if (!written)
+		nt_files_failed();
 	done_with(fd, counters_fd);
 	return written;
 }
@@ -157,8 +159,11 @@ static void write_header(int fd, bool always)
 		written_header = header;
 }
 
-/* Write launch records and counters that have changed. is_last: all of them, and that the trace is complete. */
-void nt_launches_file_write(bool is_last)
+/*
+ * Write launch records and counters that have changed. is_last: all of them, and that the trace is complete if they
+ * are written; has_events: and its events.
+ */
+void nt_launches_file_write(bool is_last, bool has_events)
 {
 	static struct nt_changed changed[BATCH];
 	uint32_t count;
@@ -176,6 +181,8 @@ void nt_launches_file_write(bool is_last)
 	for (uint32_t i = 0; (is_last || i < MOST_BATCHES) && written && (count = nt_records_collect(changed, BATCH, is_last));
 	     i++) {
 		written = fd >= 0 && write_records(fd, changed, count);
+		if (!written)
+			nt_files_failed();
 		nt_records_collected(changed, count, written);
 	}
 	if (fd >= 0)
@@ -183,7 +190,7 @@ void nt_launches_file_write(bool is_last)
 	header.data_removed = nt_results_removed();
 	written &= write_counters();
 	/* Last: the header says how many records there are. */
-	header.ended = is_last && written;
+	header.ended = is_last && written && has_events;
 	write_header(fd, is_last);
 	if (fd >= 0 && is_last)
 		restore_size(fd);

@@ -49,6 +49,7 @@ static uint32_t free_chunks[MOST_CHUNKS], free_count;
 static uint64_t next_run;
 static uint32_t ahead = FEWEST_AHEAD;
 static uint32_t recheck;
+static uint64_t lost_launches; /* settled as LOST */
 
 /* Index of the chunk of a run, by the run modulo RUNS, plus 1; 0: none. Without a lock for readers. */
 static uint32_t chunk_of_run[RUNS];
@@ -260,9 +261,30 @@ void nt_records_settle(uint64_t index, enum neutrino_launch_state state, uint64_
 		launch->data_size = size;
 		launch->set = set;
 		__atomic_store_n(&launch->state, state, __ATOMIC_RELEASE);
+		lost_launches += state == NEUTRINO_LAUNCH_LOST;
 		chunk->dirty |= UINT32_C(1) << index % CHUNK_RECORDS;
 	}
 	nt_lock_release(&mutex);
+}
+
+/*
+ * How many launches have lost their results so far: those that were settled as LOST; and with is_end, after the last try
+ * to write records, those whose data are written while the file does not say so. Takes the mutex.
+ */
+uint64_t nt_records_lost(bool is_end)
+{
+	nt_lock_take(&mutex);
+	uint64_t lost = lost_launches;
+	for (uint32_t i = 0; is_end && i < chunk_count; i++) {
+		const struct chunk *chunk = &chunks[i];
+		uint32_t open = chunk->is_live ? mask_of(records_taken(chunk)) & ~chunk->done : 0;
+		for (; open; open &= open - 1) {
+			uint32_t state = __atomic_load_n(&chunk->records[__builtin_ctz(open)].state, __ATOMIC_ACQUIRE);
+			lost += state == NEUTRINO_LAUNCH_WRITTEN || state == NEUTRINO_LAUNCH_MEASURED;
+		}
+	}
+	nt_lock_release(&mutex);
+	return lost;
 }
 
 /*

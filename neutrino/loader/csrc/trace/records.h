@@ -30,6 +30,12 @@ bool nt_records_prepare(void);
  */
 void nt_records_settle(uint64_t index, enum neutrino_launch_state state, uint64_t offset, uint64_t size, uint32_t set);
 
+/*
+ * How many launches have lost their results so far: those that were settled as LOST; and with is_end, after the last try
+ * to write records, those whose data are written while the file does not say so.
+ */
+uint64_t nt_records_lost(bool is_end);
+
 /* A record that is to be written, and where it is in memory. */
 struct nt_changed {
 	struct neutrino_launch record;

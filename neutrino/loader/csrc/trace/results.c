@@ -233,7 +233,7 @@ static void cut_frame(uint32_t kernel, struct result *result)
 	uint64_t size = result->end - result->begin;
 
 	if (!open_result(kernel, result) || ftruncate(result->fd, (off_t)(result->begin - result->base)) != 0)
-		nt_event_log("the data of kernel %u could not be cut back", kernel);
+		nt_lines_log("the data of kernel %u could not be cut back", kernel);
 	if (result->part_count)
 		result->parts[result->part_count - 1].size -= size;
 	total_size -= size;
@@ -246,6 +246,7 @@ static void cut_frame(uint32_t kernel, struct result *result)
  */
 static void note_failure(void)
 {
+	nt_files_failed();
 	if (errno == ENOSPC || errno == EDQUOT)
 		retry_ns = nt_clock_now_ns() + RETRY_NS;
 }
@@ -324,7 +325,7 @@ void nt_results_write(const struct nt_piece *piece)
 				  written ? result->begin + piece->launches[i].at : 0, piece->launches[i].size, piece->set);
 	if (!written && piece->count && !lost_any) {
 		lost_any = true;
-		nt_event_note("the data of a launch could not be copied back or written%s: it is marked lost",
+		nt_lines_note("the data of a launch could not be copied back or written%s: it is marked lost",
 			      retry_ns ? " (the disk is full)" : "");
 	}
 }

@@ -12,6 +12,7 @@
 #include "base/lock.h"
 #include "base/settings.h"
 #include "trace/counters.h"
+#include "trace/files.h"
 #include "trace/launches_file.h"
 #include "trace/path.h"
 #include "trace/records.h"
@@ -62,11 +63,18 @@ void nt_trace_parent(const char *folder)
 		stpcpy(stpcpy(stpcpy(parent_folder, current), "/"), folder);
 }
 
+/* How many launches have lost their results, after the last try to write their records. */
+static uint64_t count_lost(void)
+{
+	return nt_records_lost(true);
+}
+
 static const struct nt_writer_records records = {
 	.create = nt_launches_file_create,
 	.has_changed = nt_counters_changed,
 	.write = nt_launches_file_write,
 	.write_piece = nt_results_write,
+	.lost = count_lost,
 };
 
 /*
@@ -146,6 +154,18 @@ bool nt_trace_end(unsigned milliseconds, bool is_complete)
 	bool written = nt_writer_flush(nt_clock_now_ns() + (uint64_t)milliseconds * 1000000, is_complete);
 	pthread_setcancelstate(cancelling, NULL);
 	return written;
+}
+
+/* What is missing from the trace, and why. After nt_trace_end. */
+void nt_trace_losses(struct nt_losses *ret)
+{
+	int error = nt_files_failure();
+
+	*ret = (struct nt_losses){
+		.launches = count_lost(),
+		.others = nt_writer_unwritten(),
+		.why = error ? nt_files_words(error) : NULL,
+	};
 }
 
 /* In the child after fork: discard everything, as the trace is the parent's. */

@@ -44,13 +44,15 @@ void nt_event_string(struct nt_event *event, const char *key, const char *value)
 void nt_event_number(struct nt_event *event, const char *key, uint64_t value);
 void nt_event_real(struct nt_event *event, const char *key, double value);
 void nt_event_strings(struct nt_event *event, const char *key, char *const *values, size_t count);
-/* Append the object to events.jsonl. */
-void nt_event_end(struct nt_event *event);
+/* End the object, and return its line of `used` bytes, which becomes the caller's; NULL if the event is lost. */
+char *nt_event_line(struct nt_event *event);
+/* End the object, and have it appended to events.jsonl. */
+void nt_lines_event(struct nt_event *event);
 
 /* Write a "note" event, and the same line to event.log. */
-__attribute__((format(printf, 1, 2))) void nt_event_note(const char *format, ...);
+__attribute__((format(printf, 1, 2))) void nt_lines_note(const char *format, ...);
 /* Write a line to event.log. */
-__attribute__((format(printf, 1, 2))) void nt_event_log(const char *format, ...);
+__attribute__((format(printf, 1, 2))) void nt_lines_log(const char *format, ...);
 
 /* Write a file of the trace atomically. name: relative to the directory. data: copied. False if it cannot be queued. */
 bool nt_trace_file(const char *name, const void *data, size_t size);
@@ -81,6 +83,15 @@ void nt_trace_round(void);
  * all records were drained.
  */
 bool nt_trace_end(unsigned milliseconds, bool is_complete);
+/*
+ * After nt_trace_end: what is missing from the trace. launches: whose results are lost; others: events, lines of event.log
+ * and files; why: the cause in words, NULL if no write has failed.
+ */
+struct nt_losses {
+	uint64_t launches, others;
+	const char *why;
+};
+void nt_trace_losses(struct nt_losses *ret);
 /* In the child after fork: discard everything. */
 void nt_trace_child(void);
 

@@ -18,6 +18,7 @@
 #include "base/settings.h"
 #include "base/thread.h"
 #include "trace/files.h"
+#include "trace/trace.h"
 
 #define QUEUE_LIMIT (UINT64_C(64) << 20)  /* bytes of lines and files that wait */
 #define PIECES_LIMIT (UINT64_C(64) << 20) /* bytes of launches' data that wait */
@@ -60,6 +61,9 @@ static off_t cut_to[] = {-1, -1, -1}; /* where a line begins of which a part cou
 static uint64_t unwritten; /* lines and files that could not be written since that was last said */
 static struct job *held, **held_end = &held; /* events that the disk did not take, oldest first */
 static uint64_t held_bytes, held_retry_ns;
+static uint64_t all_unwritten;	/* lines and files that are missing for good; for other threads, too */
+static bool lacks_event;	/* an event is among them */
+static uint64_t lost_said;	/* launches whose results are lost, as the events have it */
 
 static const struct nt_writer_records *records;
 static const struct nt_writer_guest *guest;
@@ -106,14 +110,26 @@ static bool write_line(enum nt_writer_lines file, const void *data, size_t size)
 	return written;
 }
 
-/* Append a "note" event, by the thread that writes the trace's files itself, "COUNT TEXT". False if that fails. */
+/* End an event, and append it to events.jsonl; by the thread that writes the trace's files itself. False if that fails. */
+static bool write_event(struct nt_event *event)
+{
+	char *line = nt_event_line(event);
+	bool written = line && write_line(NT_WRITER_EVENTS, line, event->used);
+
+	nt_memory_free(line);
+	return written;
+}
+
+/* Append a "note" event, "COUNT TEXT". False if that fails. */
 static bool write_note(const char *text, uint64_t count)
 {
-	char line[256];
-	int size = snprintf(line, sizeof(line), "{\"event\":\"note\",\"time_ns\":%llu,\"text\":\"%llu %s\"}\n",
-			    (unsigned long long)nt_clock_realtime_ns(), (unsigned long long)count, text);
+	struct nt_event event;
+	char counted[128];
 
-	return write_line(NT_WRITER_EVENTS, line, (size_t)size);
+	snprintf(counted, sizeof(counted), "%llu %s", (unsigned long long)count, text);
+	nt_event_begin(&event, "note");
+	nt_event_string(&event, "text", counted);
+	return write_event(&event);
 }
 
 /* Note how many events, lines or files could not be written, if any. */
@@ -121,6 +137,25 @@ static void say_unwritten(void)
 {
 	if (unwritten && write_note("events, lines of event.log or files could not be written", unwritten))
 		unwritten = 0;
+}
+
+/* Note, after the last records, how many launches have lost their results, if any; with the number as a member. */
+static void say_lost(void)
+{
+	uint64_t lost = records->lost();
+	int error = nt_files_failure();
+	struct nt_event event;
+	char text[256];
+
+	if (lost == lost_said)
+		return;
+	snprintf(text, sizeof(text), "the records of %llu launch%s were lost%s%s", (unsigned long long)lost,
+		 lost == 1 ? "" : "es", error ? ": " : "", error ? nt_files_words(error) : "");
+	nt_event_begin(&event, "note");
+	nt_event_string(&event, "text", text);
+	nt_event_number(&event, "lost", lost);
+	if (write_event(&event))
+		lost_said = lost;
 }
 
 /* Free a job of the queue with its data and name. */
@@ -170,6 +205,8 @@ static void do_job(struct job *job)
 {
 	bool is_event = job->kind == JOB_LINE && job->lines == NT_WRITER_EVENTS, written = true;
 
+	errno = 0;
+
 	switch (job->kind) {
 	case JOB_LINE:
 		written = (!is_event || write_held(false)) && write_line(job->lines, job->data, job->size);
@@ -191,14 +228,25 @@ static void do_job(struct job *job)
 		records->write_piece(job->data);
 		break;
 	}
+	if (!written)
+		nt_files_failed();
 	if (!written && is_event && hold_event(job))
 		return;
 	/* What is missing is noted once the disk accepts data again. */
-	if (!written)
+	if (!written) {
 		unwritten++;
-	else if (is_event)
+		lacks_event |= is_event;
+		__atomic_add_fetch(&all_unwritten, 1, __ATOMIC_RELAXED);
+	} else if (is_event) {
 		say_unwritten();
+	}
 	free_job(job);
+}
+
+/* How many events, lines and files are missing from the trace for good; after nt_writer_flush, from any thread. */
+uint64_t nt_writer_unwritten(void)
+{
+	return __atomic_load_n(&all_unwritten, __ATOMIC_RELAXED);
 }
 
 /* The bytes that a job takes in the queue, by which its length is limited. */
@@ -219,6 +267,7 @@ static uint64_t *counter_of(const struct job *job)
  */
 static void do_jobs(struct job *jobs, uint64_t lost, bool is_ending, bool is_last)
 {
+	__atomic_add_fetch(&all_unwritten, lost, __ATOMIC_RELAXED);
 	if (lost)
 		write_note("events, lines of event.log or files were lost: the disk was too slow", lost);
 	while (jobs) {
@@ -237,7 +286,9 @@ static void do_jobs(struct job *jobs, uint64_t lost, bool is_ending, bool is_las
 		write_held(true);
 		say_unwritten();
 	}
-	records->write(is_last);
+	records->write(is_last, !held && !lacks_event);
+	if (is_last)
+		say_lost();
 	if (guest)
 		guest->written(is_last);
 }

@@ -31,14 +31,16 @@ void nt_writer_invite(const struct nt_writer_guest *guest);
 
 /*
  * The files of records: what else the thread writes. create: once the trace directory is there; false, with errno, if that
- * fails. has_changed: whether something is to be written that wakes nobody. write: what has changed, with is_last all of it.
- * write_piece: data of launches.
+ * fails. has_changed: whether something is to be written that wakes nobody. write: what has changed, with is_last all of it;
+ * has_events: no event of the trace is missing. write_piece: data of launches. lost: launches whose results are lost, after
+ * the last write.
  */
 struct nt_writer_records {
 	bool (*create)(void);
 	bool (*has_changed)(void);
-	void (*write)(bool is_last);
+	void (*write)(bool is_last, bool has_events);
 	void (*write_piece)(const struct nt_piece *piece);
+	uint64_t (*lost)(void);
 };
 
 /*
@@ -71,6 +73,9 @@ void nt_writer_wake(void);
  * follows, so that the trace is complete if that is done.
  */
 bool nt_writer_flush(uint64_t deadline_ns, bool is_last);
+
+/* How many events, lines and files could not be written so far, of those that are still missing. */
+uint64_t nt_writer_unwritten(void);
 
 /* In the child after fork: discard everything. */
 void nt_writer_child(void);
