@@ -66,7 +66,7 @@ CUresult ed_fill_run(const struct ed_fill *fill)
 	for (uint64_t row = 0; row < fill->height; row++) {
 		uint8_t *to = ed_memory_here(fill->to) + row * fill->pitch;
 		if (fill->element == 1)
-			memset(to, (int)(fill->value & 0xff), fill->width);
+			ed_memory_fill(to, (uint8_t)(fill->value & 0xff), fill->width);
 		else
 			for (uint64_t i = 0; i < fill->width; i++)
 				memcpy(to + i * fill->element, &fill->value, fill->element);

@@ -58,7 +58,7 @@ void ed_graph_memory_release(struct ed_graph_memory *memory)
 /* Run a node that allocates or frees: fill its memory with poison, so that a use of what is not there shows. */
 void ed_graph_memory_run(const struct ed_graph_memory *memory)
 {
-	memset(ed_memory_here(memory->address), ED_POISON, memory->size);
+	ed_memory_poison(ed_memory_here(memory->address), memory->size);
 }
 
 /* The allocation of a graph that begins at an address, NULL without one. Under the mutex. */

@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "channel.h"
 #include "region.h"
@@ -21,6 +22,14 @@ uint64_t ed_memory_module_part(void)
 {
 	return ed_shared.device_size / 8;
 }
+
+/*
+ * An allocation of more bytes is LARGE: its beginning, its end and a page in each POISON_STRIDE are poisoned, the others
+ * are zero. Touching every page of the large ones would take most of a short program's time.
+ */
+#define LARGE (UINT64_C(256) << 10)
+#define POISON_STRIDE (UINT64_C(64) << 10)
+#define PAGE UINT64_C(4096)
 
 /* --- regions --- */
 
@@ -190,6 +199,46 @@ static void remove_piece(struct ed_region *region, struct ed_piece *piece)
 }
 
 /*
+ * Give the pages of large memory back, which is zero from then on. False if it is small, or the system cannot: nothing
+ * has changed then.
+ */
+static bool discard(uint8_t *bytes, uint64_t size)
+{
+	uint64_t before = -(uint64_t)(uintptr_t)bytes % PAGE;
+
+	if (size <= LARGE)
+		return false;
+	uint64_t pages = (size - before) / PAGE * PAGE;
+	if (madvise(bytes + before, pages, MADV_REMOVE) != 0)
+		return false;
+	memset(bytes, 0, before);
+	memset(bytes + before + pages, 0, size - before - pages);
+	return true;
+}
+
+/* Fill memory with poison: all of it, or of what is large a part. What it held is gone. */
+void ed_memory_poison(uint8_t *bytes, uint64_t size)
+{
+	if (!discard(bytes, size)) {
+		memset(bytes, ED_POISON, size);
+		return;
+	}
+	memset(bytes, ED_POISON, POISON_STRIDE);
+	for (uint64_t at = POISON_STRIDE; at + POISON_STRIDE < size; at += POISON_STRIDE)
+		memset(bytes + at, ED_POISON, PAGE);
+	memset(bytes + size - POISON_STRIDE, ED_POISON, POISON_STRIDE);
+}
+
+/* Fill memory of the device, or of the program itself, with a byte. */
+void ed_memory_fill(uint8_t *bytes, uint8_t value, uint64_t size)
+{
+	uint64_t offset = (uint64_t)(bytes - ed_shared.device);
+
+	if (value || offset >= ed_shared.device_size || !discard(bytes, size))
+		memset(bytes, value, size);
+}
+
+/*
  * Allocate size bytes in a region, filled with poison, and return their address, 0 without room. like: has the new
  * piece's context, sort and flags.
  */
@@ -205,7 +254,7 @@ uint64_t ed_region_take(struct ed_region *region, uint64_t size, struct ed_piece
 		like.offset = offset;
 		like.size = size;
 		if (insert_piece(region, index, like)) {
-			memset(region_bytes(region) + offset, ED_POISON, size);
+			ed_memory_poison(region_bytes(region) + offset, size);
 			address = ed_region_base(region) + offset;
 			tell_device_process(ED_REQUEST_ALLOW, address, size);
 		}
@@ -221,7 +270,7 @@ uint64_t ed_region_take(struct ed_region *region, uint64_t size, struct ed_piece
 static void free_piece(struct ed_region *region, struct ed_piece *piece)
 {
 	tell_device_process(ED_REQUEST_FORBID, ed_region_base(region) + piece->offset, piece->size);
-	memset(region_bytes(region) + piece->offset, ED_POISON, piece->size);
+	ed_memory_poison(region_bytes(region) + piece->offset, piece->size);
 	if (region->freed_count == REMEMBERED)
 		memmove(&region->freed[0], &region->freed[1], --region->freed_count * sizeof(region->freed[0]));
 	region->freed[region->freed_count++] = piece->offset;

@@ -15,7 +15,7 @@
 /* The alignment of every allocation. */
 #define ED_ALIGNMENT 256u
 
-/* The byte that fresh memory and freed memory is filled with. */
+/* The byte that fresh memory and freed memory is filled with; a part of it where it is large. */
 #define ED_POISON 0xa5
 
 /* The size of the first part of device memory, where the device process places the modules' variables. */
@@ -32,6 +32,12 @@ bool ed_memory_is_pinned(uint64_t address);
 
 /* The pointer with which this process accesses an address of the device, or of the program itself. */
 uint8_t *ed_memory_here(uint64_t address);
+
+/* Fill memory with poison, what is large in part. */
+void ed_memory_poison(uint8_t *bytes, uint64_t size);
+
+/* As memset. Pages of device memory that become zero are given back. */
+void ed_memory_fill(uint8_t *bytes, uint8_t value, uint64_t size);
 
 /* Free all memory that a context allocated. */
 void ed_memory_forget_context(const struct ed_context *context);
