@@ -104,6 +104,7 @@ class Elf:
             cursor.seek(shoff, "e_shoff", at=_E_SHOFF)
             rows = list(SECTION_LAYOUT.iter_unpack(cursor.take(shnum * SECTION_LAYOUT.size, "section header table")))
         self._section_rows = rows
+        self._names: dict[int, StringTable] = {}
         self._shstrndx: int = shstrndx
         self.program_headers: int = phoff
         """Offset of the program header table, 0 without one."""
@@ -160,7 +161,10 @@ class Elf:
             return
         if table.link >= len(self.sections):
             raise self._cursor().error(f"sh_link of {table.name}", str(table.link), f"below {len(self.sections)}", at=0)
-        names = StringTable(self._cursor(), self.contents(self.sections[table.link]), "st_name")
+        names = self._names.get(table.link)
+        if names is None:
+            names = StringTable(self._cursor(), self.contents(self.sections[table.link]), "st_name")
+            self._names[table.link] = names
         rows = self.contents(table)
         if len(rows) % SYMBOL_LAYOUT.size:
             expected = f"a multiple of {SYMBOL_LAYOUT.size}"

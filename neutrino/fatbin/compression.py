@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import enum
+import importlib
 
 from neutrino.elf.cursor import Cursor
 
@@ -60,6 +62,13 @@ def decompress(cursor: Cursor, size: int, compression: Compression) -> bytes:
     if len(decoded) != size:
         raise cursor.error("payload", f"{len(decoded)} bytes when decoded", f"{size} bytes (uncompressed_size)")
     return decoded
+
+
+def prepare() -> None:
+    """Import what decodes payloads, so that forked processes need not. What is not there is asked for later."""
+    for name in ("lz4.block", "zstandard"):
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
 
 
 def _lz4(cursor: Cursor, encoded: memoryview, size: int) -> bytes:

@@ -337,7 +337,9 @@ class _TwinCheck:
                 return
 
         for kernel in _probed_kernels(entry):
-            missing = [file for file in (_MANIFEST, *target.files) if file not in kernel.files]
+            of_code = b'"made_of"' in kernel.files.get(_MANIFEST, b"")
+            wanted = target.code_files if of_code else target.files
+            missing = [file for file in (_MANIFEST, *wanted) if file not in kernel.files]
             if missing:
                 self._fault(f"{name}: {kernel.name} has no {', '.join(missing)}")
             # The twin's last parameter is the probe block.

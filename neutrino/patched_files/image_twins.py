@@ -13,13 +13,14 @@ from neutrino.abi.entries import FewerBlocks
 from neutrino.abi.reasons import Reason
 from neutrino.assemble.dump import Dump
 from neutrino.assemble.emit import Emit
-from neutrino.backend.protocol import Options, Shipped, Target
+from neutrino.backend.protocol import Options, Shipped, Target, Tools
 from neutrino.backend.registry import is_unit, target_of_device
 from neutrino.device.kind import DeviceKind
+from neutrino.device.machine_code import MachineCode
 from neutrino.elf.cursor import release
 from neutrino.fatbin import Container, kernel_names
 from neutrino.maker.keys import image_key, patcher_identity, run_key
-from neutrino.maker.patcher import make_twins
+from neutrino.maker.patcher import Twins, make_twins
 from neutrino.patched_files.entry_spool import EntrySpool, Range
 from neutrino.patched_files.file_images import read_images
 from neutrino.patched_files.patch_plan import PlannedImage, SkippedImage, driver_bytes
@@ -38,7 +39,8 @@ class Settings:
     selection: of kernels. device: GPUs or the emulator. emit: the form of twins for the driver. retarget: also use text
     for another architecture than the machine code's, if it is proven to be the program that runs. save_temps: a folder
     for the output of each stage. unproven: with retarget, also if it is neither proven nor contradicted. max_registers:
-    a cap of twins' registers per thread, None without one.
+    a cap of twins' registers per thread, None without one. machine_code: of which machine code twins are made, where
+    kernels have no text of their own.
     """
 
     probes: ProbeSet
@@ -49,6 +51,11 @@ class Settings:
     save_temps: Path | None = None
     unproven: bool = False
     max_registers: int | None = None
+    machine_code: MachineCode = MachineCode.OFF
+
+
+WITHOUT_TEXT = frozenset({Reason.NO_PTX, Reason.VARIANT})
+"""Why a kernel has no twin of a text of its own."""
 
 
 @dataclass(frozen=True)
@@ -143,9 +150,15 @@ class _TwinMaker:
         twins = make_twins(
             target, shipped, settings.probes, selection=settings.selection, tools=tools, options=options
         )
+        is_code = target.alone(shipped) is not None and settings.machine_code.takes(shipped.arch)
+        code = settings.machine_code if is_code else MachineCode.OFF
+        if code.is_on and any(kernel.reason in WITHOUT_TEXT for kernel in twins.kernels):
+            tools = target.run_tools(None)
+            tools = tools.limited(self._slots) if tools is not None else None
+            twins = self._of_machine_code(target, shipped, twins, tools, replace(options, machine_code=code))
 
         reports = tuple(_report_kernel(target, kernel, planned, shipped) for kernel in twins.kernels)
-        if not target.is_looked_up(container, shipped):
+        if not target.is_looked_up(container, shipped) and all(row.reason is not Reason.PROBED for row in reports):
             # So it needs no entry.
             return TaskResult(reports, notes=notes)
 
@@ -154,13 +167,33 @@ class _TwinMaker:
         made_with = f"{tools.identity if tools else 'none'} {target.forms[settings.emit]}{_retarget_key(settings)}"
         run = run_key(
             settings.probes.digest, settings.selection.digest, made_with, f"{__version__} {patcher_identity()}",
-            settings.device, settings.max_registers,
+            settings.device, settings.max_registers, code,
         )  # fmt: skip
         key = image_key(run, planned.arch, digest)
         entry = self._spool.append(
             lambda file: write_entry_file(file, key, settings.probes.maps, twins.kernels, twins.images)
         )
         return TaskResult(reports, entry, key, notes)
+
+    def _of_machine_code(
+        self, target: Target, shipped: Shipped, twins: Twins, tools: Tools | None, options: Options
+    ) -> Twins:
+        """Return twins (instrumented kernels) with those that can be made of machine code, each in an image of its own.
+
+        twins: of the image, without these. Raises NeutrinoError, OSError.
+        """
+        kernels, images = [], list(twins.images)
+        for number, kernel in enumerate(twins.kernels):
+            if kernel.reason not in WITHOUT_TEXT:
+                kernels.append(kernel)
+                continue
+            made = make_twins(
+                target, shipped, self._settings.probes, selection=self._settings.selection, tools=tools,
+                options=replace(options, kernel=kernel.name, dump=options.dump.part(f"kernel-{number}")),
+            )  # fmt: skip
+            kernels += [replace(one, image=len(images) + one.image) for one in made.kernels]
+            images += made.images
+        return Twins(tuple(kernels), tuple(images))
 
 
 def _retarget_key(settings: Settings) -> str:
@@ -185,7 +218,12 @@ def _report_kernel(target: Target, kernel: KernelEntry, planned: PlannedImage, s
     # None if nothing was assembled.
     registers = manifest["registers"]
     may_fall = registers is not None and kernel.fewer_blocks is not FewerBlocks.NONE
-    before, after = (registers[which] if may_fall else 0 for which in ("original", "twin"))
+    warps = (0, 0)
+    if may_fall:
+        warps = (
+            target.warps_by_registers(registers["original"], shipped.arch),
+            target.warps_by_registers(registers["twin"], shipped.arch),
+        )
     return replace(
         report,
         sites=len(manifest["sites"]),
@@ -193,9 +231,6 @@ def _report_kernel(target: Target, kernel: KernelEntry, planned: PlannedImage, s
         retargeted=manifest["retargeted"],
         probes_left_out=tuple(manifest.get("probes_left_out", ())),
         max_registers=manifest.get("max_registers"),
-        warps_by_registers=(
-            (target.warps_by_registers(before, shipped.arch), target.warps_by_registers(after, shipped.arch))
-            if may_fall
-            else None
-        ),
+        # Where the registers leave room for as many as before, nothing is to be said.
+        warps_by_registers=warps if warps[1] < warps[0] else None,
     )

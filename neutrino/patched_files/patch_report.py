@@ -11,6 +11,8 @@ from typing import Any
 from neutrino.abi.reasons import REASON_TEXT, Reason
 from neutrino.demangle import demangle
 
+FILE_REASON_TEXT = {**REASON_TEXT, Reason.NOT_SELECTED: "not chosen by -k or --filter"}
+"""What reasons mean of kernels in files: commands that read them have fewer options that choose than ``neutrino``."""
 _BOTH = ("original", "twin")
 _MOST_DETAILS = 8
 """Groups that one reason may have; the last one is for the remaining details if there are more."""
@@ -26,7 +28,8 @@ class KernelReport:
     in the twin's manifest, or ``target`` alone for a kernel without twin; None if the PTX is for the machine code's own
     architecture. probes_left_out: those that are not in the twin, as in the manifest. max_registers: the user's cap
     that it was assembled under, None without one. warps_by_registers: on a multiprocessor, of original and twin, if
-    launches may run the twin though fewer of its blocks fit; else None.
+    launches may run the twin though fewer of its blocks fit; else None. is_of_machine_code: in a coverage, whether this
+    is what came of making a twin of the kernel's machine code.
     """
 
     name: str
@@ -42,6 +45,7 @@ class KernelReport:
     probes_left_out: tuple[Mapping[str, Any], ...] = field(default=(), hash=False)
     max_registers: int | None = None
     warps_by_registers: tuple[int, int] | None = None
+    is_of_machine_code: bool = False
 
     @property
     def probed(self) -> bool:
@@ -150,8 +154,8 @@ def _group_by_detail(reason: Reason, by_detail: Mapping[str, Sequence[KernelRepo
     separate = ordered if len(ordered) <= _MOST_DETAILS else ordered[: _MOST_DETAILS - 1]
     for detail, kernels in separate:
         # Some reasons need no detail.
-        yield SkippedGroup(reason, detail or REASON_TEXT[reason], tuple(kernels))
+        yield SkippedGroup(reason, detail or FILE_REASON_TEXT[reason], tuple(kernels))
     remaining = ordered[len(separate) :]
     if remaining:
-        text = f"{REASON_TEXT[reason]} ({len(remaining)} more details, see --json)"
+        text = f"{FILE_REASON_TEXT[reason]} ({len(remaining)} more details, see --json)"
         yield SkippedGroup(reason, text, tuple(kernel for _, kernels in remaining for kernel in kernels))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import mmap
 import os
@@ -24,7 +25,7 @@ from neutrino.patched_files.patch_plan import Plan, PlannedImage, SkippedImage, 
 from neutrino.patched_files.patch_report import KernelReport, Report
 from neutrino.patched_files.section import TwinsRow, write_section
 from neutrino.patched_files.vendor import vendor_library
-from neutrino.patched_files.workers import Slots, share
+from neutrino.patched_files.workers import Slots, processors, share
 from neutrino.resources import tool_path
 from neutrino.targets import trace_text
 from neutrino.version import __version__
@@ -41,8 +42,11 @@ def output_path(source: Path, output: str | None, word: str = "neutrino") -> Pat
 
     output: the user's ``-o``: a file, or a folder, where the file keeps its name. With None the file goes beside source
     under a name with word in it: ``libk.so.1`` becomes ``libk.neutrino.so.1``. Raises PatchError if the path is
-    source's own, or that of a folder, a device, a pipe or a text.
+    source's own, or that of a folder, a device, a pipe or a text; IsADirectoryError if source is a folder.
     """
+    # Which may have no name that the output's could be made from: ".", "/".
+    if source.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(source))
     if output is None:
         # libk.so.1 is divided into libk, .so and .1.
         stem, infix, extension = source.name.partition(".so")
@@ -86,7 +90,7 @@ def patch_file(
 
     target: None makes and verifies the twins, but writes nothing. names: of the probes, as the user gave them. archs:
     architectures of devices, as ``sm_90``; if empty, those of this machine's GPUs, or without GPUs all that the file's
-    images are for. jobs: worker processes, by default one per CPU. stub: the library that loads the hook, which target
+    images are for. jobs: processes, by default one per processor. stub: the library that loads the hook, which target
     names in DT_AUXILIARY so that the dynamic loader loads it, too. progress: called after each image.
 
     Return what became of each kernel. The report's output is None if nothing was written: without target, for a
@@ -107,7 +111,7 @@ def patch_file(
         spool = stack.enter_context(contextlib.closing(EntrySpool(folder)))
         attaching = stack.enter_context(attaching_to(source, target)) if target is not None and plan.images else None
         builder = _SectionBuilder(source, settings, plan, containers, spool)
-        builder.run(jobs or os.cpu_count() or 1, progress, attaching)
+        builder.run(jobs or processors(), progress, attaching)
         report = builder.report(tuple(names))
         if attaching is None or not report.probed:
             # Leaving the block without finish writes nothing.

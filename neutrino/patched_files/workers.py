@@ -71,6 +71,11 @@ class Slots:
         self._writer.close()
 
 
+def processors() -> int:
+    """Return how many processors this process may use: so many worker processes have one each."""
+    return len(os.sched_getaffinity(0))
+
+
 def share(
     prepare: Callable[[_Context], Callable[[_Task], _Result]],
     context: _Context,
