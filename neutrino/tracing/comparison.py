@@ -27,6 +27,7 @@ from neutrino.tracing.launch_figures import (
     figures_of,
     groups_of,
 )
+from neutrino.tracing.percent import percent
 from neutrino.tracing.rank_interval import Interval, interval_of, rank_of_end, values_needed
 from neutrino.tracing.trace import Trace, TraceKernel
 
@@ -255,7 +256,7 @@ def _notes(one: Group, other: Group) -> list[str]:
         notes.append("the geometry differs")
     shares = [group.variants / len(group.numbers) for group in (one, other)]
     if abs(shares[0] - shares[1]) > 0.01:
-        texts = [f"{share:.0%}" for share in shares]
+        texts = [percent(share) for share in shares]
         notes.append(
             f"{texts[0]} and {texts[1]} of the launches had a twin under a register cap, or fewer blocks at a time"
         )

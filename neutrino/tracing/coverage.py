@@ -18,7 +18,8 @@ class Coverage:
 
     probed, launches: launches of twins (instrumented copies), and all. kernels_probed, kernels: those with such
     launches; functions that the hook has not seen obtained are no kernels. left_out: launches that were not chosen.
-    not_probed: the other launches by reason, most first. choice: what chooses launches, in words.
+    not_probed: the other launches by reason, most first. is_known: False if counts are missing from the trace, so
+    that there may be more launches and kernels than these. choice: what chooses launches, in words.
     """
 
     probed: int
@@ -27,14 +28,15 @@ class Coverage:
     kernels: int
     left_out: int
     not_probed: dict[Reason, int]
+    is_known: bool = True
     choice: str = field(default=CHOICE_OPTIONS, repr=False, compare=False)
 
     @classmethod
-    def of(cls, counters: npt.NDArray[Any], choice: str | None = None) -> Coverage:
+    def of(cls, counters: npt.NDArray[Any], choice: str | None = None, *, is_known: bool = True) -> Coverage:
         """Return the coverage of a process: how many launches were probed, and why the others were not.
 
         counters: launches ``[kernel][reason]``, u64, as ``counters.bin`` has them. choice: what chooses launches, in
-        words, as the event of the process has it; None for all that can.
+        words, as the event of the process has it; None for all that can. is_known: as in Coverage.
         """
         by_reason = {reason: int(counters[:, reason].sum()) for reason in Reason}
         probed = by_reason.pop(Reason.PROBED)
@@ -49,12 +51,13 @@ class Coverage:
             int(np.count_nonzero(chosen.any(axis=1))),
             left_out,
             {reason: count for reason, count in not_probed.items() if count},
+            is_known,
             choice or CHOICE_OPTIONS,
         )
 
     @property
     def share(self) -> float:
-        """Part of the launches that was probed, from 0 to 1; 0 without a launch."""
+        """Part of the launches that was probed, from 0 to 1, of those that are counted; 0 without a launch."""
         return self.probed / self.launches if self.launches else 0.0
 
     @property
@@ -75,6 +78,9 @@ class Coverage:
 
         nothing: the verb after "nothing"; verb: what is before "probed".
         """
+        if not self.is_known:
+            at_least = f"at least {self.probed:,} launch{'' if self.probed == 1 else 'es'} {verb}probed; "
+            return f"{at_least if self.probed else ''}how many launches there were is not known: counts are missing"
         if not self.launches:
             none = f"none of {self.left_out:,} launches was chosen ({self.choice})"
             return f"nothing {nothing} probed: {none if self.left_out else 'no launch of a kernel was seen'}"
@@ -90,4 +96,5 @@ def percent(part: int, whole: int) -> str:
     """Return a share that is not 0 as a percentage, rounded down: 100 only if nothing is missing."""
     if part == whole:
         return "100 %"
-    return f"{int(part / whole * 100)} %" if part / whole >= 0.01 else "under 1 %"
+    # In whole numbers: 29 / 100 * 100 is less than 29.
+    return f"{100 * part // whole} %" if 100 * part >= whole else "under 1 %"

@@ -17,6 +17,7 @@ from neutrino.abi.launches import (
     REASON_SLOTS,
     LaunchState,
 )
+from neutrino.abi.reasons import Reason
 from neutrino.abi.versions import LAUNCHES_VERSION
 from neutrino.errors import TraceError
 from neutrino.late_dataclass import dataclass
@@ -27,6 +28,8 @@ _COUNTER_SIZE = 8
 """Bytes of a counter, a u64."""
 _MOST_COUNTERS = 1 << 30
 """Bytes of ``counters.bin``, with room for the counters of five million kernels."""
+_MOST_LAUNCHES = 1 << 48
+"""Launches of a kernel, at most: more than ten years of one each microsecond."""
 _WITH_TABLE = 3
 """The version of ``launches.bin`` that had the counters in it, with rows for a fixed number of kernels."""
 
@@ -51,11 +54,13 @@ class Launches:
     first: int = 0
     data_removed: int = 0
 
-    def counters_of(self, kernel: int) -> Array:
-        """Return how many launches a kernel had by outcome (u64 ``[reason]``: probed, or why not). kernel: its id."""
+    def counters_of(self, kernel: int, counters: Array) -> Array:
+        """Return how many launches a kernel had by outcome (u64 ``[reason]``: probed, or why not). kernel: its id.
+        counters: these, or what is known of them.
+        """
         if self.shared_row:
-            kernel = min(kernel, len(self.counters) - 1)
-        return self.counters[kernel] if kernel < len(self.counters) else np.zeros(REASON_SLOTS, "<u8")
+            kernel = min(kernel, len(counters) - 1)
+        return counters[kernel] if kernel < len(counters) else np.zeros(REASON_SLOTS, "<u8")
 
 
 def read_launches(path: Path, faults: list[str] | None = None) -> Launches:
@@ -66,15 +71,21 @@ def read_launches(path: Path, faults: list[str] | None = None) -> Launches:
     """
     if faults is None:
         return _read(path, None)
+    begin = len(faults)
     try:
         return _read(path, faults)
     except TraceError as error:
         faults.append(str(error))
-    return Launches(np.empty(0, LAUNCH.dtype), _counters(path, faults), ended=False, monotonic_ns=0, realtime_ns=0)
+        # Its faults are listed below.
+        del faults[begin:-1]
+    counters = _counters(path, faults, has_ended=False)
+    return Launches(np.empty(0, LAUNCH.dtype), counters, ended=False, monotonic_ns=0, realtime_ns=0)
 
 
-def _counters(path: Path, faults: list[str] | None) -> Array:
-    """Return the counters in the file beside ``launches.bin``, u64 ``[kernel][reason]``.
+def _counters(path: Path, faults: list[str] | None, *, has_ended: bool) -> Array:
+    """Return the counters in the file beside ``launches.bin``, u64 ``[kernel][reason]``; none of a damaged file.
+
+    has_ended: whether the process has ended the trace, so that nothing is being written.
 
     faults: gets a sentence if it cannot be read; without it TraceError is raised.
     """
@@ -87,10 +98,21 @@ def _counters(path: Path, faults: list[str] | None) -> Array:
             raise
         faults.append(str(error))
         rows = np.empty(0, np.uint8)
-    # A row that is not whole is being written.
+    # Of a running process a row that is not whole is being written.
     count = rows.size // (REASON_SLOTS * _COUNTER_SIZE) * REASON_SLOTS
     counters = np.frombuffer(rows, "<u8", count) if count else np.empty(0, "<u8")
-    return counters.reshape(-1, REASON_SLOTS)
+    counters = counters.reshape(-1, REASON_SLOTS)
+    fault = ""
+    if (counters > _MOST_LAUNCHES).any() or counters[:, max(Reason) + 1 :].any():
+        fault = "its numbers are no counts of launches: it is damaged"
+        counters = np.empty((0, REASON_SLOTS), "<u8")
+    elif has_ended and rows.size % (REASON_SLOTS * _COUNTER_SIZE):
+        fault = f"has {rows.size} bytes, which are no whole rows: it is cut off"
+    if fault and faults is None:
+        raise TraceError(f"{path.with_name('counters.bin')}: {fault}")
+    if fault and faults is not None:
+        faults.append(f"{path.with_name('counters.bin')}: {fault}")
+    return counters
 
 
 def _read(path: Path, faults: list[str] | None) -> Launches:
@@ -123,7 +145,7 @@ def _read(path: Path, faults: list[str] | None) -> Launches:
         counters = np.frombuffer(data, "<u8", MAX_KERNELS * REASON_SLOTS, LAUNCHES_HEADER_SIZE)
         counters = counters.reshape(-1, REASON_SLOTS)
     else:
-        counters = _counters(path, faults)
+        counters = _counters(path, faults, has_ended=bool(header["ended"]))
 
     # The records.
     offset, used = int(header["records_offset"]), int(header["records_used"])

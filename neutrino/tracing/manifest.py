@@ -79,8 +79,8 @@ class Manifest:
 
     maps: as they lie in the kernel's data, also those that its twin has nothing in. retargeted: None where the PTX was
     the machine code's own. sites: probe, tracepoint, line and text of each matched instruction. probes_left_out: those
-    that the kernel could not take. max_registers: of ``--max-registers``, None where that did not count. raw: the whole
-    document.
+    that the kernel could not take. max_registers: of ``--max-registers``, None where that did not count. made_of: what
+    the twin was made of, "" for text. raw: the whole document.
     """
 
     name: str
@@ -94,6 +94,7 @@ class Manifest:
     raw: dict[str, Any]
     probes_left_out: tuple[ProbeLeftOut, ...] = ()
     max_registers: int | None = None
+    made_of: str = ""
 
     @property
     def not_probed(self) -> dict[str, ProbeLeftOut]:
@@ -135,6 +136,7 @@ def read_manifest(path: Path) -> Manifest:
         raw=table,
         probes_left_out=reader.probes_left_out(table),
         max_registers=reader.optional_number(table, "max_registers"),
+        made_of=reader.text(table, "made_of") if "made_of" in table else "",
     )
 
 

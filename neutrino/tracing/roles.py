@@ -20,6 +20,7 @@ from neutrino.abi.levels import Level, Per
 from neutrino.errors import TraceError
 from neutrino.late_dataclass import dataclass
 from neutrino.maps.declaration import Layout, Map
+from neutrino.tracing.percent import percent
 from neutrino.tracing.recorded import parts_of
 from neutrino.tracing.site_tables import sites_by_number
 from neutrino.tracing.timeline import EXIT, LaunchTimeline, Names, Sources, Unit, is_of_warps
@@ -153,12 +154,12 @@ class WarpRoles:
             does = ", ".join(kinds)
             if not does:
                 does = "none of these kinds" if facts.role is Role.OTHER else "by what goes with it"
-            share = "" if facts.waiting_share is None else f"; waits {facts.waiting_share:.0%} of its time"
+            share = "" if facts.waiting_share is None else f"; waits {percent(facts.waiting_share)} of its time"
             found.append(f"{facts.role.value}: {_listed(facts.warps)} of a block ({does}){share}")
         if self.critical is not None:
             found.append(f"the critical role is {self.critical.value}: {self.why}")
         if self.overlap is not None:
-            found.append(f"warps of two roles or more are there {self.overlap:.0%} of the time of a block")
+            found.append(f"warps of two roles or more are there {percent(self.overlap)} of the time of a block")
         if self.reason:
             found.append(self.reason)
         return found
@@ -390,12 +391,12 @@ def _critical(facts: tuple[RoleFacts, ...], evidence: _Evidence) -> tuple[Role |
     shares = {one.role: one.waiting_share for one in facts if one.waiting_share is not None}
     if len(shares) == len(facts):
         role = min(shares, key=lambda one: shares[one] or 0.0)
-        others = ", ".join(f"{one.value} {share:.0%}" for one, share in shares.items() if one is not role)
-        return role, f"it waits {shares[role]:.0%} of its time, others more ({others})"
+        others = ", ".join(f"{one.value} {percent(share)}" for one, share in shares.items() if one is not role)
+        return role, f"it waits {percent(shares[role] or 0.0)} of its time, others more ({others})"
     last = evidence.ends_last({one.role: one.warps for one in facts})
     if last is None:
         return None, ""
-    return last[0], f"its warps end last in {last[1]:.0%} of the blocks; how long warps wait is not in the trace"
+    return last[0], f"its warps end last in {percent(last[1])} of the blocks; how long warps wait is not in the trace"
 
 
 def _silent(kernel: TraceKernel, told: set[Kind]) -> list[Kind]:

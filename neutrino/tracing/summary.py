@@ -263,10 +263,15 @@ def _outcomes(kernel: TraceKernel, counts: LaunchCounts) -> tuple[int, int, int,
     """
     # Records of launches that ran the original, and records that were reserved and not used.
     not_submitted = counts.by_state[LaunchState.FALLBACK] + counts.by_state[LaunchState.EMPTY]
-    # Any other record is of the twin. If the oldest records were removed, the counters still count their launches.
-    submitted = max(counts.launches - not_submitted, kernel.counters.get(Reason.PROBED, 0) if kernel.has_removed else 0)
+    # Any other record is of the twin. If the oldest records were removed, or could not be written, the counters still
+    # count their launches.
+    recorded = counts.launches - not_submitted
+    lacks_records = kernel.has_removed or kernel.trace.lost[0]
+    submitted = max(recorded, kernel.counters.get(Reason.PROBED, 0)) if lacks_records else recorded
     written, lost = len(counts.written), counts.by_state[LaunchState.LOST]
     pending = counts.by_state[LaunchState.SUBMITTED]
+    if not kernel.has_removed:
+        lost += submitted - recorded
     return submitted, written, lost, pending, submitted - written - lost - pending if kernel.has_removed else 0
 
 

@@ -23,6 +23,7 @@ from neutrino.late_dataclass import dataclass
 from neutrino.tracing.accesses import AccessFacts, read_accesses
 from neutrino.tracing.aggregate import plain_bytes
 from neutrino.tracing.benchmark import Benchmark, read_benchmark
+from neutrino.tracing.counts import KnownCounts, known_counts
 from neutrino.tracing.coverage import Coverage
 from neutrino.tracing.events import Events, member, read_events
 from neutrino.tracing.launches import Launches, read_launches
@@ -391,13 +392,20 @@ class Trace:
         faults = self._faults if is_tolerant else None
         if not (self.path / "events.jsonl").exists():
             raise TraceError(f"{path}: not a trace directory: it has no events.jsonl")
-        self._events: Events = read_events(self.path / "events.jsonl", faults)
+        # The launches first: where these say that the trace has ended, its last event was written before.
         self._launches: Launches = read_launches(self.path / "launches.bin", faults)
+        self._events: Events = read_events(self.path / "events.jsonl", faults)
+        self._counts: KnownCounts = self._known_counts()
         processes = self._events.of("process")
         self.process: dict[str, Any] = processes[0] if processes else {}
         self.devices: tuple[dict[str, Any], ...] = self._events.of("device")
         self.images: tuple[dict[str, Any], ...] = self._events.of("image")
         self.kernels: TraceKernels = self._read_kernels()
+        if self._launches.ended and not self._events.of("end"):
+            self.tolerate(TraceError(f"{self.path / 'events.jsonl'}: the last event is missing: it is cut off"))
+        elif is_tolerant and not self._events.rows:
+            # Not even that of the process, which is the first: the disk was full, if the process has not just begun.
+            self._faults.append(f"{self.path / 'events.jsonl'}: it has no event: was the disk full?")
 
     def __repr__(self) -> str:
         """The trace in short: its path, and how many kernels and launches it has."""
@@ -431,7 +439,29 @@ class Trace:
         """Launches by kernel and reason, u64 ``[kernel][reason]``; row 0 is of functions that the hook (Neutrino's
         library in the program) never saw.
         """
-        return self._launches.counters
+        return self._counts.counters
+
+    def _known_counts(self) -> KnownCounts:
+        """Return what is known of the number of launches. Raises TraceError for a damaged file, unless the trace is
+        tolerant.
+        """
+        known = {row["id"] for row in self._events.of("kernel") if isinstance(row.get("id"), int)}
+        is_damaged = any("/counters.bin: " in fault for fault in self._faults)
+        # Records are only looked at if need be.
+        counts = known_counts(
+            self._launches, known, lambda: self._by_kernel[0], self.numbers_of, is_damaged=is_damaged
+        )
+        if counts.fault:
+            self.tolerate(TraceError(f"{self.path / 'counters.bin'}: {counts.fault}"))
+        return counts
+
+    @cached_property
+    def lost(self) -> tuple[int, str]:
+        """How many launches have lost their records, as the process has noted at its end, and the note; 0 and "" if
+        none.
+        """
+        notes = [row for row in self._events.of("note") if isinstance(row.get("lost"), int) and row["lost"] > 0]
+        return (notes[-1]["lost"], str(notes[-1].get("text", ""))) if notes else (0, "")
 
     @cached_property
     def sets(self) -> tuple[RecordedSet, ...]:
@@ -442,7 +472,9 @@ class Trace:
     def coverage(self) -> Coverage:
         """How many of the process's launches and kernels were probed, and why others were not."""
         choice = self.process.get("choice")
-        return Coverage.of(self.counters, choice if isinstance(choice, str) else None)
+        return Coverage.of(
+            self.counters, choice if isinstance(choice, str) else None, is_known=self._counts.is_whole
+        )
 
     @cached_property
     def benchmark(self) -> Benchmark | None:
@@ -471,7 +503,12 @@ class Trace:
     @property
     def complete(self) -> bool:
         """Whether the process ended the trace itself, and nothing is missing from it."""
-        return self._has_ended and not self._lacking_records
+        return self._has_ended and not self._lacking_records and not self.lost[0]
+
+    @property
+    def has_end(self) -> bool:
+        """Whether the process has come to its normal end, also if its last records could not be written."""
+        return bool(self._events.of("end"))
 
     @property
     def _has_ended(self) -> bool:
@@ -533,13 +570,16 @@ class Trace:
                 f"the trace is not complete: launches.bin has no records of {self._lacking_records:,} launches that "
                 "counters.bin counts: it was cut off while it was written"
             )
+        elif self.lost[0] and self._has_ended:
+            texts.append("the trace is not complete: records of launches are missing")
         elif not self.complete and self._events.of("end"):
             texts.append("the trace is not complete: its last records could not be written")
+        elif self._launches.ended and not self.complete:
+            texts.append("the trace is not complete: its last events are missing")
         elif not self.complete:
             texts.append("the trace is not complete: the process was killed or is still running")
         if self.first_launch:
             texts.append(f"the records of launches before number {self.first_launch:,} were removed (--max-trace-size)")
-        texts += self._counter_notes()
         try:
             _ = self.benchmark
         except TraceError as error:
@@ -549,18 +589,6 @@ class Trace:
         if shared > 1 and self._launches.shared_row:
             texts.append(f"{shared} kernels share one row of counters; their launches are counted together")
         return tuple(texts)
-
-    def _counter_notes(self) -> list[str]:
-        """Return a note if counters are missing that the launch records need; a killed process may lack some."""
-        if not self._has_ended:
-            return []
-        lacking = [k for k in self.kernels if len(self.numbers_of(k.id)) > self._launches.counters_of(k.id).sum()]
-        if not lacking:
-            return []
-        return [
-            f"counters.bin is damaged: it counts fewer launches than launches.bin has, of {len(lacking)} of "
-            f"{len(self.kernels)} kernels: the share of launches that was probed is not known"
-        ]
 
     @cached_property
     def _by_kernel(self) -> tuple[dict[int, tuple[int, int]], Array]:
@@ -658,37 +686,5 @@ class Trace:
 
     def _counters(self, kernel: int) -> dict[Reason, int]:
         """Return how many launches of a kernel had each outcome; outcomes without a launch are left out."""
-        row = self._launches.counters_of(kernel)
+        row = self._launches.counters_of(kernel, self.counters)
         return {reason: int(row[reason]) for reason in Reason if row[reason]}
-
-
-def find_traces(path: str | Path) -> list[Path]:
-    """Return the trace directories at a path: the path itself, or else those right inside it, oldest first.
-
-    Raises TraceError when there are none.
-    """
-    folder = Path(path)
-    # Whatever it is: what is no file is reported when it is read.
-    if os.path.lexists(folder / "events.jsonl"):
-        return [folder]
-    try:
-        inside = [entry for entry in folder.iterdir() if os.path.lexists(entry / "events.jsonl")]
-    except NotADirectoryError:
-        raise TraceError(f"{path}: a file, and traces are folders: give one, or a folder of them") from None
-    except OSError as error:
-        raise TraceError(f"{path}: cannot be read: {error.strerror or error}") from None
-    outer = next((parent for parent in folder.absolute().parents if (parent / "events.jsonl").is_file()), None)
-    if not inside and outer is not None:
-        raise TraceError(f"{path}: a folder in a trace, and no trace: give {outer}")
-    if not inside:
-        raise TraceError(f"{path}: neither a trace directory nor a folder of them: there is no events.jsonl")
-    return sorted(inside, key=_age)
-
-
-def _age(folder: Path) -> tuple[int, str]:
-    """Return a key by which traces sort from old to new: when the launches were last written, then the name."""
-    try:
-        return (folder / "launches.bin").stat().st_mtime_ns, folder.name
-    except OSError:
-        # Without that file the trace is damaged, which is reported when it is read.
-        return 0, folder.name

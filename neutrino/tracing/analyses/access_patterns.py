@@ -9,7 +9,8 @@ from neutrino.errors import NeutrinoError
 from neutrino.tracing.accesses import LINE, AccessFacts, Pattern, SiteAccesses, has_accesses
 from neutrino.tracing.analyses.devices import device_figures
 from neutrino.tracing.analyses.evidence import Analysis, Evidence, shared
-from neutrino.tracing.analyses.finding import FigureKind, Finding, Place, State, Threshold, brief, percent
+from neutrino.tracing.analyses.finding import FigureKind, Finding, Place, State, Threshold, brief
+from neutrino.tracing.percent import percent
 from neutrino.tracing.site_tables import place_of, sites_by_number
 
 _MOST_PLACES = 5

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from neutrino.tracing.analyses.evidence import Analysis, Evidence, spread_of
-from neutrino.tracing.analyses.finding import FigureKind, Finding, Threshold, brief, percent
+from neutrino.tracing.analyses.finding import FigureKind, Finding, Threshold, brief
+from neutrino.tracing.percent import percent
 
 _KINDS = ("load", "store", "matrix")
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from neutrino.tracing.analyses.evidence import Analysis, Evidence, shared
-from neutrino.tracing.analyses.finding import FigureKind, Finding, Place, State, Threshold, brief, percent
+from neutrino.tracing.analyses.finding import FigureKind, Finding, Place, State, Threshold, brief
+from neutrino.tracing.percent import percent
 
 _MOST_PLACES = 5
 _TIMES = (("WarpTimes", "cycles"), ("BlockSched", "elapsed"))

@@ -76,6 +76,8 @@ class Condition:
 
         Raises ConditionError if the trace has no kernel with all figures, or if a comparison makes no sense.
         """
+        if not coverage.is_known and not {"coverage", "launches"}.isdisjoint(self.names):
+            raise ConditionError(f"{self.text}: how many launches there were is not known: counts are missing")
         known: dict[str, Value] = {
             "coverage": coverage.share, "launches": coverage.launches,
             "issues": len(findings.of_state(State.ISSUE)), "minors": len(findings.of_state(State.MINOR)),

@@ -168,7 +168,8 @@ class Evidence:
         return Certainty(
             launches=written,
             launched=max(launched, self.summary.written),
-            share=self.trace.coverage.share,
+            left_out=kernel.counters.get(Reason.NOT_SELECTED, 0),
+            coverage=self.trace.coverage,
             saved=sum(map(self.saved, names)),
             lost=sum(map(self.lost, names)),
             spread=spread,

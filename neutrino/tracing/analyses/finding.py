@@ -9,6 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from neutrino.tracing.coverage import Coverage
+from neutrino.tracing.coverage import percent as rounded_down
+from neutrino.tracing.percent import percent
+
 Value = int | float | str
 
 
@@ -116,16 +120,17 @@ class Spread:
 class Certainty:
     """How sure a finding is.
 
-    launches: whose data it is from. launched: launches of the kernel that were chosen, probed or not. share: of the
-    process's launches that was probed, 0 to 1. saved, lost: results that it is from, and that found no place. spread:
-    None where it is a figure of all launches together, or of one. cost: None where it was not measured. is_timed:
-    whether it is about times, which the probes change; else it is about counts, which they do not. caveats: what else
-    a reader must know, in sentences.
+    launches: whose data it is from. launched: launches of the kernel that were chosen, probed or not. left_out: those
+    that options such as ``--launches`` have not chosen. coverage: of the process. saved, lost: results that it is from,
+    and that found no place. spread: None where it is a figure of all launches together, or of one. cost: None where it
+    was not measured. is_timed: whether it is about times, which the probes change; else it is about counts, which they
+    do not. caveats: what else a reader must know, in sentences.
     """
 
     launches: int
     launched: int
-    share: float
+    left_out: int
+    coverage: Coverage
     saved: int = 0
     lost: int = 0
     spread: Spread | None = None
@@ -135,22 +140,26 @@ class Certainty:
 
     @property
     def word(self) -> str:
-        """``high``; ``low`` where data were lost or most launches are missing; else ``medium``."""
+        """``high``; ``low`` where data were lost or most launches are missing; else ``medium``. Launches that were not
+        chosen are not missing: nobody asked for them.
+        """
         lost_share = self.lost / (self.saved + self.lost) if self.saved + self.lost else 0.0
         if lost_share > 0.01 or self.launches * 2 < self.launched:
             return "low"
-        is_open = self.is_timed and self.cost is None
+        is_open = not self.coverage.is_known or (self.is_timed and self.cost is None)
         differs = self.spread is not None and self.spread.greatest - self.spread.least > abs(self.spread.median) / 2
         return "medium" if is_open or differs or lost_share else "high"
 
     def sentences(self) -> list[str]:
         """Return in words what the finding rests on."""
-        of_all = "all" if self.launches == self.launched else f"{self.launches:,} of"
-        noun = "launch" if self.launched == 1 else "launches"
-        which = "its only launch" if self.launches == self.launched == 1 else f"{of_all} {self.launched:,} {noun}"
-        texts = [f"from {which} of the kernel"]
-        if self.share < 1:
-            texts.append(f"{percent(self.share)} of the process's launches were probed")
+        texts = [f"from {self._which}"]
+        coverage = self.coverage
+        if not coverage.is_known:
+            texts.append("how many launches there were is not known: counts are missing")
+        elif coverage.probed < coverage.launches:
+            chosen = " that were chosen" if coverage.left_out else ""
+            share = rounded_down(coverage.probed, coverage.launches)
+            texts.append(f"{share} of the process's launches{chosen} were probed")
         if self.lost:
             texts.append(f"{self.lost:,} results found no place")
         if self.spread is not None and self.spread.launches > 1:
@@ -169,6 +178,23 @@ class Certainty:
         else:
             texts.append("counts are exact, whatever the probes cost")
         return [*texts, *self.caveats]
+
+    @property
+    def _which(self) -> str:
+        """The launches that it is from, of how many of the kernel, in words."""
+        number = self.launches if not self.coverage.is_known else self.launched
+        noun, verb = ("launch", "was") if number == 1 else ("launches", "were")
+        if not self.coverage.is_known:
+            of_all = f"{number:,}"
+        elif self.launches < self.launched:
+            of_all = f"{self.launches:,} of {number:,}"
+        elif number > 1:
+            of_all = f"all {number:,}"
+        else:
+            of_all = "the only" if self.left_out else "its only"
+        of_kernel = "" if of_all == "its only" else " of the kernel"
+        chosen = f" that {verb} chosen; not chosen: {self.left_out:,} more" if self.left_out else ""
+        return f"{of_all} {noun}{of_kernel}{chosen}"
 
 
 @dataclass(frozen=True)
@@ -213,14 +239,6 @@ class Finding:
     def value(self, name: str) -> Value | None:
         """Return the value of a figure; None without it."""
         return next((figure.value for figure in self.figures if figure.kind.name == name), None)
-
-
-def percent(share: float) -> str:
-    """Return a share in percent: ``17.3 %``; of 10 and more without digits."""
-    hundred = 100 * share
-    if 0 < hundred < 0.05:
-        return "under 0.1 %"
-    return f"{hundred:.1f} %" if abs(hundred) < 9.95 else f"{hundred:.0f} %"
 
 
 def brief(value: float) -> str:

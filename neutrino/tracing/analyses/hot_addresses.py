@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterator
 
 from neutrino.tracing.analyses.evidence import Analysis, Evidence, spread_of
-from neutrino.tracing.analyses.finding import FigureKind, Finding, Place, State, Threshold, brief, percent
+from neutrino.tracing.analyses.finding import FigureKind, Finding, Place, State, Threshold, brief
+from neutrino.tracing.percent import percent
 
 _MOST_PLACES = 5
 _ATOMIC = re.compile(r"\s*(\{\s*)?(@!?%?[\w$]+\s+)?((atom|red)\.|(global|flat|buffer)_atomic)")

@@ -9,7 +9,8 @@ import numpy as np
 from neutrino.abi.levels import Per
 from neutrino.tracing.analyses.block_times import by_block
 from neutrino.tracing.analyses.evidence import Analysis, Array, Evidence, middle, shared, spread_of
-from neutrino.tracing.analyses.finding import FigureKind, Finding, Threshold, brief, percent
+from neutrino.tracing.analyses.finding import FigureKind, Finding, Threshold, brief
+from neutrino.tracing.percent import percent
 
 
 def run(analysis: Analysis, evidence: Evidence) -> Iterator[Finding]:

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from neutrino.maps.declaration import Report
 from neutrino.tracing.analyses.evidence import Analysis, Evidence, shared
-from neutrino.tracing.analyses.finding import FigureKind, Finding, Place, Threshold, brief, percent
+from neutrino.tracing.analyses.finding import FigureKind, Finding, Place, Threshold, brief
+from neutrino.tracing.percent import percent
 
 _MOST_PLACES = 5
 _MOST_OF_ONE = 0.8

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from neutrino.tracing.analyses.evidence import Analysis, Evidence
-from neutrino.tracing.analyses.finding import FigureKind, Finding, Threshold, percent
+from neutrino.tracing.analyses.finding import FigureKind, Finding, Threshold
+from neutrino.tracing.percent import percent
 from neutrino.tracing.roles import Role, RoleFacts
 
 _REMEDIES = {

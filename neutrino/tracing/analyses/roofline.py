@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from neutrino.tracing.analyses.block_times import block_times, has_times
 from neutrino.tracing.analyses.devices import device_figures, ridges
 from neutrino.tracing.analyses.evidence import Analysis, Evidence, middle
-from neutrino.tracing.analyses.finding import FigureKind, Finding, Threshold, brief, percent
+from neutrino.tracing.analyses.finding import FigureKind, Finding, Threshold, brief
+from neutrino.tracing.percent import percent
 
 _FLOATS = ("fp16", "fp32", "fp64")
 _TENSOR = ("f64", "tf32", "f16", "bf16", "f8", "f4")

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from neutrino.tracing.analyses.block_times import block_times, gaps, places, sources
 from neutrino.tracing.analyses.evidence import Analysis, Evidence, shared, spread_of
-from neutrino.tracing.analyses.finding import FigureKind, Finding, Threshold, brief, percent
+from neutrino.tracing.analyses.finding import FigureKind, Finding, Threshold, brief
+from neutrino.tracing.percent import percent
 
 
 def run(analysis: Analysis, evidence: Evidence) -> Iterator[Finding]:

@@ -10,7 +10,8 @@ import numpy as np
 from neutrino.tracing.analyses.block_times import BlockTimes, block_times, has_times, places
 from neutrino.tracing.analyses.devices import device_figures
 from neutrino.tracing.analyses.evidence import Analysis, Evidence, middle, shared, spread_of
-from neutrino.tracing.analyses.finding import FigureKind, Finding, Threshold, brief, percent
+from neutrino.tracing.analyses.finding import FigureKind, Finding, Threshold, brief
+from neutrino.tracing.percent import percent
 
 _FULL = 0.8
 """Of a last wave: from there on it is as good as full."""
@@ -25,7 +26,7 @@ def run(analysis: Analysis, evidence: Evidence) -> Iterator[Finding]:
     # One clock for all multiprocessors says it best.
     name = next((name for name in ("WarpTimes", "BlockSched") if has_times(evidence, name)), "")
     table = device_figures(evidence.device)
-    shares, waves, last, longest = [], [], [], []
+    shares, waves, last, longest, evens = [], [], [], [], []
     multiprocessors = at_once = 0
     for launch in block_times(evidence, name) if name else ():
         spans, room = _spans(launch)
@@ -37,25 +38,31 @@ def run(analysis: Analysis, evidence: Evidence) -> Iterator[Finding]:
         shares.append(1 - shared(float(spans.sum()), count * float(spans.max())))
         waves.append(len(launch.sm) / room)
         last.append(waves[-1] - math.ceil(waves[-1]) + 1)
+        evens.append(_idle_of_equal_blocks(len(launch.sm), of_each, count))
         lengths = launch.end - launch.begin
         longest.append(shared(float(lengths.max()), middle(lengths)))
     if not shares:
         return
     # The launches together, by their medians.
-    idle, number, fullness, ratio = (middle(values) for values in (shares, waves, last, longest))
+    idle, number, fullness, ratio, even = (middle(values) for values in (shares, waves, last, longest, evens))
     values = {
-        "idle": idle, "waves": number, "last_wave": fullness, "longest_block": ratio,
+        "idle": idle, "idle_of_equal_blocks": even, "waves": number, "last_wave": fullness, "longest_block": ratio,
         "multiprocessors": multiprocessors, "at_once": at_once,
     }  # fmt: skip
     certainty = evidence.certainty([name], is_timed=True, spread=spread_of("idle", shares), launches=len(shares))
     is_quantised = number < _FEW_WAVES and fullness < _FULL
+    is_uneven = even < idle / 2
     sentence = f"{multiprocessors} multiprocessors have no block left for {percent(idle)} of a launch, on average"
     waves_of_it = "1 wave" if number == 1 else f"{brief(number)} waves"
     sentence += f": its blocks make {waves_of_it}, of which the last is {percent(fullness)} full"
     if ratio >= _LONG:
         sentence += f", and the longest block takes {brief(ratio)} times the median"
+    if is_uneven:
+        sentence += f"; if all blocks took equally long, it would be {percent(even)}"
     remedies = []
-    if number < 1:
+    if is_uneven:
+        remedies.append("begin with the longest blocks, split them, or spread the work more evenly over the blocks")
+    if number < _FULL:
         remedies.append("launch more blocks: the grid has fewer than there are places (smaller tiles, split-K)")
     elif is_quantised:
         remedies.append("choose the size of blocks or tiles so that the last wave is full, or split the work of the "
@@ -63,11 +70,20 @@ def run(analysis: Analysis, evidence: Evidence) -> Iterator[Finding]:
     if at_once == 1 and number > 1:
         remedies.append("let two blocks run on a multiprocessor at once (fewer warps, registers, less shared memory), "
                         "so that one works while the other waits or ends")  # fmt: skip
-    if ratio >= _LONG:
+    if ratio >= _LONG and not is_uneven:
         remedies.append("begin with the longest blocks, or split them")
     if not remedies:
         remedies.append("spread the work more evenly over the blocks")
     yield analysis.finding(evidence, sentence, values, certainty, remedies=tuple(remedies))
+
+
+def _idle_of_equal_blocks(blocks: int, of_each: int, multiprocessors: int) -> float:
+    """Return for how much of a launch multiprocessors have no block left, on average, if all blocks take as long.
+
+    of_each: blocks that one runs at once. Each wave gives every multiprocessor a block before any a second one.
+    """
+    full, rest = divmod(blocks, of_each * multiprocessors)
+    return (1 - rest / multiprocessors) / (full + 1) if 0 < rest < multiprocessors else 0.0
 
 
 def _spans(launch: BlockTimes) -> tuple[np.ndarray, int]:
@@ -89,6 +105,7 @@ ANALYSIS = Analysis(
     (("block_sched",), ("warp_timeline",)),
     (
         FigureKind("idle", "share", "time that multiprocessors have no block left, of the launch's, on average"),
+        FigureKind("idle_of_equal_blocks", "share", "what that would be if all blocks took as long"),
         FigureKind("waves", "", "blocks of the grid, by those that all multiprocessors run at once"),
         FigureKind("last_wave", "share", "part of the last wave that has blocks"),
         FigureKind("longest_block", "", "time of the longest block, by the median of all"),

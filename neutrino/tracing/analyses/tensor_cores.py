@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from neutrino.tracing.analyses.evidence import Analysis, Evidence, shared
-from neutrino.tracing.analyses.finding import FigureKind, Finding, Threshold, brief, percent
+from neutrino.tracing.analyses.finding import FigureKind, Finding, Threshold, brief
+from neutrino.tracing.percent import percent
 
 _DENSE, _DENSE_ALONE = 4.0, 16.0
 """Floating-point instructions for each load, store and copy from which on a kernel may be a product of matrices; the

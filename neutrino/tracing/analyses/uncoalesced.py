@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterator
 
 from neutrino.tracing.analyses.evidence import Analysis, Evidence, shared, spread_of
-from neutrino.tracing.analyses.finding import FigureKind, Finding, Place, State, Threshold, brief, percent
+from neutrino.tracing.analyses.finding import FigureKind, Finding, Place, State, Threshold, brief
+from neutrino.tracing.percent import percent
 from neutrino.tracing.summary import KeySummary
 
 _SECTOR = 32

@@ -56,8 +56,16 @@ class Known:
             return "steps"
         return "cycles" if meaning is Meaning.CLOCK else "ns"
 
+    def is_apart(self, name: str) -> bool:
+        """Whether a field holds clocks of which each multiprocessor has its own, without a common zero: of records of
+        several ones neither the order nor the time between is known.
+        """
+        return self.clock is Clock.CYCLES and self.meanings.get(name) is Meaning.CLOCK
+
 
 NOTHING_KNOWN = Known()
+APART = "not comparable between multiprocessors"
+"""What is said of times that ``Known.is_apart`` tells."""
 
 
 def of_map(found: Mapping[tuple[str, str], _Of], name: str) -> dict[str, _Of]:
@@ -174,7 +182,8 @@ def _fields(entry: MapSummary, known: Known, *, show_all: bool) -> Table:
         if times is not None:
             row += [Cell(f"{value:,}", value) for value in (times.minimum, times.median, times.maximum)]
             zero = f"; {counted(times.zeros, 'record has', 'records have')} none" if times.zeros else ""
-            notes.append(f"{known.unit(found.name)} since the launch's first{zero}")
+            apart = f"; {APART}" if known.is_apart(found.name) else ""
+            notes.append(f"{known.unit(found.name)} since the launch's first{zero}{apart}")
         else:
             is_address = known.is_address(found.name) and entry.kind.report is Report.RECORDS
             own = words if found.name == words_for else {}
@@ -208,10 +217,14 @@ def _value(value: int | float, is_address: bool, words: Mapping[int, str]) -> Ce
 
 
 def _share(part: int | float, whole: int | float) -> Cell:
-    """Return the cell of a share in percent."""
+    """Return the cell of a share in percent, with a digit: below each other, in columns. 0 and 100 only if nothing, or
+    nothing else, is there.
+    """
     if not whole:
         return Cell("")
     share = part / whole
+    if 0.9995 <= share < 1:
+        return Cell(">99.9 %", share)
     return Cell("<0.1 %" if 0 < share < 0.001 else f"{share * 100:.1f} %", share)
 
 

@@ -8,6 +8,7 @@ from dataclasses import field
 
 from neutrino.late_dataclass import dataclass
 from neutrino.maps.declaration import Layout, Report, result_words
+from neutrino.tracing.percent import percent
 from neutrino.tracing.shown.exact_numbers import bucket_range, exact
 from neutrino.tracing.shown.maps import NOTHING_KNOWN, Known
 from neutrino.tracing.shown.model import Cell, Column, Kind, Line, Name, Section, Table, counted, joined
@@ -223,7 +224,7 @@ def _keys(entries: Sequence[MapSummary], known: Sequence[Known]) -> _Columns:
         place = f" {key.place}" if key.place else ""
         is_address = its.is_address(entry.field_name) and isinstance(key.key, int)
         name = f"{key.key:#x}" if is_address else exact(key.key)
-        firsts.append(Cell(f"{name}{place} ({key.count / saves:.0%} of {saves:,})", key.count))
+        firsts.append(Cell(f"{name}{place} ({percent(key.count / saves)} of {saves:,})", key.count))
     columns = _Columns()
     columns.add("keys", [_number(len(entry.keys)) for entry in entries])
     columns.add("first", firsts, Kind.TEXT)
@@ -245,6 +246,9 @@ def _records(entries: Sequence[MapSummary], known: Sequence[Known]) -> _Columns:
         fields = [_field(entry, name) for entry in entries]
         times = [its.times.get(name) for its in known]
         if any(times):
+            # Of several multiprocessors they say nothing.
+            if any(its.is_apart(name) for its in known):
+                continue
             unit = next(its.unit(name) for its in known if name in its.times)
             columns.add(f"{name}, {unit} since the first: median", [_number(t.median) if t else _NONE for t in times])
             columns.add("max", [_number(t.maximum) if t else _NONE for t in times])
@@ -267,12 +271,12 @@ def _field(entry: MapSummary, name: str) -> FieldSummary | None:
 
 def _most_at(entry: MapSummary) -> Cell:
     """The site (instruction that a probe matches) with most records of a map, and its share, as
-    ``file.cu:42 (31%)``.
+    ``file.cu:42 (31 %)``.
     """
     if not entry.sites:
         return Cell("")
     site = entry.sites[0]
-    return Cell(f"{site.place or f'site {site.number}'} ({site.records / entry.records:.0%})", site.records)
+    return Cell(f"{site.place or f'site {site.number}'} ({percent(site.records / entry.records)})", site.records)
 
 
 def bar(counts: Sequence[int], width: int = _BAR_WIDTH) -> str:

@@ -115,6 +115,8 @@ def heading(trace: Trace) -> Heading:
     # Of a run with --memusage nothing was probed.
     coverage = f"--memusage: {trace.coverage.forecast}" if is_measured(trace) else trace.coverage.sentence
     lines = [coverage]
+    if trace.lost[0]:
+        lines.append(trace.lost[1])
     if trace.clock is Clock.STEPS:
         lines.insert(0, "embedded device: times are steps of the interpreter, not cycles")
     return Heading(
@@ -197,6 +199,8 @@ def _facts(summary: KernelSummary, sources: Sources) -> Iterator[Line]:
         yield Line.of(text, indent=1)
     if manifest.retargeted is not None:
         yield Line.of(_retargeted(manifest.retargeted), indent=1)
+    if manifest.made_of:
+        yield Line.of(f"its twin was made of {manifest.made_of}, not of PTX", indent=1)
     for probe in manifest.probes_left_out:
         yield Line.of(probe.shown, indent=1)
         if probe.remedy:

@@ -43,6 +43,8 @@ class Why:
             share = f"none of {self.chosen:,} launches probed" if self.chosen > 1 else "its only launch was not probed"
         else:
             share = "no launch was chosen" if self.kernel.counters else "never launched"
+        if self.chosen and (left_out := self.kernel.counters.get(Reason.NOT_SELECTED, 0)):
+            share += f"; not chosen: {left_out:,} more"
         yield Line.of(share, indent=1)
         if self.image.get("source"):
             yield Line.of(f"in {self.image['source']} ({self.image.get('kind', 'image')})", indent=1)

@@ -38,7 +38,7 @@ export function draw(place, trace) {
         ...["min", "median", "max"].map((title) => /** @type {import("../table.js").TableColumn} */ ({ title, kind: "number", value: (row) => row[title], cell: (row) => fieldText(row, title) })),
         .../** @type {any[]} */ (totals ? [{ title: "total", kind: "number", value: (/** @type {any} */ row) => row.total ?? "" }] : []),
         .../** @type {any[]} */ (map.fields.some((/** @type {any} */ field) => "mean" in field) ? [{ title: "values", kind: "number", value: (/** @type {any} */ row) => row.values }, { title: "mean", kind: "number", value: (/** @type {any} */ row) => row.mean }] : []),
-        .../** @type {any[]} */ (map.fields.some((/** @type {any} */ field) => field.since_first) ? [{ title: "since the launch’s first", value: (/** @type {any} */ row) => (row.since_first ? `in ${row.unit}` : "") }] : []),
+        .../** @type {any[]} */ (map.fields.some((/** @type {any} */ field) => field.since_first) ? [{ title: "since the launch’s first", value: (/** @type {any} */ row) => (row.since_first ? `in ${row.unit}${row.since_first.clocks ? "; not comparable between multiprocessors" : ""}` : "") }] : []),
       ], map.fields, { figures: "fields" }));
     }
     if (map.sites.length) section.append(sitesOf(map));
