@@ -20,7 +20,8 @@ from neutrino.patched_files.patching import output_path
 from neutrino.patched_files.patching import patch_file as patch_library
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.probing.selection import Selection
-from neutrino.tracing.trace import Trace, find_traces
+from neutrino.tracing.trace import Trace
+from neutrino.tracing.trace_folders import find_traces
 from neutrino.verification import is_one_liner, load_all
 
 Name = str | os.PathLike[str]

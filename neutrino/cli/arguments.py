@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import re
+from collections.abc import Callable
+from pathlib import Path
 from typing import NoReturn
 
 _UNKNOWN = re.compile(r"unrecognized arguments: (?P<words>.*)", re.DOTALL)
@@ -21,6 +23,32 @@ _OTHER_WORDS = {
     "ls": "list", "build": "compile", "match": "sites", "diff": "show",
 }  # fmt: skip
 """What others call a command."""
+
+
+def given_path(text: str) -> Path:
+    """Parse a path, for argparse: one that is empty, as of a shell's variable that is not set, would be the folder at
+    hand.
+    """
+    return Path(given(text))
+
+
+def given(text: str) -> str:
+    """Parse a path that stays text, for argparse; see ``given_path``."""
+    if not text:
+        raise argparse.ArgumentTypeError("the path is empty")
+    return text
+
+
+def number_of(what: str, most: int) -> Callable[[str], int]:
+    """Return a parser of a whole number from 1 to most, for argparse. what: is counted, in the plural."""
+
+    def parse(text: str) -> int:
+        """Parse the number."""
+        if not text.isascii() or not text.isdigit() or not 0 < int(text[: len(str(most)) + 1]) <= most:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a number of {what} from 1 to {most}")
+        return int(text)
+
+    return parse
 
 
 class Parser(argparse.ArgumentParser):

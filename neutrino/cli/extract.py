@@ -7,19 +7,23 @@ import errno
 import gc
 import itertools
 import os
+import signal
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from neutrino.cli.arguments import Parser
+from neutrino.cli.arguments import Parser, given, given_path, number_of
 from neutrino.cli.diagnostics import print_diagnostics
 from neutrino.cli.kernel_names import some_of
 from neutrino.cli.listing import Row, Shown, Tables
 from neutrino.cli.listing_json import JsonListing
-from neutrino.cli.progress import Progress
+from neutrino.cli.machine_code import add_machine_code, machine_code_notes
+from neutrino.cli.progress import Progress, TimeLeft
 from neutrino.cli.streams import SOURCES, escaped, escaped_text, print_anything
 from neutrino.cli.table import counted
+from neutrino.cli.termination import exiting_on_sigterm
+from neutrino.device.machine_code import MachineCode
 from neutrino.elf.cursor import release
 from neutrino.errors import FormatError, NeutrinoError, ProbeError
 from neutrino.fatbin.inputs import Input, find_inputs
@@ -75,6 +79,7 @@ exit status: 0 done; 3 no device code, or none that was chosen; 2 an input that 
 that cannot be written, a missing tool."""
 
 
+@exiting_on_sigterm()
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command. Returns the exit status: 0 done, 2 bad input or output that cannot be written, 3 no
     device code."""
@@ -97,6 +102,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _bad(str(error))
     except OSError as error:
         return _bad(_error_text(error))
+    except KeyboardInterrupt:
+        if extraction is not None:
+            extraction.progress.clear()
+        # End by the signal, as the shell expects; worker processes and unfinished files are gone by now.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+        raise
     finally:
         if extraction is not None:
             extraction.progress.clear()
@@ -112,7 +124,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("input", nargs="+", metavar="FILE|FOLDER|WHEEL", help="what to read")
+    parser.add_argument("input", nargs="+", type=given, metavar="FILE|FOLDER|WHEEL", help="what to read")
     what = parser.add_argument_group("what to show")
     what.add_argument("--kernels", action="store_true", help="list the kernels too, with demangled names")
     what.add_argument(
@@ -135,9 +147,13 @@ def _parser() -> argparse.ArgumentParser:
     what.add_argument(
         "--coverage",
         action="store_true",
-        help="which kernels can be probed, and why the others cannot. Nothing is assembled, so ptxas and the check of "
-        "the arithmetic may still refuse some (neutrino-patch --dry-run)",
+        help="which kernels can be probed, and why the others cannot. PTX is not assembled, so ptxas and the check of "
+        "the arithmetic may still refuse some (neutrino-patch --dry-run); twins of machine code are made",
     )
+    what.add_argument(
+        "--sample", type=number_of("kernels", 10**9), metavar="N",
+        help="with --coverage, look at N kernels of each file, drawn at random, and say what that means for all",
+    )  # fmt: skip
     what.add_argument("--json", action="store_true", help="JSON instead of tables, with the kernels")
     which = parser.add_argument_group("which images and kernels")
     which.add_argument(
@@ -168,7 +184,10 @@ def _parser() -> argparse.ArgumentParser:
         metavar="PROBE",
         help="with --coverage, the probes to check, as for neutrino (default: block_sched); repeatable",
     )
-    parser.add_argument("-o", "--output", type=Path, metavar="FOLDER", help="write the decoded images into this folder")
+    add_machine_code(which)
+    parser.add_argument(
+        "-o", "--output", type=given_path, metavar="FOLDER", help="write the decoded images into this folder"
+    )
     parser.add_argument("--version", action="version", version=f"{_NAME} {__version__}")
     return parser
 
@@ -227,8 +246,12 @@ class _Extraction:
             raise NeutrinoError(f"--coverage and {text} cannot be combined")
         if self._prints_text and options.json and options.output is None:
             raise NeutrinoError(f"{text} prints text; give -o FOLDER to have JSON beside it")
+        if options.sample is not None and not options.coverage:
+            raise NeutrinoError("--sample goes with --coverage")
         if options.probe and not options.coverage:
             raise NeutrinoError("-p goes with --coverage")
+        if options.machine_code != MachineCode.AUTO.value and not options.coverage:
+            raise NeutrinoError("--machine-code goes with --coverage")
 
         if options.coverage:
             from neutrino.cli.loading import load
@@ -308,6 +331,8 @@ class _Extraction:
         if self._options.coverage:
             shown.coverage = self._coverage(shown, _vendor(input_, data) if rows else None)
             shown.probes = self._options.probe
+            kernels = [kernel for coverage in shown.coverage for kernel in coverage.kernels]
+            shown.notes = list(machine_code_notes(kernels, self._options.machine_code, self._options.probe))
 
         self._say_what_has_none(shown)
         # Files of a folder are silent if there is nothing to show; named files are not.
@@ -430,6 +455,7 @@ class _Extraction:
         that the file is, whose kernels are never probed; None for others.
         """
         from neutrino.patched_files.probeable_kernels import Known, architectures, find_coverage
+        from neutrino.patched_files.workers import processors
         from neutrino.probing.selection import Selection
 
         # Nothing without --coverage, or without device code.
@@ -444,9 +470,21 @@ class _Extraction:
         gc.set_threshold(20_000, 20, 50)
         try:
             for arch in self._options.arch or architectures(shown.containers):
-                self.progress.show(f"{shown.input.name}: {arch}")
+                where = f"{shown.input.name}: {arch}"
+                self.progress.show(where)
                 coverages.append(
-                    find_coverage(shown.containers, arch, self._probes, selection, vendor=vendor, known=known)
+                    find_coverage(
+                        shown.containers,
+                        arch,
+                        self._probes,
+                        selection,
+                        vendor=vendor,
+                        known=known,
+                        machine_code=MachineCode(self._options.machine_code).for_probes(self._options.probe),
+                        jobs=processors(),
+                        sample=self._options.sample,
+                        progress=TimeLeft(self.progress, where, "kernels").show,
+                    )
                 )
         except FormatError as error:
             self._report_error(shown.input.name, error)

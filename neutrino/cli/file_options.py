@@ -6,6 +6,8 @@ import argparse
 import math
 from pathlib import Path
 
+from neutrino.cli.arguments import given
+
 _USUAL_THRESHOLD = 2.0
 """Percent that a figure of two traces may differ beyond the noise, if --threshold does not say otherwise."""
 _ASKED = ("perfetto", "iket", "diff")
@@ -22,6 +24,7 @@ def add_files(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("files for other programs, in place of the report")
     group.add_argument(
         "--perfetto",
+        type=given,
         metavar="OUT[.gz]",
         help="write when blocks and warps ran, on which multiprocessor, and what they marked, for ui.perfetto.dev: of "
         "one trace, from maps with begin and end, or start and elapsed, of each warp, such as those of the probes "
@@ -29,6 +32,7 @@ def add_files(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--iket",
+        type=given,
         metavar="OUT.json",
         help="write the same as events in the JSON of NVIDIA's IKET, which scripts read; such a file is read in place "
         "of a trace: 'neutrino-report events.json'",
@@ -36,6 +40,7 @@ def add_files(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("two traces compared, in place of the report")
     group.add_argument(
         "--diff",
+        type=given,
         metavar="B",
         help="compare the trace with the trace B, of another build or run: which kernels changed by more than their "
         "launches differ, by which figures, lines and ranges, those with most effect first. Exit status 1 if something "

@@ -79,7 +79,7 @@ class Shown:
     """What is shown of one file. containers: all of them. rows: the images that are shown, without their kernels.
 
     patched: what neutrino-patch added, None for other files. coverage: for each architecture, which kernels can be
-    probed. probes: names of the probes that coverage is for.
+    probed. probes: names of the probes that coverage is for. notes: remarks about it.
     """
 
     input: Input
@@ -88,6 +88,7 @@ class Shown:
     patched: Patched | None = None
     coverage: list[Coverage] = field(default_factory=list)
     probes: Sequence[str] = ()
+    notes: Sequence[str] = ()
 
 
 class Tables:
@@ -155,11 +156,18 @@ class Tables:
             from neutrino.backend.registry import target_of_device
 
             judges = dict.fromkeys(target_of_device(coverage.arch).judges for coverage in shown.coverage)
-            yield from textwrap.wrap(
-                f"with {escaped(', '.join(shown.probes))}; nothing was assembled, so {' or '.join(judges)} may still "
-                "refuse some (neutrino-patch --dry-run)",
-                width=_TEXT_WIDTH, initial_indent="  ", subsequent_indent="  ",
-            )  # fmt: skip
+            made = sum(coverage.of_machine_code for coverage in shown.coverage)
+            untried = sum(len(coverage.kernels) for coverage in shown.coverage) - made
+            remarks = [f"with {escaped(', '.join(shown.probes))}"]
+            if made:
+                remarks.append(f"twins of machine code were made, or tried, for {counted(made, 'kernel')}")
+            if untried:
+                where = "of the others nothing" if made else "nothing"
+                remarks.append(
+                    f"{where} was assembled, so {' or '.join(judges)} may still refuse some (neutrino-patch --dry-run)"
+                )
+            for text in ("; ".join(remarks), *(f"note: {escaped(note)}" for note in shown.notes)):
+                yield from textwrap.wrap(text, width=_TEXT_WIDTH, initial_indent="  ", subsequent_indent="  ")
             # --coverage is shown instead of the other tables.
             return
         yield ""
@@ -300,7 +308,16 @@ def _coverage_lines(coverage: Coverage) -> Iterator[str]:
     """Yield what --coverage shows for one architecture: how many kernels can be probed, and which cannot, and why."""
     total = len(coverage.kernels)
     yield ""
-    yield f"  {escaped(coverage.arch)}: {coverage.probed:,} of {counted(total, 'kernel')} can be probed"
+    drawn = ", drawn at random," if coverage.is_sample else ""
+    yield f"  {escaped(coverage.arch)}: {coverage.probed:,} of {counted(total, 'kernel')}{drawn} can be probed"
+    if coverage.is_sample:
+        from neutrino.patched_files.sample import CONFIDENCE, SEED, interval
+
+        low, high = (100 * share for share in interval(coverage.probed, total))
+        yield (
+            f"  of all {coverage.of:,} kernels {low:.1f} to {high:.1f} % can, with {100 * CONFIDENCE:g} % confidence "
+            f"(Wilson's interval; seed {SEED})"
+        )
     if coverage.probed < total:
         yield ""
         cells = [[f"{number:,}", reason.word, escaped(text)] for reason, text, number in coverage.reasons]

@@ -182,10 +182,19 @@ def _amd_resources(kernel: CodeObjectKernel) -> dict[str, Any]:
 
 def _coverage_object(coverage: Coverage) -> dict[str, Any]:
     """Return the JSON object of --coverage for one architecture: which kernels can be probed, why others cannot."""
+    from neutrino.patched_files.sample import CONFIDENCE, SEED, interval
+
+    sample = {}
+    if coverage.is_sample:
+        low, high = interval(coverage.probed, len(coverage.kernels))
+        share = {"low": low, "high": high, "confidence": CONFIDENCE}
+        sample = {"sample": {"of": coverage.of, "seed": SEED, "share": share}}
     return {
         "arch": coverage.arch,
         "total": len(coverage.kernels),
+        **sample,
         "can_be_probed": coverage.probed,
+        "of_machine_code": coverage.of_machine_code,
         "reasons": [
             {"reason": reason.word, "detail": text, "kernels": number} for reason, text, number in coverage.reasons
         ],

@@ -16,14 +16,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from neutrino.cli.arguments import Parser
+from neutrino.cli.arguments import Parser, given, given_path, number_of
 from neutrino.cli.diagnostics import print_diagnostics
 from neutrino.cli.kernel_names import some_of
+from neutrino.cli.machine_code import add_machine_code, machine_code_notes
 from neutrino.cli.max_registers import add_max_registers
 from neutrino.cli.streams import escaped, print_anything
 from neutrino.cli.table import counted
 from neutrino.cli.termination import exiting_on_sigterm
 from neutrino.device.kind import DeviceKind
+from neutrino.device.machine_code import MachineCode
 from neutrino.errors import FormatError, NeutrinoError, PatchError, ProbeError
 from neutrino.resources import shipped_probes
 from neutrino.version import __version__
@@ -49,6 +51,8 @@ _MAX_EXAMPLES = 3
 """Kernels that are named as examples for each reason why kernels are not probed."""
 _EXAMPLE_WIDTH = 40
 """Characters of such a name."""
+_WIDTH = 160
+"""Columns of the report where it goes to no terminal."""
 
 
 @exiting_on_sigterm()
@@ -114,13 +118,15 @@ def _parser() -> argparse.ArgumentParser:
         "probed, and no file was written.",
     )
     names: dict[str, Any] = {"action": "append", "default": [], "metavar": "NAME"}
-    parser.add_argument("file", nargs="?", type=Path, metavar="FILE", help="the library or program; never changed")
+    parser.add_argument(
+        "file", nargs="?", type=given_path, metavar="FILE", help="the library or program; never changed"
+    )
     parser.add_argument(
         "-p", "--probe", action="append", default=[], metavar="PROBE",
         help="a shipped probe's name, the path of a .toml or .py file, or probes in one line; repeatable",
     )  # fmt: skip
     parser.add_argument(
-        "-o", "--output", metavar="OUTPUT",
+        "-o", "--output", type=given, metavar="OUTPUT",
         help="the copy, or, if it ends with a slash, the folder for it (default: NAME.neutrino.EXT beside FILE)",
     )  # fmt: skip
     parser.add_argument(
@@ -153,22 +159,26 @@ def _parser() -> argparse.ArgumentParser:
         "the program may compute different results while it is recorded",
     )  # fmt: skip
     add_max_registers(parser)
+    add_machine_code(parser)
     parser.add_argument("-n", "--dry-run", action="store_true", help="make the twins and report, but write no file")
     modes = parser.add_mutually_exclusive_group()
-    modes.add_argument("--check", type=Path, metavar="FILE", help="check a patched file and report all faults")
+    modes.add_argument("--check", type=given_path, metavar="FILE", help="check a patched file and report all faults")
     modes.add_argument(
-        "--restore", type=Path, metavar="FILE",
+        "--restore", type=given_path, metavar="FILE",
         help="write the original of a patched file, byte for byte (default: NAME.original.EXT beside FILE)",
     )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
-    parser.add_argument("-j", "--jobs", type=_count, metavar="N", help="worker processes (default: the number of CPUs)")
+    parser.add_argument(
+        "-j", "--jobs", type=number_of("processes", 4096), metavar="N",
+        help="worker processes (default: one per processor)",
+    )  # fmt: skip
     parser.add_argument(
         "--stub", metavar="PATH",
         help="the library that the copy loads to record without `neutrino` (default: the installed one; $ORIGIN/… is "
         "relative to the copy; libneutrino_late.so goes beside it)",
     )  # fmt: skip
     parser.add_argument(
-        "--save-temps", type=Path, metavar="DIR",
+        "--save-temps", type=given_path, metavar="DIR",
         help="keep the output of each stage: original, sites, probed text, images, messages of tools",
     )  # fmt: skip
     parser.add_argument("--version", action="version", version=f"neutrino-patch {__version__}")
@@ -215,13 +225,6 @@ def _errors_name(output: Path | str) -> Iterator[None]:
         if is_temporary or (error.filename is None and error.errno in _WRITE_ERRORS):
             error.filename = str(output)
         raise
-
-
-def _count(text: str) -> int:
-    """Parse the value of --jobs, a number of processes, for argparse."""
-    if not text.isascii() or not text.isdigit() or not 0 < int(text) <= 4096:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of processes from 1 to 4096")
-    return int(text)
 
 
 def _say(line: str) -> None:
@@ -277,7 +280,9 @@ def _patch(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
         save_temps=options.save_temps.absolute() if options.save_temps else None,
         unproven=options.retarget_unproven,
         max_registers=options.max_registers if kind is DeviceKind.GPU else None,
-    )
+        machine_code=MachineCode(options.machine_code).for_probes(options.probe)
+        if kind is DeviceKind.GPU else MachineCode.OFF,
+    )  # fmt: skip
     if kind is DeviceKind.EMBEDDED and options.max_registers is not None:
         _say("--max-registers: the embedded device has no registers to limit, so it changes nothing")
     target = None if options.dry_run else output_path(options.file, options.output)
@@ -301,7 +306,10 @@ def _patch(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
             raise
 
     # The report.
-    report = replace(report, notes=(*report.notes, *_notes(report, stub), *_script_notes(report, probes)))
+    notes = (*report.notes, *_notes(report, stub), *_script_notes(report, probes))
+    if kind is DeviceKind.GPU:
+        notes += (*machine_code_notes(report.kernels, options.machine_code, options.probe),)
+    report = replace(report, notes=notes)
     with _errors_name(_STDOUT):
         if options.json:
             print(json.dumps(report.document(), indent=1))
@@ -450,7 +458,9 @@ def _print_report(report: Report) -> None:
     """Print the report of patching as text and tables, as wide as the terminal."""
     from rich.console import Console
 
-    console = Console(markup=False, highlight=False, emoji=False)
+    # Without a terminal rich takes 80 columns, in which a template's name has twenty lines; it obeys COLUMNS.
+    has_width = "COLUMNS" in os.environ or sys.stdout.isatty()
+    console = Console(markup=False, highlight=False, emoji=False, width=None if has_width else _WIDTH)
     # Captured and printed in one go: rich itself would exit the process on a closed pipe (| head).
     with console.capture() as captured:
         _print_sections(console, report)

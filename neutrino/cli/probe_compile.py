@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from neutrino.cli.arguments import given_path
 from neutrino.cli.defines import add_define
 from neutrino.cli.overwriting import refuse_foreign
 from neutrino.cli.probe_status import DONE, Commands, say
@@ -22,7 +23,7 @@ def configure(commands: Commands) -> None:
     )
     parser.add_argument("probe", nargs="+", metavar="PROBE", help="a probe file, a shipped probe or probes in one line")
     add_define(parser)
-    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write the file there, not to stdout")
+    parser.add_argument("-o", "--output", type=given_path, metavar="FILE", help="write the file there, not to stdout")
     parser.add_argument(
         "--target", metavar="ARCH", help="architecture to compile for, such as sm_90 (default: any; the text is the "
         "same for all of NVIDIA's, so far)",

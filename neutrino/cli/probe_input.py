@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from neutrino.cli.arguments import given
 from neutrino.cli.defines import add_define
 from neutrino.cli.probe_status import BAD_INPUT, DONE, NOTHING, say
 from neutrino.cli.streams import SOURCES
@@ -28,7 +29,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("probe", nargs="+", metavar="PROBE", help="a probe file, a shipped probe or probes in one line")
     add_define(parser)
     parser.add_argument(
-        "file", metavar="FILE",
+        "file", type=given, metavar="FILE",
         help="PTX, a cubin, a fatbin, a library, program, object or archive with device code, a wheel, a folder",
     )  # fmt: skip
     names: dict[str, Any] = {"action": "append", "default": [], "metavar": "NAME"}

@@ -6,6 +6,7 @@ import argparse
 import os
 from pathlib import Path
 
+from neutrino.cli.arguments import given
 from neutrino.cli.probe_status import DONE, Commands
 from neutrino.cli.streams import escaped
 from neutrino.errors import NeutrinoError
@@ -82,7 +83,10 @@ def configure(commands: Commands) -> None:
         "say what each part does and how to run it.",
         epilog="An existing file is never overwritten. Exit status: 0 written; 2 not written.",
     )
-    parser.add_argument("file", metavar="FILE", help="path of the file: .toml for a probe in assembly, .py for Python")
+    parser.add_argument(
+        "file", type=given, metavar="FILE",
+        help="path of the file: .toml for a probe in assembly, .py for Python",
+    )  # fmt: skip
     parser.set_defaults(run=run)
 
 
@@ -100,9 +104,16 @@ def run(options: argparse.Namespace) -> int:
     text = template.format(name=escaped(path.stem), path=shown)
     try:
         # "x": created here, or an error.
-        with path.open("x", encoding="utf-8", errors="backslashreplace") as file:
-            file.write(text)
+        file = path.open("x", encoding="utf-8", errors="backslashreplace")
     except FileExistsError:
         raise NeutrinoError(f"{path} exists, and is not overwritten") from None
+    try:
+        with file:
+            file.write(text)
+    except OSError as error:
+        # A part of it would be in the way of the next attempt.
+        path.unlink(missing_ok=True)
+        # An error of writing has no name of a file.
+        raise OSError(error.errno, error.strerror, os.fspath(path)) from error
     print(f"{shown}: written; neutrino-probe check {shown}")
     return DONE

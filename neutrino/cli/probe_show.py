@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from neutrino.cli.machine_code import text_alone_notes
 from neutrino.cli.max_registers import add_max_registers
 from neutrino.cli.occupancy import registers_text
 from neutrino.cli.probe_input import File, Kernels, add_options
@@ -63,6 +64,8 @@ def run(options: argparse.Namespace) -> int:
     file, kernel = _single(selected, options.kernel)
     if kernel.plan is None:
         say(f"{kernel.name}: {_why_not_probed(kernel)}")
+        for note in text_alone_notes([kernel], file.arch):
+            say(f"note: {note}")
         return NOTHING
 
     from neutrino.backend.registry import target_of_device
@@ -126,9 +129,9 @@ def _single(selected: Sequence[tuple[File, Preview]], names: Sequence[str]) -> t
 
 def _why_not_probed(kernel: Preview) -> str:
     """Return the reason why a kernel cannot be probed, as its code word and a sentence."""
-    from neutrino.abi.reasons import REASON_TEXT
+    from neutrino.patched_files.patch_report import FILE_REASON_TEXT
 
-    return f"{kernel.reason.word}: {kernel.detail or REASON_TEXT[kernel.reason]}"
+    return f"{kernel.reason.word}: {kernel.detail or FILE_REASON_TEXT[kernel.reason]}"
 
 
 def _assemble(kernel: Preview, probes: ProbeSet, max_registers: int | None) -> tuple[KernelEntry | None, str]:

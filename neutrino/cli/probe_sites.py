@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, field
 from typing import TYPE_CHECKING, Any
 
+from neutrino.cli.machine_code import text_alone_notes
 from neutrino.cli.probe_input import File, Kernels, add_options
 from neutrino.cli.probe_status import Commands
 from neutrino.cli.streams import escaped, width_of
@@ -211,6 +212,7 @@ def _lines(found: _FileSites, *, everything: bool, width: int) -> Iterator[str]:
     if found.skipped:
         yield ""
         yield from _skipped_table(found.skipped)
+        yield from (f"note: {note}" for note in text_alone_notes(found.skipped, found.file.arch))
 
 
 def _site_table(sites: Sequence[_Instruction], *, width: int | None) -> Iterator[str]:

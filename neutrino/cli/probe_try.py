@@ -16,6 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from neutrino.cli.arguments import given_path
 from neutrino.cli.defines import add_define
 from neutrino.cli.max_registers import add_max_registers
 from neutrino.cli.probe_status import DIFFERENT, DONE, NOTHING, Commands, say
@@ -87,7 +88,7 @@ def configure(commands: Commands) -> None:
         "probe", nargs="+", metavar="PROBE", help="a shipped probe's name, or the path of a .toml or .py file"
     )
     attempt.add_argument(
-        "file", type=Path, metavar="FILE",
+        "file", type=given_path, metavar="FILE",
         help="PTX from clang or Triton, or written by hand; or a library, program, object or fatbin with such PTX; or "
         "with AMD's code objects, also one in a file of its own (.hsaco)",
     )  # fmt: skip
@@ -127,7 +128,7 @@ def configure(commands: Commands) -> None:
     )  # fmt: skip
     add_max_registers(attempt)
     attempt.add_argument("--diff", action="store_true", help="also show what the probe changed in the kernel's text")
-    attempt.add_argument("--tracedir", type=Path, metavar="DIR", help="keep the trace, in a folder under DIR")
+    attempt.add_argument("--tracedir", type=given_path, metavar="DIR", help="keep the trace, in a folder under DIR")
     attempt.add_argument("--json", action="store_true", help="one JSON document on stdout, with all records")
     attempt.set_defaults(run=run)
 

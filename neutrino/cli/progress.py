@@ -12,6 +12,8 @@ _FIRST_AFTER_S = 0.7
 """Seconds without a line, so that short runs show none."""
 _INTERVAL_S = 0.1
 """Seconds between two texts, so that showing them takes no time."""
+_ESTIMATED_AFTER_S = 3
+"""Seconds of work after which the rest is estimated."""
 
 
 class Progress:
@@ -47,6 +49,35 @@ class Progress:
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()
             self._shown = False
+
+
+class TimeLeft:
+    """Shows how many of the parts of one piece of work are done, and from some on about how long the others take."""
+
+    def __init__(self, progress: Progress, name: str, parts: str) -> None:
+        """Prepare to show. name: of the work. parts: what is counted, in the plural."""
+        self._progress, self._name, self._parts = progress, name, parts
+        self._start: float | None = None
+
+    def show(self, done: int, total: int) -> None:
+        """Show that so many parts are done, of how many. First called before the first of them."""
+        now = time.monotonic()
+        if self._start is None:
+            self._start = now
+        text = f"{done:,} of {total:,} {self._parts}"
+        passed = now - self._start
+        if done and passed > _ESTIMATED_AFTER_S:
+            text += f", about {_in_words(passed / done * (total - done))} left"
+        # Last: of a narrow terminal's line the end is cut off.
+        self._progress.show(f"{text}: {self._name}")
+
+
+def _in_words(seconds: float) -> str:
+    """Return a time in seconds, minutes or hours."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = seconds / 60
+    return f"{minutes:.0f} min" if minutes < 90 else f"{minutes / 60:.1f} h"
 
 
 def _width() -> int:

@@ -54,8 +54,8 @@ _DEFAULT_FOLDER = "trace"
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command.
 
-    Returns the exit status: 0 done, 1 a condition of --fail-if holds or --diff found a change, 2 an unreadable trace, a
-    wrong expression or a script that failed, 3 no kernel was probed.
+    Returns the exit status: 0 done, 1 a condition of --fail-if holds or --diff found a change, 2 an unreadable trace or
+    lost records, a wrong expression or a script that failed, 3 no kernel was probed.
     """
     try:
         parser = report_parser()

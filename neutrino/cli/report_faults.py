@@ -12,11 +12,13 @@ _MOST_FAULTS = 8
 
 
 def report_faults(traces: Sequence[Trace]) -> int:
-    """Report what was left out of traces, since it is damaged. Returns the exit status."""
+    """Report what was left out of traces, since it is damaged, and what is missing. Returns the exit status."""
     status = DONE
     for trace in traces:
         for fault in trace.faults[:_MOST_FAULTS]:
             status = fail(fault)
         if more := len(trace.faults) - _MOST_FAULTS:
             status = fail(f"{trace.path}: {more:,} more places are damaged") if more > 0 else status
+        if trace.lost[0]:
+            status = fail(f"{trace.path}: {trace.lost[1]}")
     return status

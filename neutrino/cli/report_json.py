@@ -94,6 +94,7 @@ def _kernel_document(
         "spills": raw.get("spills"),
         **occupancy_document(summary),
         "retargeted": raw.get("retargeted"),
+        **({"made_of": raw["made_of"]} if "made_of" in raw else {}),
         "sites": len(manifest.sites) if manifest else 0,
         "maps": [
             _map_document(entry, Known(of_map(meanings, entry.name), of_map(times, entry.name), clock))
@@ -108,7 +109,8 @@ def _map_document(entry: MapSummary, known: Known) -> dict[str, Any]:
     save to) with keys, and ``key``, what they are called; the cap of a log is null.
 
     known: of its fields. Numbers are as they were saved; what holds addresses or a clock's times has a ``unit``:
-    ``address``, ``cycles``, ``ns`` or ``steps``; and times ``since_first``, their range since their launch's first one.
+    ``address``, ``cycles``, ``ns`` or ``steps``; and times ``since_first``, their range since their launch's first one,
+    with ``clocks`` where each multiprocessor has its own, without a common zero.
     """
     has_cap = entry.kind.layout is not Layout.CHUNKS
     return {
@@ -155,7 +157,9 @@ def _since_first(known: Known, name: str) -> dict[str, Any]:
     times = known.times.get(name)
     if times is None:
         return {}
-    found = {"min": times.minimum, "median": times.median, "max": times.maximum, "zeros": times.zeros}
+    found: dict[str, Any] = {"min": times.minimum, "median": times.median, "max": times.maximum, "zeros": times.zeros}
+    if known.is_apart(name):
+        found["clocks"] = "multiprocessors"
     return {"since_first": found}
 
 

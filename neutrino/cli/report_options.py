@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from neutrino.cli.arguments import Parser
+from neutrino.cli.arguments import Parser, given
 from neutrino.cli.file_options import add_files
 from neutrino.cli.findings_options import add_findings
 from neutrino.cli.record_options import add_queries
@@ -20,13 +20,14 @@ def report_parser() -> argparse.ArgumentParser:
         prog="neutrino-report",
         description="Summarize traces: for each kernel and map the number of records and the range of each field, "
         "and which kernels were not probed, with the reason.",
-        epilog="Exit status: 0 done, 2 a trace that cannot be read, a wrong expression, or a script that failed or "
-        "was not run, 3 no kernel was probed; with --fail-if 1 where its condition holds, with --diff 1 where "
-        "something changed.",
+        epilog="Exit status: 0 done, 2 a trace that cannot be read or whose records were lost, a wrong expression, or "
+        "a script that failed or was not run, 3 no kernel was probed; with --fail-if 1 where its condition holds, "
+        "with --diff 1 where something changed.",
     )
     parser.add_argument(
-        "trace", nargs="*", help="a trace directory, or a folder of them (default: the newest trace in ./trace)"
-    )
+        "trace", nargs="*", type=given,
+        help="a trace directory, or a folder of them (default: the newest trace in ./trace)",
+    )  # fmt: skip
     names: dict[str, Any] = {"action": "append", "default": [], "metavar": "NAME"}
     parser.add_argument("-k", "--kernel", help="only these kernels", **names)
     parser.add_argument("--filter", help="exclude these kernels", **names)
@@ -58,17 +59,19 @@ def report_parser() -> argparse.ArgumentParser:
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
     parser.add_argument(
         "--html",
+        type=given,
         metavar="FILE",
         help="a page of pictures in place of the report: one HTML file with everything in it, which needs no network",
     )
     parser.add_argument(
         "--png",
+        type=given,
         metavar="FOLDER",
         help="the page's pictures as files for papers, in place of the report or with --html; with --diff the changes. "
         "The overview and the findings are sentences and tables, and have none. Needs Matplotlib "
         "(pip install 'neutrino-gpu[viz]')",
     )
-    parser.add_argument("--svg", metavar="FOLDER", help="the same as SVG")
+    parser.add_argument("--svg", type=given, metavar="FOLDER", help="the same as SVG")
     parser.add_argument(
         "--source",
         action="append",

@@ -83,7 +83,7 @@ def _lines(summary: TraceSummary, findings: Findings) -> Iterator[str]:
     if findings.not_run:
         yield f"not analysed: no data for {', '.join(findings.not_run)} (--findings names the probes)"
     for reason in folded([row for row in summary.not_probed if row.launches])[:_MOST_REASONS]:
-        launches = f"{reason.launches:,} launches of {reason.kernels:,} kernels"
+        launches = f"{counted(reason.launches, 'launch', 'launches')} of {counted(reason.kernels, 'kernel', 'kernels')}"
         yield f"not probed: {launches}: {reason.reason.word}: {reason.text}"
     notes = [*summary.notes, *trace.faults]
     for note in notes[:_MOST_NOTES]:

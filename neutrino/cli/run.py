@@ -17,12 +17,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from neutrino.cli.arguments import suggested
+from neutrino.cli.arguments import given_path, suggested
 from neutrino.cli.command_hints import hint_of_command, options_after
 from neutrino.cli.defines import add_define
 from neutrino.cli.intervals import Interval, print_meanwhile, take_intervals
+from neutrino.cli.machine_code import proven
 from neutrino.cli.max_registers import add_max_registers
 from neutrino.cli.row_options import MOST_ROWS, number_of_rows
+from neutrino.device.machine_code import MachineCode
 from neutrino.errors import NeutrinoError, ProbeError
 from neutrino.loader.embedded_driver import EmbeddedDevice
 from neutrino.places import cache_root
@@ -190,7 +192,7 @@ def _parser() -> _Parser:
     )
     parser.add_argument(
         "--tracedir",
-        type=Path,
+        type=given_path,
         default=Path("trace"),
         metavar="DIR",
         help="parent folder of the trace directories (default: ./trace)",
@@ -275,7 +277,7 @@ def _parser() -> _Parser:
         "delay of a stream's work), memory=SIZE (of the device)",
     )
     parser.add_argument(
-        "--driver", type=Path, metavar="PATH", help="CUDA driver library to use instead of the machine's"
+        "--driver", type=given_path, metavar="PATH", help="CUDA driver library to use instead of the machine's"
     )
     parser.add_argument(
         "--retarget",
@@ -283,10 +285,28 @@ def _parser() -> _Parser:
         help="also probe kernels whose PTX is for another architecture than the machine code that runs, where it is "
         "proven to be the same program; the trace marks them",
     )
+    parser.add_argument(
+        "--ptx",
+        type=given_path,
+        action="append",
+        default=[],
+        metavar="DIR",
+        help="a folder in which a compiler has left machine code, NAME.cubin, and its PTX, NAME.ptx, as CuTe DSL does "
+        "with CUTE_DSL_KEEP=ptx,cubin: where COMMAND loads that machine code, twins are made from that PTX, in later "
+        "runs too; folders in it count; repeatable",
+    )
     add_max_registers(parser)
     parser.add_argument(
+        "--machine-code",
+        choices=[code.value for code in MachineCode],
+        help="of which machine code twins are made: auto (the default) of kernels without PTX of their own, with "
+        f"probes that a GPU has shown, one of them at a time ({proven()}); off: of none; unproven: also with others, "
+        "and with several, at kernels' entries and ends and before accesses of global memory "
+        "(docs/machine-code.md); only: likewise, of all kernels, and none of PTX",
+    )
+    parser.add_argument(
         "--callback",
-        type=Path,
+        type=given_path,
         action="append",
         default=[],
         metavar="SCRIPT",
@@ -295,7 +315,7 @@ def _parser() -> _Parser:
     )
     parser.add_argument(
         "--save-temps",
-        type=Path,
+        type=given_path,
         metavar="DIR",
         help="keep the output of each stage: original, sites, probed text, images, messages of tools",
     )
@@ -431,7 +451,9 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
             follows=options.follow == "all",
             max_trace_size=options.max_trace_size,
             retarget=options.retarget,
+            texts=tuple(options.ptx),
             max_registers=options.max_registers,
+            machine_code=MachineCode(options.machine_code or MachineCode.AUTO.value),
             ranks=tuple(options.rank),
             choice=Choice(
                 first=options.launches[0],
@@ -572,7 +594,9 @@ def _refuse_options_that_need_a_probe(options: argparse.Namespace) -> None:
         "--no-wait": options.no_wait,
         "--memusage": options.memusage,
         "--retarget": options.retarget,
+        "--ptx": options.ptx,
         "--max-registers": options.max_registers,
+        "--machine-code": options.machine_code,
         "--save-temps": options.save_temps,
         "--callback": options.callback,
     }

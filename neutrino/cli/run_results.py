@@ -26,8 +26,10 @@ def print_results(options: argparse.Namespace, traces: RunTraces, status: int) -
     What cannot be printed, since the terminal is closed or the disk full, goes into ``results.txt`` of its trace.
     """
     found = traces.find()
+    for path in traces.find_unnamed():
+        say(f"the results of {path} cannot be shown: its first event is missing; was the disk full?")
     # With these, as env(1) has them, COMMAND was not started, which has been said.
-    if not found and not options.quiet and status not in (125, 126, 127):
+    if not found and not traces.has_any() and not options.quiet and status not in (125, 126, 127):
         say("nothing was recorded by the end of COMMAND: no process of it was seen loading GPU code")
     for number, path in enumerate(found, 1):
         progress = Progress("neutrino")
@@ -94,6 +96,11 @@ def _incompleteness(trace: Trace) -> str:
     """Return a line about a trace that its process has not completed; "" for one that is complete."""
     if trace.complete:
         return ""
+    lost, note = trace.lost
+    if lost:
+        return f"Process {trace.process.get('pid')}: {note}; see neutrino-report {trace.path}\n\n"
+    if trace.has_end:
+        return f"The last records could not be written: launches may be missing; see neutrino-report {trace.path}\n\n"
     # Whether it still runs cannot be told where it is in another PID namespace.
     return (
         f"Process {trace.process.get('pid')} was killed or still runs: its last launches may be missing; "

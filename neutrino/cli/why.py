@@ -14,7 +14,7 @@ def coverage_document(coverage: Coverage) -> dict[str, Any]:
     return {
         "probed": coverage.probed,
         "launches": coverage.launches,
-        "share": coverage.share,
+        "share": coverage.share if coverage.is_known else None,
         "kernels_probed": coverage.kernels_probed,
         "kernels": coverage.kernels,
         "left_out": coverage.left_out,
