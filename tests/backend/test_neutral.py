@@ -19,6 +19,9 @@ OF_ONE = ("ptx_", "gcn_", "sass_")
 PUBLISHED = {
     "patched_files/patch_plan.py": {"NO_PTX"},  # the name of a reason, as it is in files
     "backend/registry.py": {"PtxTarget", "GcnTarget"},  # the row of the target
+    "patched_files/image_twins.py": {"NO_PTX"},
+    "maker/passed.py": {"PTX", ".ptx", "--ptx"},  # what its files hold, and the option
+    "device/machine_code.py": {"sm_90", "sm_90a"},  # what a GPU has shown
 }
 """Words that may stand in a module."""
 

@@ -111,6 +111,20 @@ def _wide(count: int, name: str, directives: str) -> str:
     return _entry(name, f"{loads}    bar.sync 0;\n{stores}", directives)
 
 
+def _summed(count: int, name: str, directives: str) -> str:
+    """A kernel that has this many values at a time, and stores their sum."""
+    loads = "".join(f"    ld.volatile.global.u32 %r{10 + one}, [%rd2+{4 * one}];\n" for one in range(count))
+    # In another order, so that all are needed at a time.
+    sums = "".join(f"    xor.b32 %r5, %r{10 + one}, %r6;\n    mul.lo.u32 %r6, %r5, %r{10 + one * 7 % count};\n"
+                   for one in reversed(range(count)))  # fmt: skip
+    product = (
+        "    mov.f32 %f1, 0f00000000;\n    mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 "
+        "{%f2, %f3, %f4, %f5}, {%r10, %r11}, {%r12}, {%f1, %f1, %f1, %f1};\n    mov.b32 %r6, %f2;\n"
+    )
+    end = "    st.global.u32 [%rd2], %r6;\n"
+    return _entry(name, f"{loads}    bar.sync 0;\n{product}{sums}{end}", directives)
+
+
 def _entry(name: str, body: str, directives: str = "") -> str:
     return f".visible .entry {name}(.param .u64 a, .param .u32 n)\n{directives}\n{{{_REGISTERS}{body}    ret;\n}}\n"
 
@@ -160,11 +174,12 @@ RANDOM = tuple(f"random{seed}" for seed in range(8))
 
 def module(arch: str) -> str:
     """The module of all of them: those above, ``roomy`` with 200 registers, ``full`` with 255, ``crowded`` with 64 for
-    1,024 threads."""
+    1,024 threads, as ``summed``, which has few stores."""
     parts = [_HEAD.format(arch=arch)]
     parts += [_entry(name, body) for name, body in _BODIES.items()]
     parts.append(_wide(150, "roomy", ""))
     parts.append(_wide(330, "full", ".maxntid 128, 1, 1"))
     parts.append(_wide(80, "crowded", ".reqntid 1024, 1, 1"))
+    parts.append(_summed(48, "summed", ".reqntid 1024, 1, 1"))
     parts += [_entry(name, _Random(seed).body()) for seed, name in enumerate(RANDOM)]
     return "\n".join(parts)

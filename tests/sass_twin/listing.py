@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 import re
 import subprocess
 from pathlib import Path
@@ -34,11 +36,25 @@ def assemble(text: str, arch: str, folder: Path, *more: str) -> bytes:
     return cubin.read_bytes()
 
 
+def _printed(cubin: bytes, folder: Path) -> str:
+    """What nvdisasm prints of a file. It takes a third of a second to start, so the tests of a run ask once of each.
+
+    folder: of a test, beside which all can find it.
+    """
+    base = folder.parent.parent if "PYTEST_XDIST_WORKER" in os.environ else folder.parent
+    kept = base / f"{hashlib.sha256(cubin).hexdigest()}.sass"
+    if not kept.exists():
+        path = folder / "listed.cubin"
+        path.write_bytes(cubin)
+        argv = [tool("nvdisasm"), "-c", str(path)]
+        path.with_suffix(".sass").write_text(subprocess.run(argv, capture_output=True, text=True, check=True).stdout)
+        path.with_suffix(".sass").replace(kept)
+    return kept.read_text()
+
+
 def instructions(cubin: bytes, kernel: str, folder: Path) -> dict[int, str]:
     """The kernel's instructions as nvdisasm prints them, by their places; labels are written as their places."""
-    path = folder / "listed.cubin"
-    path.write_bytes(cubin)
-    text = subprocess.run([tool("nvdisasm"), "-c", str(path)], capture_output=True, text=True, check=True).stdout
+    text = _printed(cubin, folder)
     headings = list(_SECTION.finditer(text))
     (index,) = (number for number, heading in enumerate(headings) if heading[1] == f".text.{kernel}")
     end = headings[index + 1].start() if index + 1 < len(headings) else len(text)

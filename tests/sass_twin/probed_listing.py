@@ -32,7 +32,7 @@ class Code:
         texts = [text for text, _ in rows]
         first, last = (next(index for index, text in enumerate(texts) if re.match(rf"BAR\.SYNC\S* {number}$", text))
                        for number in ("0xe", "0xf"))  # fmt: skip
-        assert texts[0].startswith("LDC R1,")
+        assert re.match(r"(LDC|MOV|IMAD\.MOV\.U32) R1, ", texts[0])
         return Code(rows[1:first], rows[first + 1 : last], shift, start)
 
 

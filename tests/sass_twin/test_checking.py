@@ -36,7 +36,7 @@ def _exchanged(words: Words, one: Trampoline, other: Trampoline) -> None:
 
 
 def _shared(words: Words, one: Trampoline, other: Trampoline) -> None:
-    words[other.site // 16] = branch(other.site, one.place, WAIT.get(words[other.site // 16]))
+    words[other.site // 16] = branch(other.site, one.place, 90, WAIT.get(words[other.site // 16]))
 
 
 def _raced(words: Words, one: Trampoline, other: Trampoline) -> None:
@@ -79,7 +79,7 @@ MUTANTS: dict[str, tuple[Mutant, str]] = {
     "a branch with little stall": (_set(lambda a, _: a.site, lambda w: STALL.put(w, 2)), "other cycles than"),
     "a branch with a barrier": (_set(lambda a, _: a.site, lambda w: READ_BARRIER.put(w, 1)), "takes a scoreboard"),
     "a branch into the old code": (
-        _set(lambda a, _: a.site, lambda w: branch(0x40, 0x80, WAIT.get(w))), "where no trampoline is",
+        _set(lambda a, _: a.site, lambda w: branch(0x40, 0x80, 90, WAIT.get(w))), "where no trampoline is",
     ),
     "a branch into a trampoline's middle": (_set(lambda a, _: a.site, lambda w: w + (4 << 16)), "is another"),
     "two sites with one trampoline": (_shared, "share an instruction"),
@@ -91,7 +91,7 @@ MUTANTS: dict[str, tuple[Mutant, str]] = {
     "a register of the kernel changed": (_set(lambda *_: 0x20, lambda w: w ^ 1 << 16), "not into a branch"),
     "a wait of the kernel dropped": (_set(lambda a, _: a.site + 16, lambda w: WAIT.put(w, 0x2A)), "not into a branch"),
     "the opcode of the kernel changed": (_set(lambda *_: 0x30, lambda w: OPCODE.put(w, 0x919)), "not into a branch"),
-    "code that nobody reaches": (_set(lambda *_: -16, lambda _: branch(0, 0x200)), "no site leads to"),
+    "code that nobody reaches": (_set(lambda *_: -16, lambda _: branch(0, 0x200, 90)), "no site leads to"),
 }  # fmt: skip
 """What is wrong → what does it to two trampolines, and the rule that must be named."""
 
@@ -154,8 +154,8 @@ def test_displaced_control_flow_is_refused(whole):
     code = code_of(cut, "reversed", "cut")
     words = instruction_words(code)
     barrier = next(index for index, word in enumerate(words) if word & 0xFFF == 0xB1D)
-    moved = [*words, words[barrier], branch(len(code) + 16, 16 * barrier + 16), *[nop()] * 6]
-    moved[barrier] = branch(16 * barrier, len(code), WAIT.get(words[barrier]))
+    moved = [*words, words[barrier], branch(len(code) + 16, 16 * barrier + 16, 90), *[nop()] * 6]
+    moved[barrier] = branch(16 * barrier, len(code), 90, WAIT.get(words[barrier]))
     (finding,) = check_code(code, _bytes(moved))
     assert finding.rule == "an instruction was displaced that may not move, 0xb1d"
 

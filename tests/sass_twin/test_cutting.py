@@ -10,12 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from neutrino.elf.constants import SHF_ALLOC, SHF_WRITE, SHT_NOBITS, SHT_PROGBITS
 from neutrino.errors import FormatError, MachineCodeError
 from neutrino.sass.cubin import open_cubin, read_cubin
 from neutrino.sass.resource_usage import resource_usage
+from neutrino.sass.twin.attributes import Attribute, listed_places
 from neutrino.sass.twin.constant_reads import constant_reads
 from neutrino.sass.twin.cutting import Cutter
-from neutrino.sass.twin.sections import read_parts
+from neutrino.sass.twin.sections import Part, read_parts, write_cubin
 from tests.sass_twin.listing import KERNELS, PTX, assemble, elf_dump, instructions, resources
 
 _UNPRINTED = {".shstrtab", ".strtab", ".symtab", ".debug_frame", ".rela.debug_frame"}
@@ -90,6 +92,44 @@ def test_literals_and_functions_of_the_driver(kernel, named, whole):
     assert (b"within" in texts) if kernel == "asserted" else texts.startswith(b"%d of %d\n")
 
 
+_TABLE = """
+.version 8.0
+.target sm_90
+.address_size 64
+{visible}.global .align 4 .b8 __cudart_i2opi_f[8] = {{65, 144, 67, 60, 153, 149, 98, 219}};
+.visible .entry reduced(.param .u64 at)
+{{
+	.reg .b32 %r<3>;
+	.reg .b64 %rd<5>;
+	ld.param.u64 %rd1, [at];
+	mov.u32 %r1, %tid.x;
+	mul.wide.u32 %rd2, %r1, 4;
+	mov.u64 %rd3, __cudart_i2opi_f;
+	add.u64 %rd4, %rd3, %rd2;
+	ld.global.u32 %r2, [%rd4];
+	st.global.u32 [%rd1], %r2;
+	ret;
+}}
+"""
+
+
+def test_tables_of_mathematical_functions(tmp_path):
+    data = assemble(_TABLE.format(visible=""), "sm_90", tmp_path)
+    assert _literals(data, "reduced") == _literals(Cutter(data, "own").cut("reduced"), "reduced")
+    assert list(_literals(data, "reduced").values()) == [bytes([65, 144, 67, 60, 153, 149, 98, 219])]
+    # A program may write one that others can name.
+    shared = assemble(_TABLE.format(visible=".visible "), "sm_90", tmp_path)
+    with pytest.raises(MachineCodeError, match="uses the variable __cudart_i2opi_f"):
+        Cutter(shared, "shared").cut("reduced")
+
+
+def test_places_of_mbarriers():
+    # Of each: the instruction's place, a register, an offset from it, what it does. Only the first is a place.
+    rows = struct.pack("<8I", 0xF0, 0xFF, 0, 0x601, 0x2D0, 0x40, 0x10, 0x501)
+    assert listed_places([Attribute(4, 0x39, rows)]) == {0xF0: 0x39, 0x2D0: 0x39}
+    assert set(listed_places([Attribute(4, 0x39, rows[:-4])])) == {0xF0, 0xFF, 0, 0x601, 0x2D0, 0x40, 0x10}
+
+
 def test_variables_of_the_module_are_left_alone_by_name(whole):
     cutter = Cutter(whole, "whole")
     with pytest.raises(MachineCodeError, match="counted: uses the variable counter"):
@@ -103,15 +143,66 @@ def test_variables_of_the_module_are_left_alone_by_name(whole):
 def test_what_is_not_known_is_left_alone_by_name(whole, tmp_path):
     text = PTX.read_text()
     newer = assemble(text.replace(".target sm_90", ".target sm_100"), "sm_100", tmp_path)
-    with pytest.raises(MachineCodeError, match=r"section that is not known, \.nv\.capmerc"):
+    with pytest.raises(MachineCodeError, match=r"its code in a second form, \.nv\.capmerc, and nobody knows"):
         Cutter(newer, "newer").cut("reversed")
-    relocatable = assemble(text, "sm_90", tmp_path, "-c")
-    with pytest.raises(MachineCodeError, match=r"has relocations, \.rela\.text|not known"):
-        Cutter(relocatable, "relocatable").cut("asserted")
     changed = whole.replace(struct.pack("<BBHI", 4, 0x37, 4, 0x82), struct.pack("<BBHI", 4, 0x77, 4, 0x82))
     assert changed != whole
     with pytest.raises(MachineCodeError, match="attribute that is not known, 0x77"):
         Cutter(changed, "changed").cut("reversed")
+
+
+_SHARED = """
+.version 8.0
+.target sm_90
+.address_size 64
+.shared .align 4 .b8 kept[40000];
+.visible .entry shared(.param .u64 at)
+{
+	.reg .b32 %r<2>;
+	.reg .b64 %rd<2>;
+	ld.param.u64 %rd1, [at];
+	st.shared.u64 [kept+39992], %rd1;
+	bar.sync 0;
+	ld.shared.u32 %r1, [kept+39996];
+	st.global.u32 [%rd1], %r1;
+	ret;
+}
+"""
+"""Not linked, it has a section of 40,000 bytes of which none is in the file."""
+
+
+def test_a_cubin_that_is_not_linked_is_left_alone(tmp_path):
+    relocatable = assemble(_SHARED, "sm_90", tmp_path, "-c")
+    assert ".nv_debug.shared" in [section.name for section in open_cubin(relocatable, "relocatable").sections]
+    cutter = Cutter(relocatable, "relocatable")
+    assert cutter.kernels == ("shared",)
+    with pytest.raises(MachineCodeError, match="shared: its cubin is not linked"):
+        cutter.cut("shared")
+    assert Cutter(assemble(_SHARED, "sm_90", tmp_path), "linked").cut("shared")
+
+
+@pytest.mark.parametrize("name", [".nv_debug.shared", ".nv_debug_info_reg_sass", ".nv_debug_ptx_txt", ".debug_str"])
+def test_sections_of_debuggers_are_left_out(whole, name):
+    # nvlink leaves an empty .nv_debug.shared (of type SHT_NOBITS, writable, loaded) in libraries.
+    elf = open_cubin(whole, "whole")
+    parts = read_parts(elf)
+    kind = SHT_NOBITS if name == ".nv_debug.shared" else SHT_PROGBITS
+    flags = SHF_ALLOC | SHF_WRITE if kind == SHT_NOBITS else 0
+    content = bytearray(b"" if kind == SHT_NOBITS else b"text\0")
+    parts.append(Part(name, kind, flags, 0, 0, 4, 0, content, 0, 0))
+    more = write_cubin(elf, parts, next(part for part in parts if part.name == ".shstrtab"))
+    assert name in [section.name for section in open_cubin(more, "more").sections]
+    for kernel in KERNELS:
+        assert Cutter(more, "more").cut(kernel) == Cutter(whole, "whole").cut(kernel)
+
+
+def test_an_attribute_without_a_name_has_its_one_value(whole):
+    api = struct.pack("<BBHI", 4, 0x37, 4, 0x82)
+    assert whole.count(api)
+    # ptxas writes it so since CUDA 13.2.
+    assert Cutter(whole.replace(api, struct.pack("<BBHI", 4, 0x66, 4, 3)), "known").cut("reversed")
+    with pytest.raises(MachineCodeError, match=r"attribute that is not known, 0x66, with the value 04000000"):
+        Cutter(whole.replace(api, struct.pack("<BBHI", 4, 0x66, 4, 4)), "unknown").cut("reversed")
 
 
 @settings(max_examples=300, deadline=None)

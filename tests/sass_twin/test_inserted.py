@@ -116,7 +116,7 @@ def _swapped_bound(twin: Twin) -> None:
 
 def _same_trampoline(twin: Twin) -> None:
     word = twin.words[twin.other_site]
-    twin.words[twin.other_site] = branch(twin.other_site * 16, twin.one * 16, WAIT.get(word))
+    twin.words[twin.other_site] = branch(twin.other_site * 16, twin.one * 16, twin.code.sm, WAIT.get(word))
 
 
 def _no_trampoline(twin: Twin) -> None:
@@ -156,9 +156,11 @@ MUTANTS: dict[str, tuple[Callable[[Twin], None], str]] = {
     "a product's latency one short": (_stall("IMAD.HI.U32", 1), "cycles after (IMAD|SEL), not"),
     "a vote's latency one short": (_stall("ULDC.64", 1), "3 cycles after VOTE, not 4"),
     "a uniform product's latency one short": (_stall("ULDC", 1, 3), "cycles after (UIMAD|ULDC), not"),
-    "a kernel's register written": (_register("IMAD", 0, 3, writes=True), "R3 is the kernel's"),
     "the stack's address written": (_register("SEL", 0, 1, writes=True), "R1 is the kernel's"),
-    "a kernel's register read": (_register("SEL", 0, 2), "R2 is the kernel's"),
+    "a kernel's register read": (_register("SEL", 0, 2), "R2 is read, which no inserted"),
+    "a kernel's register written at once": (
+        lambda twin: twin.put(twin.find("CS2R.32"), Field(16, 8), 0), "R0 is (used|written)",
+    ),
     "a register read that nobody wrote": (_register("SEL", 0, 99), "R99 is read, which no inserted"),
     "a predicate read that nobody wrote": (
         _register("SEL", 0, 6, file=RegisterFile.PREDICATE), "P6 is read, which no inserted",
@@ -172,16 +174,16 @@ MUTANTS: dict[str, tuple[Callable[[Twin], None], str]] = {
         _register("ISETP.NE.U32.AND", 0, 0, writes=True, file=RegisterFile.PREDICATE),
         "P0 is the kernel's, and written",
     ),
-    "a store without a guard": (_field("STG.E.128", GUARD, ALWAYS), "not under a comparison"),
-    "a store under another predicate": (_field("STG.E.128", GUARD, 2), "not under a comparison"),
-    "a store under the opposite": (_field("STG.E.128", NEGATED, 1), "not under a comparison"),
-    "a bound and its number exchanged": (_swapped_bound, "not under a comparison"),
+    "a store without a guard": (_field("STG.E.128", GUARD, ALWAYS), "made by S2UR, under no bound"),
+    "a store under another predicate": (_field("STG.E.128", GUARD, 2), "made by S2UR, under no bound"),
+    "a store under the opposite": (_field("STG.E.128", NEGATED, 1), "made by S2UR, under no bound"),
+    "a bound and its number exchanged": (_swapped_bound, "made by S2UR, under no bound"),
     "a bound that was not loaded": (
         lambda twin: twin.register(
             at := twin.find("ISETP.LT.U32.AND"), 1,
             twin.place(at, 0, writes=False).field.get(twin.words[at]), writes=False,
         ),
-        "not under a comparison",
+        "made by S2UR, under no bound",
     ),
     "a branch back one too far": (
         lambda twin: twin.words.__setitem__(at := twin.find("BRA", twin.entry), twin.words[at] + (4 << 16)),
@@ -211,7 +213,7 @@ MUTANTS: dict[str, tuple[Callable[[Twin], None], str]] = {
     "a barrier inserted": (_from_kernel(0xB1D), "BAR may not be inserted"),
     "shared memory read": (_from_kernel(0x984), "LDS may not be inserted"),
     "a branch inserted": (
-        lambda twin: twin.words.__setitem__(twin.find("SEL"), branch(twin.find("SEL") * 16, 0x20)),
+        lambda twin: twin.words.__setitem__(twin.find("SEL"), branch(twin.find("SEL") * 16, 0x20, twin.code.sm)),
         "BRA may not be inserted",
     ),
     "an EXIT inserted": (_from_kernel(_EXIT), "the EXIT is another|no site leads to"),
@@ -251,13 +253,17 @@ def made(cut, sched) -> tuple[bytes, bytes, dict[int, int], int]:
 
 
 def _twin(made) -> Twin:
-    original, changed, exits, entry = made
+    return twin_of(*made, 90)
+
+
+def twin_of(original: bytes, changed: bytes, exits: dict[int, int], entry: int, sm: int) -> Twin:
+    """A twin to change. original, changed: the code of both. exits, entry: where the trampolines are, in bytes."""
     old = instruction_words(original)
     one, other = sorted(exits, key=lambda site: GUARD.get(old[site // 16]) == ALWAYS)
     words = instruction_words(changed)
     end = next(at for at in range(exits[one] // 16, len(words)) if OPCODE.get(words[at]) == _EXIT)
     return Twin(
-        old, words, decode(changed, 90), entry // 16, one // 16, exits[one] // 16, end, other // 16, exits[other] // 16
+        old, words, decode(changed, sm), entry // 16, one // 16, exits[one] // 16, end, other // 16, exits[other] // 16
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import struct
 
 import pytest
 
@@ -11,6 +12,7 @@ from neutrino.sass.cubin import read_cubin
 from neutrino.sass.decoder import decode
 from neutrino.sass.fields import ALWAYS, GUARD, NEGATED, REUSE, WAIT
 from neutrino.sass.twin import control
+from neutrino.sass.twin.checking import check_cubin
 from neutrino.sass.twin.cutting import Cutter
 from neutrino.sass.twin.growing import Growth, code_of, grow
 from neutrino.sass.twin.trampolines import accesses, identity_twin, instruction_words, write_trampolines
@@ -78,11 +80,11 @@ def test_the_judge_sees_what_is_wrong_with_a_twin(whole, tmp_path):
     code = bytearray(code_of(twin.data, kernel, "twin"))
     first, second = twin.trampolines
     faults = {
-        "a branch back to the site": (first.back, control.branch(first.back, first.site)),
-        "a branch to the other trampoline": (first.site, control.branch(first.site, second.place)),
+        "a branch back to the site": (first.back, control.branch(first.back, first.site, 90)),
+        "a branch to the other trampoline": (first.site, control.branch(first.site, second.place, 90)),
         "a displaced instruction lost": (second.displaced, control.nop()),
         "another instruction changed": (0x20, control.nop()),
-        "something after the trampolines": (second.back + 16, control.branch(second.back + 16, 0)),
+        "something after the trampolines": (second.back + 16, control.branch(second.back + 16, 0, 90)),
     }
     for name, (place, word) in faults.items():
         wrong = bytes(code[:place]) + word.to_bytes(16, "little") + bytes(code[place + 16 :])
@@ -111,6 +113,44 @@ def test_another_parameter(whole, tmp_path):
     assert grow(cut, Growth(code_of(cut, "divided", "cut")), "cut").data == cut
 
 
+def test_the_first_parameter(whole, tmp_path):
+    cut = Cutter(whole, "whole").cut("nothing")
+    grown = grow(cut, Growth(code_of(cut, "nothing", "cut"), parameter=24), "cut")
+    text = PTX.read_text()
+    with_one = text.replace("entry nothing()", "entry nothing(.param .align 8 .b8 one[24])")
+    theirs = Cutter(assemble(with_one, "sm_90", tmp_path), "theirs").cut("nothing")
+    assert with_one != text
+    assert resources(grown.data, "nothing", tmp_path) == resources(theirs, "nothing", tmp_path)
+    assert (grown.parameter_offset, grown.parameter_base) == (0, 0x210)
+    lists = []
+    for data in (grown.data, theirs):
+        # The number of the constant bank's symbol is another in each file.
+        dump = re.sub(r"(PARAM_CBANK\s+Format:\s+\S+\s+Value:\s+)0x\w+", r"\1-", elf_dump(data, tmp_path))
+        lists.append(sorted(re.findall(r"Attribute:[^<]*", dump.partition(".nv.info.nothing")[2].partition("\n\n")[0])))
+    assert lists[0] == lists[1]
+    assert not check_cubin(cut, grown.data, "nothing", "grown")
+    elsewhere = grown.data.replace(struct.pack("<HH", 0x210, 24), struct.pack("<HH", 0x208, 24))
+    assert f"parameter_base is {0x208}, not {0x210}" in [
+        finding.rule for finding in check_cubin(cut, elsewhere, "nothing", "elsewhere")
+    ]
+
+
+@pytest.mark.parametrize(("size", "most"), [(4096, 4096), (20000, 32764), (32744, 32764)])
+def test_many_parameters(size, most, tmp_path):
+    text = PTX.read_text().replace(".version 8.0", ".version 8.1")
+    text = text.replace("entry nothing()", f"entry nothing(.param .align 8 .b8 many[{size}])")
+    cut = Cutter(assemble(text, "sm_90", tmp_path), "many").cut("nothing")
+    code = code_of(cut, "nothing", "cut")
+    room = (most - size) // 8 * 8
+    with pytest.raises(MachineCodeError, match=f"over {most}"):
+        grow(cut, Growth(code, parameter=room + 8), "cut")
+    if room:
+        grown = grow(cut, Growth(code, parameter=room), "cut")
+        assert read_cubin(grown.data, "grown").kernels["nothing"].parameter_size == size + room
+        assert resources(grown.data, "nothing", tmp_path)["CONSTANT[0]"] == 0x210 + size + room
+        assert not check_cubin(cut, grown.data, "nothing", "grown")
+
+
 def test_places_of_exits_follow(whole, tmp_path):
     cut = Cutter(whole, "whole").cut("reversed")
     listed = instructions(cut, "reversed", tmp_path)
@@ -136,8 +176,6 @@ def test_what_a_kernel_cannot_have(whole, tmp_path):
         grow(cut, Growth(code, parameter=4090), "cut")
     with pytest.raises(MachineCodeError, match="not a longer multiple"):
         grow(cut, Growth(code[:-128]), "cut")
-    with pytest.raises(MachineCodeError, match=r"has no (parameters|constant bank)"):
-        grow(none := cutter.cut("nothing"), Growth(code_of(none, "nothing", "none"), parameter=8), "none")
     changing = PTX.read_text().replace(".target sm_90", ".target sm_90a")
     changing = changing.replace("reversed_param_2\n)", "reversed_param_2\n)\n.reqntid 128, 1, 1\n.minnctapersm 1")
     changing = changing.replace("bar.sync \t0;", "bar.sync \t0;\n\tsetmaxnreg.inc.sync.aligned.u32 128;", 1)
@@ -146,27 +184,32 @@ def test_what_a_kernel_cannot_have(whole, tmp_path):
         identity_twin(other.cut("reversed"), "reversed", "other")
 
 
-@pytest.mark.parametrize("distance", [16, 0, -16, 0x7F0, -0x800, 0x12340, -0x123450, 0x7FFFFF0, -0x7FFFFF0])
-def test_branches(distance, tmp_path, whole):
-    place = 0x100
-    word = control.branch(place, place + 16 + distance, wait=0b101)
-    assert control.branch_target(word, place) == place + 16 + distance
-    assert control.branch_target(NEGATED.put(word, 1), place) is None
-    # nvdisasm prints labels for places in the code alone; elsewhere it prints the distance.
+def test_branches(tmp_path, whole):
     cut = Cutter(whole, "whole").cut("divided")
     words = instruction_words(code_of(cut, "divided", "cut"))
-    words[place // 16] = word
+    distances = (16, 0, -16, 0x7F0, -0x800, 0x12340, -0x123450, 0x7FFFFF0, -0x7FFFFF0)
+    targets = {}
+    for place, distance in enumerate(distances, start=16):
+        targets[place * 16] = target = place * 16 + 16 + distance
+        words[place] = word = control.branch(place * 16, target, 90, wait=0b101)
+        assert control.branch_target(word, place * 16, 90) == target
+        assert control.branch_target(NEGATED.put(word, 1), place * 16, 90) is None
     code = b"".join(each.to_bytes(16, "little") for each in words)
-    line = instructions(grow(cut, Growth(code), "cut").data, "divided", tmp_path)[place]
-    target = place + 16 + distance
-    inside = 0 <= target <= len(code)
-    assert line == f"BRA `({target:#x})" if inside else line.startswith("BRA ")
-    if not inside:
-        assert int(line.split()[1], 0) in (distance, target)
+    listed = instructions(grow(cut, Growth(code), "cut").data, "divided", tmp_path)
+    # nvdisasm prints labels for places in the code alone; elsewhere it prints the distance.
+    inside = {place for place, target in targets.items() if 0 <= target < len(code)}
+    assert len(inside) == 3
+    for place, target in targets.items():
+        line = listed[place]
+        if place in inside:
+            assert line == f"BRA `({target:#x})"
+        else:
+            assert line.startswith("BRA ")
+            assert int(line.split()[1], 0) in (target - place - 16, target)
 
 
 def test_nothing_to_displace(whole):
     cut = Cutter(whole, "whole").cut("nothing")
-    code, trampolines = write_trampolines(instruction_words(code_of(cut, "nothing", "cut")), [])
+    code, trampolines = write_trampolines(instruction_words(code_of(cut, "nothing", "cut")), [], 90)
     assert trampolines == ()
     assert set(instruction_words(code)[-8:]) == {control.nop()}
