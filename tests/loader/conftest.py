@@ -333,6 +333,16 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
     return sanitized_bench(tmp_path_factory, "plain")
 
 
+@pytest.fixture(scope="session")
+def slow_clock(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
+    """What a program gets in its environment to meet no limit of seconds: ``slow_clock.c``. Not under sanitizers."""
+
+    def compile_into(folder: Path) -> None:
+        compile_c(folder / "slow_clock.so", "-shared", "-fPIC", "-O2", str(HERE / "programs" / "slow_clock.c"))
+
+    return {"LD_PRELOAD": str(once(tmp_path_factory, "slow-clock", compile_into) / "slow_clock.so")}
+
+
 @pytest.fixture(scope="session", params=("address", "thread"))
 def any_bench(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Bench:
     """Under AddressSanitizer with UndefinedBehaviorSanitizer, and under ThreadSanitizer."""

@@ -21,7 +21,7 @@ ENTRY, TEXT, MAY_BE_CACHED = 0, 1, 2
 class Listener:
     """In the listener's place. status: of its answers to requests that are made ahead; None: it gives none yet.
 
-    asked: requests by kind. answers: whether others get entries.
+    asked: requests by kind. data: what followed their heads. answers: whether others get entries.
     """
 
     def __init__(self, path: Path, cache: Cache, status: int | None, *, answers: bool) -> None:
@@ -30,6 +30,7 @@ class Listener:
         self.status = status
         self.answers = answers
         self.asked: Counter[int] = Counter()
+        self.data: list[bytes] = []
         self.kept: list[tuple[socket.socket, bytes]] = []
         # Of what is above, while a request is answered or kept.
         self.lock = threading.Lock()
@@ -51,6 +52,7 @@ class Listener:
         data = connection.recv(size, socket.MSG_WAITALL) if size else b""
         with self.lock:
             self.asked[kind] += 1
+            self.data.append(data)
             status, answer = None, b""
             if kind == MAKE_AHEAD:
                 status, answer = self.status, b"said the test" if self.status == TEXT else b""

@@ -1,4 +1,5 @@
-"""For which images the hook asks for twins: those with PTX; machine code alone only if a target of the run takes it."""
+"""For which images the hook asks for twins: those with PTX; machine code alone only if a target of the run takes it;
+and none of a whole image where each kernel asks for its own."""
 
 from __future__ import annotations
 
@@ -32,18 +33,31 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return target
 
 
-@pytest.mark.parametrize(("setting", "of_code"), [(None, "no-ptx"), ("", "no-ptx"), ("1", "asked")])
-def test_machine_code_alone_is_asked_for_if_the_run_says_so(
-    program: Path, tmp_path: Path, setting: str | None, of_code: str
+@pytest.mark.parametrize(
+    ("setting", "how", "of_text", "of_code"),
+    [
+        (None, "", "asked", "no-ptx"),
+        ("", "w", "asked", "no-ptx"),
+        ("1", "", "asked", "asked"),
+        ("1", "w", "asked", "asked"),
+        # A kernel's twin may be of its machine code, which its own request finds out.
+        ("kernels", "", "asked", "no-ptx"),
+        ("kernels", "w", "no-ptx", "no-ptx"),
+        ("kernels", "wk", "asked", "no-ptx"),
+        ("only", "", "no-ptx", "no-ptx"),
+        ("only", "k", "asked", "no-ptx"),
+    ],
+)
+def test_what_is_asked_for_is_what_the_run_says(
+    program: Path, tmp_path: Path, setting: str | None, how: str, of_text: str, of_code: str
 ) -> None:
     for name, image in IMAGES.items():
         (tmp_path / name).write_bytes(image)
     environment = {name: value for name, value in os.environ.items() if not name.startswith("NEUTRINO_")}
     if setting is not None:
         environment["NEUTRINO_MACHINE_CODE"] = setting
-    done = subprocess.run(
-        [program, *(tmp_path / name for name in IMAGES)], env=environment, capture_output=True, text=True, check=True
-    )
+    command = [program, how, *(tmp_path / name for name in IMAGES)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     assert dict(zip(IMAGES, done.stdout.split(), strict=True)) == {
-        "text": "asked", "fatbin": "asked", "both": "asked", "cubin": of_code, "code": of_code,
+        "text": of_text, "fatbin": of_text, "both": of_text, "cubin": of_code, "code": of_code,
     }  # fmt: skip

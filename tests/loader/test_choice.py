@@ -142,7 +142,7 @@ def test_each_kernel_of_each_replay_is_a_launch(
     "scenario, launches",
     [
         ("capture", 18 + 3 * 5 * 3), ("fork-and-join", 12), ("capture-first", 6), ("nodes", 4), ("graph-streams", 276),
-        ("graph-threads", 960), ("graph-sizes", 200), ("graph-handed", 600), ("graph-captured-end", 6),
+        ("graph-threads", 960), ("graph-sizes", 200), ("graph-handed", 400), ("graph-captured-end", 6),
         ("capture-amid", 440), ("graph-contexts", 15),
     ],
 )  # fmt: skip

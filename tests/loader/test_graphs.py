@@ -31,7 +31,7 @@ from .trace_files import Files
         ("graph-reset", {"probed": 12}, 4),
         ("graph-sizes", {"probed": 200}, 200),
         ("graph-disabled", {"probed": 4}, 2),
-        ("graph-handed", {"probed": 600}, 300),
+        ("graph-handed", {"probed": 400}, 200),
     ],
 )
 def test_every_kernel_of_every_replay_is_recorded(

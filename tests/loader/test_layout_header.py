@@ -128,12 +128,13 @@ extents = st.tuples(st.integers(1, 5), st.integers(1, 4), st.integers(1, 3))
 
 @settings(deadline=None)
 @given(
-    maps, extents, extents, st.sampled_from([32, 64]), st.integers(0, 40), st.integers(0, 2), st.integers(0, 1 << 60),
-    st.booleans(),
+    maps, extents, extents, st.sampled_from([32, 64]), st.integers(0, 40), st.integers(0, 2), st.integers(0, 8),
+    st.integers(0, 1 << 60), st.booleans(),
 )
 def test_probe_blocks_and_frames_in_c_and_in_python(
     core: tuple[FFI, object], rows: list[tuple[MapType, Level, int, int, Per]], grid: tuple[int, int, int],
-    block: tuple[int, int, int], lanes: int, log_units: int, log_first: int, address: int, has_extents: bool,
+    block: tuple[int, int, int], lanes: int, log_units: int, log_first: int, log_beyond: int, address: int,
+    has_extents: bool,
 ) -> None:
     ffi, library = core
     # Little memory, as it is filled.
@@ -144,8 +145,8 @@ def test_probe_blocks_and_frames_in_c_and_in_python(
         row.record_size, row.cap = entry.size, entry.cap
     extent = ffi.new("struct nt_extent *")
     assert library.nt_regions_extent(grid, block, lanes, extent) == 0  # type: ignore[attr-defined]
-    extent.log_units, extent.log_first = log_units, log_first
-    memory = LaunchMemory(entries, grid, block, lanes, log_units, log_first)
+    extent.log_units, extent.log_first, extent.log_beyond = log_units, log_first, log_beyond
+    memory = LaunchMemory(entries, grid, block, lanes, log_units, log_first, log_beyond)
     assert library.nt_regions_size(table, len(rows), extent) == memory.size  # type: ignore[attr-defined]
     size = block_size(len(rows), 0)
     described = ffi.new("uint8_t[]", size)

@@ -53,6 +53,16 @@ with call() as connection:
     connection.sendall(struct.pack("<8sII32s16sIIQ", b"NTASK", 2, os.getpid(), bytes(32), b"sm_90", 0, 0, 3) + b"ptx")
     reply = connection.recv(4096)
     print(reply[24:].decode(), flush=True)
+# Of one that says nothing, and of one that says what it wants bit by bit, others take no notice.
+with call() as silent, call() as slow:
+    request = struct.pack("<8sII32s16sIIQ", b"NTASK", 2, os.getpid(), bytes(32), b"sm_90", 0, 0, 3) + b"ptx"
+    slow.sendall(request[:50])
+    time.sleep(0.1)
+    with call() as connection:
+        connection.sendall(request)
+        print(connection.recv(4096)[24:].decode(), flush=True)
+    slow.sendall(request[50:])
+    print(slow.recv(4096)[24:].decode(), flush=True)
 os.execv("/bin/true", ["true"])
 """
 
@@ -61,14 +71,14 @@ def test_a_process_that_calls_more_often_than_there_are_descriptors_is_answered(
     result = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(tmp_path)], capture_output=True, text=True, timeout=600, check=False
     )
-    assert (result.stdout, result.returncode) == ("the key does not fit the image\n", 0), result.stderr
+    assert (result.stdout, result.returncode) == (3 * "the key does not fit the image\n", 0), result.stderr
 
 
 def test_a_fault_of_the_patcher_is_the_reason(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def fail(*_: object) -> bytes:
         raise ModuleNotFoundError("No module named 'zstandard'\nand more")
 
-    monkeypatch.setattr(serving, "make_entry", fail)
+    monkeypatch.setattr(serving, "begin_entry", fail)
     monkeypatch.setattr(serving, "image_key", lambda *_: bytes(32))
     probes = RunProbes.of(load_probes(["block_sched"]))
     settings = serving.TwinSettings(probes, Selection(), bytes(32), Cache(tmp_path), None)

@@ -15,7 +15,11 @@ from .conftest import HERE, compile_c
 from .test_assess import CUBIN
 
 TEXT = b".version 8.0\n.target sm_90a, texmode_independent\n.address_size 64\n"
-SOURCES = ("image/passed", "image/links", "image/image_bytes", "base/memory", "base/lock", "base/sha256")
+LIMITS = (
+    "-DNT_PASSED_MOST=64u", "-DNT_LTOIR_MOST_INPUTS=4u", "-DNT_LTOIR_MOST_BYTES=4000u",
+    "-DNT_LTOIR_MOST_BYTES_OF_ALL=9000u",
+)  # fmt: skip
+SOURCES = ("image/passed", "image/links", "image/ltoir", "image/image_bytes", "base/memory", "base/lock", "base/sha256")
 
 
 @pytest.fixture(scope="module", params=["address", "thread"])
@@ -23,7 +27,7 @@ def program(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     """With a sanitizer, and a store that drops most of what it is given."""
     target = tmp_path_factory.mktemp("kept") / "kept"
     sources = (str(HERE / "programs" / "kept.c"), *(str(CSRC / f"{name}.c") for name in SOURCES))
-    compile_c(target, *SANITIZERS[request.param], "-DNT_PASSED_MOST=64u", *sources)
+    compile_c(target, *SANITIZERS[request.param], *LIMITS, *sources)
     return target
 
 
@@ -68,6 +72,15 @@ def test_a_cubin_with_its_own_ptx_is_left_to_that(program: Path, tmp_path: Path)
     header[0x20:0x28] = (len(CUBIN) + len(section)).to_bytes(8, "little")
     header[0x38:0x3A] = (1).to_bytes(2, "little")
     assert both(program, tmp_path, bytes(header) + section + bytes(56), TEXT) == (b"", "")
+
+
+@pytest.mark.parametrize(
+    ("count", "size", "kept"), [(1, 100, 3), (4, 1000, 2), (5, 10, 0), (1, 4000, 2), (1, 4001, 0), (2, 2001, 0)]
+)
+def test_inputs_of_links_are_kept_within_limits(program: Path, count: int, size: int, kept: int) -> None:
+    """Of a link all or none, and of all links together no more than the limit, as long as they are in progress."""
+    done = subprocess.run([program, "ltoir", str(count), str(size)], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr, done.returncode) == (f"{kept}\n" * 2, "", 0)
 
 
 def test_threads_find_the_ptx_of_the_cubin_that_they_ask_for(program: Path) -> None:

@@ -33,8 +33,8 @@ from .trace_files import Files
 _RECORDER = (
     "base/apart", "base/clock", "base/errand", "base/grace", "base/lock", "base/memory", "base/own_table",
     "base/quiet_write", "base/regions", "base/settings", "base/thread", "base/trusted", "base/wake", "trace/counters",
-    "trace/event", "trace/files", "trace/launches_file", "trace/path", "trace/records", "trace/results", "trace/trace",
-    "trace/writer", "drain/frames", "drain/runs",
+    "trace/event", "trace/files", "trace/launches_file", "trace/lines", "trace/path", "trace/records",
+    "trace/results", "trace/trace", "trace/writer", "drain/frames", "drain/runs",
 )  # fmt: skip
 _MIB = 1 << 20
 
@@ -71,6 +71,24 @@ def test_a_filter_that_forbids_to_open_files(bench: Bench, tmp_path: Path, refer
     assert files.header["ended"] == 1
     # The file of the second kernel could not be opened any more.
     assert Counter(files.launches["state"].tolist()) == {LaunchState.WRITTEN: 21, LaunchState.LOST: 1}
+
+
+def test_what_the_system_says_of_an_error_cannot_forge_an_event(bench: Bench, tmp_path: Path) -> None:
+    # As a translation may: quotes, backslashes, lines and letters.
+    source, library = tmp_path / "words.c", tmp_path / "libwords.so"
+    source.write_text(
+        "char *strerror(int error);\n"
+        "char *strerror(int error) { (void)error;"
+        ' static char words[] = "\\"no\\",\\"lost\\":7}\\n{\\"event\\":\\"end\\\\ \\xc3\\xa9"; return words; }\n'
+    )
+    compile_c(library, "-shared", "-fPIC", str(source))
+    result = bench.run("sandboxed", tmp_path, extra={"LD_PRELOAD": str(library)})
+    assert result.returncode == 0
+    (trace,) = (tmp_path / "trace").iterdir()
+    events = [json.loads(line) for line in (trace / "events.jsonl").read_text("utf-8").splitlines()]
+    said = 'the records of 1 launch were lost: "no","lost":7}\n{"event":"end\\ é'
+    assert [(event["text"], event["lost"]) for event in events if "lost" in event] == [(said, 1)]
+    assert [event["event"] for event in events].count("end") == 1
 
 
 def test_no_descriptor_of_the_hook_is_the_programs(bench: Bench, tmp_path: Path, reference: Reference) -> None:
@@ -286,6 +304,17 @@ def test_a_folder_in_which_others_can_write_gets_no_trace(
     if not is_made:
         request = Request(["true"], None, (), Selection(), tracedir=folder, driver=bench.driver)
         with pytest.raises(NeutrinoError, match="others can write there"):
+            prepare(request)
+
+
+@pytest.mark.parametrize("below", ["", "sub/trace"])
+def test_what_is_no_directory_gets_no_trace(bench: Bench, tmp_path: Path, below: str) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    file.chmod(0o666)
+    for path in (file, Path("/dev/null")):
+        request = Request(["true"], None, (), Selection(), tracedir=path / below, driver=bench.driver)
+        with pytest.raises(NeutrinoError, match=f"no trace is made there: {path} is not a directory$"):
             prepare(request)
 
 

@@ -1,4 +1,7 @@
-/* Prints for each file whether the hook would ask for twins of the image in it: "asked" or the reason's name. */
+/*
+ * Prints for each file whether the hook would ask for twins of the image in it: "asked" or the reason's name. The first
+ * argument holds "w" where kernels may wait for twins while they run without, and "k" where the bytes are one kernel's.
+ */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -6,9 +9,11 @@
 #include "base/driver.h"
 #include "image/assess.h"
 #include "image/entry_fetch.h"
+#include "image/requests.h"
 
 /* What the driver and the patched files would say is not asked here. */
 struct nt_driver nt_driver;
+bool nt_requests_are_on;
 
 bool nt_entry_fetch_key(const struct nt_set *set, const char *arch, const void *image, size_t size, uint8_t ret[32])
 {
@@ -28,7 +33,10 @@ int main(int count, char **paths)
 {
 	static const char *const words[] = { NEUTRINO_REASON_WORDS };
 
-	for (int i = 1; i < count; i++) {
+	if (count < 2)
+		return 3;
+	nt_requests_are_on = strchr(paths[1], 'w');
+	for (int i = 2; i < count; i++) {
 		static char data[1 << 20];
 		struct nt_image_bytes bytes;
 		struct nt_assessment assessment = {.reason = NEUTRINO_REASON_PROBED};
@@ -41,7 +49,7 @@ int main(int count, char **paths)
 		data[size] = 0;
 		if (!nt_image_bytes_measure(data, size + 1, &bytes))
 			return 2;
-		nt_assess_by_run(&bytes, NULL, "sm_90", &assessment);
+		nt_assess_by_run(&bytes, NULL, "sm_90", strchr(paths[1], 'k'), &assessment);
 		puts(assessment.reason == NEUTRINO_REASON_PROBED && assessment.key[31] == 1 ? "asked" : words[assessment.reason]);
 	}
 	return 0;

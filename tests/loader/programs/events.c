@@ -24,18 +24,18 @@ int main(int argc, char **argv)
 	nt_event_string(&event, "name", text);
 	nt_event_string(&event, "after", "after");
 	nt_event_number(&event, "number", 7);
-	nt_event_end(&event);
+	nt_lines_event(&event);
 	nt_event_begin(&event, "many");
 	nt_event_string(&event, "a", text);
 	nt_event_string(&event, "b", text);
 	nt_event_string(&event, "c", text);
 	nt_event_string(&event, "d", text);
 	nt_event_number(&event, "number", 7);
-	nt_event_end(&event);
+	nt_lines_event(&event);
 	nt_event_begin(&event, "list");
 	nt_event_strings(&event, "list", list, 64);
 	nt_event_string(&event, "after", "after");
 	nt_event_number(&event, "number", 7);
-	nt_event_end(&event);
+	nt_lines_event(&event);
 	return nt_trace_end(60000, true) ? 0 : 3;
 }

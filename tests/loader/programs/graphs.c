@@ -326,7 +326,10 @@ void graph_disabled(void)
 	CHECK(cu.StreamSynchronize(stream));
 }
 
-/* The stream of the last replay is destroyed by another thread while the next replay is launched. */
+/*
+ * The stream of the last replay is destroyed by another thread while the next replay is launched. Fewer streams than a pool
+ * of 64 MiB has segments (128), so that each finds one even if the drain thread gets no time.
+ */
 static CUstream handed;
 
 static void *destroy_handed(void *unused)
@@ -350,7 +353,7 @@ void graph_handed(void)
 	pthread_t thread;
 
 	pthread_create(&thread, NULL, destroy_handed, NULL);
-	for (int i = 0; i < 150; i++) {
+	for (int i = 0; i < 100; i++) {
 		CUstream now = next;
 		next = make_stream(1);
 		CHECK(cu.GraphLaunch(exec, now));

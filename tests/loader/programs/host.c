@@ -131,6 +131,7 @@ static const struct scenario {
 	{"immense", immense, false},
 	{"cut", cut, false},
 	{"growing", growing, false},
+	{"widening", widening, false},
 	{"growing-in-a-row", growing_in_a_row, false},
 	{"growing-in-little", growing_in_little, false},
 	{"spreading", spreading, false},

@@ -40,6 +40,7 @@ void large(void);
 void immense(void);
 void cut(void);
 void growing(void);
+void widening(void);
 void growing_in_a_row(void);
 void growing_in_little(void);
 void spreading(void);

@@ -97,20 +97,37 @@ void growing(void)
 	}
 }
 
-/* A larger grid than before, and then longer loops. */
-void spreading(void)
+struct grid {
+	unsigned blocks;
+	uint32_t tickets;
+};
+
+/* What one launch wanted is known to the hook when the next one comes. */
+static void take_each(const struct grid *each, unsigned count)
 {
-	static const struct {
-		unsigned blocks;
-		uint32_t tickets;
-	} each[] = {{3, 50}, {100, 50}, {100, 200}};
 	CUfunction looping = obtain(module, "loop_p2");
 
-	for (unsigned i = 0; i < sizeof(each) / sizeof(*each); i++) {
+	for (unsigned i = 0; i < count; i++) {
 		take(looping, each[i].blocks, 48, each[i].tickets);
 		CHECK(cu.StreamSynchronize(stream));
 		written();
 	}
+}
+
+/* A larger grid than before, and then longer loops. */
+void spreading(void)
+{
+	static const struct grid each[] = {{3, 50}, {100, 50}, {100, 200}};
+
+	take_each(each, sizeof(each) / sizeof(*each));
+}
+
+/* The same small grid twice, and a large one. */
+void widening(void)
+{
+	static const struct grid each[] = {{3, 50}, {3, 50}, {200, 50}};
+
+	take_each(each, sizeof(each) / sizeof(*each));
 }
 
 static void wait_for(void *launched)

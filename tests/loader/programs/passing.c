@@ -3,10 +3,14 @@
  *   nvrtc LIBRARY SOURCE OPTION    NVRTC compiles a file; with -DLINKED the program depends on NVRTC
  *   before LIBRARY SOURCE OPTION   the same, before the program's first call of the driver
  *   forked LIBRARY SOURCE OPTION   the same, in a child
- *   nvjitlink LIBRARY INPUT...     nvJitLink links files: PTX, or what begins as an ELF file does; of "@FILE" it gets the path
+ *   nvjitlink LIBRARY INPUT...     nvJitLink links files, of a kind by their first bytes; of "@FILE" it gets the path, and what
+ *                                  begins with "-" is an option; functions are looked up by both of their names
+ *   plain LIBRARY INPUT...         the same, by the names without a release
+ *   release LIBRARY INPUT...       the same, by those of a release
  *   culink INPUT...                so does the driver; "debug" is no file, but an option
  *   load CUBIN                     a file is loaded as it is
- * Several of them are separated by "--". Prints the size and the sum of the bytes of what was made, and errno.
+ * Several of them are separated by "--". Prints the size and the sum of the bytes of what was made, errno, and what floating
+ * point operations have left.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -20,8 +24,8 @@
 
 #include "base/cuda_abi.h"
 
-enum { MOST = 1 << 22 };
-enum { INPUT_CUBIN = 1, INPUT_PTX = 2 }; /* nvJitLinkInputType; the driver's are 0 and 1 */
+enum { MOST = 1 << 22, MOST_OPTIONS = 8 };
+enum { INPUT_CUBIN = 1, INPUT_PTX = 2, INPUT_LTOIR = 3 }; /* nvJitLinkInputType; the driver's are 0 and 1 */
 
 static CUresult (*cuInit)(unsigned), (*cuDevicePrimaryCtxRetain)(CUcontext *, CUdevice), (*cuCtxSetCurrent)(CUcontext);
 static CUresult (*cuModuleLoadData)(CUmodule *, const void *);
@@ -92,13 +96,41 @@ static size_t read_file(const char *path, char *to)
 	return size;
 }
 
+/* The floating point exceptions that have occurred, how the thread rounds, and which of them end it. */
+static unsigned floating_state(void)
+{
+#if defined(__x86_64__)
+	return __builtin_ia32_stmxcsr();
+#else
+	return 0;
+#endif
+}
+
+/* No floating point exception has occurred yet, and each ends the thread, or none does. */
+static void set_floating_state(bool is_ending)
+{
+#if defined(__x86_64__)
+	__builtin_ia32_ldmxcsr(is_ending ? 0 : 0x1f80);
+#else
+	(void)is_ending;
+#endif
+}
+
 static void print_made(size_t size)
 {
 	uint64_t sum = 0;
 
 	for (size_t i = 0; i < size; i++)
 		sum = sum * 31 + (unsigned char)made[i];
-	printf("%zu bytes, %llx, errno %d\n", size, (unsigned long long)sum, errno);
+	printf("%zu bytes, %llx, errno %d, floating point %x\n", size, (unsigned long long)sum, errno, floating_state());
+}
+
+/* The nvJitLinkInputType of what was read, by its first bytes. */
+static int kind_of_input(void)
+{
+	if (!memcmp(input, "\xed\x43\x4e\x7f", 4))
+		return INPUT_LTOIR;
+	return input[0] == 0x7f ? INPUT_CUBIN : INPUT_PTX;
 }
 
 /* Load what was made, and launch its kernel. */
@@ -148,40 +180,60 @@ static void compile(char **words)
 	CHECK(nvrtcDestroyProgram(&program));
 }
 
-static void link_by_nvjitlink(int count, char **words)
+/* A function of nvJitLink; of a release: by the name that its header makes of the other one. */
+static void *find_linking(void *library, const char *name, bool is_of_release)
 {
+	char of_release[64];
+
+	snprintf(of_release, sizeof(of_release), "__%s_13_0", name);
+	return find(library, is_of_release ? of_release : name);
+}
+
+static void link_by_nvjitlink(int count, char **words, const char *way)
+{
+	bool is_of_release = !strcmp(way, "release"), is_plain = !strcmp(way, "plain");
 	void *library = dlopen(words[0], RTLD_NOW), *handle;
-	const char *options[] = {"-arch=sm_90"};
+	const char *options[MOST_OPTIONS] = {"-arch=sm_90"};
+	uint32_t options_count = 1;
 	size_t size;
 	int (*create)(void **, uint32_t, const char **), (*add)(void *, int, const void *, size_t, const char *);
 	int (*add_file)(void *, int, const char *), (*complete)(void *), (*get_size)(void *, size_t *);
 	int (*get)(void *, void *), (*destroy)(void **);
 
-	*(void **)&create = find(library, "nvJitLinkCreate");
-	*(void **)&add = find(library, "nvJitLinkAddData");
-	*(void **)&add_file = find(library, "nvJitLinkAddFile");
-	*(void **)&complete = find(library, "nvJitLinkComplete");
-	/* Names of a release are what its header makes of these. */
-	*(void **)&get_size = find(library, "__nvJitLinkGetLinkedCubinSize_13_0");
-	*(void **)&get = find(library, "__nvJitLinkGetLinkedCubin_13_0");
-	*(void **)&destroy = find(library, "nvJitLinkDestroy");
-	CHECK(create(&handle, 1, options));
+	*(void **)&create = find_linking(library, "nvJitLinkCreate", is_of_release);
+	*(void **)&add = find_linking(library, "nvJitLinkAddData", is_of_release);
+	*(void **)&add_file = find_linking(library, "nvJitLinkAddFile", is_of_release);
+	*(void **)&complete = find_linking(library, "nvJitLinkComplete", is_of_release);
+	*(void **)&get_size = find_linking(library, "nvJitLinkGetLinkedCubinSize", !is_plain);
+	*(void **)&get = find_linking(library, "nvJitLinkGetLinkedCubin", !is_plain);
+	*(void **)&destroy = find_linking(library, "nvJitLinkDestroy", is_of_release);
+	for (int i = 1; i < count; i++) {
+		if (!strncmp(words[i], "-arch=", 6))
+			options[0] = words[i];
+		else if (words[i][0] == '-' && options_count < MOST_OPTIONS)
+			options[options_count++] = words[i];
+	}
+	CHECK(create(&handle, options_count, options));
 	for (int i = 1; i < count; i++) {
 		bool is_file = words[i][0] == '@';
+		if (words[i][0] == '-')
+			continue;
 		size_t bytes = read_file(words[i] + is_file, input);
-		int type = input[0] == 0x7f ? INPUT_CUBIN : INPUT_PTX;
+		int type = kind_of_input();
 		if (is_file)
 			CHECK(add_file(handle, type, words[i] + 1));
 		else
-			CHECK(add(handle, type, input, bytes + 1, words[i]));
+			CHECK(add(handle, type, input, bytes + (type == INPUT_PTX), words[i]));
 	}
 	memset(input, 0, sizeof(input));
 	CHECK(complete(handle));
 	CHECK(get_size(handle, &size));
 	CHECK(size > MOST);
 	errno = 1234;
+	set_floating_state(true);
 	CHECK(get(handle, made));
 	print_made(size);
+	set_floating_state(false);
 	CHECK(destroy(&handle));
 }
 
@@ -224,8 +276,8 @@ static void run(int count, char **words)
 	start_driver();
 	if (!strcmp(way, "nvrtc"))
 		compile(words + 1);
-	else if (!strcmp(way, "nvjitlink"))
-		link_by_nvjitlink(count - 1, words + 1);
+	else if (!strcmp(way, "nvjitlink") || !strcmp(way, "plain") || !strcmp(way, "release"))
+		link_by_nvjitlink(count - 1, words + 1, way);
 	else if (!strcmp(way, "culink"))
 		link_by_driver(count - 1, words + 1);
 	else if (!strcmp(way, "load"))
