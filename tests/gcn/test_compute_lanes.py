@@ -40,6 +40,7 @@ _SOME = [np.arange(64) % 3 != 1, np.ones(64, np.bool_), np.arange(64) == 37 % 32
 """Lanes that come to the snippet."""
 
 
+@pytest.mark.diagonal(2)
 @pytest.mark.parametrize("uniform", [(), ("IN1",)], ids=["lanes", "wave"])
 @pytest.mark.parametrize("kind", VALUES)
 def test_every_reduction(kind: Type, uniform: Sequence[str]) -> None:

@@ -204,6 +204,7 @@ def test_what_a_processor_has_no_instruction_for_is_named() -> None:
     assert named_on(_tracepoint("bar.sync"), "gfx1201") == (["s_barrier_wait"], [])
 
 
+@pytest.mark.diagonal(3)
 @pytest.mark.parametrize(
     "probe", ["barrier_wait", "branch_divergence", "nan_finder", "program_progress", "tensorop", "value_watch"]
 )

@@ -79,6 +79,7 @@ def written(arch: str, folder: Path) -> Path:
     return compiled(source, folder, f"--offload-arch={arch}", "-O1")
 
 
+@pytest.mark.diagonal(2)
 @pytest.mark.parametrize("arch", ARCHS)
 @pytest.mark.parametrize("probe", ["value_watch", "nan_finder"])
 def test_results_in_every_form(arch: str, probe: str, tmp_path: Path) -> None:

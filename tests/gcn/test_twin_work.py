@@ -36,6 +36,7 @@ def _planned(data: bytes, probe: str, every: int = 1, first: int = 0) -> tuple[C
     return source, GcnTwins(source, typed(able), left_out).plan(names[first::every])
 
 
+@pytest.mark.diagonal(2)
 @pytest.mark.parametrize(("probe", "every", "first"), [
     ("inst_count", 1, 0), ("gmem_bytes", 3, 1), ("dmat", 6, 0), ("branch_divergence", 3, 2),
 ])  # fmt: skip

@@ -296,6 +296,7 @@ extern "C" __attribute__((global)) __attribute__((amdgpu_flat_work_group_size(1,
 """
 
 
+@pytest.mark.diagonal(2)
 @pytest.mark.parametrize("axes", ["xyz", "x"])
 @pytest.mark.parametrize("arch", ["gfx90a", "gfx942", "gfx1030", "gfx1100"])
 def test_a_kernel_without_arguments_has_its_registers_at_its_entry(tmp_path: Path, arch: str, axes: str) -> None:

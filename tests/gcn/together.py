@@ -1,7 +1,8 @@
 """Several probes in one twin of AMD's, verified by the models of all of them, from a trace that knows no twin.
 
 ``python -m tests.gcn.together [BUILD ...]`` takes every pair of shipped probes, and some triples, in kernels that clang
-compiles for these builds of ``bench/exact_amd.py`` (an hour each); prints what is wrong; exit status 1 if something is.
+compiles for these builds of ``tests/gcn/exact_corpus.py`` (an hour each); prints what is wrong; exit status 1 if
+something is.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from bench.exact_amd import clang_jobs
 from neutrino.probing.ir.probe_set import ProbeSet
 from neutrino.verification import load_probes
 from tests.gcn.exact import Judge, Outcome, portable_probes
+from tests.gcn.exact_corpus import clang_jobs
 from tests.gcn.executed import Event, Ran
 from tests.gcn.trace_models import MODELS, Launch, Model
 

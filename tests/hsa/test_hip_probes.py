@@ -16,7 +16,7 @@ from tests.hsa.test_hip import HEADER, ISAS, LIBRARIES, start
 from tests.once import once
 
 KERNELS = {"gfx90a": "histogram", "gfx1030": "saxpy"}
-"""One for each processor; ``bench.hip_amd`` takes the others."""
+"""One for each processor."""
 
 
 @pytest.fixture(scope="module")

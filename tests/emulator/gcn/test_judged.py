@@ -8,15 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from bench import gcn_faults, gcn_numpy
-from bench.gcn_cases import cases
 from bench.recorded import load
 from neutrino.emulator.gcn.errors import GcnError, GcnFaultError
 from neutrino.emulator.gcn.memory import Memory
 from neutrino.emulator.gcn.object_file import Disassemble, LoadedObject
 from neutrino.errors import ToolMissingError
 from neutrino.gcn.llvm import find_llvm
-from tests.emulator.gcn import judge
+from tests.emulator.gcn import judge, triton_numpy
+from tests.emulator.gcn.triton_cases import cases
 from tests.gcn.objects import need_clang
 
 _KERNELS = judge.kernels()
@@ -129,17 +128,11 @@ def test_missing_barriers_are_noticed(code_object: bytes, cpu: ctypes.CDLL, disa
 
 
 def test_recorded_results_are_numpy_s() -> None:
-    rows = load(gcn_numpy.RESULTS)["rows"]
-    for processor in gcn_numpy.PROCESSORS:
-        assert sum(row["processor"] == processor for row in rows) >= gcn_numpy.LEAST
+    rows = load(triton_numpy.RESULTS)["rows"]
+    for processor in triton_numpy.PROCESSORS:
+        assert sum(row["processor"] == processor for row in rows) >= triton_numpy.LEAST
     for row in rows:
         assert row["error"] <= row["allowed"], row
         assert row["same"], row
     allowed = {name: case.error for name, case in cases("gfx942").items()}
     assert {row["kernel"]: row["allowed"] for row in rows} == allowed
-
-
-def test_recorded_faults_were_noticed() -> None:
-    rows = load(gcn_faults.RESULTS)["rows"]
-    assert gcn_faults.problems(rows) == []
-    assert gcn_faults.problems([row | {"noticed": ""} for row in rows if row["fault"]])
