@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from bench.corpus import RESULTS, ROOT, examine, image_faults, summarize, verdicts
-from bench.unknown_opcodes import count_images
 from neutrino.errors import ToolError, ToolMissingError
 from neutrino.toolchain.location import find_tool
 from neutrino.toolchain.process import run_tool
 from neutrino.toolchain.tool_choice import find_assembler
+from tests.corpus.all_kernels import RESULTS, ROOT, examine, image_faults, summarize, verdicts
 from tests.corpus.collect import collect_clang, collect_nvcc, nvcc_sources
+from tests.corpus.unknown_opcodes import count_images
 
 pytestmark = pytest.mark.corpus
 

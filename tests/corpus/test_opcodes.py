@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from bench.corpus import ROOT
-from bench.unknown_opcodes import count_opcodes
+from tests.corpus.all_kernels import ROOT
+from tests.corpus.unknown_opcodes import count_opcodes
 
 
 def test_no_instruction_is_unknown():

@@ -95,11 +95,11 @@ def test_an_entry_that_is_a_link_is_not_followed(tmp_path):
 
 
 def test_a_full_disk_leaves_nothing(tmp_path, monkeypatch):
-    def full(descriptor: int) -> None:
+    def full(descriptor: int, mode: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     cache = Cache(tmp_path / "neutrino")
-    monkeypatch.setattr(os, "fsync", full)
+    monkeypatch.setattr(os, "fchmod", full)
     with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
         cache.write(KEY, an_entry())
     assert [path for path in cache.root.rglob("*") if path.is_file()] == []

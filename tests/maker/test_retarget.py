@@ -167,8 +167,16 @@ def test_a_version_that_the_assembler_does_not_know_is_lowered(assembler, tmp_pa
     (probed,) = tmp_path.glob("*/probed.ptx")
     assert probed.read_text().startswith(f".version {major}.{minor}\n")
     assert manifest(entry)["retargeted"] == retargeted("sm_120 → sm_90")
-    fitting = fatbin(assembler, {"sm_90": module("sm_90")}, {"sm_90": module("sm_90", version="99.0")})
-    assert patched(assembler, fitting).kernels[0].reason is Reason.ASSEMBLER
+
+
+def test_so_it_is_in_ptx_for_the_same_architecture(assembler):
+    """As of a JIT compiler or linker that is newer than the driver and ptxas."""
+    later = module("sm_90", version="99.0")
+    entry = patched(assembler, fatbin(assembler, {"sm_90": module("sm_90")}, {"sm_90": later}))
+    assert manifest(entry)["retargeted"] is None
+    # Without machine code that the twin is compared with, the driver compiles the text, and must know its version.
+    entry = patched(assembler, build_container([build_entry(ImageKind.PTX, later.encode(), "sm_90")]))
+    assert entry.kernels[0].reason is Reason.ASSEMBLER
 
 
 def test_the_embedded_device_has_no_machine_code_to_be_unlike(assembler):

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from neutrino.cli.patch import main
+from neutrino.cli.patch import _parser, main
 from neutrino.fatbin import ImageKind, build_container, build_entry
 from neutrino.loader.embedded_driver import EmbeddedDevice, stand_in
 from neutrino.toolchain.ptxas import Assembler
@@ -91,6 +91,17 @@ def test_json_has_every_kernel(library: Path, capsys: pytest.CaptureFixture[str]
     bare = rows["bare"]
     assert (bare["status"], bare["reason"], bare["registers"]) == ("skipped", "no-ptx", None)
     assert document["totals"] == {"kernels": 4, "probed": 3, "skipped": 1, "reasons": {"no-ptx": 1}}
+
+
+def test_kernels_that_are_not_chosen_name_options_that_there_are(
+    library: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([str(library), *BLOCK_SCHED, "-n", "-k", "nothing"]) == 3
+    (row,) = (line for line in capsys.readouterr().out.splitlines() if "not-selected" in line)
+    assert "not chosen by -k or --filter: " in row
+    named = re.findall(r"--?[a-z][\w-]*\b", row.partition("not chosen")[2])
+    assert named == ["-k", "--filter"]
+    assert set(named) <= set(_parser()._option_string_actions)
 
 
 def test_a_dry_run_writes_nothing_and_says_the_same(library: Path, capsys: pytest.CaptureFixture[str]) -> None:
