@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import resource
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -227,3 +229,59 @@ def test_other_outputs_overwrite_no_text(built: Path, tmp_path: Path, capsys: py
         assert file.read_text() == "import os\n"
         # Its own are replaced.
         assert probe.main(["compile", "gmem_bytes", "-o", str(tmp_path / "own.toml")]) == 0
+
+
+@pytest.mark.parametrize("options", [["-p", "block_sched"], ["-p", "block_sched", "-n"], ["--restore"], ["--check"]])
+@pytest.mark.parametrize("folder", [".", "/", ".."])
+def test_a_folder_is_no_file_to_patch(options: list[str], folder: str, capsys: pytest.CaptureFixture[str]) -> None:
+    argv = [*options, folder] if len(options) == 1 else [folder, *options]
+    assert patch.main(argv) == 2
+    assert capsys.readouterr().err == f"neutrino-patch: {folder}: Is a directory\n"
+
+
+@pytest.mark.parametrize(
+    ("main", "argv", "status"),
+    [
+        (patch.main, ["", "-p", "block_sched"], 2),
+        (patch.main, ["--restore", ""], 2),
+        (patch.main, ["--check", ""], 2),
+        (patch.main, ["libk.so", "-p", "block_sched", "-o", ""], 2),
+        (patch.main, ["libk.so", "-p", "block_sched", "--save-temps", ""], 2),
+        (extract.main, [""], 2),
+        (extract.main, ["libk.so", "-o", ""], 2),
+        (report.main, [""], 2),
+        (report.main, ["--html", ""], 2),
+        (report.main, ["--png", ""], 2),
+        (report.main, ["--svg", ""], 2),
+        (report.main, ["--perfetto", ""], 2),
+        (report.main, ["--iket", ""], 2),
+        (report.main, ["--diff", ""], 2),
+        (probe.main, ["new", ""], 2),
+        (probe.main, ["show", "block_sched", ""], 2),
+        (probe.main, ["compile", "block_sched", "-o", ""], 2),
+        (run.main, ["--tracedir", "", "true"], 125),
+        (run.main, ["--save-temps", "", "true"], 125),
+        (run.main, ["--driver", "", "true"], 125),
+    ],
+)
+def test_an_empty_path_is_not_the_current_folder(
+    main: Callable[[list[str]], int], argv: list[str], status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as ended:
+        main(argv)
+    assert ended.value.code == status
+    assert "the path is empty" in capsys.readouterr().err
+    assert not any(tmp_path.iterdir())
+
+
+def test_a_new_probe_that_finds_no_space_is_named_and_leaves_nothing(tmp_path: Path) -> None:
+    # A limit of a file's size stands in for a full disk: write(2) fails too.
+    done = subprocess.run(
+        [sys.executable, "-m", "neutrino.cli.probe", "new", "mine.toml"],
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100)),
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (2, "neutrino-probe: mine.toml: File too large\n")
+    assert not (tmp_path / "mine.toml").exists()

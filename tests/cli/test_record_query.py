@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from neutrino.abi.launches import LAUNCH, LAUNCHES_HEADER_SIZE, LaunchState
+from neutrino.abi.launches import LAUNCH, LAUNCHES_HEADER, LAUNCHES_HEADER_SIZE, LaunchState
 from neutrino.abi.reasons import Reason
 from neutrino.cli import record_query
 from neutrino.cli.report import main
@@ -403,6 +403,11 @@ def test_what_is_missing_is_said(report: Report, capsys: pytest.CaptureFixture[s
     content = bytearray(path.read_bytes())
     state = LAUNCHES_HEADER_SIZE + 2 * LAUNCH.size
     content[state : state + 4] = int(LaunchState.LOST).to_bytes(4, "little")
+    # As of a process that was killed.
+    fields = LAUNCHES_HEADER.dtype.fields
+    assert fields is not None
+    ended = fields["ended"][1]
+    content[ended : ended + 4] = bytes(4)
     path.write_bytes(content)
     (report.trace / "events.jsonl").write_text(
         "".join(line for line in (report.trace / "events.jsonl").open() if '"end"' not in line)

@@ -89,7 +89,7 @@ def test_roles_are_named_and_printed(tmp_path: Path, capsys: pytest.CaptureFixtu
     lines = capsys.readouterr().out.splitlines()
     at = lines.index("roles in gemm(int*):")
     does = "9 asynchronous copies into shared memory"
-    assert lines[at + 1] == f"  producer: warp 0 of a block ({does}); waits 50% of its time"
-    assert lines[at + 3].startswith("  the critical role is mma: it waits 20% of its time")
+    assert lines[at + 1] == f"  producer: warp 0 of a block ({does}); waits 50 % of its time"
+    assert lines[at + 3].startswith("  the critical role is mma: it waits 20 % of its time")
     names = {path[-1] for path in seen(tmp_path / "out").slices}
     assert names >= {"Warp 0 (producer)", "Warp 1 (mma)"}

@@ -36,8 +36,9 @@ def trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     writer.count(1, Reason.OCCUPANCY, 7)
     writer.count(1, Reason.POOL_FULL, 9)
     writer.count(2, Reason.VENDOR, 1234)
+    writer.count(2, Reason.NOT_SELECTED, 30)
     writer.count(3, Reason.NO_PTX, 8)
-    writer.count(4, Reason.NOT_SELECTED, 40)
+    writer.count(4, Reason.NOT_SELECTED, 10)
     # Functions that the hook did not see obtained are no kernels.
     writer.count(0, Reason.LAUNCH_FORM, 2)
     writer.kernel(0, "(unknown)", Reason.LAUNCH_FORM)
@@ -62,6 +63,13 @@ def test_the_head_of_the_report_has_the_coverage(trace: Path, capsys: pytest.Cap
     # -k chooses what the report shows; what the run covered stays.
     assert main([str(trace), "-k", "vecadd"]) == 0
     assert words(capsys.readouterr().out)[2] == shown[2]
+
+
+def test_the_summary_counts_launches_and_kernels(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(trace), "--summary"]) == 0
+    shown = words(capsys.readouterr().out)
+    assert f"not probed: 8 launches of 1 kernel: no-ptx: {REASON_TEXT[Reason.NO_PTX]}" in shown
+    assert f"not probed: 40 launches of 2 kernels: not-selected: {REASON_TEXT[Reason.NOT_SELECTED]}" in shown
 
 
 def test_kernels_with_most_launches_come_first_with_all_reasons(
@@ -89,11 +97,13 @@ def test_kernels_with_most_launches_come_first_with_all_reasons(
     begin = shown.index("gemm")
     assert shown[begin : shown.index("", begin)] == [
         "gemm",
-        "none of 1,234 launches probed",
+        "none of 1,234 launches probed; not chosen: 30 more",
         "in /lib/libvendor\\x1b[2J.so (cubin)",
         f"1,234 vendor: {REASON_TEXT[Reason.VENDOR]}",
         "libcublas",
         f"what helps: {REASON_REMEDY[Reason.VENDOR]}",
+        f"30 not-selected: {REASON_TEXT[Reason.NOT_SELECTED]}",
+        f"what helps: {REASON_REMEDY[Reason.NOT_SELECTED]}",
     ]
     assert "\x1b" not in captured.out
     assert shown[-1] == "note: a twin\\x1b did not load"

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench.redraws import write_large
 from neutrino.cli.report import main
 from neutrino.page.registry import VIEWS
 from neutrino.page.scripts import one_script
 from neutrino.tracing import Trace
 from tests.page.browser import chromium, opened
 from tests.page.made_pages import HOSTILE, page_of, probed_patterns, write_schedule
+from tests.page.redraws import write_large
 from tests.tracing.test_comparison import run
 from tests.tracing.trace_writer import BLOCK_SCHED, TraceWriter, fill_regions
 

@@ -90,6 +90,21 @@ def test_retargeted_kernels_are_marked(
     assert document["traces"][0]["kernels"][0]["retargeted"] == retargeted
 
 
+def test_twins_of_machine_code_are_marked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Others have no such line and no such member."""
+    writer = TraceWriter(tmp_path / "Nov20_131500_4242")
+    for number, made in enumerate(({"made_of": "machine code"}, {}), 1):
+        writer.kernel(number, f"kernel{number}", maps=[BLOCK_SCHED], **made)
+        writer.launch(number, (1, 1, 1), (32, 1, 1), fill_regions([BLOCK_SCHED], 1, {"BlockSched": [(5, 6, 0)]}))
+    trace = writer.write()
+    assert main([str(trace)]) == 0
+    assert capsys.readouterr().out.count("its twin was made of machine code, not of PTX") == 1
+    assert main([str(trace), "--json"]) == 0
+    kernels = json.loads(capsys.readouterr().out)["traces"][0]["kernels"]
+    assert {row["name"]: row.get("made_of") for row in kernels} == {"kernel1": "machine code", "kernel2": None}
+    assert sum("made_of" in row for row in kernels) == 1
+
+
 @pytest.mark.parametrize("width", [40, 60, 80, 200])
 def test_no_line_is_wider_than_the_terminal(
     trace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, width: int
@@ -141,7 +156,7 @@ def test_many_kernels_have_an_overview(
     reasons = lines[lines.index("Not probed") + 2 :]
     assert reasons[0].split()[:3] == [str(sum(range(32, 51, 2))), "10", "vendor:"]
     assert reasons[1].split()[:3] == [str(sum(range(31, 50, 2))), "10", "no-ptx:"]
-    assert "what helps: keep PTX" in reasons[1]
+    assert "else keep PTX with nvcc" in reasons[1]
     assert not any(line.endswith(" ") for line in lines)
     # Two screens at most.
     assert len(lines) < 100

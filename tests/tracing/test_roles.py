@@ -78,8 +78,8 @@ def test_results_of_each_warp_tell_roles_and_who_is_waited_for(tmp_path: Path) -
     # Together from 1000 to 2000, the epilogue alone until 2500.
     assert roles.overlap == pytest.approx(1000 / 1500)
     text = "\n".join(roles.sentences())
-    assert "mma: warps 1 to 2 of a block (128 products on tensor cores, 32 stores to global memory); waits 10%" in text
-    assert "the critical role is mma: it waits 10% of its time, others more (producer 70%, epilogue 90%)" in text
+    assert "mma: warps 1 to 2 of a block (128 products on tensor cores, 32 stores to global memory); waits 10 %" in text
+    assert "the critical role is mma: it waits 10 % of its time, others more (producer 70 %, epilogue 90 %)" in text
 
 
 def test_records_of_sites_tell_roles(tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_records_of_sites_tell_roles(tmp_path: Path) -> None:
     assert roles.names == {0: "producer", 1: "mma", 2: "epilogue", 3: "other"}
     # Nothing tells how long they waited: the last one counts, and that is said.
     assert roles.critical is Role.MMA
-    assert roles.why == "its warps end last in 100% of the blocks; how long warps wait is not in the trace"
+    assert roles.why == "its warps end last in 100 % of the blocks; how long warps wait is not in the trace"
 
 
 def test_the_last_record_of_a_warp_is_not_its_end(tmp_path: Path) -> None:

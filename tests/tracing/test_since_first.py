@@ -100,17 +100,20 @@ def test_times_are_those_of_each_launch(tmp_path: Path, seed: int, is_counted: b
 def test_the_report_has_them_and_json_the_clocks(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setenv("COLUMNS", "160")
     path, clocks = written(tmp_path / "t")
     (path / "probe.toml").write_text(trace_text(lowered(load_probes(["block_sched"]))))
     assert main([str(path), "--rows", "3"]) == 0
     printed = capsys.readouterr().out
     (line,) = (line.split() for line in printed.splitlines() if line.split()[:1] == ["start"])
     zeros = sum((launch == 0).sum() for launch in clocks)
-    assert " ".join(line[4:]) == f"cycles since the launch's first; {zeros} records have none"
+    assert " ".join(line[4:]) == (
+        f"cycles since the launch's first; {zeros} records have none; not comparable between multiprocessors"
+    )
     rows = [line.split() for line in printed.splitlines() if line.split()[:2] == ["0", "0"]]
     first = clocks[0][clocks[0] != 0].min()
     assert [row[4] for row in rows if len(row) == 7] == [str(clock - first) for clock in clocks[0][:3] if clock]
     main([str(path), "--json"])
     field = json.loads(capsys.readouterr().out)["traces"][0]["kernels"][0]["maps"][0]["fields"][0]
     assert (field["name"], field["unit"], field["max"]) == ("start", "cycles", max(map(max, clocks)))
+    assert field["since_first"]["clocks"] == "multiprocessors"

@@ -21,7 +21,7 @@ from trace_writer import (
     write_histogram,
 )
 
-from neutrino.abi.launches import LAUNCH, LAUNCHES_HEADER_SIZE, LaunchState
+from neutrino.abi.launches import LAUNCH, LAUNCHES_HEADER, LAUNCHES_HEADER_SIZE, LaunchState
 from neutrino.abi.levels import Level
 from neutrino.abi.reasons import Reason
 from neutrino.abi.records import record_dtype
@@ -183,12 +183,17 @@ def test_a_trace_of_the_version_before_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kept", [0, 200])
-def test_counters_that_were_cut_off_are_noted(tmp_path: Path, kept: int) -> None:
+def test_counters_that_were_cut_off_are_faults(tmp_path: Path, kept: int) -> None:
     path = write_sched(tmp_path / "t")
-    assert not any("counters.bin" in note for note in Trace(path).notes)
+    launches = Trace(path).coverage.launches
     counters = path / "counters.bin"
     counters.write_bytes(counters.read_bytes()[:kept])
-    assert any(note.startswith("counters.bin is damaged") for note in Trace(path).notes)
+    with pytest.raises(TraceError, match=r"counters\.bin: "):
+        Trace(path)
+    trace = Trace(path, is_tolerant=True)
+    assert any("counters.bin: " in fault for fault in trace.faults)
+    assert not trace.coverage.is_known
+    assert 0 < trace.coverage.launches <= launches
 
 
 def damage(path: Path, offset: int, data: bytes) -> None:
@@ -457,6 +462,7 @@ def test_manifest_that_was_never_written_is_noted(tmp_path: Path) -> None:
     (path / "kernel/1/manifest.json").unlink()
     events = (path / "events.jsonl").read_text().splitlines(keepends=True)
     (path / "events.jsonl").write_text("".join(line for line in events if '"end"' not in line))
+    damage(path / "launches.bin", (LAUNCHES_HEADER.dtype.fields or {})["ended"][1], bytes(4))
     trace = Trace(path)
     summary = summarize(trace)
     assert summary.kernels == ()

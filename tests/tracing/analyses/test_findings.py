@@ -29,9 +29,10 @@ from neutrino.maps.regions import copies_in
 from neutrino.tracing import Trace, TraceKernel, summarize
 from neutrino.tracing.analyses.block_times import gaps, places
 from neutrino.tracing.analyses.condition import ConditionError, known_names, read_condition
-from neutrino.tracing.analyses.finding import Cost, Finding, State, Threshold, brief, percent
+from neutrino.tracing.analyses.finding import Cost, Finding, State, Threshold, brief
 from neutrino.tracing.analyses.registry import ANALYSES
 from neutrino.tracing.analyses.run import Findings, findings_of
+from neutrino.tracing.percent import percent
 from neutrino.tracing.summary import FieldSummary, KeySummary, MapSummary
 from tests.tracing.trace_writer import BLOCK_SCHED, GMEM_BYTES, TraceWriter, fill_regions, make_map
 
@@ -195,6 +196,28 @@ def test_a_wave_that_is_not_full_is_named(tmp_path: Path) -> None:
     assert "stream-K" in finding.remedies[0]
     assert finding.value("at_once") == 1
     assert "two blocks" in finding.remedies[1]
+
+
+def test_blocks_of_other_lengths_are_told_from_a_grid_that_does_not_fit(tmp_path: Path) -> None:
+    # Two places on each of four multiprocessors, all with a block: those of two take a quarter of the time.
+    blocks = [(sm, 0, 100 if sm < 2 else 400) for sm in range(4) for _ in range(2)]
+    finding = only(found_in(of_blocks(tmp_path / "t", blocks, "Another GPU")), "tail")
+    assert finding.value("idle") == pytest.approx(2 * 300 / (4 * 400))
+    assert finding.value("idle_of_equal_blocks") == 0
+    assert "if all blocks took equally long, it would be 0.0 %" in finding.sentence
+    assert "longest blocks" in finding.remedies[0]
+    assert not any("more blocks" in remedy for remedy in finding.remedies)
+
+
+@pytest.mark.parametrize(("count", "at_once"), [(5, 1), (7, 1), (9, 2), (13, 3), (12, 3)])
+def test_equal_blocks_leave_idle_what_they_would(count: int, at_once: int, tmp_path: Path) -> None:
+    """On four multiprocessors; each wave gives each of them a block before any a second one."""
+    waves = [divmod(number, 4 * at_once) for number in range(count)]
+    blocks = [(place % 4, 100 * wave, 100 * wave + 100) for wave, place in waves]
+    finding = only(found_in(of_blocks(tmp_path / "t", blocks, "Another GPU")), "tail")
+    assert (finding.value("multiprocessors"), finding.value("at_once")) == (4, at_once)
+    assert finding.value("idle_of_equal_blocks") == pytest.approx(finding.value("idle"))
+    assert "equally long" not in finding.sentence
 
 
 @pytest.mark.parametrize("blocks", [

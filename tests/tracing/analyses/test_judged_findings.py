@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from neutrino.maps.regions import copies_in
-from neutrino.tracing.analyses.finding import State, percent
+from neutrino.tracing.analyses.finding import State
+from neutrino.tracing.percent import percent
 from neutrino.tracing.summary import KeySummary
 from tests.tracing.analyses.test_findings import found_in, key, of_keys, only, timed
 from tests.tracing.trace_writer import BLOCK_SCHED, GMEM_BYTES, TraceWriter, fill_regions, make_map
