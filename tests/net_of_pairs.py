@@ -63,6 +63,14 @@ def _folder() -> tempfile.TemporaryDirectory[str]:
     return folder
 
 
+def loaded(names: Sequence[str], defines: Mapping[str, Defines]) -> ProbeSet:
+    """Probes by their names. defines: constants, by probe."""
+    found: dict[str, int] = {}
+    for name in names:
+        found |= defines.get(name, {})
+    return _loaded(tuple(names), tuple(sorted(found.items())))
+
+
 @cache
 def _loaded(names: tuple[str, ...], defines: tuple[tuple[str, int], ...]) -> ProbeSet:
     paths = {Path(path).stem: str(path) for path in Path(_folder().name).iterdir()}
@@ -79,23 +87,17 @@ class Net:
         self.refused: dict[tuple[str, ...], str] = {}
         """Combinations of which the kernel gets no twin, and why."""
 
-    def load(self, names: Sequence[str]) -> ProbeSet:
-        found: dict[str, int] = {}
-        for name in names:
-            found |= self._defines.get(name, {})
-        return _loaded(tuple(names), tuple(sorted(found.items())))
-
     def alone(self, name: str) -> Ran | None:
         """What a probe records alone."""
         if name not in self._alone:
-            self._alone[name] = self._place.run(self.load([name]))
+            self._alone[name] = self._place.run(loaded([name], self._defines))
         return self._alone[name]
 
     def faults(self, names: Sequence[str]) -> list[str]:
         """What is wrong with these probes together."""
         try:
             alone = [ran for name in names if (ran := self.alone(name)) is not None]
-            together = self._place.run(self.load(names))
+            together = self._place.run(loaded(names, self._defines))
         except RefusedError as error:
             self.refused[tuple(names)] = str(error)
             return []

@@ -37,7 +37,7 @@ def test_each_walk_has_ten_lines() -> None:
 
 def test_ptx_has_few_modules() -> None:
     """Each has a reason of its own to be read; what is smaller belongs to another."""
-    assert len(list((ROOT / "neutrino" / "ptx").rglob("[!_]*.py"))) <= 51
+    assert len(list((ROOT / "neutrino" / "ptx").rglob("[!_]*.py"))) <= 52
 
 
 _PATTERN = frozenset(

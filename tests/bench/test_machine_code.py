@@ -202,11 +202,19 @@ def test_verdicts(capsys: pytest.CaptureFixture[str]) -> None:
     assert machine_code.say({**results, "results": [*rows, unsteady]}) == 0
 
 
-def _recorded(counts: list[int]) -> machine_code.Json:
-    rows = [_row(f"op{number}", same=True) for number in range(machine_code.LEAST_KERNELS)]
+def _recorded(counts: list[int], less: int) -> machine_code.Json:
+    """Results of twins of all kinds. counts: of records of one operator. less: bytes that another one lacks."""
+    operators = list(machine_code.BYTES)[: machine_code.LEAST_OF_BYTES]
+    others = (f"op{number}" for number in range(machine_code.LEAST_KERNELS - len(operators)))
+    rows = [_row(name, same=True) for name in (*operators, *others)]
     for row in rows:
-        row["modes"]["block_sched"] = {**row["modes"]["cut"], "records": {f"{row['name']}_kernel": [8, 8, 0, 0]}}
-    rows[3]["modes"]["block_sched"]["records"]["op3_kernel"] = counts
+        cut, kernel = row["modes"]["cut"], f"{row['name']}_kernel"
+        row["modes"]["block_sched"] = {**cut, "records": {kernel: [8, 8, 0, 0]}}
+        moved = machine_code.BYTES.get(row["name"], (0, 0))
+        runs = 1 + machine_code.TURNS
+        row["modes"]["gmem_bytes"] = {**cut, "sums": {kernel: [runs * moved[0], runs * moved[1], 0, 0, 0]}}
+    rows[3]["modes"]["block_sched"]["records"][f"{operators[3]}_kernel"] = counts
+    rows[2]["modes"]["gmem_bytes"]["sums"][f"{operators[2]}_kernel"][1] -= less
     return {
         "device": "a", "torch": "b", "kinds": machine_code.KINDS, "kernels": ["k"], "made": ["k"], "left": {},
         "died": [], "results": rows,
@@ -214,13 +222,31 @@ def _recorded(counts: list[int]) -> machine_code.Json:
 
 
 @pytest.mark.parametrize(
-    ("counts", "status"), [([8, 8, 0, 0], 0), ([8, 7, 0, 0], 1), ([8, 8, 1, 0], 1), ([8, 8, 0, 1], 1)]
+    ("counts", "less", "missed"),
+    [
+        ([8, 8, 0, 0], 0, ()),
+        ([8, 7, 0, 0], 0, ("block_sched",)),
+        ([8, 8, 1, 0], 0, ("block_sched",)),
+        ([8, 8, 0, 1], 0, ("block_sched",)),
+        ([8, 8, 0, 0], 4, ("gmem_bytes",)),
+    ],
 )
-def test_verdicts_on_records(counts: list[int], status: int, capsys: pytest.CaptureFixture[str]) -> None:
-    assert machine_code.say(_recorded(counts)) == status
+def test_verdicts_on_records(
+    counts: list[int], less: int, missed: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    results = _recorded(counts, less)
+    assert machine_code.say(results) == bool(missed)
     lines = [line.split() for line in capsys.readouterr().out.splitlines() if "same bits" in line]
     verdicts = {words[1]: words[0] for words in lines}
-    assert verdicts == {**dict.fromkeys(machine_code.BEFORE, "ok"), "block_sched": "missed" if status else "ok"}
+    assert verdicts == {**dict.fromkeys(machine_code.KINDS, "ok"), **dict.fromkeys(missed, "missed")}
+
+
+def test_too_few_operators_have_known_bytes(capsys: pytest.CaptureFixture[str]) -> None:
+    results = _recorded([8, 8, 0, 0], 0)
+    del results["results"][0]["modes"]["gmem_bytes"]["sums"]
+    results["results"][0]["modes"]["gmem_bytes"]["launches"] = {"own k": 2}
+    assert machine_code.say(results) == 1
+    assert f"bytes of {machine_code.LEAST_OF_BYTES - 1} operators" in capsys.readouterr().out
 
 
 def test_records_of_launches() -> None:
@@ -231,3 +257,17 @@ def test_records_of_launches() -> None:
     row = {"number": 0, "name": "op", "large": False, "modes": {"block_sched": {"same": True, "launches": launches}}}
     # At most 2.1 GHz, and a slack of 20,000 cycles: 41,000 in 10 µs. Without a time nothing is said.
     assert machine_code._short(row)["modes"]["block_sched"]["records"] == {"k": [24, 23, 1, 1]}
+
+
+@pytest.mark.parametrize(
+    ("ratios", "said"),
+    [
+        ([1.0] * 5 + [1.1] * 4 + [9.0], "ok     gmem_bytes × 1.050 and × 1.100"),
+        ([1.0] * 5 + [1.2] * 4 + [9.0], "ok     gmem_bytes × 1.100 and × 1.200"),
+        ([1.0] * 4 + [1.2] * 6, "missed gmem_bytes × 1.200 and × 1.200"),
+        ([1.0] * 8 + [1.4] * 2, "missed gmem_bytes × 1.000 and × 1.400"),
+        ([1.1], "ok     gmem_bytes × 1.100 and × 1.100"),
+    ],
+)
+def test_what_takes_longer_than_it_may_is_said_to_be_missed(ratios, said):
+    assert machine_code.said_of_times("gmem_bytes", ratios).startswith(said)

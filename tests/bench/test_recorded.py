@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import copy
+import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 
 from bench import (
     accesses,
-    check_corpus,
     choice,
-    comparing,
     compatibility,
     corpus_sass,
     findings,
@@ -21,6 +22,7 @@ from bench import (
     first_runs,
     graphs,
     machine_code,
+    passing,
     pictures,
     prices,
     published,
@@ -28,10 +30,15 @@ from bench import (
     reading,
     road_verdicts,
     rounding_verdicts,
+    sass_coverage,
     values,
 )
 from bench.figures import BENCH
 from bench.recorded import judge_files, load
+from bench.tree import ROOT
+from neutrino.errors import ToolMissingError
+from neutrino.toolchain.location import find_tool
+from tests.corpus import real_libraries
 
 Json = Any
 
@@ -54,8 +61,10 @@ _BENCHES: dict[str, tuple[Path, Callable[[Json], list[str]], tuple[str | int, ..
     "first runs": (first_runs.RESULTS, _unmet(first_runs.judge), ("runs", "torch.compile", "second", 0, "result"), "0"),
     "questions": (questions.RESULTS, _unmet(questions.judge), ("runs", "JAX", "three", "asked", 1, "result"), "0" * 16),
     "choice": (choice.RESULTS, _unmet(choice.judge), ("runs", "off", 0, "launches", "probed"), 10_001),
-    "comparing": (comparing.RESULTS, _unmet(comparing.judge), ("same", 0, "kernels", 0, "changed"), True),
     "corpus_sass": (corpus_sass.RESULTS, corpus_sass.verdicts, ("rows", 0, "unknown"), 1),
+    "sass_coverage": (
+        sass_coverage.RESULTS, sass_coverage.verdicts, ("rows", -1, "block_sched", "twinned"), 0,
+    ),
     "machine_code": (
         machine_code.RESULTS, lambda results: ["missed"] * machine_code.say(results),
         ("results", 0, "modes", "identity", "same"), False,
@@ -70,9 +79,10 @@ _BENCHES: dict[str, tuple[Path, Callable[[Json], list[str]], tuple[str | int, ..
     "findings": (
         findings.RESULTS, _unmet(findings_verdicts.judge), ("ncu", "pool", "metrics", "lts__t_sectors.max"), 1e9
     ),
-    "pictures": (pictures.RESULTS, pictures.judge, ("page", 0, "anonymous_bytes"), reading.MOST_BYTES + 1),
-    "reading": (reading.RESULTS, reading.judge, ("big", 0, "anonymous_bytes"), reading.MOST_BYTES + 1),
-    "check_corpus": (check_corpus.RESULTS, check_corpus.judge, ("rows", 0, "patched", "exit"), 2),
+    "passing": (passing.RESULTS, _unmet(passing.judge), ("numba", "printed"), []),
+    "pictures": (pictures.RESULTS, pictures.verdicts, ("page", 0, "anonymous_bytes"), reading.MOST_BYTES + 1),
+    "reading": (reading.RESULTS, reading.verdicts, ("big", 0, "anonymous_bytes"), reading.MOST_BYTES + 1),
+    "check_corpus": (real_libraries.RESULTS, real_libraries.judge, ("rows", 0, "patched", "exit"), 2),
 }  # fmt: skip
 """By name: the committed file, what is not met in it, and a place and a value there that must not be accepted."""
 
@@ -103,6 +113,11 @@ def test_a_file_that_is_missing_is_named(tmp_path: Path, capsys: pytest.CaptureF
     assert capsys.readouterr().err == said
 
 
+def test_the_page_on_machine_code_holds_the_tables_of_kernels_with_twins() -> None:
+    page = (ROOT / "docs" / "machine-code.md").read_text()
+    assert f"```text\n{sass_coverage.table(load(sass_coverage.RESULTS))}\n```" in page
+
+
 def test_the_page_holds_the_tables_of_latencies_first_runs_and_choices() -> None:
     page = BENCH.read_text()
     for bench in (accesses, first_runs, choice):
@@ -117,3 +132,24 @@ def test_the_page_holds_the_figures_of_pictures() -> None:
 def test_the_page_holds_the_figures_of_reading() -> None:
     page = BENCH.read_text()
     assert f"```text\n{reading.table(load(reading.RESULTS))}\n```" in page
+
+
+@pytest.mark.parametrize("bench", [corpus_sass, sass_coverage])
+def test_a_run_over_other_libraries_leaves_what_is_recorded(
+    bench: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        find_tool("nvdisasm", "")
+        ptxas = find_tool("ptxas")
+    except ToolMissingError as error:
+        pytest.skip(str(error))
+    text, cubin, recorded = tmp_path / "k.ptx", tmp_path / "k.cubin", bench.RESULTS.read_bytes()
+    text.write_text(".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry k() { ret; }\n")
+    subprocess.run([str(ptxas), "-arch=sm_90", "-o", str(cubin), str(text)], check=True)
+    assert ROOT / "build" / bench.RESULTS.name == bench.OUTPUT
+    monkeypatch.setattr(bench, "OUTPUT", ROOT / "build" / tmp_path.name / bench.RESULTS.name)
+    assert bench.main([str(cubin)]) in {0, 1}
+    assert f"written: {bench.OUTPUT}\n" in capsys.readouterr().err
+    assert load(bench.OUTPUT)["rows"]
+    assert bench.RESULTS.read_bytes() == recorded
+    shutil.rmtree(bench.OUTPUT.parent)

@@ -45,7 +45,9 @@ def test_what_clusters_would_change_is_not_run(bench: Bench) -> None:
 def test_a_green_context_in_two_threads_is_reported(bench: Bench) -> None:
     result = bench.run("green", "two-threads")
     assert (result.stdout, result.returncode) == ("done\n", 0)
-    assert result.stderr == "neutrino: embedded device: a green context became current to a second thread\n"
+    # Once more if the first thread then goes on before the second one has ended.
+    line = "neutrino: embedded device: a green context became current to a second thread"
+    assert set(result.stderr.splitlines()) == {line}
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])

@@ -165,6 +165,7 @@ def test_what_all_lanes_agree_on_is_skipped_together() -> None:
     _reads_back(probes)
 
 
+@pytest.mark.diagonal(2)
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("reduction", [Reduction.SUM, Reduction.MAX, Reduction.FIRST])
 def test_at_every_level_all_lanes_of_the_warp_count(level: Level, reduction: Reduction) -> None:
@@ -372,6 +373,7 @@ CHASE = """.version {version}
 LOADED = {Type.U32: "%x", Type.U64: "%d", Type.F32: "%f", Type.U16: "%h"}
 
 
+@pytest.mark.diagonal(2)
 @pytest.mark.parametrize("kind", LOADED)
 @pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_90", "sm_100", "sm_120"])
 def test_the_clock_waits_for_a_value(arch: str, kind: Type, tmp_path: Path, ptxas: object) -> None:

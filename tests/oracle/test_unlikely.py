@@ -191,6 +191,7 @@ def compare(source: Path, probe: str, one: Bench) -> int:
     return hinted[0].count("likely:")
 
 
+@pytest.mark.diagonal(3)
 @pytest.mark.parametrize("name", KERNELS)
 @pytest.mark.parametrize("probe", OF_WORDS)
 def test_it_records_the_same_as_at_each_site(probe: str, name: str, tmp_path: Path) -> None:

@@ -87,7 +87,7 @@ class Regions:
             if entry.kind.layout is Layout.CHUNKS and entry.cap:
                 units = self._geometry.log_units
                 # As nt_regions_describe.
-                if self._log_first * self._warps <= units // 2:
+                if self._log_first * self._warps <= units:
                     units |= self._log_first << 32
             words.append(units if region.counts is None else self._before_shift(region.counts))
         words += variables
