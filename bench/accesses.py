@@ -5,8 +5,7 @@
 
 Addresses follow from a formula for each kernel, so the digest of all of them, by thread and order, is computed again
 here. The chases of pointers read the clock around all of their loads; in the mean, ``latency`` less what its own
-clocks cost has to be within ``MOST_APART`` of that, in a run without a probe. Exit status: 0 all good, 1 a verdict is
-not, 2 the file cannot be judged.
+clocks cost has to be within ``MOST_APART`` of that, in a run without a probe.
 """
 
 from __future__ import annotations

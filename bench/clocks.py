@@ -5,8 +5,7 @@
 
 The second warp of each kernel comes to its barrier ``SPIN`` cycles after the first, which is known without a clock of
 a probe. So the first warp's wait must not be shorter: by ``barrier_wait``, by a probe that reads both clocks in 64 bits
-and, where the kernel ends after the barrier, by ``block_sched``. Exit status: 0 all good, 1 a verdict is not, 2 the
-file cannot be judged.
+and, where the kernel ends after the barrier, by ``block_sched``.
 """
 
 from __future__ import annotations

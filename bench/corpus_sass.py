@@ -8,8 +8,9 @@ FILE…: wheels, shared libraries or cubins. Every different instruction of ever
 the text, how many operands are kept for the next instruction, and where a branch goes. Of instructions that differ only
 in their stall, barriers and waits, of which ``nvdisasm`` prints nothing, one is compared. Of each form (and each
 different setting of the bits above the operands) one instruction's definitions and uses must be those that ``nvdisasm
--plr`` marks. Prints the figures and writes ``bench/results/corpus_sass.json``: counts, digests and the first
-differences; nothing of the libraries themselves. Exit status: 0 without a difference or an unknown instruction, 1 with,
+-plr`` marks. Prints the figures and writes ``build/corpus_sass.json``, or ``--out``'s file, as JSON: counts,
+digests and the first differences; nothing of the libraries themselves. It is recorded by ``--out
+bench/results/corpus_sass.json``. Exit status: 0 without a difference or an unknown instruction, 1 with,
 2 when a file cannot be read. ``--words`` saves the different instructions instead, for ``bench.sass_tables``. With
 ``--kept`` what is found is stored in a folder, piece by piece, and a run that was stopped goes on from there.
 """
@@ -36,7 +37,6 @@ from typing import Any
 
 import numpy as np
 
-from bench.check_corpus import libraries
 from bench.nvdisasm_reading import Reading, Roles, Words, parse, reused, roles, texts, unique, zero_numbers
 from bench.recorded import save
 from bench.sass_tables import fewer
@@ -48,8 +48,11 @@ from neutrino.sass.decoder import Code, decode
 from neutrino.sass.encoding import encoding
 from neutrino.sass.instruction import Flow, Instruction, RegisterFile
 from neutrino.toolchain.location import find_tool
+from tests.corpus.wheels import libraries
 
 RESULTS = ROOT / "bench" / "results" / "corpus_sass.json"
+"""What is recorded. A run over other libraries leaves it as it is."""
+OUTPUT = ROOT / "build" / "corpus_sass.json"
 _CHUNK = 20_000
 CONTROL = np.array([0, ((1 << 17) - 1 - (1 << 4)) << 41], np.uint64)
 """Stall, barriers and wait mask: bits 105 to 121 without 109, of which nvdisasm prints nothing. Bit 109 (yield) decides
@@ -412,7 +415,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="bench.corpus_sass", description="The decoder against nvdisasm.")
     parser.add_argument("files", nargs="+", type=Path)
     parser.add_argument("--arch", action="append", help="an architecture with a table; sm_90 without one")
-    parser.add_argument("--out", type=Path, default=RESULTS)
+    parser.add_argument("--out", type=Path, default=OUTPUT, help=f"the results; default: {OUTPUT.relative_to(ROOT)}")
     parser.add_argument("--words", type=Path, help="save the different instructions, and compare nothing")
     parser.add_argument(
         "--most", type=int, default=0, help="compare so many instructions of each file, and one of each form; 0 for all"
@@ -451,7 +454,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         "nvdisasm": " ".join(version.split()[-2:]), "speed": speed(collected[0], int(rows[0]["arch"][3:])),
         "rows": rows,
     }  # fmt: skip
+    options.out.parent.mkdir(parents=True, exist_ok=True)
     save(options.out, results)
+    print(f"written: {options.out}", file=sys.stderr)
     for row in rows:
         print(", ".join(f"{name} {row[name]}" for name in row if name not in {"examples", "sha256"}))
         print("\n".join(row["examples"][:20]))

@@ -24,10 +24,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.cases import SUBMIT_MODES
-from bench.corpus import reading_speed
 from bench.recorded import ResultsError, load, read_results
 from bench.road_verdicts import submitted
 from bench.tree import made_of
+from tests.corpus.all_kernels import reading_speed
 
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"

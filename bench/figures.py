@@ -113,6 +113,12 @@ def _framework(name: str, *reasons: str) -> list[str]:
     return [f"{found[reason]:,}" for reason in reasons]
 
 
+def _numba() -> list[str]:
+    """Return figures for a page: how many launches of Numba's kernels were probed, and how many there were."""
+    found: Counter[str] = launches(_results("passing_h200")["numba"]["trace"])
+    return [f"{found['probed']:,}", f"{found.total():,}"]
+
+
 def _price(probe: str) -> list[str]:
     """Return figures for a page: how many times as long kernels of 50 µs and more take with a probe, mean and largest.
     """
@@ -169,6 +175,8 @@ SENTENCES = (
         FRAMEWORKS, "In a mix of them {} launches were; {} were of another architecture's PTX",
         lambda: _framework("cupy", "probed", "variant"),
     ),
+    Sentence(FRAMEWORKS, "In a mix of its kernels on an H200, {} of {} launches were probed", _numba),
+    Sentence(BENCH, "| a mix of Numba's kernels | {} of {} probed |", _numba),
     Sentence(
         BENCH, "A replay of 200 kernels takes {} µs to submit, {} µs more with `gmem_bytes` and {} µs more with "
         "`block_sched`, where {} µs are wanted", _replays,

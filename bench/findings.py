@@ -1,13 +1,12 @@
 """Whether findings on eleven Triton kernels agree with Nsight Compute's figures, on a GPU.
 
-    python3 -m bench.findings record [--out FILE] [--keep FOLDER]     on a GPU, with PyTorch, Triton and ncu
-    python3 -m bench.findings judge [--out FILE]                      recomputes table and verdicts
+    python3 -m bench.findings record [--out FILE]     on a GPU, with PyTorch, Triton and ncu
+    python3 -m bench.findings judge [--out FILE]      recomputes table and verdicts
 
 ``workloads/triton_eleven.py`` has the kernels. It runs once as it is, once for each set of probes of ``RUNS``, those
 about times alone on the GPU, and once under ncu. The file has the findings of each run, and of each kernel's last
 launch under ncu metrics and what its source page has, by opcode. ``findings_verdicts.py`` says which metric
-confirms or denies an analysis, and from which value on. FOLDER: for ncu's own pages. Exit status: 0 all good, 1 a
-verdict is not, 2 the file cannot be judged.
+confirms or denies an analysis, and from which value on.
 """
 
 from __future__ import annotations
@@ -132,18 +131,12 @@ class _Drive:
             return str(error)
         return ""
 
-    def profiled(self, failed: str, keep: Path | None) -> Json:
-        """Return what ncu's pages say of the last launch of each kernel, by name; or what was said if it failed.
-
-        keep: a folder for the pages.
-        """
+    def profiled(self, failed: str) -> Json:
+        """Return what ncu's pages say of the last launch of each kernel, by name; or what was said if it failed."""
         ncu, pages = str(find_cuda_tool("ncu")), {}
         try:
-            for name in () if failed else ("raw", "source", "details"):
+            for name in () if failed else ("raw", "source"):
                 pages[name] = self.run(f"ncu_{name}", page_command(ncu, self._profile, name)).stdout
-                if keep is not None:
-                    keep.mkdir(parents=True, exist_ok=True)
-                    (keep / f"{name}.csv").write_text(pages[name])
             launches = [] if failed else read(pages["raw"], pages["source"])
         except (_FailedError, ValueError) as error:
             print(error, file=sys.stderr)
@@ -173,7 +166,7 @@ def _finding(row: Json) -> Json:
 def record(options: argparse.Namespace, neutrino: Sequence[str]) -> Json:
     """Run the program plain, with every set of probes, and under ncu; return the raw samples.
 
-    options: ``keep``, a folder for ncu's pages or None. What fails leaves its message in place of its samples.
+    What fails leaves its message in place of its samples.
     """
     begin = time.time()
     results: Json = {**made_with("findings_h200"), "started": int(begin)}
@@ -185,7 +178,7 @@ def record(options: argparse.Namespace, neutrino: Sequence[str]) -> Json:
         results["runs"] = {}
         said_by_ncu = drive.profile()
         with ThreadPoolExecutor(len(RUNS) + 1) as pool:
-            pages = pool.submit(drive.profiled, said_by_ncu, options.keep)
+            pages = pool.submit(drive.profiled, said_by_ncu)
             # Times are of a GPU to itself; reports are read meanwhile.
             timed = [run for run in RUNS if run.is_timed]
             counted = [run for run in RUNS if not run.is_timed]
@@ -212,14 +205,7 @@ def _judged(launch: Json) -> Json:
     return {"metrics": metrics, "opcodes": {opcode: row for opcode, row in opcodes.items() if row}}
 
 
-def _add_keep(parser: argparse.ArgumentParser) -> None:
-    """Add the option ``--keep FOLDER`` to the command line."""
-    parser.add_argument("--keep", type=Path, help="a folder for the pages of ncu")
-
-
-main = Bench(
-    "findings", RESULTS, ("device", "driver", "plain", "runs", "ncu"), record, judge, table, add=_add_keep,
-).main  # fmt: skip
+main = Bench("findings", RESULTS, ("device", "driver", "plain", "runs", "ncu"), record, judge, table).main
 
 
 if __name__ == "__main__":

@@ -51,7 +51,7 @@ def record_command(ncu: str, report: Path, program: Sequence[str], kernels: Sequ
 
 
 def page_command(ncu: str, report: Path, page: str) -> list[str]:
-    """Return the command that prints a page of ``report``.ncu-rep as CSV: ``raw``, ``source`` or ``details``."""
+    """Return the command that prints a page of ``report``.ncu-rep as CSV: ``raw`` or ``source``."""
     more = {"source": ["--print-source", "sass"], "raw": ["--print-units", "base"]}.get(page, [])
     return [ncu, "-i", f"{report}.ncu-rep", "--page", page, "--csv", *more]
 

@@ -6,7 +6,7 @@
 Each program runs without a probe, then with an empty cache of twins, again with that cache, with an empty one and
 ``--hot 4``, and without a probe once more; what frameworks compile is compiled anew each time. Some programs do so in
 several rounds, of which the fastest runs are compared. CPU time is that of the whole machine, which has nothing else to
-do. Exit status: 0 all good, 1 a verdict is not, 2 the file cannot be judged.
+do.
 """
 
 from __future__ import annotations

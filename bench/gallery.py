@@ -2,12 +2,11 @@
 
     python3 -m bench.gallery record --out FOLDER [--budget SECONDS]     on a GPU with nvcc, PyTorch and Triton
     python3 -m bench.gallery keep FOLDER/gallery.tar.gz                 anywhere: into tests/fixtures/h200
-    python3 -m bench.gallery draw [--out FOLDER] [--look FOLDER]        anywhere, with Chromium: docs/pictures
+    python3 -m bench.gallery draw [--out FOLDER]                        anywhere, with Chromium: docs/pictures
 
 ``record`` runs the programs of ``RECIPES``, each with its probes, one after the other. ``keep`` writes each trace as an
 archive, without what no reader needs, and ``traces.json`` with the recipe and the hash of each. ``draw`` writes each
-trace's page by ``neutrino-report --html``, and takes the pictures from it (``gallery_pictures.py``). Exit status: 0 all
-is there, 1 a program failed or a picture is missing, and the reason is on stderr.
+trace's page by ``neutrino-report --html``, and takes the pictures from it (``gallery_pictures.py``).
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.command_line import COMMAND
-from bench.gallery_pictures import PICTURES, draw, look
+from bench.gallery_pictures import PICTURES, draw
 from bench.programs import Finished, build_command, query_gpu, run_program
 from bench.tree import ROOT
 from neutrino.tracing import find_traces
@@ -222,7 +221,8 @@ def unpack(name: str, folder: Path, traces: Path = TRACES) -> Path:
     """Write a kept trace into a folder of its name in ``folder``; return that. Raises OSError."""
     path = folder / name
     with tarfile.open(traces / f"{name}.tar.xz") as archive:
-        archive.extractall(path, filter="data")
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # Debian 12's Python has none
+        archive.extractall(path)
     return path
 
 
@@ -235,7 +235,8 @@ def keep(source: Path, traces: Path = TRACES) -> int:
     with tempfile.TemporaryDirectory(prefix="gallery_") as name:
         folder = Path(name)
         with tarfile.open(source) as archive:
-            archive.extractall(folder, filter="data")
+            archive.extraction_filter = getattr(tarfile, "data_filter", None)
+            archive.extractall(folder)
         results = json.loads((folder / RECORD).read_text())
         for recipe in RECIPES:
             row = results["traces"].get(recipe.name)
@@ -267,17 +268,11 @@ def keep(source: Path, traces: Path = TRACES) -> int:
     return 1 if too_large else 0
 
 
-def draw_all(traces: Path, out: Path, looked: Path | None) -> int:
-    """Draw the pictures from kept traces. Returns the exit status: 1 where one is missing or too large.
-
-    looked: a folder for all views, where these are wanted in place of the pictures.
-    """
+def draw_all(traces: Path, out: Path) -> int:
+    """Draw the pictures from kept traces. Returns the exit status: 1 where one is missing or too large."""
     with tempfile.TemporaryDirectory(prefix="gallery_") as name:
         kept = {path.name.partition(".")[0]: path for path in sorted(traces.glob("*.tar.xz"))}
         folders = {trace: unpack(trace, Path(name), traces) for trace in kept}
-        if looked is not None:
-            look(folders, looked)
-            return 0
         wrong = draw(folders, out)
     for line in wrong:
         print(line, file=sys.stderr)
@@ -317,10 +312,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     drawn = actions.add_parser("draw", help="draw the pictures from what is kept")
     drawn.add_argument("--traces", type=Path, default=TRACES)
     drawn.add_argument("--out", type=Path, default=PICTURES)
-    drawn.add_argument("--look", type=Path, metavar="FOLDER", help="all views, light and dark, wide and narrow")
     options = parser.parse_args(arguments)
     if options.action == "draw":
-        return draw_all(options.traces, options.out, options.look)
+        return draw_all(options.traces, options.out)
     if options.action == "record":
         return record(shlex.split(options.neutrino), options.out, options.budget, options.only)
     status = keep(options.archive)

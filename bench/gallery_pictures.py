@@ -1,7 +1,7 @@
 """The pictures of ``docs/gallery.md``: of each view one, taken in Chromium from the page of a kept trace.
 
 They are taken in a window of 1280 pixels without a network, of the light scheme, and their colours are reduced to a
-table, so that files are small. ``look`` takes all views of all pages, of both schemes, wide and narrow, for people.
+table, so that files are small.
 """
 
 from __future__ import annotations
@@ -98,9 +98,9 @@ def _browser() -> Iterator[Any]:
 
 
 @contextmanager
-def _opened(browser: Any, path: Path, width: int, scheme: str) -> Iterator[Any]:
+def _opened(browser: Any, path: Path) -> Iterator[Any]:
     """Yield a page in a window of its own, once it shows its first view. Raises OSError for an error of its console."""
-    context = browser.new_context(color_scheme=scheme, viewport={"width": width, "height": 900}, offline=True)
+    context = browser.new_context(color_scheme="light", viewport={"width": _WIDTH, "height": 900}, offline=True)
     page = context.new_page()
     page.set_default_timeout(_PATIENCE_MS)
     said: list[str] = []
@@ -186,7 +186,7 @@ def draw(traces: Mapping[str, Path], out: Path = PICTURES, shown: Sequence[Pictu
             if picture.traces not in pages:
                 pages[picture.traces] = Path(name) / f"{'_'.join(picture.traces)}.html"
                 write_page([traces[trace] for trace in picture.traces], pages[picture.traces])
-            with _opened(browser, pages[picture.traces], _WIDTH, "light") as page:
+            with _opened(browser, pages[picture.traces]) as page:
                 data = _small(_taken(page, picture))
             (out / picture.path).write_bytes(data)
             print(f"{picture.path}: {len(data):,} bytes")
@@ -196,20 +196,3 @@ def draw(traces: Mapping[str, Path], out: Path = PICTURES, shown: Sequence[Pictu
     if total > MOST_BYTES:
         wrong.append(f"{out}: {total:,} bytes, at most {MOST_BYTES:,}")
     return wrong
-
-
-def look(traces: Mapping[str, Path], out: Path) -> None:
-    """Take all views of the pages of the pictures, of both schemes, 400 and 1280 pixels wide, into a folder."""
-    with tempfile.TemporaryDirectory(prefix="gallery_") as name, _browser() as browser:
-        for names in dict.fromkeys(picture.traces for picture in SHOWN if set(picture.traces) <= set(traces)):
-            path = Path(name) / f"{'_'.join(names)}.html"
-            write_page([traces[trace] for trace in names], path)
-            folder = out / path.stem
-            folder.mkdir(parents=True, exist_ok=True)
-            for width in (400, 1280):
-                for scheme in ("light", "dark"):
-                    with _opened(browser, path, width, scheme) as page:
-                        views = page.eval_on_selector_all("nav button", "all => all.map(one => one.dataset.view)")
-                        for view in views:
-                            _go(page, view)
-                            page.screenshot(path=folder / f"{view}_{width}_{scheme}.png", full_page=True)

@@ -2,15 +2,16 @@
 
     python3 -m bench.machine_code record --out out/machine_code_h200.json     on a machine with a GPU and PyTorch
     python3 -m bench.machine_code judge [FILE]                                the verdicts alone
-    python3 -m bench.machine_code cut FILE …                                  which kernels can be cut, without a GPU
-    python3 -m bench.machine_code probed FILE …                               which get block_sched's code, likewise
+    python3 -m bench.machine_code probed FILE …                               which get a probe's code, without a GPU
+    python3 -m bench.machine_code sums --out out/machine_code_sums_h200.json  gmem_bytes of machine code and of PTX
 
 ``record`` runs PyTorch's operators (``workloads/machine_code_ops.py``) once to see which kernels they launch, makes
-four cubins of each (cut; grown by registers and a parameter; with a parameter and a trampoline at each access; with the
-probe block_sched) out of ``libtorch_cuda.so``, and runs the operators again with these launched in the kernels' place.
-Results are compared bit by bit; of the large operators each kernel's time is measured. Of block_sched there must be a
-record for each warp, with a multiprocessor that there is, and cycles that the launch had time for. A process that dies
-is started again after the operator at which it died.
+five cubins of each (cut; grown by registers and a parameter; with a parameter and a trampoline at each access; with the
+probe block_sched; with gmem_bytes) out of ``libtorch_cuda.so``, and runs the operators again with these launched in the
+kernels' place. Results are compared bit by bit; of the large operators each kernel's time is measured. Of block_sched
+there must be a record for each warp, with a multiprocessor that there is, and cycles that the launch had time for. Of
+gmem_bytes the sums must be what some operators' arithmetic says. A process that dies is started again after the
+operator at which it died.
 """
 
 from __future__ import annotations
@@ -43,7 +44,6 @@ from neutrino.fatbin import ImageKind, read_file
 from neutrino.sass.cubin import cubin_kernel_names, read_cubin
 from neutrino.sass.twin.cutting import Cutter
 from neutrino.sass.twin.growing import Growth, code_of, grow
-from neutrino.sass.twin.probed import probed_twin
 from neutrino.sass.twin.trampolines import identity_twin, instruction_words, write_trampolines
 from neutrino.toolchain.tool_choice import find_assembler
 
@@ -55,8 +55,8 @@ PROGRAM = ROOT / "bench" / "workloads" / "machine_code_ops.py"
 PROBED = "block_sched"
 BEFORE = ("cut", "grown", "identity")
 """Kinds of cubins of results that do not say which."""
-KINDS = (*BEFORE, PROBED)
-MODES = ("again", *KINDS)
+SUMMED, LOGGED = "gmem_bytes", "dmat"
+KINDS = (*BEFORE, PROBED, SUMMED)
 FASTEST_CLOCK = 2.1e6
 """Cycles that a multiprocessor of an H200, at 1.98 GHz, never has in a millisecond."""
 SLACK = 20_000
@@ -67,11 +67,33 @@ LEAST_KERNELS = 50
 SILENT_S = 40.0
 """Seconds without a line after which a process is ended."""
 LONG_US = 50.0
+TURNS = 7
+"""How often a large operator runs while it is timed."""
+ODD, LARGE = 1_000_003, 1 << 26
+BYTES = {
+    **dict.fromkeys(("add", "multiply", "divide", "maximum"), (8 * ODD, 4 * ODD)),
+    **dict.fromkeys(("exp", "log", "sine", "square_root", "gelu", "relu", "clamp", "to_integer"), (4 * ODD, 4 * ODD)),
+    **dict.fromkeys(("tanh", "sigmoid", "silu", "gelu_tanh"), (2 * ODD, 2 * ODD)),
+    "add_half": (4 * ODD, 2 * ODD), "add_double": (16 * ODD, 8 * ODD), "add_integers": (16 * ODD, 8 * ODD),
+    "to_half": (4 * ODD, 2 * ODD), "to_bytes": (ODD, ODD), "where": (9 * ODD, 4 * ODD), "less": (8 * ODD, ODD),
+    "fill": (0, 4 * ODD), "zeros": (0, 4 * ODD), "lerp": (8 * ODD, 4 * ODD), "addcmul": (12 * ODD, 4 * ODD),
+    "large_add": (8 * LARGE, 4 * LARGE), "large_gelu": (4 * LARGE, 4 * LARGE), "large_to_half": (4 * LARGE, 2 * LARGE),
+    "large_softmax": (4 * LARGE, 4 * LARGE), "large_random": (0, 4 * LARGE),
+}  # fmt: skip
+"""Bytes that operators on elements load and store: each of their inputs once, and the result. Of an integer that
+becomes a byte, the compiler loads the lowest byte alone."""
+LEAST_OF_BYTES = 12
+MOST_TIMES = {PROBED: (1.10, 1.25), SUMMED: (1.15, 1.35)}
+"""Time with a probe over that without: the median, and nine of ten kernels, of 50 µs and more. What is missed is said,
+and is no fault of what was computed."""
 _FIGURES = ("operators", "kernels", "results", "made", "left", "died")
 
 
-def record(out: Path, limit: float) -> int:
-    """Run everything for at most ``limit`` seconds, write the results, print the verdicts, return the exit status."""
+def record(out: Path, limit: float, kinds: Sequence[str] = KINDS) -> int:
+    """Run everything for at most ``limit`` seconds, write the results, print the verdicts, return the exit status.
+
+    kinds: of cubins, those of ``KINDS`` that are made.
+    """
     start = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="machine_code-") as text:
         folder = Path(text)
@@ -86,14 +108,14 @@ def record(out: Path, limit: float) -> int:
         assert spec is not None
         assert spec.origin is not None
         library = Path(spec.origin).parent / "lib" / "libtorch_cuda.so"
-        made, left = make_twins(library, set(names), str(head.get("arch", "sm_90")), folder)
+        made, left = make_twins(library, set(names), str(head.get("arch", "sm_90")), folder, kinds)
         index = folder / "kernels.tsv"
         index.write_text("".join("\t".join([name, *map(str, row)]) + "\n" for name, row in made.items()))
         print(f"{len(made)} kernels cut, {time.monotonic() - start:.0f} s", flush=True)
-        _, rows = _operators(shim, "compare", [str(index)], start + limit, died)
+        _, rows = _operators(shim, "compare", [str(index), ",".join(kinds)], start + limit, died)
         results = {
             **{name: head.get(name) for name in ("device", "torch", "operators")},
-            "kinds": KINDS, "kernels": names, "made": sorted(made), "left": left, "died": died,
+            "kinds": kinds, "kernels": names, "made": sorted(made), "left": left, "died": died,
             **made_of("machine_code_h200"), "seconds": round(time.monotonic() - start, 1),
             "results": [_short(row) for row in rows],
         }  # fmt: skip
@@ -117,30 +139,38 @@ def numbered(results: Json) -> Json:
     for row in results["results"]:
         for found in row["modes"].values():
             found["launches"] = {launched(key): count for key, count in found["launches"].items()}
-            found["times"] = {one(name): time_ for name, time_ in found["times"].items()}
-            found["records"] = {one(name): counts for name, counts in found["records"].items()}
+            for what in found.keys() & {"times", "records", "sums"}:
+                found[what] = {one(name): figures for name, figures in found[what].items()}
     left = {one(name): reason for name, reason in results["left"].items()}
     return {**results, "made": [one(name) for name in results["made"]], "left": left}
 
 
 def _short(row: Json) -> Json:
-    """A row of the program's, with launches counted by kernel, the shortest time of each in µs, and of probed ones the
-    numbers of warps, records, odd records, and launches that were too short for what a warp recorded."""
+    """A row of the program's, with launches counted by kernel, the shortest time of each in µs; with block_sched the
+    numbers of warps, records, odd records, and launches that were too short for what a warp recorded; with gmem_bytes
+    the fields of its map, all launches together."""
     modes = {}
     for mode, found in row["modes"].items():
         counts: Counter[str] = Counter()
         times: dict[str, float] = {}
         records: dict[str, list[int]] = {}
+        sums: dict[str, list[int]] = {}
         for name, how, milliseconds, *recorded in found["launches"]:
             counts[f"{how} {name}"] += 1
-            if recorded:
+            if recorded and mode == SUMMED:
+                before = sums.setdefault(name, [0] * len(recorded))
+                sums[name] = [a + int(b) for a, b in zip(before, recorded, strict=True)]
+            elif recorded:
                 warps, written, odd, longest = map(int, recorded)
                 is_long = float(milliseconds) and longest > float(milliseconds) * FASTEST_CLOCK + SLACK
                 so_far = records.setdefault(name, [0, 0, 0, 0])
                 records[name] = [a + b for a, b in zip(so_far, (warps, written, odd, int(is_long)), strict=True)]
             if row["large"] and float(milliseconds):
                 times[name] = min(times.get(name, 1e9), round(1000 * float(milliseconds), 2))
-        modes[mode] = {"same": found["same"], "launches": dict(counts), "times": times, "records": records}
+        figures = {"times": times, "records": records, "sums": sums}
+        modes[mode] = {
+            "same": found["same"], "launches": dict(counts), **{name: known for name, known in figures.items() if known}
+        }  # fmt: skip
     return {**{name: row[name] for name in ("number", "name", "large")}, "modes": modes, "error": row.get("error", "")}
 
 
@@ -205,10 +235,10 @@ def _lines(argv: Sequence[str], environment: dict[str, str], deadline: float, er
 
 
 def make_twins(
-    library: Path, names: set[str], arch: str, folder: Path
+    library: Path, names: set[str], arch: str, folder: Path, kinds: Sequence[str]
 ) -> tuple[dict[str, tuple[int | str, ...]], dict[str, str]]:
-    """Make the cubins of these kernels. Returns the number of parameters and a file of each kind by name, and the
-    reason of each kernel that is left alone."""
+    """Make the cubins of these kernels, of some kinds. Returns the number of parameters and a file of each kind by
+    name, and the reason of each kernel that is left alone."""
     images = [
         image.data
         for container in read_file(library)
@@ -221,7 +251,7 @@ def make_twins(
     several: set[str] = set()
     with ProcessPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
         tasks = [
-            pool.submit(_cubins_of, bytes(data), wanted, str(folder), number)
+            pool.submit(_cubins_of, bytes(data), wanted, str(folder), number, kinds)
             for number, data in enumerate(images)
             if (wanted := names & set(cubin_kernel_names(data, "cubin")))
         ]
@@ -245,7 +275,9 @@ def make_twins(
 _Made = tuple[tuple[int | str, ...] | None, bytes, str]
 
 
-def _cubins_of(data: bytes, wanted: set[str], folder: str, number: int) -> dict[str, _Made]:
+def _cubins_of(
+    data: bytes, wanted: set[str], folder: str, number: int, kinds: Sequence[str]
+) -> dict[str, _Made]:  # fmt: skip
     """Cut, grow and twin kernels of one cubin: by name the row of ``make_twins`` or none, the code, and the reason."""
     found: dict[str, _Made] = {}
     cutter, file = Cutter(data, "cubin"), f"cubin {number}"
@@ -257,6 +289,9 @@ def _cubins_of(data: bytes, wanted: set[str], folder: str, number: int) -> dict[
             count = len(read_cubin(cut, file).kernels[name].parameters)
             files, reasons = [], []
             for kind in KINDS:
+                if kind not in kinds:
+                    files.append("")
+                    continue
                 path = Path(folder) / f"{number}_{index}.{kind}.cubin"
                 try:
                     path.write_bytes(_changed(cut, name, kind, file))
@@ -273,7 +308,7 @@ def _cubins_of(data: bytes, wanted: set[str], folder: str, number: int) -> dict[
 
 
 def _changed(cut: bytes, name: str, kind: str, file: str) -> bytes:
-    """Return a cut cubin as it is, grown, with trampolines, or with block_sched's code.
+    """Return a cut cubin as it is, grown, with trampolines, or with a probe's code.
 
     Raises MachineCodeError for what it cannot have.
     """
@@ -281,17 +316,17 @@ def _changed(cut: bytes, name: str, kind: str, file: str) -> bytes:
         return cut
     if kind == "identity":
         return identity_twin(cut, name, file, parameter=PARAMETER).data
-    if kind == PROBED:
-        return probed_twin(cut, name, file, probe_code().at).data
-    longer, _ = write_trampolines(instruction_words(code_of(cut, name, file)), [])
+    if kind in (PROBED, SUMMED):
+        return probe_code(kind).twin_of(cut, name, file).data
+    longer, _ = write_trampolines(instruction_words(code_of(cut, name, file)), [], 90)
     registers = read_cubin(cut, file).kernels[name].registers + REGISTERS
     return grow(cut, Growth(longer, registers, PARAMETER), file).data
 
 
 @functools.cache
-def probe_code() -> ProbeCode:
-    """The code of block_sched."""
-    return ProbeCode(load_probes([PROBED]), "sm_90", find_assembler())
+def probe_code(probe: str) -> ProbeCode:
+    """The code of a probe of the library."""
+    return ProbeCode(load_probes([probe]), "sm_90", find_assembler())
 
 
 def _plural(count: int, noun: str) -> str:
@@ -323,6 +358,23 @@ def recorded(results: Json, mode: str) -> tuple[int, int, int, int]:
     return warps, records, odd, long
 
 
+def bytes_moved(results: Json) -> tuple[int, list[str]]:
+    """Return of how many operators gmem_bytes has the bytes that their arithmetic says, and those of which it has not,
+    with both. Operators of which any launch was not probed are left out."""
+    right, wrong = 0, []
+    for row in results["results"]:
+        found = row["modes"].get(SUMMED)
+        if found is None or row["name"] not in BYTES or any(not key.startswith("twin ") for key in found["launches"]):
+            continue
+        runs = 1 + (TURNS if row["large"] else 1)
+        total = [sum(column) for column in zip(*found.get("sums", {}).values(), strict=True)]
+        expected = [runs * one for one in (*BYTES[row["name"]], 0, 0, 0)]
+        right += total == expected
+        if total != expected:
+            wrong.append(f"{row['name']}: {total} for {expected}")
+    return right, wrong
+
+
 def time_ratios(results: Json, mode: str) -> list[tuple[float, float, str]]:
     """Return of each kernel of 50 µs and more of the large operators: time in a mode over its own, own µs, operator."""
     ratios = []
@@ -332,6 +384,17 @@ def time_ratios(results: Json, mode: str) -> list[tuple[float, float, str]]:
             if own >= LONG_US and time_ is not None and f"twin {name}" in row["modes"][mode]["launches"]:
                 ratios.append((time_ / own, own, row["name"]))
     return sorted(ratios)
+
+
+def said_of_times(mode: str, ratios: Sequence[float]) -> str:
+    """Return the line that says whether a probe costs no more time than it may. ratios: sorted, at least one."""
+    most, most_of_nine = MOST_TIMES[mode]
+    middle, nine = statistics.median(ratios), ratios[-(-9 * len(ratios) // 10) - 1]
+    is_met = middle <= most and nine <= most_of_nine
+    return (
+        f"{'ok    ' if is_met else 'missed'} {mode:8} × {middle:.3f} and × {nine:.3f} at nine of ten kernels; "
+        f"{most} and {most_of_nine} are wanted"
+    )
 
 
 def say(results: Json) -> int:
@@ -361,44 +424,27 @@ def say(results: Json) -> int:
         if mode == PROBED:
             holds &= warps > 0
             times += f"; {records:,} records of {warps:,} warps, {odd:,} impossible, {long:,} launches too short"
+        if mode == SUMMED:
+            right, wrong_bytes = bytes_moved(results)
+            holds &= right >= LEAST_OF_BYTES and not wrong_bytes
+            others = "; ".join(wrong_bytes) or "none"
+            times += f"; bytes of {right} operators as their arithmetic says, others: {others}"
         good &= holds
         print(f"{'ok    ' if holds else 'missed'} {mode:8} {_plural(len(ran), 'kernel')} with the same bits, "
               f"wrong: {', '.join(wrong) or 'none'}; {times}")  # fmt: skip
+        if mode in MOST_TIMES and ratios:
+            print(said_of_times(mode, [ratio for ratio, _, _ in ratios]))
     return 0 if good else 1
 
 
-def cut_all(paths: Iterable[Path]) -> int:
-    """Cut every sm_90 kernel of libraries, and print how many can be, and why not the others."""
-    cut: Counter[str] = Counter()
-    for path in paths:
-        for container in read_file(path):
-            for image in container.images:
-                if image.kind is ImageKind.CUBIN and image.arch in ("sm_90", "sm_90a"):
-                    cut.update(_reasons(bytes(image.data)))
-    for reason, count in cut.most_common():
-        print(f"{count:6} {reason}")
-    return 0
-
-
-def _reasons(data: bytes) -> Iterator[str]:
-    """Yield of each kernel of a cubin "cut", or why it is left alone."""
-    cutter = Cutter(data, "cubin")
-    for kernel in cutter.kernels:
-        try:
-            cutter.cut(kernel)
-            yield "cut"
-        except MachineCodeError as error:
-            yield re.sub(r"(the variable) _\w+", r"\1 …", error.reason)
-
-
-def probe_all(paths: Iterable[Path], most: int) -> int:
-    """Make a twin with block_sched of up to so many sm_90 kernels of each cubin of libraries; print how many there are,
-    why not the others, and the CPU time of one."""
+def probe_all(paths: Iterable[Path], most: int, probe: str) -> int:
+    """Make a twin with a probe of up to so many sm_90 kernels of each cubin of libraries; print how many there are, why
+    not the others, and the CPU time of one."""
     found: Counter[str] = Counter()
     milliseconds: list[float] = []
     # Not counted: the code is assembled once.
     for offset in (0, 8):
-        probe_code().at(offset)
+        probe_code(probe).at(offset)
     for path in paths:
         for container in read_file(path):
             for image in container.images:
@@ -406,7 +452,7 @@ def probe_all(paths: Iterable[Path], most: int) -> int:
                     continue
                 cutter = Cutter(bytes(image.data), "cubin")
                 for kernel in sorted(cutter.kernels)[:most]:
-                    reason, spent = _probed(cutter, kernel)
+                    reason, spent = _probed(cutter, kernel, probe)
                     found[reason] += 1
                     if not reason:
                         milliseconds.append(spent)
@@ -417,12 +463,12 @@ def probe_all(paths: Iterable[Path], most: int) -> int:
     return 0
 
 
-def _probed(cutter: Cutter, kernel: str) -> tuple[str, float]:
+def _probed(cutter: Cutter, kernel: str, probe: str) -> tuple[str, float]:
     """Return why a kernel cannot be probed, "" if it can, and the milliseconds of CPU time that its twin took."""
     try:
         cut = cutter.cut(kernel)
         start = time.process_time()
-        probed_twin(cut, kernel, "cubin", probe_code().at)
+        probe_code(probe).twin_of(cut, kernel, "cubin")
         return "", 1000 * (time.process_time() - start)
     except MachineCodeError as error:
         return re.sub(r"0x[0-9a-f]+|_\w{6,}|\d+", "…", error.reason), 0.0
@@ -435,20 +481,29 @@ def main(argv: Sequence[str] | None = None) -> int:
     recording = commands.add_parser("record", help="run on this GPU")
     recording.add_argument("--out", type=Path, required=True)
     recording.add_argument("--limit", type=float, default=110.0, help="seconds for all (default 110)")
+    recording.add_argument(
+        "--kinds", type=lambda text: text.split(","), default=KINDS, help=f"of cubins (default {','.join(KINDS)})"
+    )
     judging = commands.add_parser("judge", help="print the verdicts on results")
     judging.add_argument("file", type=Path, nargs="?", default=RESULTS)
-    cutting = commands.add_parser("cut", help="count which kernels of libraries can be cut")
-    cutting.add_argument("file", type=Path, nargs="+")
-    probing = commands.add_parser("probed", help="count which kernels of libraries get block_sched's code")
+    probing = commands.add_parser("probed", help="count which kernels of libraries get a probe's code")
     probing.add_argument("file", type=Path, nargs="+")
     probing.add_argument("--most", type=int, default=1 << 20, help="kernels of each cubin (default all)")
+    chosen = (PROBED, SUMMED, LOGGED)
+    probing.add_argument("--probe", choices=chosen, default=PROBED, help=f"which one (default {PROBED})")
+    adding = commands.add_parser("sums", help="compare gmem_bytes of machine code and of PTX on this GPU")
+    adding.add_argument("--out", type=Path, required=True)
     options = parser.parse_args(argv)
     if options.command == "record":
-        return record(options.out, options.limit)
+        if not set(options.kinds) <= set(KINDS):
+            parser.error(f"--kinds {','.join(options.kinds)}: not of {', '.join(KINDS)}")
+        return record(options.out, options.limit, options.kinds)
     if options.command == "probed":
-        return probe_all(options.file, options.most)
-    if options.command == "cut":
-        return cut_all(options.file)
+        return probe_all(options.file, options.most, options.probe)
+    if options.command == "sums":
+        from bench.machine_code_sums import record_sums
+
+        return record_sums(options.out)
     return judge_files([options.file], "bench.machine_code record --out FILE", _FIGURES, say)
 
 

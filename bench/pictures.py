@@ -1,10 +1,11 @@
 """What do pages of large traces cost, and how fast are accesses read? ``python -m bench.pictures record`` or ``judge``.
 
 A trace of a launch of a million blocks is written, and ``neutrino-report --html`` makes its page. A page that has as
-much as one may of each view draws them again in Chromium: wall time after a key (``redraws.py``). Logs of 10⁸ accesses
-are made in memory, as the hook would leave them, in three patterns, and read by ``neutrino.tracing.accesses``, which
-decodes them. Processor time, since wall time depends on who else works; of memory what is no page of a file. With
-``--parts`` one part is recorded and the other kept in the file, as another machine may have no browser.
+much as one may of each view draws them again in Chromium: wall time after a key (``tests/page/redraws.py``). Logs of
+10⁸ accesses are made in memory, as the hook would leave them, in three patterns, and read by
+``neutrino.tracing.accesses``, which decodes them. Processor time, since wall time depends on who else works; of memory
+what is no page of a file. With ``--parts`` one part is recorded and the other kept in the file, as another machine may
+have no browser.
 """
 
 from __future__ import annotations
@@ -21,15 +22,16 @@ from typing import Any
 
 import numpy as np
 
-from bench.made_traces import BLOCKS, SITES, log_of, write_schedule
+from bench.command_line import Bench
 from bench.reading import MOST_BYTES, machine, run_report
-from bench.recorded import judge_files, say_verdicts
-from bench.redraws import judge_redraws, record_redraws, redraw_table
 from bench.tree import made_of
+from bench.verdicts import Verdict
 from neutrino.abi.levels import Level
 from neutrino.tracing.accesses import read_accesses
 from neutrino.tracing.views import MapView
 from neutrino.verification import load_probes
+from tests.page.made_traces import BLOCKS, SITES, log_of, write_schedule
+from tests.page.redraws import judge_redraws, record_redraws, redraw_table
 
 Json = Any
 ROOT = Path(__file__).resolve().parent.parent
@@ -67,9 +69,17 @@ def accesses(view: MapView) -> Json:
     }  # fmt: skip
 
 
-def record(folder: Path, parts: Sequence[str]) -> Json:
-    """Make pages, and read logs; return the raw samples, round by round. folder: empty, for the traces. parts: of
-    PARTS."""
+def record(options: argparse.Namespace, neutrino: Sequence[str]) -> Json:
+    """Make pages, and read logs; return the raw samples, round by round, with the parts that were recorded before."""
+    results: Json = json.loads(options.out.read_text()) if options.out.is_file() else {}
+    if results.get("files") != made_of("pictures")["files"]:
+        results = {}
+    with tempfile.TemporaryDirectory() as folder:
+        return {**results, **_recorded(Path(folder), options.parts)}
+
+
+def _recorded(folder: Path, parts: Sequence[str]) -> Json:
+    """Return the samples of some of PARTS. folder: empty, for the traces."""
     results: Json = {**made_of("pictures"), "blocks": BLOCKS, "accesses": ACCESSES}
     if "redraws" in parts:
         results["redraws"] = {**record_redraws(folder), "machine": machine()}
@@ -91,7 +101,7 @@ _SECTORS = {"linear": 4, "stride": 32}
 """That each execution touches; of random ones it is fewer than 32 only where two lanes meet."""
 
 
-def judge(results: Json) -> list[str]:
+def verdicts(results: Json) -> list[str]:
     """Return which bounds the recorded results break, a line each; nothing when all are met."""
     wrong = []
     if results["blocks"] != BLOCKS or results["accesses"] != ACCESSES:
@@ -122,6 +132,12 @@ def judge(results: Json) -> list[str]:
     return wrong
 
 
+def judge(results: Json) -> list[Verdict]:
+    """Return a verdict on all that was recorded."""
+    wrong = verdicts(results)
+    return [Verdict("pictures", not wrong, "; ".join(wrong) or "all bounds are met")]
+
+
 def table(results: Json) -> str:
     """Return the figures as a table for people."""
     pages = results["page"]
@@ -139,27 +155,14 @@ def table(results: Json) -> str:
     return "\n".join(lines)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Record, if asked to, and print figures and unmet bounds.
-
-    Returns the exit status: 1 when there are any, 2 without results.
-    """
-    parser = argparse.ArgumentParser(prog="python -m bench.pictures")
-    parser.add_argument("action", choices=("record", "judge"))
-    parser.add_argument("--out", type=Path, default=RESULTS, help="the raw samples, as JSON")
+def _add_parts(parser: argparse.ArgumentParser) -> None:
+    """Add the option ``--parts PART …`` to the command line."""
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, help="to record; all by default")
-    options = parser.parse_args(arguments)
-    if options.action == "record":
-        kept = json.loads(options.out.read_text()) if options.out.is_file() else {}
-        if kept.get("files") != made_of("pictures")["files"]:
-            kept = {}
-        with tempfile.TemporaryDirectory() as folder:
-            results = {**kept, **record(Path(folder), options.parts)}
-        options.out.write_text(json.dumps(results, separators=(",", ":")).replace('{"cpu', '\n{"cpu') + "\n")
-    keys = ("blocks", "accesses", "page", "redraws", *PATTERNS)
-    return judge_files(
-        [options.out], "python -m bench.pictures record", keys, lambda results: say_verdicts(results, table, judge)
-    )
+
+
+main = Bench(
+    "pictures", RESULTS, ("blocks", "accesses", "page", "redraws", *PATTERNS), record, judge, table, add=_add_parts,
+).main  # fmt: skip
 
 
 if __name__ == "__main__":

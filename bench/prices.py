@@ -9,7 +9,7 @@ either the original or the twin runs, drawn at random; so a clock that changes m
 every other launch of the originals with those between: what is left is noise. Kernels and twins are made beforehand,
 several at a time, and each probe is then measured alone. ``record`` adds to a file of the same tree, rounds and sizes,
 so that probes can be measured one after another. The verdicts hold that every launch gave the same bits, and what
-probes cost (``LIMITS``). Exit status: 0 all good, 1 a verdict is not, 2 the file cannot be judged.
+probes cost (``LIMITS``).
 """
 
 from __future__ import annotations
@@ -59,6 +59,8 @@ FUNCTIONS = frozenset((
 ))  # fmt: skip
 """Names of their functions, in traces."""
 _UNTIMED = 2
+_DIGITS = 16
+"""Of an output's digest."""
 _AT_ONCE = 8
 """Processes that make kernels and twins: their tensors share the GPU's memory."""
 LONG_US = 50.0
@@ -88,7 +90,9 @@ LIMITS: Mapping[str, Limit] = {
 }  # fmt: skip
 """By the probe: what is wanted."""
 COMPLETE = frozenset({"dmat"})
-"""Probes that record every access: with a large pool, and fewer launches."""
+"""Probes that record every access: nothing may be dropped."""
+LOGGING = COMPLETE | {"program_progress"}
+"""Probes with large logs: with a large pool, and fewer launches, as a full log does not cost what recording does."""
 
 
 def record(
@@ -139,7 +143,7 @@ def _make(neutrino: Sequence[str], probes: Sequence[str], sizes: Sequence[str], 
 
 def _under(neutrino: Sequence[str], probe: str, traces: Path) -> list[str]:
     """The command that probes these kernels, and none of PyTorch's, in front of the program."""
-    room = ["--max-device-memory", "24G", "--max-trace-size", "12G"] if probe in COMPLETE else []
+    room = ["--max-device-memory", "24G", "--max-trace-size", "12G"] if probe in LOGGING else []
     ours = f"/^(?:{'|'.join(sorted(FUNCTIONS))})$/"
     return [*neutrino, "-q", "--benchmark", "-p", probe, "-k", ours, *room, "--tracedir", str(traces)]
 
@@ -158,9 +162,9 @@ def _run(
 ) -> Json:
     """Run the program once with a probe: rows by kernel and size, or an error."""
     traces = folder / probe
-    rounds = max(8, rounds // 2) if probe in COMPLETE else rounds
+    rounds = max(8, rounds // 2) if probe in LOGGING else rounds
     # So that a launch seldom waits for the memory of earlier ones, while the GPU gets idle.
-    pause = ["--pause", "0.05"] if probe in COMPLETE else []
+    pause = ["--pause", "0.05"] if probe in LOGGING else []
     done, words = _launch(
         _under(neutrino, probe, traces), probe, ["--rounds", str(rounds), *pause, "--sizes", *sizes], folder, caches
     )
@@ -186,8 +190,13 @@ def _measured(traces: Path, rows: Mapping[str, Json]) -> Json:
     ours = [kernel.id for kernel in trace.kernels if kernel.name in FUNCTIONS]
     samples = benchmark.samples[benchmark.samples["kind"] <= SampleKind.PROBED]
     samples = samples[np.isin(samples["kernel"], ours)]
-    found = {row: {**summary(samples, *report["submitted_ns"]), "output": report["output"]}
-             for row, report in rows.items()}  # fmt: skip
+    found = {
+        row: {
+            **summary(samples, *report["submitted_ns"]),
+            "output": " ".join(digest[:_DIGITS] for digest in report["output"].split()),
+        }
+        for row, report in rows.items()
+    }
     lost = len(samples) - sum(int(_between(samples, *report["submitted_ns"]).sum()) for report in rows.values())
     if lost:
         return {"error": f"{lost} samples belong to no row", "rows": found}

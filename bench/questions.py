@@ -7,8 +7,7 @@
 Needs the packages jupyter_client and ipykernel. A notebook asks ``PROBES`` one after the other of the same step, whose
 kernels were loaded, and whose graph was captured, under the first ones; then it changes the probes ``CHANGES`` times.
 Between the questions, launches are timed, which run their originals then. Another notebook, without Neutrino, has the
-results and times to compare with; and one for each question asks that alone. Exit status: 0 all good, 1 a verdict is
-not, 2 the file cannot be judged.
+results and times to compare with; and one for each question asks that alone.
 """
 
 from __future__ import annotations

@@ -9,7 +9,6 @@ the report runs. The files are read once before, so that no disk is.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import platform
@@ -19,14 +18,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bench.recorded import judge_files, say_verdicts
+from bench.command_line import Bench
 from bench.tree import made_of
+from bench.verdicts import Verdict
 from neutrino.abi.launches import LAUNCH, LaunchState
 from neutrino.abi.reasons import Reason
 from neutrino.abi.results import FRAME, FRAME_MAGIC
@@ -188,9 +188,8 @@ def run_report(*arguments: str) -> tuple[float, int, str]:
         return round(usage.ru_utime + usage.ru_stime, 6), most, output.read().decode()
 
 
-def record(folder: Path) -> Json:
-    """Write three traces into a folder, and time aggregates and reports on them; return the raw samples, round by
-    round.
+def record() -> Json:
+    """Write traces, and time aggregates and reports on them; return the raw samples, round by round.
 
     Raises SystemExit when the library of aggregates is not built.
     """
@@ -201,6 +200,13 @@ def record(folder: Path) -> Json:
         **made_of("reading"), "machine": machine(), "python": platform.python_version(), "numpy": np.__version__,
         "sizes": SIZES, "expected": {}, "c": [], "numpy_alone": [], **{name: [] for name in REPORTS},
     }  # fmt: skip
+    with tempfile.TemporaryDirectory() as name:
+        _measure(Path(name), results, library)
+    return results
+
+
+def _measure(folder: Path, results: Json, library: Callable[[], Any]) -> None:
+    """Write the traces into a folder, and add what reading them takes to the results. library: loads the one in C."""
     results["expected"]["fast"] = write_trace(folder / "fast", SIZES["fast"])
     for way, key in (("c", "c"), ("numpy", "numpy_alone")):
         aggregate._library = library if way == "c" else lambda: None  # type: ignore[assignment]
@@ -218,7 +224,6 @@ def record(folder: Path) -> Json:
     write_schedule(folder / "schedule")
     perfetto(folder / "schedule")
     results["perfetto"] = [perfetto(folder / "schedule") for _ in range(PERFETTO_ROUNDS)]
-    return results
 
 
 def machine() -> str:
@@ -240,7 +245,7 @@ def seconds_of(results: Json, name: str) -> float:
     return float(min(sample["cpu_seconds"] for sample in results[name]))
 
 
-def judge(results: Json) -> list[str]:
+def verdicts(results: Json) -> list[str]:
     """Return which bounds on speed, memory and right figures the recorded results break, a line each; nothing when all
     are met."""
     wrong = []
@@ -291,6 +296,12 @@ def _judge_perfetto(samples: Json) -> list[str]:
     return wrong
 
 
+def judge(results: Json) -> list[Verdict]:
+    """Return a verdict on all that was recorded."""
+    wrong = verdicts(results)
+    return [Verdict("reading", not wrong, "; ".join(wrong) or "all bounds are met")]
+
+
 def table(results: Json) -> str:
     """Return the figures as a table for people: speed of aggregates, time and memory of reports."""
     found = speeds(results)
@@ -310,23 +321,10 @@ def table(results: Json) -> str:
     return "\n".join(lines)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Record, if asked to, and print figures and unmet bounds.
-
-    Returns the exit status: 1 when there are any, 2 without results.
-    """
-    parser = argparse.ArgumentParser(prog="python -m bench.reading")
-    parser.add_argument("action", choices=("record", "judge"))
-    parser.add_argument("--out", type=Path, default=RESULTS, help="the raw samples, as JSON")
-    options = parser.parse_args(arguments)
-    if options.action == "record":
-        with tempfile.TemporaryDirectory() as folder:
-            results = record(Path(folder))
-        options.out.write_text(json.dumps(results, separators=(",", ":")).replace('{"cpu', '\n{"cpu') + "\n")
-    keys = ("sizes", "expected", "c", "numpy_alone", *REPORTS, "perfetto")
-    return judge_files(
-        [options.out], "python -m bench.reading record", keys, lambda results: say_verdicts(results, table, judge)
-    )
+main = Bench(
+    "reading", RESULTS, ("sizes", "expected", "c", "numpy_alone", *REPORTS, "perfetto"),
+    lambda options, neutrino: record(), judge, table,
+).main  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -69,12 +69,3 @@ def read_results(path: Path, keys: Sequence[str]) -> dict[str, Json]:
     if missing:
         raise ResultsError(f"has no {', '.join(missing)}")
     return found
-
-
-def say_verdicts(results: Json, table: Callable[[Json], str], judge: Callable[[Json], list[str]]) -> int:
-    """Print the recorded figures and the bounds that they miss. Returns the exit status: 1 when they miss any."""
-    wrong = judge(results)
-    print(table(results))
-    for line in wrong:
-        print(f"not met: {line}")
-    return 1 if wrong else 0

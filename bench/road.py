@@ -3,8 +3,7 @@
     python3 -m bench.road record [--out FILE] [--only NAME …] [--jobs N]     on a GPU, with nvcc, PyTorch and CuPy
     python3 -m bench.road judge [--out FILE]                                  recomputes the verdicts
 
-The file has what is there so far, also while it runs. What failing runs said is on stderr. Exit status: 0 all good, 1 a
-verdict is not, 2 the file cannot be judged.
+The file has what is there so far, also while it runs. What failing runs said is on stderr.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@
 Builds the kernels of ``rounding_kernels.py`` with nvcc, with options that decide on fusions, runs them, kernels of
 ``tests/kernels`` and Triton's as they are and under ``neutrino`` with probes that come between products and sums, and
 keeps digests of what came out, which ``rounding_verdicts`` judges. With ``--device embedded`` the embedded device runs
-those of ``tests/kernels``. Exit status: 0 all good, 1 a verdict is not, 2 the file cannot be judged.
+those of ``tests/kernels``.
 """
 
 from __future__ import annotations

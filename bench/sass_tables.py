@@ -22,7 +22,10 @@ from typing import Any
 import numpy as np
 
 from bench.nvdisasm_reading import Words, texts, unique, zero_numbers
-from bench.sass_learning import (
+from neutrino.sass.decoder import Code
+from neutrino.sass.encoding import Encoding
+from neutrino.sass.fields import INSTRUCTION_BYTES
+from tests.sass.learning import (
     Learned,
     ask,
     choose_samples,
@@ -33,9 +36,6 @@ from bench.sass_learning import (
     group,
     name_values,
 )  # fmt: skip
-from neutrino.sass.decoder import Code
-from neutrino.sass.encoding import Encoding
-from neutrino.sass.fields import INSTRUCTION_BYTES
 
 _ROUNDS = 4
 _MISSED = 2000

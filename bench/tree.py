@@ -20,15 +20,11 @@ JUDGED: Mapping[str, tuple[str, ...]] = {
         "bench/workloads/barriers.cu", "bench/probes/clocks_at_barriers.py", "probes/barrier_wait.*",
         "probes/block_sched.*", *_TWINS,
     ),
-    "comparing_h200": (
-        "bench/workloads/comparing.cu", "neutrino/tracing/comparison.py", "neutrino/tracing/launch_figures.py",
-        "neutrino/tracing/rank_interval.py", "probes/block_sched.*",
-    ),
     "choice_h200": ("bench/workloads/submit.cu", f"{_HOOK}/launch", f"{_HOOK}/image/choice.*"),
     "compatibility_h200": ("bench/workloads/forms.cu", _HOOK),
     "corpus_amd": (
         "neutrino/gcn/code.py", "neutrino/gcn/listing.py", "neutrino/gcn/llvm.py",
-        "neutrino/fatbin/code_object.py", "neutrino/fatbin/code_object_functions.py", "bench/workloads/triton_amd.py",
+        "neutrino/fatbin/code_object.py", "neutrino/fatbin/code_object_functions.py", "tests/gcn/triton_amd.py",
     ),
     "corpus_sass": (
         "neutrino/sass/decoder.py", "neutrino/sass/encoding.py", "neutrino/sass/instruction.py",
@@ -39,35 +35,27 @@ JUDGED: Mapping[str, tuple[str, ...]] = {
     "driver_h200": ("tests/embedded/ask*.[ch]", "neutrino/emulator/csrc"),
     "exact_amd": (
         "neutrino/gcn", "neutrino/backend/gcn_*.py", "neutrino/fatbin/code_object_append.py", "neutrino/maps", "probes",
-        "probes_amd", "neutrino/emulator/gcn", "bench/gcn_cases.py", "bench/workloads/triton_amd.py",
+        "probes_amd", "neutrino/emulator/gcn", "tests/emulator/gcn/triton_cases.py", "tests/gcn/triton_amd.py",
         "tests/emulator/gcn/judged.hip", "tests/gcn/executed.py", "tests/gcn/trace_models.py", "tests/gcn/exact.py",
         "tests/gcn/operation_trace.py", "tests/gcn/branch_trace.py",
-    ),
-    "exact_faults": (
-        "neutrino/gcn", "neutrino/backend/gcn_*.py", "neutrino/fatbin/code_object_append.py", "neutrino/maps", "probes",
-        "neutrino/emulator/gcn", "tests/emulator/gcn/judged.hip", "tests/gcn/executed.py", "tests/gcn/trace_models.py",
-        "tests/gcn/exact.py", "tests/gcn/twin_reader.py",
     ),
     "examples": ("examples",),
     "findings_h200": ("bench/workloads/triton_eleven.py", "neutrino/tracing/analyses", "probes", *_TWINS),
     "first_runs_h200": ("neutrino/run", "neutrino/maker", f"{_HOOK}/image"),
-    "gcn_faults": ("neutrino/emulator/gcn", "tests/emulator/gcn/judged.hip"),
-    "gcn_numpy": ("neutrino/emulator/gcn", "bench/gcn_cases.py", "bench/workloads/triton_amd.py"),
-    "gcn_second": ("neutrino/emulator/gcn", "tests/emulator/gcn/judged.hip"),
+    "gcn_numpy": ("neutrino/emulator/gcn", "tests/emulator/gcn/triton_cases.py", "tests/gcn/triton_amd.py"),
     "graphs_h200": ("bench/workloads/replays.cu", _HOOK),
-    "hip_amd": (
-        "neutrino/gcn", "neutrino/backend/gcn_*.py", "neutrino/fatbin/code_object_append.py", "neutrino/maps", "probes",
-        "probes_amd", "tests/hsa/csrc", "tests/hsa/*.py", "tests/gcn/executed.py", "tests/gcn/trace_models.py",
-        "tests/gcn/operation_trace.py", "tests/gcn/kernels.hip",
+    "machine_code_sums_h200": (
+        "bench/workloads/machine_code_sums.ptx", "bench/machine_code_sums.py", "neutrino/sass/twin",
+        "neutrino/backend/sass_*.py", "probes/gmem_bytes.*", *_TWINS,
     ),
     "machine_code_h200": ("bench/workloads/machine_code_*", "neutrino/sass/twin"),
     "newcomer": ("setup.py", "neutrino/cli/probe_new.py"),
     "passing_h200": (
-        "bench/workloads/cupy_mix.py", "bench/workloads/numba_mix.py", f"{_HOOK}/image/passed.*",
+        "bench/workloads/cupy_mix.py", "bench/workloads/numba_mix.py", f"{_HOOK}/image/passed*.*",
+        "neutrino/maker/passed.py",
         f"{_HOOK}/image/links.*", f"{_HOOK}/front/passing.*", f"{_HOOK}/front/linked.*",
-        f"{_HOOK}/front/audit_passing.*",
+        f"{_HOOK}/front/audit_passing.*", f"{_HOOK}/image/ltoir.*", f"{_HOOK}/front/second_link.*",
     ),
-    "patching_amd": ("neutrino/gcn", "neutrino/backend/gcn_*.py", "neutrino/fatbin/code_object_append.py", "probes"),
     "pictures": (
         "neutrino/page", "neutrino/tracing/accesses.py", "neutrino/tracing/csrc/accesses.*",
         "neutrino/tracing/csrc/log_groups.c",
@@ -75,7 +63,7 @@ JUDGED: Mapping[str, tuple[str, ...]] = {
     "prices_h200": ("bench/workloads/triton_prices.py", "bench/workloads/triton_eleven.py", "probes", *_TWINS),
     "probed_amd": (
         "neutrino/gcn", "neutrino/backend/gcn_*.py", "neutrino/fatbin/code_object_append.py", "neutrino/maps", "probes",
-        "probes_amd", "bench/workloads/triton_amd.py", "tests/gcn/twin_reader.py",
+        "probes_amd", "tests/gcn/triton_amd.py", "tests/gcn/twin_reader.py",
     ),
     "published_h200": (
         "bench/workloads/published*", "probes/block_sched.*", "neutrino/tracing/analyses/block_times.py",
@@ -88,24 +76,24 @@ JUDGED: Mapping[str, tuple[str, ...]] = {
     "reading": ("neutrino/tracing",),
     "road_h200": (_HOOK, *_TWINS),
     "rounding_h200": ("neutrino/assemble/numerics", "neutrino/backend/ptx_explicit_fma.py", *_TWINS),
-    "twins_amd": (
-        "neutrino/gcn/code.py", "neutrino/gcn/layout.py", "neutrino/gcn/splice.py",
-        "neutrino/fatbin/code_object_append.py",
-        "bench/workloads/triton_amd.py", "tests/gcn/twin_reader.py",
+    "sass_coverage": (
+        "neutrino/sass", "neutrino/backend/sass_*.py", "bench/sass_coverage.py", "probes/block_sched.*",
+        "probes/gmem_bytes.*",
     ),
+    "training_h200": ("bench/workloads/training_steps.py", "neutrino/sass/twin", "probes/block_sched.*"),
     "values_h200": ("bench/workloads/values.cu", "bench/probes/values.toml", *_TWINS),
 }  # fmt: skip
 """Stem of a file of results → what it judges: files, folders with all below them, and patterns."""
 
 
 OVERTAKEN: tuple[str, ...] = (
-    "check_corpus", "choice_h200", "compatibility_h200", "corpus", "corpus_amd",
-    "examples", "first_runs_h200", "gcn_second", "graphs_h200", "machine_code_h200",
-    "patching_amd", "pictures", "published_h200", "questions", "questions_h200", "reading",
-    "road_h200", "rounding_h200", "twins_amd", "values_h200",
+    "accesses_h200", "check_corpus", "choice_h200", "clocks_h200", "compatibility_h200", "corpus", "corpus_amd",
+    "corpus_sass", "driver_h200", "exact_amd", "examples", "findings_h200", "first_runs_h200", "graphs_h200",
+    "machine_code_h200", "machine_code_sums_h200", "passing_h200", "prices_h200", "probed_amd",
+    "published_h200", "questions_h200", "road_h200", "rounding_h200", "sass_coverage", "values_h200",
 )  # fmt: skip
 """Results whose files have changed since they were recorded, and which are to be recorded again."""
-TO_COME: tuple[str, ...] = ("passing_h200",)
+TO_COME: tuple[str, ...] = ("training_h200",)
 """Results that nobody has recorded yet."""
 
 

@@ -20,9 +20,9 @@ typedef struct {
 	unsigned attribute_count;
 } launch_config;
 
-enum { MAX_KERNELS = 4096, MAX_PARAMETERS = 512, LOG_SIZE = 1 << 20, MODES = 5, PROBED = 4 };
+enum { MAX_KERNELS = 4096, MAX_PARAMETERS = 512, LOG_SIZE = 1 << 20, MODES = 6, PROBED = 4, SUMMED = 5 };
 enum { MAX_DYNAMIC_SHARED_SIZE_BYTES = 8, MULTIPROCESSOR_COUNT = 16, MAX_THREADS_PER_BLOCK = 0 };
-enum { WARP = 32, MAX_WARPS = 1 << 22 };
+enum { WARP = 32, MAX_WARPS = 1 << 22, COPIES = 128, COPY_WORDS = 16, SUMS = 5 };
 
 /* A kernel that has twins. count: of its own parameters. files: of its cubins, by mode (0: the program's own). */
 typedef struct {
@@ -42,6 +42,11 @@ typedef struct {
 	unsigned elapsed, multiprocessor;
 } record;
 
+/* What the threads of a launch of a twin with gmem_bytes added up, field by field. */
+typedef struct {
+	unsigned long long sums[SUMS];
+} summed;
+
 /* What a launch of a probed twin recorded. warps: that it had; records: of them with a record. odd: records that cannot
    be. longest: cycles. */
 typedef struct {
@@ -55,6 +60,7 @@ static char *log_text;
 static size_t log_used;
 static probe_block block;
 static record *copies;
+static unsigned long long sums_memory;
 
 static void *runtime(const char *name)
 {
@@ -75,7 +81,7 @@ static void *driver(const char *name)
 	return library ? dlsym(library, name) : NULL;
 }
 
-static void note(const char *name, const char *how, double milliseconds, const recorded *found)
+static void note(const char *name, const char *how, double milliseconds, const recorded *found, const summed *added)
 {
 	if (log_used + strlen(name) + 256 > LOG_SIZE)
 		return;
@@ -83,6 +89,8 @@ static void note(const char *name, const char *how, double milliseconds, const r
 	if (found)
 		log_used += (size_t)sprintf(log_text + log_used, "\t%llu\t%llu\t%llu\t%u", found->warps, found->records,
 					    found->odd, found->longest);
+	for (int i = 0; added && i < SUMS; i++)
+		log_used += (size_t)sprintf(log_text + log_used, "\t%llu", added->sums[i]);
 	log_used += (size_t)sprintf(log_text + log_used, "\n");
 }
 
@@ -109,15 +117,15 @@ int machine_code_read(const char *path)
 	return kernel_count;
 }
 
-/* How kernels are launched from now on: 0 as they are, 1 to 4 by that file. times: whether each is waited for. */
+/* How kernels are launched from now on: 0 as they are, 1 to 5 by that file. times: whether each is waited for. */
 void machine_code_mode(int new_mode, int times)
 {
 	mode = new_mode;
 	timed = times;
 }
 
-/* What was launched since the last call: lines of name, how, milliseconds; of probed twins also how many warps, how many
-   records, how many of them cannot be, and the most cycles. */
+/* What was launched since the last call: lines of name, how, milliseconds; of twins with block_sched also how many warps,
+   how many records, how many of them cannot be, and the most cycles; of those with gmem_bytes the fields of its map. */
 const char *machine_code_log(void)
 {
 	static char *last;
@@ -186,10 +194,37 @@ static recorded read_records(unsigned long long warps, void *stream)
 	return found;
 }
 
+/* Prepare memory for the sums of a launch, and the probe block. Returns 0 where they cannot be kept. */
+static int prepare_sums(void *stream)
+{
+	int (*allocate)(unsigned long long *, size_t) = driver("cuMemAlloc_v2");
+	int (*fill)(unsigned long long, unsigned, size_t, void *) = driver("cuMemsetD32Async");
+	size_t size = COPIES * COPY_WORDS * sizeof(unsigned long long);
+	if (!allocate || !fill || (!sums_memory && allocate(&sums_memory, size)))
+		return 0;
+	return !fill(sums_memory, 0, size / 4, stream);
+}
+
+/* Wait for a launch, and add up the copies of its sums. */
+static summed read_sums(void *stream)
+{
+	static unsigned long long words[COPIES * COPY_WORDS];
+	int (*wait)(void *) = driver("cuStreamSynchronize");
+	int (*copy)(void *, unsigned long long, size_t) = driver("cuMemcpyDtoH_v2");
+	summed found = {{0}};
+	if (!wait || !copy || wait(stream) || copy(words, sums_memory, sizeof(words)))
+		return found;
+	for (int i = 0; i < COPIES; i++)
+		for (int field = 0; field < SUMS; field++)
+			found.sums[field] += words[i * COPY_WORDS + field];
+	return found;
+}
+
 /* Launch the file's function. Returns the status, -1 where there is none. */
 static int launch_twin(const char *name, dim3 grid, dim3 threads, void **arguments, size_t shared, void *stream)
 {
 	void *parameters[MAX_PARAMETERS + 1];
+	probe_block of_sums = {.copy_mask = COPIES - 1, .records = sums_memory};
 	int (*launch)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **,
 		      void **) = driver("cuLaunchKernel");
 	int (*set)(void *, int, int) = driver("cuFuncSetAttribute");
@@ -205,12 +240,12 @@ static int launch_twin(const char *name, dim3 grid, dim3 threads, void **argumen
 	if (!function)
 		return -1;
 	/* With more registers a block may have fewer threads; then it stays the program's. */
-	if (mode == PROBED &&
+	if (mode >= PROBED &&
 	    (!get || get(&most, MAX_THREADS_PER_BLOCK, function) || threads.x * threads.y * threads.z > (unsigned)most))
 		return -1;
 	for (int i = 0; i < one->count; i++)
 		parameters[i] = arguments[i];
-	parameters[one->count] = &block;
+	parameters[one->count] = mode == SUMMED ? &of_sums : &block;
 	if (shared > 48 << 10)
 		set(function, MAX_DYNAMIC_SHARED_SIZE_BYTES, (int)shared);
 	return launch(function, grid.x, grid.y, grid.z, threads.x, threads.y, threads.z, (unsigned)shared, stream, parameters,
@@ -230,7 +265,8 @@ static int launched(const char *name, dim3 grid, dim3 threads, void **arguments,
 	const char *how = "own";
 	unsigned long long warps = 0;
 	recorded found;
-	int is_probed = 0;
+	summed added;
+	int is_probed = 0, is_summed = 0;
 	if (!log_text)
 		log_text = malloc(LOG_SIZE);
 	if (!log_text || !name || !create || !mark || !wait || !elapsed)
@@ -239,9 +275,11 @@ static int launched(const char *name, dim3 grid, dim3 threads, void **arguments,
 		return 0;
 	if (mode == PROBED)
 		warps = prepare_records(grid, threads, stream);
+	if (mode == SUMMED)
+		warps = (unsigned long long)prepare_sums(stream);
 	if (timed)
 		mark(events[0], stream);
-	*status = mode && (mode != PROBED || warps) ? launch_twin(name, grid, threads, arguments, shared, stream) : -1;
+	*status = mode && (mode < PROBED || warps) ? launch_twin(name, grid, threads, arguments, shared, stream) : -1;
 	if (*status == -1)
 		*status = original(call);
 	else
@@ -252,7 +290,11 @@ static int launched(const char *name, dim3 grid, dim3 threads, void **arguments,
 		found = read_records(warps, stream);
 		is_probed = 1;
 	}
-	note(name, how, milliseconds, is_probed ? &found : NULL);
+	if (mode == SUMMED && !strcmp(how, "twin")) {
+		added = read_sums(stream);
+		is_summed = 1;
+	}
+	note(name, how, milliseconds, is_probed ? &found : NULL, is_summed ? &added : NULL);
 	return 1;
 }
 

@@ -1,7 +1,7 @@
 """PyTorch's operators, each as it is and with its kernels launched from other cubins (bench.machine_code).
 
 python machine_code_ops.py SHIM names START         a line of JSON for each operator: the kernels that it launches
-python machine_code_ops.py SHIM compare START LIST  and whether its results are the same, bit by bit, in every mode
+python machine_code_ops.py SHIM compare START LIST MODES   and whether its results are the same, bit by bit, in these
 
 The shim must be loaded before (LD_PRELOAD). A line "begin NUMBER NAME MODE" comes before each run, so that who reads
 them knows which one did not end. START: number of the first operator.
@@ -10,6 +10,7 @@ them knows which one did not end. START: number of the first operator.
 from __future__ import annotations
 
 import ctypes
+import functools
 import json
 import sys
 from collections.abc import Callable
@@ -18,9 +19,9 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-MODES = ("own", "again", "cut", "grown", "identity", "block_sched")
-"""How kernels are launched. The first two are the program's own launches, which must agree."""
-NUMBER = {"own": 0, "again": 0, "cut": 1, "grown": 2, "identity": 3, "block_sched": 4}
+OWN = ("own", "again")
+"""Modes of the program's own launches, which must agree. MODES: further ones of ``NUMBER``, with commas between."""
+NUMBER = {"own": 0, "again": 0, "cut": 1, "grown": 2, "identity": 3, "block_sched": 4, "gmem_bytes": 5}
 ODD = 1_000_003
 LARGE = 1 << 26
 TURNS = 7
@@ -175,6 +176,61 @@ def operators() -> dict[str, Operator]:
         "attention": _attention,
         "adam": lambda: _adam(m),
     }
+    return found | _by_type(m)
+
+
+def _by_type(m: torch.Tensor) -> dict[str, Operator]:
+    """Operators of which PyTorch has a kernel for each type, by type. m: a matrix with odd sides."""
+    found: dict[str, Operator] = {}
+    columns = torch.randint(0, m.shape[1], (m.shape[0], 77), device="cuda")
+    for dtype in (torch.float32, torch.float16, torch.bfloat16, torch.float64):
+        v, word = m.to(dtype), str(dtype).removeprefix("torch.")
+        positive = v.abs() + 0.5
+        plain: dict[str, Operator] = {
+            name: functools.partial(getattr(torch, name), v)
+            for name in (
+                "cos", "exp2", "expm1", "atan", "sinh", "erf", "sign", "neg", "abs", "ceil", "trunc", "frac", "square",
+                "isnan", "isinf", "argmin", "std", "amax", "count_nonzero",
+            )
+        } | {
+            name: functools.partial(getattr(torch, name), positive)
+            for name in ("log2", "log1p", "sqrt", "reciprocal", "digamma")
+        } | {
+            name: functools.partial(getattr(torch, name), v, positive)
+            for name in ("sub", "mul", "div", "atan2", "fmod", "minimum", "copysign", "ge", "eq", "hypot")
+        }  # fmt: skip
+        plain |= {
+            "sum_to_one": v.sum,
+            "sum_of_columns": functools.partial(v.sum, 0),
+            "mean_of_columns": functools.partial(v.mean, 0),
+            "cumulative": functools.partial(v.cumsum, 0),
+            "cumulative_product": functools.partial(v.cumprod, 1),
+            "soft_largest": functools.partial(v.softmax, 1),
+            "log_soft_largest": functools.partial(v.log_softmax, 0),
+            "layers": functools.partial(functional.layer_norm, v, (m.shape[1],)),
+            "elu": functools.partial(functional.elu, v),
+            "hard_swish": functools.partial(functional.hardswish, v),
+            "log_of_sigmoid": functools.partial(functional.logsigmoid, v),
+            "gathered": functools.partial(v.gather, 1, columns),
+            "scattered": functools.partial(v.scatter, 1, columns[:, :1], 1.5),
+            "sorted": functools.partial(v.sort, 1),
+            "seven_largest": functools.partial(v.topk, 7, 1),
+            "nearest": functools.partial(functional.pdist, v[:33]) if dtype.itemsize > 2 else v.clone,
+            "doubled": functools.partial(torch.cat, [v, v], 0),
+        }
+        found |= {f"{name}_{word}": operator for name, operator in plain.items()}
+    for dtype in (torch.uint8, torch.int16, torch.int32, torch.bool):
+        v, word = (m * 50).to(dtype), str(dtype).removeprefix("torch.")
+        found |= {
+            f"added_{word}": functools.partial(torch.add, v, v),
+            f"compared_{word}": functools.partial(torch.eq, v, v.flip(0)),
+            f"summed_{word}": functools.partial(v.sum, 1),
+            f"to_float_{word}": v.float,
+            f"where_{word}": functools.partial(torch.where, v > 0, v, v.flip(0)),
+            f"filled_{word}": functools.partial(torch.full_like, v, 1),
+            f"indexed_{word}": functools.partial(v.index_select, 1, columns[0]),
+            f"all_{word}": functools.partial(v.all, 1),
+        }
     return found
 
 
@@ -243,6 +299,7 @@ def main() -> None:
     shim = ctypes.CDLL(sys.argv[1])
     shim.machine_code_log.restype = ctypes.c_char_p
     what, start = sys.argv[2], int(sys.argv[3])
+    modes = OWN[:1] if what == "names" else (*OWN, *sys.argv[5].split(","))
     if what == "compare":
         shim.machine_code_read(sys.argv[4].encode())
     torch.manual_seed(1)
@@ -258,7 +315,7 @@ def main() -> None:
         row: dict[str, Any] = {"number": number, "name": name, "large": is_large, "modes": {}}
         first: list[torch.Tensor] = []
         try:
-            for mode in MODES[:1] if what == "names" else MODES:
+            for mode in modes:
                 print(f"begin {number} {name} {mode}", flush=True)
                 shim.machine_code_log()
                 shim.machine_code_mode(NUMBER[mode], 0)

@@ -6,6 +6,9 @@ import hashlib
 import sys
 
 import numpy as np
+
+if not hasattr(np, "row_stack"):  # NumPy 2.5 has it no more, and numba-cuda 0.2x names it when it is imported
+    np.row_stack = np.vstack
 from numba import cuda, float32
 
 COUNT = 200_004
