@@ -22,12 +22,13 @@ from neutrino.tracing import build as reader
 
 COMPILERS = ("gcc-12", "clang-14", "clang-19")
 _ROOT = Path(__file__).resolve().parents[1]
-_OPTIONS = ("-std=gnu11", "-D_GNU_SOURCE", "-fPIC", "-fvisibility=hidden", "-c", "-o", "/dev/null")
+_OPTIONS = ("-std=gnu11", "-D_GNU_SOURCE", "-fPIC", "-fvisibility=hidden")
 
 
 def _commands(compiler: str) -> list[list[str]]:
-    # gcc sees variables that are not set only where it optimizes.
-    options = [*_OPTIONS, "-O2" if compiler.startswith("gcc") else "-O0"]
+    # gcc sees variables that are not set only where it optimizes; clang sees all that it warns of in the source.
+    what = ("-O2", "-c", "-o", "/dev/null") if compiler.startswith("gcc") else ("-fsyntax-only",)
+    options = [*_OPTIONS, *what]
     front = [f'-DNT_FRONT_HOOK="{loader.HOOK_PLACEHOLDER}"', f'-DNT_FRONT_DRIVER="{loader.DRIVER_PLACEHOLDER}"']
     hook = [compiler, *options, *loader.WARNINGS, *front, f"-I{loader.CSRC}"]
     every = {path.relative_to(loader.CSRC).as_posix() for path in loader.CSRC.rglob("*.c")}
