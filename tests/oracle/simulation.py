@@ -417,10 +417,11 @@ def _compare_log(
     if len(got) + view.dropped != len(wanted):
         what = f"{len(got)} records and {view.dropped} dropped in place of {len(wanted)}"
         differences.append(Difference(name, what))
-    if got != sorted(set(got)) or not set(got) <= set(wanted):
+    kept = set(got)
+    if got != sorted(kept) or not kept <= set(wanted):
         return [*differences, Difference(name, "records of others, or in another order")]
     # What did not fit are a thread's last records.
-    if any(place[-1] and (*place[:-1], place[-1] - 1) not in set(got) for place in got):
+    if any(place[-1] and (*place[:-1], place[-1] - 1) not in kept for place in got):
         differences.append(Difference(name, "a record is missing between others"))
     row_of = {place: row for row, place in enumerate(wanted)}
     expected = records[[row_of[place] for place in got]] if got else records[:0]
