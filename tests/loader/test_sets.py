@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from neutrino.abi.reasons import Reason
 from neutrino.device.kind import DeviceKind
 from neutrino.maker.keys import image_key, run_key
 from neutrino.maker.patcher import patch_image
@@ -14,7 +15,7 @@ from neutrino.maker.store import Cache
 from neutrino.probing.selection import Selection
 from neutrino.verification import load_probe_file
 
-from .conftest import IMAGE, TICKETS, Bench, Reference, second
+from .conftest import IMAGE, TICKETS, Bench, Reference, second, write_reasons
 from .trace_files import Files
 
 KEYS = tuple(run_key(f"probes {i}", "selection", "assembler", "version", DeviceKind.EMBEDDED) for i in range(2))
@@ -61,6 +62,23 @@ def test_graphs_run_the_set_in_force_at_their_launch(any_bench: Bench, tmp_path:
     _check(files, any_bench, 12 * 3 * 5)
     # The first three replays, and then three after each change: to the first set, which was in force, the others, …
     expected = [1] * 3 + [number for i in range(11) for number in [i % 3 + 1] * 3]
+    written = files.written()
+    order = np.argsort(written["submit_ns"], kind="stable")
+    assert written["set"][order].tolist() == np.repeat(expected, 5).tolist()
+
+
+def test_nodes_that_were_set_under_no_probes_run_those_of_later_sets(
+    any_bench: Bench, tmp_path: Path, reference: Reference
+) -> None:
+    """The kernel has no twin of the first set, in which the program's own parameters of each node are kept."""
+    asked = _asked(tmp_path)
+    write_reasons(tmp_path, Reason.UNSUPPORTED)
+    result = any_bench.run("sets-in-set-graphs", tmp_path, extra=asked, twins=False)
+    assert (result.stdout, result.returncode) == reference("sets-in-set-graphs")
+    files = Files(tmp_path / "trace")
+    # Five times of 12 the first set was in force.
+    assert files.counted("count_p2") == {"probed": 7 * 3 * 5, "unsupported": 5 * 3 * 5}
+    expected = [number for i in range(11) for number in [i % 3 + 1] * 3 if number != 1]
     written = files.written()
     order = np.argsort(written["submit_ns"], kind="stable")
     assert written["set"][order].tolist() == np.repeat(expected, 5).tolist()

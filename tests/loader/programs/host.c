@@ -192,6 +192,7 @@ static const struct scenario {
 	{"graph-threads", graph_threads, false},
 	{"sets-change", sets_change, false},
 	{"sets-in-graphs", sets_in_graphs, false},
+	{"sets-in-set-graphs", sets_in_set_graphs, false},
 	{"sets-numbers", sets_numbers, false},
 	{"graph-contexts", graph_contexts, false},
 	{"graph-many", graph_many, false},

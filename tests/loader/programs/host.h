@@ -100,6 +100,7 @@ void graph_changes(void);
 void graph_threads(void);
 void sets_change(void);
 void sets_in_graphs(void);
+void sets_in_set_graphs(void);
 void sets_numbers(void);
 void graph_contexts(void);
 void graph_many(void);

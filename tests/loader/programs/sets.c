@@ -107,29 +107,50 @@ void sets_change(void)
 		printf("only %d changes\n", changes);
 }
 
-/* A graph whose source is destroyed, its nodes set by the program, is launched under one set after the other. */
-void sets_in_graphs(void)
+/*
+ * A graph is launched under one set after the other. sets_nodes: the program sets what its nodes run before each change;
+ * else it has destroyed the source.
+ */
+static void replay_sets(bool sets_nodes)
 {
-	uint32_t numbers[8];
+	uint32_t numbers[8], unused = 5;
 	int sets = bring(numbers);
-	void *graph = NULL, *exec = NULL;
+	void *graph = NULL, *exec = NULL, *nodes[5], *each[] = {&counter, &unused};
+	size_t known = 5;
 
 	CHECK(cu.StreamBeginCapture_v2(stream, 2));
 	for (int i = 0; i < 5; i++)
 		CHECK(count(function, (unsigned)i + 1, 64, stream));
 	CHECK(cu.StreamEndCapture(stream, &graph));
 	CHECK(cu.GraphInstantiateWithFlags(&exec, graph, 0));
-	CHECK(cu.GraphDestroy(graph));
+	CHECK(cu.GraphGetNodes(graph, nodes, &known));
+	if (!sets_nodes)
+		CHECK(cu.GraphDestroy(graph));
 	for (int i = 0; i < 12; i++) {
 		/* Replays of one set are queued when the next one comes. */
 		for (int j = 0; j < 3; j++)
 			CHECK(cu.GraphLaunch(exec, stream));
+		for (unsigned j = 0; sets_nodes && j < 5; j++) {
+			struct kernel_node node = {function, {j + 1, 1, 1}, {64, 1, 1}, 0, each, NULL, NULL, NULL};
+			TELL(cu.GraphExecKernelNodeSetParams_v2(exec, nodes[j], &node));
+		}
 		if (sets && !use(numbers[i % sets]))
 			exit(9);
 	}
 	CHECK(cu.StreamSynchronize(stream));
+	CHECK(cu.StreamSynchronize(stream));
 	say_counter();
 	CHECK(cu.GraphExecDestroy(exec));
+}
+
+void sets_in_graphs(void)
+{
+	replay_sets(false);
+}
+
+void sets_in_set_graphs(void)
+{
+	replay_sets(true);
 }
 
 /* The numbers of a set that is brought twice, and of keys and sets that are none. */

@@ -160,6 +160,44 @@ static bool parameter_of(const CUDA_KERNEL_NODE_PARAMS *parameters, size_t numbe
 	return nt_driver.cuFuncGetParamInfo && nt_driver.cuFuncGetParamInfo(parameters->func, number, offset, size) == CUDA_SUCCESS;
 }
 
+/* Where a node's function has its parameters, by the driver, for nt_memory_free. NULL without memory. */
+static struct nt_parameters *ask_for_parameters(const CUDA_KERNEL_NODE_PARAMS *parameters)
+{
+	size_t count = 0, offset = 0, size = 0;
+
+	while (count < MOST_PARAMETERS && parameter_of(parameters, count, &offset, &size))
+		count++;
+	struct nt_parameters *ret = nt_memory_alloc_zeroed(1, sizeof(*ret) + count * sizeof(*ret->each));
+	if (!ret)
+		return NULL;
+	for (; ret->count < count && parameter_of(parameters, ret->count, &offset, &size); ret->count++) {
+		ret->each[ret->count] = (struct nt_parameter){offset, size};
+		ret->total = offset + size > ret->total ? offset + size : ret->total;
+	}
+	return ret;
+}
+
+/*
+ * Where a node's function has its parameters. The driver is asked once for each function that is known, since programs set
+ * the nodes of a graph before each replay. *fresh: what the caller must free afterwards, or NULL. NULL without memory. In
+ * a reading section.
+ */
+static const struct nt_parameters *parameters_of(const CUDA_KERNEL_NODE_PARAMS *parameters, struct nt_parameters **fresh)
+{
+	struct nt_function *function = nt_function_find(parameters->kern ? parameters->kern : parameters->func);
+	struct nt_parameters *known = function ? __atomic_load_n(&function->parameters, __ATOMIC_ACQUIRE) : NULL;
+
+	*fresh = known ? NULL : ask_for_parameters(parameters);
+	if (known || !*fresh || !function)
+		return known ? known : *fresh;
+	/* Another thread may have been first. */
+	if (__atomic_compare_exchange_n(&function->parameters, &known, *fresh, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+		known = *fresh;
+		*fresh = NULL;
+	}
+	return known;
+}
+
 /*
  * Keep a node's launch as the program has it, where other probes may come: a kernel that these probes leave as it is may
  * get a twin (copy with probes) of those. Without memory, or a driver that knows parameters (from CUDA 12.4 on), it gets
@@ -167,17 +205,16 @@ static bool parameter_of(const CUDA_KERNEL_NODE_PARAMS *parameters, size_t numbe
  */
 static void keep_launch(const struct nt_graph_target *target, struct nt_graph_node *node, const CUDA_KERNEL_NODE_PARAMS *parameters)
 {
-	size_t offset = 0, size = 0, total = 0;
-
 	if (!nt_settings()->asks_again || node->packed || (parameters->ctx && parameters->ctx != target->context))
 		return;
 	node->function = parameters->func;
 	node->kern = parameters->kern;
 	/* The driver must know how many there are: none at all, or the last one. */
-	bool is_known = parameters->kern ? nt_driver.cuKernelGetParamInfo != NULL : nt_driver.cuFuncGetParamInfo != NULL;
-	for (size_t i = 0; i < MOST_PARAMETERS && parameter_of(parameters, i, &offset, &size); i++)
-		total = offset + size > total ? offset + size : total;
-	uint8_t *packed = is_known ? nt_memory_alloc_zeroed(1, total + 1) : NULL;
+	if (!(parameters->kern ? nt_driver.cuKernelGetParamInfo != NULL : nt_driver.cuFuncGetParamInfo != NULL))
+		return;
+	NT_FREED struct nt_parameters *fresh = NULL;
+	const struct nt_parameters *known = parameters_of(parameters, &fresh);
+	uint8_t *packed = known ? nt_memory_alloc_zeroed(1, known->total + 1) : NULL;
 	const uint8_t *buffer = NULL;
 	size_t buffer_size = 0;
 	if (!packed)
@@ -189,16 +226,16 @@ static void keep_launch(const struct nt_graph_target *target, struct nt_graph_no
 			buffer_size = *(size_t *)key[1];
 	}
 	if (parameters->kernelParams)
-		for (size_t i = 0; i < MOST_PARAMETERS && parameter_of(parameters, i, &offset, &size); i++)
-			memcpy(packed + offset, parameters->kernelParams[i], size);
-	else if (buffer && buffer_size == total)
-		memcpy(packed, buffer, total);
-	else if (total) {
+		for (size_t i = 0; i < known->count; i++)
+			memcpy(packed + known->each[i].offset, parameters->kernelParams[i], known->each[i].size);
+	else if (buffer && buffer_size == known->total)
+		memcpy(packed, buffer, known->total);
+	else if (known->total) {
 		nt_memory_free(packed);
 		return;
 	}
 	node->packed = packed;
-	node->packed_size = total;
+	node->packed_size = known->total;
 }
 
 /* --- all nodes --- */

@@ -53,6 +53,17 @@ struct nt_addresses {
 	CUdeviceptr values[];
 };
 
+/* Where a parameter of a kernel is, in bytes. */
+struct nt_parameter {
+	size_t offset, size;
+};
+
+/* Where a kernel has its parameters, in the order of their numbers; total: bytes up to the end of the last. */
+struct nt_parameters {
+	size_t count, total;
+	struct nt_parameter each[];
+};
+
 /*
  * A CUfunction or CUkernel of the program, for one set of probes. Of the records of a handle, one for each set that was asked
  * for, the table of functions has the one in force.
@@ -78,6 +89,7 @@ struct nt_function {
 	/* twin.c's: the same sort of handle, or NULL. */
 	void *twin;
 	void *capped;	/* the twin under a register cap, or NULL */
+	struct nt_parameters *parameters; /* graph_layout.c's: by the driver, once it was asked; NULL before */
 	/* Verdicts on occupancy by (threads, dynamic shared memory): see twin.c. */
 	uint64_t shapes[NT_FUNCTION_SHAPES];
 	struct nt_function *next; /* of its owner's */

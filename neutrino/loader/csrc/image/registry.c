@@ -52,6 +52,7 @@ static void release_function(struct nt_retired *record)
 
 	for (int i = 0; i < NT_FUNCTION_CONTEXTS; i++)
 		nt_memory_free(function->addresses[i]);
+	nt_memory_free(function->parameters);
 	nt_attributes_release(function);
 	nt_memory_free(function);
 }
