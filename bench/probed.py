@@ -68,9 +68,9 @@ def run(
     return Ended([line.split() for line in done.stdout.splitlines()], done.stderr.splitlines())
 
 
-def with_probe(command: Sequence[str], probe: str, traces: Path) -> list[str]:
-    """Return the command that runs a program with a probe. traces: the folder for its traces."""
-    return [sys.executable, "-m", "neutrino.cli.run", "-p", probe, "--tracedir", str(traces), *command]
+def with_probe(command: Sequence[str], probe: str, traces: Path, options: Sequence[str] = ()) -> list[str]:
+    """Return the command that runs a program with a probe. traces: the folder for its traces; options: of neutrino."""
+    return [sys.executable, "-m", "neutrino.cli.run", "-p", probe, "--tracedir", str(traces), *options, *command]
 
 
 def recorded(path: Path, *, sums: bool = False) -> dict[str, Json]:
@@ -97,15 +97,17 @@ def recorded(path: Path, *, sums: bool = False) -> dict[str, Json]:
     }  # fmt: skip
 
 
-def probed(command: Sequence[str], probe: str, folder: Path, name: str) -> tuple[list[list[str]], dict[str, Json]]:
+def probed(
+    command: Sequence[str], probe: str, folder: Path, name: str, options: Sequence[str] = ()
+) -> tuple[list[list[str]], dict[str, Json]]:
     """Run a program under a probe; return the words of each line that it printed, and what its one trace says.
 
-    name: of the traces.
+    name: of the traces; options: of neutrino.
     """
     from neutrino.tracing import find_traces
 
     traces = folder / f"{name}.{probe}"
-    words = run(with_probe(command, probe, traces), folder).words
+    words = run(with_probe(command, probe, traces, options), folder).words
     (path,) = find_traces(traces)
     return words, recorded(path, sums=probe == "gmem_bytes")
 
