@@ -47,7 +47,7 @@ POOL_LEAST = 4 << 20
 PROGRAMS = {
     "host": (
         "host.c", "program.c", "bounds.c", "captures.c", "contexts.c", "files.c", "graphs.c", "launches.c", "modules.c",
-        "processes.c", "sets.c", "streams.c",
+        "processes.c", "sets.c", "streams.c", "watched.c",
     ),
     "random": ("random.c", "program.c"),
     "driven": ("driven.c", "program.c", "ranges.c"),

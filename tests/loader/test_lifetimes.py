@@ -84,8 +84,8 @@ def test_segments_go_to_streams_that_lack_them(any_bench: Bench, tmp_path: Path)
     result = any_bench.run("many-streams", tmp_path, extra=LEAST)
     assert (result.stdout, result.returncode) == (f"{2 * 144}\n", 0)
     files = Files(tmp_path / "trace")
-    # With time for the drain thread all are probed; without streams that give up segments a third was.
-    assert files.counted("count_p2")["probed"] > 100
+    # Without streams that give up segments a third was.
+    assert files.counted("count_p2") == {"probed": 144}
     assert len(set(files.written()["stream"])) == 24
     files.check_tickets(any_bench.maps)
 
@@ -95,10 +95,9 @@ def test_full_segments_come_back_though_no_other_follows_them(any_bench: Bench, 
     result = any_bench.run("full-streams", tmp_path, probes=probes, extra=LEAST)
     assert (result.stdout, result.returncode) == ("4800\n", 0)
     files = Files(tmp_path / "trace")
-    # Two launches fill a segment, and the third finds none; 24 more come when segments are back, or will soon be.
-    counted = files.counted("count_p2")
-    assert sum(counted.values()) == 48
-    assert 24 <= counted["probed"] == len(files.written()) <= 40
+    # Two launches fill a segment, and the third finds none; 24 more come when segments are back.
+    assert files.counted("count_p2") == {"probed": 40, "pool-full": 8}
+    assert len(files.written()) == 40
     files.check_tickets(probes.maps)
 
 
@@ -148,11 +147,11 @@ def test_a_context_reset_by_a_pointer_older_than_the_hook(
     result = bench.run("reset-unseen", tmp_path)
     assert (result.stdout, result.returncode) == reference("reset-unseen")
     files = Files(tmp_path / "trace")
-    # The hook's own thread may notice first, so that the context is prepared when it is made current.
+    # Four times five, and each time one more at least by which it saw that the next ones will be. The hook's own thread
+    # may notice first, so that the context is prepared when it is made current.
     counted = files.counted("count_p2")
-    assert counted["probed"] + counted.get("context", 0) == 28
-    assert counted["probed"] >= 20
-    assert len(files.written()) == counted["probed"]
+    assert set(counted) <= {"probed", "context"}
+    assert counted["probed"] == len(files.written()) >= 24
     files.check_tickets(bench.maps)
 
 
@@ -160,7 +159,11 @@ def test_a_context_that_ends_while_its_pool_is_made(any_bench: Bench, tmp_path: 
     result = any_bench.run("unannounced", tmp_path, device={"fail": "slowalloc=120ms"})
     assert result.returncode == 0
     files = Files(tmp_path / "trace")
-    assert files.counted("count_p2") == {"probed": 1, "context": 5}
+    # Of the last context one at least: the program has waited for it. In those before, the pool comes too late, or now
+    # and then not, where the program got no processor meanwhile.
+    counted = files.counted("count_p2")
+    assert set(counted) == {"probed", "context"}
+    assert counted["probed"] == len(files.written())
 
 
 def test_a_context_without_memory_for_a_pool_is_not_asked_again(bench: Bench, tmp_path: Path) -> None:

@@ -386,7 +386,8 @@ def test_a_program_of_random_calls(any_bench: Bench, tmp_path: Path, reference: 
 
 def run_held_up(bench: Bench, home: Path, name: str, *arguments: str, extra: Mapping[str, str]) -> str:
     """What a program prints in which a function of glibc holds a thread up, also for the hook."""
-    compile_c(home / name, "-rdynamic", *(str(HERE / "programs" / source) for source in (f"{name}.c", "program.c")))
+    sources = [str(HERE / "programs" / source) for source in (f"{name}.c", "program.c", "watched.c")]
+    compile_c(home / name, "-rdynamic", *sources)
     (home / "image").write_bytes(IMAGE)
     environment = bench.hooked(bench.environment(home), home) | extra
     result = subprocess.run(
@@ -399,7 +400,7 @@ def run_held_up(bench: Bench, home: Path, name: str, *arguments: str, extra: Map
 def test_what_is_logged_of_a_kernel_last_is_what_it_became(bench: Bench, tmp_path: Path) -> None:
     """Also where the thread that obtained it first was held up before it had logged it: it was not ready then."""
     Cache(tmp_path / "cache").write(image_key(RUN_KEY, "sm_90", IMAGE), entry_of(IMAGE))
-    assert run_held_up(bench, tmp_path, "logged", extra=WHEN_LAUNCH) == "200\n"
+    assert run_held_up(bench, tmp_path, "logged", extra=WHEN_LAUNCH) == "all\n"
     files = Files(tmp_path / "trace")
     assert files.counted("count_p2")["probed"] > 0
     events = [event for event in files.events if event["event"] == "kernel" and event["name"] == "count_p2"]

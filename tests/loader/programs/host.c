@@ -2,12 +2,10 @@
  * A program of the driver API for the tests: `host SCENARIO`. What it prints, the driver's answers among it, and its
  * status must be the same with and without the hook.
  */
-#include <dirent.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 
 #include "host.h"
-#include "base/neutrino_layout.h"
 
 CUcontext context;
 CUmodule module;
@@ -45,57 +43,6 @@ int wished(void)
 	const char *count = getenv("HOST_COUNT");
 
 	return count ? atoi(count) : 1;
-}
-
-/* The path of a file of the trace in folder. */
-void trace_file(char *ret, size_t size, const char *folder, const char *name)
-{
-	DIR *traces = opendir(folder);
-	struct dirent *entry;
-
-	*ret = 0;
-	while (traces && (entry = readdir(traces)))
-		if (entry->d_name[0] != '.')
-			snprintf(ret, size, "%s/%s/%s", folder, entry->d_name, name);
-	if (traces)
-		closedir(traces);
-}
-
-/* Whether the trace in folder has the data of all launches so far, or says that they are lost. */
-static bool has_all(const char *folder)
-{
-	char path[4096];
-	struct neutrino_launches_header header;
-	struct neutrino_launch launch;
-	uint64_t row[NEUTRINO_REASON_SLOTS], launches = 0, probed = 0, settled = 0;
-
-	/* First what was counted: whatever has been since, has a record that is not settled. */
-	trace_file(path, sizeof(path), folder, "counters.bin");
-	FILE *file = fopen(path, "rb");
-	while (file && fread(row, sizeof(row), 1, file) == 1) {
-		for (int i = 0; i < NEUTRINO_REASON_SLOTS; i++)
-			launches += row[i];
-		probed += row[NEUTRINO_REASON_PROBED];
-	}
-	if (file)
-		fclose(file);
-	trace_file(path, sizeof(path), folder, "launches.bin");
-	file = fopen(path, "rb");
-	if (file && fread(&header, sizeof(header), 1, file) == 1 && !fseek(file, (long)header.records_offset, SEEK_SET))
-		for (uint64_t i = 0; i < header.records_used && fread(&launch, sizeof(launch), 1, file) == 1; i++)
-			settled += launch.state == NEUTRINO_LAUNCH_WRITTEN || launch.state == NEUTRINO_LAUNCH_LOST;
-	if (file)
-		fclose(file);
-	return launches == __atomic_load_n(&launches_made, __ATOMIC_RELAXED) && settled == probed;
-}
-
-/* As long as it takes; a hook that never writes them fails by the limit on the whole program. */
-void written(void)
-{
-	const char *folder = getenv("NEUTRINO_TRACEDIR");
-
-	while (folder && !has_all(folder))
-		usleep(2000);
 }
 
 static void limit_files(rlim_t size)

@@ -2,7 +2,7 @@
 #ifndef HOST_H
 #define HOST_H
 
-#include "program.h"
+#include "watched.h"
 
 extern CUcontext context; /* the primary one */
 extern CUmodule module;
@@ -19,10 +19,6 @@ int wished(void);
 
 /* Let the hook's own thread work, which does so every few milliseconds. */
 void rest(void);
-/* The path of a file of the trace in folder; "" if there is none. */
-void trace_file(char *ret, size_t size, const char *folder, const char *name);
-/* Wait until the hook, where there is one, has written every launch. None may be on a stream that nothing waits for. */
-void written(void);
 
 void no_descriptors(void);
 void confine(void);

@@ -69,7 +69,7 @@ void cut(void)
 {
 	CHECK(count(function, 1024, 1, stream));
 	CHECK(cu.StreamSynchronize(stream));
-	usleep(300000);
+	written();
 	for (int i = 0; i < 20; i++)
 		CHECK(count(function, 2, 1, stream));
 }
@@ -93,7 +93,7 @@ void growing(void)
 	for (unsigned i = 0; i < GROWING; i++) {
 		take(looping, 3, 48, growing_tickets[i]);
 		CHECK(cu.StreamSynchronize(stream));
-		written();
+		settled();
 	}
 }
 
@@ -110,7 +110,7 @@ static void take_each(const struct grid *each, unsigned count)
 	for (unsigned i = 0; i < count; i++) {
 		take(looping, each[i].blocks, 48, each[i].tickets);
 		CHECK(cu.StreamSynchronize(stream));
-		written();
+		settled();
 	}
 }
 
@@ -166,7 +166,7 @@ void crowded(void)
 	for (int i = 0; i < 3; i++) {
 		take(looping, 1024, 128, 20);
 		CHECK(cu.StreamSynchronize(stream));
-		rest();
+		settled();
 	}
 	take(looping, 4096, 1024, 1);
 }
@@ -179,7 +179,7 @@ void spread(void)
 	for (int i = 0; i < 2; i++) {
 		take(looping, 1200, 32, 70);
 		CHECK(cu.StreamSynchronize(stream));
-		usleep(500000);
+		settled();
 	}
 }
 

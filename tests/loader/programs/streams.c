@@ -25,8 +25,7 @@ void many_streams(void)
 			for (int j = i; j < i + 8; j++)
 				CHECK(count(function, 2, 32, streams[j]));
 			CHECK(cu.CtxSynchronize());
-			written();
-			rest();
+			settled();
 		}
 	}
 }
@@ -53,12 +52,12 @@ void full_streams(void)
 	for (int j = 0; j < 8 * 3; j++)
 		CHECK(count(function, 100, 1, streams[j % 8]));
 	__atomic_store_n(&all_launched, 1, __ATOMIC_RELEASE);
-	written();
+	settled();
 	for (int round = 0; round < 3; round++) {
 		for (int i = 0; i < 8; i++)
 			CHECK(count(function, 100, 1, streams[i]));
 		CHECK(cu.CtxSynchronize());
-		written();
+		settled();
 	}
 }
 
