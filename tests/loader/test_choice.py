@@ -195,18 +195,17 @@ def test_chosen_replays_without_room(any_bench: Bench, tmp_path: Path, reference
 
 
 def test_probing_ends_after_the_duration(any_bench: Bench, tmp_path: Path) -> None:
-    result = any_bench.run("lasting", tmp_path, extra={"HOST_COUNT": "100", "NEUTRINO_DURATION": "1500"})
-    alone = any_bench.run("lasting", tmp_path, extra={"HOST_COUNT": "100"}, hook=False)
+    result = any_bench.run("lasting", tmp_path, extra={"HOST_COUNT": "25", "NEUTRINO_DURATION": "1800000"})
+    alone = any_bench.run("lasting", tmp_path, extra={"HOST_COUNT": "25"}, hook=False)
     assert (result.stdout, result.returncode) == (alone.stdout, 0)
     files = Files(tmp_path / "trace")
     counted = files.counted("count_p2")
     # With the last: 3 launches and a replay of the other image's kernel, and a replay.
-    assert sum(counted.values()) == 100 * 3 + 3 + 2 + 2
-    assert set(counted) == {"probed", "not-selected"}
-    assert len(files.written()) == counted["probed"] > 0
+    assert counted == {"probed": 25 * 3, "not-selected": 25 * 3 + 3 + 2 + 2}
+    assert len(files.written()) == 25 * 3
     files.check_tickets(any_bench.maps)
     begin = next(event["monotonic_ns"] for event in files.events if event["event"] == "process")
-    assert (files.written()["submit_ns"] <= begin + 1_500_000_000).all()
+    assert (files.written()["submit_ns"] <= begin + 1800 * 10**9).all()
     first, other = (event for event in files.events if event["event"] == "image")
     assert "cached" in first
     # Twins of what is loaded later are not even asked for.

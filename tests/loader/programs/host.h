@@ -9,6 +9,7 @@ extern CUmodule module;
 extern CUfunction function; /* count_p2 of the module */
 extern CUstream stream;
 extern CUdeviceptr counter, flag;
+extern int64_t clock_ahead_s; /* by how much this process's CLOCK_MONOTONIC, the hook's too, is ahead */
 
 /* Counters begin with numbers of their own, so that no two tickets of the process are the same. */
 CUdeviceptr make_counter(void);
