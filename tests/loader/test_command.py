@@ -132,7 +132,7 @@ def test_nobody_waits(bench: Bench, home: Path, options: tuple[str, ...], is_req
         assert set(counted) <= {"probed", "not-ready"}
         files.check_tickets(bench.maps)
         # Until it is there, in the cache: what was requested is made to its end, also by the very last launch.
-        deadline = time.monotonic() + 100
+        deadline = time.monotonic() + 600
         while is_requested and not list((home / "cache" / "neutrino").glob("twins/*/*.twins")):
             assert time.monotonic() < deadline
             time.sleep(0.01)
@@ -217,7 +217,7 @@ def test_no_process_and_no_socket_stay_behind(home: Path) -> None:
     runtime.mkdir()
     result = neutrino(home, "-p", "block_sched", "true", extra={"XDG_RUNTIME_DIR": str(runtime)})
     assert result.returncode == 0
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 600
     while list(runtime.iterdir()) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert list(runtime.iterdir()) == []

@@ -175,7 +175,7 @@ class Bench:
         command = [*started, *self.words(words)]
         base = {**self.environment, "PATH": os.environ["PATH"], **more}
         plain = subprocess.run(
-            command, env={**base, **self.paths}, capture_output=True, text=True, timeout=120, check=False
+            command, env={**base, **self.paths}, capture_output=True, text=True, timeout=600, check=False
         )
         assert plain.returncode == 0, plain.stdout
         asked: list[Container] = []
@@ -197,7 +197,7 @@ class Bench:
                 hooked = subprocess.run(
                     command,
                     env={**base, **environment, **self.paths, "NEUTRINO_SOCKET": str(found.path)},
-                    capture_output=True, text=True, timeout=120, check=False,
+                    capture_output=True, text=True, timeout=600, check=False,
                 )  # fmt: skip
         assert (hooked.stdout, hooked.returncode) == (plain.stdout, 0), hooked.stderr
         (path,) = find_traces(home / "traces")

@@ -143,7 +143,7 @@ def test_a_pipe_is_not_told_and_ends_when_the_command_closes_it(home: Path) -> N
         assert process.poll() is None
     finally:
         (home / "gate").write_text("")
-        assert process.wait(60) == 0
+        assert process.wait(600) == 0
 
 
 def test_nobody_keeps_a_terminal_open(home: Path, terminal: Terminal) -> None:
@@ -158,7 +158,7 @@ def test_nobody_keeps_a_terminal_open(home: Path, terminal: Terminal) -> None:
         assert terminal.lines == []
     finally:
         (home / "gate").write_text("")
-        assert process.wait(60) == 0
+        assert process.wait(600) == 0
 
 
 def test_another_terminal_of_the_same_name_is_left_alone() -> None:

@@ -118,6 +118,8 @@ static void pause_ms(long milliseconds)
 
 /* --- ends --- */
 
+#define MOST_WAITED 1600 /* times 50 ms */
+
 static void end(int signal)
 {
 	(void)signal;
@@ -183,9 +185,9 @@ static int end_in_handlers(int count, int loads, int in_thread)
 		close(ready[1]);
 		pause_ms(20 + i * 7 % 40);
 		kill(child, SIGTERM);
-		while (!waitpid(child, &status, WNOHANG) && waited++ < 200)
+		while (!waitpid(child, &status, WNOHANG) && waited++ < MOST_WAITED)
 			pause_ms(50);
-		if (waited > 200) {
+		if (waited > MOST_WAITED) {
 			stuck++;
 			kill(child, SIGKILL);
 			waitpid(child, &status, 0);
