@@ -57,7 +57,8 @@ _LONGEST = 20
 _END_OF_TEXT, _PIECE = "neutrino_end_of_text", "neutrino_piece"
 _LABEL = re.compile(r"^\s*([\w.$]+):", re.MULTILINE)
 _OBJECT_FILE = 1
-_OPTIMIZED, _POSITION_INDEPENDENT, _DEFAULT_MODEL = 2, 2, 0
+# Text is in no function: the level changes no byte. Setting up what optimizes took half as long.
+_NOT_OPTIMIZED, _POSITION_INDEPENDENT, _DEFAULT_MODEL = 0, 2, 0
 
 # LLVM's R_AMDGPU_REL32, _REL64, _REL32_LO, _REL32_HI ("Relocation Records" of the user guide for AMDGPU).
 _REL32, _REL64, _REL32_LO, _REL32_HI = 4, 5, 10, 11
@@ -267,8 +268,8 @@ class Llvm:
     def assemble_each(self, texts: Sequence[str], processor: str, features: str = "") -> list[bytes]:
         """Assemble texts, none of which refers to another; return the machine code of each. Errors as ``assemble``.
 
-        Those without a common label are assembled at once, since the assembler takes a millisecond to begin. What was
-        assembled lately is remembered: twins of different kernels have much code in common.
+        Those without a common label are assembled at once, since the assembler takes most of a millisecond to
+        begin. What was assembled lately is remembered: twins of different kernels have much code in common.
         """
         if len(self._codes) > _MOST_CODES:
             self._codes.clear()
@@ -394,7 +395,7 @@ class Llvm:
                 self._target = target.value or 0
             made = self._c.LLVMCreateTargetMachine(
                 self._target, TRIPLE.encode(), processor.encode(), features.encode(),
-                _OPTIMIZED, _POSITION_INDEPENDENT, _DEFAULT_MODEL,
+                _NOT_OPTIMIZED, _POSITION_INDEPENDENT, _DEFAULT_MODEL,
             )  # fmt: skip
             if not made:
                 raise self._unknown(processor)
