@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import neutrino
+from neutrino.backend import registry
 from neutrino.cli import extract, patch, probe, report, run
 from neutrino.cli.command_hints import hint_of_command, options_after
 from neutrino.errors import NeutrinoError, ProbeError
@@ -237,6 +238,11 @@ def test_a_folder_is_no_file_to_patch(options: list[str], folder: str, capsys: p
     argv = [*options, folder] if len(options) == 1 else [folder, *options]
     assert patch.main(argv) == 2
     assert capsys.readouterr().err == f"neutrino-patch: {folder}: Is a directory\n"
+
+
+def test_a_folder_is_refused_before_it_is_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "find_inputs", lambda *_: pytest.fail("searched"))
+    assert patch.main([str(tmp_path), "-p", "block_sched"]) == 2
 
 
 @pytest.mark.parametrize(
