@@ -8,8 +8,9 @@ names it, when a warp comes to it.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import product
 from math import prod
 
@@ -70,6 +71,13 @@ def _offset(word: int) -> int:
     return 4 * (value - (1 << 56) if value >> 55 else value)
 
 
+def _ones(bits: int) -> Iterator[int]:
+    """The numbers of the bits that are 1."""
+    while bits:
+        yield (bits & -bits).bit_length() - 1
+        bits &= bits - 1
+
+
 class Program:
     """A kernel's instructions, made ready. strict_from: from where on ptxas has not scheduled the code, in bytes.
     fresh: general registers from this on are that code's own. banks: constant banks by number, but for 0."""
@@ -97,6 +105,11 @@ class Program:
         """Where instructions are that any launch has come to."""
         return frozenset(self._steps)
 
+    @cached_property
+    def _texts(self) -> Mapping[int, Parsed]:
+        """All instructions as nvdisasm prints them, by their words."""
+        return read(self.words)
+
     def step(self, place: int) -> _Step:
         """The instruction at a place. Raises UnknownMachineCodeError, MachineError."""
         found = self._steps.get(place)
@@ -108,7 +121,7 @@ class Program:
 
     def _make(self, place: int) -> _Step:
         word = self.words[place // 16]
-        parsed = read(self.words)[word]
+        parsed = self._texts[word]
         operands = Operands(parsed, word)
         run, flow = None, _FLOWS.get(parsed.name)
         if flow is not None:
@@ -143,10 +156,10 @@ class Program:
         for what, masks in (("reads", self._code.reads), ("writes", self._code.writes)):
             theirs = set()
             for file in (RegisterFile.GENERAL, RegisterFile.UNIFORM):
-                bits = sum(int(part) << 64 * at for at, part in enumerate(masks[file][index]))
-                theirs |= {(file.value, number) for number in range(256) if bits >> number & 1}
+                for at, part in enumerate(masks[file][index].tolist()):
+                    theirs |= {(file.value, 64 * at + number) for number in _ones(part)}
             for file in (RegisterFile.PREDICATE, RegisterFile.UNIFORM_PREDICATE):
-                theirs |= {(file.value, number) for number in range(7) if int(masks[file][index]) >> number & 1}
+                theirs |= {(file.value, number) for number in _ones(int(masks[file][index])) if number < 7}
             if mine[what] != theirs and op.name not in _DECODED_OTHERWISE:
                 raise MachineError(f"{op} {what} {sorted(mine[what])}, but the decoder says {sorted(theirs)}")
 
