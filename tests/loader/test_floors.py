@@ -13,21 +13,21 @@ from elftools.elf.elffile import ELFFile
 from neutrino.loader import build
 
 from .conftest import CSRC
+from .objects import unfolded_objects
 
 Calls = dict[tuple[str, str], set[str]]
 """By a file and another, whose names the first uses: these."""
 
 
 @pytest.fixture(scope="module")
-def hook(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """The object files of the hook. Nothing is inlined, so that each call is seen."""
-    return build.compile_objects(tmp_path_factory.mktemp("floors") / "hook", build.SOURCES, ("-O0", "-g0"))
+def hook() -> dict[str, Path]:
+    """The object files of the hook."""
+    return unfolded_objects().hook
 
 
 @pytest.fixture(scope="module")
-def late(hook: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    folder = tmp_path_factory.mktemp("floors") / "late"
-    return hook | build.compile_objects(folder, build.LATE_SOURCES, ("-O0", "-g0", "-DNEUTRINO_LATE"))
+def late(hook: dict[str, Path]) -> dict[str, Path]:
+    return hook | unfolded_objects().late
 
 
 def _symbols(path: Path) -> tuple[set[str], set[str]]:

@@ -14,6 +14,7 @@ from tests.loader.null_driver import build_driver, hooked_environment
 from tests.once import once
 
 from .conftest import HERE, compile_c
+from .objects import linked_from, unfolded_objects
 
 MOST = 40
 
@@ -23,7 +24,10 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a hook that keeps fewer images, the program, and a driver."""
 
     def make(folder: Path) -> None:
-        build.build(folder / "lib", flags=("-O0", f"-DNT_IMAGE_MOST={MOST}u"))
+        counting = [name for name in build.SOURCES if "NT_IMAGE_MOST" in (build.CSRC / name).read_text()]
+        assert counting
+        with linked_from(unfolded_objects(), counting):
+            build.build(folder / "lib", flags=("-O0", f"-DNT_IMAGE_MOST={MOST}u"))
         compile_c(folder / "distinct", str(HERE / "programs" / "distinct.c"))
         build_driver(folder)
 

@@ -27,6 +27,7 @@ from neutrino.tracing.launches import Launches, read_launches
 from tests.once import SANITIZERS, kept
 
 from .conftest import CSRC, HERE, Bench, Reference, compile_c
+from .objects import hook_objects
 from .test_command import neutrino
 from .trace_files import Files
 
@@ -143,8 +144,11 @@ def _compiled(name: str, sanitizer: str = "plain") -> Path:
     """A program of that name that writes a trace with the hook's own sources, compiled once."""
 
     def build(folder: Path) -> None:
-        sources = [HERE / "programs" / f"{name}.c", *(CSRC / f"{one}.c" for one in _RECORDER)]
-        compile_c(folder / name, *SANITIZERS[sanitizer], *map(str, sources))
+        parts = [CSRC / f"{one}.c" for one in _RECORDER]
+        if sanitizer != "plain":
+            objects = hook_objects(sanitizer, (*SANITIZERS[sanitizer], *loader_build.WARNINGS)).hook
+            parts = [objects[f"{one}.c"] for one in _RECORDER]
+        compile_c(folder / name, *SANITIZERS[sanitizer], str(HERE / "programs" / f"{name}.c"), *map(str, parts))
 
     sources = [*(HERE / "programs").glob("*.[ch]"), Path(__file__)]
     return kept(f"{name}-{sanitizer}", loader_build.compiler(), SANITIZERS[sanitizer], sources, build) / name
