@@ -8,7 +8,7 @@ name that the decoder gives to the instruction.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from neutrino.sass.encoding import Form
@@ -119,9 +119,9 @@ def addition(word: int) -> Addition | None:
     return None
 
 
-def check_site(form: Form | None, word: int) -> Iterable[str]:
-    """Yield why an access cannot have code that counts its lanes. word: of the access."""
-    if form is None or form.name.partition(".")[0] not in KINDS:
+def check_site(form: Form | None, word: int, kinds: Container[str] = frozenset(KINDS)) -> Iterable[str]:
+    """Yield why an access cannot have code that counts its lanes. word: of the access. kinds: opcodes that may."""
+    if form is None or form.name.partition(".")[0] not in kinds:
         yield "there is code at what is no access of global memory"
         return
     if form.guard is not RegisterFile.PREDICATE and _GUARD.get(word) != ALWAYS:

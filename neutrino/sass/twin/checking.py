@@ -197,11 +197,12 @@ class _Words(Sequence[_Word]):
 class _Twin:
     """The code of an original and its twin, and what was found. taken: instruction of a trampoline → its site. entry,
     exits, accesses: trampolines with inserted code. moved: place of an EXIT in the original → its place in the twin, in
-    bytes. sm: of the architecture."""
+    bytes. sm: of the architecture. has_after: whether there may be code after accesses."""
 
     old: _Words
     new: _Words
     sm: int
+    has_after: bool = False
     found: list[Finding] = field(default_factory=list)
     taken: dict[int, int] = field(default_factory=dict)
     entry: Piece | None = None
@@ -292,6 +293,9 @@ class _Twin:
         before, at = self.old[index], first
         if before.opcode not in _MOVABLE:
             self.report(index * _BYTES, f"an instruction was displaced that may not move, {before.opcode:#x}")
+        if self.has_after:
+            self._check_around(index, first)
+            return
         if self.new[first].bits != before.without_reuse:
             # The last one above the branch back.
             back = self.new.next(_BRANCH, first + 1)
@@ -302,6 +306,27 @@ class _Twin:
         self._check_back(at + 1, index, self.new[at])
         if at > first:
             self.accesses.append(Piece(index, range(first, first), range(first, at), range(at, at + 2)))
+
+    def _check_around(self, index: int, first: int) -> None:
+        """Check a trampoline at an access, where there may be inserted code on both sides of it."""
+        before = self.old[index]
+        back = self.new.next(_BRANCH, first + 1)
+        # Branches under a predicate are the inserted code's.
+        while back is not None and not self.new[back].is_always:
+            back = self.new.next(_BRANCH, back + 1)
+        if back is None:
+            self.report(first * _BYTES, f"no branch back to {(index + 1) * _BYTES:#x}")
+            return
+        places = [at for at in range(first, back) if self.new[at].bits == before.without_reuse]
+        at = places[0] if places else back - 1
+        self._take(range(first, back + 1), index)
+        if len(places) != 1:
+            self.report(at * _BYTES, "the displaced instruction is another than the site's, or there twice")
+        self._check_back(back, index, self.new[back - 1])
+        self.accesses.append(
+            Piece(index, range(first, first), range(first, at), range(at, at + 1), range(at + 1, back),
+                  range(back, back + 1))
+        )  # fmt: skip
 
     def _check_entry(self, first: int) -> None:
         """Check the trampoline of the first instruction: inserted code, the instruction, and the branch back."""
@@ -371,7 +396,8 @@ def _check_code(
     inserted code, -1 without any. kernel: its mangled name. sm: of the architecture."""
     if len(twin) % _LINE or len(twin) < len(original) or len(original) % _BYTES:
         return [Finding(-1, f"the code is {len(twin)} bytes long, not a longer multiple of {_LINE}")], {}, -1
-    code = _Twin(_Words(original), _Words(twin), sm)
+    has_after = around is not None and around.reference is not None and bool(around.reference.after)
+    code = _Twin(_Words(original), _Words(twin), sm, has_after)
     code.check()
     top = -1
     asked = around is not None and (around.counted is not None or around.reference is not None)

@@ -9,7 +9,7 @@ from NVIDIA's disassembler and is compared with it by tests of its own.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -46,7 +46,17 @@ from neutrino.sass.twin.hazards import (
     registers_of,
     step,
 )
-from neutrino.sass.twin.reference import AtSite, Comparison, Reference, Renamed, address_of, check_registers
+from neutrino.sass.twin.leaps import leap_target, wrong_with_leap
+from neutrino.sass.twin.reference import (
+    AtSite,
+    Comparison,
+    Reference,
+    Renamed,
+    address_of,
+    check_registers,
+    put_by_of,
+    something,
+)
 from neutrino.sass.twin.under_way import anywhere, bits_of, longest
 
 _ALLOWED = frozenset({
@@ -90,18 +100,27 @@ _BRANCH_CYCLES = 5
 _LEAST_AFTER_SUM = 1 + 1 + 5
 """Cycles from an addition to the end of its trampoline: its own, the access', and those of the branch back."""
 _PREDICATES = FILES["P"]
+_LOADS = frozenset({"LDG", "LDS", "LDL", "LD"})
+"""Opcodes after which there may be code: what they write are general registers, for which a scoreboard speaks."""
+_CLOCKS = frozenset({0x50, 0x51})
+"""What CS2R reads of the clock: its lower half, its upper half."""
+_ADDED_NOTHING = 0x0000000000000000_0000000000007918
+_NONE_PUT_BY = 0, -1
 
 
 @dataclass(frozen=True)
 class Piece:
     """A trampoline with code. site: number of the instruction that was displaced; all numbers count instructions from
     the section's first. ahead: what lets lanes that stay go back at once. body: the inserted code. end: the displaced
-    instruction and what comes after it."""
+    instruction and what comes after it. Where there is inserted code after it as well: after: that. back: the branch
+    back, which is not in end then."""
 
     site: int
     ahead: range
     body: range
     end: range
+    after: range = range(0)
+    back: range = range(0)
 
 
 @dataclass(frozen=True)
@@ -191,7 +210,7 @@ class _Checker:
             self.lent, self.at_entry = self.ended, True
             self._follow(entry, state, values)
             self.lent, self.at_entry = 0, False
-            self._check_settled(entry, state)
+            self._check_settled(entry.body, state, entry.body.stop)
             self._give_back(values)
             self._end(entry, state)
         reference = self.around.reference
@@ -243,18 +262,21 @@ class _Checker:
         done = set()
         for piece in accesses:
             form, site = self.original.form(piece.site), _word(self.original, piece.site)
-            for rule in check_site(form, site):
+            for rule in check_site(form, site, _LOADS if reference.after else KINDS):
                 self._report(piece.site, rule)
             key = (_name(form), access_bytes(form)) if form is not None else ("", 0)
-            if form is None or key not in reference.accesses:
+            if form is None or (key not in reference.accesses and key not in reference.after):
                 self._report(piece.site, "there is code at what no probe is at")
                 continue
             done.add(piece.site)
             at = AtSite(piece.site, site, form)
-            self._compare(piece, reference.accesses[key], known, at)
+            if reference.after:
+                self._compare_around(piece, reference, key, known, at)
+            else:
+                self._compare(piece, reference.accesses[key], known, at)
             self._follow_access(piece, at, known, state, values)
-        names = {name for name, _ in reference.accesses}
-        accessing = {*KINDS, *OTHERS}
+        names = {name for name, _ in (*reference.accesses, *reference.after)}
+        accessing = {*KINDS, *OTHERS, *names}
         for index in np.flatnonzero(self.original.having(lambda form: _name(form) in accessing)).tolist():
             name = _name(self.original.form(index))
             if _GUARD.get(_word(self.original, index)) == _NEVER:
@@ -262,7 +284,7 @@ class _Checker:
             if name in reference.unnamed:
                 if index in done:
                     self._report(index, f"{name} has code, and no probe is there")
-            elif name in OTHERS or (name not in names and KINDS.get(name) == "atomic"):
+            elif name not in names and (name in OTHERS or KINDS.get(name) == "atomic"):
                 self._report(index, f"{name} is an access for which the probes have no code")
             elif name in names and index not in done:
                 self._report(index, f"{name} has no code, although others have")
@@ -279,6 +301,27 @@ class _Checker:
         body = [_word(self.twin, index) for index in piece.body]
         for number, rule in comparison.check(body, named):
             self._report(piece.body.start + number, rule)
+
+    def _compare_around(
+        self, piece: Piece, reference: Reference, key: tuple[str, int], known: Renamed, at: AtSite
+    ) -> None:  # fmt: skip
+        """Compare the code before and after an access with what it should be. key: of what its kind has."""
+        named = self.named >> FIRST[RegisterFile.PREDICATE] & (1 << ALWAYS) - 1
+        bodies = [[_word(self.twin, index) for index in where] for where in (piece.body, piece.after)]
+        around = put_by_of(something(bodies[0]), something(bodies[1]))
+        if around is not None:
+            # As what does nothing these two are not compared.
+            bodies[0][something(bodies[0])[0][0]] = bodies[1][something(bodies[1])[-1][0]] = _ADDED_NOTHING
+        sides = (piece.body, reference.accesses, at), (piece.after, reference.after, replace(at, after=True))
+        for (where, codes, site), body in zip(sides, bodies, strict=True):
+            code = codes.get(key)
+            if code is None:
+                for number, _ in something(body):
+                    self._report(where.start + number, "there is code on a side of an access where no probe is")
+                continue
+            comparison = Comparison(code, reference.block, known, site, reference.sm)
+            for number, rule in comparison.check(body, named, around if around is not None else _NONE_PUT_BY):
+                self._report(where.start + number, rule)
 
     def _compare_ends(self, exits: Sequence[Piece], reference: Reference, known: Renamed) -> None:
         """Compare the code of all EXITs with what it should be; where it is the same, and right, once."""
@@ -297,12 +340,58 @@ class _Checker:
         address = address_of(at)
         self.readable = 3 << address[0] if address is not None else 0
         own.written |= self.readable
-        for kind in {self.columns.kinds[index] for index in piece.body if self.columns.writes[index] & known.kept_mask}:
+        for kind in {self.columns.kinds[index] for index in (*piece.body, *piece.after)
+                     if self.columns.writes[index] & known.kept_mask}:
             mine.recent[_LEAST_AFTER_SUM, kind] = known.kept_mask
         self._follow(piece, mine, own)
-        self._check_settled(piece, mine)
-        self._end(piece, mine)
+        if not self.around.reference or not self.around.reference.after:
+            self._check_settled(piece.body, mine, piece.body.stop)
+            self._end(piece, mine)
+        else:
+            self._check_settled(piece.body, mine, piece.body.stop, goes_on=False)
+            self._end(piece, mine)
+            self._follow_after(piece, at, mine, own)
         self.readable = 0
+
+    def _follow_after(self, piece: Piece, at: AtSite, state: State, values: _Values) -> None:
+        """Follow code after an access, which reads what that has written. state: after the access. values: after the
+        code before it."""
+        columns, (displaced,) = self.columns, piece.end
+        if _name(at.form) not in _LOADS or columns.writes[displaced] & ~GENERAL or not at.result:
+            self._report(piece.site, "there is code after what is no load into general registers")
+        if columns.write_barrier[displaced] == NO_BARRIER:
+            self._report(piece.site, "there is code after a load for which no scoreboard speaks")
+        result = self.readable = sum(1 << register for register in at.result)
+        values.written |= result
+        cycles = _BRANCH_CYCLES + sum(columns.stall[index] for index in (*piece.body, displaced))
+        done: list[int] = []
+        ways: list[tuple[list[int], State]] = []
+        for index in piece.after:
+            word = _word(self.twin, index)
+            if columns.names[index] == "BRA":
+                rule = wrong_with_leap(columns, index, word, piece.body, piece.after) or (
+                    "there is more than one branch in code after an access" if ways else ""
+                )
+                if rule:
+                    self._report(index, rule)
+            else:
+                self._check_instruction(index, cycles, values)
+            is_clock = columns.names[index] == "CS2R" and _SPECIAL.get(word) in _CLOCKS
+            step(columns, index, state, self._report)
+            if is_clock and state.written.out & result:
+                self._report(index, "the clock is read after a load whose result was not waited for")
+            cycles += columns.stall[index]
+            done.append(index)
+            target = leap_target(word, index) if columns.names[index] == "BRA" else None
+            if target is not None and index < target <= piece.after.stop:
+                leaping, tail = state.copy(), range(target, piece.after.stop)
+                for later in tail:
+                    step(columns, later, leaping, self._report)
+                ways.append(([*done, *tail], leaping))
+        for way, there in [*ways, (done, state)]:
+            self._check_settled(way, there, piece.after.stop)
+            for index in piece.back:
+                step(columns, index, there, self._report)
 
     def _named_in(self, piece: Piece) -> int:
         """The general registers that inserted code names, a mask."""
@@ -431,16 +520,21 @@ class _Checker:
         for index in piece.end:
             step(self.columns, index, state, self._report)
 
-    def _check_settled(self, piece: Piece, state: State) -> None:
-        """At the end of code that the kernel goes on after, nothing of it is under way."""
-        last = piece.body.stop
+    def _check_settled(
+        self, way: Sequence[int], state: State, last: int, *, goes_on: bool = True
+    ) -> None:  # fmt: skip
+        """At the end of code that the kernel goes on after, nothing of it is under way.
+
+        way: the instructions that were executed. state: after them. last: number of what comes after the code.
+        goes_on: whether the kernel's predicates have their values there.
+        """
         own = ~((1 << self.first_free) - 1)
         for mask, what in ((state.written.out & own, "written"), (state.read.out & own, "read")):
             if mask:
                 names = ", ".join(registers_of(mask))
                 self._report(last, f"{names} is still to be {what} where the inserted code ends")
         taken = 0
-        for index in piece.body:
+        for index in way:
             taken &= ~self.columns.wait[index]
             for barrier in (self.columns.write_barrier[index], self.columns.read_barrier[index]):
                 taken |= 1 << barrier if barrier != NO_BARRIER else 0
@@ -451,7 +545,7 @@ class _Checker:
             if mask & self.ended and age < longest(producer, self.twin.sm):
                 names = ", ".join(registers_of(mask & self.ended))
                 self._report(last, f"{names} is the kernel's, and written {age} cycles before it goes on")
-            late = mask & _PREDICATES & self.named
+            late = mask & _PREDICATES & self.named if goes_on else 0
             if late and age < _PREDICATE_CYCLES:
                 names = ", ".join(registers_of(late))
                 self._report(last, f"{names} is the kernel's, and written {age} cycles before it goes on")

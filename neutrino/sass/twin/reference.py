@@ -40,7 +40,8 @@ _ADD = 0x00000000078E0200_0000000000007825
 _ADD_LOW = 0x0000000007FFE0FF_0000000000007810
 _PUT_BY, _GIVE_BACK = 0x0000000000000000_00000000FF007803, 0x0000000000000000_0000000000007804
 _PLACEHOLDERS, _APART = 0xA000, 32
-_ADDRESS, _EXECUTES, _SITE, _KEPT = 0, 1, 2, 4
+_ADDRESS, _EXECUTES, _SITE, _KEPT, _RESULT = 0, 1, 2, 4, 100
+_BRANCH = 0x947
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,8 @@ class Reference:
     """The probes' code as ``ptxas`` assembled it. entry, exit: up to the barrier at its end. accesses: likewise, by the
     first part of the access's name and its bytes. Where accesses only add to sums, the end alone has code of ``ptxas``:
     then entry and accesses are empty. block: where the probe block is in constant bank 0, in bytes. unnamed: first
-    parts of the names of accesses that no probe is at, so that they have no code. sm: of the architecture, as 90."""
+    parts of the names of accesses that no probe is at, so that they have no code. sm: of the architecture, as 90.
+    after: the code after accesses, as in ``accesses``, which is the code before them."""
 
     entry: tuple[int, ...]
     exit: tuple[int, ...]
@@ -56,6 +58,7 @@ class Reference:
     block: int
     unnamed: frozenset[str] = frozenset()
     sm: int = 90
+    after: Mapping[tuple[str, int], tuple[int, ...]] = field(default_factory=dict)
 
     @property
     def is_whole(self) -> bool:
@@ -83,11 +86,22 @@ class Renamed:
 
 @dataclass(frozen=True)
 class AtSite:
-    """An access. index: of its instruction. word: of it. form: what it is."""
+    """An access. index: of its instruction. word: of it. form: what it is. after: whether it is that of the code after
+    it."""
 
     index: int
     word: int
     form: Form
+    after: bool = False
+
+    @property
+    def result(self) -> range:
+        """The general registers that it writes."""
+        places = [one for one in self.form.places if one.writes and one.field.file is RegisterFile.GENERAL]
+        if len(places) != 1 or places[0].field.get(self.word) == _ZERO:
+            return range(0)
+        first = places[0].field.get(self.word)
+        return range(first, first + places[0].count)
 
 
 def address_of(site: AtSite) -> tuple[int, int] | None:
@@ -115,6 +129,27 @@ def _decoded(reference: tuple[int, ...], sm: int) -> Code:
     return decode(np.array([[word & (1 << 64) - 1, word >> 64] for word in reference], np.uint64), sm)
 
 
+PutBy = tuple[int, int]
+"""Predicates (a mask) that are put into a register, and the number of that."""
+
+
+def put_by_of(first: Sequence[tuple[int, int]], last: Sequence[tuple[int, int]]) -> PutBy | None:
+    """Return how predicates are put by and given back: by the first instruction of code, and the last one of the same,
+    or of other code; None if they are not. Of both the numbers and words, without those that do nothing."""
+    if not first or not last or (first[0] == last[-1]):
+        return None
+    begin, end = _plain(first[0][1]), _plain(last[-1][1])
+    register, mask = _TARGET.get(begin), _NUMBER.get(begin)
+    puts_by = _NUMBER.put(_TARGET.put(_PUT_BY, register), mask) == begin
+    gives_back = _NUMBER.put(_FIRST_SOURCE.put(_GIVE_BACK, register), mask) == end
+    return (mask, register) if puts_by and gives_back else None
+
+
+def something(body: Sequence[int]) -> list[tuple[int, int]]:
+    """Return the instructions of code that do something, with their numbers."""
+    return [(number, word) for number, word in enumerate(body) if not _is_nothing(word)]
+
+
 class Comparison:
     """Compares one trampoline's code with the code that it should be."""
 
@@ -132,13 +167,27 @@ class Comparison:
         self.uniform: dict[int, int] = {}
         # From where on a branch's guard ends, and that guard.
         self._until, self._under = -1, -1
-        self.saved = 0
+        self._leap = self._leap_in_reference() if site is not None and site.after else -1
 
-    def check(self, body: Sequence[int], named: int) -> Iterable[tuple[int, str]]:
+    def _leap_in_reference(self) -> int:
+        """Return the number of a branch over all of the rest of code after an access, which is the first one and joins
+        no lanes; -1 without one."""
+        names = [_base(self.code.form(index)) for index in range(len(self.reference))]
+        first = next((index for index, one in enumerate(names) if one in ("BRA", "BSSY")), -1)
+        if first < 0 or names[first] != "BRA" or _GUARD.get(self.reference[first]) in (ALWAYS, 15):
+            return -1
+        return first if self.code[first].target == 16 * (len(names) - 1) and names[-1] == _BARRIER else -1
+
+    def check(
+        self, body: Sequence[int], named: int, around: PutBy | None = None
+    ) -> Iterable[tuple[int, str]]:  # fmt: skip
         """Yield what differs: number of the body's instruction, and the rule. named: predicates (a mask by number) that
-        the kernel names, which have to get their values back at an access."""
-        words = [(number, word) for number, word in enumerate(body) if not _is_nothing(word)]
-        words, put_by = self._without_saving(words)
+        the kernel names, which have to get their values back at an access. around: how, where there is code after it;
+        the two instructions for it are not in the body then."""
+        words = something(body)
+        put_by = around if around is not None else put_by_of(words, words) if self.site is not None else None
+        if put_by is not None and around is None:
+            words = words[1:-1]
         at = 0
         for index, word in enumerate(self.reference):
             if index >= self._until:
@@ -161,18 +210,7 @@ class Comparison:
             yield words[at][0], "an instruction that ptxas did not assemble"
         yield from ((0, rule) for rule in self._clashes(named, put_by))
 
-    def _without_saving(self, words: list[tuple[int, int]]) -> tuple[list[tuple[int, int]], tuple[int, int] | None]:
-        """Return the instructions without those that put predicates by and give them back, and of these the mask and
-        the register; None without."""
-        if self.site is None or len(words) < 2:
-            return words, None
-        first, last = _plain(words[0][1]), _plain(words[-1][1])
-        register, mask = _TARGET.get(first), _NUMBER.get(first)
-        puts_by = _NUMBER.put(_TARGET.put(_PUT_BY, register), mask) == first
-        gives_back = _NUMBER.put(_FIRST_SOURCE.put(_GIVE_BACK, register), mask) == last
-        return (words[1:-1], (mask, register)) if puts_by and gives_back else (words, None)
-
-    def _clashes(self, named: int, put_by: tuple[int, int] | None) -> Iterable[str]:
+    def _clashes(self, named: int, put_by: PutBy | None) -> Iterable[str]:
         """Yield registers that two things have."""
         written = sum(1 << number for number in self.predicates.values() if number != ALWAYS)
         mask, register = put_by if put_by is not None else (0, -1)
@@ -197,6 +235,8 @@ class Comparison:
             return [lambda found: "" if _plain(found) == _plain(word) else _OTHER]
         name = form.name.partition(".")[0]
         target = self.code[index].target if form.target else None
+        if index == self._leap:
+            return [lambda found: self._leaps(word, found)]
         if name == "BRA":
             if target is None or target <= 16 * index or _GUARD.get(word) in (ALWAYS, 15) or self._under >= 0:
                 return None
@@ -206,6 +246,8 @@ class Comparison:
             return []
         if _sets_stack(form, word):
             return []
+        if self.site is not None and self.site.after and name == "S2R" and self._is_of_placeholders(index):
+            return []
         if name == "CS2R" and _SPECIAL.get(word) == _ZERO and self._under < 0 and _GUARD.get(word) == ALWAYS:
             register = _TARGET.get(word)
             return [self._moves(register + more, _ZERO, own=True) for more in (0, 1)]
@@ -213,11 +255,41 @@ class Comparison:
             return self._of_placeholder(form, word)
         return [lambda found: self._same(form, word, found)]
 
+    def _is_of_placeholders(self, index: int) -> bool:
+        """Whether what an instruction reads is the address of placeholders alone, which have none in a twin."""
+        mask = self._reads_and_writes(index)[1]
+        for later in range(index + 1, len(self.reference)):
+            reads, writes = self._reads_and_writes(later)
+            word = self.reference[later]
+            is_placeholder = _base(self.code.form(later)) in ("LDS", "STS") and _DISTANCE.get(word) >= _PLACEHOLDERS
+            if reads & mask and not (is_placeholder and 1 << _FIRST_SOURCE.get(word) == mask):
+                return False
+            if is_placeholder and _base(self.code.form(later)) == "STS" and 1 << _SECOND_SOURCE.get(word) & mask:
+                return False
+            mask &= ~writes
+        return True
+
+    def _reads_and_writes(self, index: int) -> tuple[int, int]:
+        """The general registers that an instruction of the reference reads and writes, masks."""
+        form, word = self.code.form(index), self.reference[index]
+        masks = [0, 0]
+        for place in form.places if form is not None else ():
+            if place.field.file is RegisterFile.GENERAL and place.field.get(word) != _ZERO:
+                mask = (1 << place.count) - 1 << place.field.get(word)
+                masks[0] |= mask if place.reads else 0
+                masks[1] |= mask if place.writes else 0
+        return masks[0], masks[1]
+
     def _of_placeholder(self, form: Form, word: int) -> list[_Test] | None:
         number, rest = divmod(_DISTANCE.get(word) - _PLACEHOLDERS, _APART)
         wide = form.name.endswith(".64")
         if rest or _GUARD.get(word) != ALWAYS or number < 0:
             return None
+        if number == _RESULT:
+            if self.site is None or not self.site.after or form.name not in ("LDS", "LDS.64"):
+                return None
+            first = _TARGET.get(word)
+            return [functools.partial(self._result, first + more, more) for more in range(1 + wide)]
         if number >= _KEPT:
             register = (_SECOND_SOURCE if form.name.startswith("STS") else _TARGET).get(word)
             return [
@@ -232,6 +304,9 @@ class Comparison:
             return [lambda found: self._number(register, found)]
         if number == _EXECUTES:
             return [lambda found: self._executes(register, found)]
+        if number == _ADDRESS and self.site.after:
+            # The access may have written to it.
+            return None
         if number == _ADDRESS and not wide:
             return [lambda found: self._low_address(register, found)]
         if number == _ADDRESS and wide:
@@ -240,6 +315,20 @@ class Comparison:
                 lambda found: self._address(register, found),
             ]
         return None
+
+    def _leaps(self, word: int, found: int) -> str:
+        """Compare a branch to the code's end; where it leads, others ask."""
+        guard, other = _GUARD.get(word), _GUARD.get(found)
+        same = found & 0xFFF == _BRANCH and guard & 8 == other & 8
+        return "" if same and self._map(self.predicates, guard & 7, other & 7) else _OTHER
+
+    def _result(self, register: int, more: int, found: int) -> str:
+        """Compare a move of what the access has written."""
+        assert self.site is not None
+        result = self.site.result
+        if more >= len(result):
+            return "the inserted code reads more than the access has written"
+        return self._exact(register, found, _SECOND_SOURCE.put(_MOVE, result[more]))
 
     def _map(self, maps: dict[int, int], number: int, found: int) -> bool:
         return maps.setdefault(number, found) == found
@@ -359,6 +448,11 @@ def check_registers(known: Renamed) -> Iterable[str]:
     numbers = [number for _, number in sorted(known.sites.items())]
     if numbers and numbers != list(range(len(numbers))):
         yield "the sites are not numbered in their order"
+
+
+def _base(form: Form | None) -> str:
+    """The opcode's name."""
+    return "" if form is None else form.name.partition(".")[0]
 
 
 def _sets_stack(form: Form, word: int) -> bool:
