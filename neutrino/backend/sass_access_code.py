@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from neutrino.backend.sass_access_sums import reads_lane_number
@@ -30,7 +30,7 @@ from neutrino.sass.encoding import not_displaced
 from neutrino.sass.fields import ALWAYS, GUARD, NEGATED
 from neutrino.sass.twin.access_code import Parts, lift_parts
 from neutrino.sass.twin.access_twin import Kind
-from neutrino.sass.twin.placeholders import ADDRESS, DISTANCE, EXECUTES, FIRST_OFFSET, KEPT, SITE
+from neutrino.sass.twin.placeholders import ADDRESS, DISTANCE, EXECUTES, FIRST_OFFSET, KEPT, RESULT, SITE
 from neutrino.sass.twin.probe_code import EXIT_ENDS, Shape
 from neutrino.sass.twin.trampolines import ARCHITECTURES, instruction_words
 from neutrino.toolchain.ptxas import Assembler
@@ -105,6 +105,19 @@ _HERE = """
 """
 """A predicate that is true in every lane, which the assembler does not know; and an address that differs by lane."""
 _CLOCK = re.compile(r"mov\.u64 (%\w+), %clock64;")
+_CLOCK_ALWAYS = re.compile(r"(?<=\t)mov\.u64 (%\w+), %clock64;")
+"""Under a predicate it is one of the lanes' already, which may be made of what has to be there before."""
+_END = "the_end"
+_RESULTS: Mapping[int, tuple[str, ...]] = {
+    **dict.fromkeys((1, 2), ("%word", "cvt.u16.u32 %narrow, %word;")), 4: ("%word",),
+    **dict.fromkeys((8, 16), ("%first",)),
+}  # fmt: skip
+"""Bytes of a load → the register that its result is in, and what puts it into the one that the probes' code reads."""
+_ANY_VOTE = re.compile(r"^\s*vote\.sync\.any\.pred (%\w+),", re.MULTILINE)
+_CHOSEN = re.compile(r"^\s*selp\.b32 (%\w+), 1, 0, (%\w+);", re.MULTILINE)
+_IF_CHOSEN = re.compile(r"^\s*setp\.ne\.u32 (%\w+), (%\w+), 0;", re.MULTILINE)
+_BOTH = re.compile(r"^\s*and\.pred (%\w+), (%\w+), (%\w+);", re.MULTILINE)
+_EFFECT = re.compile(r"^\s*(?:@(!?%\w+)\s+)?(?:red|atom|st|vote|shfl|match|bar|pmevent|bra)\b")
 _ACTIVE = re.compile(r"activemask\.b32 (%\w+);")
 _TOGETHER = re.compile(r"\b((?:vote|shfl|match)\.[^\n;]*), %\w+;")
 _UNIFORM = re.compile(
@@ -135,8 +148,8 @@ _BASE = "%neutrino_b"
 def _instruction(base: str, size: int) -> str:
     """Return the PTX of an access, without what is before and after it."""
     kind, _, value = _VALUES[size].partition(" ")
-    if base == "LDG":
-        return f"ld.global.{kind} {value}, [%site_address];"
+    if base in _LOADS:
+        return f"ld.{_LOADS[base][1]}.{kind} {value}, [%site_address];".replace("ld.generic", "ld")
     if base == "STG":
         return f"st.global.{kind} [%site_address], {value};"
     if base == "ATOMG":
@@ -146,6 +159,19 @@ def _instruction(base: str, size: int) -> str:
     return f"cp.async.ca.shared.global [%word], [%site_address], {size};"
 
 
+_LOADS: Mapping[str, _Opcode] = {
+    "LDG": ("ld", "global"), "LDS": ("ld", "shared"), "LDL": ("ld", "local"), "LD": ("ld", "generic"),
+}  # fmt: skip
+"""First part of the name of a load that may have code after it → the instruction of PTX."""
+_MATRICES_OF_LOADS: Mapping[str, _Opcode] = {"LDS": ("wmma", "load", "shared"), "LD": ("wmma", "load", "generic")}
+"""As ``_MATRICES``, of these."""
+_TYPES: Mapping[int, tuple[str, ...]] = {
+    1: ("b8", "u8", "s8"), 2: ("b16", "u16", "s16"), 4: ("b32", "u32", "s32", "f32"),
+    8: ("b64", "u64", "s64", "f64"),
+}  # fmt: skip
+_ALL_TYPES = frozenset({"b128", *(one for names in _TYPES.values() for one in names)})
+_ELEMENTS = (1, 2, 4)
+"""How many elements of a type a load may have."""
 _ATOMIC = frozenset({"ATOMG", "REDG"})
 _SIZES: Mapping[str, tuple[int, ...]] = {"LDGSTS": (4, 8, 16), **dict.fromkeys(_ATOMIC, (4, 8))}
 KINDS: tuple[Kind, ...] = tuple((base, size) for base in _ORDINARY for size in _SIZES.get(base, tuple(_VALUES)))
@@ -172,16 +198,32 @@ class AccessCode:
             what = f"only machine code from sm_{_FIRST_ARCHITECTURE} on can have yet"
             raise MachineCodeError(_NAME, f"the probes have code at accesses that {what}")
         for probe in self._at_instructions:
-            if probe.after is not None:
-                raise MachineCodeError(_NAME, f"the probe {probe.name} runs after an instruction")
             for pattern in probe.tracepoint.patterns:
-                _check_pattern(pattern, probe)
+                if self._is_after:
+                    _check_load(pattern, probe)
+                else:
+                    _check_pattern(pattern, probe)
         self._check_same()
+        if self._is_after:
+            self._check_types()
 
     @cached_property
     def _at_instructions(self) -> tuple[Probe, ...]:
         """The probes that are not at the kernel's entry or ends."""
         return tuple(probe for probe in self.probes.probes if probe.tracepoint.text != "kernel")
+
+    @cached_property
+    def _is_after(self) -> bool:
+        """Whether there is code after accesses, which may be loads alone then, of any memory."""
+        return any(probe.after is not None for probe in self._at_instructions)
+
+    @cached_property
+    def _ordinary(self) -> Mapping[str, _Opcode]:
+        return _LOADS if self._is_after else _ORDINARY
+
+    @cached_property
+    def _matrices(self) -> Mapping[str, _Opcode]:
+        return {**_MATRICES, **_MATRICES_OF_LOADS} if self._is_after else _MATRICES
 
     @cached_property
     def _apart(self) -> ProbeSet:
@@ -191,6 +233,8 @@ class AccessCode:
     @cached_property
     def _kinds(self) -> tuple[Kind, ...]:
         """The accesses that have code: atomic ones only where the probes are the same at all that they may be."""
+        if self._is_after:
+            return tuple((base, size) for base in _LOADS for size in _VALUES)
         return tuple(kind for kind in KINDS if kind[0] not in _ATOMIC or self._may_differ(kind[0]) is None)
 
     @property
@@ -231,7 +275,7 @@ class AccessCode:
             form = code.form(index)
             base = form.name.partition(".")[0] if form is not None else ""
             low = int(code.words[index, 0])
-            if form is None or (base not in _ORDINARY and base not in _OTHERS):
+            if form is None or (base not in self._ordinary and base not in _OTHERS):
                 continue
             # Never executed, as ``ptxas`` has some.
             if GUARD.get(low) == ALWAYS and NEGATED.get(low):
@@ -250,9 +294,9 @@ class AccessCode:
             what = f"has {len(found)} accesses, and the probes save under their numbers, which go up to"
             raise MachineCodeError(kernel, f"{what} {self._most_sites - 1}")
         if lane_number:
-            for base in sorted({base for base, _ in found.values()} & _MATRICES.keys()):
-                if not self._probes_of(_MATRICES[base]):
-                    matrix = ".".join(_MATRICES[base])
+            for base in sorted({base for base, _ in found.values()} & self._matrices.keys()):
+                if not self._probes_of(self._matrices[base]):
+                    matrix = ".".join(self._matrices[base])
                     what = f"has {lane_number}, so that {base} may be {matrix}, where no probe is"
                     raise MachineCodeError(kernel, what)
         return found
@@ -266,14 +310,14 @@ class AccessCode:
     @cached_property
     def unnamed(self) -> frozenset[str]:
         """First parts of the names of accesses that no probe is at."""
-        return frozenset(base for base in (*_ORDINARY, *_OTHERS) if not self._is_named(base))
+        return frozenset(base for base in (*_ORDINARY, *_OTHERS, *self._ordinary) if not self._is_named(base))
 
     def _is_named(self, base: str) -> bool:
         """Whether a probe is at an instruction of PTX that an access may be made of. base: first part of its name."""
         if base not in self._named:
             origins = _OTHERS.get(base, ())
-            if base in _ORDINARY:
-                origins = _ORDINARY[base], *_ALIKE.get(base, ()), *_SAME.get(base, ())
+            if base in self._ordinary:
+                origins = self._ordinary[base], *_ALIKE.get(base, ()), *_SAME.get(base, ())
                 origins = *origins, *((_MATRICES[base],) if base in _MATRICES else ())
             self._named[base] = any(self._probes_of(origin) for origin in origins)
         return self._named[base]
@@ -284,7 +328,7 @@ class AccessCode:
 
     def _may_differ(self, base: str) -> _Opcode | None:
         """Return what an access may be made of at which other probes are; None if its probes are known."""
-        own = self._probes_of(_ORDINARY[base])
+        own = self._probes_of(self._ordinary[base])
         for origin in _ALIKE.get(base, ()):
             if self._probes_of(origin) != own:
                 return origin
@@ -301,7 +345,9 @@ class AccessCode:
         makes it, and one that needs few uniform registers. Raises what ``ProbeCode.at`` does."""
         remainder = offset % 16
         if remainder not in self._parts:
-            self._parts[remainder] = tuple(self._assembled(remainder + 16, frugal=one) for one in (False, True))
+            # What is read lane by lane is not the same in all lanes for a branch to the end of code after an access.
+            how = (False,) if self._is_after else (False, True)
+            self._parts[remainder] = tuple(self._assembled(remainder + 16, frugal=one) for one in how)
         return self._parts[remainder]
 
     def _assembled(self, offset: int, *, frugal: bool) -> Parts:
@@ -325,11 +371,14 @@ class AccessCode:
                 raise MachineCodeError(_NAME, f"the probes' code needs {kernel.stack} bytes of stack ({name})")
         base = cubin.kernels[_ENTRY].parameter_base
         shape = Shape((), (), twin.block_offset, twin.block_size, base, sm=ARCHITECTURES[self.arch])
-        accesses = {kind: words[_name(kind)] for kind in self._kinds if _name(kind) in words}
+        accesses, after = (
+            {kind: words[_name(kind, where)] for kind in self._kinds if _name(kind, where) in words}
+            for where in ("at", "after")
+        )
         kept = [2 if bits == 64 else 1 for bits in self._kept(twin).values()]
         # One more for addresses on their way.
         kept += [2] * routed
-        return lift_parts(words[_ENTRY], words[_EXIT], accesses, kept, shape, _NAME, self.unnamed)
+        return lift_parts(words[_ENTRY], words[_EXIT], accesses, kept, shape, _NAME, self.unnamed, after)
 
     def texts(self, offset: int, *, frugal: bool = False, routed: bool = False) -> str:
         """Return the PTX of all parts. offset: of the probe block, in bytes. frugal: whether what all lanes have in
@@ -339,46 +388,95 @@ class AccessCode:
         head, _, tail = _sections(whole)
         parts = [f".version 8.0\n.target {self.arch}\n.address_size 64\n"]
         signature = _signature(head)
-        how = {"frugal": frugal, "routed": routed}
         begin = head.partition("{")[2]
         parts.append(self._part(_ENTRY, signature, head, begin, kept, (), tuple(kept), frugal=False, routed=routed))
-        parts.append(self._part(_EXIT, signature, head, tail, kept, tuple(kept), (), **how))
+        parts.append(self._part(_EXIT, signature, head, tail, kept, tuple(kept), (), frugal=frugal, routed=routed))
         for kind in self._kinds:
             twin = self._twin(kind, offset)
             if not self.probes_at[kind] or twin is None:
                 continue
             head, (first, second), _ = _sections(twin)
+            if self._is_after:
+                befores, afters = zip(*(_around(one, kind) for one in (first, second)), strict=True)
+                around = kind, (signature, head), befores, afters, kept
+                parts += self._parts_around(*around, frugal=frugal, routed=routed)
+                continue
             code = _with_site(_without(first, kind), _without(second, kind))
             if set(self._kept(twin)) - set(kept):
                 raise MachineCodeError(_NAME, f"the probes keep other registers at {kind[0]}")
             used = tuple(name for name in kept if re.search(rf"{re.escape(name)}\b", code))
             stored = tuple(name for name in used if name != _BASE)
-            parts.append(self._part(_name(kind), signature, head, code, kept, used, stored, at=True, **how))
+            about = _name(kind), signature, head, code, kept, used, stored
+            parts.append(self._part(*about, frugal=frugal, routed=routed, at=True))
         return "\n".join(parts)
+
+    def _parts_around(
+        self, kind: Kind, about: tuple[str, str], befores: Sequence[str], afters: Sequence[str],
+        kept: Mapping[str, int], *, frugal: bool, routed: bool,
+    ) -> list[str]:  # fmt: skip
+        """Return the kernels of the code before and after a kind of load, those of them that are not empty.
+
+        about: signature and head. befores, afters: the code at the sites 0 and 1. kept: the registers that all parts
+        keep, with their bits. frugal, routed: of ``texts``.
+        """
+        signature, head = about
+        found = []
+        before, after = (_with_site(*codes) for codes in (befores, afters))
+        leap = _leap(before, after, frozenset(kept))
+        for where, code in (("at", before), ("after", after)):
+            if not code.strip():
+                continue
+            _check_temporaries(code, f"{where} {kind[0]}")
+            used = tuple(name for name in kept if re.search(rf"{re.escape(name)}\b", code))
+            stored = tuple(name for name in used if name in _written_in(code))
+            if where == "at":
+                code = _stored_early(code, {one: _place("st", kept[one], one, KEPT + list(kept).index(one))
+                                            for one in stored})  # fmt: skip
+                stored = ()
+            after_size = kind[1] if where == "after" else 0
+            found.append(self._part(
+                _name(kind, where), signature, head, code, kept, used, stored, at=True, after=after_size,
+                leap=leap if where == "after" else "", frugal=frugal, routed=routed,
+            ))  # fmt: skip
+        return found
 
     def _part(
         self, name: str, signature: str, head: str, code: str, kept: Mapping[str, int], loaded: Sequence[str],
-        stored: Sequence[str], *, frugal: bool, routed: bool, at: bool = False,
+        stored: Sequence[str], *, frugal: bool, routed: bool, at: bool = False, after: int = 0, leap: str = "",
     ) -> str:  # fmt: skip
         """Return the kernel of one part. head: of the kernel that it is from, with the registers. loaded, stored: of
-        those that are kept. frugal, routed: of ``texts``."""
+        those that are kept. frugal, routed: of ``texts``. after: of code after a load, its bytes. leap: a register that
+        is kept, "" for none: where it is 0 the code does nothing."""
         # Lanes under a predicate are those in which it is true, whichever instruction the others execute.
         code = _ACTIVE_UNDER.sub(r"vote.sync.ballot.b32 \2, \1, 0xffffffff;", code)
         code = _INTO_TEMPORARY.sub(r"\1", _ASKED_UNDER.sub(_ASKED, code))
         if _PARTED.search(code):
             raise MachineCodeError(_NAME, f"the probes' code parts the lanes of a warp ({name})")
         numbers = {one: KEPT + number for number, one in enumerate(kept)}
-        loads = [_place("ld", kept[one], one, numbers[one]) for one in loaded]
+        loads = [_place("ld", kept[one], one, numbers[one]) for one in loaded if one != leap]
+        if leap:
+            # Only lanes that are together ask each other, so all of them leap or none.
+            loads = [
+                _place("ld", kept[leap], leap, numbers[leap]), f"setp.eq.u32 %leaps, {leap}, 0;",
+                f"@%leaps bra.uni {_END};", *loads,
+            ]  # fmt: skip
         if at:
             told = {"%site_address": (64, ADDRESS), "%site_number": (32, SITE)}
             loads += [_place("ld", bits, one, number) for one, (bits, number) in told.items() if one in code]
             # Also where no code asks: without the guard, more than the lanes of the access would be counted.
             loads += [_place("ld", 32, "%site_executed", EXECUTES), "setp.ne.u32 %site_executes, %site_executed, 0;"]
+        if after:
+            # The last of all, so that little is between its arrival and a clock.
+            if "%site_address" in code or "%second" in code:
+                raise MachineCodeError(_NAME, "the probes ask after a load for its address, which may be overwritten")
+            register, *more = _RESULTS[after]
+            loads += [_place("ld", 64 if after >= 8 else 32, register, RESULT), *more]
         stores = [_place("st", kept[one], one, numbers[one]) for one in stored]
         declarations = "" if name == _ENTRY else "\n".join(_REGISTER.findall(head))
-        if name != _ENTRY or routed:
-            # Where all lanes are together, at the entry, it needs no predicate.
-            code = _CLOCK.sub(r"mov.u64 \1, 0;\n\t@%here mov.u64 \1, %clock64;", code)
+        if name != _ENTRY or routed or self._is_after:
+            # Where all lanes are together, at the entry, one clock needs no predicate.
+            clock = _CLOCK_ALWAYS if self._is_after else _CLOCK
+            code = clock.sub(r"mov.u64 \1, 0;\n\t@%here mov.u64 \1, %clock64;", code)
         code = _ACTIVE.sub(r"vote.sync.ballot.b32 \1, %here, 0xffffffff;", code)
         code = _TOGETHER.sub(r"\1, 0xffffffff;", code)
         if frugal:
@@ -386,6 +484,9 @@ class AccessCode:
         if routed:
             code = _routed(code, KEPT + len(kept))
         code = re.sub(r"\bret;\s*\}\s*$", "", code)
+        if leap:
+            declarations += "\n\t.reg .pred %leaps;"
+            stores.append(f"{_END}:")
         lines = [signature.replace(_signature_name(signature), name), "{", declarations, _HERE, *loads, code, *stores]
         return "\n".join([*lines, f"bar.sync {EXIT_ENDS};", "ret;", "}", ""])
 
@@ -424,12 +525,56 @@ class AccessCode:
             self._twins[kind, offset] = twin
         return self._twins[kind, offset]
 
+    def _check_types(self) -> None:
+        """Raise MachineCodeError where code differs by the type of what is loaded, of which machine code tells the
+        bytes alone."""
+        asked = set()
+        for base, size in self._kinds:
+            opcode = _instruction(base, 4).partition(".b32")[0]
+            # Patterns that are the same of two memories are asked of one.
+            patterns = frozenset(
+                (probe.name, replace(pattern, opcode=tuple(set(pattern.opcode) - {_LOADS[base][1]})))
+                for probe in self._at_instructions for pattern in probe.tracepoint.patterns
+                if _LOADS[base][1] in pattern.opcode
+            )  # fmt: skip
+            if (patterns, size) in asked:
+                continue
+            asked.add((patterns, size))
+            own: str | None = None
+            for count in _ELEMENTS:
+                for one in _TYPES.get(size // count, ()) if size % count == 0 else ():
+                    found = self._code_of_type(opcode, one, count)
+                    own = found if own is None else own
+                    if found != own:
+                        vector = f".v{count}" if count > 1 else ""
+                        what = f"the probes' code is another at {opcode}{vector}.{one} than at others of {size} bytes"
+                        raise MachineCodeError(_NAME, f"{what}, of which machine code does not tell")
+
+    def _code_of_type(self, opcode: str, kind: str, count: int) -> str:
+        """Return the code around a load of a type, without what depends on the type alone. count: of elements."""
+        bits = max(int(kind[1:]), 16)
+        names = [f"%out_{bits}_{number}" for number in range(count)]
+        what = f"{{{', '.join(names)}}}" if count > 1 else names[0]
+        load = f"{opcode}{f'.v{count}' if count > 1 else ''}.{kind} {what}, [%site_address];"
+        text = _KERNEL.format(
+            target=_LOWERED_FOR, name=_NAME, size=16, begin=_BEGIN, end=EXIT_ENDS, accesses=f"    {load}"
+        )
+        text = text.replace("{\n", f"{{\n    .reg .b{bits} {', '.join(names)};\n", 1)
+        module = probe_module(parse(text), self._apart)
+        if not module.kernels:
+            return ""
+        if module.kernels[0].left_out or module.kernels[0].probes_left_out:
+            raise MachineCodeError(_NAME, "some of the probes have no code in PTX at the loads they are for")
+        _, accesses, _ = _sections(module.kernels[0])
+        before, _, after = accesses[0].partition(load)
+        return _numbered(before) + load.partition(" ")[0].partition(".")[0] + _numbered(_without_arrival(after))
+
     def _check_same(self) -> None:
         """Raise MachineCodeError where an access may be of several instructions of PTX that differ in their probes."""
-        for base in _ORDINARY.keys() - _ATOMIC:
+        for base in self._ordinary.keys() - _ATOMIC:
             other = self._may_differ(base)
             if other is not None:
-                what = f"{base} may be {'.'.join(_ORDINARY[base])} or {'.'.join(other)}, where other probes are"
+                what = f"{base} may be {'.'.join(self._ordinary[base])} or {'.'.join(other)}, where other probes are"
                 raise MachineCodeError(_NAME, what)
 
 
@@ -448,6 +593,21 @@ def _check_pattern(pattern: Pattern, probe: Probe) -> None:
         raise MachineCodeError(_NAME, f"the probe {probe.name} is at {text}, of which machine code does not tell")
 
 
+def _check_load(pattern: Pattern, probe: Probe) -> None:
+    """Raise MachineCodeError for a pattern that is not of loads, or of which machine code does not tell: of types it
+    tells how many bytes they have (``AccessCode._check_types``)."""
+    plain = Pattern(
+        pattern.subject, pattern.opcode, without=pattern.without, requires=pattern.requires, excludes=pattern.excludes
+    )
+    types = {*pattern.without, *(one for parts in (*pattern.requires, *pattern.excludes) for one in parts)}
+    parts = set(pattern.opcode[1:]) - _ALL_TYPES
+    is_load = pattern.opcode[:1] == ("ld",) and parts <= {space for _, space in _LOADS.values()} and parts
+    if pattern.subject is not Subject.OPCODE or pattern != plain or not is_load or types - _ALL_TYPES:
+        where = "runs after an instruction" if probe.after is not None else "is with others after instructions"
+        what = f"the probe {probe.name} {where}, {probe.tracepoint.text}, of which machine code does not tell"
+        raise MachineCodeError(_NAME, what)
+
+
 def _names(probe: Probe, origin: tuple[str, ...]) -> bool:
     """Whether a probe is at an instruction of PTX: all parts of a pattern are among its. origin: of one word, all
     opcodes that begin with it."""
@@ -462,8 +622,8 @@ def _names(probe: Probe, origin: tuple[str, ...]) -> bool:
     )
 
 
-def _name(kind: Kind) -> str:
-    return f"at_{kind[0]}_{kind[1]}"
+def _name(kind: Kind, where: str = "at") -> str:
+    return f"{where}_{kind[0]}_{kind[1]}"
 
 
 def _place(what: str, bits: int, register: str, number: int) -> str:
@@ -514,6 +674,103 @@ def _without(code: str, kind: Kind) -> str:
     if len(left) != len(lines) - 1:
         raise MachineCodeError(_NAME, f"its twin has changed the access ({_name(kind)})")
     return "\n".join(left)
+
+
+def _around(code: str, kind: Kind) -> tuple[str, str]:
+    """Return the code before and after an access. Raises MachineCodeError if it is not there once."""
+    before, access, after = code.partition(f"@%site_executes {_instruction(*kind)}")
+    if not access or access in after:
+        raise MachineCodeError(_NAME, f"its twin has changed the access ({_name(kind)})")
+    return before, after
+
+
+def _written_in(code: str) -> set[str]:
+    """The registers that code writes."""
+    return {one for line in code.splitlines() if (found := _WRITTEN.match(line)) is not None
+            for one in re.findall(r"%\w+", found[1])}  # fmt: skip
+
+
+def _check_temporaries(code: str, where: str) -> None:
+    """Raise MachineCodeError for code that reads what was left on the other side of an access."""
+    known: set[str] = set()
+    for line in code.splitlines():
+        found = _WRITTEN.match(line)
+        written = set(re.findall(r"%\w+", found[1])) if found is not None else set()
+        if found is not None:
+            line = line[: found.start(1)] + line[found.end(1) :]
+        unknown = set(re.findall(r"%neutrino_t\w+", line)) - known
+        if unknown:
+            raise MachineCodeError(_NAME, f"the probes' code {where} reads {min(unknown)} of elsewhere")
+        known |= written
+
+
+def _stored_early(code: str, stores: Mapping[str, str]) -> str:
+    """Return code with each store of a register right after the last line that writes it: what is not the clock's is
+    stored before that is read."""
+    lines = code.rstrip().splitlines()
+    left = dict(stores)
+    out: list[str] = []
+    for line in reversed(lines):
+        for one in [one for one in left if one in _written_in(line)]:
+            out.append(left.pop(one))
+        out.append(line)
+    return "\n".join(reversed(out)) + "\n"
+
+
+def _leap(before: str, after: str, kept: frozenset[str]) -> str:
+    """Return the register without which code after an access does nothing, if all lanes that are together have the same
+    there: what a vote before the access said; "" if there is none.
+
+    kept: the registers that outlive the code.
+    """
+    votes = {one[1] for one in _ANY_VOTE.finditer(before)}
+    chosen = [one for one in _CHOSEN.finditer(before) if one[1] in kept and one[2] in votes]
+    asked = _IF_CHOSEN.search(after)
+    if not chosen or asked is None or asked[2] != chosen[-1][1] or asked[2] in _written_in(after):
+        return ""
+    if asked[2] in _written_in(before[chosen[-1].end() :]):
+        return ""
+    implied = {asked[1]}
+    for both in _BOTH.finditer(after):
+        if implied & {both[2], both[3]}:
+            implied.add(both[1])
+    for line in after.splitlines():
+        effect, written = _EFFECT.match(line), _WRITTEN.match(line)
+        guard = re.match(r"\s*@(!?%\w+)\s", line)
+        outlives = written is not None and set(re.findall(r"%\w+", written[1])) & kept
+        if (effect is not None or outlives) and (guard is None or guard[1] not in implied):
+            return ""
+    return asked[2]
+
+
+_ARRIVES = re.compile(r"^\s*or\.b32 (%\w+), \1, (%\w+);")
+
+
+def _without_arrival(code: str) -> str:
+    """Return code after a load without what makes its result ready to be waited for, which is all that an ``or`` with
+    what is never 0 asks of it."""
+    out: list[str] = []
+    made = {f"%out_{bits}_0" for bits in (16, 32, 64)}
+    for line in code.splitlines():
+        written, arrives = _WRITTEN.match(line), _ARRIVES.match(line)
+        if arrives is not None and arrives[2] in made:
+            out.append(line.replace(arrives[2], "%result"))
+            continue
+        rest = line[: written.start(1)] + line[written.end(1) :] if written is not None else line
+        is_made = bool(set(re.findall(r"%\w+", rest)) & made)
+        if is_made and written is not None and re.match(r"\s*(?:mov|cvt)\b", line):
+            made.add(written[1])
+            continue
+        out.append(line)
+    return "\n".join(out)
+
+
+def _numbered(code: str) -> str:
+    """Return code with its temporary registers numbered in their order."""
+    numbers: dict[str, str] = {}
+    return re.sub(
+        r"%neutrino_t([a-z])\d+", lambda found: numbers.setdefault(found[0], f"%{found[1]}_{len(numbers)}"), code
+    )
 
 
 _PLACE = re.compile(r"\[(%\w+)(?:\+(\d+))?\]")

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 
 from neutrino.errors import MachineCodeError
 from neutrino.sass.cubin import read_cubin
 from neutrino.sass.decoder import Code, decode
 from neutrino.sass.encoding import Form
-from neutrino.sass.fields import INSTRUCTION_BYTES, REUSE, WAIT, Field
+from neutrino.sass.fields import INSTRUCTION_BYTES, NO_BARRIER, REUSE, WAIT, WRITE_BARRIER, Field
 from neutrino.sass.instruction import RegisterFile
 from neutrino.sass.twin import control
 from neutrino.sass.twin.access_code import Parts, PlacedParts, place_parts
 from neutrino.sass.twin.checking import check_cubin, require
 from neutrino.sass.twin.free_registers import UNCOUNTED, free_registers, moves_registers
 from neutrino.sass.twin.growing import Growth, code_of, grow
-from neutrino.sass.twin.placeholders import Access
+from neutrino.sass.twin.placeholders import ADDRESS, Access
 from neutrino.sass.twin.probe_code import Placed, Registers, packed, reads_third_index
 from neutrino.sass.twin.probed import (
     BLOCK_ALIGNMENT,
@@ -63,23 +64,23 @@ def access_twin(
     if check_surroundings(data, kernel, file, sites_of) or moves_registers(code):
         raise MachineCodeError(kernel, "moves registers between warps (USETMAXREG)")
     check_entry(code, kernel)
-    sites = {
-        index: (kind, access_at(code, words, index, number, kernel))
-        for number, (index, kind) in enumerate(sorted(kinds.items()))
-    }  # fmt: skip
     offset = -(-found.parameter_size // BLOCK_ALIGNMENT) * BLOCK_ALIGNMENT
     alternatives = parts_at(offset)
+    sites = {
+        index: (kind, access_at(code, words, index, number, kernel, alternatives[0], kind))
+        for number, (index, kind) in enumerate(sorted(kinds.items()))
+    }  # fmt: skip
     shape = alternatives[0].shape
-    if not kinds and alternatives[0].accesses:
+    if not kinds and (alternatives[0].accesses or alternatives[0].after):
         raise MachineCodeError(kernel, "has no access of memory that the probes are for")
     if found.parameter_base != shape.parameter_base:
         raise MachineCodeError(kernel, f"has its parameters at {found.parameter_base:#x} of constant bank 0")
     parts, placed = _first_placed(alternatives, registers, offset, sites, kernel)
     new, entry, leaving = write_ends(words, exits, Placed(placed.entry, placed.exit, placed.top, offset), sm)
     accesses = {}
-    for index, body in sorted(placed.accesses.items()):
+    for index, (before, after) in sorted(placed.accesses.items()):
         place, site, word = len(new) * INSTRUCTION_BYTES, index * INSTRUCTION_BYTES, new[index]
-        new += [*body, REUSE.put(word, 0)]
+        new += [*before, REUSE.put(word, 0), *after]
         new.append(control.branch(len(new) * INSTRUCTION_BYTES, site + INSTRUCTION_BYTES, sm))
         new[index] = control.branch(site, place, sm, wait=WAIT.get(word))
         new[index - 1] = REUSE.put(new[index - 1], 0)
@@ -87,7 +88,7 @@ def access_twin(
     fill_up(new)
     count = max(found.registers, placed.top + 1 + UNCOUNTED)
     moved = {site: end for site, (_, end) in leaving.items()}
-    third_index = reads_third_index((*placed.entry, *placed.exit, *chain(*placed.accesses.values())), sm)
+    third_index = reads_third_index((*placed.entry, *placed.exit, *chain(*chain(*placed.accesses.values()))), sm)
     grown = grow(data, Growth(packed(new), count, shape.block_size, BLOCK_ALIGNMENT, moved, third_index), file)
     if grown.parameter_offset != offset:
         raise MachineCodeError(kernel, f"has its parameters up to another place than {offset}")
@@ -98,9 +99,11 @@ def access_twin(
 
 def reference_of(parts: Parts) -> Reference:
     """Return what the checker compares inserted code with."""
-    accesses = {kind: part.words for kind, part in parts.accesses.items()}
+    accesses, after = (
+        {kind: part.words for kind, part in of_kind.items()} for of_kind in (parts.accesses, parts.after)
+    )
     block = parts.shape.parameter_base + parts.shape.block_offset
-    return Reference(parts.entry.words, parts.exit.words, accesses, block, parts.unnamed, parts.shape.sm)
+    return Reference(parts.entry.words, parts.exit.words, accesses, block, parts.unnamed, parts.shape.sm, after)
 
 
 def _first_placed(
@@ -117,11 +120,14 @@ def _first_placed(
     return alternatives[-1], place_parts(alternatives[-1], registers, offset, sites, kernel)
 
 
-def access_at(code: Code, words: Sequence[int], index: int, number: int, kernel: str) -> Access:
+def access_at(
+    code: Code, words: Sequence[int], index: int, number: int, kernel: str, parts: Parts, kind: Kind
+) -> Access:  # fmt: skip
     """Return what code at an access is told.
 
-    code, words: of the kernel's section. index: of the instruction. number: of the site. Raises MachineCodeError for an
-    access whose address is not two registers of the lane's own and a constant.
+    code, words: of the kernel's section. index: of the instruction. number: of the site. parts, kind: the probes' code,
+    and which of it. Raises MachineCodeError for an access whose address is not two registers of the lane's own and a
+    constant, if it is asked for, and for one whose result nothing says to be there, if code is after it.
     """
     form = code.form(index)
     place, word = index * INSTRUCTION_BYTES, words[index]
@@ -131,7 +137,14 @@ def access_at(code: Code, words: Sequence[int], index: int, number: int, kernel:
     offset = field.get(word)
     # With a sign.
     offset -= offset >> field.bits - 1 << field.bits
-    return Access(_address(form, word, place, kernel), offset, guard_of(form, word, place, kernel), number)
+    address = _address(form, word, place, kernel) if parts.asks(kind, ADDRESS) else _ZERO
+    access = Access(address, offset, guard_of(form, word, place, kernel), number)
+    if kind not in parts.after:
+        return access
+    writes = [one for one in form.places if one.writes and one.field.file is RegisterFile.GENERAL]
+    if len(writes) != 1 or writes[0].field.get(word) == _ZERO or WRITE_BARRIER.get(word) == NO_BARRIER:
+        raise MachineCodeError(kernel, f"has {form.name} at {place:#x}, of which nothing says that its result is there")
+    return replace(access, result=(writes[0].field.get(word), writes[0].count), barrier=WRITE_BARRIER.get(word))
 
 
 def _address(form: Form, word: int, place: int, kernel: str) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from neutrino.sass.encoding import Form
-from neutrino.sass.fields import ALWAYS, GUARD, NEGATED, STALL, WAIT, Field
+from neutrino.sass.fields import ALWAYS, GUARD, NEGATED, NO_BARRIER, STALL, WAIT, Field
 from neutrino.sass.instruction import Memory
 from neutrino.sass.twin import control
 
@@ -19,6 +19,9 @@ FIRST_OFFSET, DISTANCE = 0xA000, 32
 ADDRESS, EXECUTES, SITE, ZERO, KEPT = 0, 1, 2, 3, 4
 """Numbers of placeholders: the address of 64 bits; 1 in lanes that execute the access, else 0; the number of the site;
 0 of 64 bits; from ``KEPT`` on registers that are kept from the entry to the end."""
+RESULT = 100
+"""The first register, or both of the first pair, that the access has written: in code after it. No number of what is
+kept is as high."""
 _ZERO = 255
 _DESTINATION, _ADDRESS, _SOURCE = Field(16, 8), Field(24, 8), Field(32, 8)
 MOVED = _DESTINATION, _SOURCE
@@ -59,12 +62,15 @@ class Placeholder:
 class Access:
     """What code at an access is told. address: number of the first of the two registers with the address. offset: of
     the instruction, in bytes. guard: number of the predicate under which it is executed, 1 if it is negated. site: its
-    number."""
+    number. result: the first register that it writes, and how many; None if no code is after it. barrier: the
+    scoreboard that says that they are there."""
 
     address: int
     offset: int
     guard: tuple[int, int]
     site: int
+    result: tuple[int, int] | None = None
+    barrier: int = NO_BARRIER
 
 
 def placeholder_in(form: Form, word: int) -> Placeholder | None:
@@ -89,7 +95,12 @@ def instead(one: Placeholder, register: int, kept: int, access: Access | None, h
     None at the entry and the end. held: the control bits of the instruction that is replaced: the first one waits as it
     did, and the last one takes as many cycles at least. Raises LookupError without an access.
     """
-    if one.number >= KEPT:
+    if one.number == RESULT:
+        if access is None or access.result is None or one.stores or one.count > access.result[1]:
+            raise LookupError("the result of an access outside of the code after it")
+        words = [_move(register + index, access.result[0] + index) for index in range(one.count)]
+        words[0] = WAIT.put(words[0], 1 << access.barrier)
+    elif one.number >= KEPT:
         words = [
             _move(kept + index, register + index if register != _ZERO else _ZERO) if one.stores
             else _move(register + index, kept + index)
@@ -112,7 +123,7 @@ def instead(one: Placeholder, register: int, kept: int, access: Access | None, h
         one_ = _IMMEDIATE.put(_DESTINATION.put(_CONSTANT, register), 1) | control.control(LATENCY)
         word = _ADDEND.put(_ADDRESS.put(_DESTINATION.put(_ADD_WIDE, register), register), access.address)
         words = [one_, _IMMEDIATE.put(word, access.offset) | control.control(1)]
-    words[0] = WAIT.put(words[0], WAIT.get(held))
+    words[0] = WAIT.put(words[0], WAIT.get(words[0]) | WAIT.get(held))
     words[-1] = control.with_stall(words[-1], max(STALL.get(words[-1]), STALL.get(held)))
     return words
 
