@@ -2,7 +2,8 @@
 
 Each kind of access (a load of four bytes, say) has a kernel of PTX that does nothing but that access. Its twin has the
 probes' code, which is cut out at barriers and becomes a kernel of its own, with placeholders for the access
-(``neutrino/sass/twin/placeholders.py``); so do the code for the entry and that for the end. The twins are for an
+(``neutrino/sass/twin/placeholders.py``); so do the code for the entry and that for the end. Where probes are after
+loads, the code before a load and that after it become a kernel each. The twins are for an
 architecture whose code goes straight on, as code in trampolines has to. Probes at kernels' entries and ends alone have
 such code, too, where that for the architecture itself would branch.
 """

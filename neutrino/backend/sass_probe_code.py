@@ -141,8 +141,8 @@ class ProbeCode:
     """The code of a set of probes for kernels of one architecture, assembled when it is first asked for.
 
     probes: at kernels' entries and ends; sums of constants at accesses of memory, which are saved at the ends; or
-    others before accesses (``AccessCode``). arch: one of ``ARCHITECTURES``. assembler: a ``ptxas``. Raises
-    MachineCodeError for probes elsewhere.
+    others before accesses, and around loads (``AccessCode``). arch: one of ``ARCHITECTURES``. assembler: a ``ptxas``.
+    Raises MachineCodeError for probes elsewhere.
     """
 
     probes: ProbeSet

@@ -1,4 +1,5 @@
-"""Twins whose probes have code at accesses of memory that is more than additions to sums (``access_code.py``)."""
+"""Twins whose probes have code at accesses of memory that is more than additions to sums (``access_code.py``): before
+them, and on both sides of loads."""
 
 from __future__ import annotations
 

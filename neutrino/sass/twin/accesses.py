@@ -122,7 +122,7 @@ def addition(word: int) -> Addition | None:
 def check_site(form: Form | None, word: int, kinds: Container[str] = frozenset(KINDS)) -> Iterable[str]:
     """Yield why an access cannot have code that counts its lanes. word: of the access. kinds: opcodes that may."""
     if form is None or form.name.partition(".")[0] not in kinds:
-        yield "there is code at what is no access of global memory"
+        yield "there is code at what is no access that may have it"
         return
     if form.guard is not RegisterFile.PREDICATE and _GUARD.get(word) != ALWAYS:
         yield "there is code at an access under a uniform predicate"
