@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import math
 import os
@@ -40,10 +41,17 @@ def many(assembler: Assembler, tmp_path_factory: pytest.TempPathFactory) -> Path
     )
 
 
-def coverage(library: Path, capsys: pytest.CaptureFixture[str], *options: str) -> dict[str, Any]:
-    assert extract([str(library), "--coverage", "--arch", "sm_90", "--json", *options]) == 0
-    (found,) = json.loads(capsys.readouterr().out)["coverage"]
+def coverage(library: Path, *options: str) -> dict[str, Any]:
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        assert extract([str(library), "--coverage", "--arch", "sm_90", "--json", *options]) == 0
+    (found,) = json.loads(printed.getvalue())["coverage"]
     return dict(found)
+
+
+@pytest.fixture(scope="module")
+def whole(many: Path) -> dict[str, Any]:
+    """The coverage of all kernels, not of a sample."""
+    return coverage(many)
 
 
 @pytest.mark.parametrize(("found", "size"), [(8, 10), (1, 300), (299, 300), (150, 300), (1, 1), (0, 7), (7, 7)])
@@ -72,11 +80,10 @@ def test_a_draw_is_the_same_each_time_and_has_nothing_twice() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 20, 100])
-def test_a_sample_is_a_part_of_the_coverage(many: Path, size: int, capsys: pytest.CaptureFixture[str]) -> None:
-    whole = coverage(many, capsys)
+def test_a_sample_is_a_part_of_the_coverage(many: Path, size: int, whole: dict[str, Any]) -> None:
     assert (whole["total"], whole["can_be_probed"]) == (KERNELS, KERNELS)
     assert "sample" not in whole
-    found = coverage(many, capsys, "--sample", str(size))
+    found = coverage(many, "--sample", str(size))
     assert (found["total"], found["sample"]["of"], found["sample"]["seed"]) == (size, KERNELS, 1)
     low, high = interval(size, size)
     assert found["sample"]["share"] == {"low": low, "high": high, "confidence": 0.95}
@@ -84,18 +91,21 @@ def test_a_sample_is_a_part_of_the_coverage(many: Path, size: int, capsys: pytes
     assert set(map(json.dumps, found["kernels"])) <= set(rows)
     containers = [kernel["container"] for kernel in found["kernels"]]
     assert containers == sorted(containers)
-    assert found == coverage(many, capsys, "--sample", str(size))
     # Copies of a kernel are drawn by themselves.
     if size == 100:
         assert {0, 2} <= set(containers)
-    assert coverage(many, capsys, "--sample", str(KERNELS)) == whole
+
+
+def test_a_sample_is_the_same_each_time_and_of_all_is_no_sample(many: Path, whole: dict[str, Any]) -> None:
+    assert coverage(many, "--sample", "20") == coverage(many, "--sample", "20")
+    assert coverage(many, "--sample", str(KERNELS)) == whole
 
 
 def test_a_sample_says_of_how_many_and_how_sure(many: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = [str(many), "--coverage", "--arch", "sm_90", "-p", "gmem_bytes", "-p", "block_sched", "--sample", "60"]
     assert extract(command) == 0
     out = capsys.readouterr().out
-    found = coverage(many, capsys, *command[4:])
+    found = coverage(many, *command[4:])
     low, high = interval(found["can_be_probed"], 60)
     assert 0 <= found["can_be_probed"] < 60
     assert f"  sm_90: {found['can_be_probed']} of 60 kernels, drawn at random, can be probed\n" in out
