@@ -85,6 +85,37 @@ def test_each_replay_of_a_graph(any_bench: Bench, tmp_path: Path) -> None:
     program.check(any_bench, 3 * 11 + 2 * 4, probed=3 * 6 + 2 * 3, not_selected=3 * 5 + 2 * 1)
 
 
+def test_nodes_that_are_set_while_recording_is_off(any_bench: Bench, tmp_path: Path) -> None:
+    with driven(any_bench, tmp_path) as program:
+        program.tell("graph 3", "replay 1", "set-nodes 1", "replay 2")
+        ask(program, Command.OFF)
+        program.tell("set-nodes 1", "replay 1", "set-nodes 2", "replay 3", "set-nodes 1")
+        ask(program, Command.ON)
+        program.tell("replay 2", "set-nodes 1", "replay 1")
+        ask(program, Command.OFF)
+        program.tell("graph 4", "set-nodes 1")
+        ask(program, Command.ON)
+        program.tell("set-nodes 1", "replay 2")
+    program.check(any_bench, 3 * 10 + 4 * 2, probed=3 * 6 + 4 * 2, not_selected=3 * 4)
+
+
+def test_nodes_that_are_set_while_recording_is_off_are_not_set_again(bench: Bench, tmp_path: Path) -> None:
+    """JAX sets each node before each replay: between questions the twin must not come and go each time."""
+    calls = []
+    for times in (2, 66):
+        home = tmp_path / str(times)
+        counts = home / "counts.json"
+        extra = {"NEUTRINO_EMBEDDED": f"{bench.environment(home)['NEUTRINO_EMBEDDED']};count={counts}"}
+        with driven(bench, home, extra) as program:
+            program.tell("graph 3", "replay 1")
+            ask(program, Command.OFF)
+            program.tell(*["set-nodes 1", "replay 1"] * times)
+        calls.append(Counter(json.loads(counts.read_text())["hook"]))
+    more = calls[1] - calls[0]
+    assert more["cuGraphExecKernelNodeSetParams_v2"] in (0, 64 * 3)  # the program's own, which the hook hands on
+    assert more.total() <= 64 * (3 * 4 + 3), more
+
+
 def test_replays_of_an_updated_graph(any_bench: Bench, tmp_path: Path) -> None:
     # Its nodes have no names that are certain, so twins stay there, and record nothing.
     with driven(any_bench, tmp_path) as program:

@@ -65,6 +65,19 @@ static void update(int launches)
 	CHECK(cu.GraphExecUpdate_v2(exec, captured(launches), info));
 }
 
+/* As often as that: set each node of the graph to what it runs already. */
+static void set_nodes(int times)
+{
+	uint32_t unused = 5;
+	void *each[] = {&counter, &unused}, *nodes[8];
+	struct kernel_node node = {function, {2, 1, 1}, {64, 1, 1}, 0, each, NULL, NULL, NULL};
+	size_t known = 8;
+
+	CHECK(cu.GraphGetNodes(graph, nodes, &known));
+	for (size_t i = 0; i < known * (size_t)times; i++)
+		CHECK(cu.GraphExecKernelNodeSetParams_v2(exec, nodes[i % known], &node));
+}
+
 static void begin_capture(int unused)
 {
 	(void)unused;
@@ -101,6 +114,7 @@ static const struct {
 	{"graph", make_graph},
 	{"replay", replay},
 	{"update", update},
+	{"set-nodes", set_nodes},
 	{"begin-capture", begin_capture},
 	{"end-capture", end_capture},
 	{"synchronize", synchronize},

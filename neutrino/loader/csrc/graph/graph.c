@@ -26,11 +26,13 @@ static uint32_t last_id;
 
 /*
  * Get spare memory, to which twins (copies with probes) in replays (launches of graphs) write that find no room for
- * results; without it the originals run.
+ * results, also those that come with a later replay; without it the originals run.
  */
 static void get_spare_memory(struct nt_graph_exec *exec)
 {
-	if (!nt_graph_layout_records(exec->layout) || nt_graph_memory_spare(exec->memory, exec->layout->size))
+	bool has_twins = exec->layout->probed || nt_graph_layout_records(exec->layout);
+
+	if (!has_twins || nt_graph_memory_spare(exec->memory, exec->layout->size))
 		return;
 	nt_lines_note("graph %u: no device memory for its maps: its kernels run unprobed", exec->layout->graph);
 	nt_graph_exec_put_originals_back(exec);

@@ -90,8 +90,19 @@ static bool is_updatable(CUgraphNode node)
 }
 
 /*
- * Have a graph's node run its twin (copy with probes) if it can; offset: where the memory for its results may begin.
- * Sets the other members of node by the place's parameters. Returns PROBED if the twin runs, else why not.
+ * Whether a node gets its twin (copy with probes) only before a replay (launch of the graph) that is chosen: recording is
+ * off, as between the questions of a session, while programs such as JAX set each node before each replay. All replays are
+ * asked for then (nt_graph_choice_swap); it takes a node that can be named.
+ */
+static bool is_put_later(const struct nt_graph_node *node, const struct place *place)
+{
+	return place->exec && node->is_paired && nt_choice_is_by_launch() && nt_choice_is_off();
+}
+
+/*
+ * Have a graph's node run its twin (copy with probes) if it can, at once or with the next replay that is chosen; offset:
+ * where the memory for its results may begin. Sets the other members of node by the place's parameters. Returns PROBED if
+ * it has a twin, else why not.
  */
 static enum neutrino_reason probe_node(const struct nt_graph_target *target, struct nt_graph_node *node, const struct place *place,
 				       uint64_t offset)
@@ -132,10 +143,12 @@ static enum neutrino_reason probe_node(const struct nt_graph_target *target, str
 		return NEUTRINO_REASON_MAP_SIZE;
 	size_t packed_size = nt_twin_parameters_size(kernel);
 	uint8_t *packed = pack_parameters(kernel, parameters, packed_size);
-	if (!packed || (!nt_own_memory_is_memusage && kernel->backend->submit(&attempt) != CUDA_SUCCESS)) {
+	bool is_put = !nt_own_memory_is_memusage && !is_put_later(node, place);
+	if (!packed || (is_put && kernel->backend->submit(&attempt) != CUDA_SUCCESS)) {
 		nt_memory_free(packed);
 		return NEUTRINO_REASON_REFUSED;
 	}
+	node->has_twin = is_put;
 	node->function = parameters->func;
 	node->kern = parameters->kern;
 	node->packed = packed;
@@ -266,7 +279,6 @@ static void settle_node(struct nt_layout *layout, struct nt_graph_node *node, en
 	if (reason != NEUTRINO_REASON_PROBED)
 		return;
 	layout->probed++;
-	node->has_twin = !nt_own_memory_is_memusage;
 	layout->twins += node->has_twin;
 	if (node->room < node->size)
 		node->room = node->size;
@@ -435,6 +447,7 @@ void nt_graph_layout_set(const struct nt_graph_target *target, struct nt_layout 
 	if (reason == NEUTRINO_REASON_PROBED && before.room && found->size > before.room) {
 		nt_memory_free(found->packed);
 		found->packed = NULL;
+		found->has_twin = false;
 		found->room = 0;
 		reason = probe_node(target, found, &place, free_offset(layout));
 		if (reason != NEUTRINO_REASON_PROBED && nt_driver.cuGraphExecKernelNodeSetParams_v2(target->exec, node, parameters))

@@ -89,7 +89,8 @@ static void change_set(struct nt_graph_exec *exec)
 	/* Without memory it is recorded for the set that it was made for. */
 	if (layout)
 		nt_graph_exec_use(exec, layout);
-	if (layout && nt_graph_layout_records(layout) && !nt_graph_memory_has_spare(exec->memory, layout->size)) {
+	if (layout && (layout->probed || nt_graph_layout_records(layout)) &&
+	    !nt_graph_memory_has_spare(exec->memory, layout->size)) {
 		nt_lines_note("graph %u: no device memory for its maps with other probes: its kernels run unprobed", layout->graph);
 		nt_graph_exec_put_originals_back(exec);
 	}
