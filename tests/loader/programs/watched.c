@@ -48,6 +48,11 @@ uint64_t probed_so_far(void)
 	return probed;
 }
 
+/* The first records of a trace, all of which are settled: how many there are, and how many of them are of kernels. */
+static struct {
+	uint64_t count, of_kernels;
+} settled_first;
+
 /* Whether the trace in folder has the data of all launches so far, or says that they are lost, or were only measured. */
 static bool has_all(const char *folder)
 {
@@ -55,15 +60,21 @@ static bool has_all(const char *folder)
 	struct neutrino_launches_header header;
 	struct neutrino_launch launch;
 	/* First what was counted: whatever has been since, has a record that is not settled. */
-	uint64_t probed, launches = counted(folder, &probed), done = 0;
+	uint64_t probed, launches = counted(folder, &probed), done = settled_first.of_kernels, i = settled_first.count;
 
 	trace_file(path, sizeof(path), folder, "launches.bin");
 	FILE *file = fopen(path, "rb");
-	if (file && fread(&header, sizeof(header), 1, file) == 1 && !fseek(file, (long)header.records_offset, SEEK_SET))
-		for (uint64_t i = 0; i < header.records_used && fread(&launch, sizeof(launch), 1, file) == 1; i++)
-			done += launch.kernel != NEUTRINO_NO_KERNEL &&
-				(launch.state == NEUTRINO_LAUNCH_WRITTEN || launch.state == NEUTRINO_LAUNCH_LOST ||
-				 launch.state == NEUTRINO_LAUNCH_MEASURED);
+	if (file && fread(&header, sizeof(header), 1, file) == 1 &&
+	    !fseek(file, (long)(header.records_offset + i * sizeof(launch)), SEEK_SET))
+		for (; i < header.records_used && fread(&launch, sizeof(launch), 1, file) == 1; i++) {
+			bool is_settled = launch.state == NEUTRINO_LAUNCH_WRITTEN || launch.state == NEUTRINO_LAUNCH_LOST ||
+					  launch.state == NEUTRINO_LAUNCH_MEASURED;
+			done += is_settled && launch.kernel != NEUTRINO_NO_KERNEL;
+			if (is_settled && i == settled_first.count) {
+				settled_first.count++;
+				settled_first.of_kernels = done;
+			}
+		}
 	if (file)
 		fclose(file);
 	return launches == __atomic_load_n(&launches_made, __ATOMIC_RELAXED) && done == probed;
