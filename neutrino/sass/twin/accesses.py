@@ -155,16 +155,22 @@ def check_body(
         if one.first in added:
             yield number, f"R{one.first} is added to twice at one access"
         added.add(one.first)
-        known = sums.sums.setdefault(one.first, one)
-        if known.registers != one.registers or any(
-            other.first != one.first and other.mask & one.mask for other in sums.sums.values()
-        ):
-            yield number, f"R{one.first} is a part of two sums"
-        if one.one >= 0:
-            sums.ones.add(one.one)
+        for rule in note_addition(one, sums):
+            yield number, rule
         of_kind = sums.of_kinds.setdefault(KINDS[form.name.partition(".")[0]], {})
         of_kind.setdefault(one.first, []).append((one.amount, own))
         sums.added.setdefault(index, {})[one.first] = one.amount
+
+
+def note_addition(one: Addition, sums: Sums) -> Iterable[str]:
+    """Note in sums what an instruction adds to; yield what is wrong with it."""
+    known = sums.sums.setdefault(one.first, one)
+    if known.registers != one.registers or any(
+        other.first != one.first and other.mask & one.mask for other in sums.sums.values()
+    ):
+        yield f"R{one.first} is a part of two sums"
+    if one.one >= 0:
+        sums.ones.add(one.one)
 
 
 def check_sums(original: Columns, sites: Mapping[int, set[int]], sums: Sums) -> Iterable[tuple[int, str]]:

@@ -144,22 +144,29 @@ def listed_places(kept: list[Attribute]) -> dict[int, int]:
 
 
 def branched_to(attributes: list[Attribute], file: str) -> set[int]:
-    """Return the places to which branches by a register go, as INDIRECT_BRANCH_TARGETS lists them: of each branch its
-    place, 0, the number of targets, and these. Raises FormatError for another layout."""
-    targets: set[int] = set()
+    """Return the places to which branches by a register go, as INDIRECT_BRANCH_TARGETS lists them. Raises FormatError
+    for another layout."""
+    return {place for places in indirect_branches(attributes, file).values() for place in places}
+
+
+def indirect_branches(attributes: list[Attribute], file: str) -> dict[int, list[int]]:
+    """Return the places of branches by a register, and where each may go, as INDIRECT_BRANCH_TARGETS lists them: of
+    each branch its place, 0, the number of targets, and these. Raises FormatError for another layout."""
+    found: dict[int, list[int]] = {}
     for attribute in attributes:
         if attribute.number != INDIRECT_BRANCH_TARGETS:
             continue
         cursor = Cursor(memoryview(attribute.value), file)
         while cursor.remaining:
-            cursor.integer(4, "place of an indirect branch")
+            branch = int(cursor.integer(4, "place of an indirect branch"))
             at = cursor.position
             unknown = cursor.integer(4, "word of INDIRECT_BRANCH_TARGETS")
             if unknown:
                 raise cursor.error("word of INDIRECT_BRANCH_TARGETS", hex(unknown), "0", at=at)
             count = cursor.integer(4, "number of targets")
-            targets.update(cursor.integer(4, "target of an indirect branch") for _ in range(count))
-    return targets
+            places = [int(cursor.integer(4, "target of an indirect branch")) for _ in range(count)]
+            found.setdefault(branch, []).extend(places)
+    return found
 
 
 def moved_places(attribute: Attribute, moved: Mapping[int, int]) -> Attribute:

@@ -29,8 +29,9 @@ from neutrino.sass.attributes import (
 )
 from neutrino.sass.cubin import open_cubin, read_cubin
 from neutrino.sass.decoder import decode
-from neutrino.sass.twin.accesses import Counted
+from neutrino.sass.twin.accesses import Counted, addition
 from neutrino.sass.twin.attributes import read_attributes
+from neutrino.sass.twin.executed import CountedInstructions, Entrances
 from neutrino.sass.twin.hazards import Finding
 from neutrino.sass.twin.inserted import Piece, Surroundings, check_inserted
 from neutrino.sass.twin.reference import Reference
@@ -45,6 +46,16 @@ _MOVABLE = frozenset({
     0x38B, 0x98B, 0x9A2, 0x38C, 0x98C, 0x38D, 0x9A8, 0x3A8, 0x3A9, 0x9A6, 0x98E, 0x987, 0x9A3, 0xF8C, 0xFAE,
 })  # fmt: skip
 """Opcodes that mean the same in any place, as far as the checker knows: loads, stores, atomics, reductions of sm_90."""
+_ALSO_MOVABLE = frozenset({
+    0x002, 0x007, 0x008, 0x009, 0x00A, 0x00B, 0x00C, 0x00F, 0x010, 0x011, 0x012, 0x013, 0x016, 0x019, 0x01A,
+    0x01B, 0x01C, 0x020, 0x021, 0x023, 0x024, 0x025, 0x026, 0x027, 0x028, 0x029, 0x02A, 0x02B, 0x030, 0x031,
+    0x032, 0x033, 0x034, 0x035, 0x036, 0x038, 0x039, 0x03E, 0x040, 0x045, 0x046, 0x047, 0x048, 0x082, 0x087,
+    0x08C, 0x090, 0x091, 0x092, 0x096, 0x099, 0x09B, 0x0A4, 0x0A5, 0x0B9, 0x100, 0x101, 0x102, 0x104, 0x105,
+    0x106, 0x107, 0x108, 0x109, 0x110, 0x111, 0x112, 0x113, 0x118, 0x119, 0x182,
+})  # fmt: skip
+"""The same of arithmetic and moves, NOP, S2R and LDC, where instructions are counted: the opcodes' lowest bits, which
+are of all forms of operands."""
+_OF_ALL_FORMS = 0x1FF
 _EXIT, _BRANCH = 0x94D, 0x947
 _ENDS = frozenset({_EXIT, _BRANCH, 0x950, 0x949, 0x94A})
 """What no instruction after is reached from, if it is always executed: EXIT, BRA, RET, BRX, JMP."""
@@ -62,6 +73,8 @@ _THIRD_INDEX_TOLD_UNTIL = 90
 """Architectures below have an attribute of kernels that read the block's third index."""
 _SPLIT_FROM = 90
 """From this one on, a branch has the lowest 8 bits of its distance apart."""
+_DISTANCE = 0xFF << 16 | (1 << 48) - 1 << 34
+"""Of branches: how far they go."""
 _CONDITION = 0xF << 87
 """Of EXIT and branches: a second predicate, with its negation; 7 is PT."""
 _TRUE = 7
@@ -197,12 +210,15 @@ class _Words(Sequence[_Word]):
 class _Twin:
     """The code of an original and its twin, and what was found. taken: instruction of a trampoline → its site. entry,
     exits, accesses: trampolines with inserted code. moved: place of an EXIT in the original → its place in the twin, in
-    bytes. sm: of the architecture. has_after: whether there may be code after accesses."""
+    bytes. sm: of the architecture. has_after: whether there may be code after accesses. executed: whether the twin
+    counts instructions: then others may be displaced than accesses, and lanes may do something before they stay or
+    end."""
 
     old: _Words
     new: _Words
     sm: int
     has_after: bool = False
+    executed: bool = False
     found: list[Finding] = field(default_factory=list)
     taken: dict[int, int] = field(default_factory=dict)
     entry: Piece | None = None
@@ -266,6 +282,8 @@ class _Twin:
             self._check_exit(index, first)
         elif index == 0 and before.opcode not in _MOVABLE:
             self._check_entry(first)
+        elif self.executed and before.opcode == _BRANCH:
+            self._check_branch(index, first)
         else:
             self._check_access(index, first)
 
@@ -291,7 +309,7 @@ class _Twin:
     def _check_access(self, index: int, first: int) -> None:
         """Check a trampoline at an access: inserted code, if any, the displaced instruction, and the branch back."""
         before, at = self.old[index], first
-        if before.opcode not in _MOVABLE:
+        if before.opcode not in _MOVABLE and not (self.executed and before.opcode & _OF_ALL_FORMS in _ALSO_MOVABLE):
             self.report(index * _BYTES, f"an instruction was displaced that may not move, {before.opcode:#x}")
         if self.has_after:
             self._check_around(index, first)
@@ -328,6 +346,28 @@ class _Twin:
                   range(back, back + 1))
         )  # fmt: skip
 
+    def _check_branch(self, index: int, first: int) -> None:
+        """Check a trampoline at a branch: inserted code, the branch to where it went, and one back for lanes that it
+        does not take."""
+        before, at = self.old[index], self.new.next(_BRANCH, first)
+        wanted = before.under(_TRUE).goes_to(index * _BYTES, self.sm)
+        if wanted is None:
+            self.report(index * _BYTES, "a branch was displaced that more than its predicates decide about")
+        if at is None:
+            self.report(first * _BYTES, "the trampoline of a branch has none")
+            return
+        after = self.new[at]
+        goes_on = not (before.is_always and before.condition == _TRUE)
+        self._take(range(first, at + 1 + goes_on), index)
+        if after.under(_TRUE).goes_to(at * _BYTES, self.sm) != wanted:
+            self.report(at * _BYTES, "the displaced branch goes elsewhere than the site's")
+        if (after.bits ^ before.without_reuse) & ~_DISTANCE:
+            self.report(at * _BYTES, "the displaced instruction is another than the site's")
+        if goes_on:
+            self._check_back(at + 1, index, after)
+        if at > first:
+            self.accesses.append(Piece(index, range(first, first), range(first, at), range(at, at + 1 + goes_on)))
+
     def _check_entry(self, first: int) -> None:
         """Check the trampoline of the first instruction: inserted code, the instruction, and the branch back."""
         before = self.old[0]
@@ -344,7 +384,11 @@ class _Twin:
     def _check_exit(self, index: int, first: int) -> None:
         """Check an EXIT's trampoline: what lets other lanes go back, inserted code, and the EXIT."""
         before = self.old[index]
-        body = first + self._check_staying(index, first)
+        stays = first
+        if self.executed and not (before.is_always and before.condition == _TRUE):
+            # What all lanes do that come to it.
+            stays = self.new.next(_BRANCH, first) or first
+        body = stays + self._check_staying(index, stays)
         end = self.new.next(_EXIT, body)
         if end is None:
             self.report(first * _BYTES, "the trampoline of an EXIT has none")
@@ -353,7 +397,18 @@ class _Twin:
         if self.new[end].bits != _Word(before.without_reuse).under(_TRUE).bits:
             self.report(end * _BYTES, "the EXIT is another than the site's, or not of all lanes that are there")
         self.moved[index * _BYTES] = end * _BYTES
-        self.exits.append(Piece(index, range(first, body), range(body, end), range(end, end + 1)))
+        counts = range(first, stays)
+        if self.executed and stays == body:
+            # Nobody stays: the code that all EXITs have follows.
+            counts = range(first, self._begin_of_end(first, end))
+            body = counts.stop
+        self.exits.append(Piece(index, range(first, body), range(body, end), range(end, end + 1), counts=counts))
+
+    def _begin_of_end(self, first: int, end: int) -> int:
+        """Return where the code of an EXIT begins after additions of what is counted there."""
+        while first < end and addition(self.new[first].bits) is not None:
+            first += 1
+        return first
 
     def _check_staying(self, index: int, first: int) -> int:
         """Check how lanes that an EXIT does not end go back, all at once. Returns how many instructions that takes."""
@@ -397,7 +452,8 @@ def _check_code(
     if len(twin) % _LINE or len(twin) < len(original) or len(original) % _BYTES:
         return [Finding(-1, f"the code is {len(twin)} bytes long, not a longer multiple of {_LINE}")], {}, -1
     has_after = around is not None and around.reference is not None and bool(around.reference.after)
-    code = _Twin(_Words(original), _Words(twin), sm, has_after)
+    executed = around is not None and isinstance(around.counted, CountedInstructions)
+    code = _Twin(_Words(original), _Words(twin), sm, has_after, executed)
     code.check()
     top = -1
     asked = around is not None and (around.counted is not None or around.reference is not None)
@@ -411,7 +467,7 @@ def _check_code(
 
 
 def check_cubin(
-    original: bytes, twin: bytes, kernel: str, file: str, counted: Counted | None = None,
+    original: bytes, twin: bytes, kernel: str, file: str, counted: Counted | CountedInstructions | None = None,
     reference: Reference | None = None,
 ) -> list[Finding]:  # fmt: skip
     """Return what is wrong with a twin's cubin, its code included.
@@ -456,7 +512,10 @@ def check_cubin(
         begin = after.parameter_base + more[0][1]
         symbols = open_cubin(original, file).symbols()
         calls = any(symbol.name in _COME_BACK and symbol.section == 0 for symbol in symbols)
-        around = Surroundings(before.registers, (begin, begin + more[0][2]), base, counted, reference, calls, sm)
+        entrances = _entrances(original, kernel, file) if isinstance(counted, CountedInstructions) else Entrances()
+        around = Surroundings(
+            before.registers, (begin, begin + more[0][2]), base, counted, reference, calls, sm, entrances
+        )  # fmt: skip
     rules, moved, top = _check_code(before.code, after.code, around, kernel, sm)
     found += rules
     if top >= 0 and after.registers < top + 1 + _UNCOUNTED:
@@ -520,6 +579,24 @@ def _check_attributes(
     if len(lists[0]) != len(lists[1]):
         found.append(Finding(-1, "the twin has other attributes than the original"))
     return found
+
+
+def _entrances(data: bytes, kernel: str, file: str) -> Entrances:
+    """Return where lanes may come to in a kernel, besides what its instructions say."""
+    elf = open_cubin(data, file)
+    text, section = elf.section(f".text.{kernel}"), elf.section(f".nv.info.{kernel}")
+    functions = {
+        symbol.value for symbol in elf.symbols(kinds=(STT_FUNC,)) if text is not None and symbol.section == text.index
+    }  # fmt: skip
+    indirect: dict[int, list[int]] = {}
+    for row in read_attributes(bytes(elf.contents(section)), file) if section is not None else ():
+        words = list(struct.unpack_from(f"<{len(row.value) // 4}I", row.value))
+        at = 0
+        # Of another layout nothing is known, so that the branches are findings.
+        while row.number == INDIRECT_BRANCH_TARGETS and words[at + 1 : at + 2] == [0] and at + 2 < len(words):
+            indirect.setdefault(words[at], []).extend(words[at + 3 : at + 3 + words[at + 2]])
+            at += 3 + words[at + 2]
+    return Entrances(frozenset(functions), indirect)
 
 
 def _indirect_targets(value: bytes) -> set[int]:

@@ -15,7 +15,7 @@ import numpy as np
 
 from neutrino.sass.decoder import Code
 from neutrino.sass.encoding import Form
-from neutrino.sass.fields import ALWAYS, INSTRUCTION_BYTES, NO_BARRIER, SCOREBOARDS, Field
+from neutrino.sass.fields import ALWAYS, GUARD, INSTRUCTION_BYTES, NEGATED, NO_BARRIER, SCOREBOARDS, Field
 from neutrino.sass.instruction import Flow, Latency, Memory, RegisterFile
 from neutrino.sass.twin.accesses import (
     KINDS,
@@ -29,10 +29,12 @@ from neutrino.sass.twin.accesses import (
     check_initial,
     check_site,
     check_sums,
+    note_addition,
     registers_in,
     takes_scoreboard,
 )
 from neutrino.sass.twin.addresses import BLOCK, DRIVER, Under, Value, either, is_load, made, unsafe
+from neutrino.sass.twin.executed import Added, CountedInstructions, Entrances, check_executed
 from neutrino.sass.twin.hazards import (
     COPY,
     FILES,
@@ -99,6 +101,8 @@ _BRANCH_CYCLES = 5
 """Which the checker has seen that the branch at a site leaves."""
 _LEAST_AFTER_SUM = 1 + 1 + 5
 """Cycles from an addition to the end of its trampoline: its own, the access', and those of the branch back."""
+_LEAST_AFTER_COUNT = 1 + 5
+"""The same where instructions are counted: its own, and those of a branch that was displaced."""
 _PREDICATES = FILES["P"]
 _LOADS = frozenset({"LDG", "LDS", "LDL", "LD"})
 """Opcodes after which there may be code: what they write are general registers, for which a scoreboard speaks."""
@@ -113,7 +117,8 @@ class Piece:
     """A trampoline with code. site: number of the instruction that was displaced; all numbers count instructions from
     the section's first. ahead: what lets lanes that stay go back at once. body: the inserted code. end: the displaced
     instruction and what comes after it. Where there is inserted code after it as well: after: that. back: the branch
-    back, which is not in end then."""
+    back, which is not in end then. counts: of an EXIT's, what all lanes execute that come to it, the first part of
+    ahead."""
 
     site: int
     ahead: range
@@ -121,6 +126,7 @@ class Piece:
     end: range
     after: range = range(0)
     back: range = range(0)
+    counts: range = range(0)
 
 
 @dataclass(frozen=True)
@@ -129,15 +135,16 @@ class Surroundings:
     0, in bytes. driver: end of what the driver keeps there, where parameters begin. counted: what is asked of code at
     accesses; None: if there is any, the bytes of all. reference: what all inserted code has to be, where that is known;
     then nothing is counted. calls: whether the kernel calls functions of the driver that come back. sm: of the
-    architecture."""
+    architecture. entrances: where lanes may come to, where instructions are counted."""
 
     registers: int
     block: tuple[int, int]
     driver: int
-    counted: Counted | None = None
+    counted: Counted | CountedInstructions | None = None
     reference: Reference | None = None
     calls: bool = False
     sm: int = 90
+    entrances: Entrances = field(default_factory=Entrances)
 
 
 @dataclass
@@ -216,6 +223,8 @@ class _Checker:
         reference = self.around.reference
         if reference is not None and reference.is_whole:
             self._check_reference(entry, exits, accesses, reference, state, values)
+        elif isinstance(self.around.counted, CountedInstructions):
+            self._check_executed(self.around.counted, accesses, exits, state, values)
         elif accesses or reference is not None or self.around.counted is not None:
             self._check_accesses(accesses, exits, state, values)
         # All begin in the same state, so that nothing is wrong with those that are as one with which nothing is.
@@ -425,11 +434,63 @@ class _Checker:
         if self.around.counted is None:
             for index, rule in check_sums(columns_of(self.original), sites, sums):
                 self._report(index, rule)
+        self._follow_sums(accesses, sums, _LEAST_AFTER_SUM, state, values)
+        if not exits:
+            self._report(0, "no EXIT has code, which would add the sums to memory")
+        if self.around.reference is not None:
+            self._check_ends(exits, self.around.reference, sums)
+        elif accesses:
+            self._report(0, "it is not known what EXITs should have for the sums of accesses")
+        elif isinstance(self.around.counted, Counted):
+            for index, rule in check_counted(columns_of(self.original), sums, self.around.counted, ()):
+                self._report(index, rule)
+
+    def _check_executed(
+        self, counted: CountedInstructions, sites: Sequence[Piece], exits: Sequence[Piece], state: State,
+        values: _Values,
+    ) -> None:  # fmt: skip
+        """Check code that counts instructions, and what all other code does to its sums; then sums are as in state and
+        values."""
+        sums = Sums()
+        added: dict[int, list[Added]] = {}
+        ends = [
+            Piece(one.site, one.counts[:0], one.counts, one.ahead[len(one.counts) :]) for one in exits if one.counts
+        ]  # fmt: skip
+        for piece in (*sites, *ends):
+            for index in piece.body:
+                word = _word(self.twin, index)
+                one = addition(word)
+                if one is None or one.one < 0:
+                    self._report(index, "what counts instructions is not an addition of a constant to a sum of 64 bits")
+                    continue
+                for rule in note_addition(one, sums):
+                    self._report(index, rule)
+                guard = GUARD.get(word), NEGATED.get(word)
+                added.setdefault(piece.site, []).append(Added(index, one.first, one.amount, guard))
+        # What the kernel has under way there, it waits for itself.
+        mine = State()
+        self._follow_sums([*sites, *ends], sums, _LEAST_AFTER_COUNT, mine, values)
+        state.recent.update(mine.recent)
+        reference = self.around.reference
+        if not exits:
+            self._report(0, "no EXIT has code, which would add the sums to memory")
+        if reference is None:
+            self._report(0, "it is not known what EXITs should have for the sums of instructions")
+            return
+        firsts = self._compare_sums(exits, reference, sums)
+        for index, rule in check_executed(self.original, counted, self.around.entrances, added, firsts):
+            self._report(index, rule)
+
+    def _follow_sums(
+        self, accesses: Sequence[Piece], sums: Sums, least: int, state: State, values: _Values
+    ) -> None:  # fmt: skip
+        """Follow additions to sums, from what the entry's code leaves in these on. least: cycles from one to whatever
+        comes after its trampoline."""
         for rule in check_initial(sums, values.made):
             self._report(0, rule)
         kinds = {self.columns.kinds[index] for piece in accesses for index in piece.body}
         for kind in kinds:
-            state.recent[_LEAST_AFTER_SUM, kind] = sums.mask
+            state.recent[least, kind] = sums.mask
         right: set[object] = set()
         for piece in accesses:
             mine, before = state.copy(), len(self.found)
@@ -448,18 +509,17 @@ class _Checker:
             self._end(piece, mine)
         for register in registers_in(sums.mask):
             values.made[register] = Value("a sum", 0)
-        if not exits:
-            self._report(0, "no EXIT has code, which would add the sums to memory")
-        if self.around.reference is not None:
-            self._check_ends(exits, self.around.reference, sums)
-        elif accesses:
-            self._report(0, "it is not known what EXITs should have for the sums of accesses")
-        elif self.around.counted is not None:
-            for index, rule in check_counted(columns_of(self.original), sums, self.around.counted, ()):
-                self._report(index, rule)
 
     def _check_ends(self, exits: Sequence[Piece], reference: Reference, sums: Sums) -> None:
-        """Check that each EXIT has the code that ``ptxas`` assembled for these sums, and changes none of them."""
+        """Check that each EXIT has the code for these sums, and that accesses add to them what is counted there."""
+        firsts = self._compare_sums(exits, reference, sums)
+        if isinstance(self.around.counted, Counted):
+            for index, rule in check_counted(columns_of(self.original), sums, self.around.counted, firsts):
+                self._report(index, rule)
+
+    def _compare_sums(self, exits: Sequence[Piece], reference: Reference, sums: Sums) -> list[int]:
+        """Check that each EXIT has the code that ``ptxas`` assembled for these sums, and changes none of them. Returns
+        the first register of each, in the order of the sums' numbers."""
         known = Renamed(self.around.block[0])
         self._compare_ends(exits, reference, known)
         for rule in check_registers(known):
@@ -471,13 +531,10 @@ class _Checker:
         if {*kept.values()} != added or any(kept.get(place) != register for place, register in pairs.items()):
             ends = sorted(kept.values())
             self._report(0, f"threads end with sums in {ends}, accesses add to those in {sorted(added)}")
-        if self.around.counted is not None:
-            firsts = [register for (_, more), register in sorted(kept.items()) if not more]
-            for index, rule in check_counted(columns_of(self.original), sums, self.around.counted, firsts):
-                self._report(index, rule)
         changed = known.general | {register for place, register in known.kept.items() if place[0] in known.stored}
         for register in sorted(changed & {*registers_in(sums.mask), *sums.ones}):
             self._report(0, f"R{register} is part of a sum, and used for something else where threads end")
+        return [register for (_, more), register in sorted(kept.items()) if not more]
 
     def _report(self, index: int, rule: str) -> None:
         self.found.append(Finding(index * INSTRUCTION_BYTES, rule))
