@@ -162,7 +162,7 @@ def access_sums(probes: ProbeSet, name: str) -> AccessSums:
         if probe.level is not Level.THREAD or probe.lanes is not Lanes.EXECUTING:
             raise MachineCodeError(name, f"the probe {probe.name} is not for each thread that executes an instruction")
         if is_kernel:
-            saves += _saves(probe, probes, name)
+            saves += saves_of(probe, probes, name)
         else:
             at_accesses.append(_at_accesses(probe, probes, name, saves))
     if not saves:
@@ -177,7 +177,7 @@ def access_sums(probes: ProbeSet, name: str) -> AccessSums:
     return AccessSums(tuple(registers.values()), tuple(saves), kept)
 
 
-def _saves(probe: Probe, probes: ProbeSet, name: str) -> list[tuple[int, int, Register | int]]:
+def saves_of(probe: Probe, probes: ProbeSet, name: str) -> list[tuple[int, int, Register | int]]:
     """Return what a probe at the kernel's end adds to maps. Raises MachineCodeError for one that does more."""
     found: list[tuple[int, int, Register | int]] = []
     for statement in probe.after.statements if probe.after is not None else ():
@@ -201,8 +201,17 @@ def _at_accesses(
     """Return what a probe at accesses adds, and note sums in saves that it keeps for a map. Raises MachineCodeError for
     one that is elsewhere."""
     opcodes = tuple(_opcode(pattern, probe, name) for pattern in probe.tracepoint.patterns)
+    amounts, refusal = amounts_of(probe, probes, saves)
+    return _AtAccesses(probe.name, opcodes, amounts, refusal)
+
+
+def amounts_of(
+    probe: Probe, probes: ProbeSet, saves: list[tuple[int, int, Register | int]]
+) -> tuple[tuple[tuple[str, int | str], ...], str]:  # fmt: skip
+    """Return what a probe adds to sums wherever it is, constants and ``BYTES`` by the register's name, and why machine
+    code cannot do that, "" if it can; note sums in saves that it keeps for a map."""
     if probe.before is None or probe.after is not None:
-        return _AtAccesses(probe.name, opcodes, (), "runs after it, or not at all")
+        return (), "runs after it, or not at all"
     constants: dict[str, int | str] = {}
     amounts: list[tuple[str, int | str]] = []
     for statement in probe.before.statements:
@@ -212,7 +221,7 @@ def _at_accesses(
             target, *rest = sorted(statement.sources, key=lambda one: one != statement.destination)
             added = _amount(rest[0], constants) if target == statement.destination else None
             if added is None:
-                return _AtAccesses(probe.name, opcodes, (), f"adds more than constants to {statement.destination.name}")
+                return (), f"adds more than constants to {statement.destination.name}"
             amounts.append((statement.destination.name, added))
         elif isinstance(statement, Save) and (kept := _kept_for(statement, probes, constants)) is not None:
             for at, register, added in kept:
@@ -220,8 +229,8 @@ def _at_accesses(
                     saves.append((*at, register))
                 amounts.append((register.name, added))
         else:
-            return _AtAccesses(probe.name, opcodes, (), "does more there than to add constants to sums of u64")
-    return _AtAccesses(probe.name, opcodes, tuple(amounts), "")
+            return (), "does more there than to add constants to sums of u64"
+    return tuple(amounts), ""
 
 
 def _kept_for(

@@ -16,6 +16,7 @@ from typing import overload
 
 from neutrino.backend.sass_access_code import AccessCode
 from neutrino.backend.sass_access_sums import AccessSums, access_sums
+from neutrino.backend.sass_instructions import COUNTED, InstructionSums, instruction_sums
 from neutrino.errors import MachineCodeError
 from neutrino.maps.declaration import Map
 from neutrino.probing.ir.probe_set import ProbeSet
@@ -50,6 +51,50 @@ _KERNEL = """.version 8.0
     ret;
 }}
 """
+_SAMPLE = """.version 8.0
+.target {arch}
+.address_size 64
+.visible .entry {name}(.param .align 8 .b8 parameters[{size}])
+{{
+    .reg .pred %p;
+    .reg .b32 %r<9>;
+    .reg .f32 %f<3>;
+    .reg .f64 %d;
+    .reg .b64 %at;
+    .shared .align 4 .b8 kept[4];
+    .local .align 4 .b8 own[4];
+    mov.u32 %r1, 0;
+    mov.u64 %at, 0;
+    ld.shared.u32 %r2, [kept];
+    st.shared.u32 [kept], %r2;
+    ld.local.u32 %r2, [own];
+    st.local.u32 [own], %r2;
+    ld.global.u32 %r2, [%at];
+    st.global.u32 [%at], %r2;
+    atom.shared.add.u32 %r2, [kept], %r1;
+    red.global.add.u32 [%at], %r1;
+    add.u32 %r3, %r2, %r1;
+    and.b32 %r3, %r3, %r1;
+    shl.b32 %r3, %r3, 1;
+    popc.b32 %r3, %r3;
+    setp.eq.u32 %p, %r3, %r1;
+    selp.b32 %r3, %r2, %r1, %p;
+    cvt.rn.f32.u32 %f1, %r3;
+    fma.rn.f32 %f1, %f1, %f1, %f1;
+    add.f32 %f2, %f1, %f1;
+    mul.f32 %f2, %f2, %f1;
+    ex2.approx.f32 %f2, %f2;
+    cvt.f64.f32 %d, %f2;
+    fma.rn.f64 %d, %d, %d, %d;
+    shfl.sync.bfly.b32 %r4, %r3, 1, 31, 0xffffffff;
+    mma.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16 {{%r1, %r2}}, {{%r1, %r2, %r3, %r4}}, {{%r5, %r6}}, {{%r7, %r8}};
+    bar.sync {barrier};
+    bra LEAVE;
+LEAVE:
+    ret;
+}}
+"""
+"""A kernel with instructions of most kinds: what probes at these alone need of their maps its twin says."""
 _SUMS = """.version 8.0
 .target {arch}
 .address_size 64
@@ -107,6 +152,8 @@ _ADDED_UP = f"""mov.b64 %total, {{sum}};{_STEPS.replace("{", "{{").replace("}", 
 _ADDRESS = re.compile(r"red\.[^\[]*\[(%\w+)")
 _ADDRESSES_MOST = 4
 """Maps with sums, at most."""
+_FIRST_COUNTED = 90
+"""The architecture from which on instructions are counted."""
 _USUAL = (2, 3)
 """How many sums most kernels have, the first ones: they load and store, some have atomics as well."""
 
@@ -140,9 +187,9 @@ class _Alternatives(Sequence[Lifted]):
 class ProbeCode:
     """The code of a set of probes for kernels of one architecture, assembled when it is first asked for.
 
-    probes: at kernels' entries and ends; sums of constants at accesses of memory, which are saved at the ends; or
-    others before accesses, and around loads (``AccessCode``). arch: one of ``ARCHITECTURES``. assembler: a ``ptxas``.
-    Raises MachineCodeError for probes elsewhere.
+    probes: at kernels' entries and ends; sums of constants at accesses of memory, or at any instructions, which are
+    saved at the ends; or others before accesses, and around loads (``AccessCode``). arch: one of ``ARCHITECTURES``.
+    assembler: a ``ptxas``. Raises MachineCodeError for probes elsewhere.
     """
 
     probes: ProbeSet
@@ -153,6 +200,7 @@ class ProbeCode:
     _of_sums: dict[tuple[int, tuple[int, ...]], Sequence[Lifted]] = field(default_factory=dict)
     _sums: AccessSums | None = field(default=None, init=False)
     _accesses: AccessCode | None = field(default=None, init=False)
+    _instructions: InstructionSums | None = field(default=None, init=False)
     _sample: tuple[bytes, str] | None = field(default=None, init=False)
     """A cubin that was assembled, and the name of its kernel."""
 
@@ -175,24 +223,41 @@ class ProbeCode:
             return
         try:
             self._accesses = AccessCode(self.probes, self.arch, self.assembler)
-        except MachineCodeError:
+        except MachineCodeError as error:
             # Kernels without the accesses that sums cannot be at may have a twin nevertheless.
             if self._sums is None:
-                raise
+                self._instructions = self._counting(error)
+
+    def _counting(self, error: MachineCodeError) -> InstructionSums:
+        """Return the sums of probes that count instructions. error: why they have no code at accesses, which is raised
+        for others."""
+        if ARCHITECTURES[self.arch] < _FIRST_COUNTED:
+            raise error
+        try:
+            return instruction_sums(self.probes, _NAME)
+        except MachineCodeError:
+            raise error from None
 
     def twin_of(self, data: bytes, kernel: str, file: str) -> ProbedTwin:
         """Return a kernel's twin with the probes' code. Parameters and errors: of ``probed_twin``."""
         if self._accesses is not None:
             return access_twin(data, kernel, file, self._accesses.at, self._accesses.kinds)
+        if self._instructions is not None:
+            counted = self._instructions.counted(ARCHITECTURES[self.arch])
+            return probed_twin(data, kernel, file, self.at, counted=counted, counts_of=self._instructions.counts)
         if self._sums is None:
             return probed_twin(data, kernel, file, self.at)
         return probed_twin(data, kernel, file, self.at, self._sums.additions, self._sums.counted)
 
     def sites(self, data: bytes, kernel: str, file: str, twin: ProbedTwin) -> Iterator[tuple[str, str, int | None]]:
         """Yield where probes are in a kernel that has a twin: the probe's name, an access's, and its number, for each
-        access; for probes at the kernel's entry and ends the name, "" and None. data, kernel, file: as for
+        access; for probes at the kernel's entry and ends the name, "" and None; for those that count instructions the
+        name, what it counts, and None. data, kernel, file: as for
         ``twin_of``."""
         yield from ((probe.name, "", None) for probe in self.probes.probes if probe.tracepoint.text == "kernel")
+        if self._instructions is not None:
+            yield from ((name, COUNTED, None) for name in self._instructions.names)
+            return
         code = decode(code_of(data, kernel, file), ARCHITECTURES[self.arch], kernel)
         for number, place in enumerate(twin.accesses):
             form = code.form(place // INSTRUCTION_BYTES)
@@ -208,6 +273,8 @@ class ProbeCode:
         """Assemble the code for kernels with the probe block at an offset, in bytes. Raises what ``at`` does."""
         if self._accesses is not None:
             self._accesses.at(offset)
+        elif self._instructions is not None:
+            return
         elif self._sums is not None:
             numbers = tuple(range(len(self._sums.registers)))
             chosen = {numbers[:count] for count in _USUAL}
@@ -232,8 +299,9 @@ class ProbeCode:
         ``ptxas`` cannot do.
         """
         shape = offset % _ALIGNMENT
-        if self._sums is not None:
-            return self._ends(self._sums, shape, used)
+        sums = self._sums or self._instructions
+        if sums is not None:
+            return self._ends(sums, shape, used)
         if shape not in self._lifted:
             self._lifted[shape] = tuple(
                 lift(self._shape(shape + _ALIGNMENT, frugal=frugal), _NAME) for frugal in (False, True)
@@ -271,7 +339,9 @@ class ProbeCode:
         header = f".version 8.0\n.target {self.arch}\n.address_size 64\n"
         return f"{header}{head}{barrier}{_HERE.rstrip()}{tail}"
 
-    def text_of_sums(self, sums: AccessSums, offset: int, used: Sequence[int], *, frugal: bool = False) -> str:
+    def text_of_sums(
+        self, sums: AccessSums | InstructionSums, offset: int, used: Sequence[int], *, frugal: bool = False
+    ) -> str:  # fmt: skip
         """Return the PTX that adds sums to memory where a thread ends.
 
         used: the numbers of those that are kept. offset, frugal: as of ``text``.
@@ -327,7 +397,7 @@ class ProbeCode:
             declarations="\n    ".join(declared), code=_HERE + "\n    ".join(loads) + code,
         )  # fmt: skip
 
-    def _ends(self, sums: AccessSums, remainder: int, used: tuple[int, ...]) -> Sequence[Lifted]:
+    def _ends(self, sums: AccessSums | InstructionSums, remainder: int, used: tuple[int, ...]) -> Sequence[Lifted]:
         """Return the code of ``text_of_sums``, assembled once, when it is needed. remainder: of the block's offset."""
         if any(one.initial for number, one in enumerate(sums.registers) if number not in used):
             raise MachineCodeError(_NAME, "the probes have a sum that does not begin with 0")
@@ -337,7 +407,7 @@ class ProbeCode:
             )
         return self._of_sums[remainder, used]
 
-    def _end(self, sums: AccessSums, offset: int, used: tuple[int, ...], *, frugal: bool) -> Lifted:
+    def _end(self, sums: AccessSums | InstructionSums, offset: int, used: tuple[int, ...], *, frugal: bool) -> Lifted:
         twin = self._twin(offset)
         text = self.text_of_sums(sums, offset, used, frugal=frugal)
         kernel = read_cubin(self.assembler.assemble(text, self.arch).cubin, _NAME).kernels[_NAME]
@@ -355,6 +425,9 @@ class ProbeCode:
                 # Probes at accesses alone: what is known of their maps a kernel with accesses says.
                 self._twins[offset] = AccessCode(self.probes, self.arch, self.assembler).whole(offset)
                 return self._twins[offset]
+            if not module.kernels and self._instructions is not None:
+                text = _SAMPLE.format(arch=self.arch, name=_NAME, size=offset, barrier=ENTRY_ENDS)
+                module = probe_module(parse(text), self.probes)
             if not module.kernels:
                 reasons = "; ".join(skip.detail for skip in module.skipped)
                 raise MachineCodeError(_NAME, f"the probes have no place at a kernel's entry or end: {reasons}")

@@ -8,6 +8,7 @@ names it, when a warp comes to it.
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -45,8 +46,10 @@ _STEPS = 400_000
 """Instructions of warps after which a launch counts as endless."""
 _OFFSET_LOW, _OFFSET_HIGH = 16, 34
 _BELOW_CONTROL = (1 << 105) - 1
-_SITES = frozenset({"LDG", "STG", "ATOMG", "REDG", "RED", "LDGSTS", "EXIT", "LDC"})
-"""Opcodes of the kernel's own instructions that may stand in a trampoline: what they use ptxas has scheduled."""
+_BRANCH, _ALWAYS = 0x947, 7
+_DISTANCE = 0xFF << _OFFSET_LOW | (1 << 48) - 1 << _OFFSET_HIGH
+_INSERTED = frozenset({"IMAD"})
+"""Opcodes of which the kernel may have the very instructions that are inserted."""
 _TURN = 12
 """Instructions at most until another warp or group may be next, where turns are drawn."""
 
@@ -92,9 +95,15 @@ class Program:
         self.fresh = fresh
         self.words = [int.from_bytes(code[at : at + 16], "little") for at in range(0, len(code), 16)]
         self._strict_from = len(code) if strict_from is None else strict_from
-        self._old = {word & _BELOW_CONTROL for word in self.words[: self._strict_from // 16]}
+        self._old = {self._without_distance(word) for word in self.words[: self._strict_from // 16]}
         self._code = decode(code, 90, kernel.name)
         self._steps: dict[int, _Step] = {}
+
+    @staticmethod
+    def _without_distance(word: int) -> int:
+        """An instruction without its control bits, of a branch without how far it goes."""
+        word &= _BELOW_CONTROL
+        return word & ~_DISTANCE if word & 0xFFF == _BRANCH and word >> 12 & 0xF != _ALWAYS else word
 
     def is_inserted(self, place: int) -> bool:
         """Whether an instruction comes after the kernel's own code."""
@@ -134,7 +143,9 @@ class Program:
             raise operands.unknown("an opcode that nobody has taught")
         operands.finish()
         guard = parsed.guard
-        strict = place >= self._strict_from and not (parsed.name in _SITES and word & _BELOW_CONTROL in self._old)
+        # Of the kernel's own instructions, which may stand in a trampoline, ptxas has scheduled what they use.
+        own = self._without_distance(word) in self._old and parsed.name not in _INSERTED
+        strict = place >= self._strict_from and not own
         op = Op(
             place, parsed.text, parsed.name, kind_of(parsed.name, parsed.parts),
             None if guard is None or guard[2] == 7 else ("UP" if guard[1] else "P", guard[2]),
@@ -218,6 +229,7 @@ class Launch:
     seed: of the turns that warps and lanes take; None for the same ones each time. judged: whether registers that are
     used too early are errors. steps: instructions of warps after which it counts as endless. accesses: what lanes
     touched of global memory, (opcode, addresses, bytes). ends: the clock when a warp ended, by block and warp.
+    lanes_at: how many lanes executed the instruction at each place, those in which its guard held.
     """
 
     def __init__(
@@ -237,6 +249,7 @@ class Launch:
         self._steps = steps
         self.accesses: list[tuple[str, NDArray[np.uint64], int]] = []
         self.ends: dict[tuple[Extents, int], int] = {}
+        self.lanes_at: Counter[int] = Counter()
         if len(parameters) > kernel.parameter_size:
             raise ValueError(f"{len(parameters)} bytes of parameters, not {kernel.parameter_size}")
         bank = bytearray(_BASE + -(-kernel.parameter_size // 16) * 16)
@@ -319,6 +332,7 @@ class Launch:
         except HazardError as error:
             raise HazardError(f"{error} (block {warp.block.index}, warp {warp.number})") from None
         warp.executing = mask
+        self.lanes_at[step.place] += mask.bit_count()
         if step.flow is not None:
             group.place += 16
             step.flow(warp, group, mask)

@@ -1,6 +1,6 @@
 """Kernels of real libraries and their twins, run by the interpreter with parameters that mean nothing.
 
-    python -m tests.sass_machine.real LIBRARY [--every N] [--most N] [--seconds N] [--match WORD…]
+    python -m tests.sass_machine.real LIBRARY [--every N] [--most N] [--seconds N] [--probes PROBE…] [--match WORD…]
 
 Each kernel's parameters are numbers that are both addresses and small counts; an address outside of the probes' memory
 is folded into a buffer of random bytes, so nothing faults. What a kernel then computes means nothing, but it ends, or
@@ -15,7 +15,7 @@ import random
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -76,8 +76,10 @@ def parameters_of(size: int, seed: int) -> bytes:
     return b"".join(word.to_bytes(8, "little") for word in words)[:size]
 
 
-def judge(cut: bytes, kernel: str, seed: int, tally: Counter[str]) -> list[str]:
-    """What is wrong with a kernel's twins. tally: gets what was run."""
+def judge(
+    cut: bytes, kernel: str, seed: int, tally: Counter[str], probes: Sequence[str] = PROBES
+) -> list[str]:  # fmt: skip
+    """What is wrong with a kernel's twins. tally: gets what was run. probes: of the twins."""
     old = read_cubin(cut, kernel).kernels[kernel]
     program = _with_addresses(program_of(cut, kernel))
     parameters = parameters_of(old.parameter_size, seed)
@@ -93,7 +95,7 @@ def judge(cut: bytes, kernel: str, seed: int, tally: Counter[str]) -> list[str]:
     tally["kernels"] += 1
     tally["instructions"] += plain.executed
     wrong = []
-    for probe in PROBES:
+    for probe in probes:
         code = code_of(probe)
         try:
             twin = code.twin_of(cut, kernel, "real")
@@ -148,6 +150,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--every", type=int, default=1)
     parser.add_argument("--most", type=int, default=50)
     parser.add_argument("--seconds", type=float, default=500)
+    parser.add_argument("--probes", nargs="+", default=PROBES)
     parser.add_argument("--match", nargs="*", default=[])
     given = parser.parse_args(arguments)
     tally: Counter[str] = Counter()
@@ -157,7 +160,7 @@ def main(arguments: list[str]) -> int:
             break
         try:
             cut = Cutter(cubin, "real").cut(name)
-            wrong = judge(cut, name, number, tally)
+            wrong = judge(cut, name, number, tally, given.probes)
         except (MachineError, MemoryFaultError, UnknownMachineCodeError, MachineCodeError) as error:
             tally[f"not run: {type(error).__name__}"] += 1
             print(f"  not run: {name[:90]}: {str(error)[:160]}", flush=True)

@@ -14,7 +14,7 @@ import pytest
 from neutrino.errors import MachineCodeError
 from tests.kernels.cases import cases
 from tests.kernels.model import Case
-from tests.sass_machine.executed import judge_records
+from tests.sass_machine.executed import COUNTING, counted, judge_records
 from tests.sass_machine.launching import Host, plain_program, records_of, twin_of
 from tests.sass_machine.mutants import tally
 from tests.sass_twin.listing import tool
@@ -71,6 +71,18 @@ def test_twins_compute_the_same_and_record_what_their_ptx_does(host, probe):
         assert list(judge_records(probe, plain, host.launched, views)) == []
 
 
+@pytest.mark.parametrize("probe", COUNTING)
+def test_twins_count_the_instructions_that_lanes_execute(host, probe):
+    case = host.case
+    plain = host.run_machine_code(plain_program(case.path, case.kernel))
+    wanted = _bytes(host.results())
+    assert counted(probe, plain)["all"] == sum(plain.lanes_at.values()) > 1000
+    for seed in (None, 1):
+        views = host.run_twin(probe, seed=seed, in_graph=seed is None)
+        assert _bytes(host.results()) == wanted
+        assert list(judge_records(probe, plain, host.launched, views)) == []
+
+
 def test_faults_are_seen_by_both_judges():
     tool("ptxas")
     # Some lanes end at once, the others at the end.
@@ -84,3 +96,12 @@ def test_faults_are_seen_by_both_judges():
     for name, share in least.items():
         assert found.tried[name] >= 2
         assert found.ran[name] >= share * found.tried[name], (name, found)
+
+
+def test_faults_of_counting_are_seen_by_the_checker():
+    tool("ptxas")
+    case = few_blocks("vecadd", (1, 1, 1), (32, 1, 1))
+    host = Host(dataclasses.replace(case, arguments=(*case.arguments[:-1], np.int32(20))))
+    found = tally(host, "inst_count", every=11)
+    assert found.missed == []
+    assert sum(found.checked.values()) >= sum(found.ran.values()) > 10

@@ -293,7 +293,7 @@ def test_the_same_code_for_kernels_with_other_parameters(ends, whole, code):
 @pytest.mark.parametrize(
     ("probe", "reason"),
     [
-        ("inst_count", "is at \\*, of which machine code does not tell"),
+        ("branch_divergence", "of which machine code does not tell"),
         ("latency", "of which machine code does not tell"),
         ("value_watch", "runs after an instruction"),
     ],

@@ -77,6 +77,21 @@ def branch(place: int, target: int, sm: int, wait: int = 0) -> int:
     return _HIGH_OFFSET.put(_LOW_OFFSET.put(word, offset & 0xFF), offset >> 8)
 
 
+def moved_branch(word: int, place: int, target: int, sm: int) -> int:
+    """Return a branch as it is at another place, to the same target. place, target, sm, errors: of ``branch``."""
+    distance = branch(place, target, sm)
+    for field in (_HIGH_OFFSET, _LOW_OFFSET) if sm >= _SPLIT_FROM else (_HIGH_OFFSET,):
+        word = field.put(word, field.get(distance))
+    return word
+
+
+def plain_target(word: int, place: int, sm: int) -> int | None:
+    """Return where a branch goes that its guard and its condition alone decide about; None for another instruction.
+    place, sm: as of ``branch``."""
+    word = CONDITION_NEGATED.put(CONDITION.put(guarded(word, ALWAYS, negated=False), ALWAYS), 0)
+    return branch_target(word, place, sm)
+
+
 def branch_target(word: int, place: int, sm: int) -> int | None:
     """Return where a branch goes that is always taken, in bytes; None for another instruction. sm: as of ``branch``."""
     if OPCODE.get(word) != _BRANCH or GUARD.get(word) != ALWAYS or NEGATED.get(word):

@@ -23,8 +23,10 @@ from neutrino.sass.fields import ALWAYS, GUARD, INSTRUCTION_BYTES, NEGATED, OPCO
 from neutrino.sass.instruction import Flow, RegisterFile
 from neutrino.sass.twin import control
 from neutrino.sass.twin.accesses import Counted
-from neutrino.sass.twin.attributes import branched_to, listed_places, read_attributes
+from neutrino.sass.twin.attributes import Attribute, branched_to, indirect_branches, listed_places, read_attributes
 from neutrino.sass.twin.checking import check_cubin, require
+from neutrino.sass.twin.counting import Count, Counts, additions, counting_trampoline
+from neutrino.sass.twin.executed import CountedInstructions
 from neutrino.sass.twin.free_registers import UNCOUNTED, Reusable, free_registers, moves_registers, reusable_registers
 from neutrino.sass.twin.growing import CODE_ALIGNMENT, REGISTER_GRANULE, Growth, code_of, grow
 from neutrino.sass.twin.probe_code import Lifted, Placed, Registers, Shape, packed, place_code, reads_third_index
@@ -67,12 +69,24 @@ class ProbedTwin:
     accesses: dict[int, int] = field(default_factory=dict)
     sums: Mapping[int, int] = field(default_factory=dict)
     reference: Reference | None = None
-    counted: Counted | None = None
+    counted: Counted | CountedInstructions | None = None
+
+
+@dataclass(frozen=True)
+class Places:
+    """What a cubin says of places in its kernel's code, in bytes. functions: where functions begin. indirect: of
+    branches by a register → where they go. fixed: of instructions that an attribute lists, which keep their place."""
+
+    functions: frozenset[int]
+    indirect: Mapping[int, Sequence[int]]
+    fixed: frozenset[int]
 
 
 def probed_twin(
     data: bytes, kernel: str, file: str, code_at: Callable[[int, tuple[int, ...]], Sequence[Lifted]],
-    additions_of: Callable[[Code, str], Additions] | None = None, counted: Counted | None = None,
+    additions_of: Callable[[Code, str], Additions] | None = None,
+    counted: Counted | CountedInstructions | None = None,
+    counts_of: Callable[[Code, Places, str], Counts] | None = None,
 ) -> ProbedTwin:  # fmt: skip
     """Return a kernel's twin with probe code at its entry, its exits and its accesses.
 
@@ -80,8 +94,9 @@ def probed_twin(
     probes' code for a probe block at an offset among the parameters, in bytes, and for the numbers of the sums that are
     kept: alternatives, of which the first is taken that the kernel has registers for. additions_of: returns what the
     probes add at the accesses of a kernel, by its code and name, and raises MachineCodeError for accesses that they
-    cannot be at; None without probes there. counted: what the checker is told of these. Raises MachineCodeError for a
-    kernel that is left alone, FormatError for a damaged cubin.
+    cannot be at; None without probes there. counted: what the checker is told of these. counts_of: the same as
+    additions_of for probes that count instructions, whichever they are. Raises MachineCodeError for a kernel that is
+    left alone, FormatError for a damaged cubin.
     """
     cubin = read_cubin(data, file)
     sm = table_of(cubin.arch, kernel)
@@ -91,15 +106,19 @@ def probed_twin(
     words = instruction_words(whole)
     registers = free_registers(code, found.registers, kernel, calls=calls_functions(data, file))
     exits = exits_of(code, words, kernel)
-    additions = additions_of(code, kernel) if additions_of is not None else {}
-    fixed = check_surroundings(data, kernel, file, {0, *exits, *additions})
+    added = additions_of(code, kernel) if additions_of is not None else {}
+    counts = counts_of(code, places_of(data, kernel, file), kernel) if counts_of is not None else {}
+    fixed = check_surroundings(data, kernel, file, {0, *exits, *added, *counts})
     fixed |= moves_registers(code)
     check_entry(code, kernel)
-    if additions_of is not None and not additions:
+    if additions_of is not None and not added:
         raise MachineCodeError(kernel, "has no access of memory that the probes are for")
+    if counts_of is not None and not counts:
+        raise MachineCodeError(kernel, "has no instruction that the probes are for")
 
     offset = -(-found.parameter_size // BLOCK_ALIGNMENT) * BLOCK_ALIGNMENT
-    alternatives = code_at(offset, tuple(sorted({one for row in additions.values() for one in row})))
+    sums = {one for row in added.values() for one in row} | {one.number for row in counts.values() for one in row}
+    alternatives = code_at(offset, tuple(sorted(sums)))
     shape = alternatives[0].shape
     # Up to sm_89, parameters of more than 4 KiB begin elsewhere. The driver's constants stay.
     further = found.parameter_base - shape.parameter_base if found.parameters else 0
@@ -109,9 +128,8 @@ def probed_twin(
 
     def with_code(placed: Placed) -> ProbedTwin:
         of = _Original(data, kernel, file, code, words, exits, found.registers, counted)
-        return _with_code(of, placed, additions, shape)
+        return _with_code(of, placed, added, counts, shape)
 
-    sums = {one for row in additions.values() for one in row}
     placed, why, own = None, None, ""
     try:
         if fixed:
@@ -153,14 +171,22 @@ class _Original:
     words: list[int]
     exits: list[int]
     registers: int
-    counted: Counted | None
+    counted: Counted | CountedInstructions | None
 
 
-def _with_code(of: _Original, placed: Placed, additions: Additions, shape: Shape) -> ProbedTwin:
+def _with_code(of: _Original, placed: Placed, added: Additions, counts: Counts, shape: Shape) -> ProbedTwin:
     """Return a kernel's twin with code that has registers. Errors: of ``probed_twin``."""
     data, kernel, file = of.data, of.kernel, of.file
-    new, entry, leaving = write_ends(of.words, of.exits, placed, of.code.sm)
-    accesses = _write_accesses(new, of.code, additions, placed, kernel)
+
+    def counting(site: int, rows: Sequence[Count]) -> list[int]:
+        return additions(rows, placed.sums, placed.one, kernel, ends=site in of.exits)
+
+    words = {site: counting(site, rows) for site, rows in counts.items()}
+    ahead = {site: words.pop(site) for site in of.exits if site in words}
+    new, entry, leaving = write_ends(of.words, of.exits, placed, of.code.sm, ahead)
+    accesses = _write_accesses(new, of.code, added, placed, kernel)
+    accesses |= _write_counts(new, of.words, words, of.code.sm)
+    accesses |= {site: leaving[site][0] for site in ahead}
     fill_up(new)
     count = max(of.registers, placed.top + 1 + UNCOUNTED)
     moved = {site: end for site, (_, end) in leaving.items()}
@@ -287,10 +313,11 @@ def check_entry(code: Code, kernel: str) -> None:
 
 
 def write_ends(
-    words: list[int], exits: list[int], placed: Placed, sm: int
+    words: list[int], exits: list[int], placed: Placed, sm: int, ahead: Mapping[int, Sequence[int]] | None = None
 ) -> tuple[list[int], int, dict[int, tuple[int, int]]]:  # fmt: skip
     """Return a twin's instructions, the place of the entry's trampoline, and by the place of each EXIT those of its
-    trampoline and of the EXIT in it, in bytes. sm: of the architecture, as 90."""
+    trampoline and of the EXIT in it, in bytes. sm: of the architecture, as 90. ahead: by the place of an EXIT, what
+    all lanes that come to it execute first."""
     new = list(words)
     per_line = CODE_ALIGNMENT // INSTRUCTION_BYTES
     new += [control.nop()] * (-len(new) % per_line)
@@ -302,7 +329,8 @@ def write_ends(
     for site in exits:
         index, place = site // INSTRUCTION_BYTES, len(new) * INSTRUCTION_BYTES
         word = words[index]
-        new += _staying(word, place, site + INSTRUCTION_BYTES, sm)
+        new += (ahead or {}).get(site, ())
+        new += _staying(word, len(new) * INSTRUCTION_BYTES, site + INSTRUCTION_BYTES, sm)
         new += placed.exit
         leaving[site] = place, len(new) * INSTRUCTION_BYTES
         new.append(control.guarded(_unconditional(REUSE.put(word, 0)), ALWAYS, negated=False))
@@ -332,6 +360,41 @@ def _write_accesses(
         new[index - 1] = REUSE.put(new[index - 1], 0)
         places[site] = place
     return places
+
+
+def _write_counts(
+    new: list[int], words: Sequence[int], added: Mapping[int, Sequence[int]], sm: int
+) -> dict[int, int]:  # fmt: skip
+    """Append trampolines that count to a twin's instructions; return their places by those of the sites. words: the
+    original's. added: by the place of a site, the instructions that count. sm: of the architecture, as 90."""
+    places = {}
+    for site in sorted(added):
+        index, place = site // INSTRUCTION_BYTES, len(new) * INSTRUCTION_BYTES
+        trampoline, new[index] = counting_trampoline(words[index], site, place, added[site], sm)
+        new += trampoline
+        new[index - 1] = REUSE.put(new[index - 1], 0)
+        places[site] = place
+    return places
+
+
+def places_of(data: bytes, kernel: str, file: str) -> Places:
+    """Return what a cubin of one kernel says of places in its code. kernel: its mangled name. file: for errors. Raises
+    FormatError for a damaged cubin."""
+    elf = open_cubin(data, file)
+    attributes = _attributes_of(data, kernel, file)
+    others = [attribute for attribute in attributes if attribute.number != INDIRECT_BRANCH_TARGETS]
+    text = elf.section(f".text.{kernel}")
+    functions = {
+        symbol.value for symbol in elf.symbols(kinds=(STT_FUNC,)) if text is not None and symbol.section == text.index
+    }  # fmt: skip
+    indirect = indirect_branches(attributes, file)
+    return Places(frozenset(functions), indirect, frozenset({*listed_places(others), *indirect}))
+
+
+def _attributes_of(data: bytes, kernel: str, file: str) -> list[Attribute]:
+    elf = open_cubin(data, file)
+    section = elf.section(f".nv.info.{kernel}")
+    return list(read_attributes(bytes(elf.contents(section)), file)) if section is not None else []
 
 
 def fill_up(new: list[int]) -> None:
