@@ -446,6 +446,28 @@ def test_a_branch_by_a_register_needs_a_list():
     assert "where BRX goes is not known" in _wrong(code, (0, 2, (ALWAYS, 0)), (3, 2, (ALWAYS, 0)))[0]
 
 
+def test_what_lanes_do_together_is_no_place_for_counts():
+    """``WARPSYNC.COLLECTIVE``: lanes that come from several places execute what is up to ENDCOLLECTIVE together."""
+    begin, end = 0x000FEA0003C00000_0000000015087348, 0x0003FE2000380000_000000000000791B
+    code = _straight(_MOV, begin, _MOV, end, _MOV, _END)
+    assert [form.name for form in (code.form(1), code.form(3)) if form is not None] == [
+        "WARPSYNC.COLLECTIVE", "ENDCOLLECTIVE",
+    ]  # fmt: skip
+    each = CountedInstructions({**_EACH.added, "WARPSYNC": {0: 1}, "ENDCOLLECTIVE": {0: 1}})
+
+    def wrong(code: Code, index: int) -> list[str]:
+        rows = {index: [Added(100, 40, 6, (ALWAYS, 0))]}
+        return [rule for _, rule in check_executed(code, each, Entrances(), rows, [40])]
+
+    for index in (0, 1, 4, 5):
+        assert wrong(code, index) == []
+    for index in (2, 3):
+        assert wrong(code, index) == ["something is counted where lanes are together that come from several places"]
+    # One that goes on elsewhere, one that ends nothing.
+    assert any("goes on elsewhere" in rule for rule in wrong(_straight(_MOV, begin, _MOV, _MOV, end, _END), 0))
+    assert any("ends what nothing begins" in rule for rule in wrong(_straight(_MOV, _MOV, end, _MOV, _MOV, _END), 0))
+
+
 def test_the_sums_of_all_exits_are_those_of_the_instructions(original, made, twin, around):
     """A kernel whose threads end with fewer sums than its instructions add to."""
     assert isinstance(made.counted, CountedInstructions)

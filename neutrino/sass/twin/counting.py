@@ -80,7 +80,10 @@ def plan_counts(
     may not be displaced. All in bytes. Raises MachineCodeError for a kernel in which something cannot be counted.
     """
     counts: dict[int, list[Count]] = {}
-    for block in _blocks(code, functions, indirect, kernel):
+    together = _together(code, kernel)
+    closed = {one for begin, end in together.items() for one in range(begin + 1, end + 1)}
+    fixed = {*fixed, *(index * INSTRUCTION_BYTES for index in closed)}
+    for block in _blocks(code, functions, indirect, together, kernel):
         groups = [group for group in _groups(code, block, weights) if +group.rows]
         chosen: set[int] = set()
         # Those under predicates first: the other one may be at the same instruction.
@@ -197,14 +200,16 @@ def _groups(code: Code, block: range, weights: Weights) -> list[_Group]:
 
 
 def _blocks(
-    code: Code, functions: Collection[int], indirect: Mapping[int, Sequence[int]], kernel: str
+    code: Code, functions: Collection[int], indirect: Mapping[int, Sequence[int]], together: Collection[int],
+    kernel: str,
 ) -> Iterator[range]:  # fmt: skip
-    """Yield the basic blocks that lanes may come to, in order."""
+    """Yield the basic blocks that lanes may come to, in order. together: of ``_together``."""
     last = len(code)
     targets = {
         index: place // INSTRUCTION_BYTES for index, place in code.targets().items()
         # Where lanes of a BSSY meet is right after BSYNC, from which they come.
-        if not (_name(code, index) == "BSSY" and _name(code, place // INSTRUCTION_BYTES - 1) == "BSYNC")
+        if index not in together
+        and (_name(code, index), _name(code, place // INSTRUCTION_BYTES - 1)) != ("BSSY", "BSYNC")
     }  # fmt: skip
     begins = {0, *(place // INSTRUCTION_BYTES for place in functions), *targets.values()}
     jumps: dict[int, list[int]] = {}
@@ -215,8 +220,6 @@ def _blocks(
             continue
         name, word = form.name.partition(".")[0], _word(code, index)
         at = f"{form.name} at {index * INSTRUCTION_BYTES:#x}"
-        if "COLLECTIVE" in form.name:
-            raise MachineCodeError(kernel, f"has {at}, which is for other lanes, too")
         if name in _BY_REGISTER:
             if index * INSTRUCTION_BYTES not in indirect:
                 raise MachineCodeError(kernel, f"has {at}, whose targets no list has")
@@ -250,6 +253,23 @@ def _blocks(
         if after.get(stops[begin] - 1, True):
             left.append(stops[begin])
     yield from (range(begin, stops[begin]) for begin in sorted(reached))
+
+
+def _together(code: Code, kernel: str) -> dict[int, int]:
+    """Return what lanes do together that come from several places, by ``WARPSYNC.COLLECTIVE``, each of which goes on
+    behind it: number of that → of ENDCOLLECTIVE. Raises MachineCodeError for other uses of these."""
+    found = {}
+    for index in range(len(code)):
+        form = code.form(index)
+        if form is None or _name(code, index) != "WARPSYNC" or "COLLECTIVE" not in form.name:
+            continue
+        end, behind = index + 1, code.targets().get(index, 0) // INSTRUCTION_BYTES
+        while end < behind - 1 and _name(code, end) != "ENDCOLLECTIVE":
+            end += 1
+        if behind != end + 1 or end >= len(code) or _name(code, end) != "ENDCOLLECTIVE":
+            raise MachineCodeError(kernel, f"has {form.name} at {index * INSTRUCTION_BYTES:#x}, and no end of it")
+        found[index] = end
+    return found
 
 
 def _returns_behind_calls(code: Code) -> bool:

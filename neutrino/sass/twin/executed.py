@@ -135,6 +135,8 @@ def check_executed(
             what = f"{have[number, condition]} instead of {wanted[number, condition]}"
             under = f" under {condition[0]}{condition[1]}" if condition[0] else ""
             yield block[0], f"the block adds {what} to sum {number}{under}"
+    for index in added.keys() & blocks.closed:
+        yield index, "something is counted where lanes are together that come from several places"
     for index in added.keys() - seen:
         yield index, "something is counted where nobody comes"
 
@@ -197,9 +199,12 @@ class _Blocks:
         flows = code.of_each([form.flow if form is not None else Flow.NEXT for form in code.forms])
         self._names = code.of_each([form.name.partition(".")[0] if form is not None else "" for form in code.forms])
         # Where lanes of a BSSY meet is right after BSYNC, from which they come.
+        together = self._together(code.targets(), flows)
+        self.closed = frozenset(one for begin, end in together.items() for one in range(begin + 1, end + 1))
         targets = {
             index: place for index, place in code.targets().items()
-            if not (self._names[index] == "BSSY" and self._names[place // INSTRUCTION_BYTES - 1] == "BSYNC")
+            if index not in together
+            and (self._names[index], self._names[place // INSTRUCTION_BYTES - 1]) != ("BSSY", "BSYNC")
         }  # fmt: skip
         begins = {0, *entrances.functions, *targets.values()}
         for places in entrances.indirect.values():
@@ -212,13 +217,30 @@ class _Blocks:
                 begins.add((index + 1) * INSTRUCTION_BYTES)
             if self._names[index] in _BY_REGISTER and index * INSTRUCTION_BYTES not in entrances.indirect:
                 self.wrong.append((index, f"where {self._names[index]} goes is not known"))
-        for index in np.flatnonzero(code.having(lambda form: form is not None and "COLLECTIVE" in form.name)).tolist():
-            self.wrong.append((index, f"{self._names[index]} is for other lanes than those that come to it"))
         self._begins = sorted(place // INSTRUCTION_BYTES for place in begins if 0 <= place < self._end)
         for place in begins:
             if place % INSTRUCTION_BYTES or not 0 <= place <= self._end:
                 self.wrong.append((0, f"something goes to {place:#x}, where no instruction is"))
         self.reached = self._follow({0, *entrances.functions, *constants}, targets, flows, entrances)
+
+    def _together(self, targets: Mapping[int, int], flows: Sequence[Flow]) -> dict[int, int]:
+        """Return what lanes that come from several places do together, and then go on where each was: numbers of
+        WARPSYNC.COLLECTIVE → of ENDCOLLECTIVE, behind which it goes on. Others are wrong."""
+        found: dict[int, int] = {}
+        for index in np.flatnonzero(self._code.having(_is_collective)).tolist():
+            if self._names[index] != "WARPSYNC":
+                if index not in found.values():
+                    self.wrong.append((index, f"{self._names[index]} ends what nothing begins"))
+                continue
+            end = index + 1
+            while end < len(self._names) and flows[end] is Flow.NEXT:
+                end += 1
+            ends = self._names[end : end + 1] == ["ENDCOLLECTIVE"]
+            if ends and targets.get(index) == (end + 1) * INSTRUCTION_BYTES:
+                found[index] = end
+            else:
+                self.wrong.append((index, "WARPSYNC.COLLECTIVE goes on elsewhere than behind ENDCOLLECTIVE"))
+        return found
 
     def _all_return_behind(self, flows: Sequence[Flow]) -> bool:
         """Whether every function that is called returns to the instruction behind the call: no constant is moved for
@@ -284,6 +306,10 @@ class _Blocks:
             # BRA.U, .DIV and .CONV are decided by more.
             plain = plain and form is not None and form.name == "BRA"
         return name in _ENDS and plain and (name not in ("EXIT", "BRA") or _CONDITION.get(word) == _TRUE)
+
+
+def _is_collective(form: Form | None) -> bool:
+    return form is not None and "COLLECTIVE" in form.name
 
 
 def _word(code: Code, index: int) -> int:
