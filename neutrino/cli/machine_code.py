@@ -24,8 +24,8 @@ def add_machine_code(parser: argparse._ActionsContainer) -> None:
         default=MachineCode.AUTO.value,
         help="whether kernels without PTX of their own get twins of their machine code: auto (the default), with "
         f"probes that a GPU has shown, one of them at a time ({proven()}); off: none; unproven: also with others, "
-        "and with several, at kernels' entries and ends, before accesses of global memory and around loads "
-        "(docs/machine-code.md)",
+        "and with several, at kernels' entries and ends, before accesses of global memory and around loads, and with "
+        "those that count instructions (docs/machine-code.md)",
     )  # fmt: skip
 
 

@@ -301,8 +301,8 @@ def _parser() -> _Parser:
         choices=[code.value for code in MachineCode],
         help="of which machine code twins are made: auto (the default) of kernels without PTX of their own, with "
         f"probes that a GPU has shown, one of them at a time ({proven()}); off: of none; unproven: also with others, "
-        "and with several, at kernels' entries and ends, before accesses of global memory and around loads "
-        "(docs/machine-code.md); only: likewise, of all kernels, and none of PTX",
+        "and with several, at kernels' entries and ends, before accesses of global memory and around loads, and with "
+        "those that count instructions (docs/machine-code.md); only: likewise, of all kernels, and none of PTX",
     )
     parser.add_argument(
         "--callback",

@@ -20,7 +20,7 @@ from tests.sass_twin.listing import tool
 
 _FEW, _MORE = 3, "NEUTRINO_RANDOM_MACHINE_CODE"
 """Kernels of a usual run, and the variable that asks for another number."""
-_PROBES = ("block_sched", "gmem_bytes", "dmat")
+_PROBES = ("block_sched", "gmem_bytes", "dmat", "inst_count")
 
 
 def as_case(kernel: Kernel, folder: Path) -> Case:

@@ -286,7 +286,7 @@ def test_kernels_with_an_access_that_cannot_be_counted_are_left_alone(name, code
         ("atom.global", "total += nl.bytes", "may be red.global, where the probe at is not"),
         ("ldu.global", "total += nl.bytes", "may be ld.global, where the probe at is not"),
         ("ld.global.f32", "total += 1", "of which machine code does not tell"),
-        ("fma", "total += 1", "of which machine code does not tell"),
+        ("div", "total += 1", "of which machine code does not tell"),
     ],
 )
 def test_probes_that_machine_code_cannot_answer_are_refused(pos, statement, reason, kernels, tmp_path):
