@@ -190,7 +190,9 @@ def _run(options: argparse.Namespace) -> int:
         if is_drawn(options):
             from neutrino.cli.report_page import write_report
 
-            status = write_report(summaries, usages, options) or status
+            # That a trace could not be read says more than that there is nothing to draw.
+            drawn = write_report(summaries, usages, options)
+            status = status or drawn
         elif options.why is None:
             _print(summaries, found, usages, keep, options)
         else:
